@@ -1,0 +1,45 @@
+# Entry points. Each target does its own set-up and may be repeated; the work is in scripts/.
+
+target := $(or $(CARGO_TARGET_DIR),target)
+cargo := scripts/cargo.sh
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build limits demo test bench soak lint fmt docs clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what is missing on a Debian or Ubuntu machine, Rust included
+	scripts/setup.sh
+
+build: setup ## build weft, its examples and the limit programs
+	$(MAKE) -C bench/limits
+	$(cargo) build --workspace --bins --lib --examples --release --locked
+
+demo: build ## count words over Active Messages, then show what messages cost here (FILES="a b" to count in)
+	$(target)/release/weft demo $(FILES)
+
+test: ## everything that must hold: lints, builds and tests, as root and as an ordinary user
+	scripts/test.sh
+
+bench: ## weft beside the machine's limits, the kernel's sockets and UCX (ARGS="--quick --json FILE")
+	scripts/setup.sh --for bench
+	$(MAKE) build
+	$(target)/release/weft bench local $(ARGS)
+
+soak: setup ## the long tests, those marked `ignore`
+	$(cargo) test --workspace --release --locked -- --ignored
+
+lint: ## layout, lints and documentation only
+	scripts/setup.sh --for test
+	scripts/test.sh fmt clippy doc
+
+fmt: ## lay the code out
+	$(cargo) fmt --all
+
+docs: setup ## the reference of all crates, below target/doc
+	$(cargo) doc --workspace --no-deps --locked
+
+clean: ## remove all that was built
+	rm -rf $(target)
+	$(MAKE) -C bench/limits clean

@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# Sets a Debian or Ubuntu machine up for weft: scripts/setup.sh [--for build|demo|test|bench]
+#
+# Looks first, and installs with apt only what is missing, so it may be repeated and takes no time when all is there.
+#   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
+#   test          these, util-linux and valgrind, and the lint tools rustfmt and clippy where they can be had
+#   bench         these of build, and ucx_perftest to compare with, where it can be had
+# Without root it installs nothing, and prints the command to type instead.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+purpose=build
+case "${1-}" in
+    "") ;;
+    --for) purpose=${2-} ;;
+    *) purpose= ;;
+esac
+case "$purpose" in
+    build | demo | test | bench) ;;
+    *) die "usage: scripts/setup.sh [--for build|demo|test|bench]" ;;
+esac
+
+apt() {
+    DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@" </dev/null
+}
+# The version apt would install of a package; fails if it has none.
+candidate() {
+    local version
+    version=$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')
+    [ -n "$version" ] && [ "$version" != "(none)" ] && printf '%s\n' "${version#*:}"
+}
+has() { command -v "$1" >/dev/null; }
+
+# Packages that must be there. (An empty compile also finds a compiler without the C library's headers.)
+system_packages() {
+    has cc && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || echo gcc libc6-dev
+    has make || echo make
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+    [ "$purpose" = test ] || return 0
+    has unshare && has setpriv || echo util-linux
+    has valgrind || echo valgrind
+}
+
+# The distribution's Rust, one line: "rustc cargo rustfmt clippy", each by its package name.
+rust_packages() {
+    local names version
+    while read -r names; do
+        version=$(candidate "${names%% *}") || continue
+        version_ge "$version" "$(msrv)" || continue
+        printf '%s\n' "$names"
+        return 0
+    done < <(
+        echo "rustc cargo rustfmt rust-clippy"
+        echo "rustc-web cargo-web rustfmt-web rust-clippy-web" # Debian 12
+        apt-cache search --names-only '^rustc-[0-9.]+$' | sort -V |
+            sed -n 's/^rustc-\([0-9.]*\) .*/rustc-\1 cargo-\1 rustfmt-\1 rust-\1-clippy/p' # Ubuntu
+    )
+    return 1
+}
+
+# The lint tools that this toolchain lacks, as packages or components.
+missing_lints() {
+    cargo fmt --version >/dev/null 2>&1 || echo rustfmt
+    cargo clippy --version >/dev/null 2>&1 || echo clippy
+}
+
+updated=
+update() {
+    [ -z "$updated" ] || return 0
+    say "setup: reads the package lists (apt-get update)"
+    apt update >/dev/null || say "setup: apt-get update failed; going on with the lists that are there"
+    updated=yes
+}
+
+# install PACKAGE...: as root installs, else says what to type and stops.
+install() {
+    if ! has apt-get; then
+        die "missing here: $*. This machine has no apt-get; please install what these Debian packages hold."
+    elif [ "$(id -u)" -ne 0 ]; then
+        say "setup: something is missing, and installing it needs root. Please type:" >&2
+        die "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $*"
+    fi
+    update
+    say "setup: installs $*"
+    # --no-remove: never at the cost of something that is already there.
+    apt install -y --no-remove --no-install-recommends "$@" >/dev/null || die "setup: apt-get could not install $* (see above); an older Rust package in the way is yours to remove"
+}
+
+missing=$(system_packages | xargs)
+need_rust=
+find_toolchain || need_rust=yes
+
+rust=
+if [ -n "$need_rust" ]; then
+    [ "$(id -u)" -ne 0 ] || ! has apt-get || update
+    names=$(rust_packages) || die "setup: no Rust $(msrv) or newer here, nor in this machine's package lists" \
+        "(after \`sudo apt-get update\` there may be). Install one, for instance with rustup, and come back."
+    read -r rustc cargo fmt clippy <<<"$names"
+    rust="$rustc $cargo"
+    if [ "$purpose" = test ]; then
+        for package in "$fmt" "$clippy"; do
+            candidate "$package" >/dev/null && rust="$rust $package"
+        done
+    fi
+fi
+
+if [ -n "$missing$rust" ]; then
+    # shellcheck disable=SC2086  # lists of package names
+    install $missing $rust
+    hash -r
+    find_toolchain || die "setup: the Rust just installed is not found"
+fi
+
+# Below this line, what is wished for: where it cannot be had, a line says so, and the set-up goes on.
+if [ "$purpose" = test ]; then
+    lints=$(missing_lints | xargs)
+    if [ -n "$lints" ] && has rustup; then
+        say "setup: adds $lints to the toolchain (rustup component add)"
+        # shellcheck disable=SC2086
+        rustup -q component add $lints || true
+    elif [ -n "$lints" ] && [ -z "$rust" ] && [ "$(id -u)" -eq 0 ] && names=$(rust_packages); then
+        read -r rustc _ fmt clippy <<<"$names"
+        # Only beside the very Rust they belong to: never pulls in another one.
+        if dpkg -s "$rustc" >/dev/null 2>&1; then
+            for package in $([[ $lints != *rustfmt* ]] || echo "$fmt") $([[ $lints != *clippy* ]] || echo "$clippy"); do
+                candidate "$package" >/dev/null && install "$package"
+            done
+        fi
+    fi
+    lints=$(missing_lints | xargs)
+    [ -z "$lints" ] || say "setup: this toolchain has no $lints, and no package for it is known: those checks will be left out"
+fi
+if [ "$purpose" = bench ] && ! has ucx_perftest; then
+    if [ "$(id -u)" -ne 0 ]; then
+        say "setup: no ucx_perftest, the comparison with UCX will be left out; to have it: sudo apt-get install -y ucx-utils"
+    else
+        update
+        if candidate ucx-utils >/dev/null; then
+            install ucx-utils
+        else
+            say "setup: no package ucx-utils here: the comparison with UCX will be left out"
+        fi
+    fi
+fi
+
+say "setup: ready to $purpose with Rust ${toolchain:-?}"
