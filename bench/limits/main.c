@@ -1,0 +1,136 @@
+/* limits: what this machine and its kernel can do. One JSON object per line; see README.md. */
+#include "common.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char HELP[] =
+    "usage: limits WHAT [options]\n"
+    "\n"
+    "WHAT\n"
+    "  cache-line        round trip of two cache lines, one per direction\n"
+    "  ring              round trip of --size bytes through bare rings, best variant\n"
+    "  two-rings         request and reply through two bare rings; --window 32 for the rate\n"
+    "  ring-rate         one-way messages per second through a bare ring, best variant\n"
+    "  pipe-bandwidth    one-way bytes per second through a bare ring, best variant\n"
+    "  memcpy            one core copying out of a 64 MiB source\n"
+    "  sum               one core adding up with the function that all receivers use\n"
+    "  kernel            round trip; --how pipe-spin|pipe-block|unix-...|tcp-...|udp-...\n"
+    "  kernel-rate       one-way messages per second; --how pipe|unix|tcp|udp\n"
+    "  kernel-bandwidth  one-way bytes per second; --how pipe|unix|tcp|udp\n"
+    "\n"
+    "options\n"
+    "  --size N          bytes of a message, a multiple of 8 (default 16; memcpy, sum and bandwidths 65536)\n"
+    "  --seconds S       per measurement, 0.001 to 5 (default 0.15); screening takes about as long again\n"
+    "  --cpus A,B        CPUs of the two processes (default: the first two allowed)\n"
+    "  --window N        two-rings: requests outstanding (default 1)\n"
+    "  --how NAME        kernel programs: the channel\n"
+    "  --variant R,S,T   ring programs: this variant only, no screening;\n"
+    "                    R: 64K 256K 1M 2M 8M; S (stores): memcpy vector nt early early-nt ahead;\n"
+    "                    T (reads): memcpy vector place vector-prefetch prefetch\n"
+    "  --help\n"
+    "\n"
+    "exit status: 1 failed, 2 wrong use or one CPU only, 3 sums differ, 4 no end after 20 s\n";
+
+static const struct program {
+    const char *name;
+    void (*run)(const struct options *o);
+    size_t size;
+} PROGRAMS[] = {
+    { "cache-line", cacheline, 8 },
+    { "ring", ring, 16 },
+    { "two-rings", two_rings, 16 },
+    { "ring-rate", ring_rate, 16 },
+    { "pipe-bandwidth", pipe_bandwidth, 65536 },
+    { "memcpy", memcpy_bandwidth, 65536 },
+    { "sum", sum_bandwidth, 65536 },
+    { "kernel", kernel_rtt, 16 },
+    { "kernel-rate", kernel_rate, 16 },
+    { "kernel-bandwidth", kernel_bandwidth, 65536 },
+};
+
+static const struct program *program_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof PROGRAMS / sizeof *PROGRAMS; i++)
+        if (strcmp(PROGRAMS[i].name, name) == 0)
+            return &PROGRAMS[i];
+    fail(STATUS_USAGE, "there is no `%s`; see `limits --help`", name);
+}
+
+static unsigned long number(const char *text, const char *option, unsigned long least, unsigned long most)
+{
+    char *end;
+    unsigned long n = strtoul(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || *end != '\0' || n < least || n > most)
+        fail(STATUS_USAGE, "--%s %s: give a whole number from %lu to %lu", option, text, least, most);
+    return n;
+}
+
+static double seconds(const char *text)
+{
+    char *end;
+    double s = strtod(text, &end);
+    if (end == text || *end != '\0' || !(s >= 0.001 && s <= 5))
+        fail(STATUS_USAGE, "--seconds %s: give a number from 0.001 to 5", text);
+    return s;
+}
+
+static void cpus(const char *text, int cpu[2])
+{
+    char rest;
+    if (sscanf(text, "%d,%d%c", &cpu[0], &cpu[1], &rest) != 2 || cpu[0] == cpu[1] || cpu[0] < 0 || cpu[1] < 0 ||
+        cpu[0] >= CPU_SETSIZE || cpu[1] >= CPU_SETSIZE)
+        fail(STATUS_USAGE, "--cpus %s: give the numbers of two different CPUs, as in --cpus 0,1", text);
+}
+
+static void first_two_cpus(int cpu[2])
+{
+    cpu_set_t set;
+    int found = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        fail(STATUS_FAILED, "cannot ask which CPUs are allowed; name two with --cpus A,B");
+    for (int i = 0; i < CPU_SETSIZE && found < 2; i++)
+        if (CPU_ISSET(i, &set))
+            cpu[found++] = i;
+    if (found < 2)
+        fail(STATUS_USAGE, "only one CPU is available, two processes need two; give the machine a second one or widen `taskset`");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option OPTIONS[] = {
+        { "size", required_argument, NULL, 'n' },   { "seconds", required_argument, NULL, 's' },
+        { "cpus", required_argument, NULL, 'c' },   { "window", required_argument, NULL, 'w' },
+        { "how", required_argument, NULL, 'k' },    { "variant", required_argument, NULL, 'v' },
+        { "help", no_argument, NULL, 'h' },         { 0 },
+    };
+    struct options o = { .seconds = 0.15, .window = 1, .cpu = { -1, -1 } };
+    int option;
+    while ((option = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1) {
+        switch (option) {
+        case 'n': o.size = number(optarg, "size", 8, 2 << 20); break;
+        case 's': o.seconds = seconds(optarg); break;
+        case 'c': cpus(optarg, o.cpu); break;
+        case 'w': o.window = (unsigned)number(optarg, "window", 1, 1024); break;
+        case 'k': o.how = optarg; break;
+        case 'v': o.variant = optarg; break;
+        case 'h': fputs(HELP, stdout); return 0;
+        default: fail(STATUS_USAGE, "see `limits --help`");
+        }
+    }
+    if (optind + 1 != argc)
+        fail(STATUS_USAGE, "name one program; see `limits --help`");
+    const struct program *program = program_named(argv[optind]);
+    if (o.size == 0)
+        o.size = program->size;
+    if (o.size % 8 != 0)
+        fail(STATUS_USAGE, "--size %zu: give a multiple of 8", o.size);
+    if (o.cpu[0] < 0)
+        first_two_cpus(o.cpu);
+    program->run(&o);
+    return 0;
+}
