@@ -1,0 +1,18 @@
+//! Formats that two sides of a trust boundary share: names and ids, the header of a record in a ring, and the messages of
+//! the set-up socket. Nothing here does I/O or allocates on a per-message path.
+//!
+//! Every decoder is total: any bytes give a value or an error, never a panic.
+#![forbid(unsafe_code)]
+
+pub mod name;
+pub mod path;
+pub mod reason;
+pub mod record;
+pub mod setup;
+
+pub use name::{BundleId, EndpointId, Epoch, Key, Name, NameError, Uid};
+pub use reason::{Certainty, Reason};
+pub use record::{Credit, Head, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
+
+/// Version of everything in this crate. Two sides talk only if it is equal; a change of any format changes it.
+pub const VERSION: u16 = 1;

@@ -1,0 +1,94 @@
+//! The seam between the core and what carries its records: the two ends of a path, as traits, and the values they exchange.
+//!
+//! The core knows no operating system, the rings know no endpoints; both know these. Implemented by `weft-shm` for rings in
+//! shared memory and by `weft-core::testing` for queues in ordinary memory.
+
+use crate::{Head, Malformed, MAX_ARGS, MAX_PAYLOAD};
+
+/// Why a record was not pushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PushError {
+    /// No room now; the consumer has not read enough. Nothing was changed.
+    #[error("the ring is full")]
+    Full,
+    /// Larger than any record may be.
+    #[error("a record has at most {MAX_ARGS} arguments and {MAX_PAYLOAD} bytes")]
+    TooLarge,
+    /// The consumer wrote a cursor that cannot be; the path is given up.
+    #[error("the peer broke the ring")]
+    Broken,
+}
+
+/// A record in hand.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// Its header, within its limits.
+    pub head: Head,
+    /// Its arguments, copied out.
+    pub args: &'a [u32],
+    /// Its payload: small ones copied out, larger ones where they lie.
+    pub payload: &'a [u8],
+}
+
+/// What a look at a path finds.
+#[derive(Debug)]
+pub enum Peek<'a> {
+    /// Nothing.
+    Empty,
+    /// A record. It stays where it is until [`Rx::pop`].
+    Record(Record<'a>),
+    /// What no weft writes; the path is given up.
+    Broken(Malformed),
+}
+
+/// What is known of a record that a dead consumer left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It was never looked at.
+    Untouched,
+    /// It was the one in hand; whether it was done with cannot be known.
+    InHand,
+}
+
+/// A record that a dead consumer left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Abandoned {
+    /// Its header.
+    pub head: Head,
+    /// Its arguments.
+    pub args: Vec<u32>,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// The writing end of a path. No call blocks.
+pub trait Tx {
+    /// Copies a record in and makes it visible. `head.args` and `head.len` are set from the slices.
+    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError>;
+    /// Whether a record of `lines` would be taken now.
+    fn has_room(&mut self, lines: u32) -> bool;
+    /// The records that the consumer has not surely taken, oldest first. Only once the consumer is known to be dead.
+    fn abandoned(&mut self) -> Vec<Abandoned>;
+    /// Gives back what an idle path can do without. May make system calls.
+    fn rest(&mut self);
+}
+
+/// The reading end of a path. No call blocks.
+pub trait Rx {
+    /// Looks for the next record.
+    fn peek(&mut self) -> Peek<'_>;
+    /// Drops the record in hand.
+    fn pop(&mut self);
+    /// Lets the producer know of all that was popped.
+    fn release(&mut self);
+    /// Asks the producer to ring the bell after each record, or to stop doing so.
+    fn set_attention(&mut self, wanted: bool);
+}
+
+/// Where producers that were asked to leave word.
+pub trait Bells {
+    /// Calls `rung` for each bell below `in_use` that was rung since the last call.
+    fn collect(&mut self, in_use: u32, rung: impl FnMut(u32));
+}

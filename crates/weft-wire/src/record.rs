@@ -1,0 +1,250 @@
+//! The record: a message, or a word between two sessions, as it lies in a ring.
+//!
+//! A record begins on a 64-byte line with a header of 16 bytes; the arguments follow, padded to 8 bytes, then the payload.
+//! So a message of up to 48 bytes is one line, and a payload is always 8-byte aligned.
+//!
+//! ```text
+//! word 0   bits 0..32 payload bytes | 32..40 kind, never 0 | 40..48 operation | 48..56 arguments | 56..64 zero
+//! word 1   bits 0..16 flow | 16..32 slot | 32..48 credit: messages | 48..64 credit: lines
+//! ```
+//!
+//! Word 0 is zero exactly where no record has been published.
+
+/// Bytes of a line: the unit of ring space and of the cache's transfers.
+pub const LINE: usize = 64;
+
+/// Bytes of the header.
+pub const HEADER: usize = 16;
+
+/// Most arguments of a message, 32 bits each (AM-II).
+pub const MAX_ARGS: usize = 16;
+
+/// Most payload bytes of a record.
+pub const MAX_PAYLOAD: usize = 64 << 10;
+
+/// Requests that one endpoint may have outstanding at another (AM-II and VN29: 32).
+pub const WINDOW: usize = 32;
+
+/// What a record is. The number is the wire code; 0 is taken for "nothing here".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Fills the end of a lane; the next record is at the lane's beginning.
+    Pad = 1,
+    /// The next record is in the other lane.
+    Switch = 2,
+    /// Opens a flow: arguments are source endpoint, destination endpoint, key low, key high.
+    Open = 3,
+    /// A one-way message.
+    Send = 4,
+    /// A request, which ends by a reply, by `Ended` or by `Return`.
+    Request = 5,
+    /// The reply to the request in `slot`.
+    Reply = 6,
+    /// Requests that ended without a reply: argument 0 is the bit mask of their slots.
+    Ended = 7,
+    /// A message came back; `op` is the reason's code. `slot` says which: the slot of a request, whose contents its sender
+    /// kept, or [`RETURNED_SEND`] or [`RETURNED_REPLY`] plus the message's operation; then its arguments and payload follow.
+    Return = 8,
+    /// Credit of one-way messages: arguments are messages and lines consumed, and messages stored.
+    Credit = 9,
+}
+
+/// In the slot of a `Return`: a one-way message, in the low byte its operation.
+pub const RETURNED_SEND: u16 = 0xff00;
+
+/// In the slot of a `Return`: a reply, in the low byte its operation.
+pub const RETURNED_REPLY: u16 = 0xfe00;
+
+/// In the slot of a `Send`: the sender wants to be told soon that it was stored.
+pub const ASK_STORED: u16 = 1;
+
+/// Consumed one-way messages of a flow that the sender may count as free again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credit {
+    /// Messages.
+    pub messages: u16,
+    /// Their ring lines.
+    pub lines: u16,
+}
+
+/// The header of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// What the record is.
+    pub kind: Kind,
+    /// The client's operation: an Active Message handler's number.
+    pub op: u8,
+    /// Number of arguments, at most [`MAX_ARGS`].
+    pub args: u8,
+    /// Bytes of payload, at most [`MAX_PAYLOAD`].
+    pub len: u32,
+    /// The flow within the session.
+    pub flow: u16,
+    /// The request's slot within the flow's window.
+    pub slot: u16,
+    /// Credit that rides along.
+    pub credit: Credit,
+}
+
+/// Words that are no header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Malformed {
+    /// A kind that this version does not know.
+    #[error("record of unknown kind {0}")]
+    Kind(u8),
+    /// More than [`MAX_ARGS`] arguments.
+    #[error("record with {0} arguments, at most {MAX_ARGS} are allowed")]
+    Args(u8),
+    /// More than [`MAX_PAYLOAD`] bytes.
+    #[error("record of {0} bytes, at most {MAX_PAYLOAD} are allowed")]
+    Length(u32),
+    /// Reserved bits are not zero.
+    #[error("record with reserved bits set")]
+    Reserved,
+    /// The record does not fit where it lies.
+    #[error("record of {0} lines reaches over the end of its lane")]
+    Reach(u32),
+}
+
+impl Head {
+    /// A header of this kind with everything else zero.
+    pub const fn new(kind: Kind) -> Head {
+        Head { kind, op: 0, args: 0, len: 0, flow: 0, slot: 0, credit: Credit { messages: 0, lines: 0 } }
+    }
+
+    /// The two words of the header.
+    #[inline(always)]
+    pub fn pack(&self) -> [u64; 2] {
+        let word0 =
+            u64::from(self.len) | (self.kind as u64) << 32 | u64::from(self.op) << 40 | u64::from(self.args) << 48;
+        let word1 = u64::from(self.flow)
+            | u64::from(self.slot) << 16
+            | u64::from(self.credit.messages) << 32
+            | u64::from(self.credit.lines) << 48;
+        [word0, word1]
+    }
+
+    /// Reads a header. Total, and everything it returns is within the limits above.
+    #[inline(always)]
+    pub fn unpack(words: [u64; 2]) -> Result<Head, Malformed> {
+        let [w0, w1] = words;
+        let Some(kind) = kind_of((w0 >> 32) as u8) else { return Err(malformed(w0)) };
+        let (args, len) = ((w0 >> 48) as u8, w0 as u32);
+        if w0 >> 48 > MAX_ARGS as u64 || len > MAX_PAYLOAD as u32 {
+            return Err(malformed(w0));
+        }
+        Ok(Head {
+            kind,
+            op: (w0 >> 40) as u8,
+            args,
+            len,
+            flow: w1 as u16,
+            slot: (w1 >> 16) as u16,
+            credit: Credit { messages: (w1 >> 32) as u16, lines: (w1 >> 48) as u16 },
+        })
+    }
+
+    /// Where the payload begins, in bytes from the record's beginning.
+    #[inline(always)]
+    pub fn payload_at(&self) -> usize {
+        HEADER + args_bytes(usize::from(self.args))
+    }
+
+    /// The lines that the record takes. At most 1,026.
+    #[inline(always)]
+    pub fn lines(&self) -> u32 {
+        lines(usize::from(self.args), self.len as usize)
+    }
+}
+
+/// Bytes that `n` arguments take in a record: padded to 8, so that the payload is aligned.
+#[inline(always)]
+pub const fn args_bytes(n: usize) -> usize {
+    n.div_ceil(2) * 8
+}
+
+/// The lines that a record with so many arguments and payload bytes takes, for values within the limits.
+#[inline(always)]
+pub const fn lines(args: usize, payload: usize) -> u32 {
+    (HEADER + args_bytes(args) + payload).div_ceil(LINE) as u32
+}
+
+/// What is wrong with a first word.
+#[cold]
+fn malformed(word0: u64) -> Malformed {
+    let (len, kind, args) = (word0 as u32, (word0 >> 32) as u8, (word0 >> 48) as u8);
+    if kind_of(kind).is_none() {
+        Malformed::Kind(kind)
+    } else if word0 >> 56 != 0 {
+        Malformed::Reserved
+    } else if usize::from(args) > MAX_ARGS {
+        Malformed::Args(args)
+    } else {
+        Malformed::Length(len)
+    }
+}
+
+#[inline(always)]
+fn kind_of(code: u8) -> Option<Kind> {
+    Some(match code {
+        1 => Kind::Pad,
+        2 => Kind::Switch,
+        3 => Kind::Open,
+        4 => Kind::Send,
+        5 => Kind::Request,
+        6 => Kind::Reply,
+        7 => Kind::Ended,
+        8 => Kind::Return,
+        9 => Kind::Credit,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_request_packs_into_the_golden_words() {
+        let head = Head {
+            kind: Kind::Request,
+            op: 7,
+            args: 4,
+            len: 16,
+            flow: 0x0102,
+            slot: 31,
+            credit: Credit { messages: 3, lines: 5 },
+        };
+        assert_eq!(head.pack(), [0x0004_0705_0000_0010, 0x0005_0003_001f_0102]);
+        assert_eq!(head.lines(), 1);
+        assert_eq!(head.payload_at(), 32);
+    }
+
+    #[test]
+    fn up_to_48_bytes_are_one_line_and_the_largest_is_1026() {
+        assert_eq!(lines(0, 48), 1);
+        assert_eq!(lines(0, 49), 2);
+        assert_eq!(lines(4, 32), 1);
+        assert_eq!(lines(3, 33), 2);
+        assert_eq!(lines(MAX_ARGS, MAX_PAYLOAD), 1026);
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_a_header_within_limits_or_an_error(w0: u64, w1: u64) {
+            if let Ok(head) = Head::unpack([w0, w1]) {
+                prop_assert_eq!(head.pack(), [w0, w1]);
+                prop_assert!(head.lines() <= 1026);
+            }
+        }
+
+        #[test]
+        fn likely_words_are_a_header_or_an_error(kind in 0u8..12, op: u8, args in 0u8..20, len in 0u32..70_000, w1: u64) {
+            let w0 = u64::from(len) | u64::from(kind) << 32 | u64::from(op) << 40 | u64::from(args) << 48;
+            let good = (1..=9).contains(&kind) && args <= 16 && len <= 65_536;
+            prop_assert_eq!(Head::unpack([w0, w1]).is_ok(), good);
+        }
+    }
+}

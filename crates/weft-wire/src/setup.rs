@@ -1,0 +1,248 @@
+//! The messages of the set-up socket: fixed sizes, one message per packet.
+//!
+//! The caller proves that it knows (endpoint, key) in its first message; only then does the other side give it memory.
+//!
+//! ```text
+//! caller                         answerer
+//!   Hello(version, caller's name and bundle, endpoint, key) ->
+//!                                <- Accept(ring geometry, bell) + descriptors [ring caller->answerer, bell page]
+//!                                or Join(bundle), if the two bundles have a session already; the socket is closed
+//!                                or Refuse(reason), and the socket is closed
+//!   Ready(ring geometry, bell) + descriptors [ring answerer->caller, bell page] ->
+//! ```
+
+use crate::name::{array, Name, NameError, NAME_BYTES};
+use crate::{BundleId, EndpointId, Key, Reason, VERSION};
+
+/// Bytes of every set-up message.
+pub const MESSAGE_BYTES: usize = 128;
+
+const MAGIC: [u8; 4] = *b"weft";
+
+/// The shape of one direction's ring, as its owner made it. Checked against the memory before use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Lines of the hot lane.
+    pub hot_lines: u32,
+    /// Lines of the arena.
+    pub arena_lines: u32,
+}
+
+/// A set-up message.
+#[derive(Clone, Copy, Debug)]
+pub enum Message {
+    /// First message of the caller.
+    Hello {
+        /// The endpoint that calls; replies go there.
+        source: Name,
+        /// The endpoint that is called.
+        destination: Name,
+        /// Its key.
+        key: Key,
+        /// The caller's bundle.
+        bundle: BundleId,
+        /// The caller has no session with the bundle that it was told to join.
+        is_alone: bool,
+    },
+    /// The answerer's ring, with two descriptors.
+    Accept {
+        /// Its shape.
+        ring: Geometry,
+        /// The bell that the caller rings for it.
+        bell: u32,
+        /// The answerer's bundle.
+        bundle: BundleId,
+    },
+    /// The caller's ring, with two descriptors.
+    Ready {
+        /// Its shape.
+        ring: Geometry,
+        /// The bell that the answerer rings for it.
+        bell: u32,
+    },
+    /// There is a session with this bundle; use it.
+    Join {
+        /// The answerer's bundle.
+        bundle: BundleId,
+    },
+    /// No, and why.
+    Refuse {
+        /// The reason.
+        reason: Reason,
+    },
+}
+
+/// Why bytes are no set-up message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SetupError {
+    /// Not 128 bytes, or not of weft.
+    #[error("not a weft set-up message")]
+    NotOurs,
+    /// Another wire version.
+    #[error("set-up message of wire version {0}, this weft speaks {VERSION}")]
+    Version(u16),
+    /// A type that this version does not know.
+    #[error("set-up message of unknown type {0}")]
+    Type(u8),
+    /// A name in it is damaged.
+    #[error("set-up message with a bad name: {0}")]
+    Name(#[from] NameError),
+    /// A reason that this version does not know.
+    #[error("set-up message with unknown reason {0}")]
+    Reason(u8),
+}
+
+impl Message {
+    /// The message's bytes.
+    pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
+        let mut b = [0u8; MESSAGE_BYTES];
+        b[..4].copy_from_slice(&MAGIC);
+        b[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        match self {
+            Message::Hello { source, destination, key, bundle, is_alone } => {
+                b[6] = 1;
+                b[8..48].copy_from_slice(&source.to_bytes());
+                b[48..88].copy_from_slice(&destination.to_bytes());
+                b[88..96].copy_from_slice(&key.0.to_le_bytes());
+                b[96..100].copy_from_slice(&bundle.0.to_le_bytes());
+                b[100] = u8::from(*is_alone);
+            }
+            Message::Accept { ring, bell, bundle } => shape(&mut b, 2, ring, *bell, *bundle),
+            Message::Ready { ring, bell } => shape(&mut b, 3, ring, *bell, BundleId(0)),
+            Message::Join { bundle } => {
+                b[6] = 5;
+                b[20..24].copy_from_slice(&bundle.0.to_le_bytes());
+            }
+            Message::Refuse { reason } => {
+                b[6] = 4;
+                b[8] = reason.code();
+            }
+        }
+        b
+    }
+
+    /// Reads a message. Total.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Message, SetupError> {
+        let b: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| SetupError::NotOurs)?;
+        if b[..4] != MAGIC {
+            return Err(SetupError::NotOurs);
+        }
+        let version = u16::from_le_bytes(array(&b[4..6]));
+        if version != VERSION {
+            return Err(SetupError::Version(version));
+        }
+        let ring = Geometry {
+            hot_lines: u32::from_le_bytes(array(&b[8..12])),
+            arena_lines: u32::from_le_bytes(array(&b[12..16])),
+        };
+        let bell = u32::from_le_bytes(array(&b[16..20]));
+        let bundle = BundleId(u32::from_le_bytes(array(&b[20..24])));
+        match b[6] {
+            1 => Ok(Message::Hello {
+                source: Name::from_bytes(&b[8..8 + NAME_BYTES])?,
+                destination: Name::from_bytes(&b[48..48 + NAME_BYTES])?,
+                key: Key(u64::from_le_bytes(array(&b[88..96]))),
+                bundle: BundleId(u32::from_le_bytes(array(&b[96..100]))),
+                is_alone: b[100] != 0,
+            }),
+            2 => Ok(Message::Accept { ring, bell, bundle }),
+            3 => Ok(Message::Ready { ring, bell }),
+            4 => Ok(Message::Refuse { reason: Reason::from_code(b[8]).ok_or(SetupError::Reason(b[8]))? }),
+            5 => Ok(Message::Join { bundle }),
+            other => Err(SetupError::Type(other)),
+        }
+    }
+}
+
+fn shape(b: &mut [u8; MESSAGE_BYTES], kind: u8, ring: &Geometry, bell: u32, bundle: BundleId) {
+    b[6] = kind;
+    b[8..12].copy_from_slice(&ring.hot_lines.to_le_bytes());
+    b[12..16].copy_from_slice(&ring.arena_lines.to_le_bytes());
+    b[16..20].copy_from_slice(&bell.to_le_bytes());
+    b[20..24].copy_from_slice(&bundle.0.to_le_bytes());
+}
+
+/// The arguments of an `Open` record: a further flow of a session that exists.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    /// The endpoint that will send on the flow.
+    pub source: EndpointId,
+    /// The endpoint it sends to.
+    pub destination: EndpointId,
+    /// The destination's key.
+    pub key: Key,
+}
+
+impl Open {
+    /// As the record's arguments.
+    pub fn to_args(&self) -> [u32; 4] {
+        [self.source.0, self.destination.0, self.key.0 as u32, (self.key.0 >> 32) as u32]
+    }
+
+    /// From the record's arguments.
+    pub fn from_args(args: &[u32]) -> Option<Open> {
+        let &[source, destination, low, high] = args else {
+            return None;
+        };
+        Some(Open {
+            source: EndpointId(source),
+            destination: EndpointId(destination),
+            key: Key(u64::from(low) | u64::from(high) << 32),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Epoch, Uid};
+    use proptest::prelude::*;
+
+    fn name(endpoint: u32) -> Name {
+        Name { epoch: Epoch(7), endpoint: EndpointId(endpoint), uid: Uid(1), address: [0; 16], port: 0 }
+    }
+
+    #[test]
+    fn each_message_reads_back() {
+        let ring = Geometry { hot_lines: 252, arena_lines: 131_072 };
+        for message in [
+            Message::Hello {
+                source: name(1),
+                destination: name(2),
+                key: Key(u64::MAX - 1),
+                bundle: BundleId(9),
+                is_alone: true,
+            },
+            Message::Accept { ring, bell: 3, bundle: BundleId(8) },
+            Message::Join { bundle: BundleId(7) },
+            Message::Ready { ring, bell: 4 },
+            Message::Refuse { reason: Reason::WrongKey },
+        ] {
+            let bytes = message.to_bytes();
+            let back = Message::from_bytes(&bytes).expect("own message");
+            assert_eq!(back.to_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_garbage() {
+        let mut bytes = Message::Refuse { reason: Reason::NoRoom }.to_bytes();
+        bytes[4] = 9;
+        assert_eq!(Message::from_bytes(&bytes).err(), Some(SetupError::Version(9)));
+        assert_eq!(Message::from_bytes(b"GET / HTTP/1.1").err(), Some(SetupError::NotOurs));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(tail in proptest::collection::vec(any::<u8>(), 124..125), kind in 0u8..8) {
+            let mut bytes = MAGIC.to_vec();
+            bytes.extend(tail);
+            bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+            bytes[6] = kind;
+            let _ = Message::from_bytes(&bytes);
+            for cut in 0..bytes.len() {
+                prop_assert!(Message::from_bytes(&bytes[..cut]).is_err());
+            }
+        }
+    }
+}
