@@ -1,0 +1,266 @@
+//! Loads and stores in a ring's memory, and where its words lie.
+//!
+//! A ring's memory is its control lines, the hot lane, and the arena:
+//!
+//! ```text
+//! line 0    written by the consumer: head of the hot lane, head of the arena
+//! line 1    written by the consumer: claim of the hot lane, claim of the arena (read only after its death)
+//! line 2    written by the consumer: attention (1: ring the bell after publishing)
+//! line 3    unused
+//! line 4..  the hot lane, then from the next page boundary the arena
+//! ```
+//!
+//! [`RingMem`] is the seam between the ring's algorithm, which is safe code, and the memory: [`MapMem`] is mapped memory,
+//! the loom tests bring their own.
+
+use crate::ring::Lanes;
+use crate::sys::Shared;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use weft_wire::record::{args_bytes, HEADER};
+use weft_wire::{LINE, MAX_ARGS};
+
+/// Lines before the hot lane.
+pub const CONTROL_LINES: u32 = 4;
+
+/// Words that a record's arguments and copied payload take at most: 16 arguments and 256 bytes.
+pub const COPY_WORDS: usize = 8 + 32;
+
+/// A ring's memory, addressed by line. Implementations check every index; no call can reach outside.
+///
+/// The order that the ring needs of it: `publish` is a release and `header` an acquire, of the same word; `set_head` is a
+/// release and `head` an acquire. Everything else is unordered.
+pub trait RingMem {
+    /// Loads a header's first word. Acquire: pairs with `publish`, so what was written before is visible.
+    fn header(&self, line: u32) -> u64;
+    /// Stores a header's first word. Release: pairs with `header`.
+    fn publish(&self, line: u32, word: u64);
+    /// Zeroes a header's first word, ordered before the next `publish` by that release.
+    fn clear(&self, line: u32);
+    /// Loads a header's second word.
+    fn second(&self, line: u32) -> u64;
+    /// Writes everything of a record but the header's first word.
+    fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]);
+    /// Copies what follows the header at `line` into `out`, `bytes` rounded up to words; at most `out` holds.
+    fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]);
+    /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies.
+    ///
+    /// The peer could still write there; so only payloads from a peer of the same trusted class are read this way.
+    fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8];
+    /// Stores the consumer's cursor in a lane. Release: the consumer's reads before it are done.
+    fn set_head(&self, lane: usize, pos: u64);
+    /// Loads the consumer's cursor in a lane. Acquire: pairs with `set_head`.
+    fn head(&self, lane: usize) -> u64;
+    /// Stores how far the consumer has taken records in hand, before it looks at them.
+    fn set_claim(&self, lane: usize, pos: u64);
+    /// Loads the claim. Says something certain only when the consumer is dead.
+    fn claim(&self, lane: usize) -> u64;
+    /// Asks the producer to ring the bell after publishing, or to stop doing so.
+    fn set_attention(&self, wanted: bool);
+    /// Whether the consumer wants the bell.
+    fn attention(&self) -> bool;
+}
+
+/// Ring memory in a mapping that two processes share.
+#[derive(Debug)]
+pub struct MapMem {
+    shared: Shared,
+    lines: u32,
+}
+
+impl MapMem {
+    /// Uses a mapping of exactly the bytes that `lanes` needs.
+    ///
+    /// # Panics
+    /// If the mapping has another size: the caller made it, or checked it, from the same `lanes`.
+    pub fn new(shared: Shared, lanes: Lanes) -> MapMem {
+        assert_eq!(shared.bytes(), lanes.bytes(), "mapping and lanes disagree");
+        MapMem { lines: (shared.bytes() / LINE) as u32, shared }
+    }
+
+    /// Gives the pages from `line` to the end back to the kernel.
+    pub(crate) fn give_back_from(&self, line: u32) -> std::io::Result<()> {
+        let offset = line as usize * LINE;
+        self.shared.give_back(offset, self.shared.bytes().saturating_sub(offset))
+    }
+
+    /// The address `offset` bytes behind `line`, of a range of `len` bytes that is checked to be inside the mapping.
+    #[inline(always)]
+    fn at(&self, line: u32, offset: usize, len: usize) -> *mut u8 {
+        let start = line as usize * LINE + offset;
+        assert!(start + len <= self.lines as usize * LINE, "outside the ring");
+        // SAFETY: start + len is inside the mapping, by the assertion; `lines` is private and was set from its size.
+        unsafe { self.shared.base().as_ptr().add(start) }
+    }
+
+    /// A word of a line, by its index below 8.
+    #[inline(always)]
+    fn word(&self, line: u32, index: usize) -> &AtomicU64 {
+        assert!(line < self.lines && index < LINE / 8, "outside the ring");
+        // SAFETY: inside the mapping, by the assertion, which lives as long as `self`; 8-byte aligned because lines and
+        // `index * 8` are. All accesses to header and control words, by both sides, are atomic.
+        unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line as usize * LINE + index * 8).cast()) }
+    }
+
+    #[inline(always)]
+    fn attention_word(&self) -> &AtomicU32 {
+        let p = self.at(2, 0, 4);
+        // SAFETY: inside the mapping and aligned; only ever accessed as this atomic.
+        unsafe { AtomicU32::from_ptr(p.cast()) }
+    }
+}
+
+impl RingMem for MapMem {
+    #[inline(always)]
+    fn header(&self, line: u32) -> u64 {
+        // Pairs with the release store in `publish`.
+        self.word(line, 0).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn publish(&self, line: u32, word: u64) {
+        // Pairs with the acquire load in `header`.
+        self.word(line, 0).store(word, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn clear(&self, line: u32) {
+        // Relaxed: the consumer looks here only after the `publish` that follows, whose release orders this store.
+        self.word(line, 0).store(0, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn second(&self, line: u32) -> u64 {
+        // Relaxed: ordered by the acquire load of the first word.
+        self.word(line, 1).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        assert!(args.len() <= MAX_ARGS, "too many arguments");
+        let args_len = args_bytes(args.len());
+        let record = self.at(line, 0, HEADER + args_len + payload.len());
+        // SAFETY: the record's range was checked by `at`, and it begins with the two header words, 8-byte aligned.
+        let second_word = unsafe { AtomicU64::from_ptr(record.add(8).cast()) };
+        // Relaxed: ordered by the `publish` that follows.
+        second_word.store(second, Ordering::Relaxed);
+        // SAFETY: source and destination are valid for the lengths: the destination range was checked by `at`, the sources
+        // are slices. They cannot overlap, because no slice of the ring leaves this crate mutably and a consumer's slices
+        // are of another ring. The range is free space that only this side uses until `publish`.
+        unsafe {
+            copy_words(args.as_ptr(), record.add(HEADER), args.len());
+            std::ptr::copy_nonoverlapping(payload.as_ptr(), record.add(HEADER + args_len), payload.len());
+        }
+    }
+
+    #[inline(always)]
+    fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
+        let one_line = LINE - HEADER;
+        let bytes = if bytes <= one_line { one_line } else { bytes.div_ceil(8) * 8 };
+        assert!(bytes <= COPY_WORDS * 8, "more than is ever copied out");
+        let body = self.at(line, HEADER, bytes);
+        // SAFETY: `bytes` are inside the mapping (checked by `at`) and inside `out` (checked above). The peer may write at
+        // the same time if it breaks the protocol: then the copy holds some bytes of it, which are checked after the copy.
+        unsafe {
+            if bytes == one_line {
+                // A constant length compiles to three loads and stores; most messages are of one line.
+                std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), one_line);
+            } else {
+                std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), bytes);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
+        let p = self.at(line, offset, len);
+        // Dirty lines come from the other core one at a time unless asked for ahead: a third of the time of 4 to 8 KiB.
+        prefetch(p, len);
+        // SAFETY: the range is inside the mapping, which lives as long as `self`. Between `publish` and the consumer's
+        // `set_head` the protocol forbids the producer to write here, and the producer is of the same trusted class.
+        unsafe { std::slice::from_raw_parts(p, len) }
+    }
+
+    #[inline(always)]
+    fn set_head(&self, lane: usize, pos: u64) {
+        // Pairs with the acquire load in `head`.
+        self.word(0, lane).store(pos, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn head(&self, lane: usize) -> u64 {
+        // Pairs with the release store in `set_head`.
+        self.word(0, lane).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn set_claim(&self, lane: usize, pos: u64) {
+        // Relaxed, then a fence: whatever the program does with the record comes after the claim, so that a claim which
+        // was not made proves that nothing was done. (On x86 the fence costs nothing.)
+        self.word(1, lane).store(pos, Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn claim(&self, lane: usize) -> u64 {
+        self.word(1, lane).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn set_attention(&self, wanted: bool) {
+        // Relaxed: a bell that is missed because of it is found by the consumer's next full scan.
+        self.attention_word().store(u32::from(wanted), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn attention(&self) -> bool {
+        // Relaxed: see `set_attention`.
+        self.attention_word().load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Copies up to 16 words of 32 bits without a loop or a call: from 4 words on as two blocks that may overlap.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `count` words, and they must not overlap. No alignment is needed.
+#[inline(always)]
+unsafe fn copy_words(from: *const u32, to: *mut u8, count: usize) {
+    debug_assert!(count <= MAX_ARGS);
+    // SAFETY: each block begins and ends within the `count` words that the caller vouches for.
+    unsafe {
+        if count >= 8 {
+            copy_block::<8>(from, to, 0);
+            copy_block::<8>(from, to, count - 8);
+        } else if count >= 4 {
+            copy_block::<4>(from, to, 0);
+            copy_block::<4>(from, to, count - 4);
+        } else {
+            for at in 0..count {
+                copy_block::<1>(from, to, at);
+            }
+        }
+    }
+}
+
+/// Copies `N` words from the word `at` on.
+///
+/// # Safety
+/// As for [`copy_words`], for the words `at .. at + N`.
+#[inline(always)]
+unsafe fn copy_block<const N: usize>(from: *const u32, to: *mut u8, at: usize) {
+    // SAFETY: the caller vouches for the words; the accesses are made unaligned.
+    unsafe { to.add(at * 4).cast::<[u32; N]>().write_unaligned(from.add(at).cast::<[u32; N]>().read_unaligned()) };
+}
+
+/// Most bytes fetched ahead: what the L1 cache can hold beside everything else.
+const PREFETCH_MOST: usize = 16 << 10;
+
+#[inline(always)]
+fn prefetch(p: *const u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for offset in (0..len.min(PREFETCH_MOST)).step_by(LINE) {
+        // SAFETY: a prefetch is a hint; it neither faults nor changes memory. SSE is part of x86-64.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.wrapping_add(offset).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (p, len, PREFETCH_MOST);
+}

@@ -1,0 +1,770 @@
+//! The ring: records from one producer to one consumer through memory.
+//!
+//! A record's header lies in its first line and is written last. The consumer polls the header it expects next, never a
+//! counter of the producer's: one cache line less per message (MU-Net, and the seeds' U-Net, found the same). Before it
+//! publishes a record the producer zeroes the header behind it, inside free space, so stale payload is never taken for a
+//! header and the consumer writes to no data line. The consumer publishes its cursor lazily; the producer reads it only
+//! when it believes the ring to be full.
+//!
+//! There are two kinds of memory, the *lanes*. The small hot lane keeps its lines in both private caches: it has the best
+//! latency. A producer that gets ahead of its consumer, or has a large record, goes on in the arena, whose lines have left
+//! the writer's private cache when the reader asks for them: that is several times faster for streams. A `Switch` record
+//! leads from one lane to the other, so the ring is one queue, in order. The producer goes back when the arena has been
+//! nearly empty for a while.
+//!
+//! | in each lane | why |
+//! | --- | --- |
+//! | records are contiguous, and at most a quarter of the lane | they can be read in place; the wasted end stays small |
+//! | two lines are always free | one header behind the last record is zero; one line is kept for a `Switch` |
+
+use crate::bell::Bell;
+use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
+use weft_wire::path::{Abandoned, Fate, Peek, PushError, Record, Rx, Tx};
+use weft_wire::record::{self, args_bytes};
+use weft_wire::setup::Geometry;
+use weft_wire::{Head, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
+
+const HOT: usize = 0;
+const ARENA: usize = 1;
+
+/// Lines that stay free in a lane: a zero header and a `Switch`.
+const SPARE: u64 = 2;
+
+/// Payloads up to this many bytes are always copied out before anyone looks at them.
+pub const COPY_MOST: usize = 256;
+
+/// Lines of a page.
+const PAGE_LINES: u32 = 4096 / LINE as u32;
+
+/// The number and size of a ring's lanes. Private to each side; a peer's announcement is checked by [`Lanes::check`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lanes {
+    hot: u32,
+    arena: u32,
+}
+
+impl Lanes {
+    /// The smallest arena: four of the largest records.
+    pub const ARENA_LEAST: u32 = 8192;
+    /// The largest arena, 64 MiB.
+    pub const ARENA_MOST: u32 = 1 << 20;
+
+    /// Lanes of at least these many bytes, the hot lane together with the control lines, each rounded up to pages.
+    ///
+    /// The hot part is held between 4 KiB and 1 MiB, the arena between 512 KiB and 64 MiB.
+    pub fn new(hot_bytes: usize, arena_bytes: usize) -> Lanes {
+        let pages = |bytes: usize| bytes.min(1 << 30).div_ceil(4096) as u32 * PAGE_LINES;
+        Lanes {
+            hot: pages(hot_bytes).clamp(PAGE_LINES, 256 * PAGE_LINES) - CONTROL_LINES,
+            arena: pages(arena_bytes).clamp(Self::ARENA_LEAST, Self::ARENA_MOST),
+        }
+    }
+
+    /// The lanes that a peer announced, if they are such as `new` makes.
+    pub fn check(geometry: Geometry) -> Option<Lanes> {
+        let hot = geometry.hot_lines.checked_add(CONTROL_LINES)?;
+        let lanes = Lanes::new(hot as usize * LINE, geometry.arena_lines as usize * LINE);
+        (lanes.geometry() == geometry).then_some(lanes)
+    }
+
+    /// As announced to a peer.
+    pub fn geometry(&self) -> Geometry {
+        Geometry { hot_lines: self.hot, arena_lines: self.arena }
+    }
+
+    /// Bytes of the ring's memory.
+    pub fn bytes(&self) -> usize {
+        (CONTROL_LINES + self.hot + self.arena) as usize * LINE
+    }
+
+    /// (first line, lines) of each lane.
+    fn ranges(&self) -> [(u32, u32); 2] {
+        [(CONTROL_LINES, self.hot), (CONTROL_LINES + self.hot, self.arena)]
+    }
+
+    /// Lanes of any size, for exhaustive tests on tiny rings.
+    #[doc(hidden)]
+    pub const fn tiny(hot: u32, arena: u32) -> Lanes {
+        Lanes { hot, arena }
+    }
+}
+
+/// A hook at each store of a push, for tests that kill the producer there. Production uses `()`, which is nothing.
+pub trait Steps {
+    /// Called just before the store of that number.
+    fn before(&mut self, store: u32);
+}
+
+impl Steps for () {
+    #[inline(always)]
+    fn before(&mut self, _store: u32) {}
+}
+
+/// The stores of a push, in the order they are made.
+pub mod store {
+    /// Second header word, arguments and payload.
+    pub const BODY: u32 = 1;
+    /// The zero header behind the record, if it is not zero already.
+    pub const CLEAR: u32 = 2;
+    /// The record's own header, when something else publishes it (`Pad` or `Switch`).
+    pub const HEADER: u32 = 3;
+    /// The header behind a `Switch`.
+    pub const CLEAR_LINK: u32 = 4;
+    /// The header that makes everything visible.
+    pub const PUBLISH: u32 = 5;
+    /// Zero headers for the records that follow.
+    pub const AHEAD: u32 = 6;
+    /// After everything.
+    pub const DONE: u32 = 7;
+    /// All of them.
+    pub const ALL: [u32; 7] = [BODY, CLEAR, HEADER, CLEAR_LINK, PUBLISH, AHEAD, DONE];
+}
+
+/// What is pushed: a header and the slices that follow it.
+#[derive(Clone, Copy)]
+struct Item<'a> {
+    words: [u64; 2],
+    args: &'a [u32],
+    payload: &'a [u8],
+}
+
+impl Item<'_> {
+    #[inline(always)]
+    fn lines(&self) -> u32 {
+        record::lines(self.args.len(), self.payload.len())
+    }
+}
+
+/// A lane as its producer sees it. For the lane in use, `at` and `pos` are those of the last slow push; the [`Cursor`] has
+/// what came since.
+#[derive(Debug)]
+struct WriteLane {
+    first: u32,
+    cap: u32,
+    largest: u32,
+    /// Next line to write, within the lane.
+    at: u32,
+    /// Lines written since the beginning, padding included.
+    pos: u64,
+    /// `pos` must not pass this: the consumer's last known cursor and the lane's size.
+    limit: u64,
+}
+
+/// Where a record goes: line within the lane, and the lines of padding before it.
+#[derive(Clone, Copy)]
+struct Place {
+    at: u32,
+    padding: u32,
+}
+
+impl WriteLane {
+    fn new((first, cap): (u32, u32)) -> WriteLane {
+        WriteLane { first, cap, largest: cap / 4, at: 0, pos: 0, limit: u64::from(cap) }
+    }
+
+    /// Where a record of `lines` fits now, by the consumer's last known cursor.
+    fn place(&self, lines: u32) -> Option<Place> {
+        let place = if self.at + lines <= self.cap {
+            Place { at: self.at, padding: 0 }
+        } else {
+            Place { at: 0, padding: self.cap - self.at }
+        };
+        let end = self.pos + u64::from(place.padding) + u64::from(lines);
+        (lines <= self.largest && end + SPARE <= self.limit).then_some(place)
+    }
+
+    fn wrapped(&self, at: u32) -> u32 {
+        if at == self.cap {
+            0
+        } else {
+            at
+        }
+    }
+
+    fn advance(&mut self, place: Place, lines: u32) {
+        self.pos += u64::from(place.padding + lines);
+        self.at = self.wrapped(place.at + lines);
+    }
+
+    /// Lines that the consumer has not given back, by its last known cursor.
+    fn outstanding(&self) -> u64 {
+        self.pos - (self.limit - u64::from(self.cap))
+    }
+}
+
+/// Lines whose headers are zeroed ahead of small records.
+const AHEAD_LINES: u32 = 4;
+/// Lines pushed to the arena between two looks at whether it has run empty.
+const CALM_EVERY: u32 = 2048;
+/// Looks in a row that must find it nearly empty before the producer goes back to the hot lane.
+const CALM_LOOKS: u32 = 4;
+/// Nearly empty: so many lines.
+const CALM_LINES: u64 = 64;
+
+/// The producer's place in the lane in use, in lines of the memory. All that a common push reads and writes.
+#[derive(Debug)]
+struct Cursor {
+    /// The next header.
+    line: u32,
+    /// Records that end at or before this line go the short way.
+    end: u32,
+    /// Larger records do not.
+    largest: u32,
+    /// From `line` to before this one, first words are zero.
+    zeroed: u32,
+    /// Lines before this one are free.
+    free: u32,
+    /// One line further on whose first word is zero, where the next record would end if it is as long as the last.
+    guessed: u32,
+}
+
+/// The writing end. Not shared between threads; every call returns at once.
+#[derive(Debug)]
+pub struct Producer<M> {
+    mem: M,
+    cursor: Cursor,
+    lanes: [WriteLane; 2],
+    now: usize,
+    calm_looks: u32,
+    broken: bool,
+}
+
+impl<M: RingMem> Producer<M> {
+    /// The writing end of a fresh ring.
+    pub fn new(mem: M, lanes: Lanes) -> Producer<M> {
+        let [hot, arena] = lanes.ranges();
+        let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, free: 0, guessed: 0 };
+        let lanes = [WriteLane::new(hot), WriteLane::new(arena)];
+        let mut producer = Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, broken: false };
+        producer.place_cursor();
+        producer
+    }
+
+    /// Copies a record into the ring and publishes it. `head.args` and `head.len` are set from the slices.
+    #[inline(always)]
+    pub fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        self.push_stepped(head, args, payload, &mut ())
+    }
+
+    /// `push` with a hook at each store.
+    #[inline(always)]
+    pub fn push_stepped<S: Steps>(
+        &mut self,
+        head: Head,
+        args: &[u32],
+        payload: &[u8],
+        steps: &mut S,
+    ) -> Result<(), PushError> {
+        if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
+            return Err(PushError::TooLarge);
+        }
+        let words = Head { args: args.len() as u8, len: payload.len() as u32, ..head }.pack();
+        let lines = record::lines(args.len(), payload.len());
+        let Cursor { line, end: short_end, largest, zeroed, guessed, .. } = self.cursor;
+        let end = line + lines;
+        if end > short_end || lines > largest {
+            return self.push_slow(words, args, payload, steps);
+        }
+        steps.before(store::BODY);
+        self.mem.write(line, words[1], args, payload);
+        if end >= zeroed && end != guessed {
+            steps.before(store::CLEAR);
+            self.mem.clear(end);
+        }
+        steps.before(store::PUBLISH);
+        self.mem.publish(line, words[0]);
+        steps.before(store::AHEAD);
+        self.zero_ahead(end, lines);
+        steps.before(store::DONE);
+        Ok(())
+    }
+
+    /// Whether the consumer asked for the bell. Ask after a push.
+    #[inline(always)]
+    pub fn wants_bell(&self) -> bool {
+        self.mem.attention()
+    }
+
+    /// Whether a record of `lines` would be taken now. Reads the consumer's cursor if it seems not.
+    pub fn has_room(&mut self, lines: u32) -> bool {
+        if self.broken {
+            return true; // so that the caller tries, and learns it
+        }
+        self.leave_cursor();
+        let here = matches!(self.room(self.now, lines), Ok(Some(_)) | Err(_));
+        let there = here || (self.now == HOT && matches!(self.room(ARENA, lines), Ok(Some(_)) | Err(_)));
+        self.place_cursor();
+        there
+    }
+
+    /// The records that the consumer has not surely taken, oldest first. For use when it is dead, for nothing moves then.
+    pub fn abandoned(&mut self) -> Vec<Abandoned> {
+        self.leave_cursor();
+        let older = 1 - self.now;
+        let mut out = Vec::new();
+        for lane in [older, self.now] {
+            self.abandoned_in(lane, &mut out);
+        }
+        out
+    }
+
+    /// Zeroes headers that the next records will need, now that this one is published and nobody waits: before a
+    /// publication the same store would hold it up by the time that a line takes to come from the consumer's cache.
+    #[inline(always)]
+    fn zero_ahead(&mut self, end: u32, lines: u32) {
+        let cursor = &mut self.cursor;
+        cursor.line = end;
+        let mut zeroed = cursor.zeroed.max(end + 1);
+        if lines < AHEAD_LINES {
+            let upto = (end + AHEAD_LINES).min(cursor.free);
+            while zeroed < upto {
+                self.mem.clear(zeroed);
+                zeroed += 1;
+            }
+        } else if end + lines < cursor.free {
+            self.mem.clear(end + lines);
+            cursor.guessed = end + lines;
+        }
+        cursor.zeroed = zeroed;
+    }
+
+    /// Takes the cursor's progress over into its lane.
+    fn leave_cursor(&mut self) {
+        let lane = &mut self.lanes[self.now];
+        let at = self.cursor.line - lane.first;
+        lane.pos += u64::from(at - lane.at);
+        lane.at = at;
+    }
+
+    /// Sets the cursor by its lane.
+    fn place_cursor(&mut self) {
+        let lane = &self.lanes[self.now];
+        let (line, last) = (lane.first + lane.at, lane.first + lane.cap);
+        let free = (lane.limit - lane.pos).min(u64::from(lane.cap)) as u32;
+        // A record that ends with its lane needs the header at the lane's beginning: that is for the slow way.
+        let mut end = (line + free).saturating_sub(SPARE as u32).min(last - 1);
+        if self.now == ARENA {
+            end = end.min(line + CALM_EVERY);
+        }
+        self.cursor =
+            Cursor { line, end, largest: lane.largest, zeroed: line + 1, free: (line + free).min(last), guessed: 0 };
+    }
+
+    /// Anything but the common case: the end of a lane, a full lane, a large record, a change of lanes.
+    #[cold]
+    #[inline(never)]
+    fn push_slow<S: Steps>(
+        &mut self,
+        words: [u64; 2],
+        args: &[u32],
+        payload: &[u8],
+        steps: &mut S,
+    ) -> Result<(), PushError> {
+        if self.broken {
+            return Err(PushError::Broken);
+        }
+        self.leave_cursor();
+        let pushed = self.push_anywhere(&Item { words, args, payload }, steps);
+        self.place_cursor();
+        pushed
+    }
+
+    fn push_anywhere<S: Steps>(&mut self, item: &Item<'_>, steps: &mut S) -> Result<(), PushError> {
+        let lines = item.lines();
+        if self.now == ARENA && self.is_calm(lines)? {
+            return self.push_switched(HOT, item, steps);
+        }
+        match self.room(self.now, lines)? {
+            Some(place) => {
+                self.write(self.now, place, item, steps);
+                Ok(())
+            }
+            None if self.now == HOT => self.push_switched(ARENA, item, steps),
+            None => Err(PushError::Full),
+        }
+    }
+
+    /// Where a record fits in a lane, asking the consumer's cursor if need be.
+    fn room(&mut self, lane: usize, lines: u32) -> Result<Option<Place>, PushError> {
+        if let Some(place) = self.lanes[lane].place(lines) {
+            return Ok(Some(place));
+        }
+        if lines <= self.lanes[lane].largest {
+            self.refresh(lane)?;
+        }
+        Ok(self.lanes[lane].place(lines))
+    }
+
+    /// Reads the consumer's cursor, once, and believes it only if it is possible.
+    fn refresh(&mut self, which: usize) -> Result<(), PushError> {
+        let head = self.mem.head(which);
+        let lane = &mut self.lanes[which];
+        let known = lane.limit - u64::from(lane.cap);
+        if head < known || head > lane.pos {
+            self.broken = true;
+            return Err(PushError::Broken);
+        }
+        lane.limit = head + u64::from(lane.cap);
+        Ok(())
+    }
+
+    /// Whether the arena has been nearly empty for long enough to go back to the hot lane with a record of `lines`.
+    fn is_calm(&mut self, lines: u32) -> Result<bool, PushError> {
+        if self.cursor.line >= self.cursor.end.saturating_sub(lines) {
+            self.refresh(ARENA)?;
+            let calm = self.lanes[ARENA].outstanding() <= CALM_LINES;
+            self.calm_looks = if calm { self.calm_looks + 1 } else { 0 };
+        }
+        Ok(self.calm_looks >= CALM_LOOKS && self.room(HOT, lines)?.is_some())
+    }
+
+    /// Writes the record in the other lane and then the `Switch` that leads there.
+    fn push_switched<S: Steps>(&mut self, to: usize, item: &Item<'_>, steps: &mut S) -> Result<(), PushError> {
+        let from = self.now;
+        if item.lines() > self.lanes[to].largest {
+            return Err(if to == ARENA { PushError::TooLarge } else { PushError::Full });
+        }
+        // The line after the `Switch` becomes the zero header that the producer needs when it comes back.
+        let lane = &self.lanes[from];
+        let link_fits = lane.pos + SPARE <= lane.limit;
+        let (true, Some(place)) = (link_fits, self.room(to, item.lines())?) else { return Err(PushError::Full) };
+        self.write(to, place, item, steps);
+
+        let lane = &mut self.lanes[from];
+        let link = Place { at: lane.at, padding: 0 };
+        let next = lane.wrapped(link.at + 1);
+        steps.before(store::CLEAR_LINK);
+        self.mem.clear(lane.first + next);
+        steps.before(store::PUBLISH);
+        self.mem.publish(lane.first + link.at, Head::new(Kind::Switch).pack()[0]);
+        lane.advance(link, 1);
+        self.now = to;
+        self.calm_looks = 0;
+        steps.before(store::DONE);
+        Ok(())
+    }
+
+    /// Writes a record where it fits: everything else first, the header that makes it visible last.
+    fn write<S: Steps>(&mut self, which: usize, place: Place, item: &Item<'_>, steps: &mut S) {
+        let lane = &mut self.lanes[which];
+        let lines = item.lines();
+        let line = lane.first + place.at;
+        let behind = lane.first + lane.wrapped(place.at + lines);
+        steps.before(store::BODY);
+        self.mem.write(line, item.words[1], item.args, item.payload);
+        steps.before(store::CLEAR);
+        self.mem.clear(behind);
+        if place.padding > 0 {
+            // The padding leads to the record, so it is the padding's header that publishes it.
+            steps.before(store::HEADER);
+            self.mem.publish(line, item.words[0]);
+            steps.before(store::PUBLISH);
+            self.mem.publish(lane.first + lane.at, Head::new(Kind::Pad).pack()[0]);
+        } else {
+            steps.before(store::PUBLISH);
+            self.mem.publish(line, item.words[0]);
+        }
+        steps.before(store::DONE);
+        lane.advance(place, lines);
+    }
+
+    fn abandoned_in(&mut self, which: usize, out: &mut Vec<Abandoned>) {
+        let lane = &self.lanes[which];
+        let (head, claim) = (self.mem.head(which), self.mem.claim(which));
+        let outstanding = lane.pos.wrapping_sub(head);
+        if outstanding > u64::from(lane.cap) {
+            return; // the dead peer wrote nonsense: nothing can be said of this lane
+        }
+        let mut pos = head;
+        let mut at = (u64::from(lane.at) + u64::from(lane.cap) - outstanding) % u64::from(lane.cap);
+        while pos < lane.pos {
+            let line = lane.first + at as u32;
+            let Ok(head) = Head::unpack([self.mem.header(line), self.mem.second(line)]) else {
+                return;
+            };
+            let rest = u64::from(lane.cap) - at;
+            let lines = match head.kind {
+                Kind::Pad => rest,
+                _ => u64::from(head.lines()),
+            };
+            if lines > rest {
+                return;
+            }
+            pos += lines;
+            at = (at + lines) % u64::from(lane.cap);
+            let fate = match pos.cmp(&claim) {
+                std::cmp::Ordering::Less => continue, // a later record was taken up, so this one was done with
+                std::cmp::Ordering::Equal => Fate::InHand,
+                std::cmp::Ordering::Greater => Fate::Untouched,
+            };
+            if !matches!(head.kind, Kind::Pad | Kind::Switch) {
+                out.push(self.abandoned_record(line, head, fate));
+            }
+        }
+    }
+
+    fn abandoned_record(&self, line: u32, head: Head, fate: Fate) -> Abandoned {
+        let mut words = [0; COPY_WORDS];
+        let args_len = args_bytes(usize::from(head.args));
+        self.mem.copy_out(line, args_len, &mut words);
+        let payload = self.mem.in_place(line, head.payload_at(), head.len as usize).to_vec();
+        Abandoned { head, args: args_of(&words)[..usize::from(head.args)].to_vec(), payload, fate }
+    }
+}
+
+impl Producer<MapMem> {
+    /// Gives the arena's pages back to the kernel if the producer is in the hot lane and the arena was read to its end.
+    ///
+    /// Says whether it did. A system call; meant for idle times.
+    pub fn give_back_arena(&mut self) -> bool {
+        self.leave_cursor();
+        let used = self.lanes[ARENA].pos > 0;
+        if self.now != HOT || !used || self.refresh(ARENA).is_err() || self.lanes[ARENA].outstanding() > 0 {
+            return false;
+        }
+        // The consumer left the arena by the `Switch` that its cursor has passed, and follows only the next one.
+        self.mem.give_back_from(self.lanes[ARENA].first).is_ok()
+    }
+}
+
+impl Tx for Ringing {
+    #[inline(always)]
+    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        self.producer.push(head, args, payload)?;
+        if self.producer.wants_bell() {
+            self.bell.ring();
+        }
+        Ok(())
+    }
+
+    fn has_room(&mut self, lines: u32) -> bool {
+        self.producer.has_room(lines)
+    }
+
+    fn abandoned(&mut self) -> Vec<Abandoned> {
+        self.producer.abandoned()
+    }
+
+    fn rest(&mut self) {
+        self.producer.give_back_arena();
+    }
+}
+
+/// A producer in mapped memory together with the bell of its consumer.
+#[derive(Debug)]
+pub struct Ringing {
+    producer: Producer<MapMem>,
+    bell: Bell,
+}
+
+impl Ringing {
+    /// Rings `bell` for records of `producer` when asked to.
+    pub fn new(producer: Producer<MapMem>, bell: Bell) -> Ringing {
+        Ringing { producer, bell }
+    }
+}
+
+#[derive(Debug)]
+struct ReadLane {
+    first: u32,
+    /// The line behind the lane.
+    last: u32,
+    largest: u32,
+    /// The next header, in lines of the memory.
+    line: u32,
+    /// Lines read since the beginning.
+    pos: u64,
+    /// The position as last published.
+    published: u64,
+    /// Lines after which it is published at the latest.
+    eighth: u64,
+}
+
+impl ReadLane {
+    fn new((first, cap): (u32, u32)) -> ReadLane {
+        let eighth = u64::from(cap / 8);
+        ReadLane { first, last: first + cap, largest: cap / 4, line: first, pos: 0, published: 0, eighth }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, lines: u32) {
+        self.pos += u64::from(lines);
+        let line = self.line + lines;
+        self.line = if line == self.last { self.first } else { line };
+    }
+}
+
+/// The reading end. Not shared between threads; every call returns at once.
+#[derive(Debug)]
+pub struct Consumer<M> {
+    mem: M,
+    /// The lane in use.
+    lane: ReadLane,
+    /// The other one.
+    other: ReadLane,
+    now: usize,
+    /// Lines of the record in hand.
+    in_hand: u32,
+    scratch: [u64; COPY_WORDS],
+    broken: Option<Malformed>,
+}
+
+/// Links (`Pad`, `Switch`) followed in one look: an honest ring has at most two in a row, a hostile one no end of them.
+const LINKS_MOST: u32 = 4;
+
+impl<M: RingMem> Consumer<M> {
+    /// The reading end of a fresh ring.
+    pub fn new(mem: M, lanes: Lanes) -> Consumer<M> {
+        let [hot, arena] = lanes.ranges();
+        Consumer {
+            mem,
+            lane: ReadLane::new(hot),
+            other: ReadLane::new(arena),
+            now: HOT,
+            in_hand: 0,
+            scratch: [0; COPY_WORDS],
+            broken: None,
+        }
+    }
+
+    /// Looks for the next record. Reads one line of the other side's if there is none.
+    #[inline(always)]
+    pub fn peek(&mut self) -> Peek<'_> {
+        let line = self.lane.line;
+        let word0 = self.mem.header(line);
+        if word0 == 0 {
+            return Peek::Empty;
+        }
+        match Head::unpack([word0, self.mem.second(line)]) {
+            Ok(head) if is_message(head.kind) && self.reaches(head.lines()) => self.hand_out(head),
+            _ => match self.follow_links(word0) {
+                Some(head) => self.hand_out(head),
+                None => self.nothing(),
+            },
+        }
+    }
+
+    /// Drops the record in hand; its lines go back to the producer with the next publication of the cursor.
+    #[inline(always)]
+    pub fn pop(&mut self) {
+        let lines = std::mem::take(&mut self.in_hand);
+        self.lane.advance(lines);
+        if self.lane.pos - self.lane.published >= self.lane.eighth {
+            self.release();
+        }
+    }
+
+    /// Publishes the cursor. `pop` does so for every eighth of a lane; call this before going to rest.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        if self.lane.published != self.lane.pos {
+            self.lane.published = self.lane.pos;
+            self.mem.set_head(self.now, self.lane.pos);
+        }
+    }
+
+    /// Asks the producer to ring the bell for records, or to stop doing so.
+    pub fn set_attention(&self, wanted: bool) {
+        self.mem.set_attention(wanted);
+    }
+
+    /// Whether a record of `lines` at the cursor stays inside its lane and is no larger than records may be.
+    #[inline(always)]
+    fn reaches(&self, lines: u32) -> bool {
+        lines <= self.lane.largest && self.lane.line + lines <= self.lane.last
+    }
+
+    /// Follows the link with this first word, and those behind it, to a record.
+    #[cold]
+    #[inline(never)]
+    fn follow_links(&mut self, first: u64) -> Option<Head> {
+        let mut word0 = first;
+        for _ in 0..LINKS_MOST {
+            if self.broken.is_some() || word0 == 0 {
+                return None;
+            }
+            match Head::unpack([word0, self.mem.second(self.lane.line)]) {
+                Err(malformed) => self.broken = Some(malformed),
+                Ok(head) if head.kind == Kind::Pad => {
+                    let rest = self.lane.last - self.lane.line;
+                    self.lane.advance(rest);
+                }
+                Ok(head) if head.kind == Kind::Switch => {
+                    self.lane.advance(1);
+                    self.release();
+                    std::mem::swap(&mut self.lane, &mut self.other);
+                    self.now = 1 - self.now;
+                }
+                Ok(head) if self.reaches(head.lines()) => return Some(head),
+                Ok(head) => self.broken = Some(Malformed::Reach(head.lines())),
+            }
+            word0 = self.mem.header(self.lane.line);
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn hand_out(&mut self, head: Head) -> Peek<'_> {
+        let (line, lines) = (self.lane.line, head.lines());
+        self.in_hand = lines;
+        self.mem.set_claim(self.now, self.lane.pos + u64::from(lines));
+        let (len, args) = (head.len as usize, usize::from(head.args));
+        let args_len = args_bytes(args);
+        let copied = len <= COPY_MOST;
+        self.mem.copy_out(line, if copied { args_len + len } else { args_len }, &mut self.scratch);
+        let payload = if copied {
+            &bytes_of(&self.scratch)[args_len..args_len + len]
+        } else {
+            self.mem.in_place(line, head.payload_at(), len)
+        };
+        Peek::Record(Record { head, args: &args_of(&self.scratch)[..args], payload })
+    }
+
+    #[cold]
+    fn nothing(&self) -> Peek<'static> {
+        self.broken.map_or(Peek::Empty, Peek::Broken)
+    }
+}
+
+/// Whether a record is for the core, not a link within the ring.
+#[inline(always)]
+fn is_message(kind: Kind) -> bool {
+    !matches!(kind, Kind::Pad | Kind::Switch)
+}
+
+impl<M: RingMem> Rx for Consumer<M> {
+    #[inline(always)]
+    fn peek(&mut self) -> Peek<'_> {
+        Consumer::peek(self)
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) {
+        Consumer::pop(self);
+    }
+
+    #[inline(always)]
+    fn release(&mut self) {
+        Consumer::release(self);
+    }
+
+    fn set_attention(&mut self, wanted: bool) {
+        Consumer::set_attention(self, wanted);
+    }
+}
+
+/// The words as 32-bit arguments.
+#[inline(always)]
+fn args_of(words: &[u64; COPY_WORDS]) -> &[u32] {
+    // SAFETY: any bits are a u32, and u64 is at least as aligned.
+    let (before, args, _) = unsafe { words.align_to::<u32>() };
+    debug_assert!(before.is_empty());
+    args
+}
+
+/// The words as bytes.
+#[inline(always)]
+fn bytes_of(words: &[u64; COPY_WORDS]) -> &[u8] {
+    // SAFETY: any bits are bytes, and bytes need no alignment.
+    unsafe { words.align_to::<u8>() }.1
+}

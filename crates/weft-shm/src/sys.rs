@@ -1,0 +1,152 @@
+//! Anonymous shared memory: memfds that nobody can shrink, mapped for as long as a [`Shared`] lives.
+//!
+//! Nothing here has a name in a file system, so nothing stays behind when a process is killed.
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// A mapping of a whole sealed memfd, readable and writable, unmapped on drop and absent in forked children.
+#[derive(Debug)]
+pub struct Shared {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: `Shared` is a region of memory without thread affinity; it hands out only its address and length, and whoever
+// makes accesses through them (`mem`) answers for their synchronisation.
+unsafe impl Send for Shared {}
+// SAFETY: as above; a shared reference gives nothing but the address and the length.
+unsafe impl Sync for Shared {}
+
+/// Why a descriptor that a peer sent was not mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The kernel says no.
+    #[error("cannot map the peer's memory: {0}")]
+    System(#[from] io::Error),
+    /// Not a memfd, or one that could shrink under us.
+    #[error("the peer's memory is not sealed against shrinking; it was not mapped")]
+    NotSealed,
+    /// Not the size that was announced.
+    #[error("the peer's memory has {have} bytes, {want} were announced; it was not mapped")]
+    Size {
+        /// Bytes that were announced.
+        want: u64,
+        /// Bytes there are.
+        have: u64,
+    },
+}
+
+impl Shared {
+    /// Makes `bytes` of zeroed memory, sealed against shrinking, growing and further seals.
+    ///
+    /// The pages are allocated when they are first touched. Returns the mapping and the descriptor to hand to a peer.
+    pub fn create(label: &str, bytes: usize) -> io::Result<(Shared, OwnedFd)> {
+        let fd = rustix::fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok((Shared::map(&fd, bytes)?, fd))
+    }
+
+    /// Maps memory that a peer sent, if it is sealed and has exactly the announced size.
+    pub fn open(fd: OwnedFd, bytes: usize) -> Result<Shared, OpenError> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| OpenError::NotSealed)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(OpenError::NotSealed);
+        }
+        let have = rustix::fs::fstat(&fd).map_err(io::Error::from)?.st_size as u64;
+        if have != bytes as u64 {
+            return Err(OpenError::Size { want: bytes as u64, have });
+        }
+        Ok(Shared::map(&fd, bytes)?)
+    }
+
+    /// Gives the pages of a range back to the kernel, for every process that maps them. They read as zero afterwards.
+    ///
+    /// The caller must own everything in the range: what a peer would write there at the same time is lost.
+    pub fn give_back(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        let end = offset.checked_add(bytes).ok_or(io::ErrorKind::InvalidInput)?;
+        if end > self.bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the range is inside this mapping (checked above), which stays mapped; MADV_REMOVE on shared memory frees
+        // the pages behind it and leaves the mapping as it is, so no reference into it dangles.
+        unsafe { rustix::mm::madvise(self.base.as_ptr().add(offset).cast(), bytes, Advice::LinuxRemove)? };
+        Ok(())
+    }
+
+    /// Bytes mapped.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// First byte. Page aligned.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn map(fd: impl AsFd, bytes: usize) -> io::Result<Shared> {
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. Accesses stay inside `bytes`, and
+        // the memfd is sealed against shrinking, so they cannot fault.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                fd,
+                0,
+            )?
+        };
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let shared = Shared { base, bytes };
+        // SAFETY: the range is the mapping just made; DONTFORK only keeps it out of forked children.
+        unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork)? };
+        Ok(shared)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping and is the last user of it. An error could only mean that it was not mapped.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_memory_opens_with_its_size_only() {
+        let (mine, fd) = Shared::create("weft-test", 8192).expect("memfd");
+        let again = Shared::open(fd.try_clone().expect("dup"), 8192).expect("sealed and of that size");
+        assert_eq!(again.bytes(), mine.bytes());
+        assert!(matches!(Shared::open(fd, 4096), Err(OpenError::Size { want: 4096, have: 8192 })));
+    }
+
+    #[test]
+    fn memory_that_can_shrink_is_refused() {
+        let fd = rustix::fs::memfd_create("weft-test", MemfdFlags::ALLOW_SEALING).expect("memfd");
+        rustix::fs::ftruncate(&fd, 4096).expect("truncate");
+        assert!(matches!(Shared::open(fd, 4096), Err(OpenError::NotSealed)));
+        let (pipe, _writer) = rustix::pipe::pipe().expect("pipe");
+        assert!(matches!(Shared::open(pipe, 4096), Err(OpenError::NotSealed)));
+    }
+
+    #[test]
+    fn given_back_pages_read_as_zero_and_a_range_outside_is_refused() {
+        let (mine, _fd) = Shared::create("weft-test", 8192).expect("memfd");
+        let p = mine.base();
+        // SAFETY: offset 4096 is inside the 8192 bytes mapped, and nobody else has the memory.
+        unsafe { p.as_ptr().add(4096).write_volatile(7) };
+        mine.give_back(4096, 4096).expect("give back");
+        // SAFETY: as above.
+        assert_eq!(unsafe { p.as_ptr().add(4096).read_volatile() }, 0);
+        assert!(mine.give_back(4096, 8192).is_err());
+        assert!(mine.give_back(usize::MAX, 2).is_err());
+    }
+}
