@@ -1,0 +1,208 @@
+//! Credit of one-way messages, per pair of endpoints, in messages and in ring lines.
+//!
+//! The receiver grants so much; the sender spends it, and gets it back when the receiving endpoint has consumed the
+//! messages. Returned credit rides on replies, or goes in a record of its own when half the grant is due (MU11).
+
+use weft_wire::Credit;
+
+/// What a receiver is ready to hold for one pair of endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Grant {
+    /// Messages.
+    pub messages: u32,
+    /// Ring lines of 64 bytes.
+    pub lines: u32,
+}
+
+impl Grant {
+    /// The grant of wire version 1: 32,768 messages and 8 MiB. An arena's worth, so that a stream can fill it.
+    pub const V1: Grant = Grant { messages: 32 << 10, lines: 128 << 10 };
+}
+
+/// The sender's account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreditAccount {
+    left: Grant,
+    grant: Grant,
+}
+
+impl CreditAccount {
+    /// An account with the whole grant in it.
+    pub fn new(grant: Grant) -> CreditAccount {
+        CreditAccount { left: grant, grant }
+    }
+
+    /// Whether a message of `lines` could be spent.
+    #[inline(always)]
+    pub fn covers(&self, lines: u32) -> bool {
+        self.left.messages > 0 && self.left.lines >= lines
+    }
+
+    /// Spends a message of `lines`; false, and nothing spent, if the account does not cover it.
+    #[inline(always)]
+    pub fn spend(&mut self, lines: u32) -> bool {
+        let covered = self.covers(lines);
+        if covered {
+            self.left.messages -= 1;
+            self.left.lines -= lines;
+        }
+        covered
+    }
+
+    /// Takes credit back. False if that is more than was ever spent: the peer lies. The account stays within its grant.
+    #[inline]
+    pub fn refund(&mut self, messages: u32, lines: u32) -> bool {
+        let spent =
+            Grant { messages: self.grant.messages - self.left.messages, lines: self.grant.lines - self.left.lines };
+        let honest = messages <= spent.messages && lines <= spent.lines;
+        self.left.messages += messages.min(spent.messages);
+        self.left.lines += lines.min(spent.lines);
+        honest
+    }
+}
+
+/// What the receiver owes the sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CreditDue {
+    messages: u32,
+    lines: u32,
+    /// Messages stored but not told yet. A message is told as stored at the latest when its credit goes back.
+    stored: u32,
+    /// What the sender has spent and was not given back.
+    spent: Grant,
+    asked: bool,
+}
+
+impl CreditDue {
+    /// A message of `lines` came. False if the sender overdrew its grant.
+    #[inline(always)]
+    pub fn on_arrived(&mut self, lines: u32, grant: Grant) -> bool {
+        self.spent.messages += 1;
+        self.spent.lines += lines;
+        self.spent.messages <= grant.messages && self.spent.lines <= grant.lines
+    }
+
+    /// A message of `lines` goes back to its sender, and its credit with it.
+    pub fn on_returned(&mut self, lines: u32) {
+        self.give(1, lines);
+    }
+
+    /// A message was stored: handed to its endpoint, or queued there.
+    #[inline(always)]
+    pub fn on_stored(&mut self, asked: bool) {
+        self.stored = self.stored.saturating_add(1);
+        self.asked |= asked;
+    }
+
+    /// A message of `lines` was consumed; its place is free.
+    #[inline(always)]
+    pub fn on_consumed(&mut self, lines: u32) {
+        self.messages = self.messages.saturating_add(1);
+        self.lines = self.lines.saturating_add(lines);
+    }
+
+    /// The sender wants to be told soon.
+    pub fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// Whether it is time to say so in a record of its own.
+    #[inline(always)]
+    pub fn is_urgent(&self, grant: Grant) -> bool {
+        self.asked || self.messages >= grant.messages / 2 || self.lines >= grant.lines / 2
+    }
+
+    /// What is due, as `[messages, lines, stored]`, for a record of its own; nothing is due afterwards.
+    pub fn take(&mut self) -> [u32; 3] {
+        let due = [self.messages, self.lines, self.stored];
+        self.give(self.messages, self.lines);
+        *self = CreditDue { spent: self.spent, ..CreditDue::default() };
+        due
+    }
+
+    /// What can ride on another record; empty unless all that is due fits and every stored message was consumed.
+    #[inline(always)]
+    pub fn take_ride(&mut self) -> Credit {
+        if self.messages == 0 {
+            return Credit::default();
+        }
+        let most = u32::from(u16::MAX);
+        if self.messages != self.stored || self.lines > most || self.messages > most {
+            return Credit::default();
+        }
+        let [messages, lines, _] = self.take();
+        Credit { messages: messages as u16, lines: lines as u16 }
+    }
+
+    fn give(&mut self, messages: u32, lines: u32) {
+        self.spent.messages = self.spent.messages.saturating_sub(messages);
+        self.spent.lines = self.spent.lines.saturating_sub(lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_account_runs_out_by_messages_or_by_lines() {
+        let mut by_messages = CreditAccount::new(Grant { messages: 2, lines: 100 });
+        assert!(by_messages.spend(1) && by_messages.spend(1) && !by_messages.spend(1));
+        let mut by_lines = CreditAccount::new(Grant { messages: 100, lines: 10 });
+        assert!(by_lines.spend(9) && !by_lines.spend(2) && by_lines.spend(1));
+    }
+
+    #[test]
+    fn a_refund_of_what_was_never_spent_is_told_and_capped() {
+        let grant = Grant { messages: 4, lines: 40 };
+        let mut account = CreditAccount::new(grant);
+        assert!(account.spend(10));
+        assert!(!account.refund(2, 10));
+        assert_eq!(account, CreditAccount::new(grant));
+    }
+
+    #[test]
+    fn an_overdrawn_grant_is_noticed() {
+        let grant = Grant { messages: 2, lines: 10 };
+        let mut due = CreditDue::default();
+        assert!(due.on_arrived(4, grant) && due.on_arrived(4, grant));
+        assert!(!due.on_arrived(1, grant));
+    }
+
+    proptest! {
+        #[test]
+        fn credit_is_conserved(steps in proptest::collection::vec((0u8..4, 1u32..50), 0..300)) {
+            let grant = Grant { messages: 20, lines: 200 };
+            let mut account = CreditAccount::new(grant);
+            let mut due = CreditDue::default();
+            let mut queued = std::collections::VecDeque::new();
+            for (step, lines) in steps {
+                match step {
+                    0 => if account.spend(lines) {
+                        prop_assert!(due.on_arrived(lines, grant));
+                        due.on_stored(false);
+                        queued.push_back(lines);
+                    },
+                    1 => if let Some(lines) = queued.pop_front() {
+                        due.on_consumed(lines);
+                    },
+                    2 => {
+                        let ride = due.take_ride();
+                        prop_assert!(account.refund(u32::from(ride.messages), u32::from(ride.lines)));
+                    }
+                    _ => {
+                        let [messages, lines, _] = due.take();
+                        prop_assert!(account.refund(messages, lines));
+                    }
+                }
+            }
+            for lines in queued {
+                due.on_consumed(lines);
+            }
+            let [messages, lines, _] = due.take();
+            prop_assert!(account.refund(messages, lines));
+            prop_assert_eq!(account, CreditAccount::new(grant));
+        }
+    }
+}
