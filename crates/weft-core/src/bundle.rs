@@ -1,0 +1,317 @@
+//! The bundle: what is polled together.
+
+use crate::session::{PeerId, Session, SessionId};
+use crate::state::{Place, Settings, Sink, State};
+use weft_wire::path::{Bells, Peek, Rx, Tx};
+use weft_wire::Reason;
+
+/// Messages taken from one session per visit: the loitering bound (VN38).
+const LOITER: u32 = 64;
+
+/// Sessions that are looked at on every poll; the others ring their bells.
+const HOT_MOST: usize = 4;
+
+/// Polls between two looks at every session, which bound what a missed bell costs.
+const SCAN_EVERY: u32 = 256;
+
+/// The reading end of a session.
+#[derive(Debug)]
+struct Inbound<R> {
+    rx: R,
+    is_hot: bool,
+    /// Polls in which it had nothing, since it last had something.
+    idle: u32,
+}
+
+/// A bundle of endpoints: the unit of polling and of single-threadedness.
+///
+/// `R` and `T` are the ends of the paths to its peers, `B` its bells. No call blocks.
+#[derive(Debug)]
+pub struct Bundle<R, T, B> {
+    inbound: Vec<Option<Inbound<R>>>,
+    hot: Vec<u32>,
+    bells: B,
+    /// The bells that were found rung in this poll.
+    rung: Vec<u32>,
+    /// The session that had something last, among those that ring bells.
+    last: u32,
+    turns: u32,
+    state: State<T>,
+}
+
+impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
+    /// A bundle without endpoints or sessions.
+    pub fn new(bells: B, settings: Settings) -> Bundle<R, T, B> {
+        Bundle {
+            inbound: Vec::new(),
+            hot: Vec::with_capacity(HOT_MOST),
+            bells,
+            rung: Vec::with_capacity(64),
+            last: u32::MAX,
+            turns: 0,
+            state: State::new(settings),
+        }
+    }
+
+    /// Sets a place for a session aside, or `None` if there is no room. Its index is also the session's bell.
+    pub fn reserve(&mut self) -> Option<u32> {
+        let places = &mut self.state.sessions;
+        let free = places.iter().position(|p| p.session.is_none() && !p.is_reserved);
+        let index = free.unwrap_or(places.len());
+        if index >= self.state.settings.sessions_most as usize {
+            return None;
+        }
+        if index == places.len() {
+            places.push(Place { life: 0, session: None, is_reserved: false });
+            self.inbound.push(None);
+        }
+        places[index].is_reserved = true;
+        Some(index as u32)
+    }
+
+    /// Gives up a place that was set aside.
+    pub fn unreserve(&mut self, index: u32) {
+        if let Some(place) = self.state.sessions.get_mut(index as usize) {
+            place.is_reserved = false;
+        }
+    }
+
+    /// Adds a session at a place that was set aside.
+    ///
+    /// # Panics
+    /// If the place was not set aside.
+    pub fn attach(&mut self, index: u32, peer: PeerId, tx: T, rx: R) -> SessionId {
+        let place = &mut self.state.sessions[index as usize];
+        assert!(std::mem::take(&mut place.is_reserved), "a place that was set aside");
+        place.session = Some(Session::new(peer, tx));
+        let id = SessionId { index, life: place.life };
+        self.inbound[index as usize] = Some(Inbound { rx, is_hot: false, idle: 0 });
+        match self.hot.len() < HOT_MOST {
+            true => self.warm(index),
+            false => self.cool(index),
+        }
+        id
+    }
+
+    /// Ends a session: delivers what the peer had sent, then returns every message of ours that is under way there.
+    ///
+    /// Call when the peer is known to be dead or was cut off.
+    pub fn lose<S: Sink<T>>(&mut self, id: SessionId, reason: Reason, sink: &mut S) {
+        if self.state.session(id).is_none() {
+            return;
+        }
+        while reason == Reason::PeerLost && self.serve(id.index, LOITER, sink) > 0 {}
+        self.state.lose(id, reason);
+        self.hot.retain(|&i| i != id.index);
+        if let Some(place) = self.inbound.get_mut(id.index as usize) {
+            *place = None;
+        }
+        self.hand_returns(sink);
+    }
+
+    /// Takes what has arrived, at most about `budget` messages, and hands it to the sink. Returns how many were taken.
+    #[inline]
+    pub fn poll<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
+        let mut work = self.serve_hot(budget, sink);
+        work += self.serve_rung(sink);
+        work += self.serve_parked(budget, sink);
+        self.state.flush_dirty();
+        self.state.flush_blocked();
+        self.hand_returns(sink);
+        work
+    }
+
+    /// Sessions that turned out broken since the last call; the home closes them with [`Bundle::lose`].
+    pub fn take_broken(&mut self) -> Vec<SessionId> {
+        let broken = std::mem::take(&mut self.state.broken);
+        let lives = |i: u32| self.state.sessions.get(i as usize).map(|p| SessionId { index: i, life: p.life });
+        broken.into_iter().filter_map(lives).collect()
+    }
+
+    /// Whether there are broken sessions to take.
+    #[inline(always)]
+    pub fn has_broken(&self) -> bool {
+        !self.state.broken.is_empty()
+    }
+
+    /// Lets idle paths give back what they can do without. May make system calls.
+    pub fn rest(&mut self) {
+        for s in self.state.sessions.iter_mut().flat_map(|p| &mut p.session) {
+            s.tx.rest();
+        }
+    }
+
+    /// What a program may do between polls.
+    #[inline(always)]
+    pub fn state(&self) -> &State<T> {
+        &self.state
+    }
+
+    /// What a program may do between polls.
+    #[inline(always)]
+    pub fn state_mut(&mut self) -> &mut State<T> {
+        &mut self.state
+    }
+
+    /// The bells.
+    pub fn bells(&self) -> &B {
+        &self.bells
+    }
+
+    #[inline(always)]
+    fn serve_hot<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
+        let mut work = 0;
+        for at in 0..self.hot.len() {
+            let Some(&index) = self.hot.get(at) else { break };
+            if work >= budget {
+                // Begin with another one next time, so that a full budget starves nobody.
+                self.hot.rotate_left(1);
+                break;
+            }
+            work += self.serve(index, LOITER.min(budget - work), sink);
+        }
+        work
+    }
+
+    /// Sessions that rang, and now and then all of them.
+    #[inline(always)]
+    fn serve_rung<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
+        let sessions = self.inbound.len();
+        if sessions == self.hot.len() {
+            return 0;
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns % SCAN_EVERY == 0 {
+            self.rung.extend(0..sessions as u32);
+        } else {
+            let rung = &mut self.rung;
+            self.bells.collect(sessions as u32, |bell| rung.push(bell));
+        }
+        if self.rung.is_empty() {
+            0
+        } else {
+            self.visit_rung(sink)
+        }
+    }
+
+    #[inline(never)]
+    fn visit_rung<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
+        let mut work = 0;
+        for at in 0..self.rung.len() {
+            let index = self.rung[at];
+            let is_hot = self.inbound.get(index as usize).and_then(Option::as_ref).is_none_or(|i| i.is_hot);
+            if is_hot {
+                continue;
+            }
+            let taken = self.serve(index, LOITER, sink);
+            work += taken;
+            if taken > 0 {
+                // Twice in a row from the same one: it is worth a look on every poll.
+                if self.last == index {
+                    self.promote(index);
+                }
+                self.last = index;
+            }
+        }
+        self.rung.clear();
+        work
+    }
+
+    fn serve_parked<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
+        if self.state.unparking.is_empty() {
+            0
+        } else {
+            self.state.unpark(sink, budget)
+        }
+    }
+
+    /// Takes up to `budget` messages of one session.
+    #[inline(always)]
+    fn serve<S: Sink<T>>(&mut self, index: u32, budget: u32, sink: &mut S) -> u32 {
+        let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) else {
+            return 0;
+        };
+        let mut work = 0;
+        while work < budget {
+            match inbound.rx.peek() {
+                Peek::Empty => {
+                    if work == 0 {
+                        inbound.idle = inbound.idle.saturating_add(1);
+                        return 0;
+                    }
+                    inbound.rx.release();
+                    break;
+                }
+                Peek::Record(record) => {
+                    let kept_rules = self.state.receive(index, &record, sink);
+                    inbound.rx.pop();
+                    if kept_rules.is_err() {
+                        self.state.cut(index);
+                        break;
+                    }
+                    work += 1;
+                }
+                Peek::Broken(_) => {
+                    self.state.cut(index);
+                    break;
+                }
+            }
+        }
+        inbound.idle = 0;
+        work
+    }
+
+    #[inline(always)]
+    fn hand_returns<S: Sink<T>>(&mut self, sink: &mut S) {
+        while let Some(returned) = self.state.returns.pop_front() {
+            if let Some(left) = sink.returned(&mut self.state, returned) {
+                self.state.events.push_back(crate::Event::Returned(Box::new(left)));
+            }
+        }
+    }
+
+    /// Makes a session hot, in place of the one that has been idle for longest.
+    fn promote(&mut self, index: u32) {
+        if self.hot.len() == HOT_MOST {
+            let idle = |i: &u32| self.inbound[*i as usize].as_ref().map_or(u32::MAX, |i| i.idle);
+            let Some(coldest) = (0..self.hot.len()).max_by_key(|&at| idle(&self.hot[at])) else {
+                return;
+            };
+            if idle(&self.hot[coldest]) == 0 {
+                return; // all of them are busy
+            }
+            let out = self.hot.swap_remove(coldest);
+            self.cool(out);
+        }
+        self.warm(index);
+    }
+
+    fn warm(&mut self, index: u32) {
+        if let Some(inbound) = self.inbound[index as usize].as_mut() {
+            inbound.is_hot = true;
+            inbound.idle = 0;
+            inbound.rx.set_attention(false);
+            self.hot.push(index);
+        }
+    }
+
+    fn cool(&mut self, index: u32) {
+        if let Some(inbound) = self.inbound[index as usize].as_mut() {
+            inbound.is_hot = false;
+            inbound.rx.set_attention(true);
+            // What came before the producer saw that is found by this look, or by the next full scan.
+            self.rung.push(index);
+        }
+    }
+}
+
+impl<T: Tx> State<T> {
+    /// A peer broke the protocol: nothing more of it is read.
+    #[cold]
+    fn cut(&mut self, index: u32) {
+        if !self.broken.contains(&index) {
+            self.counters.violations += 1;
+            self.broken.push(index);
+        }
+    }
+}

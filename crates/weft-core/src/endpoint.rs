@@ -1,0 +1,88 @@
+//! Endpoints of a bundle and their translation tables.
+
+use crate::session::SessionId;
+use std::collections::VecDeque;
+use weft_wire::{EndpointId, Key, Name, Reason};
+
+/// A local endpoint, by its index in its bundle. Never used again for another endpoint of that bundle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Endpoint(pub(crate) u32);
+
+impl Endpoint {
+    /// The index, for tables beside the bundle's own.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a translation leads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Route {
+    /// Nobody has sent there yet.
+    Unknown,
+    /// The home is setting a session up.
+    Calling,
+    /// The set-up was refused, or the peer is gone: the next message is returned with this reason.
+    Refused(Reason),
+    /// A flow of a session.
+    Flow { session: u32, flow: u16 },
+}
+
+/// An entry of a translation table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Translation {
+    pub name: Name,
+    pub key: Key,
+    pub route: Route,
+}
+
+/// A message that waits at an endpoint which is not being served.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub kind: ParkedKind,
+    pub session: SessionId,
+    pub flow: u16,
+    pub op: u8,
+    pub args: Vec<u32>,
+    pub payload: Vec<u8>,
+}
+
+/// What a parked message is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ParkedKind {
+    OneWay { lines: u32 },
+    Request { slot: u16 },
+    Reply,
+}
+
+/// A local endpoint's state.
+#[derive(Debug)]
+pub(crate) struct EndpointState {
+    pub id: EndpointId,
+    pub key: Key,
+    pub name: Name,
+    pub served: bool,
+    pub table: Vec<Option<Translation>>,
+    pub parked: VecDeque<Parked>,
+}
+
+impl EndpointState {
+    pub fn new(name: Name, key: Key) -> EndpointState {
+        EndpointState { id: name.endpoint, key, name, served: true, table: Vec::new(), parked: VecDeque::new() }
+    }
+
+    #[inline(always)]
+    pub fn translation(&self, index: u32) -> Option<&Translation> {
+        self.table.get(index as usize)?.as_ref()
+    }
+
+    pub fn translation_mut(&mut self, index: u32) -> Option<&mut Translation> {
+        self.table.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Whether messages for it must be queued rather than handed over.
+    #[inline(always)]
+    pub fn holds(&self) -> bool {
+        !self.served || !self.parked.is_empty()
+    }
+}

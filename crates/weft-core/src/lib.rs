@@ -1,0 +1,29 @@
+//! The core: endpoints that form virtual networks, and the one-way message on which everything stands.
+//!
+//! Nothing here knows an operating system: records come from and go to the ends of paths (`weft_wire::path`), sessions are
+//! made by the home that owns the bundle (the in-process one is in the crate `weft`), and there is no clock, no thread and
+//! no randomness. The simulator and the tests run this very code.
+//!
+//! * [`Bundle`]: what is polled together; owns the reading ends of its sessions.
+//! * [`State`]: everything else of a bundle; what a handler may use while it runs.
+//! * [`Sink`]: the client that messages are delivered to (Active Messages, later tagged messages, streams, VIA).
+//!
+//! # What becomes of a message
+//!
+//! A one-way message ends *delivered* or *returned*, a request ends *answered* or *returned*; what is returned comes with
+//! its contents, a [`Reason`](weft_wire::Reason) and a [`Certainty`](weft_wire::Certainty).
+#![forbid(unsafe_code)]
+
+mod bundle;
+mod endpoint;
+mod event;
+mod receive;
+mod session;
+mod state;
+pub mod testing;
+
+pub use bundle::Bundle;
+pub use endpoint::Endpoint;
+pub use event::{Counters, Event, MessageKind, Returned};
+pub use session::{PeerId, SessionId};
+pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State};

@@ -1,0 +1,218 @@
+//! Sessions: what two bundles that talk to each other know of each other.
+
+use std::collections::VecDeque;
+use weft_transport::{CreditAccount, CreditDue, Grant, Window};
+use weft_wire::record::{MAX_ARGS, WINDOW};
+use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, Key, Kind, Name, Reason, Uid};
+
+/// A session of a bundle. The life tells it from earlier sessions with the same index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SessionId {
+    /// Index among the bundle's sessions; also the number of its bell.
+    pub index: u32,
+    /// How often the index was used before.
+    pub life: u32,
+}
+
+/// Who is at the other end of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PeerId {
+    /// Its network interface's life.
+    pub epoch: Epoch,
+    /// The bundle there.
+    pub bundle: BundleId,
+    /// Its user, as the kernel says.
+    pub uid: Uid,
+}
+
+/// A record that found no room and waits for it.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub head: Head,
+    pub args: Vec<u32>,
+    pub payload: Vec<u8>,
+}
+
+/// A request under way, kept so that it can be given back.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pub op: u8,
+    pub args_len: u8,
+    pub args: [u32; MAX_ARGS],
+    pub payload: Vec<u8>,
+    pub completion: Option<u64>,
+}
+
+impl Slot {
+    #[inline(always)]
+    pub fn keep(&mut self, op: u8, args: &[u32], payload: &[u8], completion: Option<u64>) {
+        self.op = op;
+        self.args_len = args.len() as u8;
+        self.completion = completion;
+        self.args[..args.len()].copy_from_slice(args);
+        self.payload.clear();
+        self.payload.extend_from_slice(payload);
+    }
+
+    pub fn args(&self) -> &[u32] {
+        &self.args[..usize::from(self.args_len)]
+    }
+}
+
+/// Messages from one of our endpoints to one of the peer's.
+#[derive(Debug)]
+pub(crate) struct FlowOut {
+    pub source: u32,
+    pub destination: u32,
+    pub opening: Option<weft_wire::setup::Open>,
+    pub window: Window,
+    pub slots: Vec<Slot>,
+    pub credit: CreditAccount,
+    /// One-way messages sent, and stored as far as the peer told.
+    pub sent: u64,
+    pub stored: u64,
+    /// The last message when the peer was asked to tell.
+    pub asked_at: u64,
+    /// Completions asked for, with the number of the message; in order.
+    pub completions: VecDeque<(u64, u64)>,
+    /// Somebody was told *full* and wants to hear when that changes.
+    pub wants_room: bool,
+}
+
+impl FlowOut {
+    pub fn new(source: u32, destination: u32, opening: weft_wire::setup::Open) -> FlowOut {
+        FlowOut {
+            source,
+            destination,
+            opening: Some(opening),
+            window: Window::default(),
+            slots: Vec::new(),
+            credit: CreditAccount::new(Grant::V1),
+            sent: 0,
+            stored: 0,
+            asked_at: 0,
+            completions: VecDeque::new(),
+            wants_room: false,
+        }
+    }
+
+    /// The slots, made at the first request: an idle peer costs none.
+    #[inline(always)]
+    pub fn slot(&mut self, slot: u16) -> &mut Slot {
+        if self.slots.is_empty() {
+            self.slots.resize_with(WINDOW, Slot::default);
+        }
+        &mut self.slots[usize::from(slot) % WINDOW]
+    }
+
+    /// Notes that so many more messages were stored; gives the completions that this ends.
+    pub fn on_stored(&mut self, messages: u32) -> bool {
+        self.stored = self.stored.saturating_add(u64::from(messages));
+        self.stored <= self.sent
+    }
+
+    /// The next completion that is due.
+    pub fn due_completion(&mut self) -> Option<u64> {
+        let &(number, completion) = self.completions.front()?;
+        if number > self.stored {
+            return None;
+        }
+        self.completions.pop_front();
+        Some(completion)
+    }
+}
+
+/// Messages from one of the peer's endpoints to one of ours.
+#[derive(Debug)]
+pub(crate) struct FlowIn {
+    pub source: Name,
+    pub destination: u32,
+    pub key: Key,
+    /// Refused when it was opened; every message on it goes back.
+    pub refused: Option<Reason>,
+    /// Requests delivered or queued, and not ended.
+    pub under_way: Window,
+    /// Requests that ended without a reply, not told yet.
+    pub ended: u32,
+    pub due: CreditDue,
+    pub is_dirty: bool,
+}
+
+impl FlowIn {
+    pub fn new(source: Name, destination: u32, key: Key, refused: Option<Reason>) -> FlowIn {
+        FlowIn {
+            source,
+            destination,
+            key,
+            refused,
+            under_way: Window::default(),
+            ended: 0,
+            due: CreditDue::default(),
+            is_dirty: false,
+        }
+    }
+}
+
+/// Flows of one session in one direction, at most.
+pub(crate) const FLOWS_MOST: usize = 4096;
+
+/// Bytes of a session's backlog above which its peer's requests are refused. At twice that, one-way messages which would
+/// have to go back with their contents are taken for an attack: no honest peer leaves so many returns unread.
+pub(crate) const BACKLOG_MOST: usize = 64 << 20;
+
+/// The state of a session but for its reading end.
+#[derive(Debug)]
+pub(crate) struct Session<T> {
+    pub peer: PeerId,
+    pub tx: T,
+    pub flows_out: Vec<FlowOut>,
+    pub flows_in: Vec<FlowIn>,
+    /// Replies, returns and the like that found no room. Bounded by the requests and messages that we granted, and by
+    /// [`BACKLOG_MOST`] bytes, above which requests are refused.
+    pub backlog: VecDeque<Pending>,
+    pub backlog_bytes: usize,
+    /// A send found the path full.
+    pub is_blocked: bool,
+}
+
+impl<T> Session<T> {
+    pub fn new(peer: PeerId, tx: T) -> Session<T> {
+        Session {
+            peer,
+            tx,
+            flows_out: Vec::new(),
+            flows_in: Vec::new(),
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            is_blocked: false,
+        }
+    }
+
+    /// Drops the record at the head of the backlog, which was pushed.
+    pub fn pop_backlog(&mut self) {
+        if let Some(pushed) = self.backlog.pop_front() {
+            self.backlog_bytes =
+                self.backlog_bytes.saturating_sub(pushed.payload.len() + std::mem::size_of::<Pending>());
+            self.on_pushed(pushed.head);
+        }
+    }
+
+    /// A record that ends a request was pushed: only now may the peer use its slot again.
+    pub fn on_pushed(&mut self, head: Head) {
+        let ends = matches!(head.kind, Kind::Reply | Kind::Return) && usize::from(head.slot) < WINDOW;
+        if let Some(flow) = self.flows_in.get_mut(usize::from(head.flow)).filter(|_| ends) {
+            flow.under_way.put(head.slot);
+        }
+    }
+
+    /// The name that an endpoint of the peer has.
+    pub fn name_of(&self, endpoint: EndpointId) -> Name {
+        Name { epoch: self.peer.epoch, endpoint, uid: self.peer.uid, address: [0; 16], port: 0 }
+    }
+}
+
+/// The header of a record about a flow.
+#[inline(always)]
+pub(crate) fn head(kind: Kind, op: u8, flow: u16, slot: u16, credit: Credit) -> Head {
+    Head { kind, op, flow, slot, credit, ..Head::new(kind) }
+}

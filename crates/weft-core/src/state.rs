@@ -1,0 +1,889 @@
+//! A bundle's state, and everything that sends: what a program and a running handler may do.
+
+use crate::endpoint::{Endpoint, EndpointState, Route, Translation};
+use crate::event::{Counters, Event, MessageKind, Returned};
+use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId, FLOWS_MOST};
+use std::collections::VecDeque;
+use weft_wire::path::{Fate, PushError, Tx};
+use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_REPLY, RETURNED_SEND};
+use weft_wire::setup::Open;
+use weft_wire::{Certainty, Credit, Head, Key, Kind, Name, Reason, MAX_PAYLOAD};
+
+/// Bounds that a program may choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Bytes that all endpoints of a bundle which are not served may hold; then messages go back with *queue full*.
+    pub parked_bytes_most: usize,
+    /// Sessions of a bundle.
+    pub sessions_most: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { parked_bytes_most: 64 << 20, sessions_most: 4032 }
+    }
+}
+
+/// A message on its way out: the client's operation and arguments are its header.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing<'a> {
+    /// The client's operation (an Active Message handler's number).
+    pub op: u8,
+    /// At most 16 arguments.
+    pub args: &'a [u32],
+    /// At most 64 KiB. Copied before the call returns.
+    pub payload: &'a [u8],
+    /// Reported as [`Event::Completed`] when the message is stored or the request answered.
+    pub completion: Option<u64>,
+}
+
+/// Why a message was not taken. *Full* is a normal result: a [`Event::CanSend`] follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// No room, no credit, or no session yet. Poll, and try again after the can-send event.
+    #[error("full: poll, and send again after the can-send event")]
+    Full,
+    /// More than 16 arguments or 64 KiB.
+    #[error("too large: a message has at most {MAX_ARGS} arguments and {MAX_PAYLOAD} bytes; split it")]
+    TooLarge,
+    /// The translation table has nothing at that index.
+    #[error("nothing is mapped at index {0} of the endpoint's translation table; map a name there first")]
+    NotMapped(u32),
+    /// The endpoint was freed.
+    #[error("the local endpoint was freed")]
+    NoEndpoint,
+}
+
+/// Why a reply was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReplyError {
+    /// More than 16 arguments or 64 KiB. The token can be used again.
+    #[error("too large: a reply has at most {MAX_ARGS} arguments and {MAX_PAYLOAD} bytes")]
+    TooLarge,
+    /// The one who asked is gone.
+    #[error("the peer that asked is gone")]
+    PeerLost,
+}
+
+/// The right to reply once to one request. Dropping it leaves the request open until the session ends.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a request whose token is dropped stays open; reply or end it"]
+pub struct ReplyToken {
+    pub(crate) session: SessionId,
+    pub(crate) flow: u16,
+    pub(crate) slot: u16,
+}
+
+/// A message in the hands of a [`Sink`]. [`State::source`] tells who sent it.
+#[derive(Debug)]
+pub struct Delivery<'a> {
+    /// The local endpoint it is for.
+    pub endpoint: Endpoint,
+    /// What it is.
+    pub kind: MessageKind,
+    /// The client's operation.
+    pub op: u8,
+    /// Its arguments.
+    pub args: &'a [u32],
+    /// Its payload, valid until the sink returns.
+    pub payload: &'a [u8],
+    /// The right to reply, for a request. Left here, the request ends without a reply when the sink returns.
+    pub reply: Option<ReplyToken>,
+    pub(crate) session: SessionId,
+    pub(crate) flow: u16,
+    pub(crate) slot: u16,
+}
+
+/// The client of a bundle: gets what arrives and what comes back. Runs inside [`crate::Bundle::poll`].
+pub trait Sink<T> {
+    /// Takes a message, or refuses it, and then it goes back to its sender.
+    fn deliver(&mut self, state: &mut State<T>, message: &mut Delivery<'_>) -> Result<(), Reason>;
+
+    /// Takes a message that came back, or leaves it to the event queue.
+    fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {
+        let _ = state;
+        Some(message)
+    }
+}
+
+/// A destination that somebody wants to send to and that has no session: the home's work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// The local endpoint.
+    pub endpoint: Endpoint,
+    /// The index in its translation table.
+    pub destination: u32,
+}
+
+/// A session's place.
+#[derive(Debug)]
+pub(crate) struct Place<T> {
+    pub life: u32,
+    pub session: Option<Session<T>>,
+    /// Set aside for a session that is being set up.
+    pub is_reserved: bool,
+}
+
+/// Everything of a bundle but the reading ends of its sessions. No call blocks.
+#[derive(Debug)]
+pub struct State<T> {
+    pub(crate) settings: Settings,
+    pub(crate) endpoints: Vec<Option<EndpointState>>,
+    pub(crate) sessions: Vec<Place<T>>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+    pub(crate) calls: Vec<Call>,
+    /// Flows that owe their sender `Ended` or `Credit`.
+    pub(crate) dirty: Vec<(u32, u16)>,
+    /// Messages that came back and wait for the sink.
+    pub(crate) returns: VecDeque<Returned>,
+    /// Sessions with a backlog or with a sender that waits for room.
+    pub(crate) blocked: Vec<u32>,
+    /// Endpoints that are served again and hold messages.
+    pub(crate) unparking: Vec<Endpoint>,
+    pub(crate) parked_bytes: usize,
+    /// Sessions that turned out broken while something was sent.
+    pub(crate) broken: Vec<u32>,
+}
+
+impl<T: Tx> State<T> {
+    pub(crate) fn new(settings: Settings) -> State<T> {
+        State {
+            settings,
+            endpoints: Vec::new(),
+            sessions: Vec::new(),
+            events: VecDeque::with_capacity(64),
+            counters: Counters::default(),
+            calls: Vec::new(),
+            dirty: Vec::with_capacity(64),
+            returns: VecDeque::new(),
+            blocked: Vec::with_capacity(8),
+            unparking: Vec::new(),
+            parked_bytes: 0,
+            broken: Vec::new(),
+        }
+    }
+
+    // ---- endpoints and translation tables
+
+    /// Adds an endpoint with this name and key.
+    pub fn add_endpoint(&mut self, name: Name, key: Key) -> Endpoint {
+        self.endpoints.push(Some(EndpointState::new(name, key)));
+        Endpoint(self.endpoints.len() as u32 - 1)
+    }
+
+    /// Frees an endpoint. What it holds unserved is dropped (it was delivered); what comes later goes back to its sender.
+    pub fn free_endpoint(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        let place = self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)?;
+        let freed = place.take().ok_or(SendError::NoEndpoint)?;
+        for parked in freed.parked {
+            self.parked_bytes = self.parked_bytes.saturating_sub(parked.payload.len());
+            self.settle_parked(&parked);
+        }
+        Ok(())
+    }
+
+    /// Changes the key. Senders that know the old one get their messages back.
+    pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), SendError> {
+        self.endpoint_mut(endpoint)?.key = key;
+        Ok(())
+    }
+
+    /// Whether messages are handed to the endpoint (the default) or queued, up to the credit granted.
+    pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), SendError> {
+        let state = self.endpoint_mut(endpoint)?;
+        state.served = served;
+        if served && !state.parked.is_empty() {
+            self.unparking.push(endpoint);
+        }
+        Ok(())
+    }
+
+    /// The endpoint's name.
+    pub fn name(&self, endpoint: Endpoint) -> Result<Name, SendError> {
+        Ok(self.endpoint(endpoint)?.name)
+    }
+
+    /// The endpoint's key.
+    pub fn key(&self, endpoint: Endpoint) -> Result<Key, SendError> {
+        Ok(self.endpoint(endpoint)?.key)
+    }
+
+    /// Messages that wait at an endpoint which is not served.
+    pub fn parked(&self, endpoint: Endpoint) -> Result<usize, SendError> {
+        Ok(self.endpoint(endpoint)?.parked.len())
+    }
+
+    /// Enters (name, key) at an index of the translation table, in place of what was there. Makes no contact yet.
+    pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
+        if index as usize >= TABLE_MOST {
+            return Err(SendError::NotMapped(index));
+        }
+        let table = &mut self.endpoint_mut(endpoint)?.table;
+        if table.len() <= index as usize {
+            table.resize(index as usize + 1, None);
+        }
+        table[index as usize] = Some(Translation { name, key, route: Route::Unknown });
+        Ok(())
+    }
+
+    /// Empties an index of the translation table. What is under way there still ends as it would have.
+    pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), SendError> {
+        let table = &mut self.endpoint_mut(endpoint)?.table;
+        let entry = table.get_mut(index as usize).ok_or(SendError::NotMapped(index))?;
+        entry.take().map(|_| ()).ok_or(SendError::NotMapped(index))
+    }
+
+    /// What an index of the translation table names.
+    pub fn translation(&self, endpoint: Endpoint, index: u32) -> Result<(Name, Key), SendError> {
+        let entry = self.endpoint(endpoint)?.translation(index).ok_or(SendError::NotMapped(index))?;
+        Ok((entry.name, entry.key))
+    }
+
+    // ---- sending
+
+    /// Sends a one-way message. It ends delivered, or comes back.
+    #[inline(always)]
+    pub fn try_send(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
+        let Some((session, flow)) = self.route(from, to) else {
+            return self.send_unrouted(from, to, message, false);
+        };
+        if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
+            return Err(SendError::TooLarge);
+        }
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return Err(SendError::Full);
+        };
+        let out = &mut s.flows_out[usize::from(flow)];
+        let need = lines(message.args.len(), message.payload.len());
+        if out.opening.is_some() || !s.backlog.is_empty() || !out.credit.covers(need) {
+            return self.send_unready(from, to, message, false);
+        }
+        let ask = if message.completion.is_some() { ASK_STORED } else { 0 };
+        let header = head(Kind::Send, message.op, flow, ask, Credit::default());
+        match s.tx.push(header, message.args, message.payload) {
+            Ok(()) => {
+                out.credit.spend(need);
+                out.sent += 1;
+                if let Some(completion) = message.completion {
+                    out.completions.push_back((out.sent, completion));
+                }
+                self.counters.sent += 1;
+                Ok(())
+            }
+            Err(error) => Err(self.not_pushed(session, flow, error)),
+        }
+    }
+
+    /// Sends a request. It ends answered (a reply, or the notice that there is none), or comes back.
+    #[inline(always)]
+    pub fn try_request(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
+        let Some((session, flow)) = self.route(from, to) else {
+            return self.send_unrouted(from, to, message, true);
+        };
+        if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
+            return Err(SendError::TooLarge);
+        }
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return Err(SendError::Full);
+        };
+        let out = &mut s.flows_out[usize::from(flow)];
+        if out.opening.is_some() || !s.backlog.is_empty() || out.window.is_full() {
+            return self.send_unready(from, to, message, true);
+        }
+        let Some(slot) = out.window.take() else {
+            return Err(SendError::Full);
+        };
+        let header = head(Kind::Request, message.op, flow, slot, Credit::default());
+        match s.tx.push(header, message.args, message.payload) {
+            Ok(()) => {
+                out.slot(slot).keep(message.op, message.args, message.payload, message.completion);
+                self.counters.requests_sent += 1;
+                Ok(())
+            }
+            Err(error) => {
+                out.window.put(slot);
+                Err(self.not_pushed(session, flow, error))
+            }
+        }
+    }
+
+    /// Replies to a request. Never blocks: what finds no room is queued, bounded by the requests that were granted.
+    ///
+    /// On `TooLarge` the token comes back for another try.
+    #[inline(always)]
+    pub fn reply(
+        &mut self,
+        token: ReplyToken,
+        op: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), (ReplyError, ReplyToken)> {
+        if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
+            return Err((ReplyError::TooLarge, token));
+        }
+        let Some(place) = self.sessions.get_mut(token.session.index as usize) else {
+            return Err((ReplyError::PeerLost, token));
+        };
+        let (true, Some(s)) = (place.life == token.session.life, place.session.as_mut()) else {
+            return Err((ReplyError::PeerLost, token));
+        };
+        let Some(flow) = s.flows_in.get_mut(usize::from(token.flow)) else { return Err((ReplyError::PeerLost, token)) };
+        let credit = flow.due.take_ride();
+        self.counters.replies_sent += 1;
+        if s.backlog.is_empty() {
+            let header = head(Kind::Reply, op, token.flow, token.slot, credit);
+            if s.tx.push(header, args, payload).is_ok() {
+                flow.under_way.put(token.slot);
+                return Ok(());
+            }
+        }
+        self.queue_reply(token, op, credit, args, payload);
+        Ok(())
+    }
+
+    /// Queues a reply that found no room. Its slot stays taken until it is pushed, so the backlog holds at most a window of
+    /// replies per flow.
+    #[cold]
+    #[inline(never)]
+    fn queue_reply(&mut self, token: ReplyToken, op: u8, credit: Credit, args: &[u32], payload: &[u8]) {
+        let header = head(Kind::Reply, op, token.flow, token.slot, credit);
+        self.queue(token.session.index, header, args, payload);
+        self.counters.replies_queued += 1;
+    }
+
+    /// Ends a request without a reply.
+    pub fn end(&mut self, token: ReplyToken) {
+        let index = token.session.index;
+        if self.session(token.session).is_some() {
+            self.end_request(index, token.flow, token.slot);
+        }
+    }
+
+    /// Who sent a message, as its session vouches for it. For a reply, what the request's translation names.
+    pub fn source(&self, message: &Delivery<'_>) -> Option<Name> {
+        let session = self.session(message.session)?;
+        if message.kind == MessageKind::Reply {
+            let flow = session.flows_out.get(usize::from(message.flow))?;
+            return Some(self.endpoint(message.endpoint).ok()?.translation(flow.destination)?.name);
+        }
+        Some(session.flows_in.get(usize::from(message.flow))?.source)
+    }
+
+    /// Whether the session of a token still lives.
+    pub fn is_open(&self, token: &ReplyToken) -> bool {
+        self.session(token.session).is_some()
+    }
+
+    /// Pushes whatever waits locally. Says whether nothing waits any more.
+    pub fn flush(&mut self) -> bool {
+        self.flush_dirty();
+        self.flush_blocked();
+        self.sessions.iter().flat_map(|p| &p.session).all(|s| s.backlog.is_empty()) && self.dirty.is_empty()
+    }
+
+    /// Asks every peer that holds one-way messages of ours to tell soon that they are stored.
+    pub fn hasten(&mut self) {
+        for place in &mut self.sessions {
+            let Some(s) = place.session.as_mut().filter(|s| s.backlog.is_empty()) else {
+                continue;
+            };
+            for (flow, out) in s.flows_out.iter_mut().enumerate() {
+                if out.sent > out.stored && out.asked_at < out.sent {
+                    let header = head(Kind::Credit, 0, flow as u16, 0, Credit::default());
+                    if s.tx.push(header, &[], &[]).is_ok() {
+                        out.asked_at = out.sent;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Messages sent whose end is not known: requests not ended and one-way messages not known to be stored.
+    pub fn unsettled(&self) -> u64 {
+        let flows = self.sessions.iter().flat_map(|p| &p.session).flat_map(|s| &s.flows_out);
+        flows.map(|f| u64::from(f.window.taken().count_ones()) + (f.sent - f.stored)).sum()
+    }
+
+    /// The next event, oldest first.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Destinations that want a session, each once.
+    pub fn take_calls(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// Whether the home has sessions to set up.
+    pub fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// The sessions there are.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, PeerId)> + '_ {
+        self.sessions.iter().enumerate().filter_map(|(index, place)| {
+            let id = SessionId { index: index as u32, life: place.life };
+            place.session.as_ref().map(|s| (id, s.peer))
+        })
+    }
+
+    // ---- what the home says
+
+    /// A session leads to the destination of a call.
+    pub fn connected(&mut self, call: Call, session: SessionId) {
+        let Ok(source) = self.name(call.endpoint) else { return };
+        let Ok((name, key)) = self.translation(call.endpoint, call.destination) else {
+            return;
+        };
+        let open = Open { source: source.endpoint, destination: name.endpoint, key };
+        let Some(s) = self.session_mut(session) else {
+            return self.refused(call, Reason::PeerLost);
+        };
+        let flow = s.flows_out.len();
+        if flow >= FLOWS_MOST {
+            return self.refused(call, Reason::NoRoom);
+        }
+        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, open));
+        self.set_route(call, Route::Flow { session: session.index, flow: flow as u16 });
+    }
+
+    /// No session leads there; the next message is returned with this reason, and the one after that calls again.
+    pub fn refused(&mut self, call: Call, reason: Reason) {
+        self.set_route(call, Route::Refused(reason));
+    }
+
+    fn set_route(&mut self, call: Call, route: Route) {
+        let Ok(state) = self.endpoint_mut(call.endpoint) else {
+            return;
+        };
+        let Some(entry) = state.translation_mut(call.destination) else {
+            return;
+        };
+        if matches!(entry.route, Route::Calling) {
+            entry.route = route;
+            self.events.push_back(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
+        }
+    }
+
+    // ---- inside
+
+    pub(crate) fn endpoint(&self, endpoint: Endpoint) -> Result<&EndpointState, SendError> {
+        self.endpoints.get(endpoint.index()).and_then(Option::as_ref).ok_or(SendError::NoEndpoint)
+    }
+
+    pub(crate) fn endpoint_mut(&mut self, endpoint: Endpoint) -> Result<&mut EndpointState, SendError> {
+        self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut).ok_or(SendError::NoEndpoint)
+    }
+
+    pub(crate) fn session(&self, id: SessionId) -> Option<&Session<T>> {
+        let place = self.sessions.get(id.index as usize)?;
+        place.session.as_ref().filter(|_| place.life == id.life)
+    }
+
+    pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session<T>> {
+        let place = self.sessions.get_mut(id.index as usize)?;
+        place.session.as_mut().filter(|_| place.life == id.life)
+    }
+
+    #[inline(always)]
+    fn route(&self, from: Endpoint, to: u32) -> Option<(u32, u16)> {
+        let entry = self.endpoints.get(from.index())?.as_ref()?.translation(to)?;
+        match entry.route {
+            Route::Flow { session, flow } => Some((session, flow)),
+            _ => None,
+        }
+    }
+
+    /// A destination without a session: call, wait, or give the message back.
+    #[cold]
+    #[inline(never)]
+    fn send_unrouted(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, asks: bool) -> Result<(), SendError> {
+        if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
+            return Err(SendError::TooLarge);
+        }
+        let entry = self.endpoint_mut(from)?.translation_mut(to).ok_or(SendError::NotMapped(to))?;
+        match entry.route {
+            Route::Unknown => {
+                entry.route = Route::Calling;
+                self.calls.push(Call { endpoint: from, destination: to });
+                Err(SendError::Full)
+            }
+            Route::Refused(reason) => {
+                entry.route = Route::Unknown;
+                self.give_back(from, to, message, asks, reason);
+                Ok(())
+            }
+            Route::Calling | Route::Flow { .. } => Err(SendError::Full),
+        }
+    }
+
+    /// A flow that is not open yet, or has no credit, or stands behind a backlog.
+    #[cold]
+    #[inline(never)]
+    fn send_unready(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, asks: bool) -> Result<(), SendError> {
+        let Some((session, flow)) = self.route(from, to) else {
+            return Err(SendError::Full);
+        };
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return Err(SendError::Full);
+        };
+        let out = &mut s.flows_out[usize::from(flow)];
+        if let (Some(open), true) = (out.opening, s.backlog.is_empty()) {
+            let header = head(Kind::Open, 0, flow, 0, Credit::default());
+            match s.tx.push(header, &open.to_args(), &[]) {
+                Ok(()) => out.opening = None,
+                Err(error) => return Err(self.not_pushed(session, flow, error)),
+            }
+            return if asks { self.try_request(from, to, message) } else { self.try_send(from, to, message) };
+        }
+        out.wants_room = true;
+        self.counters.full += 1;
+        Err(SendError::Full)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_pushed(&mut self, session: u32, flow: u16, error: PushError) -> SendError {
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return SendError::Full;
+        };
+        s.flows_out[usize::from(flow)].wants_room = true;
+        match error {
+            PushError::TooLarge => return SendError::TooLarge,
+            PushError::Full => self.block(session),
+            PushError::Broken => self.broken.push(session),
+        }
+        self.counters.full += 1;
+        SendError::Full
+    }
+
+    fn give_back(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, asks: bool, reason: Reason) {
+        self.counters.returned += 1;
+        self.returns.push_back(Returned {
+            endpoint: from,
+            destination: Some(to),
+            kind: if asks { MessageKind::Request } else { MessageKind::OneWay },
+            op: message.op,
+            args: message.args.to_vec(),
+            payload: message.payload.to_vec(),
+            reason,
+            certainty: Certainty::NotDelivered,
+            completion: message.completion,
+        });
+    }
+
+    pub(crate) fn block(&mut self, session: u32) {
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return;
+        };
+        if !s.is_blocked {
+            s.is_blocked = true;
+            self.blocked.push(session);
+        }
+    }
+
+    /// Queues a record that found no room.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn queue(&mut self, session: u32, head: Head, args: &[u32], payload: &[u8]) {
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return;
+        };
+        s.backlog_bytes += payload.len() + std::mem::size_of::<Pending>();
+        s.backlog.push_back(Pending { head, args: args.to_vec(), payload: payload.to_vec() });
+        self.block(session);
+    }
+
+    /// Notes that a request ended without a reply; it is told at the end of the poll, together with others.
+    #[inline(always)]
+    pub(crate) fn end_request(&mut self, session: u32, flow: u16, slot: u16) {
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return;
+        };
+        let state = &mut s.flows_in[usize::from(flow)];
+        if state.under_way.put(slot) {
+            state.ended |= 1 << slot;
+            self.mark_dirty(session, flow);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn mark_dirty(&mut self, session: u32, flow: u16) {
+        let Some(s) = self.sessions[session as usize].session.as_mut() else {
+            return;
+        };
+        let state = &mut s.flows_in[usize::from(flow)];
+        if !state.is_dirty {
+            state.is_dirty = true;
+            self.dirty.push((session, flow));
+        }
+    }
+
+    /// Tells senders of requests that ended and of credit.
+    #[inline(always)]
+    pub(crate) fn flush_dirty(&mut self) {
+        if !self.dirty.is_empty() {
+            self.flush_dirty_now();
+        }
+    }
+
+    #[inline(never)]
+    fn flush_dirty_now(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.retain(|&(session, flow)| !self.flush_flow(session, flow));
+        self.dirty = dirty;
+    }
+
+    /// Tells one sender. True if there is nothing more to tell.
+    fn flush_flow(&mut self, session: u32, flow: u16) -> bool {
+        let Some(s) = self.sessions.get_mut(session as usize).and_then(|p| p.session.as_mut()) else {
+            return true;
+        };
+        let Some(state) = s.flows_in.get_mut(usize::from(flow)) else {
+            return true;
+        };
+        if !s.backlog.is_empty() {
+            return false;
+        }
+        if state.ended != 0 {
+            let header = head(Kind::Ended, 0, flow, 0, Credit::default());
+            if s.tx.push(header, &[state.ended], &[]).is_err() {
+                return false;
+            }
+            state.ended = 0;
+        }
+        if state.due.is_urgent(weft_transport::Grant::V1) {
+            let mut due = state.due;
+            if s.tx.push(head(Kind::Credit, 0, flow, 0, Credit::default()), &due.take(), &[]).is_err() {
+                return false;
+            }
+            state.due = due;
+        }
+        state.is_dirty = false;
+        true
+    }
+
+    /// Pushes backlogs and tells waiting senders of room.
+    #[inline(always)]
+    pub(crate) fn flush_blocked(&mut self) {
+        if !self.blocked.is_empty() {
+            self.flush_blocked_now();
+        }
+    }
+
+    #[inline(never)]
+    fn flush_blocked_now(&mut self) {
+        let mut blocked = std::mem::take(&mut self.blocked);
+        blocked.retain(|&index| !self.unblock(index));
+        self.blocked = blocked;
+    }
+
+    /// True if the session is not blocked any more.
+    fn unblock(&mut self, index: u32) -> bool {
+        let Some(s) = self.sessions.get_mut(index as usize).and_then(|p| p.session.as_mut()) else {
+            return true;
+        };
+        while let Some(next) = s.backlog.front() {
+            match s.tx.push(next.head, &next.args, &next.payload) {
+                Ok(()) => s.pop_backlog(),
+                Err(PushError::Broken) => {
+                    self.broken.push(index);
+                    return true;
+                }
+                Err(_) => return false,
+            };
+        }
+        if !s.tx.has_room(UNBLOCK_LINES) {
+            return false;
+        }
+        s.is_blocked = false;
+        for out in s.flows_out.iter_mut().filter(|f| f.wants_room) {
+            out.wants_room = false;
+            let endpoint = Endpoint(out.source);
+            self.events.push_back(Event::CanSend { endpoint, destination: out.destination });
+        }
+        true
+    }
+
+    /// A session is gone: every message under way on it ends now.
+    pub(crate) fn lose(&mut self, id: SessionId, reason: Reason) {
+        let Some(place) = self.sessions.get_mut(id.index as usize) else {
+            return;
+        };
+        if place.life != id.life {
+            return;
+        }
+        let Some(mut s) = place.session.take() else { return };
+        place.life = place.life.wrapping_add(1);
+        self.counters.sessions_lost += 1;
+        let untouched = self.return_abandoned(&mut s, reason);
+        for (flow, out) in s.flows_out.iter_mut().enumerate() {
+            self.return_requests(out, reason, |slot| untouched.contains(&(flow as u16, slot)));
+            let (endpoint, destination) = (Endpoint(out.source), out.destination);
+            let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
+            if let Some(entry) = entry.filter(|e| matches!(e.route, Route::Flow { session, .. } if session == id.index))
+            {
+                entry.route = Route::Refused(reason);
+                self.events.push_back(Event::PeerLost { endpoint, destination, reason });
+                self.events.push_back(Event::CanSend { endpoint, destination });
+            }
+        }
+    }
+
+    /// Gives back what the dead peer left in the path and what waited for it; says which requests it surely never saw.
+    fn return_abandoned(&mut self, s: &mut Session<T>, reason: Reason) -> Vec<(u16, u16)> {
+        let mut untouched = Vec::new();
+        let mut lost = vec![0u64; s.flows_out.len()];
+        let abandoned = s.tx.abandoned();
+        for record in abandoned.iter().filter(|r| r.head.kind == Kind::Send) {
+            if let Some(count) = lost.get_mut(usize::from(record.head.flow)) {
+                *count += 1;
+            }
+        }
+        // One-way messages are consumed in order, so the ones left are the last; those before them were stored.
+        for (out, lost) in s.flows_out.iter_mut().zip(&lost) {
+            out.stored = out.stored.max(out.sent.saturating_sub(*lost));
+            while let Some(completion) = out.due_completion() {
+                self.events.push_back(Event::Completed(completion));
+            }
+        }
+        for record in abandoned {
+            let certainty = match record.fate {
+                Fate::Untouched => Certainty::NotDelivered,
+                Fate::InHand => Certainty::Unknown,
+            };
+            let head = record.head;
+            match head.kind {
+                Kind::Request if certainty == Certainty::NotDelivered => untouched.push((head.flow, head.slot)),
+                Kind::Send => {
+                    let Some(out) = s.flows_out.get_mut(usize::from(head.flow)) else {
+                        continue;
+                    };
+                    out.stored += 1;
+                    let completion = out.due_completion();
+                    self.counters.returned += 1;
+                    self.returns.push_back(Returned {
+                        endpoint: Endpoint(out.source),
+                        destination: Some(out.destination),
+                        kind: MessageKind::OneWay,
+                        op: head.op,
+                        args: record.args,
+                        payload: record.payload,
+                        reason,
+                        certainty,
+                        completion,
+                    });
+                }
+                Kind::Reply => self.return_reply(s, head, record.args, record.payload, reason, certainty),
+                _ => {}
+            }
+        }
+        for pending in std::mem::take(&mut s.backlog) {
+            if pending.head.kind == Kind::Reply {
+                self.return_reply(s, pending.head, pending.args, pending.payload, reason, Certainty::NotDelivered);
+            }
+        }
+        untouched
+    }
+
+    fn return_reply(
+        &mut self,
+        s: &Session<T>,
+        head: Head,
+        args: Vec<u32>,
+        payload: Vec<u8>,
+        reason: Reason,
+        certainty: Certainty,
+    ) {
+        let Some(flow) = s.flows_in.get(usize::from(head.flow)) else {
+            return;
+        };
+        self.counters.returned += 1;
+        self.returns.push_back(Returned {
+            endpoint: Endpoint(flow.destination),
+            destination: None,
+            kind: MessageKind::Reply,
+            op: head.op,
+            args,
+            payload,
+            reason,
+            certainty,
+            completion: None,
+        });
+    }
+
+    fn return_requests(&mut self, out: &mut FlowOut, reason: Reason, untouched: impl Fn(u16) -> bool) {
+        for slot in (0..32u16).filter(|slot| out.window.taken() & (1 << slot) != 0) {
+            let certainty = if untouched(slot) { Certainty::NotDelivered } else { Certainty::Unknown };
+            self.return_request(out.source, out.destination, out.slots.get(usize::from(slot)), reason, certainty);
+        }
+    }
+
+    pub(crate) fn return_request(
+        &mut self,
+        source: u32,
+        destination: u32,
+        slot: Option<&crate::session::Slot>,
+        reason: Reason,
+        certainty: Certainty,
+    ) {
+        let Some(slot) = slot else { return };
+        self.counters.returned += 1;
+        self.returns.push_back(Returned {
+            endpoint: Endpoint(source),
+            destination: Some(destination),
+            kind: MessageKind::Request,
+            op: slot.op,
+            args: slot.args().to_vec(),
+            payload: slot.payload.clone(),
+            reason,
+            certainty,
+            completion: slot.completion,
+        });
+    }
+
+    /// Sends a message of another back to its sender, with its contents unless the sender kept them.
+    pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) {
+        self.counters.refused += 1;
+        let index = message.session.index;
+        if message.kind == MessageKind::OneWay {
+            self.tell_stored(message);
+        }
+        let Some(s) = self.session_mut(message.session) else { return };
+        let (slot, args, payload) = match message.kind {
+            MessageKind::Request => (message.slot, &[][..], &[][..]),
+            MessageKind::Reply => (RETURNED_REPLY | u16::from(message.op), message.args, message.payload),
+            MessageKind::OneWay => (RETURNED_SEND | u16::from(message.op), message.args, message.payload),
+        };
+        let header = head(Kind::Return, reason.code(), message.flow, slot, Credit::default());
+        if s.backlog.is_empty() && s.tx.push(header, args, payload).is_ok() {
+            s.on_pushed(header);
+        } else {
+            self.queue(index, header, args, payload);
+        }
+    }
+
+    /// Tells what was stored before a message that goes back, so that its sender knows which one it is.
+    fn tell_stored(&mut self, message: &Delivery<'_>) {
+        let Some(s) = self.session_mut(message.session) else { return };
+        let Some(state) = s.flows_in.get_mut(usize::from(message.flow)) else { return };
+        let due = state.due.take();
+        state.due.on_returned(lines(message.args.len(), message.payload.len()));
+        let header = head(Kind::Credit, 0, message.flow, 0, Credit::default());
+        if due != [0; 3] && !(s.backlog.is_empty() && s.tx.push(header, &due, &[]).is_ok()) {
+            self.queue(message.session.index, header, &due, &[]);
+        }
+    }
+}
+
+/// Entries of a translation table, at most.
+const TABLE_MOST: usize = 1 << 20;
+
+/// Room that a blocked session must have before its senders are told: the largest record.
+const UNBLOCK_LINES: u32 = lines(MAX_ARGS, MAX_PAYLOAD);

@@ -1,0 +1,131 @@
+//! Paths in ordinary memory, for tests and simulation: bounded queues with the ring's meaning and none of its layout.
+//!
+//! Like the ring, a path gives the lines of a record back late: with [`Rx::release`], or when an eighth of it was popped.
+//! Until then the last record that was taken up counts as the one in hand, popped or not.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use weft_wire::path::{Abandoned, Bells, Fate, Peek, PushError, Record, Rx, Tx};
+use weft_wire::record::{lines, MAX_ARGS};
+use weft_wire::{Head, MAX_PAYLOAD};
+
+#[derive(Debug, Default)]
+struct Queue {
+    records: VecDeque<Rc<Abandoned>>,
+    /// The record that was taken up last, until its lines are given back.
+    taken_up: Option<Rc<Abandoned>>,
+    /// Lines that the producer may not use.
+    lines: u32,
+    /// Those of them that were popped.
+    popped: u32,
+    room: u32,
+    is_broken: bool,
+}
+
+/// The writing end of a queue.
+#[derive(Debug)]
+pub struct MemTx(Rc<RefCell<Queue>>);
+
+/// The reading end of a queue. Dropped, it leaves what a dead consumer leaves.
+#[derive(Debug)]
+pub struct MemRx {
+    queue: Rc<RefCell<Queue>>,
+    in_hand: Option<Rc<Abandoned>>,
+}
+
+/// Bells that never ring; the bundle's full scan finds what they miss.
+#[derive(Debug, Default)]
+pub struct NoBells;
+
+/// A path that holds records of `room` lines in all.
+pub fn path(room: u32) -> (MemTx, MemRx) {
+    let queue = Rc::new(RefCell::new(Queue { room, ..Queue::default() }));
+    (MemTx(queue.clone()), MemRx { queue, in_hand: None })
+}
+
+impl MemTx {
+    /// Makes every further push fail as if the consumer had written nonsense.
+    pub fn break_it(&self) {
+        self.0.borrow_mut().is_broken = true;
+    }
+}
+
+impl Tx for MemTx {
+    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
+            return Err(PushError::TooLarge);
+        }
+        let mut queue = self.0.borrow_mut();
+        let need = lines(args.len(), payload.len());
+        if queue.is_broken {
+            return Err(PushError::Broken);
+        }
+        if queue.lines + need > queue.room {
+            return Err(PushError::Full);
+        }
+        queue.lines += need;
+        let head = Head { args: args.len() as u8, len: payload.len() as u32, ..head };
+        queue.records.push_back(Rc::new(Abandoned {
+            head,
+            args: args.to_vec(),
+            payload: payload.to_vec(),
+            fate: Fate::Untouched,
+        }));
+        Ok(())
+    }
+
+    fn has_room(&mut self, lines: u32) -> bool {
+        let queue = self.0.borrow();
+        queue.is_broken || queue.lines == 0 || queue.lines + lines <= queue.room
+    }
+
+    fn abandoned(&mut self) -> Vec<Abandoned> {
+        let mut queue = self.0.borrow_mut();
+        let in_hand = queue.taken_up.take().map(|r| Abandoned { fate: Fate::InHand, ..Abandoned::clone(&r) });
+        in_hand.into_iter().chain(queue.records.drain(..).map(|r| Abandoned::clone(&r))).collect()
+    }
+
+    fn rest(&mut self) {}
+}
+
+impl Rx for MemRx {
+    fn peek(&mut self) -> Peek<'_> {
+        if self.in_hand.is_none() {
+            let mut queue = self.queue.borrow_mut();
+            self.in_hand = queue.records.pop_front();
+            if self.in_hand.is_some() {
+                queue.taken_up.clone_from(&self.in_hand);
+            }
+        }
+        match &self.in_hand {
+            None => Peek::Empty,
+            Some(r) => Peek::Record(Record { head: r.head, args: &r.args, payload: &r.payload }),
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(record) = self.in_hand.take() {
+            let mut queue = self.queue.borrow_mut();
+            queue.popped += record.head.lines();
+            if queue.popped < queue.room / 8 {
+                return;
+            }
+        }
+        self.release();
+    }
+
+    fn release(&mut self) {
+        let mut queue = self.queue.borrow_mut();
+        queue.lines -= std::mem::take(&mut queue.popped);
+        if self.in_hand.is_none() {
+            queue.taken_up = None;
+        }
+    }
+
+    fn set_attention(&mut self, _wanted: bool) {}
+}
+
+impl Bells for NoBells {
+    fn collect(&mut self, _in_use: u32, _rung: impl FnMut(u32)) {}
+}
