@@ -1,0 +1,34 @@
+//! So many requests with their replies between two bundles of one thread, and nothing else: what the instruction count of
+//! `docs/performance.md` is taken from, by running it twice under callgrind with different numbers.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use weft::{am, Key, Node};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let count: u64 = std::env::args().nth(1).ok_or("say how many requests")?.parse()?;
+    let node = Node::new()?;
+    let (mut server, mut client) = (am::Bundle::new(&node)?, am::Bundle::new(&node)?);
+    let key = Key(1);
+    let (there, here) = (server.endpoint(key)?, client.endpoint(key)?);
+    server.on(there, 1, |m| {
+        let args = m.args();
+        m.reply(2, args, b"").expect("asked once, and small");
+    })?;
+    let answers = Rc::new(Cell::new(0));
+    let seen = answers.clone();
+    client.on(here, 2, move |m| seen.set(seen.get() + u64::from(m.args()[0])))?;
+    client.map(here, 0, server.name(there)?, key)?;
+    while client.try_request(here, 0, 1, &[0, 2, 3, 4], b"").is_err() {
+        client.poll();
+        server.poll();
+    }
+    for _ in 0..count {
+        client.try_request(here, 0, 1, &[1, 2, 3, 4], b"")?;
+        server.poll();
+        client.poll();
+    }
+    client.poll();
+    assert_eq!(answers.get(), count);
+    Ok(())
+}

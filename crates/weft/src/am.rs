@@ -1,0 +1,582 @@
+//! Active Messages: a message names a handler, which the receiver runs with the message's arguments and payload.
+//!
+//! After the Active Messages of the seeds (AM-II): requests and replies, short (up to 16 arguments of 32 bits) and medium
+//! (up to 64 KiB of payload as well), 32 requests outstanding from one endpoint to another, and an answer to every request:
+//! if the handler does not reply, weft tells the sender that the request has ended. What cannot be delivered comes back.
+//!
+//! All calls are made by the one thread that owns the bundle. Calls named `try_…` never block and may be made by handlers;
+//! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
+
+use crate::home::{Core, Home};
+use crate::node::{random_u64, Error, Node};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use weft_core::{
+    Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Sink, State,
+};
+use weft_shm::{BellPage, Ringing};
+use weft_wire::{Key, Name, Reason};
+
+/// Messages taken by one poll, about.
+const BUDGET: u32 = 256;
+
+/// Idle polls between two looks at sockets: a few microseconds.
+const LOOK_EVERY: u32 = 1024;
+
+/// The same while a session is being set up.
+const LOOK_EVERY_SETUP: u32 = 16;
+
+/// Busy polls between two looks at sockets.
+const LOOK_EVERY_BUSY: u32 = 1 << 20;
+
+/// Idle polls after which a waiting program yields its core, and after which it sleeps.
+const YIELD_AFTER: u32 = 4 << 10;
+const SLEEP_AFTER: u32 = 256 << 10;
+
+/// Runs when a message for it arrives.
+pub type Handler = Box<dyn FnMut(&mut Message<'_, '_>)>;
+
+/// Runs when a message comes back.
+pub type ReturnHandler = Box<dyn FnMut(&mut Context<'_>, Returned)>;
+
+/// A bundle of endpoints that exchange Active Messages. Owned by one thread; may be moved to another one.
+#[derive(Debug)]
+pub struct Bundle {
+    core: Core,
+    handlers: Handlers,
+    home: Home,
+    idle: u32,
+    busy: u32,
+}
+
+#[derive(Default)]
+struct Handlers {
+    endpoints: Vec<EndpointHandlers>,
+    mailbox: Arc<Mailbox>,
+}
+
+#[derive(Default)]
+struct EndpointHandlers {
+    on: Vec<Option<Handler>>,
+    on_return: Option<ReturnHandler>,
+}
+
+impl std::fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = self.endpoints.iter().flat_map(|e| &e.on).flatten().count();
+        write!(f, "{count} handlers")
+    }
+}
+
+impl Bundle {
+    /// A bundle of a node, with the default settings.
+    pub fn new(node: &Node) -> Result<Bundle, Error> {
+        Bundle::with_settings(node, Settings::default())
+    }
+
+    /// A bundle of a node.
+    ///
+    /// # Errors
+    /// If the kernel gives no memory or no descriptors.
+    pub fn with_settings(node: &Node, settings: Settings) -> Result<Bundle, Error> {
+        let bells = BellPage::create()
+            .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
+        Ok(Bundle {
+            core: Core::new(bells, settings),
+            handlers: Handlers::default(),
+            home: Home::new(node)?,
+            idle: 0,
+            busy: 0,
+        })
+    }
+
+    // ---- endpoints
+
+    /// Makes an endpoint that admits messages carrying `key`.
+    pub fn endpoint(&mut self, key: Key) -> Result<Endpoint, Error> {
+        let name = self.home.node().add_endpoint(self.home.id(), key);
+        let endpoint = self.core.state_mut().add_endpoint(name, key);
+        self.handlers.endpoints.resize_with(endpoint.index() + 1, EndpointHandlers::default);
+        Ok(endpoint)
+    }
+
+    /// Makes an endpoint with a random key, which [`Bundle::key`] tells.
+    pub fn endpoint_with_random_key(&mut self) -> Result<Endpoint, Error> {
+        self.endpoint(Key(random_u64()?))
+    }
+
+    /// Frees an endpoint. Messages for it come back to their senders from now on.
+    pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
+        let name = self.name(endpoint)?;
+        self.home.node().remove_endpoint(name.endpoint);
+        self.core.state_mut().free_endpoint(endpoint)?;
+        self.handlers.endpoints[endpoint.index()] = EndpointHandlers::default();
+        Ok(())
+    }
+
+    /// The endpoint's name, to be given to peers.
+    pub fn name(&self, endpoint: Endpoint) -> Result<Name, Error> {
+        Ok(self.core.state().name(endpoint)?)
+    }
+
+    /// The endpoint's key, to be given to the peers that may send to it.
+    pub fn key(&self, endpoint: Endpoint) -> Result<Key, Error> {
+        Ok(self.core.state().key(endpoint)?)
+    }
+
+    /// Changes the key. Messages that carry the old one come back to their senders.
+    pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
+        let name = self.name(endpoint)?;
+        self.home.node().set_key(name.endpoint, key);
+        Ok(self.core.state_mut().set_key(endpoint, key)?)
+    }
+
+    /// Whether polls hand messages to the endpoint (the default), or queue them there up to the credit it granted.
+    /// An endpoint that is not served does not hold up its neighbours.
+    pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), Error> {
+        Ok(self.core.state_mut().set_served(endpoint, served)?)
+    }
+
+    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`].
+    ///
+    /// If it panics, the session that the message came by is unusable afterwards.
+    pub fn on(
+        &mut self,
+        endpoint: Endpoint,
+        handler: u8,
+        run: impl FnMut(&mut Message<'_, '_>) + 'static,
+    ) -> Result<(), Error> {
+        let on = &mut self.handlers.at(endpoint)?.on;
+        if on.len() <= usize::from(handler) {
+            on.resize_with(usize::from(handler) + 1, || None);
+        }
+        on[usize::from(handler)] = Some(Box::new(run));
+        Ok(())
+    }
+
+    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
+    pub fn on_return(
+        &mut self,
+        endpoint: Endpoint,
+        run: impl FnMut(&mut Context<'_>, Returned) + 'static,
+    ) -> Result<(), Error> {
+        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
+        Ok(())
+    }
+
+    /// Enters a peer's name and key in the endpoint's translation table. Makes no contact yet.
+    pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
+        Ok(self.core.state_mut().map(endpoint, index, name, key)?)
+    }
+
+    /// Takes an entry out of the translation table.
+    pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
+        Ok(self.core.state_mut().unmap(endpoint, index)?)
+    }
+
+    // ---- messages
+
+    /// Sends a request to the peer at index `to`, without waiting. *Full* is a normal answer.
+    #[inline]
+    pub fn try_request(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.core.state_mut().try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
+    }
+
+    /// Sends a one-way message to the peer at index `to`, without waiting. *Full* is a normal answer.
+    #[inline]
+    pub fn try_send(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.core.state_mut().try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
+    }
+
+    /// Like [`Bundle::try_request`] and [`Bundle::try_send`], for messages that ask for a completion.
+    #[inline]
+    pub fn try_post(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        kind: MessageKind,
+        message: Outgoing<'_>,
+    ) -> Result<(), SendError> {
+        match kind {
+            MessageKind::Request => self.core.state_mut().try_request(from, to, message),
+            _ => self.core.state_mut().try_send(from, to, message),
+        }
+    }
+
+    /// Sends a request; polls until there is room for it.
+    pub fn request(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.insist(|bundle| bundle.try_request(from, to, handler, args, payload))
+    }
+
+    /// Sends a one-way message; polls until there is room for it.
+    pub fn send(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.insist(|bundle| bundle.try_send(from, to, handler, args, payload))
+    }
+
+    /// Replies to a request whose token was kept. On *too large* the token comes back.
+    pub fn reply(
+        &mut self,
+        mut token: ReplyToken,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), (ReplyError, ReplyToken)> {
+        let Some(right) = token.right.take() else { return Ok(()) };
+        self.core.state_mut().reply(right, handler, args, payload).map_err(|(error, right)| {
+            token.right = Some(right);
+            (error, token)
+        })
+    }
+
+    // ---- progress
+
+    /// Does what there is to do without waiting: runs handlers for what has arrived, sets sessions up, notices deaths.
+    /// Returns the number of messages taken, at most about 256.
+    #[inline]
+    pub fn poll(&mut self) -> u32 {
+        let work = self.core.poll(BUDGET, &mut self.handlers);
+        if work > 0 {
+            self.idle = 0;
+            self.busy = self.busy.wrapping_add(1);
+        } else {
+            self.idle = self.idle.wrapping_add(1);
+        }
+        if (work == 0 && self.idle % LOOK_EVERY_SETUP == 0)
+            || self.busy % LOOK_EVERY_BUSY == LOOK_EVERY_BUSY - 1
+            || self.core.has_broken()
+            || self.handlers.mailbox.has_letters()
+        {
+            self.poll_seldom();
+        }
+        work
+    }
+
+    /// Polls until `done` says so. Spins first, then yields the core, then sleeps 50 µs at a time.
+    pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle) -> bool) {
+        let mut idle = 0u32;
+        while !done(self) {
+            idle = if self.poll() > 0 { 0 } else { idle.saturating_add(1) };
+            pause(idle);
+        }
+    }
+
+    /// Polls until every message sent has ended: delivered, answered or returned.
+    pub fn drain(&mut self) {
+        self.poll_until(|bundle| {
+            let state = bundle.core.state_mut();
+            let settled = state.flush() && state.unsettled() == 0;
+            if !settled {
+                state.hasten();
+            }
+            settled
+        });
+    }
+
+    /// Pushes what waits in this process, as far as there is room. Says whether nothing waits any more.
+    pub fn flush(&mut self) -> bool {
+        self.core.state_mut().flush()
+    }
+
+    /// The next event, oldest first.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.core.state_mut().next_event()
+    }
+
+    /// What was counted since the bundle was made.
+    pub fn counters(&self) -> Counters {
+        self.core.state().counters()
+    }
+
+    /// Peers that this bundle has a session with.
+    pub fn sessions(&self) -> usize {
+        self.core.state().sessions().count()
+    }
+
+    fn insist(&mut self, mut attempt: impl FnMut(&mut Bundle) -> Result<(), SendError>) -> Result<(), SendError> {
+        let mut idle = 0u32;
+        loop {
+            match attempt(self) {
+                Err(SendError::Full) => {
+                    idle = if self.poll() > 0 { 0 } else { idle.saturating_add(1) };
+                    pause(idle);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// What is not done on every poll.
+    #[cold]
+    #[inline(never)]
+    fn poll_seldom(&mut self) {
+        self.busy = self.busy.wrapping_add(1);
+        self.read_letters();
+        let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
+        if urgent || self.idle % LOOK_EVERY == 0 {
+            self.home.service(&mut self.core, &mut self.handlers);
+        }
+    }
+
+    /// Replies that other threads gave.
+    fn read_letters(&mut self) {
+        for letter in self.handlers.mailbox.take() {
+            let state = self.core.state_mut();
+            match letter.reply {
+                Some((handler, args, payload)) => {
+                    // What is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
+                    let _ = state.reply(letter.right, handler, &args, &payload);
+                }
+                None => state.end(letter.right),
+            }
+        }
+    }
+}
+
+/// Lets others run while there is nothing to do.
+fn pause(idle: u32) {
+    if idle < YIELD_AFTER {
+        std::hint::spin_loop();
+    } else if idle < SLEEP_AFTER {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}
+
+impl Handlers {
+    fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers, SendError> {
+        self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)
+    }
+}
+
+impl Sink<Ringing> for Handlers {
+    #[inline(always)]
+    fn deliver(&mut self, state: &mut State<Ringing>, delivery: &mut Delivery<'_>) -> Result<(), Reason> {
+        let handlers = self.endpoints.get_mut(delivery.endpoint.index());
+        let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op)));
+        let Some(Some(run)) = handler else {
+            return Err(Reason::NoHandler);
+        };
+        run(&mut Message { context: Context { state }, delivery, mailbox: &self.mailbox });
+        Ok(())
+    }
+
+    fn returned(&mut self, state: &mut State<Ringing>, message: Returned) -> Option<Returned> {
+        let handlers = self.endpoints.get_mut(message.endpoint.index());
+        match handlers.and_then(|h| h.on_return.as_mut()) {
+            Some(run) => {
+                run(&mut Context { state }, message);
+                None
+            }
+            None => Some(message),
+        }
+    }
+}
+
+/// What a handler may do beside looking at its message.
+#[derive(Debug)]
+pub struct Context<'a> {
+    state: &'a mut State<Ringing>,
+}
+
+impl Context<'_> {
+    /// Sends a request, as [`Bundle::try_request`] does.
+    pub fn try_request(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.state.try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
+    }
+
+    /// Sends a one-way message, as [`Bundle::try_send`] does.
+    pub fn try_send(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.state.try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
+    }
+
+    /// Enters a peer in a translation table, as [`Bundle::map`] does.
+    pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
+        self.state.map(endpoint, index, name, key)
+    }
+}
+
+/// A message that arrived, in the hands of its handler.
+#[derive(Debug)]
+pub struct Message<'a, 'm> {
+    context: Context<'a>,
+    delivery: &'a mut Delivery<'m>,
+    mailbox: &'a Arc<Mailbox>,
+}
+
+impl<'a, 'm> Message<'a, 'm> {
+    /// The 32-bit arguments, as many as were sent.
+    #[inline(always)]
+    pub fn args(&self) -> &'m [u32] {
+        self.delivery.args
+    }
+
+    /// The payload. It lies 8-byte aligned and is valid until the handler returns.
+    #[inline(always)]
+    pub fn payload(&self) -> &'m [u8] {
+        self.delivery.payload
+    }
+
+    /// The local endpoint that it came to.
+    pub fn endpoint(&self) -> Endpoint {
+        self.delivery.endpoint
+    }
+
+    /// The endpoint that it came from, as the session vouches for it. `None` once that peer is gone.
+    pub fn source(&self) -> Option<Name> {
+        self.context.state.source(self.delivery)
+    }
+
+    /// Whether it is a one-way message, a request or a reply.
+    pub fn kind(&self) -> MessageKind {
+        self.delivery.kind
+    }
+
+    /// Everything else that a handler may do.
+    pub fn context(&mut self) -> &mut Context<'a> {
+        &mut self.context
+    }
+
+    /// Replies, once, to a request. Never blocks.
+    ///
+    /// # Errors
+    /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
+    #[inline(always)]
+    pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
+        let right = self.delivery.reply.take().ok_or(NotReplied::NothingToReplyTo)?;
+        match self.context.state.reply(right, handler, args, payload) {
+            Ok(()) => Ok(()),
+            Err((error, right)) => {
+                self.delivery.reply = Some(right);
+                Err(NotReplied::Refused(error))
+            }
+        }
+    }
+
+    /// Takes the right to reply away, to use it later or in another thread. `None` if there is nothing to reply to.
+    pub fn defer(&mut self) -> Option<ReplyToken> {
+        let right = self.delivery.reply.take()?;
+        Some(ReplyToken { right: Some(right), mailbox: self.mailbox.clone() })
+    }
+}
+
+/// Why a handler's reply was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotReplied {
+    /// Not a request, or answered or deferred already.
+    #[error("nothing to reply to: the message is not a request, or was answered already")]
+    NothingToReplyTo,
+    /// See there.
+    #[error(transparent)]
+    Refused(#[from] ReplyError),
+}
+
+/// The right to reply once to one request, at any time and from any thread. Dropped unused, it ends the request.
+#[derive(Debug)]
+#[must_use = "dropping the token ends the request without a reply"]
+pub struct ReplyToken {
+    right: Option<weft_core::ReplyToken>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl ReplyToken {
+    /// Replies from any thread; the bundle's next poll sends it. Use [`Bundle::reply`] on the bundle's own thread.
+    pub fn reply_from_afar(
+        mut self,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), (ReplyError, ReplyToken)> {
+        if args.len() > crate::MAX_ARGS || payload.len() > crate::MAX_PAYLOAD {
+            return Err((ReplyError::TooLarge, self));
+        }
+        if let Some(right) = self.right.take() {
+            self.mailbox.put(Letter { right, reply: Some((handler, args.to_vec(), payload.to_vec())) });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ReplyToken {
+    fn drop(&mut self) {
+        if let Some(right) = self.right.take() {
+            self.mailbox.put(Letter { right, reply: None });
+        }
+    }
+}
+
+/// Replies of other threads on their way to the bundle. Bounded by the requests that were granted.
+#[derive(Debug, Default)]
+struct Mailbox {
+    has_letters: AtomicBool,
+    letters: Mutex<Vec<Letter>>,
+}
+
+/// A reply, or the end of a request without one.
+#[derive(Debug)]
+struct Letter {
+    right: weft_core::ReplyToken,
+    reply: Option<(u8, Vec<u32>, Vec<u8>)>,
+}
+
+impl Mailbox {
+    #[inline(always)]
+    fn has_letters(&self) -> bool {
+        // Relaxed: a letter that is missed now is seen by the next poll; the mutex orders its contents.
+        self.has_letters.load(Ordering::Relaxed)
+    }
+
+    fn put(&self, letter: Letter) {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+        self.has_letters.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Vec<Letter> {
+        if !self.has_letters.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

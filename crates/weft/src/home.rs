@@ -1,0 +1,400 @@
+//! The in-process home of a bundle: set-up of sessions with processes of the same host, and notice of their deaths.
+//!
+//! Until there is a helper thread this is done inside `poll`, when the bundle has been idle for some turns: a message costs
+//! no system call. Every step is non-blocking; each connection is a small state machine behind one epoll descriptor.
+
+use crate::node::{address, owner_of, refuse, Caller, Error, Inbox, Node};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use weft_core::{Bundle, Call, PeerId, SessionId, Sink};
+use weft_shm::{Bell, BellPage, Consumer, Lanes, MapMem, Producer, Ringing, Shared};
+use weft_wire::setup::{Geometry, Message, MESSAGE_BYTES};
+use weft_wire::{BundleId, Name, Reason};
+
+/// A bundle over rings in shared memory.
+pub(crate) type Core = Bundle<Consumer<MapMem>, Ringing, BellPage>;
+
+/// Bytes of a hot lane. Small enough that all lines of a busy pair stay in the private caches.
+const HOT_BYTES: usize = 16 << 10;
+
+/// Bytes of an arena: what a stream needs to run ahead until its lines have left the writer's private cache.
+const ARENA_BYTES: usize = 8 << 20;
+
+/// Bytes of an arena once the process has many sessions, so that all arenas of a process stay bounded.
+const SMALL_ARENA_BYTES: usize = 512 << 10;
+
+/// Sessions with a large arena.
+const LARGE_ARENAS_MOST: usize = 32;
+
+/// Idle services before unused arenas are given back.
+const REST_AFTER: u32 = 4096;
+
+/// Events of one look at the descriptors.
+const EVENTS_MOST: usize = 32;
+
+/// What the home has a socket for.
+#[derive(Debug)]
+enum Talk {
+    /// We called and wait for the answer.
+    Calling { call: Call, name: Name, is_alone: bool },
+    /// We were called, gave our ring, and wait for the caller's.
+    Answering(Answering),
+    /// A session; the socket tells of its end.
+    Session(SessionId),
+}
+
+#[derive(Debug)]
+struct Answering {
+    peer: PeerId,
+    index: u32,
+    rx: Box<Consumer<MapMem>>,
+}
+
+#[derive(Debug)]
+struct Line {
+    socket: OwnedFd,
+    talk: Talk,
+}
+
+/// A bundle's home.
+#[derive(Debug)]
+pub(crate) struct Home {
+    node: Node,
+    id: BundleId,
+    inbox: Arc<Inbox>,
+    epoll: OwnedFd,
+    lines: HashMap<u64, Line>,
+    next_line: u64,
+    /// Calls that found the peer's backlog of connections full.
+    retries: Vec<(Call, bool)>,
+    idle_services: u32,
+}
+
+/// The token of the node's descriptor in the epoll set; lines have others.
+const NODE_TOKEN: u64 = 0;
+
+impl Home {
+    pub fn new(node: &Node) -> Result<Home, Error> {
+        let way_out = "raise the limit of open files (ulimit -n), or close some";
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .and_then(|e| {
+                epoll::add(&e, node.epoll(), epoll::EventData::new_u64(NODE_TOKEN), epoll::EventFlags::IN).map(|()| e)
+            })
+            .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
+        let (id, inbox) = node.add_bundle();
+        Ok(Home {
+            node: node.clone(),
+            id,
+            inbox,
+            epoll,
+            lines: HashMap::new(),
+            next_line: NODE_TOKEN + 1,
+            retries: Vec::new(),
+            idle_services: 0,
+        })
+    }
+
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub fn id(&self) -> BundleId {
+        self.id
+    }
+
+    /// Whether a set-up is under way, so that the next look should come soon.
+    pub fn is_busy(&self) -> bool {
+        !self.retries.is_empty() || self.lines.values().any(|l| !matches!(l.talk, Talk::Session(_)))
+    }
+
+    /// Does what there is to do: calls to make, callers to answer, peers that died. Returns at once.
+    pub fn service<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
+        self.make_calls(core);
+        self.look_at_descriptors(core, sink);
+        self.answer_callers(core);
+        self.close_broken(core, sink);
+        self.rest(core);
+    }
+
+    fn make_calls(&mut self, core: &mut Core) {
+        let fresh = core.state_mut().take_calls().into_iter().map(|call| (call, false));
+        let calls: Vec<(Call, bool)> = self.retries.drain(..).chain(fresh).collect();
+        for (call, is_alone) in calls {
+            if let Err(reason) = self.make_call(core, call, is_alone) {
+                core.state_mut().refused(call, reason);
+            }
+        }
+    }
+
+    fn make_call(&mut self, core: &mut Core, call: Call, is_alone: bool) -> Result<(), Reason> {
+        let state = core.state();
+        let Ok((name, key)) = state.translation(call.endpoint, call.destination) else {
+            return Ok(());
+        };
+        let Ok(source) = state.name(call.endpoint) else {
+            return Ok(());
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(|_| Reason::NoRoom)?;
+        match net::connect(&socket, &address(name.epoch).map_err(|_| Reason::NobodyThere)?) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                self.retries.push((call, is_alone));
+                return Ok(());
+            }
+            Err(_) => return Err(Reason::NobodyThere),
+        }
+        if owner_of(&socket) != Some(name.uid) {
+            return Err(Reason::WrongOwner);
+        }
+        let hello = Message::Hello { source, destination: name, key, bundle: self.id, is_alone };
+        net::send(&socket, &hello.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+            .map_err(|_| Reason::NobodyThere)?;
+        self.add_line(socket, Talk::Calling { call, name, is_alone }).map(|_| ())
+    }
+
+    fn look_at_descriptors<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else {
+            return;
+        };
+        let tokens: Vec<u64> = ready.iter().map(|e| e.data.u64()).collect();
+        for token in tokens {
+            if token == NODE_TOKEN {
+                self.node.service();
+            } else if let Some(line) = self.lines.remove(&token) {
+                self.hear(token, line, core, sink);
+            }
+        }
+    }
+
+    /// Hears what a line says.
+    fn hear<S: Sink<Ringing>>(&mut self, token: u64, line: Line, core: &mut Core, sink: &mut S) {
+        let heard = receive(&line.socket);
+        if matches!(heard, Heard::Nothing) {
+            self.lines.insert(token, line);
+            return;
+        }
+        let Line { socket, talk } = line;
+        match talk {
+            Talk::Calling { call, name, is_alone } => match self.on_answer(core, socket, call, &name, heard) {
+                Ok(()) => {}
+                Err(Answer::NotJoined) if !is_alone => self.retries.push((call, true)),
+                Err(Answer::NotJoined) => core.state_mut().refused(call, Reason::NobodyThere),
+                Err(Answer::Refused(reason)) => core.state_mut().refused(call, reason),
+            },
+            Talk::Answering(Answering { peer, index, rx }) => {
+                let ready = match heard {
+                    Heard::Message(Message::Ready { ring, bell }, fds) => open_tx(ring, bell, fds),
+                    _ => Err(Reason::Violation),
+                };
+                let Ok(tx) = ready else { return core.unreserve(index) };
+                let id = core.attach(index, peer, tx, *rx);
+                let _ = self.add_line(socket, Talk::Session(id));
+            }
+            Talk::Session(id) => {
+                let reason = if matches!(heard, Heard::End) { Reason::PeerLost } else { Reason::Violation };
+                core.lose(id, reason, sink);
+            }
+        }
+    }
+
+    /// The answer to a call of ours.
+    fn on_answer(
+        &mut self,
+        core: &mut Core,
+        socket: OwnedFd,
+        call: Call,
+        name: &Name,
+        heard: Heard,
+    ) -> Result<(), Answer> {
+        let (message, fds) = match heard {
+            Heard::Message(message, fds) => (message, fds),
+            Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
+            Heard::Nothing | Heard::Nonsense => return Err(Answer::Refused(Reason::Violation)),
+        };
+        match message {
+            Message::Accept { ring, bell, bundle } => {
+                let tx = open_tx(ring, bell, fds).map_err(Answer::Refused)?;
+                let peer = PeerId { epoch: name.epoch, bundle, uid: name.uid };
+                let index = core.reserve().ok_or(Answer::Refused(Reason::NoRoom))?;
+                let made = self.make_rx(core).and_then(|(lanes, rx, fd)| {
+                    let ready = Message::Ready { ring: lanes.geometry(), bell: index };
+                    send_with(&socket, &ready, &fd, core.bells())?;
+                    Ok(rx)
+                });
+                let rx = made.map_err(|reason| {
+                    core.unreserve(index);
+                    Answer::Refused(reason)
+                })?;
+                let id = core.attach(index, peer, tx, rx);
+                core.state_mut().connected(call, id);
+                self.add_line(socket, Talk::Session(id)).map(|_| ()).map_err(Answer::Refused)
+            }
+            Message::Join { bundle } => {
+                let there = |peer: &PeerId| peer.epoch == name.epoch && peer.bundle == bundle;
+                let found = core.state().sessions().find(|(_, peer)| there(peer)).map(|(id, _)| id);
+                core.state_mut().connected(call, found.ok_or(Answer::NotJoined)?);
+                Ok(())
+            }
+            Message::Refuse { reason } => Err(Answer::Refused(reason)),
+            Message::Hello { .. } | Message::Ready { .. } => Err(Answer::Refused(Reason::Violation)),
+        }
+    }
+
+    /// Answers those who proved that they know one of our endpoints and its key.
+    fn answer_callers(&mut self, core: &mut Core) {
+        for caller in self.inbox.take() {
+            if let Err((socket, reason)) = self.answer(core, caller) {
+                refuse(&socket, reason);
+            }
+        }
+    }
+
+    fn answer(&mut self, core: &mut Core, caller: Caller) -> Result<(), (OwnedFd, Reason)> {
+        let Caller { socket, source, bundle, is_alone, uid } = caller;
+        let peer = PeerId { epoch: source.epoch, bundle, uid };
+        if !is_alone && core.state().sessions().any(|(_, p)| p == peer) {
+            let join = Message::Join { bundle: self.id };
+            let _ = net::send(&socket, &join.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            return Ok(());
+        }
+        let Some(index) = core.reserve() else {
+            return Err((socket, Reason::NoRoom));
+        };
+        let made = self.make_rx(core).and_then(|(lanes, rx, fd)| {
+            let accept = Message::Accept { ring: lanes.geometry(), bell: index, bundle: self.id };
+            send_with(&socket, &accept, &fd, core.bells())?;
+            Ok(rx)
+        });
+        match made {
+            Ok(rx) => {
+                if self.add_line(socket, Talk::Answering(Answering { peer, index, rx: Box::new(rx) })).is_err() {
+                    core.unreserve(index);
+                }
+                Ok(())
+            }
+            Err(reason) => {
+                core.unreserve(index);
+                Err((socket, reason))
+            }
+        }
+    }
+
+    /// A ring for what a peer will send us.
+    fn make_rx(&self, core: &Core) -> Result<(Lanes, Consumer<MapMem>, OwnedFd), Reason> {
+        let many = core.state().sessions().count() >= LARGE_ARENAS_MOST;
+        let lanes = Lanes::new(HOT_BYTES, if many { SMALL_ARENA_BYTES } else { ARENA_BYTES });
+        let (shared, fd) = Shared::create("weft-ring", lanes.bytes()).map_err(|_| Reason::NoRoom)?;
+        Ok((lanes, Consumer::new(MapMem::new(shared, lanes), lanes), fd))
+    }
+
+    fn close_broken<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
+        for id in core.take_broken() {
+            self.lines.retain(|_, line| !matches!(line.talk, Talk::Session(other) if other == id));
+            core.lose(id, Reason::Violation, sink);
+        }
+    }
+
+    fn rest(&mut self, core: &mut Core) {
+        self.idle_services += 1;
+        if self.idle_services >= REST_AFTER {
+            self.idle_services = 0;
+            core.rest();
+        }
+    }
+
+    fn add_line(&mut self, socket: OwnedFd, talk: Talk) -> Result<u64, Reason> {
+        let token = self.next_line;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        // A session's socket was added when it was called or answered: then only its meaning changes.
+        let data = epoll::EventData::new_u64(token);
+        match epoll::add(&self.epoll, &socket, data, flags) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => epoll::modify(&self.epoll, &socket, data, flags).map_err(|_| Reason::NoRoom)?,
+            Err(_) => return Err(Reason::NoRoom),
+        }
+        self.next_line += 1;
+        self.lines.insert(token, Line { socket, talk });
+        Ok(token)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.node.remove_bundle(self.id);
+    }
+}
+
+/// Why a call did not get a session by its answer.
+enum Answer {
+    Refused(Reason),
+    /// We were told to join a session that we do not have (any more).
+    NotJoined,
+}
+
+/// What a socket said.
+enum Heard {
+    Nothing,
+    Message(Message, Vec<OwnedFd>),
+    Nonsense,
+    End,
+}
+
+/// Receives one message and at most two descriptors; the kernel closes any more.
+fn receive(socket: &OwnedFd) -> Heard {
+    let mut bytes = [0u8; MESSAGE_BYTES + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    let fds = control.drain().flat_map(|m| match m {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
+    });
+    let fds: Vec<OwnedFd> = fds.collect();
+    match got {
+        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
+        Err(_) => Heard::End,
+        Ok(got) if got.bytes == 0 => Heard::End,
+        Ok(got) => match Message::from_bytes(&bytes[..got.bytes.min(bytes.len())]) {
+            Ok(message) => Heard::Message(message, fds),
+            Err(_) => Heard::Nonsense,
+        },
+    }
+}
+
+/// Sends a message with a ring's and the bell page's descriptor.
+fn send_with(socket: &OwnedFd, message: &Message, ring: &OwnedFd, bells: &BellPage) -> Result<(), Reason> {
+    let fds = [ring.as_fd(), bells.fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(Reason::NoRoom);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    net::sendmsg(socket, &[IoSlice::new(&message.to_bytes())], &mut control, flags).map_err(|_| Reason::NobodyThere)?;
+    Ok(())
+}
+
+/// Maps the ring and the bell that a peer sent.
+fn open_tx(ring: Geometry, bell: u32, fds: Vec<OwnedFd>) -> Result<Ringing, Reason> {
+    let lanes = Lanes::check(ring).ok_or(Reason::Violation)?;
+    let Ok([ring_fd, bell_fd]) = <[OwnedFd; 2]>::try_from(fds) else {
+        return Err(Reason::Violation);
+    };
+    let shared = Shared::open(ring_fd, lanes.bytes()).map_err(|_| Reason::Violation)?;
+    let bell = Bell::open(bell_fd, bell).map_err(|_| Reason::Violation)?;
+    Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell))
+}

@@ -1,0 +1,42 @@
+//! weft: fast, protected communication between ordinary Linux processes.
+//!
+//! A process makes a [`Node`], in it [bundles](am::Bundle) of endpoints, and gives the endpoints' [`Name`]s and [`Key`]s to
+//! its peers by any rendezvous. Endpoints that name each other in their translation tables form a virtual network; messages
+//! between processes of one host go straight from memory to memory.
+//!
+//! ```
+//! use weft::{am, Key, Node};
+//!
+//! let node = Node::new()?;
+//! let mut bundle = am::Bundle::new(&node)?;
+//! let key = Key(7);
+//! let adder = bundle.endpoint(key)?;
+//! bundle.on(adder, 1, |m| {
+//!     let sum = m.args().iter().sum();
+//!     m.reply(2, &[sum], b"").expect("small, and asked once");
+//! })?;
+//!
+//! // Usually in another process, which got the name by any way there is.
+//! let name = bundle.name(adder)?;
+//! let caller = bundle.endpoint(Key(8))?;
+//! let answer = std::rc::Rc::new(std::cell::Cell::new(None));
+//! let seen = answer.clone();
+//! bundle.on(caller, 2, move |m| seen.set(Some(m.args()[0])))?;
+//! bundle.map(caller, 0, name, key)?;
+//! bundle.request(caller, 0, 1, &[40, 2], b"")?;
+//! bundle.poll_until(|_| answer.get().is_some());
+//! assert_eq!(answer.get(), Some(42));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Nothing runs behind the program's back yet: set-up, deaths and messages are all handled inside
+//! [`poll`](am::Bundle::poll), and a process that does not poll does not answer.
+#![deny(unsafe_code)]
+
+pub mod am;
+mod home;
+mod node;
+
+pub use node::{Error, Node};
+pub use weft_core::{Counters, Endpoint, Event, MessageKind, Returned, SendError, Settings};
+pub use weft_wire::{Certainty, EndpointId, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};

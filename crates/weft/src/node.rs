@@ -1,0 +1,279 @@
+//! The node: one process's network interface on its host. Its set-up socket, and who is behind which endpoint.
+//!
+//! The set-up socket is an abstract Unix socket named by the node's random epoch, so a process that ends leaves nothing
+//! behind and nobody inherits its address. A stranger is given nothing before its first message has proved that it knows
+//! (endpoint, key): no memory, no descriptor, and a place among at most [`STRANGERS_MOST`].
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weft_wire::setup::{Message, SetupError, MESSAGE_BYTES};
+use weft_wire::{BundleId, EndpointId, Epoch, Key, Name, Reason, Uid};
+
+/// Connections that have not said who they are; the oldest is dropped for the next.
+pub const STRANGERS_MOST: usize = 64;
+
+/// Connections accepted in one look at the set-up socket.
+const ACCEPTS_MOST: usize = 16;
+
+/// Why the operating system's part of weft failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused something.
+    #[error("{what}: {source}. {way_out}")]
+    System {
+        /// What weft was doing.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+        /// What helps.
+        way_out: &'static str,
+    },
+    /// The program asked for something that cannot be.
+    #[error(transparent)]
+    Send(#[from] weft_core::SendError),
+}
+
+impl Error {
+    pub(crate) fn system(what: &'static str, source: impl Into<io::Error>, way_out: &'static str) -> Error {
+        Error::System { what, source: source.into(), way_out }
+    }
+}
+
+/// A process's network interface. Cheap to clone; all clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Node(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    epoch: Epoch,
+    uid: Uid,
+    listener: OwnedFd,
+    /// Watches the listener and the strangers; watched itself by every bundle.
+    epoll: OwnedFd,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next_endpoint: u32,
+    next_bundle: u32,
+    endpoints: HashMap<EndpointId, (BundleId, Key)>,
+    inboxes: HashMap<BundleId, Arc<Inbox>>,
+    strangers: VecDeque<OwnedFd>,
+}
+
+/// Callers that proved themselves and wait for the bundle that they called.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    has_callers: AtomicBool,
+    callers: Mutex<Vec<Caller>>,
+}
+
+/// Who a caller is and what it wants.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub socket: OwnedFd,
+    pub source: Name,
+    pub bundle: BundleId,
+    pub is_alone: bool,
+    pub uid: Uid,
+}
+
+/// Callers that one bundle may have waiting; more are refused.
+const CALLERS_MOST: usize = 256;
+
+impl Inbox {
+    /// The callers that wait, if any. One load if there is none.
+    pub fn take(&self) -> Vec<Caller> {
+        // Acquire pairs with the release in `put`; the mutex orders the list itself.
+        if !self.has_callers.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *lock(&self.callers))
+    }
+
+    fn put(&self, caller: Caller) -> Result<(), Caller> {
+        let mut callers = lock(&self.callers);
+        if callers.len() >= CALLERS_MOST {
+            return Err(caller);
+        }
+        callers.push(caller);
+        self.has_callers.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A panic elsewhere leaves these lists whole: every change is one push or one take.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Node {
+    /// Opens the set-up socket under a fresh random epoch.
+    ///
+    /// # Errors
+    /// If the kernel gives no socket, no descriptor or no randomness.
+    pub fn new() -> Result<Node, Error> {
+        let way_out = "raise the limit of open files (ulimit -n), or close some";
+        let epoch = Epoch(random_u64()?);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let listener = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(|e| Error::system("cannot make the set-up socket", e, way_out))?;
+        net::bind(&listener, &address(epoch)?)
+            .and_then(|()| net::listen(&listener, 128))
+            .map_err(|e| Error::system("cannot bind the set-up socket", e, "try again: its name is random"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .and_then(|epoll| {
+                epoll::add(&epoll, &listener, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map(|()| epoll)
+            })
+            .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
+        let uid = Uid(rustix::process::geteuid().as_raw());
+        Ok(Node(Arc::new(Shared { epoch, uid, listener, epoll, inner: Mutex::default() })))
+    }
+
+    pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
+        self.0.epoll.as_fd()
+    }
+
+    pub(crate) fn add_bundle(&self) -> (BundleId, Arc<Inbox>) {
+        let mut inner = lock(&self.0.inner);
+        let id = BundleId(inner.next_bundle);
+        inner.next_bundle += 1;
+        let inbox = Arc::new(Inbox::default());
+        inner.inboxes.insert(id, inbox.clone());
+        (id, inbox)
+    }
+
+    pub(crate) fn remove_bundle(&self, bundle: BundleId) {
+        let mut inner = lock(&self.0.inner);
+        inner.inboxes.remove(&bundle);
+        inner.endpoints.retain(|_, (owner, _)| *owner != bundle);
+    }
+
+    /// A name for a new endpoint of a bundle.
+    pub(crate) fn add_endpoint(&self, bundle: BundleId, key: Key) -> Name {
+        let mut inner = lock(&self.0.inner);
+        let endpoint = EndpointId(inner.next_endpoint);
+        inner.next_endpoint += 1;
+        inner.endpoints.insert(endpoint, (bundle, key));
+        Name { epoch: self.0.epoch, endpoint, uid: self.0.uid, address: [0; 16], port: 0 }
+    }
+
+    pub(crate) fn set_key(&self, endpoint: EndpointId, key: Key) {
+        if let Some((_, old)) = lock(&self.0.inner).endpoints.get_mut(&endpoint) {
+            *old = key;
+        }
+    }
+
+    pub(crate) fn remove_endpoint(&self, endpoint: EndpointId) {
+        lock(&self.0.inner).endpoints.remove(&endpoint);
+    }
+
+    /// Accepts connections and hears what strangers say. Returns at once; leaves it to another thread that is at it.
+    pub(crate) fn service(&self) {
+        let Ok(mut inner) = self.0.inner.try_lock() else { return };
+        for _ in 0..ACCEPTS_MOST {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let Ok(socket) = net::accept_with(&self.0.listener, flags) else {
+                break;
+            };
+            self.admit_stranger(&mut inner, socket);
+        }
+        for _ in 0..inner.strangers.len() {
+            let Some(socket) = inner.strangers.pop_front() else {
+                break;
+            };
+            self.hear(&mut inner, socket);
+        }
+    }
+
+    fn admit_stranger(&self, inner: &mut Inner, socket: OwnedFd) {
+        if owner_of(&socket) != Some(self.0.uid) {
+            return refuse(&socket, Reason::ForeignUser);
+        }
+        let watch = epoll::add(&self.0.epoll, &socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN);
+        if watch.is_err() {
+            return refuse(&socket, Reason::NoRoom);
+        }
+        if inner.strangers.len() == STRANGERS_MOST {
+            inner.strangers.pop_front();
+        }
+        inner.strangers.push_back(socket);
+    }
+
+    /// Hears a stranger's first message, if it is there. One that says anything else is dropped.
+    fn hear(&self, inner: &mut Inner, socket: OwnedFd) {
+        let mut buffer = [0u8; MESSAGE_BYTES + 1];
+        // No room for descriptors: the kernel closes any that were sent.
+        let heard = match net::recv(&socket, &mut buffer, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => return inner.strangers.push_back(socket),
+            Err(_) | Ok((_, 0)) => return,
+            Ok((_, bytes)) => Message::from_bytes(&buffer[..bytes.min(buffer.len())]),
+        };
+        let _ = epoll::delete(&self.0.epoll, &socket);
+        let reason = match heard {
+            Ok(Message::Hello { source, destination, key, bundle, is_alone }) => {
+                match self.find(inner, &destination, key) {
+                    Ok(inbox) => {
+                        let uid = self.0.uid;
+                        match inbox.put(Caller { socket, source, bundle, is_alone, uid }) {
+                            Ok(()) => return,
+                            Err(caller) => return refuse(&caller.socket, Reason::NoRoom),
+                        }
+                    }
+                    Err(reason) => reason,
+                }
+            }
+            Err(SetupError::Version(_)) => Reason::Version,
+            _ => Reason::Violation,
+        };
+        refuse(&socket, reason);
+    }
+
+    /// The inbox behind (endpoint, key), or why there is none. A wrong key and a wrong endpoint are told apart only to a
+    /// process of the own user; others were refused before.
+    fn find(&self, inner: &Inner, destination: &Name, key: Key) -> Result<Arc<Inbox>, Reason> {
+        if destination.epoch != self.0.epoch {
+            return Err(Reason::WrongEpoch);
+        }
+        let (bundle, right) = inner.endpoints.get(&destination.endpoint).ok_or(Reason::NoSuchEndpoint)?;
+        if !right.matches(key) {
+            return Err(Reason::WrongKey);
+        }
+        inner.inboxes.get(bundle).cloned().ok_or(Reason::NoSuchEndpoint)
+    }
+}
+
+/// The address of the set-up socket of an epoch: abstract, so it lives exactly as long as its socket.
+pub(crate) fn address(epoch: Epoch) -> Result<SocketAddrUnix, Error> {
+    let name = format!("weft1-{:016x}", epoch.0);
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+        .map_err(|e| Error::system("cannot name the set-up socket", e, "this kernel has no abstract Unix sockets"))
+}
+
+/// Who made the other end of a socket, as the kernel says.
+pub(crate) fn owner_of(socket: &OwnedFd) -> Option<Uid> {
+    net::sockopt::socket_peercred(socket).ok().map(|c| Uid(c.uid.as_raw()))
+}
+
+/// Says no and lets the socket go. A peer that does not read is not waited for.
+pub(crate) fn refuse(socket: &OwnedFd, reason: Reason) {
+    let _ = net::send(socket, &Message::Refuse { reason }.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Random bits from the kernel.
+pub(crate) fn random_u64() -> Result<u64, Error> {
+    let mut bytes = [0u8; 8];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match got {
+        Ok(8) => Ok(u64::from_le_bytes(bytes)),
+        Ok(_) => Err(Error::system("cannot get random bits", io::ErrorKind::UnexpectedEof, "try again")),
+        Err(e) => Err(Error::system("cannot get random bits", e, "the kernel has no getrandom; use a newer one")),
+    }
+}
