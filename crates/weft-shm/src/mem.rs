@@ -22,8 +22,8 @@ use weft_wire::{LINE, MAX_ARGS};
 /// Lines before the hot lane.
 pub const CONTROL_LINES: u32 = 4;
 
-/// Words that a record's arguments and copied payload take at most: 16 arguments and 256 bytes.
-pub const COPY_WORDS: usize = 8 + 32;
+/// Words that a record's arguments and copied payload take at most: 16 arguments and 64 bytes.
+pub const COPY_WORDS: usize = 8 + 8;
 
 /// A ring's memory, addressed by line. Implementations check every index; no call can reach outside.
 ///
@@ -158,6 +158,9 @@ impl RingMem for MapMem {
         let bytes = if bytes <= one_line { one_line } else { bytes.div_ceil(8) * 8 };
         assert!(bytes <= COPY_WORDS * 8, "more than is ever copied out");
         let body = self.at(line, HEADER, bytes);
+        if bytes != one_line {
+            prefetch(body, bytes);
+        }
         // SAFETY: `bytes` are inside the mapping (checked by `at`) and inside `out` (checked above). The peer may write at
         // the same time if it breaks the protocol: then the copy holds some bytes of it, which are checked after the copy.
         unsafe {
