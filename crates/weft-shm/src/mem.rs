@@ -40,6 +40,16 @@ pub trait RingMem {
     fn second(&self, line: u32) -> u64;
     /// Writes everything of a record but the header's first word.
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]);
+    /// As `write`, with stores that go past the caches. Ordered before a `publish` that follows.
+    fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        self.write(line, second, args, payload);
+    }
+    /// About how many nanoseconds a line takes from the consumer's cache: the time of a load of its cursor, in a third of
+    /// the processor's time stamps. `None` where there is no such counter.
+    fn distance(&self, lane: usize) -> Option<u64> {
+        let _ = lane;
+        None
+    }
     /// Copies what follows the header at `line` into `out`, `bytes` rounded up to words; at most `out` holds.
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]);
     /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies.
@@ -152,6 +162,32 @@ impl RingMem for MapMem {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
+    fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        self.write(line, second, args, &[]);
+        let to = self.at(line, HEADER + args_bytes(args.len()), payload.len());
+        // SAFETY: the destination range was checked by `at`; it is free space that only this side uses until `publish`, and
+        // no slice of this ring exists, so source and destination cannot overlap.
+        unsafe { copy_past_caches(payload, to) };
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn distance(&self, lane: usize) -> Option<u64> {
+        use std::arch::x86_64::{_mm_lfence, _rdtsc};
+        // SAFETY: both instructions only order and count; SSE2 is part of x86-64.
+        let before = unsafe {
+            _mm_lfence();
+            _rdtsc()
+        };
+        std::hint::black_box(self.head(lane));
+        // SAFETY: as above.
+        let after = unsafe {
+            _mm_lfence();
+            _rdtsc()
+        };
+        Some(after.wrapping_sub(before) / 3)
+    }
+
     #[inline(always)]
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
         let one_line = LINE - HEADER;
@@ -252,6 +288,29 @@ unsafe fn copy_words(from: *const u32, to: *mut u8, count: usize) {
 unsafe fn copy_block<const N: usize>(from: *const u32, to: *mut u8, at: usize) {
     // SAFETY: the caller vouches for the words; the accesses are made unaligned.
     unsafe { to.add(at * 4).cast::<[u32; N]>().write_unaligned(from.add(at).cast::<[u32; N]>().read_unaligned()) };
+}
+
+/// Copies with non-temporal stores, and fences them against what is stored later.
+///
+/// # Safety
+/// `to` must be writable for the payload's length, and not overlap it.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_past_caches(payload: &[u8], to: *mut u8) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let head = to.align_offset(16).min(payload.len());
+    let blocks = (payload.len() - head) / 16;
+    let tail = head + blocks * 16;
+    // SAFETY: head, blocks and tail are parts of the payload's length, which the caller vouches for; `to + head` is 16-byte
+    // aligned as a streaming store needs it; SSE2 is part of x86-64.
+    unsafe {
+        std::ptr::copy_nonoverlapping(payload.as_ptr(), to, head);
+        for block in 0..blocks {
+            let from = payload.as_ptr().add(head + block * 16).cast::<__m128i>();
+            _mm_stream_si128(to.add(head + block * 16).cast(), _mm_loadu_si128(from));
+        }
+        std::ptr::copy_nonoverlapping(payload.as_ptr().add(tail), to.add(tail), payload.len() - tail);
+        _mm_sfence();
+    }
 }
 
 /// Most bytes fetched ahead: what the L1 cache can hold beside everything else.
