@@ -56,6 +56,10 @@ pub trait RingMem {
     ///
     /// The peer could still write there; so only payloads from a peer of the same trusted class are read this way.
     fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8];
+    /// Asks for a line that will be read soon.
+    fn fetch_ahead(&self, line: u32) {
+        let _ = line;
+    }
     /// Stores the consumer's cursor in a lane. Release: the consumer's reads before it are done.
     fn set_head(&self, lane: usize, pos: u64);
     /// Loads the consumer's cursor in a lane. Acquire: pairs with `set_head`.
@@ -217,6 +221,11 @@ impl RingMem for MapMem {
         // SAFETY: the range is inside the mapping, which lives as long as `self`. Between `publish` and the consumer's
         // `set_head` the protocol forbids the producer to write here, and the producer is of the same trusted class.
         unsafe { std::slice::from_raw_parts(p, len) }
+    }
+
+    #[inline(always)]
+    fn fetch_ahead(&self, line: u32) {
+        prefetch(self.at(line, 0, LINE), LINE);
     }
 
     #[inline(always)]

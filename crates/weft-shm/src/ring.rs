@@ -659,9 +659,15 @@ pub struct Consumer<M> {
     now: usize,
     /// Lines of the record in hand.
     in_hand: u32,
+    /// The last look found something: then there is likely more behind.
+    finds_more: bool,
     scratch: [u64; COPY_WORDS],
     broken: Option<Malformed>,
 }
+
+/// How many lines ahead a consumer asks for while it finds record after record. Not in a ping-pong: there it would take
+/// lines away that the producer has just made ready.
+const FETCH_AHEAD: u32 = 2;
 
 /// Links (`Pad`, `Switch`) followed in one look: an honest ring has at most two in a row, a hostile one no end of them.
 const LINKS_MOST: u32 = 4;
@@ -676,6 +682,7 @@ impl<M: RingMem> Consumer<M> {
             other: ReadLane::new(arena),
             now: HOT,
             in_hand: 0,
+            finds_more: false,
             scratch: [0; COPY_WORDS],
             broken: None,
         }
@@ -687,8 +694,13 @@ impl<M: RingMem> Consumer<M> {
         let line = self.lane.line;
         let word0 = self.mem.header(line);
         if word0 == 0 {
+            self.finds_more = false;
             return Peek::Empty;
         }
+        if self.finds_more {
+            self.mem.fetch_ahead((line + FETCH_AHEAD).min(self.lane.last - 1));
+        }
+        self.finds_more = true;
         match Head::unpack([word0, self.mem.second(line)]) {
             Ok(head) if is_message(head.kind) && self.reaches(head.lines()) => self.hand_out(head),
             _ => match self.follow_links(word0) {
