@@ -19,9 +19,12 @@ const SCAN_EVERY: u32 = 256;
 struct Inbound<R> {
     rx: R,
     is_hot: bool,
-    /// Polls in which it had nothing, since it last had something.
-    idle: u32,
+    /// The turn in which it last had something.
+    busy_at: u32,
 }
+
+/// Messages of a lost session that are still delivered: more than any path holds.
+const LAST_WORDS_MOST: u32 = 1 << 20;
 
 /// A bundle of endpoints: the unit of polling and of single-threadedness.
 ///
@@ -85,7 +88,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         assert!(std::mem::take(&mut place.is_reserved), "a place that was set aside");
         place.session = Some(Session::new(peer, tx));
         let id = SessionId { index, life: place.life };
-        self.inbound[index as usize] = Some(Inbound { rx, is_hot: false, idle: 0 });
+        self.inbound[index as usize] = Some(Inbound { rx, is_hot: false, busy_at: self.turns });
         match self.hot.len() < HOT_MOST {
             true => self.warm(index),
             false => self.cool(index),
@@ -100,7 +103,14 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         if self.state.session(id).is_none() {
             return;
         }
-        while reason == Reason::PeerLost && self.serve(id.index, LOITER, sink) > 0 {}
+        // Bounded, for a peer that only says it is dead may write on and on.
+        let mut left = if reason == Reason::PeerLost { LAST_WORDS_MOST } else { 0 };
+        while left > 0 {
+            match self.serve(id.index, LOITER.min(left), sink) {
+                0 => break,
+                taken => left -= taken,
+            }
+        }
         self.state.lose(id, reason);
         self.hot.retain(|&i| i != id.index);
         if let Some(place) = self.inbound.get_mut(id.index as usize) {
@@ -158,6 +168,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         &self.bells
     }
 
+    /// Sessions that are looked at on every poll.
     #[inline(always)]
     fn serve_hot<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut work = 0;
@@ -197,6 +208,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     #[inline(never)]
     fn visit_rung<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
         let mut work = 0;
+        let mut unfinished = 0;
         for at in 0..self.rung.len() {
             let index = self.rung[at];
             let is_hot = self.inbound.get(index as usize).and_then(Option::as_ref).is_none_or(|i| i.is_hot);
@@ -212,8 +224,13 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 }
                 self.last = index;
             }
+            if taken == LOITER {
+                // Its bell is silent now, and there may be more.
+                self.rung[unfinished] = index;
+                unfinished += 1;
+            }
         }
-        self.rung.clear();
+        self.rung.truncate(unfinished);
         work
     }
 
@@ -234,31 +251,36 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         let mut work = 0;
         while work < budget {
             match inbound.rx.peek() {
-                Peek::Empty => {
-                    if work == 0 {
-                        inbound.idle = inbound.idle.saturating_add(1);
-                        return 0;
-                    }
-                    inbound.rx.release();
-                    break;
-                }
+                Peek::Empty if work == 0 => return 0,
+                Peek::Empty => break,
                 Peek::Record(record) => {
                     let kept_rules = self.state.receive(index, &record, sink);
                     inbound.rx.pop();
                     if kept_rules.is_err() {
-                        self.state.cut(index);
-                        break;
+                        self.cut(index);
+                        return work;
                     }
                     work += 1;
                 }
                 Peek::Broken(_) => {
-                    self.state.cut(index);
-                    break;
+                    self.cut(index);
+                    return work;
                 }
             }
         }
-        inbound.idle = 0;
+        // Before the sender is told of them: what it knows to be stored is not among what a dead peer left behind.
+        inbound.rx.release();
+        inbound.busy_at = self.turns;
         work
+    }
+
+    /// A peer broke the protocol: nothing more of it is read.
+    #[cold]
+    fn cut(&mut self, index: u32) {
+        if let Some(place) = self.inbound.get_mut(index as usize) {
+            *place = None;
+        }
+        self.state.cut(index);
     }
 
     #[inline(always)]
@@ -273,7 +295,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     /// Makes a session hot, in place of the one that has been idle for longest.
     fn promote(&mut self, index: u32) {
         if self.hot.len() == HOT_MOST {
-            let idle = |i: &u32| self.inbound[*i as usize].as_ref().map_or(u32::MAX, |i| i.idle);
+            let busy_at = |i: &u32| self.inbound[*i as usize].as_ref().map(|i| i.busy_at);
+            let idle = |i: &u32| busy_at(i).map_or(u32::MAX, |at| self.turns.wrapping_sub(at));
             let Some(coldest) = (0..self.hot.len()).max_by_key(|&at| idle(&self.hot[at])) else {
                 return;
             };
@@ -289,7 +312,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     fn warm(&mut self, index: u32) {
         if let Some(inbound) = self.inbound[index as usize].as_mut() {
             inbound.is_hot = true;
-            inbound.idle = 0;
+            inbound.busy_at = self.turns;
             inbound.rx.set_attention(false);
             self.hot.push(index);
         }
@@ -301,17 +324,6 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             inbound.rx.set_attention(true);
             // What came before the producer saw that is found by this look, or by the next full scan.
             self.rung.push(index);
-        }
-    }
-}
-
-impl<T: Tx> State<T> {
-    /// A peer broke the protocol: nothing more of it is read.
-    #[cold]
-    fn cut(&mut self, index: u32) {
-        if !self.broken.contains(&index) {
-            self.counters.violations += 1;
-            self.broken.push(index);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Endpoints of a bundle and their translation tables.
 
+use crate::event::MessageKind;
 use crate::session::SessionId;
+use crate::state::{Delivery, ReplyToken};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use weft_wire::{EndpointId, Key, Name, Reason};
 
@@ -45,6 +48,34 @@ pub(crate) struct Parked {
     pub op: u8,
     pub args: Vec<u32>,
     pub payload: Vec<u8>,
+}
+
+impl Parked {
+    /// Bytes of memory that a message takes while it waits.
+    pub const fn bytes(args: usize, payload: usize) -> usize {
+        std::mem::size_of::<Parked>() + args * std::mem::size_of::<u32>() + payload
+    }
+
+    /// The message, for its endpoint.
+    pub fn message(&self, endpoint: Endpoint) -> Delivery<'_> {
+        let Parked { session, flow, .. } = *self;
+        let (kind, slot) = match self.kind {
+            ParkedKind::Request { slot } => (MessageKind::Request, Some(slot)),
+            ParkedKind::Reply => (MessageKind::Reply, None),
+            ParkedKind::OneWay { .. } => (MessageKind::OneWay, None),
+        };
+        Delivery {
+            endpoint,
+            kind,
+            op: self.op,
+            args: &self.args,
+            payload: &self.payload,
+            reply: Cell::new(slot.map(|slot| ReplyToken { session, flow, slot })),
+            session,
+            flow,
+            slot: slot.unwrap_or(0),
+        }
+    }
 }
 
 /// What a parked message is.

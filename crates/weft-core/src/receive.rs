@@ -4,6 +4,7 @@ use crate::endpoint::{Endpoint, EndpointState, Parked, ParkedKind};
 use crate::event::{Event, MessageKind, Returned};
 use crate::session::{FlowIn, FlowOut, SessionId, BACKLOG_MOST, FLOWS_MOST};
 use crate::state::{Delivery, ReplyToken, Sink, State};
+use std::cell::Cell;
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
 use weft_wire::record::{lines, ASK_STORED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
@@ -60,7 +61,7 @@ impl<T: Tx> State<T> {
         }
         let endpoint = Endpoint(state.destination);
         let is_plain = s.backlog_bytes <= BACKLOG_MOST && is_plain(&self.endpoints, state);
-        let reply = Some(ReplyToken { session: id, flow, slot });
+        let reply = Cell::new(Some(ReplyToken { session: id, flow, slot }));
         let kind = MessageKind::Request;
         let mut message = Delivery { endpoint, kind, op, args, payload, reply, session: id, flow, slot };
         if is_plain {
@@ -72,7 +73,7 @@ impl<T: Tx> State<T> {
         } else {
             self.hand_over_otherwise(&mut message, sink);
         }
-        if message.reply.is_some() {
+        if message.reply.take().is_some() {
             self.end_request(session, flow, slot);
         }
         Ok(())
@@ -99,7 +100,7 @@ impl<T: Tx> State<T> {
         let endpoint = Endpoint(state.destination);
         let is_plain = is_plain(&self.endpoints, state);
         let kind = MessageKind::OneWay;
-        let mut message = Delivery { endpoint, kind, op, args, payload, reply: None, session: id, flow, slot };
+        let mut message = Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
         let outcome = if is_plain {
             self.counters.delivered += 1;
             match sink.deliver(self, &mut message) {
@@ -153,7 +154,7 @@ impl<T: Tx> State<T> {
             self.after_reply(session, flow, completion, credit)?;
         }
         let kind = MessageKind::Reply;
-        let mut message = Delivery { endpoint, kind, op, args, payload, reply: None, session: id, flow, slot };
+        let mut message = Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
         let holds = self.endpoints.get(endpoint.index()).and_then(Option::as_ref).is_none_or(EndpointState::holds);
         if holds {
             self.hand_over_otherwise(&mut message, sink);
@@ -201,7 +202,10 @@ impl<T: Tx> State<T> {
     #[cold]
     #[inline(never)]
     fn send_back(&mut self, message: &mut Delivery<'_>, reason: Reason) {
-        message.reply = None;
+        // A client that took the token answers the request, whatever else it says.
+        if message.kind == MessageKind::Request && message.reply.take().is_none() {
+            return;
+        }
         self.bounce(message, reason);
     }
 
@@ -213,9 +217,6 @@ impl<T: Tx> State<T> {
         }
         let s = self.session(message.session).ok_or(Reason::PeerLost)?;
         let state = s.flows_in.get(usize::from(message.flow)).ok_or(Reason::PeerLost)?;
-        if let Some(reason) = state.refused {
-            return Err(reason);
-        }
         let endpoint = endpoint?;
         if !endpoint.key.matches(state.key) {
             return Err(Reason::WrongKey);
@@ -228,14 +229,14 @@ impl<T: Tx> State<T> {
 
     /// Queues a message at its endpoint.
     fn park(&mut self, message: &mut Delivery<'_>) -> Result<(), Reason> {
-        let bytes = message.payload.len();
+        let bytes = Parked::bytes(message.args.len(), message.payload.len());
         if self.parked_bytes.saturating_add(bytes) > self.settings.parked_bytes_most {
             return Err(Reason::QueueFull);
         }
         let kind = match message.kind {
             MessageKind::Request => ParkedKind::Request { slot: message.slot },
             MessageKind::Reply => ParkedKind::Reply,
-            MessageKind::OneWay => ParkedKind::OneWay { lines: lines(message.args.len(), bytes) },
+            MessageKind::OneWay => ParkedKind::OneWay { lines: lines(message.args.len(), message.payload.len()) },
         };
         let parked = Parked {
             kind,
@@ -246,7 +247,7 @@ impl<T: Tx> State<T> {
             payload: message.payload.to_vec(),
         };
         // Queued counts as taken: a request stays open until it is served.
-        message.reply = None;
+        message.reply.set(None);
         self.parked_bytes += bytes;
         self.counters.parked += 1;
         if let Ok(endpoint) = self.endpoint_mut(message.endpoint) {
@@ -271,6 +272,8 @@ impl<T: Tx> State<T> {
                 if let Ok(state) = self.endpoint_mut(endpoint) {
                     state.parked.push_front(parked);
                 }
+                // Begin with another one next time, so that a full budget starves nobody.
+                self.unparking.rotate_right(1);
                 break;
             }
             work += 1;
@@ -280,57 +283,36 @@ impl<T: Tx> State<T> {
     }
 
     fn serve_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
-        self.parked_bytes = self.parked_bytes.saturating_sub(parked.payload.len());
-        let Parked { session, flow, .. } = parked;
-        let (kind, slot) = match parked.kind {
-            ParkedKind::Request { slot } => (MessageKind::Request, Some(slot)),
-            ParkedKind::Reply => (MessageKind::Reply, None),
-            ParkedKind::OneWay { .. } => (MessageKind::OneWay, None),
-        };
-        let mut delivery = Delivery {
-            endpoint,
-            kind,
-            op: parked.op,
-            args: &parked.args,
-            payload: &parked.payload,
-            reply: slot.map(|slot| ReplyToken { session, flow, slot }),
-            session,
-            flow,
-            slot: slot.unwrap_or(0),
-        };
-        match kind {
+        self.parked_bytes = self.parked_bytes.saturating_sub(Parked::bytes(parked.args.len(), parked.payload.len()));
+        let mut message = parked.message(endpoint);
+        match message.kind {
             MessageKind::Request => self.counters.requests_delivered += 1,
             MessageKind::Reply => self.counters.replies_delivered += 1,
             MessageKind::OneWay => self.counters.delivered += 1,
         }
-        let taken = sink.deliver(self, &mut delivery);
-        let left = delivery.reply.take();
-        if self.session(session).is_none() {
-            return;
-        }
+        let taken = sink.deliver(self, &mut message);
         match (taken, parked.kind) {
-            // It was stored, so it counts as delivered whatever the sink says; a request without a handler ends empty.
-            (_, ParkedKind::Request { slot }) if left.is_some() => self.end_request(session.index, flow, slot),
+            // It was stored, so it counts as delivered whatever the sink says.
             (_, ParkedKind::OneWay { .. }) => self.settle_parked(&parked),
-            _ => {}
+            (_, ParkedKind::Reply) => {}
+            (Err(reason), ParkedKind::Request { .. }) => self.send_back(&mut message, reason),
+            (Ok(()), ParkedKind::Request { .. }) => {
+                if let Some(token) = message.reply.take() {
+                    self.end(token);
+                }
+            }
         }
     }
 
-    /// Credit of a message that was queued, or the end of a request that was, once it is out of the queue.
+    /// Gives the credit of a one-way message that was queued back, once it is out of the queue.
     pub(crate) fn settle_parked(&mut self, parked: &Parked) {
-        let Some(s) = self.session_mut(parked.session) else {
+        let (ParkedKind::OneWay { lines }, Some(s)) = (parked.kind, self.session_mut(parked.session)) else {
             return;
         };
         let state = &mut s.flows_in[usize::from(parked.flow)];
-        match parked.kind {
-            ParkedKind::OneWay { lines } => {
-                state.due.on_consumed(lines);
-                if state.due.is_urgent(Grant::V1) {
-                    self.mark_dirty(parked.session.index, parked.flow);
-                }
-            }
-            ParkedKind::Request { slot } => self.end_request(parked.session.index, parked.flow, slot),
-            ParkedKind::Reply => {}
+        state.due.on_consumed(lines);
+        if state.due.is_urgent(Grant::V1) {
+            self.mark_dirty(parked.session.index, parked.flow);
         }
     }
 
@@ -367,20 +349,15 @@ impl<T: Tx> State<T> {
     fn receive_open(&mut self, session: u32, flow: u16, args: &[u32]) -> Result<(), Violation> {
         let open = Open::from_args(args).ok_or(Violation)?;
         let found = self.endpoints.iter().position(|e| e.as_ref().is_some_and(|e| e.id == open.destination));
-        let (destination, refused) = match found {
-            Some(index) => {
-                let right = self.endpoints[index].as_ref().is_some_and(|e| e.key.matches(open.key));
-                (index as u32, (!right).then_some(Reason::WrongKey))
-            }
-            None => (u32::MAX, Some(Reason::NoSuchEndpoint)),
-        };
+        // The key is checked with every message: it may change.
+        let destination = found.map_or(u32::MAX, |index| index as u32);
         let s = self.sessions[session as usize].session.as_mut().ok_or(Violation)?;
         // Flows are numbered in the order they are opened, so a peer cannot make us hold more than it opens.
         if usize::from(flow) != s.flows_in.len() || s.flows_in.len() >= FLOWS_MOST {
             return Err(Violation);
         }
         let source = s.name_of(open.source);
-        s.flows_in.push(FlowIn::new(source, destination, open.key, refused));
+        s.flows_in.push(FlowIn::new(source, destination, open.key));
         Ok(())
     }
 
@@ -468,7 +445,14 @@ impl<T: Tx> State<T> {
     }
 
     fn receive_returned_reply(&mut self, session: u32, record: &Record<'_>, reason: Reason) -> Result<(), Violation> {
-        let (_, state) = self.flow_in(session, record.head.flow)?;
+        let replies_sent = self.counters.replies_sent;
+        let place = self.sessions.get_mut(session as usize).ok_or(Violation)?;
+        let s = place.session.as_mut().ok_or(Violation)?;
+        let state = s.flows_in.get(usize::from(record.head.flow)).ok_or(Violation)?;
+        s.replies_returned += 1;
+        if s.replies_returned > replies_sent {
+            return Err(Violation);
+        }
         let returned = Returned {
             endpoint: Endpoint(state.destination),
             destination: None,
@@ -515,5 +499,5 @@ impl<T: Tx> State<T> {
 #[inline(always)]
 fn is_plain(endpoints: &[Option<EndpointState>], flow: &FlowIn) -> bool {
     let Some(Some(endpoint)) = endpoints.get(flow.destination as usize) else { return false };
-    flow.refused.is_none() && endpoint.key.matches(flow.key) && !endpoint.holds()
+    endpoint.key.matches(flow.key) && !endpoint.holds()
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};
 use weft_wire::record::{MAX_ARGS, WINDOW};
-use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, Key, Kind, Name, Reason, Uid};
+use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, Key, Kind, Name, Uid};
 
 /// A session of a bundle. The life tells it from earlier sessions with the same index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -64,7 +64,8 @@ impl Slot {
 pub(crate) struct FlowOut {
     pub source: u32,
     pub destination: u32,
-    pub opening: Option<weft_wire::setup::Open>,
+    /// The peer's endpoint.
+    pub to: EndpointId,
     pub window: Window,
     pub slots: Vec<Slot>,
     pub credit: CreditAccount,
@@ -80,11 +81,11 @@ pub(crate) struct FlowOut {
 }
 
 impl FlowOut {
-    pub fn new(source: u32, destination: u32, opening: weft_wire::setup::Open) -> FlowOut {
+    pub fn new(source: u32, destination: u32, to: EndpointId) -> FlowOut {
         FlowOut {
             source,
             destination,
-            opening: Some(opening),
+            to,
             window: Window::default(),
             slots: Vec::new(),
             credit: CreditAccount::new(Grant::V1),
@@ -105,10 +106,14 @@ impl FlowOut {
         &mut self.slots[usize::from(slot) % WINDOW]
     }
 
-    /// Notes that so many more messages were stored; gives the completions that this ends.
+    /// Notes that so many more messages were stored. False, and nothing noted, if that is more than were sent.
     pub fn on_stored(&mut self, messages: u32) -> bool {
-        self.stored = self.stored.saturating_add(u64::from(messages));
-        self.stored <= self.sent
+        let stored = self.stored.saturating_add(u64::from(messages));
+        let honest = stored <= self.sent;
+        if honest {
+            self.stored = stored;
+        }
+        honest
     }
 
     /// The next completion that is due.
@@ -128,8 +133,6 @@ pub(crate) struct FlowIn {
     pub source: Name,
     pub destination: u32,
     pub key: Key,
-    /// Refused when it was opened; every message on it goes back.
-    pub refused: Option<Reason>,
     /// Requests delivered or queued, and not ended.
     pub under_way: Window,
     /// Requests that ended without a reply, not told yet.
@@ -139,12 +142,11 @@ pub(crate) struct FlowIn {
 }
 
 impl FlowIn {
-    pub fn new(source: Name, destination: u32, key: Key, refused: Option<Reason>) -> FlowIn {
+    pub fn new(source: Name, destination: u32, key: Key) -> FlowIn {
         FlowIn {
             source,
             destination,
             key,
-            refused,
             under_way: Window::default(),
             ended: 0,
             due: CreditDue::default(),
@@ -173,6 +175,8 @@ pub(crate) struct Session<T> {
     pub backlog_bytes: usize,
     /// A send found the path full.
     pub is_blocked: bool,
+    /// Replies that the peer sent back.
+    pub replies_returned: u64,
 }
 
 impl<T> Session<T> {
@@ -185,6 +189,7 @@ impl<T> Session<T> {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             is_blocked: false,
+            replies_returned: 0,
         }
     }
 

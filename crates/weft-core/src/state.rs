@@ -1,8 +1,9 @@
 //! A bundle's state, and everything that sends: what a program and a running handler may do.
 
-use crate::endpoint::{Endpoint, EndpointState, Route, Translation};
+use crate::endpoint::{Endpoint, EndpointState, Parked, ParkedKind, Route, Translation};
 use crate::event::{Counters, Event, MessageKind, Returned};
 use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId, FLOWS_MOST};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use weft_wire::path::{Fate, PushError, Tx};
 use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_REPLY, RETURNED_SEND};
@@ -75,7 +76,6 @@ pub struct ReplyToken {
 }
 
 /// A message in the hands of a [`Sink`]. [`State::source`] tells who sent it.
-#[derive(Debug)]
 pub struct Delivery<'a> {
     /// The local endpoint it is for.
     pub endpoint: Endpoint,
@@ -88,10 +88,17 @@ pub struct Delivery<'a> {
     /// Its payload, valid until the sink returns.
     pub payload: &'a [u8],
     /// The right to reply, for a request. Left here, the request ends without a reply when the sink returns.
-    pub reply: Option<ReplyToken>,
+    pub reply: Cell<Option<ReplyToken>>,
     pub(crate) session: SessionId,
     pub(crate) flow: u16,
     pub(crate) slot: u16,
+}
+
+impl std::fmt::Debug for Delivery<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Delivery { endpoint, kind, op, args, payload, .. } = self;
+        write!(f, "{kind:?} {op} for {endpoint:?} with {args:?} and {} bytes", payload.len())
+    }
 }
 
 /// The client of a bundle: gets what arrives and what comes back. Runs inside [`crate::Bundle::poll`].
@@ -113,6 +120,8 @@ pub struct Call {
     pub endpoint: Endpoint,
     /// The index in its translation table.
     pub destination: u32,
+    /// What the index named when the call was made. If it names another now, the outcome of the call is of no interest.
+    pub name: Name,
 }
 
 /// A session's place.
@@ -172,13 +181,18 @@ impl<T: Tx> State<T> {
         Endpoint(self.endpoints.len() as u32 - 1)
     }
 
-    /// Frees an endpoint. What it holds unserved is dropped (it was delivered); what comes later goes back to its sender.
+    /// Frees an endpoint. One-way messages that it holds unserved are dropped (they were delivered); requests that it holds,
+    /// and whatever comes later, go back to their senders.
     pub fn free_endpoint(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         let place = self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)?;
         let freed = place.take().ok_or(SendError::NoEndpoint)?;
         for parked in freed.parked {
-            self.parked_bytes = self.parked_bytes.saturating_sub(parked.payload.len());
-            self.settle_parked(&parked);
+            self.parked_bytes =
+                self.parked_bytes.saturating_sub(Parked::bytes(parked.args.len(), parked.payload.len()));
+            match parked.kind {
+                ParkedKind::Request { .. } => self.bounce(&parked.message(endpoint), Reason::NoSuchEndpoint),
+                ParkedKind::OneWay { .. } | ParkedKind::Reply => self.settle_parked(&parked),
+            }
         }
         Ok(())
     }
@@ -256,8 +270,8 @@ impl<T: Tx> State<T> {
         };
         let out = &mut s.flows_out[usize::from(flow)];
         let need = lines(message.args.len(), message.payload.len());
-        if out.opening.is_some() || !s.backlog.is_empty() || !out.credit.covers(need) {
-            return self.send_unready(from, to, message, false);
+        if !s.backlog.is_empty() || !out.credit.covers(need) {
+            return Err(self.send_unready(session, flow));
         }
         let ask = if message.completion.is_some() { ASK_STORED } else { 0 };
         let header = head(Kind::Send, message.op, flow, ask, Credit::default());
@@ -288,8 +302,8 @@ impl<T: Tx> State<T> {
             return Err(SendError::Full);
         };
         let out = &mut s.flows_out[usize::from(flow)];
-        if out.opening.is_some() || !s.backlog.is_empty() || out.window.is_full() {
-            return self.send_unready(from, to, message, true);
+        if !s.backlog.is_empty() || out.window.is_full() {
+            return Err(self.send_unready(session, flow));
         }
         let Some(slot) = out.window.take() else {
             return Err(SendError::Full);
@@ -360,12 +374,17 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Who sent a message, as its session vouches for it. For a reply, what the request's translation names.
+    /// Who sent a message, as its session vouches for it. For a reply, as the translation names it.
     pub fn source(&self, message: &Delivery<'_>) -> Option<Name> {
         let session = self.session(message.session)?;
         if message.kind == MessageKind::Reply {
             let flow = session.flows_out.get(usize::from(message.flow))?;
-            return Some(self.endpoint(message.endpoint).ok()?.translation(flow.destination)?.name);
+            let entry = self.endpoint(message.endpoint).ok()?.translation(flow.destination);
+            let leads_here = |entry: &&Translation| {
+                matches!(entry.route, Route::Flow { session, flow }
+                    if session == message.session.index && flow == message.flow)
+            };
+            return Some(entry.filter(leads_here).map_or_else(|| session.name_of(flow.to), |entry| entry.name));
         }
         Some(session.flows_in.get(usize::from(message.flow))?.source)
     }
@@ -399,10 +418,12 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Messages sent whose end is not known: requests not ended and one-way messages not known to be stored.
+    /// Messages sent whose end is not known or not told: requests not ended, one-way messages not known to be stored, and
+    /// messages that came back and were not handed to the sink yet.
     pub fn unsettled(&self) -> u64 {
         let flows = self.sessions.iter().flat_map(|p| &p.session).flat_map(|s| &s.flows_out);
-        flows.map(|f| u64::from(f.window.taken().count_ones()) + (f.sent - f.stored)).sum()
+        let under_way: u64 = flows.map(|f| u64::from(f.window.taken().count_ones()) + (f.sent - f.stored)).sum();
+        under_way + self.returns.len() as u64
     }
 
     /// The next event, oldest first.
@@ -438,10 +459,7 @@ impl<T: Tx> State<T> {
     /// A session leads to the destination of a call.
     pub fn connected(&mut self, call: Call, session: SessionId) {
         let Ok(source) = self.name(call.endpoint) else { return };
-        let Ok((name, key)) = self.translation(call.endpoint, call.destination) else {
-            return;
-        };
-        let open = Open { source: source.endpoint, destination: name.endpoint, key };
+        let Some(&mut Translation { name, key, .. }) = self.calling(call) else { return };
         let Some(s) = self.session_mut(session) else {
             return self.refused(call, Reason::PeerLost);
         };
@@ -449,7 +467,13 @@ impl<T: Tx> State<T> {
         if flow >= FLOWS_MOST {
             return self.refused(call, Reason::NoRoom);
         }
-        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, open));
+        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint));
+        // At once, whoever sends first: the peer numbers flows in the order they are opened.
+        let open = Open { source: source.endpoint, destination: name.endpoint, key };
+        let header = head(Kind::Open, 0, flow as u16, 0, Credit::default());
+        if !(s.backlog.is_empty() && s.tx.push(header, &open.to_args(), &[]).is_ok()) {
+            self.queue(session.index, header, &open.to_args(), &[]);
+        }
         self.set_route(call, Route::Flow { session: session.index, flow: flow as u16 });
     }
 
@@ -459,16 +483,15 @@ impl<T: Tx> State<T> {
     }
 
     fn set_route(&mut self, call: Call, route: Route) {
-        let Ok(state) = self.endpoint_mut(call.endpoint) else {
-            return;
-        };
-        let Some(entry) = state.translation_mut(call.destination) else {
-            return;
-        };
-        if matches!(entry.route, Route::Calling) {
-            entry.route = route;
-            self.events.push_back(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
-        }
+        let Some(entry) = self.calling(call) else { return };
+        entry.route = route;
+        self.events.push_back(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
+    }
+
+    /// The translation that waits for a call.
+    fn calling(&mut self, call: Call) -> Option<&mut Translation> {
+        let entry = self.endpoint_mut(call.endpoint).ok()?.translation_mut(call.destination)?;
+        (matches!(entry.route, Route::Calling) && entry.name == call.name).then_some(entry)
     }
 
     // ---- inside
@@ -511,7 +534,8 @@ impl<T: Tx> State<T> {
         match entry.route {
             Route::Unknown => {
                 entry.route = Route::Calling;
-                self.calls.push(Call { endpoint: from, destination: to });
+                let name = entry.name;
+                self.calls.push(Call { endpoint: from, destination: to, name });
                 Err(SendError::Full)
             }
             Route::Refused(reason) => {
@@ -523,28 +547,15 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A flow that is not open yet, or has no credit, or stands behind a backlog.
+    /// A flow that has no credit or no slot, or stands behind a backlog.
     #[cold]
     #[inline(never)]
-    fn send_unready(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, asks: bool) -> Result<(), SendError> {
-        let Some((session, flow)) = self.route(from, to) else {
-            return Err(SendError::Full);
-        };
-        let Some(s) = self.sessions[session as usize].session.as_mut() else {
-            return Err(SendError::Full);
-        };
-        let out = &mut s.flows_out[usize::from(flow)];
-        if let (Some(open), true) = (out.opening, s.backlog.is_empty()) {
-            let header = head(Kind::Open, 0, flow, 0, Credit::default());
-            match s.tx.push(header, &open.to_args(), &[]) {
-                Ok(()) => out.opening = None,
-                Err(error) => return Err(self.not_pushed(session, flow, error)),
-            }
-            return if asks { self.try_request(from, to, message) } else { self.try_send(from, to, message) };
+    fn send_unready(&mut self, session: u32, flow: u16) -> SendError {
+        if let Some(s) = self.sessions[session as usize].session.as_mut() {
+            s.flows_out[usize::from(flow)].wants_room = true;
         }
-        out.wants_room = true;
         self.counters.full += 1;
-        Err(SendError::Full)
+        SendError::Full
     }
 
     #[cold]
@@ -557,7 +568,7 @@ impl<T: Tx> State<T> {
         match error {
             PushError::TooLarge => return SendError::TooLarge,
             PushError::Full => self.block(session),
-            PushError::Broken => self.broken.push(session),
+            PushError::Broken => self.cut(session),
         }
         self.counters.full += 1;
         SendError::Full
@@ -693,7 +704,7 @@ impl<T: Tx> State<T> {
             match s.tx.push(next.head, &next.args, &next.payload) {
                 Ok(()) => s.pop_backlog(),
                 Err(PushError::Broken) => {
-                    self.broken.push(index);
+                    self.cut(index);
                     return true;
                 }
                 Err(_) => return false,
@@ -711,6 +722,15 @@ impl<T: Tx> State<T> {
         true
     }
 
+    /// A peer broke the protocol; the home is told.
+    #[cold]
+    pub(crate) fn cut(&mut self, session: u32) {
+        if !self.broken.contains(&session) {
+            self.counters.violations += 1;
+            self.broken.push(session);
+        }
+    }
+
     /// A session is gone: every message under way on it ends now.
     pub(crate) fn lose(&mut self, id: SessionId, reason: Reason) {
         let Some(place) = self.sessions.get_mut(id.index as usize) else {
@@ -721,6 +741,8 @@ impl<T: Tx> State<T> {
         }
         let Some(mut s) = place.session.take() else { return };
         place.life = place.life.wrapping_add(1);
+        // The next session in this place has broken nothing.
+        self.broken.retain(|&index| index != id.index);
         self.counters.sessions_lost += 1;
         let untouched = self.return_abandoned(&mut s, reason);
         for (flow, out) in s.flows_out.iter_mut().enumerate() {
@@ -765,7 +787,13 @@ impl<T: Tx> State<T> {
                     let Some(out) = s.flows_out.get_mut(usize::from(head.flow)) else {
                         continue;
                     };
-                    out.stored += 1;
+                    let lost = &mut lost[usize::from(head.flow)];
+                    let number = out.sent.saturating_sub(*lost) + 1;
+                    *lost = lost.saturating_sub(1);
+                    if number <= out.stored {
+                        continue; // in hand, and told: it was stored, or came back already
+                    }
+                    out.stored = number;
                     let completion = out.due_completion();
                     self.counters.returned += 1;
                     self.returns.push_back(Returned {
@@ -780,27 +808,22 @@ impl<T: Tx> State<T> {
                         completion,
                     });
                 }
-                Kind::Reply => self.return_reply(s, head, record.args, record.payload, reason, certainty),
+                // One in hand may have come back already, and nobody is left to miss it.
+                Kind::Reply if record.fate == Fate::Untouched => {
+                    self.return_reply(s, head, record.args, record.payload, reason)
+                }
                 _ => {}
             }
         }
         for pending in std::mem::take(&mut s.backlog) {
             if pending.head.kind == Kind::Reply {
-                self.return_reply(s, pending.head, pending.args, pending.payload, reason, Certainty::NotDelivered);
+                self.return_reply(s, pending.head, pending.args, pending.payload, reason);
             }
         }
         untouched
     }
 
-    fn return_reply(
-        &mut self,
-        s: &Session<T>,
-        head: Head,
-        args: Vec<u32>,
-        payload: Vec<u8>,
-        reason: Reason,
-        certainty: Certainty,
-    ) {
+    fn return_reply(&mut self, s: &Session<T>, head: Head, args: Vec<u32>, payload: Vec<u8>, reason: Reason) {
         let Some(flow) = s.flows_in.get(usize::from(head.flow)) else {
             return;
         };
@@ -813,7 +836,7 @@ impl<T: Tx> State<T> {
             args,
             payload,
             reason,
-            certainty,
+            certainty: Certainty::NotDelivered,
             completion: None,
         });
     }

@@ -26,15 +26,15 @@ const LOOK_EVERY: u32 = 1024;
 /// The same while a session is being set up.
 const LOOK_EVERY_SETUP: u32 = 16;
 
-/// Busy polls between two looks at sockets.
-const LOOK_EVERY_BUSY: u32 = 1 << 20;
+/// Messages taken between two looks at sockets. Not polls: a process that shares its core finds much in each of few polls.
+const LOOK_EVERY_BUSY: u32 = 1 << 14;
 
 /// Idle polls after which a waiting program yields its core, and after which it sleeps.
 const YIELD_AFTER: u32 = 4 << 10;
 const SLEEP_AFTER: u32 = 256 << 10;
 
 /// Runs when a message for it arrives.
-pub type Handler = Box<dyn FnMut(&mut Message<'_, '_>)>;
+pub type Handler = Box<dyn FnMut(&mut Message<'_>)>;
 
 /// Runs when a message comes back.
 pub type ReturnHandler = Box<dyn FnMut(&mut Context<'_>, Returned)>;
@@ -46,6 +46,7 @@ pub struct Bundle {
     handlers: Handlers,
     home: Home,
     idle: u32,
+    /// Messages taken since the last look.
     busy: u32,
 }
 
@@ -144,7 +145,7 @@ impl Bundle {
         &mut self,
         endpoint: Endpoint,
         handler: u8,
-        run: impl FnMut(&mut Message<'_, '_>) + 'static,
+        run: impl FnMut(&mut Message<'_>) + 'static,
     ) -> Result<(), Error> {
         let on = &mut self.handlers.at(endpoint)?.on;
         if on.len() <= usize::from(handler) {
@@ -265,12 +266,12 @@ impl Bundle {
         let work = self.core.poll(BUDGET, &mut self.handlers);
         if work > 0 {
             self.idle = 0;
-            self.busy = self.busy.wrapping_add(1);
+            self.busy += work;
         } else {
             self.idle = self.idle.wrapping_add(1);
         }
         if (work == 0 && self.idle % LOOK_EVERY_SETUP == 0)
-            || self.busy % LOOK_EVERY_BUSY == LOOK_EVERY_BUSY - 1
+            || self.busy >= LOOK_EVERY_BUSY
             || self.core.has_broken()
             || self.handlers.mailbox.has_letters()
         {
@@ -284,7 +285,7 @@ impl Bundle {
         let mut idle = 0u32;
         while !done(self) {
             idle = if self.poll() > 0 { 0 } else { idle.saturating_add(1) };
-            pause(idle);
+            self.pause(idle);
         }
     }
 
@@ -326,52 +327,14 @@ impl Bundle {
             match attempt(self) {
                 Err(SendError::Full) => {
                     idle = if self.poll() > 0 { 0 } else { idle.saturating_add(1) };
-                    pause(idle);
+                    self.pause(idle);
                 }
                 done => return done,
             }
         }
     }
 
-    /// What is not done on every poll.
-    #[cold]
-    #[inline(never)]
-    fn poll_seldom(&mut self) {
-        self.busy = self.busy.wrapping_add(1);
-        self.read_letters();
-        let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
-        if urgent || self.idle % LOOK_EVERY == 0 {
-            self.home.service(&mut self.core, &mut self.handlers);
-        }
-    }
-
-    /// Replies that other threads gave.
-    fn read_letters(&mut self) {
-        for letter in self.handlers.mailbox.take() {
-            let state = self.core.state_mut();
-            match letter.reply {
-                Some((handler, args, payload)) => {
-                    // What is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
-                    let _ = state.reply(letter.right, handler, &args, &payload);
-                }
-                None => state.end(letter.right),
-            }
-        }
-    }
-}
-
-/// Lets others run while there is nothing to do.
-fn pause(idle: u32) {
-    if idle < YIELD_AFTER {
-        std::hint::spin_loop();
-    } else if idle < SLEEP_AFTER {
-        std::thread::yield_now();
-    } else {
-        std::thread::sleep(std::time::Duration::from_micros(50));
-    }
-}
-
-impl Handlers {
+    impl Handlers {
     fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers, SendError> {
         self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)
     }
@@ -440,22 +403,22 @@ impl Context<'_> {
 
 /// A message that arrived, in the hands of its handler.
 #[derive(Debug)]
-pub struct Message<'a, 'm> {
+pub struct Message<'a> {
     context: Context<'a>,
-    delivery: &'a mut Delivery<'m>,
+    delivery: &'a Delivery<'a>,
     mailbox: &'a Arc<Mailbox>,
 }
 
-impl<'a, 'm> Message<'a, 'm> {
+impl<'a> Message<'a> {
     /// The 32-bit arguments, as many as were sent.
     #[inline(always)]
-    pub fn args(&self) -> &'m [u32] {
+    pub fn args(&self) -> &'a [u32] {
         self.delivery.args
     }
 
     /// The payload. It lies 8-byte aligned and is valid until the handler returns.
     #[inline(always)]
-    pub fn payload(&self) -> &'m [u8] {
+    pub fn payload(&self) -> &'a [u8] {
         self.delivery.payload
     }
 
@@ -489,7 +452,7 @@ impl<'a, 'm> Message<'a, 'm> {
         match self.context.state.reply(right, handler, args, payload) {
             Ok(()) => Ok(()),
             Err((error, right)) => {
-                self.delivery.reply = Some(right);
+                self.delivery.reply.set(Some(right));
                 Err(NotReplied::Refused(error))
             }
         }
