@@ -1,0 +1,15 @@
+//! Tests of the core over paths in ordinary memory: what becomes of every message, whoever dies, lies or does not listen.
+//!
+//! * `world`: bundles, the home that connects them, and a network interface that can die at any path operation.
+//! * `transcripts`: one behaviour each, written as what goes in and what comes out.
+//! * `hostile`: a peer that pushes whatever it likes.
+//! * `model`: random programs against a ledger of every message; the ledger is itself tested with planted faults.
+//! * `floods`: both ways, through paths that hold one largest record.
+//!
+//! Random tests write no files. A failure prints the shrunk input, and the seed: run again with `PROPTEST_RNG_SEED=seed`.
+
+mod floods;
+mod hostile;
+mod model;
+mod transcripts;
+mod world;

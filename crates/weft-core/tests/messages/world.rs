@@ -1,0 +1,521 @@
+//! Bundles and the home that connects them. Every path operation of a bundle burns its fuse; a bundle whose fuse is burnt
+//! is a process that was killed there: nothing it does has any effect.
+
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weft_core::testing::{path, MemRx, MemTx};
+use weft_core::{Bundle, Call, Delivery, Endpoint, Event, MessageKind, PeerId, SessionId, Settings, Sink, State};
+use weft_core::{ReplyToken, Returned};
+use weft_wire::path::{Abandoned, Bells, Peek, PushError, Rx, Tx};
+use weft_wire::record::lines;
+use weft_wire::{BundleId, EndpointId, Epoch, Head, Key, Kind, Name, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};
+
+/// Cases of a random test, from a seed that a failure prints and `PROPTEST_RNG_SEED` sets.
+pub fn seeded(cases: u32) -> ProptestConfig {
+    let given = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let seed = given.unwrap_or_else(now);
+    println!("to run this again: PROPTEST_RNG_SEED={seed}");
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed),
+        max_shrink_iters: 1000,
+        ..ProptestConfig::default()
+    }
+}
+
+pub type Core = Bundle<TestRx, TestTx, TestBells>;
+pub type Inside = State<TestTx>;
+
+/// Lines of the largest record: the smallest path that takes every message.
+pub const LARGEST: u32 = lines(MAX_ARGS, MAX_PAYLOAD);
+
+/// Path operations that a process has left to live.
+#[derive(Clone, Debug)]
+pub struct Fuse(Rc<Cell<u64>>);
+
+impl Fuse {
+    pub fn new() -> Fuse {
+        Fuse(Rc::new(Cell::new(u64::MAX)))
+    }
+
+    pub fn set(&self, operations: u64) {
+        self.0.set(operations.min(self.0.get()));
+    }
+
+    pub fn is_burnt(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    /// Whether one more operation takes place.
+    fn burn(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+/// A defect of the paths, which a checker must find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    Drop,
+    Duplicate,
+}
+
+/// When to be defective: at the n-th record that says something.
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan {
+    pub planted: Rc<Cell<Option<(Fault, u64)>>>,
+    /// The kind of record that was hit.
+    pub hit: Rc<Cell<Option<Kind>>>,
+}
+
+impl FaultPlan {
+    /// The number of copies to push.
+    fn copies(&self, head: &Head, args: &[u32]) -> u32 {
+        let Some((fault, n)) = self.planted.get() else { return 1 };
+        // A second or lost "please tell" and an empty "here is nothing" change nothing.
+        if head.kind == Kind::Credit && args.iter().all(|&a| a == 0) {
+            return 1;
+        }
+        self.planted.set(if n == 0 { None } else { Some((fault, n - 1)) });
+        if n > 0 {
+            return 1;
+        }
+        self.hit.set(Some(head.kind));
+        if fault == Fault::Drop {
+            0
+        } else {
+            2
+        }
+    }
+}
+
+/// Bells that every push rings, asked for or not.
+#[derive(Clone, Debug, Default)]
+pub struct TestBells(Rc<RefCell<BTreeSet<u32>>>);
+
+impl Bells for TestBells {
+    fn collect(&mut self, in_use: u32, rung: impl FnMut(u32)) {
+        let all = std::mem::take(&mut *self.0.borrow_mut());
+        all.into_iter().filter(|&bell| bell < in_use).for_each(rung);
+    }
+}
+
+#[derive(Debug)]
+pub struct TestTx {
+    inner: MemTx,
+    bells: TestBells,
+    bell: u32,
+    fuse: Fuse,
+    faults: FaultPlan,
+}
+
+impl TestTx {
+    /// Immortal and without defects.
+    pub fn over(inner: MemTx) -> TestTx {
+        TestTx { inner, bells: TestBells::default(), bell: 0, fuse: Fuse::new(), faults: FaultPlan::default() }
+    }
+}
+
+impl Tx for TestTx {
+    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        if !self.fuse.burn() {
+            return Err(PushError::Full);
+        }
+        self.bells.0.borrow_mut().insert(self.bell);
+        match self.faults.copies(&head, args) {
+            0 => Ok(()),
+            1 => self.inner.push(head, args, payload),
+            _ => {
+                let pushed = self.inner.push(head, args, payload);
+                // If there is no room for the copy, the fault is planted again for the next record.
+                if pushed.and_then(|()| self.inner.push(head, args, payload)).is_err() {
+                    self.faults.planted.set(Some((Fault::Duplicate, 0)));
+                }
+                pushed
+            }
+        }
+    }
+
+    fn has_room(&mut self, lines: u32) -> bool {
+        self.inner.has_room(lines)
+    }
+
+    fn abandoned(&mut self) -> Vec<Abandoned> {
+        self.inner.abandoned()
+    }
+
+    fn rest(&mut self) {}
+}
+
+#[derive(Debug)]
+pub struct TestRx {
+    inner: MemRx,
+    fuse: Fuse,
+}
+
+impl Rx for TestRx {
+    fn peek(&mut self) -> Peek<'_> {
+        match self.fuse.burn() {
+            true => self.inner.peek(),
+            false => Peek::Empty,
+        }
+    }
+
+    fn pop(&mut self) {
+        if self.fuse.burn() {
+            self.inner.pop();
+        }
+    }
+
+    fn release(&mut self) {
+        if self.fuse.burn() {
+            self.inner.release();
+        }
+    }
+
+    fn set_attention(&mut self, _wanted: bool) {}
+}
+
+/// A bundle and its client.
+#[derive(Debug)]
+pub struct Node<S> {
+    pub core: Core,
+    pub sink: S,
+    pub epoch: Epoch,
+    pub fuse: Fuse,
+    /// Calls that the home has not answered.
+    pub calls: Vec<Call>,
+    endpoints: u32,
+}
+
+/// Bundles, and the home that connects them. A node that died is gone from the list.
+#[derive(Debug)]
+pub struct World<S> {
+    pub nodes: Vec<Option<Node<S>>>,
+    pub faults: FaultPlan,
+    pub room: u32,
+    epochs: Vec<Epoch>,
+}
+
+pub fn epoch(node: usize) -> Epoch {
+    Epoch(100 + node as u64)
+}
+
+pub fn peer(epoch: Epoch) -> PeerId {
+    PeerId { epoch, bundle: BundleId(0), uid: Uid(1000) }
+}
+
+pub fn name(epoch: Epoch, endpoint: u32) -> Name {
+    Name { epoch, endpoint: EndpointId(endpoint), uid: Uid(1000), address: [0; 16], port: 0 }
+}
+
+impl<S: Sink<TestTx>> World<S> {
+    pub fn new(room: u32) -> World<S> {
+        World { nodes: Vec::new(), faults: FaultPlan::default(), room, epochs: Vec::new() }
+    }
+
+    pub fn add_node(&mut self, settings: Settings, sink: S, fuse: Fuse) -> usize {
+        let at = self.nodes.len();
+        self.epochs.push(epoch(at));
+        self.nodes.push(Some(Node {
+            core: Bundle::new(TestBells::default(), settings),
+            sink,
+            epoch: epoch(at),
+            fuse,
+            calls: Vec::new(),
+            endpoints: 0,
+        }));
+        at
+    }
+
+    pub fn node(&mut self, at: usize) -> &mut Node<S> {
+        self.nodes[at].as_mut().expect("a live node")
+    }
+
+    pub fn state(&mut self, at: usize) -> &mut Inside {
+        self.node(at).core.state_mut()
+    }
+
+    pub fn add_endpoint(&mut self, at: usize, key: Key) -> Endpoint {
+        let node = self.node(at);
+        node.endpoints += 1;
+        let name = name(node.epoch, node.endpoints);
+        node.core.state_mut().add_endpoint(name, key)
+    }
+
+    /// Enters `to` of another node in the table of `from`, with its present key.
+    pub fn map(&mut self, (at, from): (usize, Endpoint), index: u32, (there, to): (usize, Endpoint)) {
+        let (name, key) = (self.state(there).name(to).expect("alive"), self.state(there).key(to).expect("alive"));
+        self.state(at).map(from, index, name, key).expect("a table index");
+    }
+
+    /// Answers the calls of one node.
+    pub fn answer(&mut self, at: usize) {
+        let node = self.node(at);
+        let mut calls = std::mem::take(&mut node.calls);
+        calls.extend(node.core.state_mut().take_calls());
+        for call in calls {
+            self.connect(at, call);
+        }
+    }
+
+    fn connect(&mut self, at: usize, call: Call) {
+        let Ok((name, _)) = self.state(at).translation(call.endpoint, call.destination) else {
+            return;
+        };
+        let there = self.epochs.iter().position(|&e| e == name.epoch);
+        let there = there.filter(|&t| self.nodes[t].as_ref().is_some_and(|n| !n.fuse.is_burnt()));
+        let Some(there) = there else {
+            return self.state(at).refused(call, Reason::NobodyThere);
+        };
+        let known = self.session(at, there);
+        let id = known.unwrap_or_else(|| self.make_session(at, there));
+        self.state(at).connected(call, id);
+    }
+
+    /// Makes a session; a node may have one with itself.
+    pub fn make_session(&mut self, a: usize, b: usize) -> SessionId {
+        let (fuse_a, fuse_b) = (self.node(a).fuse.clone(), self.node(b).fuse.clone());
+        let (mut tx_ab, rx_ab) = self.path(&fuse_a, &fuse_b);
+        let (mut tx_ba, rx_ba) = self.path(&fuse_b, &fuse_a);
+        let (epoch_a, epoch_b) = (self.epochs[a], self.epochs[b]);
+        let at_a = self.node(a).core.reserve().expect("room");
+        let at_b = self.node(b).core.reserve().expect("room");
+        (tx_ab.bell, tx_ab.bells) = (at_b, self.node(b).core.bells().clone());
+        (tx_ba.bell, tx_ba.bells) = (at_a, self.node(a).core.bells().clone());
+        let id = self.node(a).core.attach(at_a, peer(epoch_b), tx_ab, rx_ba);
+        self.node(b).core.attach(at_b, peer(epoch_a), tx_ba, rx_ab);
+        id
+    }
+
+    pub fn path(&self, writer: &Fuse, reader: &Fuse) -> (TestTx, TestRx) {
+        let (tx, rx) = path(self.room);
+        let tx = TestTx { fuse: writer.clone(), faults: self.faults.clone(), ..TestTx::over(tx) };
+        (tx, TestRx { inner: rx, fuse: reader.clone() })
+    }
+
+    /// The session that one node has with another.
+    pub fn session(&mut self, at: usize, there: usize) -> Option<SessionId> {
+        let epoch = self.epochs[there];
+        let mut sessions = self.node(at).core.state().sessions();
+        sessions.find(|(_, p)| p.epoch == epoch).map(|(id, _)| id)
+    }
+
+    pub fn poll(&mut self, at: usize, budget: u32) -> u32 {
+        let node = self.node(at);
+        node.core.poll(budget, &mut node.sink)
+    }
+
+    /// Answers calls and polls everywhere, so many times.
+    pub fn run(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            for at in 0..self.nodes.len() {
+                if self.nodes[at].is_some() {
+                    self.answer(at);
+                    self.poll(at, 1024);
+                }
+            }
+        }
+    }
+
+    /// Ends a process. The others notice with [`World::notice`].
+    pub fn kill(&mut self, at: usize) {
+        self.node(at).fuse.set(0);
+        self.nodes[at] = None;
+    }
+
+    /// One node loses its sessions with nodes that are gone.
+    pub fn notice(&mut self, at: usize) {
+        let gone: Vec<Epoch> =
+            self.nodes.iter().zip(&self.epochs).filter(|(n, _)| n.is_none()).map(|(_, &e)| e).collect();
+        let node = self.node(at);
+        let lost: Vec<SessionId> =
+            node.core.state().sessions().filter(|(_, p)| gone.contains(&p.epoch)).map(|(id, _)| id).collect();
+        for id in lost {
+            node.core.lose(id, Reason::PeerLost, &mut node.sink);
+        }
+    }
+}
+
+/// What a [`Script`] saw.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Got {
+    pub endpoint: Endpoint,
+    pub source: Option<Name>,
+    pub kind: MessageKind,
+    pub op: u8,
+    pub args: Vec<u32>,
+    pub payload: Vec<u8>,
+}
+
+/// What a [`Script`] does with a message, by its operation.
+pub mod op {
+    /// Nothing.
+    pub const TAKE: u8 = 1;
+    /// Reply with `TAKE`, and the same contents.
+    pub const ECHO: u8 = 2;
+    /// Keep the token.
+    pub const DEFER: u8 = 3;
+    /// There is no such handler.
+    pub const MISSING: u8 = 4;
+    /// Reply with `MISSING`, so that the reply is refused.
+    pub const ECHO_MISSING: u8 = 5;
+    /// Keep the token, and say that there is no handler.
+    pub const DEFER_MISSING: u8 = 6;
+    /// Free the endpoint.
+    pub const FREE: u8 = 7;
+}
+
+/// A client that writes everything down.
+#[derive(Debug, Default)]
+pub struct Script {
+    pub got: Vec<Got>,
+    pub returned: Vec<Returned>,
+    pub tokens: Vec<ReplyToken>,
+    /// Leave what comes back to the event queue.
+    pub leaves_returns: bool,
+}
+
+impl Sink<TestTx> for Script {
+    fn deliver(&mut self, state: &mut Inside, message: &mut Delivery<'_>) -> Result<(), Reason> {
+        if message.op == op::MISSING {
+            return Err(Reason::NoHandler);
+        }
+        self.got.push(Got {
+            endpoint: message.endpoint,
+            source: state.source(message),
+            kind: message.kind,
+            op: message.op,
+            args: message.args.to_vec(),
+            payload: message.payload.to_vec(),
+        });
+        match message.op {
+            op::ECHO | op::ECHO_MISSING => {
+                let answer = if message.op == op::ECHO { op::TAKE } else { op::MISSING };
+                if let Some(token) = message.reply.take() {
+                    state.reply(token, answer, message.args, message.payload).expect("a reply");
+                }
+            }
+            op::DEFER | op::DEFER_MISSING => self.tokens.extend(message.reply.take()),
+            op::FREE => state.free_endpoint(message.endpoint).expect("alive"),
+            _ => {}
+        }
+        match message.op {
+            op::DEFER_MISSING => Err(Reason::NoHandler),
+            _ => Ok(()),
+        }
+    }
+
+    fn returned(&mut self, _state: &mut Inside, message: Returned) -> Option<Returned> {
+        if self.leaves_returns {
+            return Some(message);
+        }
+        self.returned.push(message);
+        None
+    }
+}
+
+/// Two nodes with one endpoint each, that name each other at index 0.
+pub struct Pair {
+    pub world: World<Script>,
+    pub a: Endpoint,
+    pub b: Endpoint,
+}
+
+pub const KEY: Key = Key(0xfeed);
+
+/// Index of the nodes of a pair.
+pub const A: usize = 0;
+pub const B: usize = 1;
+
+impl Pair {
+    pub fn with_room(room: u32) -> Pair {
+        Pair::with(room, Settings::default())
+    }
+
+    pub fn with(room: u32, settings: Settings) -> Pair {
+        let mut world = World::new(room);
+        for _ in 0..2 {
+            world.add_node(settings, Script::default(), Fuse::new());
+        }
+        let (a, b) = (world.add_endpoint(A, KEY), world.add_endpoint(B, KEY));
+        world.map((A, a), 0, (B, b));
+        world.map((B, b), 0, (A, a));
+        Pair { world, a, b }
+    }
+
+    /// A pair whose flows are open in both directions.
+    pub fn open(room: u32) -> Pair {
+        let mut pair = Pair::with_room(room);
+        pair.insist_request(op::TAKE, &[], &[]);
+        let b = pair.b;
+        while pair.world.state(B).try_request(b, 0, message(op::TAKE, &[], &[])).is_err() {
+            pair.world.run(1);
+        }
+        pair.world.run(4);
+        pair.clear();
+        pair
+    }
+
+    pub fn insist_request(&mut self, op: u8, args: &[u32], payload: &[u8]) {
+        let a = self.a;
+        insist(|| {
+            let sent = self.world.state(A).try_request(a, 0, message(op, args, payload)).is_ok();
+            if !sent {
+                self.world.run(1);
+            }
+            sent
+        });
+    }
+
+    pub fn insist_send(&mut self, op: u8, args: &[u32], payload: &[u8]) {
+        let a = self.a;
+        insist(|| {
+            let sent = self.world.state(A).try_send(a, 0, message(op, args, payload)).is_ok();
+            if !sent {
+                self.world.run(1);
+            }
+            sent
+        });
+    }
+
+    /// Forgets what happened so far.
+    pub fn clear(&mut self) {
+        for at in [A, B] {
+            let node = self.world.node(at);
+            node.sink.got.clear();
+            node.sink.returned.clear();
+            while node.core.state_mut().next_event().is_some() {}
+        }
+    }
+
+    pub fn got(&mut self, at: usize) -> Vec<Got> {
+        std::mem::take(&mut self.world.node(at).sink.got)
+    }
+
+    pub fn returned(&mut self, at: usize) -> Vec<Returned> {
+        std::mem::take(&mut self.world.node(at).sink.returned)
+    }
+
+    pub fn events(&mut self, at: usize) -> Vec<Event> {
+        std::iter::from_fn(|| self.world.state(at).next_event()).collect()
+    }
+}
+
+pub fn message<'a>(op: u8, args: &'a [u32], payload: &'a [u8]) -> weft_core::Outgoing<'a> {
+    weft_core::Outgoing { op, args, payload, completion: None }
+}
+
+/// Tries until it works; a test that is stuck fails instead of hanging.
+pub fn insist(mut attempt: impl FnMut() -> bool) {
+    assert!((0..100_000).any(|_| attempt()), "stuck");
+}
+
+/// A value that several sinks write to.
+pub type Common<T> = Rc<RefCell<T>>;
