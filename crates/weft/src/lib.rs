@@ -38,5 +38,5 @@ mod home;
 mod node;
 
 pub use node::{Error, Node};
-pub use weft_core::{Counters, Endpoint, Event, MessageKind, Returned, SendError, Settings};
+pub use weft_core::{Counters, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings};
 pub use weft_wire::{Certainty, EndpointId, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};

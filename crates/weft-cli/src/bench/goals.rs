@@ -1,0 +1,100 @@
+//! How good weft must be: ratios of one run, and whether they hold.
+//!
+//! Each is taken in every round, of two runs that were close in time, and the median of the rounds counts.
+
+use super::meter::Sampled;
+use super::plan::{BANDWIDTH_SIZES, RTT_SIZES, SMALL};
+use super::results::{is_ucx, Key, Metric, Results, Way};
+
+/// What is asked of a ratio.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Asked {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Asked {
+    /// Whether it holds.
+    pub fn holds(self, value: f64) -> bool {
+        match self {
+            Asked::AtMost(most) => value <= most,
+            Asked::AtLeast(least) => value >= least,
+        }
+    }
+}
+
+/// One ratio, or difference, as measured and as asked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Goal {
+    pub what: String,
+    pub value: f64,
+    pub asked: Asked,
+    /// Nanoseconds, where it is a difference.
+    pub unit: &'static str,
+}
+
+/// All goals of which both sides were measured.
+pub fn goals(results: &Results) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let mut ratio = |what: String, value: Option<f64>, asked| {
+        goals.extend(value.map(|value| Goal { what, value, asked, unit: "" }));
+    };
+    let weft = |metric, size| Key::plain(metric, size, "weft");
+    let rtt = |size| weft(Metric::Rtt, size);
+    let medians = |a: Sampled, b: Sampled| a.median / b.median;
+    let small = rtt(SMALL);
+    let line = Key::plain(Metric::Rtt, 8, "cache-line");
+    let two_rings = |metric| Key::plain(metric, SMALL, "ring").by(Way::RequestReply);
+
+    ratio(format!("round trip, {SMALL} B ÷ cache line"), results.compare(&small, &line, medians), Asked::AtMost(1.7));
+    let what = format!("round trip, {SMALL} B ÷ two bare rings");
+    ratio(what, results.compare(&small, &two_rings(Metric::Rtt), medians), Asked::AtMost(1.2));
+    let rate = weft(Metric::Rate, SMALL).by(Way::RequestReply);
+    let inverse = |a: Sampled, b: Sampled| b.median / a.median;
+    let what = "g of request + reply ÷ two bare rings, window 32".to_owned();
+    ratio(what, results.compare(&rate, &two_rings(Metric::Rate), inverse), Asked::AtMost(1.6));
+    for size in RTT_SIZES.into_iter().filter(|size| (64..=8192).contains(size)) {
+        let ring = Key::plain(Metric::Rtt, size, "ring");
+        ratio(
+            format!("round trip, {size} B ÷ best bare ring"),
+            results.compare(&rtt(size), &ring, medians),
+            Asked::AtMost(1.25),
+        );
+    }
+    for size in RTT_SIZES.into_iter().filter(|size| (64..=8192).contains(size)) {
+        let value = best_ucx(results, Metric::Rtt, size).and_then(|ucx| results.compare(&rtt(size), &ucx, medians));
+        ratio(format!("round trip, {size} B ÷ better UCX am"), value, Asked::AtMost(1.0));
+    }
+    // UCX tells only the mean of a run: it is compared with the mean.
+    let means = |a: Sampled, b: Sampled| a.mean / b.mean;
+    let one_way = weft(Metric::Rate, SMALL);
+    let value = best_ucx(results, Metric::Rate, SMALL).and_then(|ucx| results.compare(&one_way, &ucx, means));
+    ratio(format!("one-way rate, {SMALL} B ÷ UCX's best (means)"), value, Asked::AtLeast(4.0));
+    for size in BANDWIDTH_SIZES.into_iter().filter(|&size| size != 8192) {
+        let pipe = Key::plain(Metric::Bandwidth, size, "pipe");
+        let asked = Asked::AtLeast(if size == 65536 { 0.85 } else { 0.6 });
+        ratio(
+            format!("bandwidth, {size} B ÷ bare pipe"),
+            results.compare(&weft(Metric::Bandwidth, size), &pipe, medians),
+            asked,
+        );
+    }
+    let one = small.clone().by(Way::OnePeer);
+    for (way, who, most) in [(Way::FixedOfMany, "fixed", 1.3), (Way::DrawnOfMany, "drawn at random", 2.0)] {
+        let value = results.compare(&small.clone().by(way), &one, medians);
+        ratio(format!("from one {who} of 64 peers ÷ of 1"), value, Asked::AtMost(most));
+    }
+    let tails = |a: Sampled, b: Sampled| a.p99 / b.p99;
+    let value = results.compare(&small.clone().by(Way::BesideFull), &small.clone().by(Way::Alone), tails);
+    ratio("p99 beside an endpoint never served ÷ alone".to_owned(), value, Asked::AtMost(1.2));
+
+    if let Some(value) = results.compare(&small, &line, |a, b| a.median - b.median) {
+        let what = format!("round trip, {SMALL} B − cache line");
+        goals.insert(1, Goal { what, value, asked: Asked::AtMost(75.0), unit: " ns" });
+    }
+    goals
+}
+
+fn best_ucx(results: &Results, metric: Metric, size: usize) -> Option<Key> {
+    results.best(metric, size, is_ucx).map(|series| series.key.clone())
+}

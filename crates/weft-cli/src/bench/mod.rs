@@ -1,0 +1,139 @@
+//! `weft bench local`: what messages cost between two processes of this machine, beside what they could cost.
+
+mod goals;
+mod json;
+mod limits;
+mod machine;
+mod meter;
+mod peer;
+mod plan;
+mod results;
+mod runner;
+mod source;
+mod table;
+mod talk;
+mod ucx;
+mod weft_side;
+mod words;
+
+use crate::error::Error;
+use indicatif::{ProgressBar, ProgressStyle};
+use machine::Machine;
+use plan::{Extent, Group, System};
+use results::Results;
+use runner::{Pace, Runner};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use peer::run as run_peer;
+pub use words::explain;
+
+/// Rounds, and the time of each run: by default, and when it has to be quick.
+const ROUNDS: u32 = 5;
+const TIME: Duration = Duration::from_millis(150);
+const QUICK_ROUNDS: u32 = 3;
+const QUICK_TIME: Duration = Duration::from_millis(60);
+
+/// When a quick run begins nothing new. The rest of its 40 seconds is for what is under way.
+const QUICK_MOST: Duration = Duration::from_secs(34);
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+Two processes, pinned to two CPUs. In every round each system runs once, for a moment, and those that are compared run one \
+after the other; the table tells the median of the rounds' medians, and of their 99th percentiles. Both sides of weft and of \
+the limits add up every byte, and the sums are compared. Messages come out of 64 MiB in turn, so that no cache holds them.
+
+LogP (Culler and others, 1996), for requests of 16 bytes: o_s is the time in which a request is issued, in bursts of 16, which \
+do not stall; o_r is what a request, a delay longer than the round trip, and the look at the answer that lies there by then \
+take longer than o_s and the delay; L is half the round trip less both; g is the interval of requests answered when 32 are \
+under way. n_half is the size at which half of the best bandwidth is reached.
+
+UCX is measured with ucx_perftest, whose receivers do not read what they receive, and which tells the mean of rates only.";
+
+/// What can be asked of `weft bench local`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// In less than 40 seconds: fewer rounds, shorter runs, fewer sizes of the others.
+    #[arg(long)]
+    quick: bool,
+    /// Writes the figures to a file as JSON; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// How often each system runs (5, and 3 if it has to be quick).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Only these groups of figures.
+    #[arg(long, value_name = "METRIC", value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Only these systems.
+    #[arg(long, value_name = "SYSTEM", value_delimiter = ',')]
+    systems: Vec<System>,
+    /// The time of each run, in milliseconds; for tests.
+    #[arg(long, hide = true, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=5000))]
+    ms: Option<u64>,
+}
+
+/// How the second process is started.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct PeerOptions {
+    /// The CPU on which it stays.
+    #[arg(long)]
+    cpu: usize,
+}
+
+/// A finished measurement.
+#[derive(Debug)]
+pub struct Report {
+    machine: Machine,
+    results: Results,
+    notes: Vec<String>,
+}
+
+/// Measures, and prints the tables.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let report = measure(options)?;
+    let text = table::render(&report.machine, &report.results, &goals::goals(&report.results), &report.notes);
+    match &options.json {
+        Some(path) if path.as_os_str() == "-" => eprint!("{text}"),
+        _ => print!("{text}"),
+    }
+    match &options.json {
+        Some(path) => json::write(path, &report.machine, &report.results),
+        None => Ok(()),
+    }
+}
+
+/// Measures what `weft bench local --quick` does.
+pub fn measure_quickly() -> Result<Report, Error> {
+    measure(&Options { quick: true, ..Options::default() })
+}
+
+fn measure(options: &Options) -> Result<Report, Error> {
+    let before = machine::affinity()?;
+    let cpus = machine::choose_cpus()?;
+    let extent = if options.quick { Extent::Quick } else { Extent::Full };
+    let pace = Pace {
+        rounds: options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS }),
+        time: options.ms.map_or(if options.quick { QUICK_TIME } else { TIME }, Duration::from_millis),
+        is_quick: options.quick,
+        most: options.quick.then_some(QUICK_MOST),
+    };
+    let probes = plan::probes(extent, &options.only, &options.systems);
+    let mut machine = Machine::describe(cpus);
+    let progress = progress_bar();
+    machine::pin(cpus.ours)?;
+    let measured = Runner::prepare(cpus, pace, &probes).and_then(|runner| runner.run(&probes, &progress));
+    progress.finish_and_clear();
+    machine::keep_to(&before)?;
+    let (results, notes) = measured?;
+    machine.line = results.line;
+    Ok(Report { machine, results, notes })
+}
+
+/// On a terminal only, on standard error.
+fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+    let bar = ProgressBar::new(0);
+    style.map_or(bar.clone(), |style| bar.with_style(style))
+}

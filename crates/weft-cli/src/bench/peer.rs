@@ -1,0 +1,232 @@
+//! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
+
+use super::machine::pin;
+use super::source::{sum_args, sum_bytes, Half, Source};
+use super::talk::{Account, Answer, Contact, Job};
+use super::PeerOptions;
+use crate::child;
+use crate::error::Error;
+use std::cell::Cell;
+use std::io::{BufRead, Write};
+use std::rc::Rc;
+use weft::am::Bundle;
+use weft::{Endpoint, Event, Node, SendError};
+
+/// Handlers of the endpoints that answer, or that send.
+pub mod ask {
+    /// A request with arguments only.
+    pub const ARGS: u8 = 1;
+    /// A request with a payload.
+    pub const PAYLOAD: u8 = 2;
+    /// The measurement is over.
+    pub const STOP: u8 = 3;
+}
+
+/// Handlers of the endpoints that measure.
+pub mod answer {
+    /// A reply, or a one-way message, with arguments only.
+    pub const ARGS: u8 = 1;
+    /// The same with a payload.
+    pub const PAYLOAD: u8 = 2;
+}
+
+/// Messages up to this size travel as arguments.
+pub const ARGS_BYTES_MOST: usize = 16;
+
+/// Turns without a message between two looks whether the other process still lives.
+const LOOK_EVERY: u32 = 1 << 16;
+
+/// Messages a sender sends before it polls.
+const SENDS_PER_POLL: u32 = 64;
+
+/// What came, counted by handlers.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub count: Cell<u64>,
+    pub sum: Cell<u64>,
+    pub is_stopped: Cell<bool>,
+}
+
+impl Tally {
+    /// One more message, of this sum.
+    #[inline(always)]
+    pub fn add(&self, sum: u64) {
+        self.count.set(self.count.get() + 1);
+        self.sum.set(self.sum.get().wrapping_add(sum));
+    }
+}
+
+/// Does the jobs that come by standard input until it ends.
+pub fn run(options: &PeerOptions) -> Result<(), Error> {
+    child::die_with_parent()?;
+    pin(options.cpu)?;
+    let source = Rc::new(Source::new());
+    let node = Node::new()?;
+    for line in std::io::stdin().lock().lines() {
+        let cannot = |e| Error::system("read the next job", e, "Start this role through `weft bench local` only");
+        let line = line.map_err(cannot)?;
+        let job: Job = serde_json::from_str(&line).map_err(|e| cannot(e.into()))?;
+        match work(&node, &source, &job) {
+            Ok(account) => say(&Answer::Done(account))?,
+            Err(error) => say(&Answer::Failed(error.to_string()))?,
+        }
+    }
+    Ok(())
+}
+
+fn say(answer: &Answer) -> Result<(), Error> {
+    let cannot = |e| Error::system("answer the first process", e, "Start this role through `weft bench local` only");
+    let line = serde_json::to_string(answer).map_err(|e| cannot(e.into()))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(cannot)
+}
+
+fn work(node: &Node, source: &Rc<Source>, job: &Job) -> Result<Account, Error> {
+    let mut bundle = Bundle::new(node)?;
+    let tally = Rc::new(Tally::default());
+    let endpoint = bundle.endpoint_with_random_key()?;
+    let stopped = tally.clone();
+    bundle.on(endpoint, ask::STOP, move |_| stopped.is_stopped.set(true))?;
+    let mut contacts = vec![contact(&bundle, endpoint)?];
+    match job {
+        Job::Echo { size } => echo(&mut bundle, endpoint, source, &tally, *size)?,
+        Job::EchoBesideIdle { size } => {
+            let idle = bundle.endpoint_with_random_key()?;
+            bundle.on(idle, ask::PAYLOAD, |_| {})?;
+            bundle.set_served(idle, false)?;
+            contacts.push(contact(&bundle, idle)?);
+            echo(&mut bundle, endpoint, source, &tally, *size)?;
+        }
+        Job::Stream { size, to } => {
+            let (name, key) = to.read()?;
+            bundle.map(endpoint, 0, name, key)?;
+            source.rewind(*size, Half::First);
+        }
+    }
+    say(&Answer::Ready(contacts))?;
+    let sent = match job {
+        Job::Stream { size, .. } => send_until_stopped(&mut bundle, endpoint, source, &tally, *size)?,
+        Job::Echo { .. } | Job::EchoBesideIdle { .. } => {
+            serve_until_stopped(&mut bundle, &tally)?;
+            tally.count.get()
+        }
+    };
+    Ok(Account { received: tally.count.get(), received_sum: tally.sum.get(), sent })
+}
+
+/// How an endpoint is reached.
+pub fn contact(bundle: &Bundle, endpoint: Endpoint) -> Result<Contact, Error> {
+    Ok(Contact::new(bundle.name(endpoint)?, bundle.key(endpoint)?))
+}
+
+/// Answers every request with a message of the same size out of the source's second half.
+fn echo(
+    bundle: &mut Bundle,
+    endpoint: Endpoint,
+    source: &Rc<Source>,
+    tally: &Rc<Tally>,
+    size: usize,
+) -> Result<(), Error> {
+    source.rewind(size, Half::Second);
+    let (seen, from) = (tally.clone(), source.clone());
+    bundle.on(endpoint, ask::ARGS, move |m| {
+        seen.add(sum_args(m.args()));
+        // A reply that is not taken is missed by the other process, which says so.
+        let _ = m.reply(answer::ARGS, &from.args(size)[..size / 4], &[]);
+        from.advance(size);
+    })?;
+    let (seen, from) = (tally.clone(), source.clone());
+    bundle.on(endpoint, ask::PAYLOAD, move |m| {
+        seen.add(sum_bytes(m.payload()));
+        let _ = m.reply(answer::PAYLOAD, &[], from.message(size));
+        from.advance(size);
+    })?;
+    Ok(())
+}
+
+fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally) -> Result<(), Error> {
+    let mut idle = 0u32;
+    while !tally.is_stopped.get() {
+        if bundle.poll() == 0 {
+            idle += 1;
+            if idle % LOOK_EVERY == 0 {
+                expect_life(bundle)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends until told to stop, then pushes out what waits. Returns how many it has sent.
+fn send_until_stopped(
+    bundle: &mut Bundle,
+    endpoint: Endpoint,
+    source: &Source,
+    tally: &Tally,
+    size: usize,
+) -> Result<u64, Error> {
+    let args = |b: &mut Bundle| b.try_send(endpoint, 0, answer::ARGS, &source.args(size)[..size / 4], &[]);
+    let payload = |b: &mut Bundle| b.try_send(endpoint, 0, answer::PAYLOAD, &[], source.message(size));
+    let next = || source.advance(size);
+    let sent = match size <= ARGS_BYTES_MOST {
+        true => pump(bundle, tally, args, next)?,
+        false => pump(bundle, tally, payload, next)?,
+    };
+    let mut turns = 0u32;
+    while !bundle.flush() {
+        bundle.poll();
+        turns += 1;
+        if turns % LOOK_EVERY == 0 {
+            expect_life(bundle)?;
+        }
+    }
+    Ok(sent)
+}
+
+/// Sends again and again, with a poll when it is full, and after every few messages to hear of the end.
+#[inline(always)]
+fn pump(
+    bundle: &mut Bundle,
+    tally: &Tally,
+    attempt: impl Fn(&mut Bundle) -> Result<(), SendError>,
+    next: impl Fn(),
+) -> Result<u64, Error> {
+    let (mut sent, mut turns) = (0u64, 0u32);
+    while !tally.is_stopped.get() {
+        for _ in 0..SENDS_PER_POLL {
+            match attempt(bundle) {
+                Ok(()) => {
+                    sent += 1;
+                    next();
+                }
+                Err(SendError::Full) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bundle.poll();
+        turns = turns.wrapping_add(1);
+        if turns % LOOK_EVERY == 0 {
+            expect_life(bundle)?;
+        }
+    }
+    Ok(sent)
+}
+
+/// An error if a message came back or the other process is gone.
+#[cold]
+#[inline(never)]
+pub fn expect_life(bundle: &mut Bundle) -> Result<(), Error> {
+    while let Some(event) = bundle.next_event() {
+        let reason = match event {
+            Event::PeerLost { reason, .. } => reason,
+            Event::Returned(message) => message.reason,
+            Event::Completed(_) | Event::CanSend { .. } => continue,
+        };
+        return Err(Error::Process {
+            who: "the other process of the measurement".to_owned(),
+            cause: format!("a message came back, or the session ended: {reason}"),
+            way_out: "Run it again; if it happens again, report it with this line",
+        });
+    }
+    Ok(())
+}

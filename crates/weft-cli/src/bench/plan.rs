@@ -1,0 +1,186 @@
+//! What is measured, and in which order: what is compared with each other stands together.
+
+use super::results::{Metric, Way};
+use super::ucx::{Api, Question};
+
+/// Sizes of round trips.
+pub const RTT_SIZES: [usize; 8] = [8, 16, 64, 256, 1024, 4096, 8192, 65536];
+
+/// Sizes of one-way transfers.
+pub const BANDWIDTH_SIZES: [usize; 5] = [256, 512, 1024, 8192, 65536];
+
+/// The size at which rates, overheads and many peers are measured.
+pub const SMALL: usize = 16;
+
+/// The kernel's channels.
+const CHANNELS: [&str; 4] = ["pipe", "unix", "tcp", "udp"];
+
+/// A group of figures that can be asked for by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Group {
+    /// Round trips of requests and replies.
+    Rtt,
+    /// Messages per second.
+    Rate,
+    /// Bytes per second, and the size of half of it.
+    Bandwidth,
+    /// Overheads, latency and gap by the LogP model.
+    Logp,
+    /// Many peers, and an endpoint that is not served.
+    Peers,
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum System {
+    /// weft itself.
+    Weft,
+    /// The limits of the machine.
+    Limits,
+    /// The kernel's pipes and sockets.
+    Kernel,
+    /// UCX, if it is installed.
+    Ucx,
+}
+
+/// One thing to run, in each round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Probe {
+    /// weft's round trip.
+    RoundTrip(usize),
+    /// weft's one-way rate.
+    Rate(usize),
+    /// weft's requests answered per second.
+    RequestRate(usize),
+    /// weft's one-way bandwidth.
+    Bandwidth(usize),
+    /// weft's overheads of sending and receiving.
+    Overheads(usize),
+    /// weft's round trip by one of so many peers.
+    Peers(usize, Way),
+    /// weft's round trip beside an endpoint that is not served.
+    BesideUnserved(usize),
+    /// A limit program, with its arguments.
+    Limit { program: &'static str, size: usize, window: Option<u32>, way: Way },
+    /// One of the kernel's channels.
+    Kernel { program: &'static str, size: usize, how: String },
+    /// UCX.
+    Ucx(Question),
+}
+
+impl Probe {
+    /// Who is measured by it.
+    pub fn system(&self) -> System {
+        match self {
+            Probe::Limit { .. } => System::Limits,
+            Probe::Kernel { .. } => System::Kernel,
+            Probe::Ucx(_) => System::Ucx,
+            _ => System::Weft,
+        }
+    }
+
+    /// What a progress bar says of it.
+    pub fn title(&self) -> String {
+        match self {
+            Probe::RoundTrip(size) => format!("weft, round trip of {size} B"),
+            Probe::Rate(size) => format!("weft, messages of {size} B"),
+            Probe::RequestRate(size) => format!("weft, requests of {size} B"),
+            Probe::Bandwidth(size) => format!("weft, bandwidth at {size} B"),
+            Probe::Overheads(_) => "weft, overheads (LogP)".to_owned(),
+            Probe::Peers(..) => "weft, many peers".to_owned(),
+            Probe::BesideUnserved(_) => "weft, beside an endpoint that is not served".to_owned(),
+            Probe::Limit { program, size, .. } => format!("limit: {program}, {size} B"),
+            Probe::Kernel { program, how, size } => format!("{program}: {how}, {size} B"),
+            Probe::Ucx(Question { api, metric, size }) => format!("{}: {}, {size} B", api.system(), metric.name()),
+        }
+    }
+}
+
+/// What is left out to save time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    Full,
+    Quick,
+}
+
+/// Everything to be run, in order.
+pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe> {
+    let wants = |group| groups.is_empty() || groups.contains(&group);
+    let mut probes = Vec::new();
+    if wants(Group::Rtt) {
+        RTT_SIZES.iter().for_each(|&size| round_trips(&mut probes, extent, size));
+    } else if wants(Group::Logp) {
+        probes.push(Probe::RoundTrip(SMALL));
+    }
+    if wants(Group::Rate) || wants(Group::Logp) {
+        let (program, way) = ("two-rings", Way::RequestReply);
+        probes.push(Probe::RequestRate(SMALL));
+        probes.push(Probe::Limit { program, size: SMALL, window: Some(super::weft_side::WINDOW as u32), way });
+    }
+    if wants(Group::Logp) {
+        probes.push(Probe::Overheads(SMALL));
+    }
+    if wants(Group::Rate) {
+        rates(&mut probes);
+    }
+    if wants(Group::Bandwidth) {
+        BANDWIDTH_SIZES.iter().for_each(|&size| bandwidths(&mut probes, extent, size));
+    }
+    if wants(Group::Peers) {
+        let ways = [Way::OnePeer, Way::FixedOfMany, Way::DrawnOfMany];
+        probes.extend(ways.map(|way| Probe::Peers(SMALL, way)));
+        probes.push(Probe::BesideUnserved(SMALL));
+    }
+    probes.retain(|probe| systems.is_empty() || systems.contains(&probe.system()));
+    probes
+}
+
+fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
+    let limit = |program, way| Probe::Limit { program, size, window: None, way };
+    if size == 8 {
+        probes.push(limit("cache-line", Way::Plain));
+    }
+    probes.push(Probe::RoundTrip(size));
+    probes.push(limit("ring", Way::Plain));
+    if size == SMALL {
+        probes.push(limit("two-rings", Way::RequestReply));
+    }
+    if extent == Extent::Full || (SMALL..=8192).contains(&size) {
+        let apis = [Api::UctAm, Api::UcpAm].into_iter().filter(|api| api.takes(size));
+        probes.extend(apis.map(|api| Probe::Ucx(Question { api, metric: Metric::Rtt, size })));
+    }
+    let with_kernel: &[usize] = if extent == Extent::Full { &[SMALL, 64, 1024, 8192] } else { &[SMALL] };
+    if with_kernel.contains(&size) {
+        for how in ["spin", "block"] {
+            let how = CHANNELS.iter().map(|channel| format!("{channel}-{how}"));
+            probes.extend(how.map(|how| Probe::Kernel { program: "kernel", size, how }));
+        }
+    }
+}
+
+fn rates(probes: &mut Vec<Probe>) {
+    let size = SMALL;
+    probes.push(Probe::Rate(size));
+    probes.push(Probe::Limit { program: "ring-rate", size, window: None, way: Way::Plain });
+    let apis = [Api::UctAm, Api::UcpAm, Api::UcpTag];
+    probes.extend(apis.map(|api| Probe::Ucx(Question { api, metric: Metric::Rate, size })));
+    let channels = CHANNELS.iter().map(|&how| how.to_owned());
+    probes.extend(channels.map(|how| Probe::Kernel { program: "kernel-rate", size, how }));
+}
+
+fn bandwidths(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
+    let limit = |program| Probe::Limit { program, size, window: None, way: Way::Plain };
+    let is_wanted = extent == Extent::Full || size >= 8192;
+    probes.push(Probe::Bandwidth(size));
+    probes.push(limit("pipe-bandwidth"));
+    if is_wanted {
+        probes.push(limit("memcpy"));
+        let apis = [Api::UctAm, Api::UcpAm, Api::UcpTag].into_iter().filter(|api| api.takes(size));
+        probes.extend(apis.map(|api| Probe::Ucx(Question { api, metric: Metric::Bandwidth, size })));
+    }
+    if extent == Extent::Full || size == 65536 {
+        // A datagram holds a little less than 64 KiB.
+        let channels = CHANNELS.iter().filter(|&&how| how != "udp" || size < 65536);
+        probes.extend(channels.map(|&how| Probe::Kernel { program: "kernel-bandwidth", size, how: how.to_owned() }));
+    }
+}

@@ -1,0 +1,191 @@
+//! What was measured: one series per figure and system, with one run per round.
+
+use super::meter::{median, Sampled};
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Metric {
+    Rtt,
+    Rate,
+    Bandwidth,
+    LogpOs,
+    LogpOr,
+    LogpL,
+    LogpG,
+    NHalf,
+}
+
+impl Metric {
+    /// As it stands in rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Rtt => "rtt",
+            Metric::Rate => "rate",
+            Metric::Bandwidth => "bandwidth",
+            Metric::LogpOs => "logp.os",
+            Metric::LogpOr => "logp.or",
+            Metric::LogpL => "logp.l",
+            Metric::LogpG => "logp.g",
+            Metric::NHalf => "n_half",
+        }
+    }
+
+    /// Its unit, as it stands in rows.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG => "ns",
+            Metric::Rate => "1/s",
+            Metric::Bandwidth => "B/s",
+            Metric::NHalf => "B",
+        }
+    }
+
+    /// Whether a greater figure is a better one.
+    pub fn more_is_better(self) -> bool {
+        matches!(self, Metric::Rate | Metric::Bandwidth)
+    }
+}
+
+/// Which way of measuring a metric, where there are several.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// The one that the metric's name says.
+    Plain,
+    /// Request and reply with as many as allowed under way; of rings, two.
+    RequestReply,
+    /// From the only one of one peer, measured as the next two are.
+    OnePeer,
+    /// From one fixed sender of many.
+    FixedOfMany,
+    /// From one drawn for each message.
+    DrawnOfMany,
+    /// To an endpoint whose neighbour is not served but has nothing.
+    Alone,
+    /// The same when the neighbour's queue is full.
+    BesideFull,
+}
+
+/// What a series is of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Key {
+    pub metric: Metric,
+    pub size: usize,
+    pub system: String,
+    pub way: Way,
+}
+
+impl Key {
+    /// Of a metric as its name says.
+    pub fn plain(metric: Metric, size: usize, system: &str) -> Key {
+        Key { metric, size, system: system.to_owned(), way: Way::Plain }
+    }
+
+    /// The same measured another way.
+    pub fn by(self, way: Way) -> Key {
+        Key { way, ..self }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub round: u32,
+    pub sampled: Sampled,
+    pub detail: Option<String>,
+}
+
+/// The runs of one system at one figure.
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub key: Key,
+    pub runs: Vec<Run>,
+}
+
+impl Series {
+    /// The median of the rounds' medians.
+    pub fn median(&self) -> f64 {
+        self.over(|s| s.median)
+    }
+
+    /// The median of the rounds' slow tails.
+    pub fn p99(&self) -> f64 {
+        self.over(|s| s.p99)
+    }
+
+    /// All samples.
+    pub fn n(&self) -> usize {
+        self.runs.iter().map(|run| run.sampled.n).sum()
+    }
+
+    /// What the last run said of itself.
+    pub fn detail(&self) -> Option<&str> {
+        self.runs.last().and_then(|run| run.detail.as_deref())
+    }
+
+    fn over(&self, figure: impl Fn(&Sampled) -> f64) -> f64 {
+        median(self.runs.iter().map(|run| figure(&run.sampled))).unwrap_or(f64::NAN)
+    }
+}
+
+/// All that was measured, in the order in which it was first.
+#[derive(Clone, Default, Debug)]
+pub struct Results {
+    series: Vec<Series>,
+    /// The least and the most that a cache line's round trip took, beside other measurements.
+    pub line: Option<[f64; 2]>,
+}
+
+impl Results {
+    /// Adds a run.
+    pub fn add(&mut self, key: Key, run: Run) {
+        match self.series.iter_mut().find(|series| series.key == key) {
+            Some(series) => series.runs.push(run),
+            None => self.series.push(Series { key, runs: vec![run] }),
+        }
+    }
+
+    /// A cache line's round trip was seen to take so many nanoseconds.
+    pub fn saw_line(&mut self, ns: f64) {
+        let [least, most] = self.line.unwrap_or([ns, ns]);
+        self.line = Some([least.min(ns), most.max(ns)]);
+    }
+
+    /// All series.
+    pub fn series(&self) -> &[Series] {
+        &self.series
+    }
+
+    /// One series.
+    pub fn get(&self, key: &Key) -> Option<&Series> {
+        self.series.iter().find(|series| series.key == *key)
+    }
+
+    /// The systems that were measured at a figure.
+    pub fn at(&self, metric: Metric, size: usize, way: Way) -> impl Iterator<Item = &Series> {
+        self.series.iter().filter(move |s| (s.key.metric, s.key.size, s.key.way) == (metric, size, way))
+    }
+
+    /// The best of the systems whose names `which` takes.
+    pub fn best(&self, metric: Metric, size: usize, which: impl Fn(&str) -> bool) -> Option<&Series> {
+        let among = self.at(metric, size, Way::Plain).filter(|s| which(&s.key.system) && s.median().is_finite());
+        match metric.more_is_better() {
+            true => among.max_by(|a, b| a.median().total_cmp(&b.median())),
+            false => among.min_by(|a, b| a.median().total_cmp(&b.median())),
+        }
+    }
+
+    /// A run's figure in one round.
+    pub fn in_round(&self, key: &Key, round: u32) -> Option<Sampled> {
+        self.get(key)?.runs.iter().find(|run| run.round == round).map(|run| run.sampled)
+    }
+}
+
+/// A system of the kernel: its pipes (`kpipe`) and sockets.
+pub fn is_kernel(system: &str) -> bool {
+    ["kpipe-", "unix-", "tcp-", "udp-"].iter().any(|prefix| system.starts_with(prefix))
+}
+
+/// UCX in one of its ways.
+pub fn is_ucx(system: &str) -> bool {
+    system.starts_with("ucx-")
+}

@@ -1,0 +1,268 @@
+//! Runs the plan: round after round, each system for a moment, so that all see the same weather.
+
+use super::limits::Limits;
+use super::machine::Cpus;
+use super::meter::{median, Sampled};
+use super::plan::{Probe, System, SMALL};
+use super::results::{Key, Metric, Results, Run, Way};
+use super::ucx::{Question, Ucx};
+use super::weft_side::{Bench, Who, WINDOW};
+use crate::error::Error;
+use indicatif::ProgressBar;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Peers of one bundle where there are many.
+const MANY: usize = 64;
+
+/// How long, how often, and until when.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub rounds: u32,
+    /// Of one run.
+    pub time: Duration,
+    /// The best kind of ring is looked for in the first round only, the kernel runs in the first round only, and UCX's
+    /// tails are taken in the first round only.
+    pub is_quick: bool,
+    /// After this no other run is begun.
+    pub most: Option<Duration>,
+}
+
+/// Runs probes and gathers what they give.
+#[derive(Debug)]
+pub struct Runner {
+    pace: Pace,
+    weft: Option<Bench>,
+    limits: Option<Limits>,
+    ucx: Option<Ucx>,
+    results: Results,
+    /// What was left out, and why.
+    notes: Vec<String>,
+    /// Probes that failed, and why. They are not tried again.
+    failed: Vec<(Probe, String)>,
+    /// The kind of ring that won in the first round.
+    variants: HashMap<(&'static str, usize), String>,
+    /// What a message of UCX took in the last round.
+    ucx_ns: HashMap<(&'static str, Metric, usize), f64>,
+}
+
+impl Runner {
+    /// Looks for what the probes need. This process must be pinned to the first CPU.
+    pub fn prepare(cpus: Cpus, pace: Pace, probes: &[Probe]) -> Result<Runner, Error> {
+        let needs = |is: fn(&Probe) -> bool| probes.iter().any(is);
+        let mut notes = Vec::new();
+        let needs_limits = needs(|p| matches!(p, Probe::Limit { .. } | Probe::Kernel { .. }));
+        let limits =
+            needs_limits.then(|| Limits::find(cpus).map_err(|why| notes.push(format!("limits and kernel: {why}"))));
+        let ucx = needs(|p| matches!(p, Probe::Ucx(_)))
+            .then(|| Ucx::find(cpus).map_err(|why| notes.push(format!("UCX: {why}"))));
+        let needs_weft = needs(|p| p.system() == System::Weft);
+        Ok(Runner {
+            pace,
+            weft: if needs_weft { Some(Bench::start(cpus, pace.time)?) } else { None },
+            limits: limits.and_then(Result::ok),
+            ucx: ucx.and_then(Result::ok),
+            results: Results::default(),
+            notes,
+            failed: Vec::new(),
+            variants: HashMap::new(),
+            ucx_ns: HashMap::new(),
+        })
+    }
+
+    /// Runs all probes in all rounds. Returns the results, and what was left out.
+    pub fn run(mut self, probes: &[Probe], progress: &ProgressBar) -> Result<(Results, Vec<String>), Error> {
+        let start = Instant::now();
+        progress.set_length(probes.len() as u64 * u64::from(self.pace.rounds));
+        'rounds: for round in 0..self.pace.rounds {
+            for probe in probes {
+                if self.pace.most.is_some_and(|most| start.elapsed() > most) {
+                    self.notes.push(format!("the rest of round {} of {}: time was up", round + 1, self.pace.rounds));
+                    break 'rounds;
+                }
+                if round > 0 && self.pace.is_quick && probe.system() == System::Kernel {
+                    progress.inc(1);
+                    continue;
+                }
+                progress.set_message(format!("round {}: {}", round + 1, probe.title()));
+                self.run_probe(probe, round)?;
+                progress.inc(1);
+            }
+        }
+        self.derive();
+        self.note_failures();
+        Ok((self.results, self.notes))
+    }
+
+    /// One line for each cause.
+    fn note_failures(&mut self) {
+        while let Some((_, why)) = self.failed.first().cloned() {
+            let (same, others) = std::mem::take(&mut self.failed).into_iter().partition(|(_, other)| *other == why);
+            self.failed = others;
+            let same: Vec<(Probe, String)> = same;
+            let titles: Vec<String> = same.iter().map(|(probe, _)| probe.title()).collect();
+            self.notes.push(format!("{}: {why}", titles.join("; ")));
+        }
+    }
+
+    fn run_probe(&mut self, probe: &Probe, round: u32) -> Result<(), Error> {
+        if self.failed.iter().any(|(failed, _)| failed == probe) {
+            return Ok(());
+        }
+        let outcome = match probe {
+            Probe::Limit { program, size, window, way } => {
+                let window = window.map(|w| ["--window".to_owned(), w.to_string()]);
+                self.run_limit(program, *size, window.as_ref().map_or(&[], |w| &w[..]), *way, round)
+            }
+            Probe::Kernel { program, size, how } => {
+                self.run_limit(program, *size, &["--how".to_owned(), how.clone()], Way::Plain, round)
+            }
+            Probe::Ucx(question) => self.run_ucx(*question, round),
+            _ => return self.run_weft(probe, round),
+        };
+        if let Err(why) = outcome {
+            self.failed.push((probe.clone(), why));
+        }
+        Ok(())
+    }
+
+    fn run_weft(&mut self, probe: &Probe, round: u32) -> Result<(), Error> {
+        let Some(weft) = &mut self.weft else { return Ok(()) };
+        let key = |metric, size| Key::plain(metric, size, "weft");
+        let single = match *probe {
+            Probe::RoundTrip(size) => (key(Metric::Rtt, size), weft.round_trip(size)?, None),
+            Probe::Rate(size) => (key(Metric::Rate, size), weft.rate(size)?, None),
+            Probe::Bandwidth(size) => (key(Metric::Bandwidth, size), weft.bandwidth(size)?, None),
+            Probe::RequestRate(size) => {
+                let detail = format!("request and reply, window {WINDOW}");
+                (key(Metric::Rate, size).by(Way::RequestReply), weft.request_rate(size)?, Some(detail))
+            }
+            Probe::Peers(size, way) => {
+                let (bundles, who, detail) = match way {
+                    Way::FixedOfMany => (MANY, Who::Fixed, format!("from one fixed sender of {MANY} peers")),
+                    Way::DrawnOfMany => {
+                        (MANY, Who::Drawn, format!("from a sender drawn at random per message of {MANY} peers"))
+                    }
+                    _ => (1, Who::Fixed, "from the only one of 1 peer".to_owned()),
+                };
+                (key(Metric::Rtt, size).by(way), weft.round_trip_of_many(size, bundles, who)?, Some(detail))
+            }
+            Probe::Overheads(size) => {
+                let overheads = weft.overheads(size)?;
+                self.add(key(Metric::LogpOs, size), overheads.os, Some("to issue a request".to_owned()), round);
+                self.add(key(Metric::LogpOr, size), overheads.or, Some("to take an answer".to_owned()), round);
+                let detail = "round trip / 2 - o_s - o_r, all of the same run".to_owned();
+                (key(Metric::LogpL, size), overheads.l, Some(detail))
+            }
+            Probe::BesideUnserved(size) => {
+                let beside = weft.beside_unserved(size)?;
+                let detail = |neighbour| {
+                    Some(format!("two endpoints of one bundle, one never served, {neighbour}; single trips"))
+                };
+                self.add(key(Metric::Rtt, size).by(Way::Alone), beside.alone, detail("its queue empty"), round);
+                (key(Metric::Rtt, size).by(Way::BesideFull), beside.beside_full, detail("its queue full"))
+            }
+            Probe::Limit { .. } | Probe::Kernel { .. } | Probe::Ucx(_) => return Ok(()),
+        };
+        let (key, sampled, detail) = single;
+        self.add(key, sampled, detail, round);
+        Ok(())
+    }
+
+    fn run_limit(
+        &mut self,
+        program: &'static str,
+        size: usize,
+        more: &[String],
+        way: Way,
+        round: u32,
+    ) -> Result<(), String> {
+        let Some(limits) = &self.limits else { return Ok(()) };
+        let mut arguments = vec![program.to_owned(), "--size".to_owned(), size.to_string()];
+        arguments.extend_from_slice(more);
+        let known = self.variants.get(&(program, size));
+        if let Some(variant) = known.filter(|_| self.pace.is_quick) {
+            arguments.extend(["--variant".to_owned(), variant.clone()]);
+        }
+        let line = limits.run(&arguments, self.pace.time)?;
+        line.lines().for_each(|ns| self.results.saw_line(ns));
+        if let Some(variant) = &line.variant {
+            self.variants.entry((program, size)).or_insert_with(|| variant.clone());
+        }
+        let Some(key) = line.key(way) else {
+            return Err("it printed a metric that is not known here".to_owned());
+        };
+        if program == "cache-line" {
+            self.results.saw_line(line.sampled().median);
+        }
+        self.add(key, line.sampled(), Some(line.detail()), round);
+        Ok(())
+    }
+
+    fn run_ucx(&mut self, question: Question, round: u32) -> Result<(), String> {
+        let Some(ucx) = &self.ucx else { return Ok(()) };
+        let Question { api, metric, size } = question;
+        let known = (api.system(), metric, size);
+        let with_tail = round == 0 || !self.pace.is_quick;
+        let (sampled, ns) = ucx.run(question, self.pace.time, self.ucx_ns.get(&known).copied(), with_tail)?;
+        self.ucx_ns.insert(known, ns);
+        let detail = (metric != Metric::Rtt).then(|| "the mean of each run; ucx_perftest tells no more".to_owned());
+        self.add(Key::plain(metric, size, api.system()), sampled, detail, round);
+        Ok(())
+    }
+
+    fn add(&mut self, key: Key, sampled: Sampled, detail: Option<String>, round: u32) {
+        self.results.add(key, Run { round, sampled, detail });
+    }
+
+    /// What follows from the rest, in each round: g and n_half.
+    fn derive(&mut self) {
+        for round in 0..self.pace.rounds {
+            let weft = |metric| Key::plain(metric, SMALL, "weft");
+            let rate = self.results.in_round(&weft(Metric::Rate).by(Way::RequestReply), round);
+            if let Some(rate) = rate {
+                let g = Sampled { median: 1e9 / rate.median, p99: 1e9 / rate.p99, mean: 1e9 / rate.mean, n: rate.n };
+                let detail = format!("request and reply, window {WINDOW}");
+                self.add(weft(Metric::LogpG), g, Some(detail), round);
+            }
+            if let Some((half, n)) = self.n_half(round) {
+                let sampled = Sampled { median: half, p99: half, mean: half, n };
+                let key = Key::plain(Metric::NHalf, 0, "weft");
+                let detail =
+                    "messages of this size reach half of the best bandwidth, between the sizes measured".to_owned();
+                self.add(key, sampled, Some(detail), round);
+            }
+        }
+    }
+
+    /// The size at which half of the best bandwidth is reached, interpolated between the sizes measured.
+    fn n_half(&self, round: u32) -> Option<(f64, usize)> {
+        let at = |metric, size| self.results.in_round(&Key::plain(metric, size, "weft"), round);
+        let sizes = super::plan::BANDWIDTH_SIZES;
+        let point = |size: usize, s: Sampled, bytes: f64| (size as f64, s.median * bytes, s.n);
+        let large: Vec<_> =
+            sizes.iter().filter_map(|&size| Some(point(size, at(Metric::Bandwidth, size)?, 1.0))).collect();
+        if large.len() < sizes.len() {
+            return None;
+        }
+        let small = at(Metric::Rate, SMALL).map(|s| point(SMALL, s, SMALL as f64));
+        let curve: Vec<(f64, f64, usize)> = small.into_iter().chain(large).collect();
+        let n = curve.iter().map(|point| point.2).sum();
+        let half = curve.iter().map(|point| point.1).fold(0.0, f64::max) / 2.0;
+        let above = curve.iter().position(|point| point.1 >= half)?;
+        let (size, bandwidth, _) = curve[above];
+        let Some((size_below, bandwidth_below, _)) = above.checked_sub(1).map(|below| curve[below]) else {
+            return Some((size, n));
+        };
+        let part = (half - bandwidth_below) / (bandwidth - bandwidth_below);
+        Some((size_below * (size / size_below).powf(part), n))
+    }
+}
+
+impl Results {
+    /// The median over the rounds of what `figure` makes of the figures of two series in one round.
+    pub fn compare(&self, a: &Key, b: &Key, figure: impl Fn(Sampled, Sampled) -> f64) -> Option<f64> {
+        let runs = &self.get(a)?.runs;
+        median(runs.iter().filter_map(|run| Some(figure(run.sampled, self.in_round(b, run.round)?))))
+    }
+}

@@ -1,0 +1,150 @@
+//! The source: 64 MiB that messages are taken from in turn, so that no cache holds what is sent; and the sum of what came.
+//!
+//! The same as in `bench/limits/common.c`, so that weft and the limits move and read the same bytes.
+
+use std::cell::Cell;
+
+const BYTES: usize = 64 << 20;
+const LINE: usize = 64;
+
+/// The largest message that is taken from the source.
+const MESSAGE_MOST: usize = weft::MAX_PAYLOAD;
+
+/// Word i of the source is i + 1 times this odd number: all words differ.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Memory that messages are taken from in turn. Equal in every process.
+#[derive(Debug)]
+pub struct Source {
+    bytes: Vec<u8>,
+    /// Where the first cache line begins.
+    base: usize,
+    at: Cell<usize>,
+}
+
+/// Where in the source a process begins: the two sides of a round trip take different halves, so that no side finds what
+/// the other has just read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Half {
+    /// Whoever asks, and whoever sends one way.
+    First,
+    /// Whoever answers.
+    Second,
+}
+
+impl Source {
+    /// Fills the memory, which makes it present.
+    pub fn new() -> Source {
+        let mut bytes = vec![0u8; BYTES + LINE];
+        // Where alignment is unknown messages would start anywhere; correct all the same.
+        let base = match bytes.as_ptr().align_offset(LINE) {
+            offset if offset < LINE => offset,
+            _ => 0,
+        };
+        for (i, word) in bytes[base..base + BYTES].chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&(i as u64 + 1).wrapping_mul(SPREAD).to_le_bytes());
+        }
+        Source { bytes, base, at: Cell::new(0) }
+    }
+
+    /// Begins again at the start of a half.
+    pub fn rewind(&self, size: usize, half: Half) {
+        self.at.set(first(size, half) * stride(size));
+    }
+
+    /// The message of `size` bytes whose turn it is. All messages between two rewinds must have that size.
+    #[inline(always)]
+    pub fn message(&self, size: usize) -> &[u8] {
+        let at = self.base + self.at.get();
+        &self.bytes[at..at + size]
+    }
+
+    /// The same of 8 or 16 bytes as arguments: the first `size / 4` of the four.
+    #[inline(always)]
+    pub fn args(&self, size: usize) -> [u32; 4] {
+        let mut args = [0; 4];
+        for (arg, bytes) in args.iter_mut().zip(self.message(size).chunks_exact(4)) {
+            *arg = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        args
+    }
+
+    /// The message was taken: it is the next one's turn.
+    #[inline(always)]
+    pub fn advance(&self, size: usize) {
+        let next = self.at.get() + stride(size);
+        self.at.set(if next + stride(size) > BYTES { 0 } else { next });
+    }
+
+    /// The sum of the first `count` messages after a rewind.
+    pub fn sum_of(&self, size: usize, half: Half, count: u64) -> u64 {
+        let slots = BYTES / stride(size);
+        let from = first(size, half);
+        let message = |slot: usize| {
+            let at = self.base + slot % slots * stride(size);
+            sum_bytes(&self.bytes[at..at + size])
+        };
+        let add = |sum: u64, slot| sum.wrapping_add(message(slot));
+        let (laps, rest) = (count / slots as u64, (count % slots as u64) as usize);
+        let lap = if laps > 0 { (0..slots).fold(0, add) } else { 0 };
+        (from..from + rest).fold(laps.wrapping_mul(lap), add)
+    }
+}
+
+fn stride(size: usize) -> usize {
+    debug_assert!(size <= MESSAGE_MOST);
+    size.div_ceil(LINE) * LINE
+}
+
+fn first(size: usize, half: Half) -> usize {
+    match half {
+        Half::First => 0,
+        Half::Second => BYTES / stride(size) / 2,
+    }
+}
+
+/// Little-endian words of 64 bits, then the tail byte by byte, added modulo 2^64.
+#[inline(never)]
+pub fn sum_bytes(bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks_exact(8);
+    let mut sum = 0u64;
+    for word in &mut words {
+        let word = word.try_into().map_or(0, u64::from_le_bytes);
+        sum = sum.wrapping_add(word);
+    }
+    words.remainder().iter().fold(sum, |sum, &byte| sum.wrapping_add(u64::from(byte)))
+}
+
+/// The same for a message that came as arguments: two make a word.
+#[inline(never)]
+pub fn sum_args(args: &[u32]) -> u64 {
+    args.chunks_exact(2).fold(0u64, |sum, pair| sum.wrapping_add(u64::from(pair[0]) | u64::from(pair[1]) << 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_many_messages_is_the_sum_of_each_over_the_end_of_the_source() {
+        let source = Source::new();
+        for (size, half) in [(16, Half::First), (65536, Half::Second), (1024, Half::Second)] {
+            let count = 3 * BYTES / stride(size) / 2 + 5;
+            source.rewind(size, half);
+            let each = (0..count).fold(0u64, |sum, _| {
+                let of_one = sum_bytes(source.message(size));
+                source.advance(size);
+                sum.wrapping_add(of_one)
+            });
+            assert_eq!(source.sum_of(size, half, count as u64), each, "size {size}");
+        }
+    }
+
+    #[test]
+    fn arguments_sum_up_like_the_bytes_they_were() {
+        let source = Source::new();
+        source.rewind(16, Half::First);
+        assert_eq!(sum_args(&source.args(16)), sum_bytes(source.message(16)));
+        assert_eq!(sum_bytes(&[1, 0, 0, 0, 0, 0, 0, 0, 5]), 6);
+    }
+}

@@ -1,0 +1,157 @@
+//! The results as tables to read: figures beside their limits and peers, and the goals.
+
+use super::goals::{Asked, Goal};
+use super::machine::Machine;
+use super::plan::{BANDWIDTH_SIZES, RTT_SIZES, SMALL};
+use super::results::{is_kernel, is_ucx, Key, Metric, Results, Series, Way};
+use comfy_table::{presets::UTF8_BORDERS_ONLY, Cell, CellAlignment, Row, Table};
+use std::fmt::Write;
+
+/// Everything, as text.
+pub fn render(machine: &Machine, results: &Results, goals: &[Goal], notes: &[String]) -> String {
+    let mut text = format!("{}\n", headline(machine));
+    let figures = figures(results);
+    for part in [figures, parameters(results), judgement(goals)].into_iter().flatten() {
+        let _ = write!(text, "\n{part}\n");
+    }
+    for note in notes {
+        let _ = write!(text, "\nleft out: {note}");
+    }
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn headline(machine: &Machine) -> String {
+    let Machine { cpu, cores, kernel, date, cpus: [a, b], .. } = machine;
+    let mut text = format!("{cpu}, {cores} CPUs, Linux {kernel}, {date}; two processes on CPUs {a} and {b}");
+    if let Some([least, most]) = machine.line {
+        let _ = write!(text, "\na cache line went there and back in {} to {}", ns(least), ns(most));
+        if most > 1.5 * least {
+            text.push_str(
+                ": the machine changed while it was measured; trust the ratios, which compare neighbours in time",
+            );
+        }
+    }
+    text
+}
+
+/// Figures by metric and size, each beside its limit, the kernel's best and UCX's best.
+fn figures(results: &Results) -> Option<Table> {
+    let mut table = new(&["", "size", "weft", "p99", "limit", "", "kernel", "", "UCX", ""]);
+    let rtt = RTT_SIZES.map(|size| (Metric::Rtt, size, Way::Plain, "round trip"));
+    let rates = [
+        (Metric::Rate, SMALL, Way::Plain, "one way, messages"),
+        (Metric::Rate, SMALL, Way::RequestReply, "request + reply"),
+    ];
+    let bandwidths = BANDWIDTH_SIZES.map(|size| (Metric::Bandwidth, size, Way::Plain, "one way, bytes"));
+    let mut last = "";
+    for (metric, size, way, title) in rtt.into_iter().chain(rates).chain(bandwidths) {
+        let Some(weft) = results.get(&Key::plain(metric, size, "weft").by(way)) else { continue };
+        let is_limit = |system: &str| ["cache-line", "ring", "pipe"].contains(&system);
+        let limit = match way {
+            Way::Plain => results.best(metric, size, is_limit),
+            _ => results.at(metric, size, way).find(|series| is_limit(&series.key.system)),
+        };
+        let (kernel, ucx) = match way {
+            Way::Plain => (results.best(metric, size, is_kernel), results.best(metric, size, is_ucx)),
+            _ => (None, None),
+        };
+        let mut cells = vec![Cell::new(if title == last { "" } else { title }), right(bytes(size))];
+        last = title;
+        cells.extend([right(figure(metric, weft.median())), right(figure(metric, weft.p99()))]);
+        for other in [limit, kernel, ucx] {
+            cells.push(right(other.map_or_else(String::new, |other| figure(metric, other.median()))));
+            cells.push(Cell::new(other.map_or("", |other| &other.key.system)));
+        }
+        table.add_row(cells);
+    }
+    let has_rows = table.row_count() > 0;
+    has_rows.then_some(table)
+}
+
+/// The rest of weft's own figures.
+fn parameters(results: &Results) -> Option<Table> {
+    let mut table = new(&["weft", "", "p99", "how"]);
+    let named = |series: &Series| match (series.key.metric, series.key.way) {
+        (Metric::LogpOs, _) => Some("LogP o_s"),
+        (Metric::LogpOr, _) => Some("LogP o_r"),
+        (Metric::LogpL, _) => Some("LogP L"),
+        (Metric::LogpG, _) => Some("LogP g"),
+        (Metric::NHalf, _) => Some("n_half"),
+        (_, Way::OnePeer | Way::FixedOfMany | Way::DrawnOfMany | Way::Alone | Way::BesideFull) => Some("round trip"),
+        _ => None,
+    };
+    for series in results.series() {
+        let Some(name) = named(series) else { continue };
+        let [median, p99] = [series.median(), series.p99()].map(|value| right(figure(series.key.metric, value)));
+        table.add_row(Row::from(vec![Cell::new(name), median, p99, Cell::new(series.detail().unwrap_or_default())]));
+    }
+    let has_rows = table.row_count() > 0;
+    has_rows.then_some(table)
+}
+
+/// What was asked, and whether it holds.
+fn judgement(goals: &[Goal]) -> Option<Table> {
+    let mut table = new(&["how good", "measured", "asked", ""]);
+    for goal in goals {
+        let (sign, bound) = match goal.asked {
+            Asked::AtMost(bound) => ("≤", bound),
+            Asked::AtLeast(bound) => ("≥", bound),
+        };
+        let digits = if goal.unit.is_empty() { 2 } else { 0 };
+        table.add_row(vec![
+            Cell::new(&goal.what),
+            right(format!("{:.digits$}{}", goal.value, goal.unit)),
+            right(format!("{sign} {bound:.digits$}{}", goal.unit)),
+            Cell::new(if goal.asked.holds(goal.value) { "holds" } else { "MISSED" }),
+        ]);
+    }
+    (!goals.is_empty()).then_some(table)
+}
+
+fn new(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
+    table
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// A figure in a unit that suits it.
+pub fn figure(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG => ns(value),
+        Metric::Rate => format!("{} M/s", digits(value / 1e6)),
+        Metric::Bandwidth => format!("{} GB/s", digits(value / 1e9)),
+        Metric::NHalf => format!("{value:.0} B"),
+    }
+}
+
+/// Nanoseconds, or microseconds from a thousand on.
+pub fn ns(value: f64) -> String {
+    match value {
+        v if v < 999.5 => format!("{} ns", digits(v)),
+        v => format!("{} µs", digits(v / 1e3)),
+    }
+}
+
+/// Three digits.
+pub fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 99.95 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A size as people say it.
+pub fn bytes(size: usize) -> String {
+    match size {
+        s if s >= 1024 && s % 1024 == 0 => format!("{} KiB", s / 1024),
+        s => format!("{s} B"),
+    }
+}

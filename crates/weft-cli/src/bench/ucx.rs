@@ -1,0 +1,238 @@
+//! UCX beside weft: `ucx_perftest` between the same two CPUs, over its shared-memory transport.
+//!
+//! It reports half of a round trip, and for rates the mean of a run only. Its receivers do not read the bytes.
+
+use super::machine::Cpus;
+use super::meter::Sampled;
+use super::results::Metric;
+use crate::child::{output_of, NoOutput, Owned};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What one run may take.
+const RUN_MOST: Duration = Duration::from_secs(10);
+
+/// Starts of the client until the server listens.
+const ATTEMPTS: u32 = 20;
+
+/// Between two of them.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(15);
+
+/// The largest message that UCT sends at once over posix shared memory, and the largest that goes as *short*.
+const UCT_MOST: usize = 8192;
+const UCT_SHORT_MOST: usize = 92;
+
+/// The ways of UCX that are measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Api {
+    /// Active messages of the transport layer, over posix shared memory.
+    UctAm,
+    /// Active messages of the protocol layer.
+    UcpAm,
+    /// Tagged messages of the protocol layer (one way only).
+    UcpTag,
+}
+
+impl Api {
+    /// As it stands in rows.
+    pub fn system(self) -> &'static str {
+        match self {
+            Api::UctAm => "ucx-uct-am",
+            Api::UcpAm => "ucx-ucp-am",
+            Api::UcpTag => "ucx-ucp-tag",
+        }
+    }
+
+    /// Whether it can send messages of that size.
+    pub fn takes(self, size: usize) -> bool {
+        self != Api::UctAm || size <= UCT_MOST
+    }
+}
+
+/// What is asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question {
+    pub api: Api,
+    pub metric: Metric,
+    pub size: usize,
+}
+
+/// The installed program.
+#[derive(Clone, Debug)]
+pub struct Ucx {
+    cpus: Cpus,
+}
+
+/// The columns of its last line, in its units.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Final {
+    iterations: f64,
+    percentile_us: f64,
+    overall_us: f64,
+    messages_per_second: f64,
+}
+
+impl Ucx {
+    /// Finds it, or says how to get it.
+    pub fn find(cpus: Cpus) -> Result<Ucx, String> {
+        let found = output_of(Command::new("ucx_perftest").arg("-h"), RUN_MOST);
+        let with_taskset = output_of(Command::new("taskset").arg("--version"), RUN_MOST);
+        match (found, with_taskset) {
+            (Ok(_), Ok(_)) => loopback()
+                .map(|()| Ucx { cpus })
+                .map_err(|e| format!("it needs TCP on loopback: {e}; type `ip link set lo up`")),
+            (Err(NoOutput::NotStarted(_)), _) => {
+                Err("ucx_perftest is not installed; to have it type `make bench`, or apt-get install ucx-utils"
+                    .to_owned())
+            }
+            _ => Err("ucx_perftest or taskset does not run here".to_owned()),
+        }
+    }
+
+    /// Runs it once for about `time`, given how long a message took the last time.
+    ///
+    /// Returns the figures, and that time in ns for the next run. The tail takes a second, shorter run; without one it is
+    /// not a number.
+    pub fn run(
+        &self,
+        question: Question,
+        time: Duration,
+        last_ns: Option<f64>,
+        with_tail: bool,
+    ) -> Result<(Sampled, f64), String> {
+        let ns = last_ns.unwrap_or_else(|| guess_ns(question));
+        let iterations = (time.as_nanos() as f64 / ns).clamp(200.0, 2e7) as u64;
+        let middle = self.ask(question, iterations, 50)?;
+        let sampled = match question.metric {
+            Metric::Rtt => {
+                let tail = if with_tail { Some(self.ask(question, iterations / 4, 99)?) } else { None };
+                Sampled {
+                    median: 2e3 * middle.percentile_us,
+                    p99: tail.map_or(f64::NAN, |tail| 2e3 * tail.percentile_us),
+                    mean: 2e3 * middle.overall_us,
+                    n: middle.iterations as usize,
+                }
+            }
+            metric => {
+                let units = if metric == Metric::Bandwidth { question.size as f64 } else { 1.0 };
+                let mean = middle.messages_per_second * units;
+                Sampled { median: mean, p99: mean, mean, n: 1 }
+            }
+        };
+        Ok((sampled, (1e3 * middle.overall_us).max(1.0)))
+    }
+
+    fn ask(&self, question: Question, iterations: u64, percentile: u32) -> Result<Final, String> {
+        let port = free_port()?.to_string();
+        let server =
+            self.command(self.cpus.theirs).args(["-p", &port]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut server = Owned(server.map_err(|e| format!("it cannot be run: {e}"))?);
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS {
+            std::thread::sleep(BETWEEN_ATTEMPTS);
+            let mut client = self.command(self.cpus.ours);
+            client.args(["127.0.0.1", "-p", &port, "-f", "-R", &percentile.to_string()]);
+            client.args(arguments(question)).args([
+                "-n",
+                &iterations.to_string(),
+                "-w",
+                &(iterations / 20 + 10).to_string(),
+            ]);
+            let output = match output_of(&mut client, RUN_MOST) {
+                Ok(output) => output,
+                Err(NoOutput::NotStarted(e)) => return Err(format!("it cannot be run: {e}")),
+                Err(NoOutput::TooLong) => return Err(format!("no end after {} s", RUN_MOST.as_secs())),
+            };
+            if let Some(found) = String::from_utf8_lossy(&output.stdout).lines().rev().find_map(Final::read) {
+                let_end(&mut server);
+                return Ok(found);
+            }
+            last = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if !last.contains("connect") {
+                break;
+            }
+        }
+        Err(last.lines().last().unwrap_or("it printed no result").to_owned())
+    }
+
+    fn command(&self, cpu: usize) -> Command {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "ucx_perftest"]).stdin(Stdio::null());
+        command.env("UCX_TLS", "posix,self,cma").env("UCX_LOG_LEVEL", "error");
+        command
+    }
+}
+
+impl Final {
+    /// Reads a line of numbers: iterations, percentile, average and overall time, bandwidths, message rates.
+    fn read(line: &str) -> Option<Final> {
+        let columns: Vec<f64> = line.trim_start_matches("Final:").split_whitespace().flat_map(str::parse).collect();
+        let [iterations, percentile_us, _, overall_us, _, _, _, messages_per_second] = columns[..] else {
+            return None;
+        };
+        Some(Final { iterations, percentile_us, overall_us, messages_per_second })
+    }
+}
+
+fn arguments(question: Question) -> Vec<String> {
+    let is_rtt = question.metric == Metric::Rtt;
+    let layout = if question.size <= UCT_SHORT_MOST { "short" } else { "bcopy" };
+    let words: Vec<&str> = match (question.api, is_rtt) {
+        (Api::UctAm, true) => vec!["-t", "am_lat", "-x", "posix", "-d", "memory", "-D", layout],
+        (Api::UctAm, false) => vec!["-t", "am_bw", "-x", "posix", "-d", "memory", "-D", layout],
+        (Api::UcpAm, true) => vec!["-t", "ucp_am_lat"],
+        (Api::UcpAm, false) => vec!["-t", "ucp_am_bw"],
+        (Api::UcpTag, true) => vec!["-t", "tag_lat"],
+        (Api::UcpTag, false) => vec!["-t", "tag_bw"],
+    };
+    let words = words.into_iter().map(str::to_owned);
+    words.chain(["-s".to_owned(), question.size.to_string()]).collect()
+}
+
+/// What a message may take before anything is known: half a round trip, or the interval between two.
+fn guess_ns(question: Question) -> f64 {
+    let start = if question.metric == Metric::Rtt { 400.0 } else { 150.0 };
+    start + question.size as f64 / 4.0
+}
+
+/// Gives the server time to clean up behind itself (a file in /dev/shm) before it is killed.
+fn let_end(server: &mut Owned) {
+    for _ in 0..200 {
+        match server.0.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+            _ => return,
+        }
+    }
+}
+
+/// Whether TCP on loopback works, by which the two processes of UCX find each other.
+fn loopback() -> std::io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    TcpStream::connect(listener.local_addr()?).map(|_| ())
+}
+
+/// A port that nobody uses at this moment.
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0");
+    let port = listener.and_then(|l| l.local_addr()).map(|address| address.port());
+    port.map_err(|e| format!("no free port: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_last_line_is_read_with_and_without_its_title() {
+        let numbers = "      500000      0.401     1.738     1.966        8.78       7.76      575405      508696";
+        let read = Final::read(numbers).expect("eight columns");
+        assert_eq!(
+            read,
+            Final { iterations: 500_000.0, percentile_us: 0.401, overall_us: 1.966, messages_per_second: 508_696.0 }
+        );
+        assert_eq!(Final::read(&format!("Final: {numbers}")), Some(read));
+        assert_eq!(Final::read("+-----+"), None);
+        assert_eq!(Final::read("[thread 0]  222091  0.451 2.251"), None);
+    }
+}

@@ -1,0 +1,501 @@
+//! What weft itself takes: the first process of each measurement, which keeps the time.
+//!
+//! A message of 8 or 16 bytes travels as two or four arguments, a longer one as payload. Both sides add up every byte of
+//! every message, and after each run the sums and the counts are compared with what was sent.
+
+use super::machine::Cpus;
+use super::meter::{summarize, Meter, Per, Sampled};
+use super::peer::{answer, ask, contact, expect_life, Tally, ARGS_BYTES_MOST};
+use super::source::{sum_args, sum_bytes, Half, Source};
+use super::talk::{Account, Contact, Job, Peer, PATIENCE};
+use crate::error::Error;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weft::am::Bundle;
+use weft::{Endpoint, Node, SendError};
+
+/// Requests under way at once when their rate is measured; AM-II's limit.
+pub const WINDOW: u64 = 32;
+
+/// Requests of one burst when the sender's overhead is measured: few enough not to wait for credit.
+const BURST: u64 = 16;
+
+/// Turns without a message between two looks whether the peer still lives.
+const LOOK_EVERY: u32 = 1 << 18;
+
+/// Bytes received between two looks at the clock.
+const TICK_BYTES: u64 = 16 << 10;
+
+/// Sends that must have said *full* one after the other, with a poll between them, before a queue is believed to be full.
+const FULL_AFTER: u32 = 20_000;
+
+/// The process that measures, and its peer.
+#[derive(Debug)]
+pub struct Bench {
+    node: Node,
+    peer: Peer,
+    source: Rc<Source>,
+    time: Duration,
+}
+
+/// The parameters of LogP that are measured apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Overheads {
+    pub os: Sampled,
+    pub or: Sampled,
+    pub l: Sampled,
+}
+
+/// The round trip to an endpoint whose neighbour is not served, and the same while the neighbour's queue was empty.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside {
+    pub alone: Sampled,
+    pub beside_full: Sampled,
+}
+
+/// Who asks when many could.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// Always the same one.
+    Fixed,
+    /// One drawn for each message.
+    Drawn,
+}
+
+impl Bench {
+    /// Starts the peer. This process must be pinned to the first CPU.
+    pub fn start(cpus: Cpus, time: Duration) -> Result<Bench, Error> {
+        let peer = Peer::start(cpus)?;
+        Ok(Bench { node: Node::new()?, peer, source: Rc::new(Source::new()), time })
+    }
+
+    /// Round trip of a request of `size` bytes and its reply of as many.
+    pub fn round_trip(&mut self, size: usize) -> Result<Sampled, Error> {
+        self.round_trip_of_many(size, 1, Who::Fixed)
+    }
+
+    /// The same with so many bundles of this process in session with the one that answers.
+    pub fn round_trip_of_many(&mut self, size: usize, bundles: usize, who: Who) -> Result<Sampled, Error> {
+        let contacts = self.peer.give(&Job::Echo { size })?;
+        let tally = Rc::new(Tally::default());
+        self.source.rewind(size, Half::First);
+        let mut callers = Vec::with_capacity(bundles);
+        for _ in 0..bundles {
+            let mut caller = Caller::new(&self.node, &contacts[0], &self.source, &tally, size)?;
+            self.or_its_cause(caller.trip())?;
+            callers.push(caller);
+        }
+        let time = self.time;
+        let sampled = match who {
+            Who::Fixed => trips(&mut callers[0], time, batch(size)),
+            Who::Drawn => drawn_trips(&mut callers, time),
+        };
+        let sampled = self.or_its_cause(sampled)?;
+        let account = self.stop(&mut callers[0])?;
+        self.compare(size, &tally, account)?;
+        Ok(sampled)
+    }
+
+    /// Requests answered per second, with [`WINDOW`] of them under way.
+    pub fn request_rate(&mut self, size: usize) -> Result<Sampled, Error> {
+        let (mut caller, tally) = self.caller(size)?;
+        let mut run = || {
+            caller.trip()?;
+            let mut meter = Meter::start(Per::Second, self.time);
+            let (mut asked, mut ticked) = (tally.count.get(), tally.count.get());
+            loop {
+                while asked - tally.count.get() < WINDOW && caller.try_ask()? {
+                    asked += 1;
+                }
+                caller.turn()?;
+                let answered = tally.count.get();
+                if answered - ticked >= TICK_BYTES / size as u64 {
+                    if !meter.tick((answered - ticked) as f64) {
+                        break;
+                    }
+                    ticked = answered;
+                }
+            }
+            caller.wait_for(asked)?;
+            Ok(meter.finish())
+        };
+        let sampled = run();
+        let sampled = self.or_its_cause(sampled)?;
+        let account = self.stop(&mut caller)?;
+        self.compare(size, &tally, account)?;
+        Ok(sampled)
+    }
+
+    /// One-way messages received, per second.
+    pub fn rate(&mut self, size: usize) -> Result<Sampled, Error> {
+        self.receive(size, 1.0)
+    }
+
+    /// Bytes received one way, per second.
+    pub fn bandwidth(&mut self, size: usize) -> Result<Sampled, Error> {
+        self.receive(size, size as f64)
+    }
+
+    /// What sending and receiving cost the processor, after Culler and others ("LogP Performance Assessment of Fast Network
+    /// Interfaces", 1996): o_s is the time in which a request is issued, in bursts that do not stall; o_r is what a request
+    /// takes longer than o_s and a delay, when the delay between it and the next one exceeds the round trip, so that the
+    /// reply lies there when the processor looks; L is half of a round trip less both. All take turns within one run.
+    pub fn overheads(&mut self, size: usize) -> Result<Overheads, Error> {
+        let (mut caller, tally) = self.caller(size)?;
+        let end = Instant::now() + self.time;
+        let mut run = || {
+            let [mut os, mut both, mut rtt] = [(); 3].map(|()| Vec::with_capacity(1 << 16));
+            let clock = clock_ns();
+            let delay = delay_beyond(&mut caller)?;
+            while os.len() < 16 || Instant::now() < end {
+                os.push((caller.burst()? - clock) / BURST as f64);
+                let with = caller.spaced(delay)?;
+                let start = Instant::now();
+                (0..BURST).for_each(|_| spin(delay));
+                let without = start.elapsed().as_nanos() as f64;
+                both.push((with - without) / BURST as f64);
+                rtt.push((caller.spaced(0)? - clock) / BURST as f64);
+            }
+            Ok([os, both, rtt])
+        };
+        let samples = run();
+        let [os, both, rtt] = self.or_its_cause(samples)?;
+        let account = self.stop(&mut caller)?;
+        self.compare(size, &tally, account)?;
+        let less =
+            |samples: Vec<f64>, ns: f64| summarize(samples.iter().map(|s| (s - ns).max(0.0)).collect(), Per::Unit);
+        let os = summarize(os, Per::Unit);
+        let or = less(both, os.median);
+        let l = less(rtt.into_iter().map(|ns| ns / 2.0).collect(), os.median + or.median);
+        Ok(Overheads { os, or, l })
+    }
+
+    /// Single round trips to an endpoint beside one that is never served: before and after that one's queue was filled.
+    pub fn beside_unserved(&mut self, size: usize) -> Result<Beside, Error> {
+        let contacts = self.peer.give(&Job::EchoBesideIdle { size })?;
+        let tally = Rc::new(Tally::default());
+        self.source.rewind(size, Half::First);
+        let mut caller = Caller::new(&self.node, &contacts[0], &self.source, &tally, size)?;
+        let time = self.time;
+        let mut run = || {
+            caller.trip()?;
+            let alone = trips(&mut caller, time, 1)?;
+            fill(&mut caller, &contacts[1])?;
+            let beside_full = trips(&mut caller, time, 1)?;
+            Ok(Beside { alone, beside_full })
+        };
+        let beside = run();
+        let beside = self.or_its_cause(beside)?;
+        let account = self.stop(&mut caller)?;
+        self.compare(size, &tally, account)?;
+        Ok(beside)
+    }
+
+    fn receive(&mut self, size: usize, units: f64) -> Result<Sampled, Error> {
+        let mut bundle = Bundle::new(&self.node)?;
+        let endpoint = bundle.endpoint_with_random_key()?;
+        let tally = Rc::new(Tally::default());
+        count_answers(&mut bundle, endpoint, &tally)?;
+        let to = contact(&bundle, endpoint)?;
+        let contacts = self.peer.give(&Job::Stream { size, to })?;
+        let (name, key) = contacts[0].read()?;
+        bundle.map(endpoint, 0, name, key)?;
+        let mut run = || {
+            let (mut ticked, mut idle) = (0, 0u32);
+            let mut meter = Meter::start(Per::Second, self.time);
+            loop {
+                if bundle.poll() == 0 {
+                    idle += 1;
+                    look_now_and_then(&mut bundle, idle)?;
+                }
+                let count = tally.count.get();
+                if (count - ticked) * size as u64 >= TICK_BYTES {
+                    if !meter.tick((count - ticked) as f64 * units) {
+                        break;
+                    }
+                    ticked = count;
+                }
+            }
+            bundle.send(endpoint, 0, ask::STOP, &[], &[])?;
+            Ok(meter.finish())
+        };
+        let sampled = run();
+        let sampled = self.or_its_cause(sampled)?;
+        let sent = self.drain(&mut bundle, &tally)?;
+        let expected = self.source.sum_of(size, Half::First, sent);
+        agree("the numbers of messages sent and received one way", sent, tally.count.get())?;
+        agree("the sums of the bytes sent and received one way", expected, tally.sum.get())?;
+        Ok(sampled)
+    }
+
+    /// Receives until the sender is done and everything is here. Returns how many it has sent.
+    fn drain(&mut self, bundle: &mut Bundle, tally: &Tally) -> Result<u64, Error> {
+        let start = Instant::now();
+        let account = loop {
+            if let Some(account) = self.peer.finished()? {
+                break account;
+            }
+            if start.elapsed() > PATIENCE {
+                let what = "the sender's word that it is done".to_owned();
+                return Err(Error::Silence { seconds: PATIENCE.as_secs(), what });
+            }
+            (0..256).for_each(|_| _ = bundle.poll());
+        };
+        while tally.count.get() < account.sent && start.elapsed() < PATIENCE {
+            (0..256).for_each(|_| _ = bundle.poll());
+        }
+        Ok(account.sent)
+    }
+
+    fn caller(&mut self, size: usize) -> Result<(Caller, Rc<Tally>), Error> {
+        let contacts = self.peer.give(&Job::Echo { size })?;
+        let tally = Rc::new(Tally::default());
+        self.source.rewind(size, Half::First);
+        Ok((Caller::new(&self.node, &contacts[0], &self.source, &tally, size)?, tally))
+    }
+
+    fn stop(&mut self, caller: &mut Caller) -> Result<Account, Error> {
+        caller.bundle.send(caller.endpoint, 0, ask::STOP, &[], &[])?;
+        caller.bundle.flush();
+        self.peer.finish()
+    }
+
+    /// Both processes must have received what the other one has sent.
+    fn compare(&self, size: usize, tally: &Tally, account: Account) -> Result<(), Error> {
+        let count = tally.count.get();
+        agree("the numbers of requests and replies", account.received, count)?;
+        let there = self.source.sum_of(size, Half::First, count);
+        agree("the sums of the requests' bytes sent and received", there, account.received_sum)?;
+        let back = self.source.sum_of(size, Half::Second, count);
+        agree("the sums of the replies' bytes sent and received", back, tally.sum.get())
+    }
+
+    /// When the peer was lost, it is asked why.
+    fn or_its_cause<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Err(Error::Process { .. }) => Err(self.peer.cause_of_loss()),
+            other => other,
+        }
+    }
+}
+
+/// A bundle that asks, and counts the answers.
+struct Caller {
+    bundle: Bundle,
+    endpoint: Endpoint,
+    source: Rc<Source>,
+    tally: Rc<Tally>,
+    size: usize,
+    idle: u32,
+}
+
+impl Caller {
+    fn new(node: &Node, to: &Contact, source: &Rc<Source>, tally: &Rc<Tally>, size: usize) -> Result<Caller, Error> {
+        let mut bundle = Bundle::new(node)?;
+        let endpoint = bundle.endpoint_with_random_key()?;
+        let (name, key) = to.read()?;
+        bundle.map(endpoint, 0, name, key)?;
+        count_answers(&mut bundle, endpoint, tally)?;
+        Ok(Caller { bundle, endpoint, source: source.clone(), tally: tally.clone(), size, idle: 0 })
+    }
+
+    /// Asks, unless it is full.
+    #[inline(always)]
+    fn try_ask(&mut self) -> Result<bool, Error> {
+        let (source, size) = (&self.source, self.size);
+        let asked = match size <= ARGS_BYTES_MOST {
+            true => self.bundle.try_request(self.endpoint, 0, ask::ARGS, &source.args(size)[..size / 4], &[]),
+            false => self.bundle.try_request(self.endpoint, 0, ask::PAYLOAD, &[], source.message(size)),
+        };
+        match asked {
+            Ok(()) => {
+                source.advance(size);
+                Ok(true)
+            }
+            Err(SendError::Full) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[inline(always)]
+    fn ask(&mut self) -> Result<(), Error> {
+        while !self.try_ask()? {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// One poll.
+    #[inline(always)]
+    fn turn(&mut self) -> Result<(), Error> {
+        if self.bundle.poll() == 0 {
+            self.idle = self.idle.wrapping_add(1);
+            look_now_and_then(&mut self.bundle, self.idle)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn wait_for(&mut self, answers: u64) -> Result<(), Error> {
+        while self.tally.count.get() < answers {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// One request and its answer.
+    #[inline(always)]
+    fn trip(&mut self) -> Result<(), Error> {
+        let answers = self.tally.count.get() + 1;
+        self.ask()?;
+        self.wait_for(answers)
+    }
+
+    /// Nanoseconds in which a burst of requests is issued. Afterwards all are answered.
+    fn burst(&mut self) -> Result<f64, Error> {
+        let answers = self.tally.count.get() + BURST;
+        let start = Instant::now();
+        for _ in 0..BURST {
+            self.ask()?;
+        }
+        let ns = start.elapsed().as_nanos() as f64;
+        self.wait_for(answers)?;
+        Ok(ns)
+    }
+
+    /// Nanoseconds of a burst's number of requests, with a delay between each and the look at its answer.
+    fn spaced(&mut self, delay: u32) -> Result<f64, Error> {
+        let start = Instant::now();
+        for _ in 0..BURST {
+            let answers = self.tally.count.get() + 1;
+            self.ask()?;
+            spin(delay);
+            self.wait_for(answers)?;
+        }
+        Ok(start.elapsed().as_nanos() as f64)
+    }
+}
+
+fn count_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>) -> Result<(), Error> {
+    let seen = tally.clone();
+    bundle.on(endpoint, answer::ARGS, move |m| seen.add(sum_args(m.args())))?;
+    let seen = tally.clone();
+    bundle.on(endpoint, answer::PAYLOAD, move |m| seen.add(sum_bytes(m.payload())))?;
+    Ok(())
+}
+
+#[inline(always)]
+fn look_now_and_then(bundle: &mut Bundle, idle: u32) -> Result<(), Error> {
+    match idle % LOOK_EVERY {
+        0 => expect_life(bundle),
+        _ => Ok(()),
+    }
+}
+
+/// Round trips that make a sample.
+fn batch(size: usize) -> u32 {
+    if size <= 1024 {
+        64
+    } else {
+        16
+    }
+}
+
+fn trips(caller: &mut Caller, time: Duration, batch: u32) -> Result<Sampled, Error> {
+    let mut meter = Meter::start(Per::Unit, time);
+    loop {
+        for _ in 0..batch {
+            caller.trip()?;
+        }
+        if !meter.tick(f64::from(batch)) {
+            return Ok(meter.finish());
+        }
+    }
+}
+
+fn drawn_trips(callers: &mut [Caller], time: Duration) -> Result<Sampled, Error> {
+    let mut drawn = 0x2545_f491_4f6c_dd1d_u64;
+    let mut meter = Meter::start(Per::Unit, time);
+    loop {
+        for _ in 0..batch(0) {
+            // xorshift64: cheap, and no order that the machine could learn.
+            drawn ^= drawn << 13;
+            drawn ^= drawn >> 7;
+            drawn ^= drawn << 17;
+            let which = (drawn >> 32) as usize % callers.len();
+            callers[which].trip()?;
+        }
+        if !meter.tick(f64::from(batch(0))) {
+            return Ok(meter.finish());
+        }
+    }
+}
+
+/// Sends to an endpoint that is not served until it has been full for long.
+fn fill(caller: &mut Caller, to: &Contact) -> Result<(), Error> {
+    const AT: u32 = 1;
+    let (name, key) = to.read()?;
+    let bundle = &mut caller.bundle;
+    let sender = bundle.endpoint_with_random_key()?;
+    bundle.map(sender, AT, name, key)?;
+    let message = [1u8; 1024];
+    let mut refusals = 0;
+    while refusals < FULL_AFTER {
+        match bundle.try_send(sender, AT, ask::PAYLOAD, &[], &message) {
+            Ok(()) => refusals = 0,
+            Err(SendError::Full) => {
+                refusals += 1;
+                bundle.poll();
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // What came back from a full queue is of no interest here.
+    while bundle.next_event().is_some() {}
+    Ok(())
+}
+
+/// Works for a time that grows with `rounds`, without touching memory.
+#[inline(never)]
+fn spin(rounds: u32) {
+    let mut x = black_box(1u64);
+    for _ in 0..rounds {
+        x = black_box(x.wrapping_mul(5).wrapping_add(1));
+    }
+}
+
+/// Rounds of [`spin`] that take four round trips and at least 2 µs.
+fn delay_beyond(caller: &mut Caller) -> Result<u32, Error> {
+    const ROUNDS: u32 = 10_000;
+    let mut trips = Vec::new();
+    for _ in 0..256 {
+        let start = Instant::now();
+        caller.trip()?;
+        trips.push(start.elapsed().as_nanos() as f64);
+    }
+    let spins = (0..16).map(|_| {
+        let start = Instant::now();
+        spin(ROUNDS);
+        start.elapsed().as_nanos() as f64
+    });
+    let round = summarize(spins.collect(), Per::Unit).median / f64::from(ROUNDS);
+    let delay = (4.0 * summarize(trips, Per::Unit).median).max(2000.0);
+    Ok((delay / round) as u32)
+}
+
+/// What it takes to read the clock.
+fn clock_ns() -> f64 {
+    let reads = (0..1000).map(|_| {
+        let start = Instant::now();
+        start.elapsed().as_nanos() as f64
+    });
+    summarize(reads.collect(), Per::Unit).median
+}
+
+fn agree(what: &str, left: u64, right: u64) -> Result<(), Error> {
+    match left == right {
+        true => Ok(()),
+        false => Err(Error::Mismatch { what: what.to_owned(), left: left.to_string(), right: right.to_string() }),
+    }
+}

@@ -1,0 +1,71 @@
+//! Processes that this command starts: itself in another role, or a program. None outlives it.
+
+use crate::error::Error;
+use rustix::process::{set_parent_process_death_signal, Signal};
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A command that runs this very program.
+pub fn myself() -> Result<Command, Error> {
+    let path = std::env::current_exe()
+        .map_err(|e| Error::system("find this program's own file", e, "Start weft by its path, with /proc mounted"))?;
+    Ok(Command::new(path))
+}
+
+/// To be called first by a child in its role: the kernel ends it when its parent dies, however that happens.
+pub fn die_with_parent() -> Result<(), Error> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|e| Error::system("ask for the end of the parent process", e, "Run it on Linux"))
+}
+
+/// A child that is killed and reaped when its owner lets it go.
+#[derive(Debug)]
+pub struct Owned(pub Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill, only to reap.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Why a program gave no output.
+#[derive(Debug)]
+pub enum NoOutput {
+    /// It could not be started.
+    NotStarted(std::io::Error),
+    /// It did not end in time and was killed.
+    TooLong,
+}
+
+/// Runs a program to its end and returns what it printed. Kills it if that takes longer than `most`.
+///
+/// Waits for its output to end, and not in a loop: that would take time from the CPU on which the program may be measuring.
+pub fn output_of(command: &mut Command, most: Duration) -> Result<Output, NoOutput> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = Owned(child.map_err(NoOutput::NotStarted)?);
+    let out = read_all(child.0.stdout.take());
+    let err = read_all(child.0.stderr.take());
+    let end = Instant::now() + most;
+    let stdout = out.recv_timeout(most).map_err(|_| NoOutput::TooLong)?;
+    let stderr = err.recv_timeout(end.saturating_duration_since(Instant::now())).map_err(|_| NoOutput::TooLong)?;
+    let status = child.0.wait().map_err(NoOutput::NotStarted)?;
+    Ok(Output { status, stdout, stderr })
+}
+
+fn read_all(from: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
+    let (to, output) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            // What cannot be read is missing, and the exit status says why.
+            let _ = from.read_to_end(&mut bytes);
+        }
+        // Nobody listens any more if it took too long.
+        let _ = to.send(bytes);
+    });
+    output
+}

@@ -1,0 +1,305 @@
+//! The master of the demonstration: starts workers, hands out chunks, gathers counts, and gives a dead worker's chunks to
+//! others.
+
+use super::count::{self, Counts};
+use super::{master_op, worker_op, MASTER_VARIABLE};
+use crate::child::{self, Owned};
+use crate::error::Error;
+use std::cell::RefCell;
+use std::process::Stdio;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weft::am::Bundle;
+use weft::{Endpoint, Event, Key, Name, Node, SendError};
+
+/// Chunks that one worker has in hand: one to count, one on its way.
+const IN_HAND: usize = 2;
+
+/// How long nothing may come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What handlers have noted for the master.
+#[derive(Debug, Default)]
+struct Inbox {
+    hellos: Vec<Hello>,
+    parts: Vec<Part>,
+    /// Chunks that came back, each in an attempt.
+    returned: Vec<[u32; 2]>,
+}
+
+#[derive(Debug)]
+struct Hello {
+    name: Name,
+    key: Key,
+    process: u32,
+}
+
+#[derive(Debug)]
+struct Part {
+    chunk: u32,
+    attempt: u32,
+    of: u32,
+    counts: Vec<u8>,
+}
+
+/// How far a chunk is.
+#[derive(Clone, Debug, Default)]
+struct Chunk {
+    attempt: u32,
+    parts: Vec<Vec<u8>>,
+    is_done: bool,
+}
+
+#[derive(Debug)]
+struct Worker {
+    process: Owned,
+    is_alive: bool,
+    in_hand: Vec<u32>,
+}
+
+/// Gives work out and takes results in.
+pub struct Master<'a> {
+    bundle: Bundle,
+    endpoint: Endpoint,
+    _node: Node,
+    inbox: Rc<RefCell<Inbox>>,
+    texts: Vec<&'a [u8]>,
+    chunks: Vec<Chunk>,
+    waiting: Vec<u32>,
+    /// In the order of the endpoint's translation table.
+    workers: Vec<Worker>,
+    /// Started, but not heard of.
+    starting: Vec<Owned>,
+    counts: Counts,
+    done: usize,
+    last_news: Instant,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Outcome {
+    pub counts: Counts,
+    pub chunks: usize,
+    /// Chunks that were given to a second worker because the first one died.
+    pub given_again: usize,
+    /// How long the workers took to start, and to count.
+    pub starting: Duration,
+    pub counting: Duration,
+}
+
+impl<'a> Master<'a> {
+    /// Starts so many workers.
+    pub fn start(texts: Vec<&'a [u8]>, workers: usize) -> Result<Master<'a>, Error> {
+        let node = Node::new()?;
+        let mut bundle = Bundle::new(&node)?;
+        let endpoint = bundle.endpoint_with_random_key()?;
+        let inbox = listen(&mut bundle, endpoint)?;
+        let contact = format!("{} {:016x}", bundle.name(endpoint)?, bundle.key(endpoint)?.0);
+        let start_one = || {
+            let mut command = child::myself()?;
+            command.arg("demo-worker").env(MASTER_VARIABLE, &contact).stdin(Stdio::null()).stdout(Stdio::null());
+            command
+                .spawn()
+                .map(Owned)
+                .map_err(|e| Error::system("start a worker", e, "Check the limit of processes (ulimit -u)"))
+        };
+        let starting = (0..workers).map(|_| start_one()).collect::<Result<_, Error>>()?;
+        Ok(Master {
+            bundle,
+            endpoint,
+            _node: node,
+            inbox,
+            chunks: vec![Chunk::default(); texts.len()],
+            waiting: (0..texts.len() as u32).rev().collect(),
+            texts,
+            workers: Vec::new(),
+            starting,
+            counts: Counts::default(),
+            done: 0,
+            last_news: Instant::now(),
+        })
+    }
+
+    /// Counts all chunks. `progress` is told how many are done. If asked to, kills one worker in the middle.
+    pub fn run(mut self, mut kill_one: bool, progress: impl Fn(usize)) -> Result<Outcome, Error> {
+        let start = Instant::now();
+        while !self.starting.is_empty() {
+            self.turn()?;
+        }
+        let starting = start.elapsed();
+        while self.done < self.chunks.len() {
+            self.hand_out()?;
+            kill_one = kill_one && !self.kill_one_in_the_middle();
+            self.turn()?;
+            progress(self.done);
+        }
+        let given_again = self.chunks.iter().map(|chunk| chunk.attempt as usize).sum();
+        let counting = start.elapsed() - starting;
+        Ok(Outcome { counts: self.counts, chunks: self.chunks.len(), given_again, starting, counting })
+    }
+
+    /// One poll, and what came of it.
+    fn turn(&mut self) -> Result<(), Error> {
+        let (inbox, mut turns) = (self.inbox.clone(), 0);
+        // Wakes now and then without news, to look after the workers.
+        self.bundle.poll_until(|_| {
+            turns += 1;
+            !inbox.borrow().is_empty() || turns % 10_000 == 0
+        });
+        let Inbox { hellos, parts, returned } = std::mem::take(&mut *inbox.borrow_mut());
+        if !(hellos.is_empty() && parts.is_empty() && returned.is_empty()) {
+            self.last_news = Instant::now();
+        }
+        for hello in hellos {
+            self.admit(&hello)?;
+        }
+        for part in parts {
+            self.take(part)?;
+        }
+        for [chunk, attempt] in returned {
+            self.take_back(chunk, attempt);
+        }
+        self.look_after_workers()
+    }
+
+    /// A worker has called: from now on it gets work.
+    fn admit(&mut self, hello: &Hello) -> Result<(), Error> {
+        let Some(at) = self.starting.iter().position(|process| process.0.id() == hello.process) else { return Ok(()) };
+        let process = self.starting.swap_remove(at);
+        self.bundle.map(self.endpoint, self.workers.len() as u32, hello.name, hello.key)?;
+        self.workers.push(Worker { process, is_alive: true, in_hand: Vec::new() });
+        Ok(())
+    }
+
+    /// Gives chunks to the workers that have room for them: first one to each, then the next.
+    fn hand_out(&mut self) -> Result<(), Error> {
+        for in_hand in 0..IN_HAND {
+            for index in 0..self.workers.len() {
+                let worker = &mut self.workers[index];
+                if !worker.is_alive || worker.in_hand.len() > in_hand {
+                    continue;
+                }
+                let Some(&chunk) = self.waiting.last() else { return Ok(()) };
+                let args = [chunk, self.chunks[chunk as usize].attempt];
+                let text = self.texts[chunk as usize];
+                match self.bundle.try_request(self.endpoint, index as u32, worker_op::COUNT, &args, text) {
+                    Ok(()) => {
+                        self.waiting.pop();
+                        worker.in_hand.push(chunk);
+                    }
+                    // Its session is being set up, or its ring is full: later.
+                    Err(SendError::Full) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts came. A chunk is done when all parts of its present attempt are there.
+    fn take(&mut self, part: Part) -> Result<(), Error> {
+        let Some(chunk) = self.chunks.get_mut(part.chunk as usize) else { return Ok(()) };
+        if chunk.is_done || chunk.attempt != part.attempt {
+            return Ok(());
+        }
+        chunk.parts.push(part.counts);
+        if chunk.parts.len() < part.of as usize {
+            return Ok(());
+        }
+        chunk.is_done = true;
+        for counts in std::mem::take(&mut chunk.parts) {
+            count::read(&counts, &mut self.counts).ok_or_else(|| Error::Mismatch {
+                what: "the counts that a worker sent and those that came".to_owned(),
+                left: "words with their counts".to_owned(),
+                right: format!("{} bytes that are something else", counts.len()),
+            })?;
+        }
+        self.done += 1;
+        self.let_go(part.chunk);
+        Ok(())
+    }
+
+    /// A chunk came back: its worker is dead. What that one has sent of it is forgotten, and another gets it.
+    fn take_back(&mut self, index: u32, attempt: u32) {
+        self.let_go(index);
+        let Some(chunk) = self.chunks.get_mut(index as usize) else { return };
+        if !chunk.is_done && chunk.attempt == attempt {
+            chunk.attempt += 1;
+            chunk.parts.clear();
+            self.waiting.push(index);
+        }
+    }
+
+    fn let_go(&mut self, chunk: u32) {
+        self.workers.iter_mut().for_each(|worker| worker.in_hand.retain(|&c| c != chunk));
+    }
+
+    /// Notices the dead, and fails if none is left or nothing comes any more.
+    fn look_after_workers(&mut self) -> Result<(), Error> {
+        while let Some(event) = self.bundle.next_event() {
+            if let Event::PeerLost { destination, .. } = event {
+                if let Some(worker) = self.workers.get_mut(destination as usize) {
+                    worker.is_alive = false;
+                }
+            }
+        }
+        for process in &mut self.starting {
+            if let Ok(Some(status)) = process.0.try_wait() {
+                return Err(dead(format!("it ended before it called: {status}")));
+            }
+        }
+        if self.starting.is_empty() && self.workers.iter().all(|worker| !worker.is_alive) {
+            return Err(dead("all of them are dead".to_owned()));
+        }
+        if self.last_news.elapsed() > PATIENCE {
+            let what = format!("{} of {} chunks are counted", self.done, self.chunks.len());
+            return Err(Error::Silence { seconds: PATIENCE.as_secs(), what });
+        }
+        Ok(())
+    }
+
+    /// Kills a worker that has a chunk in hand, once a third is done. Says whether it did.
+    fn kill_one_in_the_middle(&mut self) -> bool {
+        let is_time = self.done >= self.chunks.len() / 3;
+        match self.workers.iter_mut().find(|worker| is_time && !worker.in_hand.is_empty()) {
+            // It is seen to be dead as any other would be.
+            Some(worker) => worker.process.0.kill().is_ok(),
+            None => false,
+        }
+    }
+}
+
+impl Inbox {
+    fn is_empty(&self) -> bool {
+        self.hellos.is_empty() && self.parts.is_empty() && self.returned.is_empty()
+    }
+}
+
+fn dead(cause: String) -> Error {
+    Error::Process { who: "a worker".to_owned(), cause, way_out: "Run it again; what the worker said stands above" }
+}
+
+/// Sets the handlers, which only note what has come.
+fn listen(bundle: &mut Bundle, endpoint: Endpoint) -> Result<Rc<RefCell<Inbox>>, Error> {
+    let inbox: Rc<RefCell<Inbox>> = Rc::default();
+    let to = inbox.clone();
+    bundle.on(endpoint, master_op::HELLO, move |m| {
+        if let (Some(name), &[low, high, process]) = (m.source(), m.args()) {
+            let key = Key(u64::from(low) | u64::from(high) << 32);
+            to.borrow_mut().hellos.push(Hello { name, key, process });
+        }
+    })?;
+    let to = inbox.clone();
+    bundle.on(endpoint, master_op::PART, move |m| {
+        if let &[chunk, attempt, of] = m.args() {
+            to.borrow_mut().parts.push(Part { chunk, attempt, of, counts: m.payload().to_vec() });
+        }
+    })?;
+    let to = inbox.clone();
+    bundle.on_return(endpoint, move |_, returned| {
+        if let [chunk, attempt] = returned.args[..] {
+            to.borrow_mut().returned.push([chunk, attempt]);
+        }
+    })?;
+    Ok(inbox)
+}

@@ -1,0 +1,64 @@
+//! Why a command failed: every error names its cause and the way out.
+
+use std::io;
+use std::path::PathBuf;
+use weft::SendError;
+
+/// Exit statuses beside 0: it did not work, or it was asked for the wrong way (as clap has it).
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Two processes need two CPUs.
+    #[error(
+        "only {allowed} CPU may be used, and the two processes of a measurement need two. \
+         Give the machine (or the container, or `taskset`) a second CPU"
+    )]
+    TooFewCpus {
+        /// How many may be used.
+        allowed: usize,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {verb} {path}: {source}. {way_out}", path = path.display())]
+    File { verb: &'static str, path: PathBuf, source: io::Error, way_out: &'static str },
+    /// The kernel refused something.
+    #[error("cannot {what}: {source}. {way_out}")]
+    System { what: &'static str, source: io::Error, way_out: &'static str },
+    /// A process that this one started failed.
+    #[error("{who} failed: {cause}. {way_out}")]
+    Process { who: String, cause: String, way_out: &'static str },
+    /// Two ways to the same result differ.
+    #[error(
+        "{what} differ: {left} and {right}. This is a fault of weft: please report it with the command and this line"
+    )]
+    Mismatch { what: String, left: String, right: String },
+    /// Nothing came although something had to.
+    #[error("nothing came for {seconds} s: {what}. Is the machine overloaded, or one of the processes stopped? Run it again")]
+    Silence { seconds: u64, what: String },
+    /// What was asked for cannot be.
+    #[error("{cause}. {way_out}")]
+    Usage { cause: String, way_out: String },
+    /// weft said no.
+    #[error(transparent)]
+    Weft(#[from] weft::Error),
+    /// weft did not take a message.
+    #[error("a message was not taken: {0}")]
+    Send(#[from] SendError),
+}
+
+impl Error {
+    /// What the shell is told.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Error::Usage { .. } | Error::TooFewCpus { .. } => USAGE,
+            _ => FAILED,
+        }
+    }
+
+    /// The kernel refused something.
+    pub fn system(what: &'static str, source: impl Into<io::Error>, way_out: &'static str) -> Error {
+        Error::System { what, source: source.into(), way_out }
+    }
+}

@@ -1,0 +1,60 @@
+//! The command `weft`: what can be typed, and what becomes of errors.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod child;
+mod demo;
+mod error;
+mod repository;
+
+use clap::{Parser, Subcommand};
+use error::Error;
+use std::process::ExitCode;
+
+/// Fast, protected messages between ordinary Linux processes.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Counts words in several processes, then shows what messages cost on this machine.
+    Demo(demo::Options),
+    /// Measures weft beside the limits of the machine and its peers.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// A worker of `weft demo`; the master starts it.
+    #[command(hide = true)]
+    DemoWorker,
+    /// The second process of `weft bench`; the first starts it.
+    #[command(hide = true)]
+    BenchPeer(bench::PeerOptions),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Two processes of this machine, pinned to two CPUs.
+    Local(bench::Options),
+}
+
+fn main() -> ExitCode {
+    match run(Command::parse().what) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft: {error}");
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+fn run(what: What) -> Result<(), Error> {
+    match what {
+        What::Demo(options) => demo::run(&options),
+        What::Bench(Bench::Local(options)) => bench::run(&options),
+        What::DemoWorker => demo::run_worker(),
+        What::BenchPeer(options) => bench::run_peer(&options),
+    }
+}

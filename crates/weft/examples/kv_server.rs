@@ -1,0 +1,37 @@
+//! A key-value server. Prints its name and key, which a client needs: `cargo run --example kv_server`
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use weft::am::{Bundle, Message};
+use weft::Node;
+
+/// What the server does for a request, and what it answers.
+const GET: u8 = 1;
+const PUT: u8 = 2;
+const VALUE: u8 = 1;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut bundle = Bundle::new(&Node::new()?)?;
+    let server = bundle.endpoint_with_random_key()?;
+    let store: Rc<RefCell<HashMap<Vec<u8>, Vec<u8>>>> = Rc::default();
+
+    let values = store.clone();
+    bundle.on(server, GET, move |m| {
+        let values = values.borrow();
+        answer(m, values.get(m.payload()).map_or(b"(nothing)", |v| v));
+    })?;
+    bundle.on(server, PUT, move |m| {
+        // The argument says where in the payload the key ends and the value begins.
+        let length = m.args().first().map_or(0, |&length| length as usize);
+        let Some((key, value)) = m.payload().split_at_checked(length) else { return answer(m, b"(no such key)") };
+        store.borrow_mut().insert(key.to_vec(), value.to_vec());
+        answer(m, value);
+    })?;
+    println!("{} {:016x}", bundle.name(server)?, bundle.key(server)?.0);
+    bundle.poll_until(|_| false);
+    Ok(())
+}
+
+fn answer(m: &mut Message, value: &[u8]) {
+    m.reply(VALUE, &[], value).unwrap_or_else(|why| eprintln!("a client gets no answer: {why}"));
+}
