@@ -334,7 +334,47 @@ impl Bundle {
         }
     }
 
-    impl Handlers {
+    /// Lets others run while there is nothing to do.
+    fn pause(&mut self, idle: u32) {
+        if idle < YIELD_AFTER {
+            std::hint::spin_loop();
+        } else if idle < SLEEP_AFTER {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+            // Polls have become rare, so each of them looks at the sockets.
+            self.home.service(&mut self.core, &mut self.handlers);
+        }
+    }
+
+    /// What is not done on every poll.
+    #[cold]
+    #[inline(never)]
+    fn poll_seldom(&mut self) {
+        self.read_letters();
+        let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
+        if urgent || self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0 {
+            self.busy = 0;
+            self.home.service(&mut self.core, &mut self.handlers);
+        }
+    }
+
+    /// Replies that other threads gave.
+    fn read_letters(&mut self) {
+        for letter in self.handlers.mailbox.take() {
+            let state = self.core.state_mut();
+            match letter.reply {
+                Some((handler, args, payload)) => {
+                    // What is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
+                    let _ = state.reply(letter.right, handler, &args, &payload);
+                }
+                None => state.end(letter.right),
+            }
+        }
+    }
+}
+
+impl Handlers {
     fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers, SendError> {
         self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)
     }
