@@ -8,6 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
+/// The file system of a memfd of ordinary pages (linux/magic.h).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
 /// A mapping of a whole sealed memfd, readable and writable, unmapped on drop and absent in forked children.
 #[derive(Debug)]
 pub struct Shared {
@@ -30,6 +33,9 @@ pub enum OpenError {
     /// Not a memfd, or one that could shrink under us.
     #[error("the peer's memory is not sealed against shrinking; it was not mapped")]
     NotSealed,
+    /// Sealed, but not of ordinary pages: a touch could kill us.
+    #[error("the peer's memory is not a memfd of ordinary pages; it was not mapped")]
+    NotOrdinary,
     /// Not the size that was announced.
     #[error("the peer's memory has {have} bytes, {want} were announced; it was not mapped")]
     Size {
@@ -56,6 +62,10 @@ impl Shared {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| OpenError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(OpenError::NotSealed);
+        }
+        // A sealed memfd is of tmpfs or of hugetlbfs. A huge page that the machine does not have is a SIGBUS when touched.
+        if rustix::fs::fstatfs(&fd).map_err(io::Error::from)?.f_type as u64 & 0xffff_ffff != TMPFS_MAGIC {
+            return Err(OpenError::NotOrdinary);
         }
         let have = rustix::fs::fstat(&fd).map_err(io::Error::from)?.st_size as u64;
         if have != bytes as u64 {
@@ -135,6 +145,17 @@ mod tests {
         assert!(matches!(Shared::open(fd, 4096), Err(OpenError::NotSealed)));
         let (pipe, _writer) = rustix::pipe::pipe().expect("pipe");
         assert!(matches!(Shared::open(pipe, 4096), Err(OpenError::NotSealed)));
+    }
+
+    #[test]
+    fn memory_of_huge_pages_is_refused() {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let Ok(fd) = rustix::fs::memfd_create("weft-test", flags) else {
+            return eprintln!("LEFT OUT: this kernel makes no memory of huge pages");
+        };
+        rustix::fs::ftruncate(&fd, 2 << 20).expect("truncate");
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).expect("seal");
+        assert!(matches!(Shared::open(fd, 2 << 20), Err(OpenError::NotOrdinary)));
     }
 
     #[test]

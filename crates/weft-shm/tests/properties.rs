@@ -1,0 +1,321 @@
+//! The ring beside a plain queue: whatever is pushed and popped, in whatever order and sizes, both hold the same.
+//!
+//! Random, with shrinking, and repeated by `WEFT_SEED=...` as printed.
+
+mod support;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use support::{seed, Contents, Memory, Rng};
+use weft_shm::mem::CONTROL_LINES;
+use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem};
+use weft_wire::path::{Abandoned, Fate, Peek, PushError};
+use weft_wire::record::{args_bytes, HEADER};
+use weft_wire::{Head, Kind, MAX_ARGS, MAX_PAYLOAD};
+
+/// What a test does to a ring.
+#[derive(Clone, Debug)]
+enum Op {
+    /// Pushes a record with so many arguments and payload bytes.
+    Push(usize, usize),
+    /// Pushes so many records, of so many payload bytes each.
+    Burst(u16, usize),
+    /// Pushes and pops in turns.
+    Turns(u16, usize),
+    /// Turns in which the consumer publishes its cursor each time, as one that goes to rest does.
+    CalmTurns(u16, usize),
+    /// Pops so many records.
+    Pop(u16),
+    /// Looks at the next record and leaves it.
+    Look,
+    Release,
+    GiveBack,
+}
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => 0..64usize, 3 => 0..600usize, 2 => 0..6000usize, 1 => 0..=MAX_PAYLOAD]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0..=MAX_ARGS, len()).prop_map(|(args, len)| Op::Push(args, len)),
+        2 => (1..300u16, 0..200usize).prop_map(|(n, len)| Op::Burst(n, len)),
+        2 => (1..200u16, 0..200usize).prop_map(|(n, len)| Op::Turns(n, len)),
+        1 => (1..3000u16, 0..40usize).prop_map(|(n, len)| Op::CalmTurns(n, len)),
+        3 => (1..20u16).prop_map(Op::Pop),
+        1 => (1..400u16).prop_map(Op::Pop),
+        1 => Just(Op::Look),
+        1 => Just(Op::Release),
+        1 => Just(Op::GiveBack),
+    ]
+}
+
+fn lanes() -> impl Strategy<Value = Lanes> {
+    // The largest record of the arena is never smaller than that of the hot lane, as in all lanes of `Lanes::new`.
+    let tiny = (4..40u32, 0..80u32).prop_map(|(hot, more)| Lanes::tiny(hot, hot + more));
+    let normal = (0..64usize, 0..2048usize).prop_map(|(hot, arena)| Lanes::new(hot << 10, arena << 10));
+    prop_oneof![tiny, normal]
+}
+
+/// A ring and the queue that it must be like.
+struct Pair {
+    producer: Producer<MapMem>,
+    consumer: Consumer<MapMem>,
+    queue: VecDeque<Contents>,
+    pushed: u64,
+    largest: u32,
+    /// The last record popped; a dead consumer may seem to have it in hand still.
+    last: Option<Contents>,
+    looked: bool,
+}
+
+impl Pair {
+    fn new(lanes: Lanes) -> Pair {
+        let memory = Memory::new(lanes);
+        let (producer, consumer) = (memory.producer(), memory.consumer());
+        let largest = lanes.geometry().arena_lines / 4;
+        Pair { producer, consumer, queue: VecDeque::new(), pushed: 0, largest, last: None, looked: false }
+    }
+
+    /// Pushes a record if there is room for it, and holds the answer against that of `has_room`.
+    fn push(&mut self, args: usize, len: usize) -> Result<bool, TestCaseError> {
+        let contents = Contents::new(self.pushed, args, len);
+        if contents.lines() > self.largest {
+            return Ok(false);
+        }
+        let room = self.producer.has_room(contents.lines());
+        match self.producer.push(contents.head, &contents.args, &contents.payload) {
+            Ok(()) => {
+                self.pushed += 1;
+                self.queue.push_back(contents);
+                Ok(true)
+            }
+            Err(error) => {
+                prop_assert_eq!(error, PushError::Full);
+                prop_assert!(!room, "{} lines refused, where has_room saw room", contents.lines());
+                prop_assert!(!self.queue.is_empty(), "an empty ring refused {} lines", contents.lines());
+                Ok(false)
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<bool, TestCaseError> {
+        match (self.consumer.peek(), self.queue.front()) {
+            (Peek::Empty, None) => Ok(false),
+            (Peek::Record(record), Some(wanted)) => {
+                prop_assert!(wanted.is(&record), "{:?} instead of {:?}", record.head, wanted.head);
+                self.looked = true;
+                Ok(true)
+            }
+            (got, wanted) => Err(TestCaseError::fail(format!("{got:?} instead of {wanted:?}"))),
+        }
+    }
+
+    fn pop(&mut self) -> Result<bool, TestCaseError> {
+        if !self.look()? {
+            return Ok(false);
+        }
+        self.consumer.pop();
+        self.last = self.queue.pop_front();
+        self.looked = false;
+        Ok(true)
+    }
+
+    fn apply(&mut self, op: &Op) -> TestCaseResult {
+        match *op {
+            Op::Push(args, len) => drop(self.push(args, len)?),
+            Op::Burst(n, len) => {
+                for _ in 0..n {
+                    self.push(1, len)?;
+                }
+            }
+            Op::Turns(n, len) => {
+                for _ in 0..n {
+                    self.push(2, len)?;
+                    self.pop()?;
+                }
+            }
+            Op::CalmTurns(n, len) => {
+                for _ in 0..n {
+                    self.push(0, len)?;
+                    self.pop()?;
+                    self.consumer.release();
+                }
+            }
+            Op::Pop(n) => {
+                for _ in 0..n {
+                    self.pop()?;
+                }
+            }
+            Op::Look => drop(self.look()?),
+            Op::Release => self.consumer.release(),
+            Op::GiveBack => drop(self.producer.give_back_arena()),
+        }
+        Ok(())
+    }
+
+    /// What the producer says of the records if the consumer dies now.
+    fn check_abandoned(&mut self) -> TestCaseResult {
+        let mut left = VecDeque::from(self.producer.abandoned());
+        let same = |left: &Abandoned, wanted: &Contents| {
+            (left.head, &left.args, &left.payload) == (wanted.head, &wanted.args, &wanted.payload)
+        };
+        let wanted = if self.looked { self.queue.pop_front() } else { self.last.take() };
+        if self.looked || left.front().is_some_and(|first| first.fate == Fate::InHand) {
+            let first = left.pop_front().expect("the record in hand");
+            prop_assert_eq!(first.fate, Fate::InHand);
+            prop_assert!(wanted.is_some_and(|wanted| same(&first, &wanted)), "in hand: {:?}", first.head);
+        }
+        prop_assert_eq!(left.len(), self.queue.len());
+        for (left, wanted) in left.iter().zip(&self.queue) {
+            prop_assert_eq!(left.fate, Fate::Untouched);
+            prop_assert!(same(left, wanted), "{:?} instead of {:?}", left.head, wanted.head);
+        }
+        Ok(())
+    }
+}
+
+/// Runs a property with the seed that this run has.
+fn check<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value) -> TestCaseResult)
+where
+    S::Value: Debug,
+{
+    let mut rng = Rng(seed());
+    let bytes: Vec<u8> = (0..4).flat_map(|_| rng.next().to_le_bytes()).collect();
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    if let Err(failure) = runner.run(&strategy, test) {
+        panic!("{failure}");
+    }
+}
+
+fn ops(most: usize) -> impl Strategy<Value = (Lanes, Vec<Op>)> {
+    (lanes(), proptest::collection::vec(op(), 1..most))
+}
+
+#[test]
+fn the_ring_is_a_queue() {
+    check(400, ops(100), |(lanes, ops)| {
+        let mut pair = Pair::new(lanes);
+        ops.iter().try_for_each(|op| pair.apply(op))?;
+        while pair.pop()? {}
+        prop_assert!(pair.queue.is_empty(), "{} records lost", pair.queue.len());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_drained_ring_takes_any_legal_record() {
+    check(400, (ops(40), 0..=MAX_ARGS, len()), |((lanes, ops), args, len)| {
+        let mut pair = Pair::new(lanes);
+        ops.iter().try_for_each(|op| pair.apply(op))?;
+        while pair.pop()? {}
+        let lines = Contents::new(0, args, len).lines();
+        if lines <= pair.largest {
+            prop_assert!(pair.producer.has_room(lines));
+            prop_assert!(pair.push(args, len)?);
+            prop_assert!(pair.pop()?);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn abandoned_records_are_those_not_taken_oldest_first() {
+    check(400, ops(40), |(lanes, ops)| {
+        let mut pair = Pair::new(lanes);
+        ops.iter().try_for_each(|op| pair.apply(op))?;
+        pair.check_abandoned()
+    });
+}
+
+/// The consumer stalls in the arena, the producer went back to the hot lane, filled it, and is in the arena again.
+#[test]
+fn abandoned_records_in_three_parts_are_oldest_first() {
+    let lanes = Lanes::new(4096, 512 << 10);
+    let back = support::pushes_until_back(lanes);
+    let mut pair = Pair::new(lanes);
+    let run = |pair: &mut Pair, ops: &[Op]| ops.iter().try_for_each(|op| pair.apply(op)).expect("a queue");
+    // Into the arena by a large record; the consumer stays a few records behind until the producer has gone back.
+    run(&mut pair, &[Op::Push(0, support::INTO_ARENA), Op::Pop(1), Op::Burst(10, 0)]);
+    for _ in 10..back {
+        run(&mut pair, &[Op::Push(0, 0), Op::Pop(1), Op::Release]);
+    }
+    run(&mut pair, &[Op::Burst(100, 0)]);
+    assert_eq!(pair.queue.len(), 110);
+    pair.check_abandoned().expect("oldest first");
+}
+
+#[test]
+fn stores_past_the_caches_store_the_same() {
+    let lanes = Lanes::new(4096, 512 << 10);
+    let [memory, other] = [Memory::new(lanes), Memory::new(lanes)];
+    let (mem, other) = (memory.map(), other.map());
+    let cases = (CONTROL_LINES..2000u32, 0..=MAX_ARGS, len(), 0..16usize);
+    check(2000, cases, |(line, args, len, skip)| {
+        // Begins anywhere in its first words, so that all alignments of the source occur.
+        let contents = Contents::new(7, args, len + skip);
+        let payload = &contents.payload[skip..];
+        mem.write(line, 1, &contents.args, payload);
+        other.write_past_caches(line, 1, &contents.args, payload);
+        let bytes = HEADER + args_bytes(args) + len;
+        prop_assert!(mem.in_place(line, 8, bytes - 8) == other.in_place(line, 8, bytes - 8));
+        let behind = (bytes + 64).next_multiple_of(8);
+        prop_assert!(mem.in_place(line, bytes, behind - bytes) == other.in_place(line, bytes, behind - bytes));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_full_ring_refuses_then_recovers() {
+    for lanes in [Lanes::tiny(4, 4), Lanes::tiny(12, 40), Lanes::new(4096, 512 << 10)] {
+        let mut pair = Pair::new(lanes);
+        for _ in 0..3 {
+            while pair.push(4, 30).expect("a queue") {}
+            assert!(!pair.producer.has_room(1));
+            while pair.pop().expect("a queue") {}
+            assert!(pair.producer.has_room(1));
+        }
+    }
+}
+
+#[test]
+fn a_record_above_the_limits_is_refused_and_changes_nothing() {
+    let mut pair = Pair::new(Lanes::new(4096, 512 << 10));
+    let head = Head::new(Kind::Send);
+    assert_eq!(pair.producer.push(head, &[0; MAX_ARGS + 1], &[]), Err(PushError::TooLarge));
+    assert_eq!(pair.producer.push(head, &[], &[0; MAX_PAYLOAD + 1]), Err(PushError::TooLarge));
+    assert!(matches!(pair.consumer.peek(), Peek::Empty));
+    assert!(pair.push(MAX_ARGS, MAX_PAYLOAD).expect("a queue"));
+    assert!(pair.pop().expect("a queue"));
+}
+
+#[test]
+fn an_arena_is_given_back_when_both_sides_left_it_and_works_again() {
+    let lanes = Lanes::new(4096, 512 << 10);
+    let back = support::pushes_until_back(lanes);
+    let mut pair = Pair::new(lanes);
+    assert!(!pair.producer.give_back_arena(), "given back though never used");
+    for round in 0..3 {
+        assert!(pair.push(0, support::INTO_ARENA).expect("a queue"));
+        assert!(!pair.producer.give_back_arena(), "in round {round} given back with a record in it");
+        assert!(pair.pop().expect("a queue"));
+        pair.consumer.release();
+        // Where in the arena a round begins moves the moment of return a little, from the second round on.
+        let mut pushes = 0;
+        loop {
+            assert!(pair.push(0, 8).expect("a queue"));
+            pushes += 1;
+            assert!(!pair.producer.give_back_arena(), "in round {round} given back before the consumer left");
+            assert!(pair.pop().expect("a queue"));
+            pair.consumer.release();
+            if pair.producer.give_back_arena() {
+                break;
+            }
+            assert!(pushes < 3 * back, "in round {round} never given back");
+        }
+    }
+    while pair.pop().expect("a queue") {}
+}

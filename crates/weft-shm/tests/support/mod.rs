@@ -1,0 +1,278 @@
+//! What the tests of the ring share: seeded randomness, memory that several views map, records that can be told from one
+//! another, and a hook on each access to memory.
+#![allow(dead_code)] // every test file uses its own part
+
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use weft_shm::mem::COPY_WORDS;
+use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem, Shared};
+use weft_wire::path::{Peek, Record};
+use weft_wire::record::{args_bytes, HEADER};
+use weft_wire::{Credit, Head, Kind, LINE};
+
+/// The seed of this run: `WEFT_SEED` if it is set, else another each time. Printed, so that a failure can be repeated.
+pub fn seed() -> u64 {
+    let seed = match std::env::var("WEFT_SEED") {
+        Ok(text) => text.parse().expect("WEFT_SEED is a decimal number"),
+        Err(_) => std::collections::hash_map::RandomState::new().build_hasher().finish(),
+    };
+    println!("to repeat this run: WEFT_SEED={seed}");
+    seed
+}
+
+/// A small seeded generator (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    #[inline]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True once in `n` times.
+    #[inline]
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    #[inline]
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// Payload bytes of a record that only the arena takes where the hot lane has 4 KiB.
+pub const INTO_ARENA: usize = 4000;
+
+/// Which push is the one by which a producer returns to the hot lane: of small records, each taken and released at
+/// once, after one record of [`INTO_ARENA`] bytes that was taken too.
+pub fn pushes_until_back(lanes: Lanes) -> u32 {
+    let memory = Memory::new(lanes);
+    let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
+    let mut turn = |len| {
+        producer.push(Head::new(Kind::Send), &[], &vec![0; len]).expect("room");
+        assert!(matches!(consumer.peek(), Peek::Record(_)));
+        consumer.pop();
+        consumer.release();
+        producer.give_back_arena()
+    };
+    assert!(!turn(INTO_ARENA));
+    (1..100_000).find(|_| turn(0)).expect("a producer whose arena stays empty goes back")
+}
+
+/// A ring's memory, to be mapped as often as a test has views of it.
+pub struct Memory {
+    fd: OwnedFd,
+    pub lanes: Lanes,
+}
+
+impl Memory {
+    pub fn new(lanes: Lanes) -> Memory {
+        let (_, fd) = Shared::create("weft-test", lanes.bytes()).expect("memfd");
+        Memory { fd, lanes }
+    }
+
+    pub fn map(&self) -> MapMem {
+        let shared = Shared::open(self.fd_again(), self.lanes.bytes()).expect("own memfd");
+        MapMem::new(shared, self.lanes)
+    }
+
+    pub fn producer(&self) -> Producer<MapMem> {
+        Producer::new(self.map(), self.lanes)
+    }
+
+    pub fn consumer(&self) -> Consumer<MapMem> {
+        Consumer::new(self.map(), self.lanes)
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The descriptor, once more.
+    pub fn fd_again(&self) -> OwnedFd {
+        self.fd.try_clone().expect("dup")
+    }
+}
+
+/// A record's contents, all of them told by its number and sizes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents {
+    pub head: Head,
+    pub args: Vec<u32>,
+    pub payload: Vec<u8>,
+}
+
+impl Contents {
+    pub fn new(number: u64, args: usize, len: usize) -> Contents {
+        let mut rng = Rng(number);
+        let word = rng.next();
+        let head = Head {
+            kind: rng.pick(&[Kind::Send, Kind::Request, Kind::Reply, Kind::Return]),
+            op: word as u8,
+            args: args as u8,
+            len: len as u32,
+            flow: number as u16,
+            slot: (word >> 8) as u16,
+            credit: Credit { messages: (word >> 24) as u16, lines: (word >> 40) as u16 },
+        };
+        let mut payload = vec![0; len];
+        fill(&mut payload, rng.next());
+        Contents { head, args: (0..args).map(|_| rng.next() as u32).collect(), payload }
+    }
+
+    /// Contents of random sizes, most of them small.
+    pub fn random(number: u64, rng: &mut Rng) -> Contents {
+        let len = match rng.below(100) {
+            0..60 => rng.below(64),
+            60..90 => rng.below(600),
+            90..98 => rng.below(5000),
+            _ => rng.below(65_537),
+        };
+        Contents::new(number, rng.below(17) as usize, len as usize)
+    }
+
+    pub fn lines(&self) -> u32 {
+        self.head.lines()
+    }
+
+    pub fn is(&self, record: &Record<'_>) -> bool {
+        self.head == record.head && self.args == record.args && self.payload == record.payload
+    }
+}
+
+/// Fills a payload so that each of its words differs.
+pub fn fill(payload: &mut [u8], start: u64) {
+    let mut word = start;
+    for chunk in payload.chunks_mut(8) {
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+        word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// An access to a ring's memory. Lines count from the memory's beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Header read at this line.
+    Header(u32),
+    /// Something else read.
+    Read,
+    /// These lines written: first and number.
+    Write(u32, u32),
+    /// Cursor published: lane and position.
+    SetHead(usize, u64),
+    /// Cursor read.
+    Head(usize),
+    /// Claim stored: lane and position.
+    SetClaim(usize, u64),
+}
+
+/// Ring memory that tells of each access before it makes it.
+pub struct Tapped<'a, F> {
+    mem: &'a MapMem,
+    tap: F,
+    /// How far the other side seems to be.
+    distance: Option<u64>,
+}
+
+impl<'a, F: Fn(Access)> Tapped<'a, F> {
+    pub fn new(mem: &'a MapMem, tap: F) -> Tapped<'a, F> {
+        Tapped { mem, tap, distance: Some(0) }
+    }
+
+    /// As if the other side ran on a core that many nanoseconds away.
+    pub fn at_distance(mem: &'a MapMem, tap: F, distance: u64) -> Tapped<'a, F> {
+        Tapped { mem, tap, distance: Some(distance) }
+    }
+}
+
+impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
+    fn header(&self, line: u32) -> u64 {
+        (self.tap)(Access::Header(line));
+        self.mem.header(line)
+    }
+
+    fn publish(&self, line: u32, word: u64) {
+        (self.tap)(Access::Write(line, 1));
+        self.mem.publish(line, word);
+    }
+
+    fn clear(&self, line: u32) {
+        (self.tap)(Access::Write(line, 1));
+        self.mem.clear(line);
+    }
+
+    fn second(&self, line: u32) -> u64 {
+        (self.tap)(Access::Read);
+        self.mem.second(line)
+    }
+
+    fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        let bytes = HEADER + args_bytes(args.len()) + payload.len();
+        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+        self.mem.write(line, second, args, payload);
+    }
+
+    fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        let bytes = HEADER + args_bytes(args.len()) + payload.len();
+        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+        self.mem.write_past_caches(line, second, args, payload);
+    }
+
+    fn distance(&self, _lane: usize) -> Option<u64> {
+        self.distance
+    }
+
+    fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
+        (self.tap)(Access::Read);
+        self.mem.copy_out(line, bytes, out);
+    }
+
+    fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
+        (self.tap)(Access::Read);
+        self.mem.in_place(line, offset, len)
+    }
+
+    fn fetch_ahead(&self, line: u32) {
+        self.mem.fetch_ahead(line);
+    }
+
+    fn set_head(&self, lane: usize, pos: u64) {
+        (self.tap)(Access::SetHead(lane, pos));
+        self.mem.set_head(lane, pos);
+    }
+
+    fn head(&self, lane: usize) -> u64 {
+        (self.tap)(Access::Head(lane));
+        self.mem.head(lane)
+    }
+
+    fn set_claim(&self, lane: usize, pos: u64) {
+        (self.tap)(Access::SetClaim(lane, pos));
+        self.mem.set_claim(lane, pos);
+    }
+
+    fn claim(&self, lane: usize) -> u64 {
+        (self.tap)(Access::Read);
+        self.mem.claim(lane)
+    }
+
+    fn set_attention(&self, wanted: bool) {
+        self.mem.set_attention(wanted);
+    }
+
+    fn attention(&self) -> bool {
+        self.mem.attention()
+    }
+}
