@@ -358,7 +358,11 @@ fn receive(socket: &OwnedFd) -> Heard {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    if matches!(got, Err(Errno::CONNRESET)) {
+        // Said once, before what the other side had sent, if that side hung up without having read all: a refusal unread.
+        got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    }
     let fds = control.drain().flat_map(|m| match m {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
         _ => Vec::new(),
