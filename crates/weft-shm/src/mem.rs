@@ -44,11 +44,10 @@ pub trait RingMem {
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
         self.write(line, second, args, payload);
     }
-    /// About how many nanoseconds a line takes from the consumer's cache: the time of a load of its cursor, in a third of
-    /// the processor's time stamps. `None` where there is no such counter.
-    fn distance(&self, lane: usize) -> Option<u64> {
-        let _ = lane;
-        None
+    /// As `head`, with about how many nanoseconds the load took (a third of the processor's time stamps; 0 where there is
+    /// no such counter). If the cursor has changed, that is how long a line takes from the consumer's cache.
+    fn timed_head(&self, lane: usize) -> (u64, u64) {
+        (self.head(lane), 0)
     }
     /// Copies what follows the header at `line` into `out`, `bytes` rounded up to words; at most `out` holds.
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]);
@@ -176,20 +175,20 @@ impl RingMem for MapMem {
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn distance(&self, lane: usize) -> Option<u64> {
+    fn timed_head(&self, lane: usize) -> (u64, u64) {
         use std::arch::x86_64::{_mm_lfence, _rdtsc};
         // SAFETY: both instructions only order and count; SSE2 is part of x86-64.
         let before = unsafe {
             _mm_lfence();
             _rdtsc()
         };
-        std::hint::black_box(self.head(lane));
+        let head = self.head(lane);
         // SAFETY: as above.
         let after = unsafe {
             _mm_lfence();
             _rdtsc()
         };
-        Some(after.wrapping_sub(before) / 3)
+        (head, after.wrapping_sub(before) / 3)
     }
 
     #[inline(always)]

@@ -202,8 +202,6 @@ const AHEAD_LEAST: u32 = 3;
 const LARGE: usize = 2048;
 /// Lines of the smallest large record.
 const LARGE_LINES: u32 = (LARGE / LINE) as u32;
-/// Large records between two measurements of the distance.
-const MEASURE_EVERY: u32 = 16;
 /// Nanoseconds that a line takes from a core that is far. Cores that share a cache were seen at 15 to 30, others at 105 to 130.
 const FAR: u64 = 70;
 /// Lines pushed to the arena between two looks at whether it has run empty.
@@ -238,8 +236,7 @@ pub struct Producer<M> {
     lanes: [WriteLane; 2],
     now: usize,
     calm_looks: u32,
-    /// Large records written, the last three measured distances of the consumer's core, and what follows from them.
-    larges: u32,
+    /// How long the consumer's cursor took the last three times that it had moved, and what follows from that.
     distances: [u64; 3],
     is_far: bool,
     broken: bool,
@@ -252,8 +249,7 @@ impl<M: RingMem> Producer<M> {
         let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, free: 0, guessed: 0 };
         let lanes = [WriteLane::new(hot), WriteLane::new(arena)];
         let (distances, is_far) = ([0; 3], false);
-        let mut producer =
-            Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, larges: 0, distances, is_far, broken: false };
+        let mut producer = Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, distances, is_far, broken: false };
         producer.place_cursor();
         producer
     }
@@ -358,13 +354,6 @@ impl<M: RingMem> Producer<M> {
     /// Writes a large record in the way that suits the distance of the two cores.
     #[inline(never)]
     fn write_large(&mut self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        self.larges = self.larges.wrapping_add(1);
-        if self.larges % MEASURE_EVERY == 0 {
-            self.distances.rotate_right(1);
-            self.distances[0] = self.mem.distance(self.now).unwrap_or(0);
-            let [a, b, c] = self.distances;
-            self.is_far = a.max(b).min(a.min(b).max(c)) > FAR;
-        }
         if self.is_far {
             self.mem.write_past_caches(line, second, args, payload);
         } else {
@@ -441,12 +430,18 @@ impl<M: RingMem> Producer<M> {
 
     /// Reads the consumer's cursor, once, and believes it only if it is possible.
     fn refresh(&mut self, which: usize) -> Result<(), PushError> {
-        let head = self.mem.head(which);
+        let (head, nanoseconds) = self.mem.timed_head(which);
         let lane = &mut self.lanes[which];
         let known = lane.limit - u64::from(lane.cap);
         if head < known || head > lane.pos {
             self.broken = true;
             return Err(PushError::Broken);
+        }
+        if head != known {
+            let [a, b, _] = self.distances;
+            self.distances = [nanoseconds, a, b];
+            let median = a.max(b).min(a.min(b).max(nanoseconds));
+            self.is_far = median > FAR;
         }
         lane.limit = head + u64::from(lane.cap);
         Ok(())

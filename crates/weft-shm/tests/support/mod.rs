@@ -183,17 +183,17 @@ pub struct Tapped<'a, F> {
     mem: &'a MapMem,
     tap: F,
     /// How far the other side seems to be.
-    distance: Option<u64>,
+    distance: u64,
 }
 
 impl<'a, F: Fn(Access)> Tapped<'a, F> {
     pub fn new(mem: &'a MapMem, tap: F) -> Tapped<'a, F> {
-        Tapped { mem, tap, distance: Some(0) }
+        Tapped { mem, tap, distance: 0 }
     }
 
     /// As if the other side ran on a core that many nanoseconds away.
     pub fn at_distance(mem: &'a MapMem, tap: F, distance: u64) -> Tapped<'a, F> {
-        Tapped { mem, tap, distance: Some(distance) }
+        Tapped { mem, tap, distance }
     }
 }
 
@@ -230,8 +230,8 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
         self.mem.write_past_caches(line, second, args, payload);
     }
 
-    fn distance(&self, _lane: usize) -> Option<u64> {
-        self.distance
+    fn timed_head(&self, lane: usize) -> (u64, u64) {
+        (self.head(lane), self.distance)
     }
 
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
