@@ -100,7 +100,8 @@ impl<T: Tx> State<T> {
         let endpoint = Endpoint(state.destination);
         let is_plain = is_plain(&self.endpoints, state);
         let kind = MessageKind::OneWay;
-        let mut message = Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
+        let mut message =
+            Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
         let outcome = if is_plain {
             self.counters.delivered += 1;
             match sink.deliver(self, &mut message) {
@@ -154,7 +155,8 @@ impl<T: Tx> State<T> {
             self.after_reply(session, flow, completion, credit)?;
         }
         let kind = MessageKind::Reply;
-        let mut message = Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
+        let mut message =
+            Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
         let holds = self.endpoints.get(endpoint.index()).and_then(Option::as_ref).is_none_or(EndpointState::holds);
         if holds {
             self.hand_over_otherwise(&mut message, sink);
