@@ -342,7 +342,9 @@ impl Bundle {
             std::thread::yield_now();
         } else {
             std::thread::sleep(std::time::Duration::from_micros(50));
-            // Polls have become rare, so each of them looks at the sockets.
+        }
+        // Polls have become rare (on a core that others use, a yield can take milliseconds), so more of them look.
+        if idle >= SLEEP_AFTER || (idle >= YIELD_AFTER && idle % LOOK_EVERY_SETUP == 0) {
             self.home.service(&mut self.core, &mut self.handlers);
         }
     }

@@ -1,0 +1,523 @@
+//! SIGKILL, at every stage: what was under way comes back and says how certain that is, and nothing stays behind.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use support::raw::{self, Said};
+use support::{
+    contents, events, insist, poll_until, returns_of, tell, turn, wait_until, Address, Census, Dice, Orders, Peer,
+};
+use weft::am::{Bundle, ReplyToken};
+use weft::{Certainty, Endpoint, Event, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError};
+use weft_shm::{BellPage, Lanes, Shared};
+use weft_wire::setup::Message;
+use weft_wire::BundleId;
+
+const ECHO: u8 = 1;
+const KEEP: u8 = 2;
+const STREAM: u8 = 3;
+const ANSWER: u8 = 20;
+
+#[test]
+fn child() {
+    support::play(&[
+        ("mute", mute),
+        ("caller", caller),
+        ("answerer", answerer),
+        ("keeper", keeper),
+        ("streamer", streamer),
+        ("mesh", mesh),
+    ]);
+}
+
+fn bundle_with_endpoint() -> (Bundle, Endpoint) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    (bundle, here)
+}
+
+fn map(bundle: &mut Bundle, here: Endpoint, there: Address) {
+    bundle.map(here, 0, there.name, there.key).expect("map");
+}
+
+/// Names under /dev/shm that are of weft.
+fn named_memory() -> BTreeSet<String> {
+    let names = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    names.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| n.contains("weft")).collect()
+}
+
+/// Never polls.
+fn mute(orders: Orders) {
+    let (bundle, here) = bundle_with_endpoint();
+    tell(Address::of(&bundle, here));
+    while orders.wait().is_some() {}
+}
+
+#[test]
+fn one_that_dies_before_it_answers_the_call_is_nobody() {
+    let _turn = turn("death before the answer");
+    let (mut bundle, here) = bundle_with_endpoint();
+    let returns = returns_of(&mut bundle, here);
+    let before = Census::take();
+    let mut peer = Peer::start("mute", &[]);
+    let there = peer.address();
+    let with_peer = Census::take();
+    map(&mut bundle, here, there);
+    assert_eq!(bundle.try_request(here, 0, ECHO, &[1], b"hello"), Err(SendError::Full));
+    let calling = Census { descriptors: with_peer.descriptors + 1, ..with_peer };
+    poll_until(&mut bundle, "the call to go out", |_| Census::take() == calling);
+    peer.kill();
+    bundle.request(here, 0, ECHO, &[1], b"hello").expect("mapped");
+    poll_until(&mut bundle, "a return", |_| !returns.borrow().is_empty());
+    let back = returns.borrow_mut().remove(0);
+    assert_eq!((back.reason, back.certainty), (Reason::NobodyThere, Certainty::NotDelivered));
+    assert_eq!((back.args, back.payload), (vec![1], b"hello".to_vec()));
+    drop(peer);
+    poll_until(&mut bundle, "all to be given back", |_| Census::take() == before);
+}
+
+/// Calls by hand, takes the accept, and waits to be killed before it is ready.
+fn caller(orders: Orders) {
+    let there = Address::parse(&orders.words[0]);
+    let socket = raw::connect(&there.name).expect("connect");
+    assert!(raw::say(&socket, &raw::hello(&raw::nobody(&there.name), &there).to_bytes()));
+    if orders.words[1] == "accepted" {
+        let said = raw::hear(&socket);
+        assert!(matches!(said, Said::Message(Message::Accept { .. }, _)), "{said:?}");
+        tell("accepted");
+        while orders.wait().is_some() {}
+    }
+    tell("said hello");
+    while orders.wait().is_some() {}
+}
+
+#[test]
+fn a_caller_that_dies_in_the_middle_of_set_up_leaves_nothing() {
+    let _turn = turn("death of a caller");
+    let (mut bundle, here) = bundle_with_endpoint();
+    let there = Address::of(&bundle, here);
+    for stage in ["hello", "accepted"] {
+        for _ in 0..10 {
+            let before = Census::take();
+            let peer = Peer::start("caller", &[&there.to_string(), stage]);
+            let line = peer.hear_polling(&mut bundle);
+            assert_eq!(line, if stage == "hello" { "said hello" } else { stage });
+            drop(peer); // which kills it
+            poll_until(&mut bundle, "all to be given back", |_| Census::take() == before);
+            assert_eq!((bundle.sessions(), bundle.counters().violations), (0, 0));
+        }
+    }
+}
+
+/// Is called, and waits to be killed at the stage it is told.
+fn answerer(orders: Orders) {
+    let like: Name = orders.words[0].parse().expect("a name");
+    let name = raw::nobody(&like);
+    let listener = raw::listen(name.epoch);
+    tell(Address { name, key: Key(1) });
+    let socket = raw::accept(&listener);
+    let said = raw::hear(&socket);
+    assert!(matches!(said, Said::Message(Message::Hello { .. }, _)), "{said:?}");
+    if orders.words[1] == "accept" {
+        let lanes = Lanes::new(16 << 10, 1 << 20);
+        let (_ring, ring_fd) = Shared::create("weft-ring", lanes.bytes()).expect("memfd");
+        let page = BellPage::create().expect("page");
+        let accept = Message::Accept { ring: lanes.geometry(), bell: 0, bundle: BundleId(3) };
+        raw::say_with(&socket, &accept.to_bytes(), &[ring_fd.as_fd(), page.fd()]).expect("say");
+    }
+    tell("there");
+    while orders.wait().is_some() {}
+}
+
+#[test]
+fn one_called_that_dies_in_the_middle_of_set_up_returns_the_message() {
+    let _turn = turn("death of one that is called");
+    for (stage, reason) in [("hello", Reason::NobodyThere), ("accept", Reason::PeerLost)] {
+        let (mut bundle, here) = bundle_with_endpoint();
+        let returns = returns_of(&mut bundle, here);
+        let before = Census::take();
+        let mut peer = Peer::start("answerer", &[&bundle.name(here).expect("name").to_string(), stage]);
+        let there = peer.address();
+        map(&mut bundle, here, there);
+        let (args, payload) = contents(1, 3, 10_000);
+        assert_eq!(bundle.try_send(here, 0, ECHO, &args, &payload), Err(SendError::Full));
+        assert_eq!(peer.hear_polling(&mut bundle), "there");
+        if stage == "accept" {
+            bundle.send(here, 0, ECHO, &args, &payload).expect("mapped");
+        }
+        peer.kill();
+        if stage == "hello" {
+            bundle.send(here, 0, ECHO, &args, &payload).expect("mapped");
+        }
+        poll_until(&mut bundle, "a return", |_| !returns.borrow().is_empty());
+        let back = returns.borrow_mut().remove(0);
+        assert_eq!((back.reason, back.certainty), (reason, Certainty::NotDelivered));
+        assert!(back.args == args && back.payload == payload);
+        drop(peer);
+        poll_until(&mut bundle, "all to be given back", |_| Census::take() == before);
+    }
+}
+
+/// Keeps every request in hand. Told `stop`, it stops polling; told `drop` then, it drops its bundle.
+fn keeper(orders: Orders) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    let kept: Rc<RefCell<Vec<ReplyToken>>> = Rc::default();
+    let keep = kept.clone();
+    bundle.on(here, KEEP, move |m| keep.borrow_mut().push(m.defer().expect("a request"))).expect("on");
+    bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+    tell(Address::of(&bundle, here));
+    bundle.poll_until(|_| !matches!(orders.look(), support::Order::None));
+    tell("stopped");
+    if orders.wait().as_deref() == Some("drop") {
+        drop(bundle);
+        tell("dropped");
+    }
+    while orders.wait().is_some() {}
+}
+
+struct Caller {
+    bundle: Bundle,
+    here: Endpoint,
+    returns: Rc<RefCell<Vec<Returned>>>,
+    answers: Rc<Cell<u32>>,
+}
+
+impl Caller {
+    /// With a session to a peer that answered once.
+    fn of(there: Address) -> Caller {
+        let (mut bundle, here) = bundle_with_endpoint();
+        let returns = returns_of(&mut bundle, here);
+        let answers = Rc::new(Cell::new(0));
+        let seen = answers.clone();
+        bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+        map(&mut bundle, here, there);
+        bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
+        poll_until(&mut bundle, "the first answer", |_| answers.get() == 1);
+        while bundle.next_event().is_some() {}
+        Caller { bundle, here, returns, answers }
+    }
+
+    /// Sends one of these, and gives what must come back if it does.
+    fn send(&mut self, kind: MessageKind, op: u8, number: u32, bytes: usize) -> Returned {
+        let (args, payload) = contents(number, number as usize % 17, bytes);
+        let completion = Some(u64::from(number));
+        insist(&mut self.bundle, self.here, 0, kind, Outgoing { op, args: &args, payload: &payload, completion });
+        let (reason, certainty) = (Reason::PeerLost, Certainty::NotDelivered);
+        Returned { endpoint: self.here, destination: Some(0), kind, op, args, payload, reason, certainty, completion }
+    }
+
+    /// Waits for the notice that the peer is gone, and expects exactly these to have come back, in any order.
+    fn expect_lost(&mut self, mut expected: Vec<Returned>) {
+        let lost = Event::PeerLost { endpoint: self.here, destination: 0, reason: Reason::PeerLost };
+        poll_until(&mut self.bundle, "the notice of a death", |bundle| events(bundle).contains(&lost));
+        let order = |r: &Returned| r.completion;
+        let mut back = self.returns.take();
+        back.sort_by_key(order);
+        expected.sort_by_key(order);
+        assert_eq!(back.len(), expected.len());
+        for (back, expected) in back.iter().zip(&expected) {
+            assert!(
+                back == expected,
+                "message {:?} came back {:?} because of {}, expected {:?}",
+                back.completion,
+                back.certainty,
+                back.reason,
+                expected.certainty
+            );
+        }
+        assert_eq!((self.bundle.sessions(), self.bundle.counters().violations), (0, 0));
+        self.bundle.drain();
+    }
+}
+
+#[test]
+fn requests_in_a_dead_peers_hands_come_back_as_unknown() {
+    let _turn = turn("death with requests in hand");
+    let mut peer = Peer::start("keeper", &[]);
+    let mut caller = Caller::of(peer.address());
+    let expected = (0..20)
+        .map(|number| {
+            let sent = caller.send(MessageKind::Request, KEEP, number, [0, 10, 300, 5000][number as usize % 4]);
+            Returned { certainty: Certainty::Unknown, ..sent }
+        })
+        .collect();
+    // One that is answered behind them: so they were all taken.
+    caller.bundle.request(caller.here, 0, ECHO, &[], b"").expect("mapped");
+    let answers = caller.answers.clone();
+    poll_until(&mut caller.bundle, "the answer", |_| answers.get() == 2);
+    peer.kill();
+    caller.expect_lost(expected);
+}
+
+#[test]
+fn messages_that_a_dead_peer_never_read_come_back_as_not_delivered() {
+    let _turn = turn("death with messages unread");
+    for bytes in [0, 40, 300, 2000, 65_536] {
+        let mut peer = Peer::start("keeper", &[]);
+        let mut caller = Caller::of(peer.address());
+        assert_eq!(peer.ask("stop"), "stopped");
+        let mut expected = Vec::new();
+        for number in 0..60 {
+            let kind = if number % 3 == 0 { MessageKind::Request } else { MessageKind::OneWay };
+            expected.push(caller.send(kind, KEEP, number, bytes));
+        }
+        peer.kill();
+        caller.expect_lost(expected);
+    }
+}
+
+#[test]
+fn a_bundle_that_is_dropped_returns_what_is_under_way_there() {
+    let _turn = turn("a dropped bundle");
+    let before = Census::take();
+    let mut peer = Peer::start("keeper", &[]);
+    let mut caller = Caller::of(peer.address());
+    let mut expected = vec![caller.send(MessageKind::Request, KEEP, 0, 100)];
+    caller.bundle.request(caller.here, 0, ECHO, &[], b"").expect("mapped");
+    let answers = caller.answers.clone();
+    poll_until(&mut caller.bundle, "the answer", |_| answers.get() == 2);
+    expected[0].certainty = Certainty::Unknown;
+    assert_eq!(peer.ask("stop"), "stopped");
+    for number in 1..30 {
+        let kind = if number % 2 == 0 { MessageKind::Request } else { MessageKind::OneWay };
+        expected.push(caller.send(kind, KEEP, number, 500));
+    }
+    assert_eq!(peer.ask("drop"), "dropped");
+    caller.expect_lost(expected);
+    // The process lives, but nobody answers for the bundle.
+    caller.bundle.send(caller.here, 0, KEEP, &[], b"").expect("mapped");
+    caller.bundle.send(caller.here, 0, KEEP, &[], b"").expect("mapped");
+    let returns = caller.returns.clone();
+    poll_until(&mut caller.bundle, "two returns", |_| returns.borrow().len() == 2);
+    let reasons: Vec<Reason> = returns.borrow().iter().map(|r| r.reason).collect();
+    assert_eq!(reasons, [Reason::PeerLost, Reason::NobodyThere]);
+    drop(caller);
+    peer.finish();
+    wait_until("all to be given back", || Census::take() == before);
+}
+
+/// Streams numbered one-way messages: so many and no more, or without end.
+fn streamer(orders: Orders) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    let there = Address::parse(&orders.words[0]);
+    let count: u32 = orders.words[1].parse().expect("a number");
+    map(&mut bundle, here, there);
+    for number in 0..count {
+        let bytes = [0, 30, 300, 3000][number as usize % 4];
+        let (_, payload) = contents(number, 0, bytes);
+        bundle.send(here, 0, STREAM, &[number], &payload).expect("mapped");
+    }
+    tell("published");
+    while orders.wait().is_some() {}
+}
+
+#[test]
+fn everything_that_a_peer_published_before_it_died_arrives() {
+    let _turn = turn("death of a streamer");
+    let (mut bundle, here) = bundle_with_endpoint();
+    let next = Rc::new(Cell::new(0u32));
+    let seen = next.clone();
+    bundle
+        .on(here, STREAM, move |m| {
+            let number = m.args()[0];
+            assert_eq!(number, seen.get(), "in order, without a gap");
+            assert!(m.payload() == contents(number, 0, [0, 30, 300, 3000][number as usize % 4]).1);
+            seen.set(number + 1);
+        })
+        .expect("on");
+    let there = Address::of(&bundle, here).to_string();
+    // So many fit the arena, unread: it says when it has published them, and dies.
+    for count in [1u32, 5, 100, 2000] {
+        next.set(0);
+        let mut peer = Peer::start("streamer", &[&there, &count.to_string()]);
+        poll_until(&mut bundle, "a caller", |bundle| bundle.sessions() == 1 || next.get() > 0);
+        assert_eq!(peer.hear(), "published");
+        peer.kill();
+        poll_until(&mut bundle, "its death", |bundle| bundle.sessions() == 0);
+        assert_eq!(next.get(), count);
+    }
+    // In the middle of everything: what arrives is a beginning, whole.
+    let mut dice = Dice::fresh("death of a streamer");
+    let before = Census::take();
+    for _ in 0..20 {
+        next.set(0);
+        let mut peer = Peer::start("streamer", &[&there, "4000000000"]);
+        let least = 1 + dice.below(20_000) as u32;
+        poll_until(&mut bundle, "some of the stream", |_| next.get() >= least);
+        peer.kill();
+        poll_until(&mut bundle, "its death", |bundle| bundle.sessions() == 0);
+        assert!(next.get() >= least);
+        assert_eq!(bundle.counters().violations, 0);
+    }
+    poll_until(&mut bundle, "all to be given back", |_| Census::take() == before);
+}
+
+// ---- many kills under load
+
+const MESH: usize = 4;
+const KILLS: usize = 100;
+
+/// Everything that a process of the mesh counts.
+#[derive(Default)]
+struct Tally {
+    answered: Cell<u64>,
+    returned: Cell<u64>,
+    /// How each request ended, by its number.
+    ends: RefCell<HashMap<u32, String>>,
+    /// Answers by index of the translation table.
+    from: [Cell<u64>; MESH],
+}
+
+impl Tally {
+    fn end(&self, number: u32, how: String) {
+        if let Some(before) = self.ends.borrow_mut().insert(number, how.clone()) {
+            panic!("request {number} ended twice: first {before}, then {how}");
+        }
+    }
+}
+
+/// Asks everybody it knows, all the time. `peer INDEX ADDRESS` changes whom; `settle` waits for all that is under way.
+fn mesh(orders: Orders) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+    let tally = Rc::new(Tally::default());
+    let seen = tally.clone();
+    bundle
+        .on(here, ANSWER, move |m| {
+            let &[index, number, ..] = m.args() else { panic!("two arguments at least") };
+            let (args, payload) = question(index, number);
+            assert!(m.args() == args && m.payload() == payload, "an answer to another question");
+            seen.end(number, format!("answered by {:?}", m.source()));
+            seen.answered.set(seen.answered.get() + 1);
+            let from = &seen.from[index as usize];
+            from.set(from.get() + 1);
+        })
+        .expect("on");
+    let seen = tally.clone();
+    bundle
+        .on_return(here, move |_, back| {
+            let (args, payload) = question(back.args[0], back.args[1]);
+            assert!(back.args == args && back.payload == payload, "a return with other contents");
+            assert!(matches!(back.reason, Reason::PeerLost | Reason::NobodyThere), "{}", back.reason);
+            if back.kind == MessageKind::Reply {
+                return; // to a question of one that died
+            }
+            seen.end(back.args[1], format!("returned {:?} because of {}", back.certainty, back.reason));
+            seen.returned.set(seen.returned.get() + 1);
+        })
+        .expect("on");
+    let _ = orders.look();
+    let before = Census::take();
+    tell(Address::of(&bundle, here));
+    let (mut known, mut sent, mut number) = (BTreeSet::new(), 0u64, 0u32);
+    loop {
+        match orders.look() {
+            support::Order::None => {}
+            support::Order::End => return,
+            support::Order::Line(line) if line == "settle" => {
+                poll_until(&mut bundle, "an answer of everybody", |bundle| {
+                    let _ = events(bundle);
+                    let silent = known.iter().filter(|&&index| tally.from[index as usize].get() == 0);
+                    for &index in silent.clone() {
+                        number += 1;
+                        let (args, payload) = question(index, number);
+                        sent += u64::from(bundle.try_request(here, index, ECHO, &args, &payload).is_ok());
+                    }
+                    silent.count() == 0
+                });
+                poll_until(&mut bundle, "the end of all requests", |bundle| {
+                    assert!(tally.answered.get() + tally.returned.get() <= sent, "none ends twice");
+                    let _ = events(bundle);
+                    tally.answered.get() + tally.returned.get() == sent
+                });
+                let from: Vec<String> = tally.from.iter().map(|c| c.take().to_string()).collect();
+                tell(format!("{} {}", bundle.counters().violations, from.join(" ")));
+            }
+            support::Order::Line(line) if line == "forget" => {
+                known.iter().for_each(|&index| bundle.unmap(here, index).expect("mapped"));
+                known.clear();
+                poll_until(&mut bundle, "all sessions to end", |bundle| bundle.sessions() == 0);
+                tell(format!("{} {before}", Census::take()));
+            }
+            support::Order::Line(line) => {
+                let (index, address) = line.split_once(' ').expect("an index and an address");
+                let (index, there) = (index.parse().expect("an index"), Address::parse(address));
+                bundle.map(here, index, there.name, there.key).expect("map");
+                known.insert(index);
+            }
+        }
+        for &index in &known {
+            number += 1;
+            let (args, payload) = question(index, number);
+            sent += u64::from(bundle.try_request(here, index, ECHO, &args, &payload).is_ok());
+        }
+        if bundle.poll() == 0 {
+            std::thread::yield_now();
+        }
+        let _ = events(&mut bundle);
+    }
+}
+
+fn question(index: u32, number: u32) -> (Vec<u32>, Vec<u8>) {
+    let bytes = if number % 64 == 0 { 20_000 } else { number as usize % 400 };
+    let (more, payload) = contents(number, number as usize % 15, bytes);
+    ([vec![index, number], more].concat(), payload)
+}
+
+#[test]
+fn survivors_of_a_hundred_kills_go_on_and_lose_nothing() {
+    let _turn = turn("a hundred kills");
+    let (memory, home) = (named_memory(), std::env::temp_dir().join(format!("weft-deaths-{}", std::process::id())));
+    std::fs::create_dir_all(&home).expect("a directory of our own");
+    let start = || Peer::start_with("mesh", &[], &[("TMPDIR", home.as_os_str())]);
+    let mut dice = Dice::fresh("a hundred kills");
+    let mut peers: Vec<Peer> = (0..MESH).map(|_| start()).collect();
+    let mut addresses: Vec<Address> = peers.iter().map(Peer::address).collect();
+    let introduce = |peers: &mut Vec<Peer>, addresses: &[Address], who: usize, to: usize| {
+        peers[to].say(&format!("{who} {}", addresses[who]));
+    };
+    for to in 0..MESH {
+        for who in (0..MESH).filter(|&who| who != to) {
+            introduce(&mut peers, &addresses, who, to);
+        }
+    }
+    for kill in 0..KILLS {
+        // Number 0 sees a hundred deaths.
+        let victim = 1 + dice.below(MESH as u64 - 1) as usize;
+        std::thread::sleep(std::time::Duration::from_micros(dice.below(20_000)));
+        peers[victim].kill();
+        peers[victim] = start();
+        addresses[victim] = peers[victim].address();
+        for other in (0..MESH).filter(|&other| other != victim) {
+            introduce(&mut peers, &addresses, victim, other);
+            introduce(&mut peers, &addresses, other, victim);
+        }
+        if kill % 10 == 9 {
+            settle(&mut peers);
+        }
+    }
+    for victim in peers.drain(1..) {
+        drop(victim);
+    }
+    let held = peers[0].ask("forget");
+    let numbers: Vec<&str> = held.split(' ').collect();
+    assert_eq!(numbers[..2], numbers[2..], "descriptors and mappings after a hundred deaths, and before");
+    peers.pop().expect("the survivor").finish();
+    assert_eq!(named_memory(), memory, "nothing with a name in /dev/shm");
+    std::fs::remove_dir(&home).expect("an empty directory");
+}
+
+/// All wait for the ends of their requests, and every one got answers of every other.
+fn settle(peers: &mut [Peer]) {
+    for (at, peer) in peers.iter_mut().enumerate() {
+        let line = peer.ask("settle");
+        let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().expect("a number")).collect();
+        assert_eq!(numbers[0], 0, "no violations");
+        for (other, &answers) in numbers[1..].iter().enumerate() {
+            assert_eq!(answers > 0, other != at, "process {at} got answers of {other}: {line}");
+        }
+    }
+}

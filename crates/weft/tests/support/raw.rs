@@ -1,0 +1,144 @@
+//! The set-up protocol spoken by hand, well or badly: what a stranger can do with a socket.
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use weft::{Name, Reason};
+use weft_wire::setup::{Message, MESSAGE_BYTES};
+use weft_wire::{BundleId, Epoch};
+
+use super::{Address, BOUND};
+
+/// Descriptors that the kernel takes in one message.
+pub const DESCRIPTORS_MOST: usize = 253;
+
+/// The address of an epoch's set-up socket.
+pub fn address(epoch: Epoch) -> SocketAddrUnix {
+    SocketAddrUnix::new_abstract_name(format!("weft1-{:016x}", epoch.0).as_bytes()).expect("abstract names")
+}
+
+/// A connection to the set-up socket of a name's epoch. The socket is blocking.
+pub fn connect(name: &Name) -> rustix::io::Result<OwnedFd> {
+    let socket = socket();
+    net::connect(&socket, &address(name.epoch)).map(|()| socket)
+}
+
+/// A set-up socket of our own, as a node has one.
+pub fn listen(epoch: Epoch) -> OwnedFd {
+    let listener = socket();
+    net::bind(&listener, &address(epoch)).and_then(|()| net::listen(&listener, 16)).expect("a fresh address");
+    listener
+}
+
+/// The next connection.
+pub fn accept(listener: &OwnedFd) -> OwnedFd {
+    assert!(readable(listener.as_fd()), "nobody called within {BOUND:?}");
+    net::accept_with(listener, SocketFlags::CLOEXEC).expect("a connection")
+}
+
+fn socket() -> OwnedFd {
+    net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket")
+}
+
+/// A `Hello` that is right in everything.
+pub fn hello(from: &Name, to: &Address) -> Message {
+    Message::Hello { source: *from, destination: to.name, key: to.key, bundle: BundleId(77), is_alone: false }
+}
+
+/// The name of somebody who does not exist, of the same user.
+pub fn nobody(like: &Name) -> Name {
+    Name { epoch: Epoch(like.epoch.0 ^ 0x5555), ..*like }
+}
+
+/// Says something. False if the other side has hung up.
+pub fn say(socket: &OwnedFd, bytes: &[u8]) -> bool {
+    net::send(socket, bytes, SendFlags::NOSIGNAL).is_ok()
+}
+
+/// Says something with descriptors.
+pub fn say_with(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)), "room for descriptors");
+    net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(|_| ())
+}
+
+/// What the other side said.
+#[derive(Debug)]
+pub enum Said {
+    Message(Message, Vec<OwnedFd>),
+    Nonsense(usize),
+    /// It hung up.
+    End,
+}
+
+impl Said {
+    /// The reason, if it was a refusal.
+    pub fn refusal(&self) -> Option<Reason> {
+        match self {
+            Said::Message(Message::Refuse { reason }, _) => Some(*reason),
+            _ => None,
+        }
+    }
+}
+
+/// Hears one message, within the bound.
+pub fn hear(socket: &OwnedFd) -> Said {
+    assert!(readable(socket.as_fd()), "the other side said nothing for {BOUND:?}");
+    let mut bytes = [0u8; MESSAGE_BYTES + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut hear = || net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    // A reset is told once, before what the other side had said.
+    let got = match hear() {
+        Err(rustix::io::Errno::CONNRESET) => hear(),
+        other => other,
+    };
+    let fds = control.drain().flat_map(|m| match m {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
+    });
+    let fds: Vec<OwnedFd> = fds.collect();
+    match got {
+        Err(_) => Said::End,
+        Ok(got) if got.bytes == 0 => Said::End,
+        Ok(got) => match Message::from_bytes(&bytes[..got.bytes.min(bytes.len())]) {
+            Ok(message) => Said::Message(message, fds),
+            Err(_) => Said::Nonsense(got.bytes),
+        },
+    }
+}
+
+/// Whether the other side has hung up, without waiting.
+pub fn has_ended(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0) && matches!(hear(socket), Said::End)
+}
+
+/// Expects that the other side hangs up, within the bound, and says no more than a refusal before.
+pub fn expect_end(socket: &OwnedFd, after: &str) {
+    for _ in 0..4 {
+        assert!(
+            readable(socket.as_fd()),
+            "after {after} the other side does not hang up, nor say anything, for {BOUND:?}"
+        );
+        match hear(socket) {
+            Said::End => return,
+            Said::Message(Message::Refuse { .. }, _) => {}
+            other => panic!("after {after} the other side said {other:?}"),
+        }
+    }
+    panic!("after {after} the other side does not hang up");
+}
+
+fn readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let bound = rustix::event::Timespec { tv_sec: BOUND.as_secs() as i64, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut fds, Some(&bound)), Ok(n) if n > 0)
+}
