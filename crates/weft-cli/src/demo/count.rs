@@ -104,7 +104,7 @@ pub fn write(counts: &Counts, most: usize) -> Vec<Vec<u8>> {
     parts
 }
 
-/// Adds what a part says to some counts. `None` if it is not as [`write`] makes it.
+/// Adds what a part says to some counts. `None` if it is not as [`write()`] makes it.
 pub fn read(part: &[u8], counts: &mut Counts) -> Option<()> {
     let mut rest = part;
     while let Some((&length, after)) = rest.split_first() {
