@@ -39,7 +39,7 @@ pub type Handler = Box<dyn FnMut(&mut Message<'_>)>;
 /// Runs when a message comes back.
 pub type ReturnHandler = Box<dyn FnMut(&mut Context<'_>, Returned)>;
 
-/// A bundle of endpoints that exchange Active Messages. Owned by one thread; may be moved to another one.
+/// A bundle of endpoints that exchange Active Messages. Stays in the thread that made it, as its handlers do.
 #[derive(Debug)]
 pub struct Bundle {
     core: Core,

@@ -13,7 +13,7 @@
 //! let adder = bundle.endpoint(key)?;
 //! bundle.on(adder, 1, |m| {
 //!     let sum = m.args().iter().sum();
-//!     m.reply(2, &[sum], b"").expect("small, and asked once");
+//!     m.reply(2, &[sum], b"").ok(); // nobody waits for an answer to a one-way message
 //! })?;
 //!
 //! // Usually in another process, which got the name by any way there is.

@@ -194,7 +194,7 @@ impl Node {
     }
 
     fn admit_stranger(&self, inner: &mut Inner, socket: OwnedFd) {
-        if owner_of(&socket) != Some(self.0.uid) {
+        if !is_own_user(&socket, self.0.uid) {
             return refuse(&socket, Reason::ForeignUser);
         }
         let watch = epoll::add(&self.0.epoll, &socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN);
@@ -260,6 +260,14 @@ pub(crate) fn address(epoch: Epoch) -> Result<SocketAddrUnix, Error> {
 /// Who made the other end of a socket, as the kernel says.
 pub(crate) fn owner_of(socket: &OwnedFd) -> Option<Uid> {
     net::sockopt::socket_peercred(socket).ok().map(|c| Uid(c.uid.as_raw()))
+}
+
+/// The user that the kernel shows for all users which a user namespace does not map: nobody's equal.
+const OVERFLOW_USER: Uid = Uid(65534);
+
+/// Whether the other end of a socket is of this user, which is told from others.
+fn is_own_user(socket: &OwnedFd, own: Uid) -> bool {
+    own != OVERFLOW_USER && owner_of(socket) == Some(own)
 }
 
 /// Says no and lets the socket go. A peer that does not read is not waited for.
