@@ -19,6 +19,7 @@ mod endpoint;
 mod event;
 mod receive;
 mod session;
+mod settle;
 mod state;
 pub mod testing;
 

@@ -1,0 +1,184 @@
+//! How messages end that are not simply delivered: the loss of a session, and what is sent back.
+
+use crate::endpoint::{Endpoint, Route};
+use crate::event::{Event, MessageKind, Returned};
+use crate::session::{head, FlowOut, Session, SessionId};
+use crate::state::{Delivery, State};
+use weft_wire::path::{Fate, Tx};
+use weft_wire::record::{lines, RETURNED_REPLY, RETURNED_SEND};
+use weft_wire::{Certainty, Credit, Head, Kind, Reason};
+
+impl<T: Tx> State<T> {
+    /// A session is gone: every message under way on it ends now.
+    pub(crate) fn lose(&mut self, id: SessionId, reason: Reason) {
+        let Some(place) = self.sessions.get_mut(id.index as usize) else {
+            return;
+        };
+        if place.life != id.life {
+            return;
+        }
+        let Some(mut s) = place.session.take() else { return };
+        place.life = place.life.wrapping_add(1);
+        // The next session in this place has broken nothing.
+        self.broken.retain(|&index| index != id.index);
+        self.counters.sessions_lost += 1;
+        let untouched = self.return_abandoned(&mut s, reason);
+        for (flow, out) in s.flows_out.iter_mut().enumerate() {
+            self.return_requests(out, reason, |slot| untouched.contains(&(flow as u16, slot)));
+            let (endpoint, destination) = (Endpoint(out.source), out.destination);
+            let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
+            if let Some(entry) = entry.filter(|e| matches!(e.route, Route::Flow { session, .. } if session == id.index))
+            {
+                entry.route = Route::Refused(reason);
+                self.events.push_back(Event::PeerLost { endpoint, destination, reason });
+                self.events.push_back(Event::CanSend { endpoint, destination });
+            }
+        }
+    }
+
+    /// Gives back what the dead peer left in the path and what waited for it; says which requests it surely never saw.
+    fn return_abandoned(&mut self, s: &mut Session<T>, reason: Reason) -> Vec<(u16, u16)> {
+        let mut untouched = Vec::new();
+        let mut lost = vec![0u64; s.flows_out.len()];
+        let abandoned = s.tx.abandoned();
+        for record in abandoned.iter().filter(|r| r.head.kind == Kind::Send) {
+            if let Some(count) = lost.get_mut(usize::from(record.head.flow)) {
+                *count += 1;
+            }
+        }
+        // One-way messages are consumed in order, so the ones left are the last; those before them were stored.
+        for (out, lost) in s.flows_out.iter_mut().zip(&lost) {
+            out.stored = out.stored.max(out.sent.saturating_sub(*lost));
+            while let Some(completion) = out.due_completion() {
+                self.events.push_back(Event::Completed(completion));
+            }
+        }
+        for record in abandoned {
+            let certainty = match record.fate {
+                Fate::Untouched => Certainty::NotDelivered,
+                Fate::InHand => Certainty::Unknown,
+            };
+            let head = record.head;
+            match head.kind {
+                Kind::Request if certainty == Certainty::NotDelivered => untouched.push((head.flow, head.slot)),
+                Kind::Send => {
+                    let Some(out) = s.flows_out.get_mut(usize::from(head.flow)) else {
+                        continue;
+                    };
+                    let lost = &mut lost[usize::from(head.flow)];
+                    let number = out.sent.saturating_sub(*lost) + 1;
+                    *lost = lost.saturating_sub(1);
+                    if number <= out.stored {
+                        continue; // in hand, and told: it was stored, or came back already
+                    }
+                    out.stored = number;
+                    let completion = out.due_completion();
+                    self.counters.returned += 1;
+                    self.returns.push_back(Returned {
+                        endpoint: Endpoint(out.source),
+                        destination: Some(out.destination),
+                        kind: MessageKind::OneWay,
+                        op: head.op,
+                        args: record.args,
+                        payload: record.payload,
+                        reason,
+                        certainty,
+                        completion,
+                    });
+                }
+                // One in hand may have come back already, and nobody is left to miss it.
+                Kind::Reply if record.fate == Fate::Untouched => {
+                    self.return_reply(s, head, record.args, record.payload, reason)
+                }
+                _ => {}
+            }
+        }
+        for pending in std::mem::take(&mut s.backlog) {
+            if pending.head.kind == Kind::Reply {
+                self.return_reply(s, pending.head, pending.args, pending.payload, reason);
+            }
+        }
+        untouched
+    }
+
+    fn return_reply(&mut self, s: &Session<T>, head: Head, args: Vec<u32>, payload: Vec<u8>, reason: Reason) {
+        let Some(flow) = s.flows_in.get(usize::from(head.flow)) else {
+            return;
+        };
+        self.counters.returned += 1;
+        self.returns.push_back(Returned {
+            endpoint: Endpoint(flow.destination),
+            destination: None,
+            kind: MessageKind::Reply,
+            op: head.op,
+            args,
+            payload,
+            reason,
+            certainty: Certainty::NotDelivered,
+            completion: None,
+        });
+    }
+
+    fn return_requests(&mut self, out: &mut FlowOut, reason: Reason, untouched: impl Fn(u16) -> bool) {
+        for slot in (0..32u16).filter(|slot| out.window.taken() & (1 << slot) != 0) {
+            let certainty = if untouched(slot) { Certainty::NotDelivered } else { Certainty::Unknown };
+            self.return_request(out.source, out.destination, out.slots.get(usize::from(slot)), reason, certainty);
+        }
+    }
+
+    pub(crate) fn return_request(
+        &mut self,
+        source: u32,
+        destination: u32,
+        slot: Option<&crate::session::Slot>,
+        reason: Reason,
+        certainty: Certainty,
+    ) {
+        let Some(slot) = slot else { return };
+        self.counters.returned += 1;
+        self.returns.push_back(Returned {
+            endpoint: Endpoint(source),
+            destination: Some(destination),
+            kind: MessageKind::Request,
+            op: slot.op,
+            args: slot.args().to_vec(),
+            payload: slot.payload.clone(),
+            reason,
+            certainty,
+            completion: slot.completion,
+        });
+    }
+
+    /// Sends a message of another back to its sender, with its contents unless the sender kept them.
+    pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) {
+        self.counters.refused += 1;
+        let index = message.session.index;
+        if message.kind == MessageKind::OneWay {
+            self.tell_stored(message);
+        }
+        let Some(s) = self.session_mut(message.session) else { return };
+        let (slot, args, payload) = match message.kind {
+            MessageKind::Request => (message.slot, &[][..], &[][..]),
+            MessageKind::Reply => (RETURNED_REPLY | u16::from(message.op), message.args, message.payload),
+            MessageKind::OneWay => (RETURNED_SEND | u16::from(message.op), message.args, message.payload),
+        };
+        let header = head(Kind::Return, reason.code(), message.flow, slot, Credit::default());
+        if s.backlog.is_empty() && s.tx.push(header, args, payload).is_ok() {
+            s.on_pushed(header);
+        } else {
+            self.queue(index, header, args, payload);
+        }
+    }
+
+    /// Tells what was stored before a message that goes back, so that its sender knows which one it is.
+    fn tell_stored(&mut self, message: &Delivery<'_>) {
+        let Some(s) = self.session_mut(message.session) else { return };
+        let Some(state) = s.flows_in.get_mut(usize::from(message.flow)) else { return };
+        let due = state.due.take();
+        state.due.on_returned(lines(message.args.len(), message.payload.len()));
+        let header = head(Kind::Credit, 0, message.flow, 0, Credit::default());
+        if due != [0; 3] && !(s.backlog.is_empty() && s.tx.push(header, &due, &[]).is_ok()) {
+            self.queue(message.session.index, header, &due, &[]);
+        }
+    }
+}
