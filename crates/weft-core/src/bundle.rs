@@ -209,7 +209,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     fn visit_rung<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
         let mut work = 0;
         let mut unfinished = 0;
-        for at in 0..self.rung.len() {
+        let rung = self.rung.len();
+        for at in 0..rung {
             let index = self.rung[at];
             let is_hot = self.inbound.get(index as usize).and_then(Option::as_ref).is_none_or(|i| i.is_hot);
             if is_hot {
@@ -230,7 +231,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 unfinished += 1;
             }
         }
-        self.rung.truncate(unfinished);
+        // What is behind them are sessions that were cooled meanwhile: the next poll looks at those once more.
+        self.rung.drain(unfinished..rung);
         work
     }
 
