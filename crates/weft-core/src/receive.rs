@@ -71,7 +71,7 @@ impl<T: Tx> State<T> {
                 Err(reason) => self.send_back(&mut message, reason),
             }
         } else {
-            self.hand_over_otherwise(&mut message, sink);
+            self.hold_or_refuse(&mut message);
         }
         if message.reply.take().is_some() {
             self.end_request(session, flow, slot);
@@ -112,7 +112,7 @@ impl<T: Tx> State<T> {
                 }
             }
         } else {
-            self.hand_over_otherwise(&mut message, sink)
+            self.hold_or_refuse(&mut message)
         };
         let Some(s) = self.session_mut(id) else { return Ok(()) };
         let state = &mut s.flows_in[usize::from(flow)];
@@ -159,7 +159,7 @@ impl<T: Tx> State<T> {
             Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
         let holds = self.endpoints.get(endpoint.index()).and_then(Option::as_ref).is_none_or(EndpointState::holds);
         if holds {
-            self.hand_over_otherwise(&mut message, sink);
+            self.hold_or_refuse(&mut message);
             return Ok(());
         }
         self.counters.replies_delivered += 1;
@@ -185,20 +185,14 @@ impl<T: Tx> State<T> {
     /// Whatever is not plainly handed to the sink: messages that are refused or queued at their endpoint.
     #[cold]
     #[inline(never)]
-    fn hand_over_otherwise<S: Sink<T>>(&mut self, message: &mut Delivery<'_>, sink: &mut S) -> Outcome {
-        let refusal = match self.admits(message) {
-            Ok(true) => match self.park(message) {
-                Ok(()) => return Outcome::Parked,
-                Err(reason) => reason,
-            },
-            Ok(false) => match sink.deliver(self, message) {
-                Ok(()) => return Outcome::Consumed,
-                Err(reason) => reason,
-            },
-            Err(reason) => reason,
-        };
-        self.send_back(message, refusal);
-        Outcome::Refused
+    fn hold_or_refuse(&mut self, message: &mut Delivery<'_>) -> Outcome {
+        match self.admit(message).and_then(|()| self.park(message)) {
+            Ok(()) => Outcome::Parked,
+            Err(reason) => {
+                self.send_back(message, reason);
+                Outcome::Refused
+            }
+        }
     }
 
     #[cold]
@@ -211,22 +205,21 @@ impl<T: Tx> State<T> {
         self.bounce(message, reason);
     }
 
-    /// Whether the message's endpoint admits it, and if so whether it must be queued there.
-    fn admits(&self, message: &Delivery<'_>) -> Result<bool, Reason> {
+    /// Whether the message's endpoint admits it, or why not.
+    fn admit(&self, message: &Delivery<'_>) -> Result<(), Reason> {
         let endpoint = self.endpoint(message.endpoint).map_err(|_| Reason::NoSuchEndpoint);
         if message.kind == MessageKind::Reply {
-            return Ok(endpoint?.holds());
+            return endpoint.map(|_| ());
         }
         let s = self.session(message.session).ok_or(Reason::PeerLost)?;
         let state = s.flows_in.get(usize::from(message.flow)).ok_or(Reason::PeerLost)?;
-        let endpoint = endpoint?;
-        if !endpoint.key.matches(state.key) {
+        if !endpoint?.key.matches(state.key) {
             return Err(Reason::WrongKey);
         }
         if s.backlog_bytes > BACKLOG_MOST && message.kind == MessageKind::Request {
             return Err(Reason::QueueFull);
         }
-        Ok(endpoint.holds())
+        Ok(())
     }
 
     /// Queues a message at its endpoint.
