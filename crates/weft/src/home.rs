@@ -160,7 +160,7 @@ impl Home {
         let hello = Message::Hello { source, destination: name, key, bundle: self.id, is_alone };
         net::send(&socket, &hello.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
             .map_err(|_| Reason::NobodyThere)?;
-        self.add_line(socket, Talk::Calling { call, name, is_alone }).map(|_| ())
+        self.add_line(socket, Talk::Calling { call, name, is_alone })
     }
 
     fn look_at_descriptors<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
@@ -188,7 +188,7 @@ impl Home {
         }
         let Line { socket, talk } = line;
         match talk {
-            Talk::Calling { call, name, is_alone } => match self.on_answer(core, socket, call, &name, heard) {
+            Talk::Calling { call, name, is_alone } => match self.on_answer(core, token, socket, call, &name, heard) {
                 Ok(()) => {}
                 Err(Answer::NotJoined) if !is_alone => self.retries.push((call, true)),
                 Err(Answer::NotJoined) => core.state_mut().refused(call, Reason::NobodyThere),
@@ -201,7 +201,7 @@ impl Home {
                 };
                 let Ok(tx) = ready else { return core.unreserve(index) };
                 let id = core.attach(index, peer, tx, *rx);
-                let _ = self.add_line(socket, Talk::Session(id));
+                self.lines.insert(token, Line { socket, talk: Talk::Session(id) });
             }
             Talk::Session(id) => {
                 let reason = if matches!(heard, Heard::End) { Reason::PeerLost } else { Reason::Violation };
@@ -214,6 +214,7 @@ impl Home {
     fn on_answer(
         &mut self,
         core: &mut Core,
+        token: u64,
         socket: OwnedFd,
         call: Call,
         name: &Name,
@@ -240,7 +241,8 @@ impl Home {
                 })?;
                 let id = core.attach(index, peer, tx, rx);
                 core.state_mut().connected(call, id);
-                self.add_line(socket, Talk::Session(id)).map(|_| ()).map_err(Answer::Refused)
+                self.lines.insert(token, Line { socket, talk: Talk::Session(id) });
+                Ok(())
             }
             Message::Join { bundle } => {
                 let there = |peer: &PeerId| peer.epoch == name.epoch && peer.bundle == bundle;
@@ -315,19 +317,14 @@ impl Home {
         }
     }
 
-    fn add_line(&mut self, socket: OwnedFd, talk: Talk) -> Result<u64, Reason> {
+    /// Watches a new socket. It keeps its token for as long as it lives, whatever it is used for.
+    fn add_line(&mut self, socket: OwnedFd, talk: Talk) -> Result<(), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        // A session's socket was added when it was called or answered: then only its meaning changes.
-        let data = epoll::EventData::new_u64(token);
-        match epoll::add(&self.epoll, &socket, data, flags) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => epoll::modify(&self.epoll, &socket, data, flags).map_err(|_| Reason::NoRoom)?,
-            Err(_) => return Err(Reason::NoRoom),
-        }
+        epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(token), flags).map_err(|_| Reason::NoRoom)?;
         self.next_line += 1;
         self.lines.insert(token, Line { socket, talk });
-        Ok(token)
+        Ok(())
     }
 }
 
