@@ -15,6 +15,9 @@ use support::{events, left_out, poll_until, tell, turn, wait_until, Address, Ord
 use weft::am::Bundle;
 use weft::{Endpoint, Node, SendError};
 
+/// Requests that one endpoint may have outstanding at another.
+const WINDOW: u32 = 32;
+
 const ECHO: u8 = 1;
 const ONE_WAY: u8 = 2;
 const ALLOCATIONS: u8 = 3;
@@ -122,6 +125,11 @@ fn messages_allocate_nothing_once_warm() {
             bundle.poll();
         }
     };
+    // Warm is: every slot of the window has held a message of the largest size. Without a poll in between none is used twice.
+    for _ in 0..WINDOW {
+        bundle.try_request(here, 0, ECHO, &[], &payload).ok();
+    }
+    assert_eq!(bundle.try_request(here, 0, ECHO, &[], &payload), Err(SendError::Full), "the window is full");
     exchange(&mut bundle, 20_000);
     let (here_before, there_before) = (allocated(), ask(&mut bundle));
     let own_question = allocated();
