@@ -1,8 +1,9 @@
 //! The bundle: what is polled together.
 
+use crate::receive::Violation;
 use crate::session::{PeerId, Session, SessionId};
 use crate::state::{Place, Settings, Sink, State};
-use weft_wire::path::{Bells, Peek, Rx, Tx};
+use weft_wire::path::{Bells, Glance, Peek, Rx, Tx};
 use weft_wire::Reason;
 
 /// Messages taken from one session per visit: the loitering bound (VN38).
@@ -18,9 +19,24 @@ const SCAN_EVERY: u32 = 256;
 #[derive(Debug)]
 struct Inbound<R> {
     rx: R,
+    id: SessionId,
     is_hot: bool,
     /// The turn in which it last had something.
     busy_at: u32,
+}
+
+impl<R: Rx> Inbound<R> {
+    /// Takes a record that is more than a small message. Returns how many were taken: none or one.
+    #[inline(never)]
+    fn take_long<T: Tx, S: Sink<T>>(&mut self, state: &mut State<T>, sink: &mut S) -> Result<u32, Violation> {
+        let taken = match self.rx.peek() {
+            Peek::Empty => return Ok(0),
+            Peek::Broken(_) => return Err(Violation),
+            Peek::Record(record) => state.receive(self.id, record, sink),
+        };
+        self.rx.pop();
+        taken.map(|()| 1)
+    }
 }
 
 /// Messages of a lost session that are still delivered: more than any path holds.
@@ -88,7 +104,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         assert!(std::mem::take(&mut place.is_reserved), "a place that was set aside");
         place.session = Some(Session::new(peer, tx));
         let id = SessionId { index, life: place.life };
-        self.inbound[index as usize] = Some(Inbound { rx, is_hot: false, busy_at: self.turns });
+        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, busy_at: self.turns });
         match self.hot.len() < HOT_MOST {
             true => self.warm(index),
             false => self.cool(index),
@@ -123,11 +139,12 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     #[inline]
     pub fn poll<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut work = self.serve_hot(budget, sink);
-        work += self.serve_rung(sink);
-        work += self.serve_parked(budget, sink);
-        self.state.flush_dirty();
-        self.state.flush_blocked();
-        self.hand_returns(sink);
+        if self.inbound.len() > self.hot.len() {
+            work += self.serve_rung(sink);
+        }
+        if self.state.has_chores {
+            work += self.do_chores(budget, sink);
+        }
         work
     }
 
@@ -171,26 +188,24 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     /// Sessions that are looked at on every poll.
     #[inline(always)]
     fn serve_hot<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
-        let mut work = 0;
-        for at in 0..self.hot.len() {
-            let Some(&index) = self.hot.get(at) else { break };
-            if work >= budget {
+        let mut left = budget;
+        let mut at = 0;
+        while let Some(&index) = self.hot.get(at) {
+            if left == 0 {
                 // Begin with another one next time, so that a full budget starves nobody.
                 self.hot.rotate_left(1);
                 break;
             }
-            work += self.serve(index, LOITER.min(budget - work), sink);
+            left -= self.serve(index, LOITER.min(left), sink).min(left);
+            at += 1;
         }
-        work
+        budget - left
     }
 
     /// Sessions that rang, and now and then all of them.
     #[inline(always)]
     fn serve_rung<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
         let sessions = self.inbound.len();
-        if sessions == self.hot.len() {
-            return 0;
-        }
         self.turns = self.turns.wrapping_add(1);
         if self.turns % SCAN_EVERY == 0 {
             self.rung.extend(0..sessions as u32);
@@ -236,12 +251,15 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         work
     }
 
-    fn serve_parked<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
-        if self.state.unparking.is_empty() {
-            0
-        } else {
-            self.state.unpark(sink, budget)
-        }
+    /// What most polls have nothing of: queued messages to hand over, peers to tell, backlogs, returned messages.
+    #[inline(never)]
+    fn do_chores<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
+        let work = self.state.unpark(sink, budget);
+        self.state.flush_dirty();
+        self.state.flush_blocked();
+        self.hand_returns(sink);
+        self.state.has_chores = self.state.has_unfinished();
+        work
     }
 
     /// Takes up to `budget` messages of one session.
@@ -252,27 +270,33 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         };
         let mut work = 0;
         while work < budget {
-            match inbound.rx.peek() {
-                Peek::Empty if work == 0 => return 0,
-                Peek::Empty => break,
-                Peek::Record(record) => {
-                    let kept_rules = self.state.receive(index, &record, sink);
+            let taken = match inbound.rx.glance() {
+                Glance::Empty => break,
+                Glance::Small(record) => {
+                    let taken = self.state.receive(inbound.id, record, sink);
                     inbound.rx.pop();
-                    if kept_rules.is_err() {
-                        self.cut(index);
-                        return work;
-                    }
-                    work += 1;
+                    taken
                 }
-                Peek::Broken(_) => {
-                    self.cut(index);
-                    return work;
-                }
+                Glance::More => match inbound.take_long(&mut self.state, sink) {
+                    Ok(0) => break,
+                    taken => taken.map(|_| ()),
+                },
+            };
+            if taken.is_err() {
+                self.cut(index);
+                return work;
             }
+            work += 1;
         }
-        // Before the sender is told of them: what it knows to be stored is not among what a dead peer left behind.
-        inbound.rx.release();
-        inbound.busy_at = self.turns;
+        if work > 0 {
+            if self.state.end_run().is_err() {
+                self.cut(index);
+                return work;
+            }
+            // Before the sender is told of them: what it knows to be stored is not among what a dead peer left behind.
+            inbound.rx.release();
+            inbound.busy_at = self.turns;
+        }
         work
     }
 
@@ -285,7 +309,6 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.state.cut(index);
     }
 
-    #[inline(always)]
     fn hand_returns<S: Sink<T>>(&mut self, sink: &mut S) {
         while let Some(returned) = self.state.returns.pop_front() {
             if let Some(left) = sink.returned(&mut self.state, returned) {

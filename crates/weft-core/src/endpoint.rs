@@ -1,14 +1,13 @@
 //! Endpoints of a bundle and their translation tables.
 
-use crate::event::MessageKind;
 use crate::session::SessionId;
-use crate::state::{Delivery, ReplyToken};
-use std::cell::Cell;
+use crate::state::Delivery;
 use std::collections::VecDeque;
-use weft_wire::{EndpointId, Key, Name, Reason};
+use weft_wire::path::Record;
+use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason};
 
 /// A local endpoint, by its index in its bundle. Never used again for another endpoint of that bundle.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Endpoint(pub(crate) u32);
 
 impl Endpoint {
@@ -42,10 +41,8 @@ pub(crate) struct Translation {
 /// A message that waits at an endpoint which is not being served.
 #[derive(Debug)]
 pub(crate) struct Parked {
-    pub kind: ParkedKind,
+    pub head: HeadWords,
     pub session: SessionId,
-    pub flow: u16,
-    pub op: u8,
     pub args: Vec<u32>,
     pub payload: Vec<u8>,
 }
@@ -58,32 +55,9 @@ impl Parked {
 
     /// The message, for its endpoint.
     pub fn message(&self, endpoint: Endpoint) -> Delivery<'_> {
-        let Parked { session, flow, .. } = *self;
-        let (kind, slot) = match self.kind {
-            ParkedKind::Request { slot } => (MessageKind::Request, Some(slot)),
-            ParkedKind::Reply => (MessageKind::Reply, None),
-            ParkedKind::OneWay { .. } => (MessageKind::OneWay, None),
-        };
-        Delivery {
-            endpoint,
-            kind,
-            op: self.op,
-            args: &self.args,
-            payload: &self.payload,
-            reply: Cell::new(slot.map(|slot| ReplyToken { session, flow, slot })),
-            session,
-            flow,
-            slot: slot.unwrap_or(0),
-        }
+        let record = Record { head: self.head, args: &self.args, payload: &self.payload };
+        Delivery::new(endpoint, self.session, record, self.head.is(Kind::Request))
     }
-}
-
-/// What a parked message is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ParkedKind {
-    OneWay { lines: u32 },
-    Request { slot: u16 },
-    Reply,
 }
 
 /// A local endpoint's state.

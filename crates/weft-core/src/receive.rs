@@ -1,24 +1,21 @@
 //! What a bundle does with a record that arrived: the dispatch, and the ends of our own messages.
 
-use crate::endpoint::{Endpoint, EndpointState, Parked, ParkedKind};
+use crate::endpoint::{Endpoint, Parked};
 use crate::event::{Event, MessageKind, Returned};
 use crate::session::{FlowIn, FlowOut, SessionId, BACKLOG_MOST, FLOWS_MOST};
-use crate::state::{Delivery, ReplyToken, Sink, State};
-use std::cell::Cell;
+use crate::state::{Delivery, Run, Sink, State};
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
-use weft_wire::record::{lines, ASK_STORED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
+use weft_wire::record::{ASK_STORED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
-use weft_wire::{Certainty, Credit, Head, Kind, Reason};
+use weft_wire::{Certainty, Credit, HeadWords, Kind, Reason};
 
 /// The peer wrote what no weft writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Violation;
 
-/// How a message fared at its endpoint.
+/// How a message fared that was not simply handed over.
 enum Outcome {
-    /// Handed over.
-    Consumed,
     /// Queued at the endpoint.
     Parked,
     /// Sent back.
@@ -30,162 +27,217 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     pub(crate) fn receive<S: Sink<T>>(
         &mut self,
-        session: u32,
-        record: &Record<'_>,
+        id: SessionId,
+        record: Record<'_>,
         sink: &mut S,
     ) -> Result<(), Violation> {
-        match record.head.kind {
-            Kind::Request => self.receive_request(session, record.head, record.args, record.payload, sink),
-            Kind::Reply => self.receive_reply(session, record.head, record.args, record.payload, sink),
-            Kind::Send => self.receive_send(session, record.head, record.args, record.payload, sink),
-            _ => self.receive_control(session, record.head, record.args, record.payload),
+        let head = record.head;
+        if head.is(Kind::Request) {
+            self.receive_request(id, record, sink)
+        } else if head.is(Kind::Reply) {
+            self.receive_reply(id, record, sink)
+        } else if head.is(Kind::Send) {
+            self.receive_send(id, record, sink)
+        } else {
+            self.receive_control(id.index, head, record.args, record.payload)
         }
     }
 
     #[inline(always)]
     fn receive_request<S: Sink<T>>(
         &mut self,
-        session: u32,
-        head: Head,
-        args: &[u32],
-        payload: &[u8],
+        id: SessionId,
+        record: Record<'_>,
         sink: &mut S,
     ) -> Result<(), Violation> {
-        let Head { op, flow, slot, .. } = head;
-        let place = self.sessions.get_mut(session as usize).ok_or(Violation)?;
-        let id = SessionId { index: session, life: place.life };
-        let s = place.session.as_mut().ok_or(Violation)?;
-        let state = s.flows_in.get_mut(usize::from(flow)).ok_or(Violation)?;
-        if !state.under_way.take_slot(slot) {
+        // So that the credit of what came before it can ride on its reply.
+        self.end_run()?;
+        let head = record.head;
+        let admission = self.admission;
+        let s = self.live(id.index).ok_or(Violation)?;
+        let flow = s.flows_in.get_mut(usize::from(head.flow())).ok_or(Violation)?;
+        if !flow.under_way.take_slot(head.slot()) {
             return Err(Violation);
         }
-        let endpoint = Endpoint(state.destination);
-        let is_plain = s.backlog_bytes <= BACKLOG_MOST && is_plain(&self.endpoints, state);
-        let reply = Cell::new(Some(ReplyToken { session: id, flow, slot }));
-        let kind = MessageKind::Request;
-        let mut message = Delivery { endpoint, kind, op, args, payload, reply, session: id, flow, slot };
-        if is_plain {
+        let message = Delivery::new(Endpoint(flow.destination), id, record, true);
+        let is_plain = flow.admitted == admission && s.backlog_bytes <= BACKLOG_MOST;
+        if is_plain || self.becomes_plain(message.endpoint, id.index, head) {
             self.counters.requests_delivered += 1;
-            match sink.deliver(self, &mut message) {
-                Ok(()) => {}
-                Err(reason) => self.send_back(&mut message, reason),
+            if let Err(reason) = sink.deliver(self, &message) {
+                self.send_back(&message, reason);
             }
         } else {
-            self.hold_or_refuse(&mut message);
+            self.hold_or_refuse(&message);
         }
-        if message.reply.take().is_some() {
-            self.end_request(session, flow, slot);
+        if message.is_open.get() {
+            self.end_request(id.index, head.flow(), head.slot());
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn receive_send<S: Sink<T>>(
-        &mut self,
-        session: u32,
-        head: Head,
-        args: &[u32],
-        payload: &[u8],
-        sink: &mut S,
-    ) -> Result<(), Violation> {
-        let Head { op, flow, slot, .. } = head;
-        let need = head.lines();
-        let place = self.sessions.get_mut(session as usize).ok_or(Violation)?;
-        let id = SessionId { index: session, life: place.life };
-        let s = place.session.as_mut().ok_or(Violation)?;
+    fn receive_send<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Violation> {
+        let head = record.head;
+        let run = &self.run;
+        if run.flow != head.flow() || run.session != id.index || run.admission != self.admission {
+            self.begin_run(id, head)?;
+        }
+        let message = Delivery::new(self.run.endpoint, id, record, false);
+        if self.run.admission == 0 {
+            return self.receive_unplain(&message);
+        }
+        self.counters.delivered += 1;
+        match sink.deliver(self, &message) {
+            Ok(()) => self.run.count(head),
+            Err(reason) => self.refuse_send(&message, reason)?,
+        }
+        Ok(())
+    }
+
+    /// A one-way message of another flow than the one before, or the first in another state of things.
+    #[inline(never)]
+    fn begin_run(&mut self, id: SessionId, head: HeadWords) -> Result<(), Violation> {
+        self.end_run()?;
+        let s = self.live(id.index).ok_or(Violation)?;
+        let flow = s.flows_in.get(usize::from(head.flow())).ok_or(Violation)?;
+        let endpoint = Endpoint(flow.destination);
+        let is_plain = flow.admitted == self.admission || self.becomes_plain(endpoint, id.index, head);
+        let admission = if is_plain { self.admission } else { 0 };
+        self.run = Run { session: id.index, flow: head.flow(), endpoint, admission, ..Run::default() };
+        Ok(())
+    }
+
+    /// Notes the messages of a run with their flow. Bounded by what one visit to a session takes, so that a peer which
+    /// overdraws its credit does not get far.
+    #[inline(always)]
+    pub(crate) fn end_run(&mut self) -> Result<(), Violation> {
+        if self.run.messages > 0 {
+            return self.note_run();
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn note_run(&mut self) -> Result<(), Violation> {
+        let Run { session, flow, messages, lines, asked, .. } = self.run;
+        (self.run.messages, self.run.lines, self.run.asked) = (0, 0, false);
+        // Lost meanwhile: nobody is left to be told.
+        let Some(s) = self.live(session) else { return Ok(()) };
         let state = s.flows_in.get_mut(usize::from(flow)).ok_or(Violation)?;
-        if !state.due.on_arrived(need, Grant::V1) {
+        if !state.due.on_arrived(messages, lines, Grant::V1) {
             return Err(Violation);
         }
-        let endpoint = Endpoint(state.destination);
-        let is_plain = is_plain(&self.endpoints, state);
-        let kind = MessageKind::OneWay;
-        let mut message =
-            Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
-        let outcome = if is_plain {
-            self.counters.delivered += 1;
-            match sink.deliver(self, &mut message) {
-                Ok(()) => Outcome::Consumed,
-                Err(reason) => {
-                    self.send_back(&mut message, reason);
-                    Outcome::Refused
-                }
-            }
-        } else {
-            self.hold_or_refuse(&mut message)
-        };
-        let Some(s) = self.session_mut(id) else { return Ok(()) };
-        let state = &mut s.flows_in[usize::from(flow)];
-        match outcome {
-            Outcome::Consumed => {
-                state.due.on_stored(slot & ASK_STORED != 0);
-                state.due.on_consumed(need);
-            }
-            Outcome::Parked => state.due.on_stored(slot & ASK_STORED != 0),
-            // The return gives the credit back.
-            Outcome::Refused if s.backlog_bytes > 2 * BACKLOG_MOST => return Err(Violation),
-            Outcome::Refused => return Ok(()),
-        }
+        state.due.on_stored(messages, asked);
+        state.due.on_consumed(messages, lines);
         if state.due.is_urgent(Grant::V1) {
             self.mark_dirty(session, flow);
         }
         Ok(())
     }
 
-    #[inline(always)]
-    fn receive_reply<S: Sink<T>>(
-        &mut self,
-        session: u32,
-        head: Head,
-        args: &[u32],
-        payload: &[u8],
-        sink: &mut S,
-    ) -> Result<(), Violation> {
-        let Head { op, flow, slot, credit, .. } = head;
-        let place = self.sessions.get_mut(session as usize).ok_or(Violation)?;
-        let id = SessionId { index: session, life: place.life };
-        let s = place.session.as_mut().ok_or(Violation)?;
-        let out = s.flows_out.get_mut(usize::from(flow)).ok_or(Violation)?;
-        if !out.window.put(slot) {
+    /// A one-way message that is not plainly handed to the sink.
+    #[cold]
+    #[inline(never)]
+    fn receive_unplain(&mut self, message: &Delivery<'_>) -> Result<(), Violation> {
+        let head = message.head;
+        let state = self.flow_in(message.session.index, head.flow())?;
+        if !state.due.on_arrived(1, head.lines(), Grant::V1) {
             return Err(Violation);
         }
-        let endpoint = Endpoint(out.source);
-        let completion = out.slot(slot).completion.take();
-        if completion.is_some() || out.wants_room || credit != Credit::default() {
-            self.after_reply(session, flow, completion, credit)?;
+        match self.hold_or_refuse(message) {
+            Outcome::Parked => {
+                let state = self.flow_in(message.session.index, head.flow())?;
+                state.due.on_stored(1, head.slot() & ASK_STORED != 0);
+                if state.due.is_urgent(Grant::V1) {
+                    self.mark_dirty(message.session.index, head.flow());
+                }
+                Ok(())
+            }
+            Outcome::Refused => self.check_backlog(message.session.index),
         }
-        let kind = MessageKind::Reply;
-        let mut message =
-            Delivery { endpoint, kind, op, args, payload, reply: Cell::new(None), session: id, flow, slot };
-        let holds = self.endpoints.get(endpoint.index()).and_then(Option::as_ref).is_none_or(EndpointState::holds);
-        if holds {
-            self.hold_or_refuse(&mut message);
+    }
+
+    /// The sink refuses a one-way message. Its return gives the credit back.
+    #[cold]
+    #[inline(never)]
+    fn refuse_send(&mut self, message: &Delivery<'_>, reason: Reason) -> Result<(), Violation> {
+        // The sender knows by their number which message it is that comes back.
+        self.end_run()?;
+        let state = self.flow_in(message.session.index, message.head.flow())?;
+        if !state.due.on_arrived(1, message.head.lines(), Grant::V1) {
+            return Err(Violation);
+        }
+        self.send_back(message, reason);
+        self.check_backlog(message.session.index)
+    }
+
+    /// A peer that does not read what comes back to it is cut off.
+    fn check_backlog(&mut self, session: u32) -> Result<(), Violation> {
+        match self.live(session) {
+            Some(s) if s.backlog_bytes > 2 * BACKLOG_MOST => Err(Violation),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    fn receive_reply<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Violation> {
+        let head = record.head;
+        let admission = self.admission;
+        let s = self.live(id.index).ok_or(Violation)?;
+        let out = s.flows_out.get_mut(usize::from(head.flow())).ok_or(Violation)?;
+        if !out.window.put(head.slot()) {
+            return Err(Violation);
+        }
+        let message = Delivery::new(Endpoint(out.source), id, record, false);
+        let is_plain = out.admitted == admission;
+        if out.asked != 0 || out.wants_room || head.has_credit() {
+            self.after_reply(id.index, head)?;
+        }
+        if !is_plain && !self.becomes_plain(message.endpoint, id.index, head) {
+            self.hold_or_refuse(&message);
             return Ok(());
         }
         self.counters.replies_delivered += 1;
-        if let Err(reason) = sink.deliver(self, &mut message) {
-            self.send_back(&mut message, reason);
+        if let Err(reason) = sink.deliver(self, &message) {
+            self.send_back(&message, reason);
         }
         Ok(())
     }
 
+    /// Whether a message can be handed over without further ado: admitted, and not to be queued. If so, its flow's messages
+    /// need no second look until something changes.
+    #[cold]
+    #[inline(never)]
+    fn becomes_plain(&mut self, endpoint: Endpoint, session: u32, head: HeadWords) -> bool {
+        let admission = self.admission;
+        let State { endpoints, sessions, .. } = self;
+        let Some(Some(endpoint)) = endpoints.get(endpoint.index()) else { return false };
+        let place = sessions.get_mut(session as usize);
+        let Some(s) = place.and_then(|p| p.session.as_mut()) else { return false };
+        let flow = usize::from(head.flow());
+        let admitted = if head.is(Kind::Reply) {
+            s.flows_out.get_mut(flow).map(|out| &mut out.admitted)
+        } else {
+            s.flows_in.get_mut(flow).filter(|f| endpoint.key.matches(f.key)).map(|f| &mut f.admitted)
+        };
+        let Some(admitted) = admitted.filter(|_| !endpoint.holds()) else { return false };
+        *admitted = admission;
+        !head.is(Kind::Request) || s.backlog_bytes <= BACKLOG_MOST
+    }
+
     /// What a reply brings beside itself.
     #[inline(never)]
-    fn after_reply(
-        &mut self,
-        session: u32,
-        flow: u16,
-        completion: Option<u64>,
-        credit: Credit,
-    ) -> Result<(), Violation> {
+    fn after_reply(&mut self, session: u32, head: HeadWords) -> Result<(), Violation> {
+        let completion = self.flow_out(session, head.flow())?.take_completion(head.slot());
         self.events.extend(completion.map(Event::Completed));
-        self.take_credit(session, flow, credit.messages.into(), credit.lines.into(), credit.messages.into())
+        let Credit { messages, lines } = head.credit();
+        self.take_credit(session, head.flow(), messages.into(), lines.into(), messages.into())
     }
 
     /// Whatever is not plainly handed to the sink: messages that are refused or queued at their endpoint.
     #[cold]
     #[inline(never)]
-    fn hold_or_refuse(&mut self, message: &mut Delivery<'_>) -> Outcome {
+    fn hold_or_refuse(&mut self, message: &Delivery<'_>) -> Outcome {
         match self.admit(message).and_then(|()| self.park(message)) {
             Ok(()) => Outcome::Parked,
             Err(reason) => {
@@ -197,9 +249,9 @@ impl<T: Tx> State<T> {
 
     #[cold]
     #[inline(never)]
-    fn send_back(&mut self, message: &mut Delivery<'_>, reason: Reason) {
+    fn send_back(&mut self, message: &Delivery<'_>, reason: Reason) {
         // A client that took the token answers the request, whatever else it says.
-        if message.kind == MessageKind::Request && message.reply.take().is_none() {
+        if message.kind() == MessageKind::Request && !message.is_open.replace(false) {
             return;
         }
         self.bounce(message, reason);
@@ -208,41 +260,34 @@ impl<T: Tx> State<T> {
     /// Whether the message's endpoint admits it, or why not.
     fn admit(&self, message: &Delivery<'_>) -> Result<(), Reason> {
         let endpoint = self.endpoint(message.endpoint).map_err(|_| Reason::NoSuchEndpoint);
-        if message.kind == MessageKind::Reply {
+        if message.kind() == MessageKind::Reply {
             return endpoint.map(|_| ());
         }
         let s = self.session(message.session).ok_or(Reason::PeerLost)?;
-        let state = s.flows_in.get(usize::from(message.flow)).ok_or(Reason::PeerLost)?;
+        let state = s.flows_in.get(usize::from(message.head.flow())).ok_or(Reason::PeerLost)?;
         if !endpoint?.key.matches(state.key) {
             return Err(Reason::WrongKey);
         }
-        if s.backlog_bytes > BACKLOG_MOST && message.kind == MessageKind::Request {
+        if s.backlog_bytes > BACKLOG_MOST && message.kind() == MessageKind::Request {
             return Err(Reason::QueueFull);
         }
         Ok(())
     }
 
     /// Queues a message at its endpoint.
-    fn park(&mut self, message: &mut Delivery<'_>) -> Result<(), Reason> {
+    fn park(&mut self, message: &Delivery<'_>) -> Result<(), Reason> {
         let bytes = Parked::bytes(message.args.len(), message.payload.len());
         if self.parked_bytes.saturating_add(bytes) > self.settings.parked_bytes_most {
             return Err(Reason::QueueFull);
         }
-        let kind = match message.kind {
-            MessageKind::Request => ParkedKind::Request { slot: message.slot },
-            MessageKind::Reply => ParkedKind::Reply,
-            MessageKind::OneWay => ParkedKind::OneWay { lines: lines(message.args.len(), message.payload.len()) },
-        };
         let parked = Parked {
-            kind,
+            head: message.head,
             session: message.session,
-            flow: message.flow,
-            op: message.op,
             args: message.args.to_vec(),
             payload: message.payload.to_vec(),
         };
         // Queued counts as taken: a request stays open until it is served.
-        message.reply.set(None);
+        message.is_open.set(false);
         self.parked_bytes += bytes;
         self.counters.parked += 1;
         if let Ok(endpoint) = self.endpoint_mut(message.endpoint) {
@@ -279,20 +324,20 @@ impl<T: Tx> State<T> {
 
     fn serve_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
         self.parked_bytes = self.parked_bytes.saturating_sub(Parked::bytes(parked.args.len(), parked.payload.len()));
-        let mut message = parked.message(endpoint);
-        match message.kind {
+        let message = parked.message(endpoint);
+        match message.kind() {
             MessageKind::Request => self.counters.requests_delivered += 1,
             MessageKind::Reply => self.counters.replies_delivered += 1,
             MessageKind::OneWay => self.counters.delivered += 1,
         }
-        let taken = sink.deliver(self, &mut message);
-        match (taken, parked.kind) {
+        let taken = sink.deliver(self, &message);
+        match (taken, message.kind()) {
             // It was stored, so it counts as delivered whatever the sink says.
-            (_, ParkedKind::OneWay { .. }) => self.settle_parked(&parked),
-            (_, ParkedKind::Reply) => {}
-            (Err(reason), ParkedKind::Request { .. }) => self.send_back(&mut message, reason),
-            (Ok(()), ParkedKind::Request { .. }) => {
-                if let Some(token) = message.reply.take() {
+            (_, MessageKind::OneWay) => self.settle_parked(&parked),
+            (_, MessageKind::Reply) => {}
+            (Err(reason), MessageKind::Request) => self.send_back(&message, reason),
+            (Ok(()), MessageKind::Request) => {
+                if let Some(token) = message.take_reply() {
                     self.end(token);
                 }
             }
@@ -301,13 +346,13 @@ impl<T: Tx> State<T> {
 
     /// Gives the credit of a one-way message that was queued back, once it is out of the queue.
     pub(crate) fn settle_parked(&mut self, parked: &Parked) {
-        let (ParkedKind::OneWay { lines }, Some(s)) = (parked.kind, self.session_mut(parked.session)) else {
+        let (true, Some(s)) = (parked.head.is(Kind::Send), self.session_mut(parked.session)) else {
             return;
         };
-        let state = &mut s.flows_in[usize::from(parked.flow)];
-        state.due.on_consumed(lines);
+        let Some(state) = s.flows_in.get_mut(usize::from(parked.head.flow())) else { return };
+        state.due.on_consumed(1, parked.head.lines());
         if state.due.is_urgent(Grant::V1) {
-            self.mark_dirty(parked.session.index, parked.flow);
+            self.mark_dirty(parked.session.index, parked.head.flow());
         }
     }
 
@@ -315,10 +360,16 @@ impl<T: Tx> State<T> {
 
     #[cold]
     #[inline(never)]
-    fn receive_control(&mut self, session: u32, head: Head, args: &[u32], payload: &[u8]) -> Result<(), Violation> {
-        let Head { flow, slot, .. } = head;
+    fn receive_control(
+        &mut self,
+        session: u32,
+        head: HeadWords,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), Violation> {
         let record = &Record { head, args, payload };
-        match head.kind {
+        let (flow, slot) = (record.head.flow(), record.head.slot());
+        match record.head.kind() {
             Kind::Open => self.receive_open(session, flow, record.args),
             Kind::Ended => match *record.args {
                 [mask] => self.receive_ended(session, flow, mask),
@@ -330,7 +381,7 @@ impl<T: Tx> State<T> {
                 _ => Err(Violation),
             },
             Kind::Return => {
-                let reason = Reason::from_code(record.head.op).ok_or(Violation)?;
+                let reason = Reason::from_code(record.head.op()).ok_or(Violation)?;
                 match slot & 0xff00 {
                     RETURNED_SEND => self.receive_returned_send(session, record, reason),
                     RETURNED_REPLY => self.receive_returned_reply(session, record, reason),
@@ -346,7 +397,7 @@ impl<T: Tx> State<T> {
         let found = self.endpoints.iter().position(|e| e.as_ref().is_some_and(|e| e.id == open.destination));
         // The key is checked with every message: it may change.
         let destination = found.map_or(u32::MAX, |index| index as u32);
-        let s = self.sessions[session as usize].session.as_mut().ok_or(Violation)?;
+        let s = self.live(session).ok_or(Violation)?;
         // Flows are numbered in the order they are opened, so a peer cannot make us hold more than it opens.
         if usize::from(flow) != s.flows_in.len() || s.flows_in.len() >= FLOWS_MOST {
             return Err(Violation);
@@ -364,7 +415,7 @@ impl<T: Tx> State<T> {
         let mut completions = [None; WINDOW];
         for (slot, completion) in completions.iter_mut().enumerate().filter(|(slot, _)| mask & (1 << slot) != 0) {
             out.window.put(slot as u16);
-            *completion = out.slot(slot as u16).completion.take();
+            *completion = out.take_completion(slot as u16);
         }
         self.counters.ended += u64::from(mask.count_ones());
         self.events.extend(completions.into_iter().flatten().map(Event::Completed));
@@ -390,7 +441,7 @@ impl<T: Tx> State<T> {
     }
 
     fn receive_ask(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
-        let (_, state) = self.flow_in(session, flow)?;
+        let state = self.flow_in(session, flow)?;
         state.due.ask();
         self.mark_dirty(session, flow);
         Ok(())
@@ -408,6 +459,7 @@ impl<T: Tx> State<T> {
             return Err(Violation);
         }
         let (source, destination) = (out.source, out.destination);
+        out.asked &= !(1 << (slot % WINDOW as u16));
         let kept = std::mem::take(out.slot(slot));
         self.return_request(source, destination, Some(&kept), reason, Certainty::NotDelivered);
         *self.flow_out(session, flow)?.slot(slot) = kept;
@@ -415,7 +467,7 @@ impl<T: Tx> State<T> {
     }
 
     fn receive_returned_send(&mut self, session: u32, record: &Record<'_>, reason: Reason) -> Result<(), Violation> {
-        let flow = record.head.flow;
+        let flow = record.head.flow();
         let out = self.flow_out(session, flow)?;
         // What was stored before it has been told before it, so it is the next one.
         let is_this = out.completions.front().is_some_and(|&(number, _)| number == out.stored + 1);
@@ -427,23 +479,21 @@ impl<T: Tx> State<T> {
             endpoint: Endpoint(out.source),
             destination: Some(out.destination),
             kind: MessageKind::OneWay,
-            op: record.head.slot as u8,
+            op: record.head.slot() as u8,
             args: record.args.to_vec(),
             payload: record.payload.to_vec(),
             reason,
             certainty: Certainty::NotDelivered,
             completion,
         };
-        self.counters.returned += 1;
-        self.returns.push_back(returned);
+        self.come_back(returned);
         self.tell_room(session, flow)
     }
 
     fn receive_returned_reply(&mut self, session: u32, record: &Record<'_>, reason: Reason) -> Result<(), Violation> {
         let replies_sent = self.counters.replies_sent;
-        let place = self.sessions.get_mut(session as usize).ok_or(Violation)?;
-        let s = place.session.as_mut().ok_or(Violation)?;
-        let state = s.flows_in.get(usize::from(record.head.flow)).ok_or(Violation)?;
+        let s = self.live(session).ok_or(Violation)?;
+        let state = s.flows_in.get(usize::from(record.head.flow())).ok_or(Violation)?;
         s.replies_returned += 1;
         if s.replies_returned > replies_sent {
             return Err(Violation);
@@ -452,32 +502,25 @@ impl<T: Tx> State<T> {
             endpoint: Endpoint(state.destination),
             destination: None,
             kind: MessageKind::Reply,
-            op: record.head.slot as u8,
+            op: record.head.slot() as u8,
             args: record.args.to_vec(),
             payload: record.payload.to_vec(),
             reason,
             certainty: Certainty::NotDelivered,
             completion: None,
         };
-        self.counters.returned += 1;
-        self.returns.push_back(returned);
+        self.come_back(returned);
         Ok(())
     }
 
     // ---- small things
 
-    #[inline(always)]
-    fn flow_in(&mut self, session: u32, flow: u16) -> Result<(SessionId, &mut FlowIn), Violation> {
-        let place = self.sessions.get_mut(session as usize).ok_or(Violation)?;
-        let id = SessionId { index: session, life: place.life };
-        let s = place.session.as_mut().ok_or(Violation)?;
-        Ok((id, s.flows_in.get_mut(usize::from(flow)).ok_or(Violation)?))
+    fn flow_in(&mut self, session: u32, flow: u16) -> Result<&mut FlowIn, Violation> {
+        self.live(session).and_then(|s| s.flows_in.get_mut(usize::from(flow))).ok_or(Violation)
     }
 
     fn flow_out(&mut self, session: u32, flow: u16) -> Result<&mut FlowOut, Violation> {
-        let place = self.sessions.get_mut(session as usize).ok_or(Violation)?;
-        let s = place.session.as_mut().ok_or(Violation)?;
-        s.flows_out.get_mut(usize::from(flow)).ok_or(Violation)
+        self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))).ok_or(Violation)
     }
 
     fn tell_room(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
@@ -488,11 +531,4 @@ impl<T: Tx> State<T> {
         }
         Ok(())
     }
-}
-
-/// Whether messages of a flow can be handed over without further ado: admitted, and not to be queued.
-#[inline(always)]
-fn is_plain(endpoints: &[Option<EndpointState>], flow: &FlowIn) -> bool {
-    let Some(Some(endpoint)) = endpoints.get(flow.destination as usize) else { return false };
-    endpoint.key.matches(flow.key) && !endpoint.holds()
 }

@@ -1,5 +1,6 @@
 //! Sessions: what two bundles that talk to each other know of each other.
 
+use crate::state::Outgoing;
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};
 use weft_wire::record::{MAX_ARGS, WINDOW};
@@ -44,18 +45,44 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Keeps a message whose argument count was checked.
     #[inline(always)]
-    pub fn keep(&mut self, op: u8, args: &[u32], payload: &[u8], completion: Option<u64>) {
-        self.op = op;
-        self.args_len = args.len() as u8;
-        self.completion = completion;
-        self.args[..args.len()].copy_from_slice(args);
+    pub fn keep(&mut self, message: Outgoing<'_>) {
+        self.op = message.op;
+        self.args_len = message.args.len() as u8;
+        self.completion = message.completion;
+        copy_args(message.args, &mut self.args);
         self.payload.clear();
-        self.payload.extend_from_slice(payload);
+        if !message.payload.is_empty() {
+            self.payload.extend_from_slice(message.payload);
+        }
     }
 
     pub fn args(&self) -> &[u32] {
         &self.args[..usize::from(self.args_len)]
+    }
+}
+
+/// Copies up to 16 arguments without a call: from four on as two blocks that may overlap.
+#[inline(always)]
+fn copy_args(from: &[u32], to: &mut [u32; MAX_ARGS]) {
+    if let (Some(first), Some(last)) = (from.first_chunk::<8>(), from.last_chunk::<8>()) {
+        copy_ends(first, last, from.len(), to);
+    } else if let (Some(first), Some(last)) = (from.first_chunk::<4>(), from.last_chunk::<4>()) {
+        copy_ends(first, last, from.len(), to);
+    } else {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = *from;
+        }
+    }
+}
+
+/// Copies what begins with `first` and ends with `last`, and has no more than these two.
+#[inline(always)]
+fn copy_ends<const N: usize>(first: &[u32; N], last: &[u32; N], len: usize, to: &mut [u32; MAX_ARGS]) {
+    to[..N].copy_from_slice(first);
+    if let Some(to) = to.get_mut(len - N..len) {
+        to.copy_from_slice(last);
     }
 }
 
@@ -68,6 +95,8 @@ pub(crate) struct FlowOut {
     pub to: EndpointId,
     pub window: Window,
     pub slots: Vec<Slot>,
+    /// Slots whose message asked for a completion, one bit each.
+    pub asked: u32,
     pub credit: CreditAccount,
     /// One-way messages sent, and stored as far as the peer told.
     pub sent: u64,
@@ -78,6 +107,10 @@ pub(crate) struct FlowOut {
     pub completions: VecDeque<(u64, u64)>,
     /// Somebody was told *full* and wants to hear when that changes.
     pub wants_room: bool,
+    /// The state of things in which replies were found to need no second look: [`State::admission`].
+    ///
+    /// [`State::admission`]: crate::state::State::admission
+    pub admitted: u64,
 }
 
 impl FlowOut {
@@ -88,12 +121,14 @@ impl FlowOut {
             to,
             window: Window::default(),
             slots: Vec::new(),
+            asked: 0,
             credit: CreditAccount::new(Grant::V1),
             sent: 0,
             stored: 0,
             asked_at: 0,
             completions: VecDeque::new(),
             wants_room: false,
+            admitted: 0,
         }
     }
 
@@ -104,6 +139,12 @@ impl FlowOut {
             self.slots.resize_with(WINDOW, Slot::default);
         }
         &mut self.slots[usize::from(slot) % WINDOW]
+    }
+
+    /// The completion that the message in a slot asked for, which ends.
+    pub fn take_completion(&mut self, slot: u16) -> Option<u64> {
+        self.asked &= !(1u32.checked_shl(slot.into()).unwrap_or(0));
+        self.slot(slot).completion.take()
     }
 
     /// Notes that so many more messages were stored. False, and nothing noted, if that is more than were sent.
@@ -139,6 +180,8 @@ pub(crate) struct FlowIn {
     pub ended: u32,
     pub due: CreditDue,
     pub is_dirty: bool,
+    /// The state of things in which messages were found admitted and not to be queued, as in [`FlowOut`].
+    pub admitted: u64,
 }
 
 impl FlowIn {
@@ -151,6 +194,7 @@ impl FlowIn {
             ended: 0,
             due: CreditDue::default(),
             is_dirty: false,
+            admitted: 0,
         }
     }
 }

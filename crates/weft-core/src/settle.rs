@@ -3,9 +3,9 @@
 use crate::endpoint::{Endpoint, Route};
 use crate::event::{Event, MessageKind, Returned};
 use crate::session::{head, FlowOut, Session, SessionId};
-use crate::state::{Delivery, State};
+use crate::state::{Delivery, Run, State};
 use weft_wire::path::{Fate, Tx};
-use weft_wire::record::{lines, RETURNED_REPLY, RETURNED_SEND};
+use weft_wire::record::{RETURNED_REPLY, RETURNED_SEND};
 use weft_wire::{Certainty, Credit, Head, Kind, Reason};
 
 impl<T: Tx> State<T> {
@@ -18,6 +18,8 @@ impl<T: Tx> State<T> {
             return;
         }
         let Some(mut s) = place.session.take() else { return };
+        // The next session in this place has other flows.
+        self.run = Run::default();
         place.life = place.life.wrapping_add(1);
         // The next session in this place has broken nothing.
         self.broken.retain(|&index| index != id.index);
@@ -73,8 +75,7 @@ impl<T: Tx> State<T> {
                     }
                     out.stored = number;
                     let completion = out.due_completion();
-                    self.counters.returned += 1;
-                    self.returns.push_back(Returned {
+                    self.come_back(Returned {
                         endpoint: Endpoint(out.source),
                         destination: Some(out.destination),
                         kind: MessageKind::OneWay,
@@ -105,8 +106,7 @@ impl<T: Tx> State<T> {
         let Some(flow) = s.flows_in.get(usize::from(head.flow)) else {
             return;
         };
-        self.counters.returned += 1;
-        self.returns.push_back(Returned {
+        self.come_back(Returned {
             endpoint: Endpoint(flow.destination),
             destination: None,
             kind: MessageKind::Reply,
@@ -135,8 +135,7 @@ impl<T: Tx> State<T> {
         certainty: Certainty,
     ) {
         let Some(slot) = slot else { return };
-        self.counters.returned += 1;
-        self.returns.push_back(Returned {
+        self.come_back(Returned {
             endpoint: Endpoint(source),
             destination: Some(destination),
             kind: MessageKind::Request,
@@ -153,16 +152,16 @@ impl<T: Tx> State<T> {
     pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) {
         self.counters.refused += 1;
         let index = message.session.index;
-        if message.kind == MessageKind::OneWay {
+        if message.kind() == MessageKind::OneWay {
             self.tell_stored(message);
         }
         let Some(s) = self.session_mut(message.session) else { return };
-        let (slot, args, payload) = match message.kind {
-            MessageKind::Request => (message.slot, &[][..], &[][..]),
-            MessageKind::Reply => (RETURNED_REPLY | u16::from(message.op), message.args, message.payload),
-            MessageKind::OneWay => (RETURNED_SEND | u16::from(message.op), message.args, message.payload),
+        let (slot, args, payload) = match message.kind() {
+            MessageKind::Request => (message.head.slot(), &[][..], &[][..]),
+            MessageKind::Reply => (RETURNED_REPLY | u16::from(message.op()), message.args, message.payload),
+            MessageKind::OneWay => (RETURNED_SEND | u16::from(message.op()), message.args, message.payload),
         };
-        let header = head(Kind::Return, reason.code(), message.flow, slot, Credit::default());
+        let header = head(Kind::Return, reason.code(), message.head.flow(), slot, Credit::default());
         if s.backlog.is_empty() && s.tx.push(header, args, payload).is_ok() {
             s.on_pushed(header);
         } else {
@@ -173,10 +172,10 @@ impl<T: Tx> State<T> {
     /// Tells what was stored before a message that goes back, so that its sender knows which one it is.
     fn tell_stored(&mut self, message: &Delivery<'_>) {
         let Some(s) = self.session_mut(message.session) else { return };
-        let Some(state) = s.flows_in.get_mut(usize::from(message.flow)) else { return };
+        let Some(state) = s.flows_in.get_mut(usize::from(message.head.flow())) else { return };
         let due = state.due.take();
-        state.due.on_returned(lines(message.args.len(), message.payload.len()));
-        let header = head(Kind::Credit, 0, message.flow, 0, Credit::default());
+        state.due.on_returned(message.head.lines());
+        let header = head(Kind::Credit, 0, message.head.flow(), 0, Credit::default());
         if due != [0; 3] && !(s.backlog.is_empty() && s.tx.push(header, &due, &[]).is_ok()) {
             self.queue(message.session.index, header, &due, &[]);
         }

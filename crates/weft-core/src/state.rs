@@ -1,14 +1,14 @@
 //! A bundle's state, and everything that sends: what a program and a running handler may do.
 
-use crate::endpoint::{Endpoint, EndpointState, Parked, ParkedKind, Route, Translation};
+use crate::endpoint::{Endpoint, EndpointState, Parked, Route, Translation};
 use crate::event::{Counters, Event, MessageKind, Returned};
 use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId, FLOWS_MOST};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use weft_wire::path::{PushError, Tx};
-use weft_wire::record::{lines, ASK_STORED, MAX_ARGS};
+use weft_wire::path::{PushError, Record, Tx};
+use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, WINDOW};
 use weft_wire::setup::Open;
-use weft_wire::{Certainty, Credit, Head, Key, Kind, Name, Reason, MAX_PAYLOAD};
+use weft_wire::{Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, MAX_PAYLOAD};
 
 /// Bounds that a program may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,32 +79,67 @@ pub struct ReplyToken {
 pub struct Delivery<'a> {
     /// The local endpoint it is for.
     pub endpoint: Endpoint,
-    /// What it is.
-    pub kind: MessageKind,
-    /// The client's operation.
-    pub op: u8,
     /// Its arguments.
     pub args: &'a [u32],
     /// Its payload, valid until the sink returns.
     pub payload: &'a [u8],
-    /// The right to reply, for a request. Left here, the request ends without a reply when the sink returns.
-    pub reply: Cell<Option<ReplyToken>>,
+    pub(crate) head: HeadWords,
     pub(crate) session: SessionId,
-    pub(crate) flow: u16,
-    pub(crate) slot: u16,
+    /// A request whose right to reply was not taken. Left so, it ends without a reply when the sink returns.
+    pub(crate) is_open: Cell<bool>,
+}
+
+impl<'a> Delivery<'a> {
+    #[inline(always)]
+    pub(crate) fn new(endpoint: Endpoint, session: SessionId, record: Record<'a>, is_open: bool) -> Delivery<'a> {
+        let Record { head, args, payload } = record;
+        Delivery { endpoint, args, payload, head, session, is_open: Cell::new(is_open) }
+    }
+
+    /// What it is.
+    #[inline(always)]
+    pub fn kind(&self) -> MessageKind {
+        if self.head.is(Kind::Request) {
+            MessageKind::Request
+        } else if self.head.is(Kind::Reply) {
+            MessageKind::Reply
+        } else {
+            MessageKind::OneWay
+        }
+    }
+
+    /// The client's operation.
+    #[inline(always)]
+    pub fn op(&self) -> u8 {
+        self.head.op()
+    }
+
+    /// The right to reply to a request, once.
+    #[inline(always)]
+    pub fn take_reply(&self) -> Option<ReplyToken> {
+        let token = ReplyToken { session: self.session, flow: self.head.flow(), slot: self.head.slot() };
+        self.is_open.replace(false).then_some(token)
+    }
+
+    /// Takes back a right that this message gave and that was not used.
+    #[inline(always)]
+    pub fn put_reply(&self, token: ReplyToken) {
+        debug_assert_eq!((token.session, token.flow, token.slot), (self.session, self.head.flow(), self.head.slot()));
+        self.is_open.set(true);
+    }
 }
 
 impl std::fmt::Debug for Delivery<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Delivery { endpoint, kind, op, args, payload, .. } = self;
-        write!(f, "{kind:?} {op} for {endpoint:?} with {args:?} and {} bytes", payload.len())
+        let Delivery { endpoint, args, payload, .. } = self;
+        write!(f, "{:?} {} for {endpoint:?} with {args:?} and {} bytes", self.kind(), self.op(), payload.len())
     }
 }
 
 /// The client of a bundle: gets what arrives and what comes back. Runs inside [`crate::Bundle::poll`].
 pub trait Sink<T> {
     /// Takes a message, or refuses it, and then it goes back to its sender.
-    fn deliver(&mut self, state: &mut State<T>, message: &mut Delivery<'_>) -> Result<(), Reason>;
+    fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason>;
 
     /// Takes a message that came back, or leaves it to the event queue.
     fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {
@@ -133,6 +168,31 @@ pub(crate) struct Place<T> {
     pub is_reserved: bool,
 }
 
+/// One-way messages of one flow that were handed over one after the other, and are noted with their flow together: what a
+/// stream does for each message is then a few additions.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub session: u32,
+    pub flow: u16,
+    /// Where the flow leads.
+    pub endpoint: Endpoint,
+    /// The state of things in which its messages were found admitted; 0 if they are not simply handed over.
+    pub admission: u64,
+    pub messages: u32,
+    pub lines: u32,
+    /// Somebody wants to be told soon that they are stored.
+    pub asked: bool,
+}
+
+impl Run {
+    #[inline(always)]
+    pub fn count(&mut self, head: HeadWords) {
+        self.messages += 1;
+        self.lines += head.lines();
+        self.asked |= head.slot() & ASK_STORED != 0;
+    }
+}
+
 /// Everything of a bundle but the reading ends of its sessions. No call blocks.
 #[derive(Debug)]
 pub struct State<T> {
@@ -153,6 +213,12 @@ pub struct State<T> {
     pub(crate) parked_bytes: usize,
     /// Sessions that turned out broken while something was sent.
     pub(crate) broken: Vec<u32>,
+    pub(crate) run: Run,
+    /// Something may be in `dirty`, `blocked`, `unparking` or `returns`: one look instead of four on every poll.
+    pub(crate) has_chores: bool,
+    /// Changes with every change that can make an endpoint admit or hold messages otherwise than before: what a flow was
+    /// admitted to at this state of things needs no second look. Begins with 1; 0 is never current.
+    pub(crate) admission: u64,
 }
 
 impl<T: Tx> State<T> {
@@ -170,6 +236,9 @@ impl<T: Tx> State<T> {
             unparking: Vec::new(),
             parked_bytes: 0,
             broken: Vec::new(),
+            run: Run::default(),
+            has_chores: false,
+            admission: 1,
         }
     }
 
@@ -186,12 +255,13 @@ impl<T: Tx> State<T> {
     pub fn free_endpoint(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         let place = self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)?;
         let freed = place.take().ok_or(SendError::NoEndpoint)?;
+        self.admission += 1;
         for parked in freed.parked {
             self.parked_bytes =
                 self.parked_bytes.saturating_sub(Parked::bytes(parked.args.len(), parked.payload.len()));
-            match parked.kind {
-                ParkedKind::Request { .. } => self.bounce(&parked.message(endpoint), Reason::NoSuchEndpoint),
-                ParkedKind::OneWay { .. } | ParkedKind::Reply => self.settle_parked(&parked),
+            match parked.head.is(Kind::Request) {
+                true => self.bounce(&parked.message(endpoint), Reason::NoSuchEndpoint),
+                false => self.settle_parked(&parked),
             }
         }
         Ok(())
@@ -200,6 +270,7 @@ impl<T: Tx> State<T> {
     /// Changes the key. Senders that know the old one get their messages back.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), SendError> {
         self.endpoint_mut(endpoint)?.key = key;
+        self.admission += 1;
         Ok(())
     }
 
@@ -209,7 +280,9 @@ impl<T: Tx> State<T> {
         state.served = served;
         if served && !state.parked.is_empty() {
             self.unparking.push(endpoint);
+            self.has_chores = true;
         }
+        self.admission += 1;
         Ok(())
     }
 
@@ -277,7 +350,7 @@ impl<T: Tx> State<T> {
         let header = head(Kind::Send, message.op, flow, ask, Credit::default());
         match s.tx.push(header, message.args, message.payload) {
             Ok(()) => {
-                out.credit.spend(need);
+                out.credit.spend_covered(need);
                 out.sent += 1;
                 if let Some(completion) = message.completion {
                     out.completions.push_back((out.sent, completion));
@@ -311,7 +384,8 @@ impl<T: Tx> State<T> {
         let header = head(Kind::Request, message.op, flow, slot, Credit::default());
         match s.tx.push(header, message.args, message.payload) {
             Ok(()) => {
-                out.slot(slot).keep(message.op, message.args, message.payload, message.completion);
+                out.asked |= u32::from(message.completion.is_some()) << (slot % WINDOW as u16);
+                out.slot(slot).keep(message);
                 self.counters.requests_sent += 1;
                 Ok(())
             }
@@ -377,16 +451,17 @@ impl<T: Tx> State<T> {
     /// Who sent a message, as its session vouches for it. For a reply, as the translation names it.
     pub fn source(&self, message: &Delivery<'_>) -> Option<Name> {
         let session = self.session(message.session)?;
-        if message.kind == MessageKind::Reply {
-            let flow = session.flows_out.get(usize::from(message.flow))?;
+        let number = message.head.flow();
+        if message.head.is(Kind::Reply) {
+            let flow = session.flows_out.get(usize::from(number))?;
             let entry = self.endpoint(message.endpoint).ok()?.translation(flow.destination);
             let leads_here = |entry: &&Translation| {
                 matches!(entry.route, Route::Flow { session, flow }
-                    if session == message.session.index && flow == message.flow)
+                    if session == message.session.index && flow == number)
             };
             return Some(entry.filter(leads_here).map_or_else(|| session.name_of(flow.to), |entry| entry.name));
         }
-        Some(session.flows_in.get(usize::from(message.flow))?.source)
+        Some(session.flows_in.get(usize::from(number))?.source)
     }
 
     /// Whether the session of a token still lives.
@@ -496,6 +571,12 @@ impl<T: Tx> State<T> {
 
     // ---- inside
 
+    /// Whether chores are left for the next poll.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
+        !(nothing && self.returns.is_empty())
+    }
+
     pub(crate) fn endpoint(&self, endpoint: Endpoint) -> Result<&EndpointState, SendError> {
         self.endpoints.get(endpoint.index()).and_then(Option::as_ref).ok_or(SendError::NoEndpoint)
     }
@@ -509,6 +590,13 @@ impl<T: Tx> State<T> {
         place.session.as_ref().filter(|_| place.life == id.life)
     }
 
+    /// The session at an index, if there is one.
+    #[inline(always)]
+    pub(crate) fn live(&mut self, index: u32) -> Option<&mut Session<T>> {
+        self.sessions.get_mut(index as usize)?.session.as_mut()
+    }
+
+    #[inline(always)]
     pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session<T>> {
         let place = self.sessions.get_mut(id.index as usize)?;
         place.session.as_mut().filter(|_| place.life == id.life)
@@ -575,8 +663,7 @@ impl<T: Tx> State<T> {
     }
 
     fn give_back(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, asks: bool, reason: Reason) {
-        self.counters.returned += 1;
-        self.returns.push_back(Returned {
+        self.come_back(Returned {
             endpoint: from,
             destination: Some(to),
             kind: if asks { MessageKind::Request } else { MessageKind::OneWay },
@@ -596,7 +683,15 @@ impl<T: Tx> State<T> {
         if !s.is_blocked {
             s.is_blocked = true;
             self.blocked.push(session);
+            self.has_chores = true;
         }
+    }
+
+    /// A message of ours came back; the sink gets it at the end of the poll.
+    pub(crate) fn come_back(&mut self, message: Returned) {
+        self.counters.returned += 1;
+        self.returns.push_back(message);
+        self.has_chores = true;
     }
 
     /// Queues a record that found no room.
@@ -633,19 +728,12 @@ impl<T: Tx> State<T> {
         if !state.is_dirty {
             state.is_dirty = true;
             self.dirty.push((session, flow));
+            self.has_chores = true;
         }
     }
 
     /// Tells senders of requests that ended and of credit.
-    #[inline(always)]
     pub(crate) fn flush_dirty(&mut self) {
-        if !self.dirty.is_empty() {
-            self.flush_dirty_now();
-        }
-    }
-
-    #[inline(never)]
-    fn flush_dirty_now(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|&(session, flow)| !self.flush_flow(session, flow));
         self.dirty = dirty;
@@ -681,15 +769,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Pushes backlogs and tells waiting senders of room.
-    #[inline(always)]
     pub(crate) fn flush_blocked(&mut self) {
-        if !self.blocked.is_empty() {
-            self.flush_blocked_now();
-        }
-    }
-
-    #[inline(never)]
-    fn flush_blocked_now(&mut self) {
         let mut blocked = std::mem::take(&mut self.blocked);
         blocked.retain(|&index| !self.unblock(index));
         self.blocked = blocked;

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weft_wire::path::{Abandoned, Bells, Fate, Peek, PushError, Record, Rx, Tx};
+use weft_wire::path::{Abandoned, Bells, Fate, Glance, Peek, PushError, Record, Rx, Tx};
 use weft_wire::record::{lines, MAX_ARGS};
 use weft_wire::{Head, MAX_PAYLOAD};
 
@@ -100,7 +100,15 @@ impl Rx for MemRx {
         }
         match &self.in_hand {
             None => Peek::Empty,
-            Some(r) => Peek::Record(Record { head: r.head, args: &r.args, payload: &r.payload }),
+            Some(r) => Peek::Record(Record { head: r.head.into(), args: &r.args, payload: &r.payload }),
+        }
+    }
+
+    fn glance(&mut self) -> Glance<'_> {
+        match self.peek() {
+            Peek::Record(record) if record.head.lines() == 1 => Glance::Small(record),
+            Peek::Empty => Glance::Empty,
+            _ => Glance::More,
         }
     }
 

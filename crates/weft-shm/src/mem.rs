@@ -38,6 +38,12 @@ pub trait RingMem {
     fn clear(&self, line: u32);
     /// Loads a header's second word.
     fn second(&self, line: u32) -> u64;
+    /// Both words of a header, unless the first is 0. Acquire, as `header`.
+    #[inline(always)]
+    fn look(&self, line: u32) -> Option<[u64; 2]> {
+        let first = self.header(line);
+        (first != 0).then(|| [first, self.second(line)])
+    }
     /// Writes everything of a record but the header's first word.
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]);
     /// As `write`, with stores that go past the caches. Ordered before a `publish` that follows.
@@ -51,6 +57,10 @@ pub trait RingMem {
     }
     /// Copies what follows the header at `line` into `out`, `bytes` rounded up to words; at most `out` holds.
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]);
+    /// Copies all that follows the header in its line.
+    fn copy_line(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
+        self.copy_out(line, LINE - HEADER, out);
+    }
     /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies.
     ///
     /// The peer could still write there; so only payloads from a peer of the same trusted class are read this way.
@@ -87,6 +97,7 @@ impl MapMem {
     /// If the mapping has another size: the caller made it, or checked it, from the same `lanes`.
     pub fn new(shared: Shared, lanes: Lanes) -> MapMem {
         assert_eq!(shared.bytes(), lanes.bytes(), "mapping and lanes disagree");
+        assert!(shared.bytes() >= CONTROL_LINES as usize * LINE, "no room for the control lines");
         MapMem { lines: (shared.bytes() / LINE) as u32, shared }
     }
 
@@ -112,6 +123,14 @@ impl MapMem {
         // SAFETY: inside the mapping, by the assertion, which lives as long as `self`; 8-byte aligned because lines and
         // `index * 8` are. All accesses to header and control words, by both sides, are atomic.
         unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line as usize * LINE + index * 8).cast()) }
+    }
+
+    /// A word of the control lines.
+    #[inline(always)]
+    fn control(&self, line: usize, index: usize) -> &AtomicU64 {
+        assert!(line < CONTROL_LINES as usize && index < LINE / 8, "outside the control lines");
+        // SAFETY: inside the mapping, which is never smaller than the control lines; otherwise as in `word`.
+        unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line * LINE + index * 8).cast()) }
     }
 
     #[inline(always)]
@@ -145,6 +164,14 @@ impl RingMem for MapMem {
     fn second(&self, line: u32) -> u64 {
         // Relaxed: ordered by the acquire load of the first word.
         self.word(line, 1).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn look(&self, line: u32) -> Option<[u64; 2]> {
+        // Both found before the first is loaded: nothing that is looked up is taken over an acquire load by the compiler.
+        let (first, second) = (self.word(line, 0), self.word(line, 1));
+        let first = first.load(Ordering::Acquire);
+        (first != 0).then(|| [first, second.load(Ordering::Relaxed)])
     }
 
     #[inline(always)]
@@ -192,24 +219,21 @@ impl RingMem for MapMem {
     }
 
     #[inline(always)]
+    fn copy_line(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
+        let body = self.at(line, HEADER, LINE - HEADER);
+        // SAFETY: the rest of the line is inside the mapping (checked by `at`) and fits `out`, which is longer. For what a
+        // peer could do meanwhile see `copy_out`. The constant length compiles to three loads and stores.
+        unsafe { std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), LINE - HEADER) };
+    }
+
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
-        let one_line = LINE - HEADER;
-        let bytes = if bytes <= one_line { one_line } else { bytes.div_ceil(8) * 8 };
+        let bytes = bytes.div_ceil(8) * 8;
         assert!(bytes <= COPY_WORDS * 8, "more than is ever copied out");
         let body = self.at(line, HEADER, bytes);
-        if bytes != one_line {
-            prefetch(body, bytes);
-        }
+        prefetch(body, bytes);
         // SAFETY: `bytes` are inside the mapping (checked by `at`) and inside `out` (checked above). The peer may write at
         // the same time if it breaks the protocol: then the copy holds some bytes of it, which are checked after the copy.
-        unsafe {
-            if bytes == one_line {
-                // A constant length compiles to three loads and stores; most messages are of one line.
-                std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), one_line);
-            } else {
-                std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), bytes);
-            }
-        }
+        unsafe { std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), bytes) };
     }
 
     #[inline(always)]
@@ -230,26 +254,26 @@ impl RingMem for MapMem {
     #[inline(always)]
     fn set_head(&self, lane: usize, pos: u64) {
         // Pairs with the acquire load in `head`.
-        self.word(0, lane).store(pos, Ordering::Release);
+        self.control(0, lane).store(pos, Ordering::Release);
     }
 
     #[inline(always)]
     fn head(&self, lane: usize) -> u64 {
         // Pairs with the release store in `set_head`.
-        self.word(0, lane).load(Ordering::Acquire)
+        self.control(0, lane).load(Ordering::Acquire)
     }
 
     #[inline(always)]
     fn set_claim(&self, lane: usize, pos: u64) {
         // Relaxed, then a fence: whatever the program does with the record comes after the claim, so that a claim which
         // was not made proves that nothing was done. (On x86 the fence costs nothing.)
-        self.word(1, lane).store(pos, Ordering::Relaxed);
+        self.control(1, lane).store(pos, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::Release);
     }
 
     #[inline(always)]
     fn claim(&self, lane: usize) -> u64 {
-        self.word(1, lane).load(Ordering::Acquire)
+        self.control(1, lane).load(Ordering::Acquire)
     }
 
     #[inline(always)]

@@ -19,10 +19,10 @@
 
 use crate::bell::Bell;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
-use weft_wire::path::{Abandoned, Fate, Peek, PushError, Record, Rx, Tx};
+use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Tx};
 use weft_wire::record::{self, args_bytes};
 use weft_wire::setup::Geometry;
-use weft_wire::{Head, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
+use weft_wire::{Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 const HOT: usize = 0;
 const ARENA: usize = 1;
@@ -525,11 +525,11 @@ impl<M: RingMem> Producer<M> {
         let mut at = (u64::from(lane.at) + u64::from(lane.cap) - outstanding) % u64::from(lane.cap);
         while pos < lane.pos {
             let line = lane.first + at as u32;
-            let Ok(head) = Head::unpack([self.mem.header(line), self.mem.second(line)]) else {
+            let Ok(head) = HeadWords::check([self.mem.header(line), self.mem.second(line)]) else {
                 return parts;
             };
             let rest = u64::from(lane.cap) - at;
-            let lines = match head.kind {
+            let lines = match head.kind() {
                 Kind::Pad => rest,
                 _ => u64::from(head.lines()),
             };
@@ -543,7 +543,7 @@ impl<M: RingMem> Producer<M> {
                 std::cmp::Ordering::Equal => Fate::InHand,
                 std::cmp::Ordering::Greater => Fate::Untouched,
             };
-            match head.kind {
+            match head.kind() {
                 Kind::Pad => {}
                 Kind::Switch => parts.push(Vec::new()),
                 _ => parts.last_mut().expect("begins with one").push(self.abandoned_record(line, head, fate)),
@@ -552,12 +552,11 @@ impl<M: RingMem> Producer<M> {
         parts
     }
 
-    fn abandoned_record(&self, line: u32, head: Head, fate: Fate) -> Abandoned {
+    fn abandoned_record(&self, line: u32, head: HeadWords, fate: Fate) -> Abandoned {
         let mut words = [0; COPY_WORDS];
-        let args_len = args_bytes(usize::from(head.args));
-        self.mem.copy_out(line, args_len, &mut words);
-        let payload = self.mem.in_place(line, head.payload_at(), head.len as usize).to_vec();
-        Abandoned { head, args: args_of(&words)[..usize::from(head.args)].to_vec(), payload, fate }
+        self.mem.copy_out(line, args_bytes(head.args()), &mut words);
+        let payload = self.mem.in_place(line, head.payload_at(), head.len()).to_vec();
+        Abandoned { head: head.head(), args: args_of(&words)[..head.args()].to_vec(), payload, fate }
     }
 }
 
@@ -684,25 +683,48 @@ impl<M: RingMem> Consumer<M> {
     }
 
     /// Looks for the next record. Reads one line of the other side's if there is none.
-    #[inline(always)]
+    #[inline]
     pub fn peek(&mut self) -> Peek<'_> {
-        let line = self.lane.line;
-        let word0 = self.mem.header(line);
-        if word0 == 0 {
-            self.finds_more = false;
-            return Peek::Empty;
+        let Some(words) = self.look() else { return Peek::Empty };
+        match HeadWords::of_one_line(words) {
+            Some(head) if self.broken.is_none() => Peek::Record(self.hand_out_line(head)),
+            _ => self.peek_long(words),
         }
-        if self.finds_more {
-            self.mem.fetch_ahead((line + FETCH_AHEAD).min(self.lane.last - 1));
-        }
-        self.finds_more = true;
-        match Head::unpack([word0, self.mem.second(line)]) {
-            Ok(head) if is_message(head.kind) && self.reaches(head.lines()) => self.hand_out(head),
-            _ => match self.follow_links(word0) {
+    }
+
+    /// Goes on where the record is longer than a line, or is no message.
+    fn peek_long(&mut self, words: [u64; 2]) -> Peek<'_> {
+        match HeadWords::check(words) {
+            Ok(head) if is_message(head) && self.reaches(head.lines()) => self.hand_out(head),
+            _ => match self.follow_links(words[0]) {
                 Some(head) => self.hand_out(head),
                 None => self.nothing(),
             },
         }
+    }
+
+    /// Looks for the next record and hands it out if it is a message of one line. Reads one line of the other side's.
+    #[inline(always)]
+    pub fn glance(&mut self) -> Glance<'_> {
+        let Some(words) = self.look() else { return Glance::Empty };
+        match HeadWords::of_one_line(words) {
+            Some(head) if self.broken.is_none() => Glance::Small(self.hand_out_line(head)),
+            _ => Glance::More,
+        }
+    }
+
+    #[inline(always)]
+    fn look(&mut self) -> Option<[u64; 2]> {
+        let line = self.lane.line;
+        let Some(words) = self.mem.look(line) else {
+            self.finds_more = false;
+            return None;
+        };
+        if self.finds_more {
+            self.mem.fetch_ahead((line + FETCH_AHEAD).min(self.lane.last - 1));
+        }
+        self.finds_more = true;
+        Some(words)
     }
 
     /// Drops the record in hand; its lines go back to the producer with the next publication of the cursor.
@@ -738,7 +760,7 @@ impl<M: RingMem> Consumer<M> {
     /// Follows the link with this first word, and those behind it, to a record.
     #[cold]
     #[inline(never)]
-    fn follow_links(&mut self, first: u64) -> Option<Head> {
+    fn follow_links(&mut self, first: u64) -> Option<HeadWords> {
         // A record in hand that turned into a link is no longer in hand: a `pop` must not count its lines in another lane.
         self.in_hand = 0;
         let mut word0 = first;
@@ -746,13 +768,13 @@ impl<M: RingMem> Consumer<M> {
             if self.broken.is_some() || word0 == 0 {
                 return None;
             }
-            match Head::unpack([word0, self.mem.second(self.lane.line)]) {
+            match HeadWords::check([word0, self.mem.second(self.lane.line)]) {
                 Err(malformed) => self.give_up(malformed),
-                Ok(head) if head.kind == Kind::Pad => {
+                Ok(head) if head.is(Kind::Pad) => {
                     let rest = self.lane.last - self.lane.line;
                     self.lane.advance(rest);
                 }
-                Ok(head) if head.kind == Kind::Switch => {
+                Ok(head) if head.is(Kind::Switch) => {
                     self.lane.advance(1);
                     self.release();
                     std::mem::swap(&mut self.lane, &mut self.other);
@@ -766,13 +788,26 @@ impl<M: RingMem> Consumer<M> {
         None
     }
 
+    /// A record that is all in one line.
     #[inline(always)]
-    fn hand_out(&mut self, head: Head) -> Peek<'_> {
-        let (line, lines) = (self.lane.line, head.lines());
+    fn hand_out_line(&mut self, head: HeadWords) -> Record<'_> {
+        self.take_in_hand(1);
+        self.mem.copy_line(self.lane.line, &mut self.scratch);
+        let args_len = args_bytes(head.args());
+        let payload = &bytes_of(&self.scratch)[args_len..args_len + head.len()];
+        Record { head, args: &args_of(&self.scratch)[..head.args()], payload }
+    }
+
+    #[inline(always)]
+    fn take_in_hand(&mut self, lines: u32) {
         self.in_hand = lines;
         self.mem.set_claim(self.now, self.lane.pos + u64::from(lines));
-        let (len, args) = (head.len as usize, usize::from(head.args));
-        let args_len = args_bytes(args);
+    }
+
+    fn hand_out(&mut self, head: HeadWords) -> Peek<'_> {
+        let line = self.lane.line;
+        self.take_in_hand(head.lines());
+        let (len, args_len) = (head.len(), args_bytes(head.args()));
         let copied = len <= COPY_MOST;
         self.mem.copy_out(line, if copied { args_len + len } else { args_len }, &mut self.scratch);
         let payload = if copied {
@@ -780,7 +815,7 @@ impl<M: RingMem> Consumer<M> {
         } else {
             self.mem.in_place(line, head.payload_at(), len)
         };
-        Peek::Record(Record { head, args: &args_of(&self.scratch)[..args], payload })
+        Peek::Record(Record { head, args: &args_of(&self.scratch)[..head.args()], payload })
     }
 
     /// Breaks the ring for good: `reaches` is false for whatever header comes, which costs the short way nothing.
@@ -798,14 +833,18 @@ impl<M: RingMem> Consumer<M> {
 
 /// Whether a record is for the core, not a link within the ring.
 #[inline(always)]
-fn is_message(kind: Kind) -> bool {
-    !matches!(kind, Kind::Pad | Kind::Switch)
+fn is_message(head: HeadWords) -> bool {
+    !head.is(Kind::Pad) && !head.is(Kind::Switch)
 }
 
 impl<M: RingMem> Rx for Consumer<M> {
-    #[inline(always)]
     fn peek(&mut self) -> Peek<'_> {
         Consumer::peek(self)
+    }
+
+    #[inline(always)]
+    fn glance(&mut self) -> Glance<'_> {
+        Consumer::glance(self)
     }
 
     #[inline(always)]

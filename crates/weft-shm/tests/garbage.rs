@@ -16,7 +16,7 @@ use support::{seed, Access, Contents, Memory, Rng, Tapped};
 use weft_shm::mem::CONTROL_LINES;
 use weft_shm::ring::COPY_MOST;
 use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem};
-use weft_wire::path::{Peek, PushError, Record};
+use weft_wire::path::{Glance, Peek, PushError, Record};
 use weft_wire::setup::Geometry;
 use weft_wire::{Head, Kind, LINE, MAX_ARGS, MAX_PAYLOAD};
 
@@ -92,8 +92,8 @@ fn mutate(mem: &MapMem, lanes: Lanes, at: u32, rng: &mut Rng) {
 fn check_limits(record: &Record<'_>, mapped: &Range<*const u8>) {
     let Record { head, args, payload } = record;
     assert!(args.len() <= MAX_ARGS && payload.len() <= MAX_PAYLOAD);
-    assert_eq!((args.len(), payload.len()), (usize::from(head.args), head.len as usize));
-    assert!(!matches!(head.kind, Kind::Pad | Kind::Switch), "a link was handed out");
+    assert_eq!((args.len(), payload.len()), (head.args(), head.len()));
+    assert!(!matches!(head.kind(), Kind::Pad | Kind::Switch), "a link was handed out");
     let lies = payload.as_ptr_range();
     let inside = mapped.start <= lies.start && lies.end <= mapped.end;
     assert_eq!(inside, payload.len() > COPY_MOST, "small payloads are copied, large ones lie in the lanes");
@@ -103,6 +103,7 @@ fn check_limits(record: &Record<'_>, mapped: &Range<*const u8>) {
 /// What came of a number of mutations.
 #[derive(Default, Debug)]
 struct Seen {
+    glanced: u64,
     records: u64,
     large: u64,
     empty: u64,
@@ -126,6 +127,14 @@ fn attack_consumer(lanes: Lanes, mutations: u64, rng: &mut Rng) -> Seen {
         while done < mutations && broken_for < 8 {
             mutate(&mem, lanes, watch.at.get(), rng);
             done += 1;
+            if rng.one_in(2) {
+                if let Glance::Small(record) = consumer.glance() {
+                    assert_eq!(broken_for, 0, "a record after the ring broke");
+                    check_limits(&record, &mapped);
+                    assert_eq!(record.head.lines(), 1);
+                    seen.glanced += 1;
+                }
+            }
             watch.looks.set(0);
             match consumer.peek() {
                 Peek::Empty => seen.empty += 1,
@@ -155,7 +164,10 @@ fn a_consumer_survives_ten_million_hostile_writes() {
     for lanes in [TINY, normal()] {
         let seen = attack_consumer(lanes, MUTATIONS / 2, &mut rng);
         println!("{lanes:?}: {seen:?}");
-        assert!(seen.records > 1000 && seen.large > 100 && seen.empty > 1000 && seen.broken > 1000, "a tame attack");
+        assert!(
+            seen.records > 1000 && seen.glanced > 1000 && seen.large > 100 && seen.empty > 1000 && seen.broken > 1000,
+            "a tame attack"
+        );
     }
 }
 

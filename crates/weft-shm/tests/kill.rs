@@ -105,7 +105,7 @@ fn read_all<M: RingMem>(consumer: &mut Consumer<M>, mut got: impl FnMut(Contents
             Peek::Empty => break,
             Peek::Broken(malformed) => panic!("broken: {malformed}"),
             Peek::Record(record) => {
-                got(Contents { head: record.head, args: record.args.to_vec(), payload: record.payload.to_vec() })
+                got(Contents { head: record.head.head(), args: record.args.to_vec(), payload: record.payload.to_vec() })
             }
         }
         consumer.pop();

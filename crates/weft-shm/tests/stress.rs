@@ -55,7 +55,7 @@ fn consume<M: RingMem>(mut consumer: Consumer<M>, seed: u64, records: u64, ended
                 }
                 Peek::Broken(malformed) => panic!("record {number}: {malformed}"),
                 Peek::Record(record) => {
-                    assert_eq!(record.head, head, "record {number}");
+                    assert_eq!(record.head, head.into(), "record {number}");
                     assert_eq!(record.args, &args[..usize::from(head.args)], "record {number}");
                     sum = checksum(sum, record.payload);
                     break;

@@ -38,13 +38,19 @@ impl CreditAccount {
         self.left.messages > 0 && self.left.lines >= lines
     }
 
+    /// Spends a message of `lines` that the account was found to cover.
+    #[inline(always)]
+    pub fn spend_covered(&mut self, lines: u32) {
+        self.left.messages = self.left.messages.wrapping_sub(1);
+        self.left.lines = self.left.lines.wrapping_sub(lines);
+    }
+
     /// Spends a message of `lines`; false, and nothing spent, if the account does not cover it.
     #[inline(always)]
     pub fn spend(&mut self, lines: u32) -> bool {
         let covered = self.covers(lines);
         if covered {
-            self.left.messages -= 1;
-            self.left.lines -= lines;
+            self.spend_covered(lines);
         }
         covered
     }
@@ -74,11 +80,10 @@ pub struct CreditDue {
 }
 
 impl CreditDue {
-    /// A message of `lines` came. False if the sender overdrew its grant.
-    #[inline(always)]
-    pub fn on_arrived(&mut self, lines: u32, grant: Grant) -> bool {
-        self.spent.messages += 1;
-        self.spent.lines += lines;
+    /// So many messages of `lines` together came. False if the sender overdrew its grant.
+    pub fn on_arrived(&mut self, messages: u32, lines: u32, grant: Grant) -> bool {
+        self.spent.messages = self.spent.messages.saturating_add(messages);
+        self.spent.lines = self.spent.lines.saturating_add(lines);
         self.spent.messages <= grant.messages && self.spent.lines <= grant.lines
     }
 
@@ -87,17 +92,15 @@ impl CreditDue {
         self.give(1, lines);
     }
 
-    /// A message was stored: handed to its endpoint, or queued there.
-    #[inline(always)]
-    pub fn on_stored(&mut self, asked: bool) {
-        self.stored = self.stored.saturating_add(1);
+    /// So many messages were stored: handed to their endpoint, or queued there.
+    pub fn on_stored(&mut self, messages: u32, asked: bool) {
+        self.stored = self.stored.saturating_add(messages);
         self.asked |= asked;
     }
 
-    /// A message of `lines` was consumed; its place is free.
-    #[inline(always)]
-    pub fn on_consumed(&mut self, lines: u32) {
-        self.messages = self.messages.saturating_add(1);
+    /// So many messages of `lines` together were consumed; their place is free.
+    pub fn on_consumed(&mut self, messages: u32, lines: u32) {
+        self.messages = self.messages.saturating_add(messages);
         self.lines = self.lines.saturating_add(lines);
     }
 
@@ -166,8 +169,8 @@ mod tests {
     fn an_overdrawn_grant_is_noticed() {
         let grant = Grant { messages: 2, lines: 10 };
         let mut due = CreditDue::default();
-        assert!(due.on_arrived(4, grant) && due.on_arrived(4, grant));
-        assert!(!due.on_arrived(1, grant));
+        assert!(due.on_arrived(1, 4, grant) && due.on_arrived(1, 4, grant));
+        assert!(!due.on_arrived(1, 1, grant));
     }
 
     proptest! {
@@ -180,12 +183,12 @@ mod tests {
             for (step, lines) in steps {
                 match step {
                     0 => if account.spend(lines) {
-                        prop_assert!(due.on_arrived(lines, grant));
-                        due.on_stored(false);
+                        prop_assert!(due.on_arrived(1, lines, grant));
+                        due.on_stored(1, false);
                         queued.push_back(lines);
                     },
                     1 => if let Some(lines) = queued.pop_front() {
-                        due.on_consumed(lines);
+                        due.on_consumed(1, lines);
                     },
                     2 => {
                         let ride = due.take_ride();
@@ -198,7 +201,7 @@ mod tests {
                 }
             }
             for lines in queued {
-                due.on_consumed(lines);
+                due.on_consumed(1, lines);
             }
             let [messages, lines, _] = due.take();
             prop_assert!(account.refund(messages, lines));

@@ -23,18 +23,20 @@ impl Window {
     /// Takes this slot. False if it is taken or does not exist.
     #[inline(always)]
     pub fn take_slot(&mut self, slot: u16) -> bool {
-        let bit = 1u32.checked_shl(u32::from(slot)).unwrap_or(0);
-        let free = bit != 0 && self.taken & bit == 0;
-        self.taken |= if free { bit } else { 0 };
+        let free = slot < WINDOW as u16 && self.taken >> slot & 1 == 0;
+        if free {
+            self.taken |= 1 << slot;
+        }
         free
     }
 
     /// Frees a slot. False if it was not taken.
     #[inline(always)]
     pub fn put(&mut self, slot: u16) -> bool {
-        let bit = 1u32.checked_shl(u32::from(slot)).unwrap_or(0);
-        let was = self.taken & bit != 0;
-        self.taken &= !bit;
+        let was = slot < WINDOW as u16 && self.taken >> slot & 1 != 0;
+        if was {
+            self.taken &= !(1 << slot);
+        }
         was
     }
 

@@ -12,7 +12,7 @@ pub mod setup;
 
 pub use name::{BundleId, EndpointId, Epoch, Key, Name, NameError, Uid};
 pub use reason::{Certainty, Reason};
-pub use record::{Credit, Head, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
+pub use record::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 /// Version of everything in this crate. Two sides talk only if it is equal; a change of any format changes it.
 pub const VERSION: u16 = 1;

@@ -3,7 +3,7 @@
 //! The core knows no operating system, the rings know no endpoints; both know these. Implemented by `weft-shm` for rings in
 //! shared memory and by `weft-core::testing` for queues in ordinary memory.
 
-use crate::{Head, Malformed, MAX_ARGS, MAX_PAYLOAD};
+use crate::{Head, HeadWords, Malformed, MAX_ARGS, MAX_PAYLOAD};
 
 /// Why a record was not pushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum PushError {
 #[derive(Debug)]
 pub struct Record<'a> {
     /// Its header, within its limits.
-    pub head: Head,
+    pub head: HeadWords,
     /// Its arguments, copied out.
     pub args: &'a [u32],
     /// Its payload: small ones copied out, larger ones where they lie.
@@ -39,6 +39,17 @@ pub enum Peek<'a> {
     Record(Record<'a>),
     /// What no weft writes; the path is given up.
     Broken(Malformed),
+}
+
+/// What a short look at a path finds: enough for most messages, and made to be inlined.
+#[derive(Debug)]
+pub enum Glance<'a> {
+    /// Nothing.
+    Empty,
+    /// A message, small enough to have been copied out.
+    Small(Record<'a>),
+    /// Something else: [`Rx::peek`] tells.
+    More,
 }
 
 /// What is known of a record that a dead consumer left.
@@ -79,6 +90,10 @@ pub trait Tx {
 pub trait Rx {
     /// Looks for the next record.
     fn peek(&mut self) -> Peek<'_>;
+    /// Looks for the next record and hands it out if it is a small message.
+    fn glance(&mut self) -> Glance<'_> {
+        Glance::More
+    }
     /// Drops the record in hand.
     fn pop(&mut self);
     /// Lets the producer know of all that was popped.

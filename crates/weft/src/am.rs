@@ -384,9 +384,9 @@ impl Handlers {
 
 impl Sink<Ringing> for Handlers {
     #[inline(always)]
-    fn deliver(&mut self, state: &mut State<Ringing>, delivery: &mut Delivery<'_>) -> Result<(), Reason> {
+    fn deliver(&mut self, state: &mut State<Ringing>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let handlers = self.endpoints.get_mut(delivery.endpoint.index());
-        let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op)));
+        let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
         let Some(Some(run)) = handler else {
             return Err(Reason::NoHandler);
         };
@@ -476,7 +476,7 @@ impl<'a> Message<'a> {
 
     /// Whether it is a one-way message, a request or a reply.
     pub fn kind(&self) -> MessageKind {
-        self.delivery.kind
+        self.delivery.kind()
     }
 
     /// Everything else that a handler may do.
@@ -490,11 +490,11 @@ impl<'a> Message<'a> {
     /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
     #[inline(always)]
     pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
-        let right = self.delivery.reply.take().ok_or(NotReplied::NothingToReplyTo)?;
+        let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
         match self.context.state.reply(right, handler, args, payload) {
             Ok(()) => Ok(()),
             Err((error, right)) => {
-                self.delivery.reply.set(Some(right));
+                self.delivery.put_reply(right);
                 Err(NotReplied::Refused(error))
             }
         }
@@ -502,7 +502,7 @@ impl<'a> Message<'a> {
 
     /// Takes the right to reply away, to use it later or in another thread. `None` if there is nothing to reply to.
     pub fn defer(&mut self) -> Option<ReplyToken> {
-        let right = self.delivery.reply.take()?;
+        let right = self.delivery.take_reply()?;
         Some(ReplyToken { right: Some(right), mailbox: self.mailbox.clone() })
     }
 }

@@ -16,14 +16,14 @@ struct Counter {
 }
 
 impl Sink<TestTx> for Counter {
-    fn deliver(&mut self, state: &mut Inside, message: &mut Delivery<'_>) -> Result<(), Reason> {
+    fn deliver(&mut self, state: &mut Inside, message: &Delivery<'_>) -> Result<(), Reason> {
         self.sum += u64::from(message.args[0]);
-        match message.kind {
+        match message.kind() {
             MessageKind::OneWay => self.one_way += 1,
             MessageKind::Reply => self.replies += 1,
             MessageKind::Request => {
                 self.requests += 1;
-                if let Some(token) = message.reply.take() {
+                if let Some(token) = message.take_reply() {
                     state.reply(token, op::TAKE, message.args, message.payload).expect("a reply");
                 }
             }

@@ -90,7 +90,7 @@ impl Attack {
     fn swallow(&mut self) -> Vec<(Head, Vec<u32>)> {
         let mut all = Vec::new();
         while let Peek::Record(record) = self.rx.peek() {
-            all.push((record.head, record.args.to_vec()));
+            all.push((record.head.head(), record.args.to_vec()));
             self.rx.pop();
         }
         self.rx.release();
@@ -420,7 +420,7 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
             let kind = if std::mem::replace(&mut self.0, true) { Kind::Send } else { Kind::Open };
             let args: &[u32] = if kind == Kind::Open { &[1, 1, 0, 0] } else { &[] };
             Peek::Record(weft_wire::path::Record {
-                head: Head { op: op::MISSING, ..Head::new(kind) },
+                head: Head { op: op::MISSING, ..Head::new(kind) }.into(),
                 args,
                 payload: &[],
             })
@@ -434,7 +434,7 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
         fn deliver(
             &mut self,
             _: &mut crate::world::Inside,
-            _: &mut weft_core::Delivery<'_>,
+            _: &weft_core::Delivery<'_>,
         ) -> Result<(), weft_wire::Reason> {
             Ok(())
         }

@@ -140,14 +140,14 @@ impl Ledger {
     }
 
     fn on_offered(&mut self, at: Global, message: &Delivery<'_>) -> Option<u32> {
-        let id = self.check_contents("offered", message.op, message.args, message.payload)?;
+        let id = self.check_contents("offered", message.op(), message.args, message.payload)?;
         let entry = self.entries.get_mut(&id)?;
         entry.offered += 1;
-        let (wrong, pair) = ((entry.to, entry.kind) != (at, message.kind), (entry.from, entry.to));
+        let (wrong, pair) = ((entry.to, entry.kind) != (at, message.kind()), (entry.from, entry.to));
         if wrong {
-            self.fail(format!("{id} offered at {at} as {:?}", message.kind));
+            self.fail(format!("{id} offered at {at} as {:?}", message.kind()));
         }
-        if message.kind == MessageKind::OneWay && self.last.insert(pair, id) > Some(id) {
+        if message.kind() == MessageKind::OneWay && self.last.insert(pair, id) > Some(id) {
             self.fail(format!("{id} overtook others of {pair:?}"));
         }
         Some(id)
@@ -246,7 +246,7 @@ struct Player {
 }
 
 impl Sink<TestTx> for Player {
-    fn deliver(&mut self, state: &mut Inside, message: &mut Delivery<'_>) -> Result<(), Reason> {
+    fn deliver(&mut self, state: &mut Inside, message: &Delivery<'_>) -> Result<(), Reason> {
         // The dead see nothing.
         if self.fuse.is_burnt() {
             return Ok(());
@@ -254,14 +254,14 @@ impl Sink<TestTx> for Player {
         let ledger = &mut *self.ledger.borrow_mut();
         let Some(&at) = self.mine.get(message.endpoint.index()) else { return Err(Reason::NoHandler) };
         let Some(id) = ledger.on_offered(at, message) else { return Ok(()) };
-        match message.op {
+        match message.op() {
             act::REFUSE => return Err(Reason::NoHandler),
             act::REPLY | act::REPLY_REFUSED => {
-                if let Some(token) = message.reply.take() {
-                    ledger.reply(state, token, id, message.op == act::REPLY_REFUSED);
+                if let Some(token) = message.take_reply() {
+                    ledger.reply(state, token, id, message.op() == act::REPLY_REFUSED);
                 }
             }
-            act::DEFER => self.tokens.extend(message.reply.take().map(|token| (token, id))),
+            act::DEFER => self.tokens.extend(message.take_reply().map(|token| (token, id))),
             act::SEND_ON => {
                 let to = id as usize % ledger.owners.len();
                 let entry = plan(at, to, id % 2 == 0, act::NOTHING, id as usize % 70, id % 3 == 0);

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weft_core::testing::{path, MemRx, MemTx};
 use weft_core::{Bundle, Call, Delivery, Endpoint, Event, MessageKind, PeerId, SessionId, Settings, Sink, State};
 use weft_core::{ReplyToken, Returned};
-use weft_wire::path::{Abandoned, Bells, Peek, PushError, Rx, Tx};
+use weft_wire::path::{Abandoned, Bells, Glance, Peek, PushError, Rx, Tx};
 use weft_wire::record::lines;
 use weft_wire::{BundleId, EndpointId, Epoch, Head, Key, Kind, Name, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};
 
@@ -164,6 +164,13 @@ impl Rx for TestRx {
         match self.fuse.burn() {
             true => self.inner.peek(),
             false => Peek::Empty,
+        }
+    }
+
+    fn glance(&mut self) -> Glance<'_> {
+        match self.fuse.burn() {
+            true => self.inner.glance(),
+            false => Glance::Empty,
         }
     }
 
@@ -383,30 +390,30 @@ pub struct Script {
 }
 
 impl Sink<TestTx> for Script {
-    fn deliver(&mut self, state: &mut Inside, message: &mut Delivery<'_>) -> Result<(), Reason> {
-        if message.op == op::MISSING {
+    fn deliver(&mut self, state: &mut Inside, message: &Delivery<'_>) -> Result<(), Reason> {
+        if message.op() == op::MISSING {
             return Err(Reason::NoHandler);
         }
         self.got.push(Got {
             endpoint: message.endpoint,
             source: state.source(message),
-            kind: message.kind,
-            op: message.op,
+            kind: message.kind(),
+            op: message.op(),
             args: message.args.to_vec(),
             payload: message.payload.to_vec(),
         });
-        match message.op {
+        match message.op() {
             op::ECHO | op::ECHO_MISSING => {
-                let answer = if message.op == op::ECHO { op::TAKE } else { op::MISSING };
-                if let Some(token) = message.reply.take() {
+                let answer = if message.op() == op::ECHO { op::TAKE } else { op::MISSING };
+                if let Some(token) = message.take_reply() {
                     state.reply(token, answer, message.args, message.payload).expect("a reply");
                 }
             }
-            op::DEFER | op::DEFER_MISSING => self.tokens.extend(message.reply.take()),
+            op::DEFER | op::DEFER_MISSING => self.tokens.extend(message.take_reply()),
             op::FREE => state.free_endpoint(message.endpoint).expect("alive"),
             _ => {}
         }
-        match message.op {
+        match message.op() {
             op::DEFER_MISSING => Err(Reason::NoHandler),
             _ => Ok(()),
         }

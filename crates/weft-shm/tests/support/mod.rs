@@ -148,7 +148,7 @@ impl Contents {
     }
 
     pub fn is(&self, record: &Record<'_>) -> bool {
-        self.head == record.head && self.args == record.args && self.payload == record.payload
+        self.head == record.head.head() && self.args == record.args && self.payload == record.payload
     }
 }
 
