@@ -239,7 +239,7 @@ impl RingMem for MapMem {
     #[inline(always)]
     fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
         let p = self.at(line, offset, len);
-        // Dirty lines come from the other core one at a time unless asked for ahead: a third of the time of 4 to 8 KiB.
+        // Dirty lines come from the other core one at a time unless asked for ahead.
         prefetch(p, len);
         // SAFETY: the range is inside the mapping, which lives as long as `self`. Between `publish` and the consumer's
         // `set_head` the protocol forbids the producer to write here, and the producer is of the same trusted class.
@@ -345,8 +345,9 @@ unsafe fn copy_past_caches(payload: &[u8], to: *mut u8) {
     }
 }
 
-/// Most bytes fetched ahead: what the L1 cache can hold beside everything else.
-const PREFETCH_MOST: usize = 16 << 10;
+/// Most bytes fetched ahead. What follows them the processor fetches itself, in fewer turns than if it is told to: with 16 KiB
+/// here 4 KiB there and back took 1,110 ns instead of 920, and 8 KiB 2,730 instead of 2,340 (line 120 ns).
+const PREFETCH_MOST: usize = 512;
 
 #[inline(always)]
 fn prefetch(p: *const u8, len: usize) {
