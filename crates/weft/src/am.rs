@@ -8,9 +8,9 @@
 //! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
 
 use crate::home::{Core, Home};
-use crate::node::{random_u64, Error, Node};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::node::{lock, random_u64, Error, Node};
+use crate::watch::Signals;
+use std::sync::{Arc, Mutex};
 use weft_core::{
     Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Sink, State,
 };
@@ -20,14 +20,19 @@ use weft_wire::{Key, Name, Reason};
 /// Messages taken by one poll, about.
 const BUDGET: u32 = 256;
 
-/// Idle polls between two looks at sockets: a few microseconds.
+/// Without a helper, idle polls between two looks at sockets: a few microseconds.
 const LOOK_EVERY: u32 = 1024;
 
-/// The same while a session is being set up.
+/// The same while a session is being set up, with a helper too.
 const LOOK_EVERY_SETUP: u32 = 16;
 
-/// Messages taken between two looks at sockets. Not polls: a process that shares its core finds much in each of few polls.
+/// Without a helper, messages taken between two looks at sockets. Not polls: a process that shares its core finds much in
+/// each of few polls.
 const LOOK_EVERY_BUSY: u32 = 1 << 14;
+
+/// Idle polls (those that see whether there is something seldom, every [`LOOK_EVERY_SETUP`]) before unused arenas are given
+/// back: some hundredths of a second.
+const REST_AFTER: u32 = 1 << 18;
 
 /// Idle polls after which a waiting program yields its core, and after which it sleeps.
 const YIELD_AFTER: u32 = 4 << 10;
@@ -45,12 +50,15 @@ pub struct Bundle {
     core: Core,
     handlers: Handlers,
     home: Home,
+    /// What the helper and other threads leave.
+    signals: Arc<Signals>,
     idle: u32,
     /// Messages taken since the last look.
     busy: u32,
+    /// Idle times seen since unused memory was last given back.
+    restless: u32,
 }
 
-#[derive(Default)]
 struct Handlers {
     endpoints: Vec<EndpointHandlers>,
     mailbox: Arc<Mailbox>,
@@ -82,12 +90,16 @@ impl Bundle {
     pub fn with_settings(node: &Node, settings: Settings) -> Result<Bundle, Error> {
         let bells = BellPage::create()
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
+        let signals = Arc::new(Signals::default());
+        let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Mutex::default() });
         Ok(Bundle {
             core: Core::new(bells, settings),
-            handlers: Handlers::default(),
-            home: Home::new(node)?,
+            handlers: Handlers { endpoints: Vec::new(), mailbox },
+            home: Home::new(node, &signals)?,
+            signals,
             idle: 0,
             busy: 0,
+            restless: 0,
         })
     }
 
@@ -273,7 +285,7 @@ impl Bundle {
         if (work == 0 && self.idle % LOOK_EVERY_SETUP == 0)
             || self.busy >= LOOK_EVERY_BUSY
             || self.core.has_broken()
-            || self.handlers.mailbox.has_letters()
+            || self.signals.are_raised()
         {
             self.poll_seldom();
         }
@@ -344,7 +356,8 @@ impl Bundle {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
         // Polls have become rare (on a core that others use, a yield can take milliseconds), so more of them look.
-        if idle >= SLEEP_AFTER || (idle >= YIELD_AFTER && idle % LOOK_EVERY_SETUP == 0) {
+        let waits_for_word = self.home.is_watched() && !self.home.is_busy() && !self.core.state().has_calls();
+        if !waits_for_word && (idle >= SLEEP_AFTER || (idle >= YIELD_AFTER && idle % LOOK_EVERY_SETUP == 0)) {
             self.home.service(&mut self.core, &mut self.handlers);
         }
     }
@@ -353,11 +366,31 @@ impl Bundle {
     #[cold]
     #[inline(never)]
     fn poll_seldom(&mut self) {
-        self.read_letters();
+        let raised = self.signals.take();
+        if raised & Signals::LETTERS != 0 {
+            self.read_letters();
+        }
+        let told = raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
-        if urgent || self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0 {
-            self.busy = 0;
+        let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
+        if told || urgent || due {
             self.home.service(&mut self.core, &mut self.handlers);
+        }
+        if told {
+            self.home.watch_on();
+        }
+        if self.busy >= LOOK_EVERY_BUSY {
+            self.busy = 0;
+        }
+        self.rest_sometimes();
+    }
+
+    /// Gives memory back that has not been used for long.
+    fn rest_sometimes(&mut self) {
+        self.restless += 1;
+        if self.restless >= REST_AFTER {
+            self.restless = 0;
+            self.core.rest();
         }
     }
 
@@ -553,9 +586,9 @@ impl Drop for ReplyToken {
 }
 
 /// Replies of other threads on their way to the bundle. Bounded by the requests that were granted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Mailbox {
-    has_letters: AtomicBool,
+    signals: Arc<Signals>,
     letters: Mutex<Vec<Letter>>,
 }
 
@@ -567,21 +600,12 @@ struct Letter {
 }
 
 impl Mailbox {
-    #[inline(always)]
-    fn has_letters(&self) -> bool {
-        // Relaxed: a letter that is missed now is seen by the next poll; the mutex orders its contents.
-        self.has_letters.load(Ordering::Relaxed)
-    }
-
     fn put(&self, letter: Letter) {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
-        self.has_letters.store(true, Ordering::Release);
+        lock(&self.letters).push(letter);
+        self.signals.raise(Signals::LETTERS);
     }
 
     fn take(&self) -> Vec<Letter> {
-        if !self.has_letters.swap(false, Ordering::Acquire) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.letters))
     }
 }

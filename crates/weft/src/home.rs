@@ -1,9 +1,11 @@
 //! The in-process home of a bundle: set-up of sessions with processes of the same host, and notice of their deaths.
 //!
-//! Until there is a helper thread this is done inside `poll`, when the bundle has been idle for some turns: a message costs
-//! no system call. Every step is non-blocking; each connection is a small state machine behind one epoll descriptor.
+//! This is done inside `poll`, when the helper thread has left word that a socket has something to say; without a helper,
+//! when the bundle has been idle for some turns. So a message costs no system call. Every step is non-blocking; each
+//! connection is a small state machine behind one epoll descriptor.
 
 use crate::node::{address, owner_of, refuse, Caller, Error, Inbox, Node};
+use crate::watch::Signals;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{
@@ -35,8 +37,8 @@ const SMALL_ARENA_BYTES: usize = 512 << 10;
 /// Sessions with a large arena.
 const LARGE_ARENAS_MOST: usize = 32;
 
-/// Idle services before unused arenas are given back.
-const REST_AFTER: u32 = 4096;
+/// Looks that are made soon after a set-up began or went on, without waiting for the helper's word.
+const QUICK_LOOKS: u32 = 10_000;
 
 /// Events of one look at the descriptors.
 const EVENTS_MOST: usize = 32;
@@ -76,21 +78,26 @@ pub(crate) struct Home {
     next_line: u64,
     /// Calls that found the peer's backlog of connections full.
     retries: Vec<(Call, bool)>,
-    idle_services: u32,
+    /// The helper watches our descriptors.
+    is_watched: bool,
+    /// Quick looks left, while a set-up is under way.
+    quick_looks: u32,
 }
 
 /// The token of the node's descriptor in the epoll set; lines have others.
 const NODE_TOKEN: u64 = 0;
 
 impl Home {
-    pub fn new(node: &Node) -> Result<Home, Error> {
+    /// The home of a new bundle, which finds in `signals` what is left for it.
+    pub fn new(node: &Node, signals: &Arc<Signals>) -> Result<Home, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .and_then(|e| {
                 epoll::add(&e, node.epoll(), epoll::EventData::new_u64(NODE_TOKEN), epoll::EventFlags::IN).map(|()| e)
             })
             .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
-        let (id, inbox) = node.add_bundle();
+        let (id, inbox) = node.add_bundle(signals.clone());
+        let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         Ok(Home {
             node: node.clone(),
             id,
@@ -99,7 +106,8 @@ impl Home {
             lines: HashMap::new(),
             next_line: NODE_TOKEN + 1,
             retries: Vec::new(),
-            idle_services: 0,
+            is_watched,
+            quick_looks: 0,
         })
     }
 
@@ -111,9 +119,21 @@ impl Home {
         self.id
     }
 
-    /// Whether a set-up is under way, so that the next look should come soon.
+    /// Whether a set-up is under way, so that the next look should come soon. A peer that keeps us waiting is not waited for.
     pub fn is_busy(&self) -> bool {
-        !self.retries.is_empty() || self.lines.values().any(|l| !matches!(l.talk, Talk::Session(_)))
+        self.quick_looks > 0 || !self.retries.is_empty()
+    }
+
+    /// Whether the helper says when there is something to look at.
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// All that the helper left word of was looked at.
+    pub fn watch_on(&self) {
+        if let Some(helper) = self.node.helper().filter(|_| self.is_watched) {
+            helper.rearm(self.id, &self.epoll);
+        }
     }
 
     /// Does what there is to do: calls to make, callers to answer, peers that died. Returns at once.
@@ -122,7 +142,10 @@ impl Home {
         self.look_at_descriptors(core, sink);
         self.answer_callers(core);
         self.close_broken(core, sink);
-        self.rest(core);
+        self.quick_looks = match self.lines.values().any(|l| !matches!(l.talk, Talk::Session(_))) {
+            true => self.quick_looks.saturating_sub(1),
+            false => 0,
+        };
     }
 
     fn make_calls(&mut self, core: &mut Core) {
@@ -309,20 +332,13 @@ impl Home {
         }
     }
 
-    fn rest(&mut self, core: &mut Core) {
-        self.idle_services += 1;
-        if self.idle_services >= REST_AFTER {
-            self.idle_services = 0;
-            core.rest();
-        }
-    }
-
     /// Watches a new socket. It keeps its token for as long as it lives, whatever it is used for.
     fn add_line(&mut self, socket: OwnedFd, talk: Talk) -> Result<(), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(token), flags).map_err(|_| Reason::NoRoom)?;
         self.next_line += 1;
+        self.quick_looks = QUICK_LOOKS;
         self.lines.insert(token, Line { socket, talk });
         Ok(())
     }
@@ -330,6 +346,9 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
+        if let Some(helper) = self.node.helper() {
+            helper.remove(self.id, &self.epoll);
+        }
         self.node.remove_bundle(self.id);
     }
 }

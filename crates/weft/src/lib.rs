@@ -36,6 +36,7 @@
 pub mod am;
 mod home;
 mod node;
+mod watch;
 
 pub use node::{Error, Node};
 pub use weft_core::{Counters, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings};

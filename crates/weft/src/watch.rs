@@ -1,0 +1,158 @@
+//! The helper, in its first form: a thread that sleeps until a socket of one of the node's bundles has something to say, and
+//! leaves word for that bundle. So a poll learns by one load of a word in its own process what it would need a system call for.
+//!
+//! The helper reads and writes no socket. A bundle's descriptor is watched for one event at a time and again once the bundle
+//! has looked, so a program that does not poll costs one wake-up and no more.
+
+use crate::node::{lock, Error};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::event::{epoll, eventfd, EventfdFlags};
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use weft_wire::BundleId;
+
+/// What others leave for a bundle to notice in its next poll.
+#[derive(Debug, Default)]
+pub(crate) struct Signals(AtomicU32);
+
+impl Signals {
+    /// Another thread gave a reply.
+    pub const LETTERS: u32 = 1;
+    /// A socket has something, or a caller waits.
+    pub const SOCKETS: u32 = 2;
+
+    #[inline(always)]
+    pub fn are_raised(&self) -> bool {
+        // Relaxed: what is missed now is seen by the next poll; `take` orders what was signalled.
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    pub fn raise(&self, signal: u32) {
+        // Release: pairs with the acquire in `take`, so what is signalled is visible to the one who takes it.
+        self.0.fetch_or(signal, Ordering::Release);
+    }
+
+    /// All signals raised since.
+    pub fn take(&self) -> u32 {
+        if !self.are_raised() {
+            return 0;
+        }
+        self.0.swap(0, Ordering::Acquire)
+    }
+}
+
+/// The helper of a node.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    watched: Arc<Watched>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    epoll: OwnedFd,
+    /// Written when the thread is to end.
+    stop: OwnedFd,
+    bundles: Mutex<HashMap<BundleId, Arc<Signals>>>,
+}
+
+/// The token of `stop`; bundles have their number.
+const STOP: u64 = u64::MAX;
+
+/// Events taken at once.
+const EVENTS_MOST: usize = 32;
+
+/// Bytes of the thread's stack: it calls nothing deep.
+const STACK_BYTES: usize = 64 << 10;
+
+/// One event, then none until asked again.
+const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
+
+impl Helper {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor or no thread; then bundles have to look at their sockets themselves.
+    pub fn start() -> Result<Helper, Error> {
+        let way_out = "raise the limits of open files and processes (ulimit -n, ulimit -u)";
+        let failed = |e| Error::system("cannot make the helper's descriptors", e, way_out);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(failed)?;
+        let watched = Arc::new(Watched { epoll, stop, bundles: Mutex::default() });
+        let thread = spawn_without_signals(watched.clone())
+            .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
+        Ok(Helper { watched, thread: Some(thread) })
+    }
+
+    /// Watches a bundle's descriptor. False if the kernel has no room for it.
+    pub fn add(&self, bundle: BundleId, fd: impl AsFd, signals: Arc<Signals>) -> bool {
+        lock(&self.watched.bundles).insert(bundle, signals);
+        epoll::add(&self.watched.epoll, fd, token(bundle), ONE_EVENT).is_ok()
+    }
+
+    /// Watches for one event more: the bundle has looked at all there was.
+    pub fn rearm(&self, bundle: BundleId, fd: impl AsFd) {
+        // It cannot fail for a descriptor that is watched, and `add` said whether it is.
+        let _ = epoll::modify(&self.watched.epoll, fd, token(bundle), ONE_EVENT);
+    }
+
+    /// Forgets a bundle.
+    pub fn remove(&self, bundle: BundleId, fd: impl AsFd) {
+        let _ = epoll::delete(&self.watched.epoll, fd);
+        lock(&self.watched.bundles).remove(&bundle);
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let told = rustix::io::write(&self.watched.stop, &1u64.to_ne_bytes()).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| told) {
+            // It panics nowhere; if it did, there is nothing left to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Watched {
+    /// The thread: one call per turn, and nothing while nothing happens.
+    fn run(&self) {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
+        loop {
+            let ready = match epoll::wait(&self.epoll, &mut events, None) {
+                Ok((ready, _)) => ready,
+                Err(rustix::io::Errno::INTR) => continue,
+                // Only for a descriptor that is none, and ours lives as long as we do.
+                Err(_) => return,
+            };
+            for event in ready.iter() {
+                let token = event.data.u64();
+                if token == STOP {
+                    return;
+                }
+                let bundles = lock(&self.bundles);
+                if let Some(signals) = u32::try_from(token).ok().and_then(|id| bundles.get(&BundleId(id))) {
+                    signals.raise(Signals::SOCKETS);
+                }
+            }
+        }
+    }
+}
+
+fn token(bundle: BundleId) -> epoll::EventData {
+    epoll::EventData::new_u64(bundle.0.into())
+}
+
+/// Starts the helper with all signals blocked: the program's handlers run in the program's threads.
+fn spawn_without_signals(watched: Arc<Watched>) -> std::io::Result<JoinHandle<()>> {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let thread = std::thread::Builder::new().name("weft-helper".into()).stack_size(STACK_BYTES);
+    let started = thread.spawn(move || watched.run());
+    // It was in force a moment ago, so the kernel takes it.
+    let _ = before.thread_set_mask();
+    started
+}

@@ -1,0 +1,109 @@
+//! The helper thread: it ends with its node, takes no signals, sleeps while nothing happens; and everything works without it.
+
+mod support;
+
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use support::{raw, turn, wait_until};
+use weft::am::Bundle;
+use weft::{Key, Node};
+
+const ECHO: u8 = 1;
+const ANSWER: u8 = 2;
+
+/// The helpers of this process: their folders in /proc.
+fn helpers() -> Vec<PathBuf> {
+    let threads = fs::read_dir("/proc/self/task").expect("proc");
+    let folders = threads.map(|thread| thread.expect("a thread").path());
+    folders.filter(|f| fs::read_to_string(f.join("comm")).is_ok_and(|name| name.trim() == "weft-helper")).collect()
+}
+
+/// A field of a thread's status.
+fn status(helper: &Path, field: &str) -> String {
+    let all = fs::read_to_string(helper.join("status")).expect("status");
+    let line = all.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
+    line.trim_start_matches(':').trim().to_string()
+}
+
+/// Two bundles of different nodes in one thread get through to each other, and one hears when the other is gone.
+fn talk_and_part(node: &Node, other: &Node) {
+    let (mut server, mut client) = (Bundle::new(other).expect("bundle"), Bundle::new(node).expect("bundle"));
+    let (there, here) = (server.endpoint(Key(1)).expect("endpoint"), client.endpoint(Key(2)).expect("endpoint"));
+    server.on(there, ECHO, |m| m.reply(ANSWER, m.args(), b"").expect("once")).expect("on");
+    let answers = Rc::new(Cell::new(0));
+    let seen = answers.clone();
+    client.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+    client.map(here, 0, server.name(there).expect("name"), Key(1)).expect("map");
+    wait_until("a session", || {
+        server.poll();
+        client.poll();
+        client.try_request(here, 0, ECHO, &[1], b"").is_ok()
+    });
+    wait_until("the answer", || {
+        server.poll();
+        client.poll();
+        answers.get() > 0
+    });
+    assert_eq!((client.sessions(), server.sessions()), (1, 1));
+    drop(server);
+    wait_until("the loss", || {
+        client.poll();
+        client.sessions() == 0
+    });
+    assert_eq!(answers.get(), 1);
+}
+
+#[test]
+fn sessions_are_made_and_lost_with_and_without_helpers() {
+    let _turn = turn("helpers");
+    let with = || Node::new().expect("node");
+    let without = || Node::without_helper().expect("node");
+    talk_and_part(&with(), &with());
+    talk_and_part(&with(), &without());
+    talk_and_part(&without(), &with());
+    talk_and_part(&without(), &without());
+}
+
+#[test]
+fn a_helper_takes_no_signals_and_ends_with_its_node() {
+    let _turn = turn("helpers");
+    assert_eq!(helpers().len(), 0);
+    let node = Node::new().expect("node");
+    let clone = node.clone();
+    let found = helpers();
+    assert_eq!(found.len(), 1);
+    let blocked = u64::from_str_radix(&status(&found[0], "SigBlk"), 16).expect("a mask");
+    // All but SIGKILL (9) and SIGSTOP (19), which cannot be, and the two that the C library keeps for itself (32 and 33).
+    let catchable = !(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32);
+    assert_eq!(blocked & catchable, catchable, "{blocked:x}");
+    drop(node);
+    assert_eq!(helpers().len(), 1, "the clone needs it");
+    drop(clone);
+    assert_eq!(helpers().len(), 0);
+    let _none = Node::without_helper().expect("node");
+    assert_eq!(helpers().len(), 0);
+}
+
+#[test]
+fn a_helper_sleeps_while_the_program_does_not_poll() {
+    let _turn = turn("helpers");
+    let node = Node::new().expect("node");
+    let mut bundle = Bundle::new(&node).expect("bundle");
+    let endpoint = bundle.endpoint(Key(1)).expect("endpoint");
+    let name = bundle.name(endpoint).expect("name");
+    let found = helpers();
+    let slept = || status(&found[0], "voluntary_ctxt_switches").parse::<u64>().expect("a number");
+    wait_until("the helper to sleep", || status(&found[0], "State").starts_with('S'));
+    let before = slept();
+    let strangers: Vec<_> = (0..50).map(|_| raw::connect(&name).expect("a connection")).collect();
+    let woken = slept() - before;
+    assert!(woken <= 2, "woken {woken} times by {} connections that nobody looks at", strangers.len());
+    // All of them are heard once the program polls, though one word was left for them.
+    assert!(strangers.iter().all(|stranger| raw::say(stranger, b"nonsense")));
+    wait_until("the end of all", || {
+        bundle.poll();
+        strangers.iter().all(raw::has_ended)
+    });
+}
