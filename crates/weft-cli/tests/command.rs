@@ -157,6 +157,7 @@ fn a_measurement_writes_all_rows_of_weft_as_json() {
     ["logp.os", "logp.or", "logp.l", "logp.g"].iter().for_each(|metric| has(metric, 16, ""));
     has("rate", 16, "request and reply, window 32");
     has("n_half", 0, "");
+    [1024, 4096, 8192].iter().for_each(|&size| has("rtt", size, "read by nobody"));
     has("rtt", 16, "from one fixed sender of 64 peers");
     has("rtt", 16, "from a sender drawn at random per message of 64 peers");
     has("rtt", 16, "two endpoints of one bundle, one never served");

@@ -3,7 +3,7 @@
 //! Each is taken in every round, of two runs that were close in time, and the median of the rounds counts.
 
 use super::meter::Sampled;
-use super::plan::{BANDWIDTH_SIZES, RTT_SIZES, SMALL};
+use super::plan::{BANDWIDTH_SIZES, RTT_SIZES, SMALL, UNREAD_SIZES};
 use super::results::{is_ucx, Key, Metric, Results, Way};
 
 /// What is asked of a ratio.
@@ -64,6 +64,11 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     for size in RTT_SIZES.into_iter().filter(|size| (64..=8192).contains(size)) {
         let value = best_ucx(results, Metric::Rtt, size).and_then(|ucx| results.compare(&rtt(size), &ucx, medians));
         ratio(format!("round trip, {size} B ÷ better UCX am"), value, Asked::AtMost(1.0));
+    }
+    for size in UNREAD_SIZES {
+        let unread = rtt(size).by(Way::Unread);
+        let value = best_ucx(results, Metric::Rtt, size).and_then(|ucx| results.compare(&unread, &ucx, medians));
+        ratio(format!("the same, {size} B, not read either, as by UCX"), value, Asked::AtMost(1.0));
     }
     // UCX tells only the mean of a run: it is compared with the mean.
     let means = |a: Sampled, b: Sampled| a.mean / b.mean;

@@ -20,6 +20,8 @@ pub mod ask {
     pub const PAYLOAD: u8 = 2;
     /// The measurement is over.
     pub const STOP: u8 = 3;
+    /// A request with a payload that nobody reads, answered likewise.
+    pub const UNREAD: u8 = 4;
 }
 
 /// Handlers of the endpoints that measure.
@@ -28,6 +30,8 @@ pub mod answer {
     pub const ARGS: u8 = 1;
     /// The same with a payload.
     pub const PAYLOAD: u8 = 2;
+    /// A reply with a payload that nobody reads.
+    pub const UNREAD: u8 = 3;
 }
 
 /// Messages up to this size travel as arguments.
@@ -140,6 +144,11 @@ fn echo(
         seen.add(sum_bytes(m.payload()));
         let _ = m.reply(answer::PAYLOAD, &[], from.message(size));
         from.advance(size);
+    })?;
+    let (seen, from) = (tally.clone(), source.clone());
+    bundle.on(endpoint, ask::UNREAD, move |m| {
+        seen.add(0);
+        let _ = m.reply(answer::UNREAD, &[], from.message(size));
     })?;
     Ok(())
 }

@@ -9,6 +9,9 @@ pub const RTT_SIZES: [usize; 8] = [8, 16, 64, 256, 1024, 4096, 8192, 65536];
 /// Sizes of one-way transfers.
 pub const BANDWIDTH_SIZES: [usize; 5] = [256, 512, 1024, 8192, 65536];
 
+/// Sizes of round trips that are measured a second time with bytes that nobody reads.
+pub const UNREAD_SIZES: [usize; 3] = [1024, 4096, 8192];
+
 /// The size at which rates, overheads and many peers are measured.
 pub const SMALL: usize = 16;
 
@@ -48,6 +51,8 @@ pub enum System {
 pub enum Probe {
     /// weft's round trip.
     RoundTrip(usize),
+    /// weft's round trip of bytes that nobody reads.
+    UnreadRoundTrip(usize),
     /// weft's one-way rate.
     Rate(usize),
     /// weft's requests answered per second.
@@ -83,6 +88,7 @@ impl Probe {
     pub fn title(&self) -> String {
         match self {
             Probe::RoundTrip(size) => format!("weft, round trip of {size} B"),
+            Probe::UnreadRoundTrip(size) => format!("weft, round trip of {size} B unread"),
             Probe::Rate(size) => format!("weft, messages of {size} B"),
             Probe::RequestRate(size) => format!("weft, requests of {size} B"),
             Probe::Bandwidth(size) => format!("weft, bandwidth at {size} B"),
@@ -148,6 +154,9 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
     if extent == Extent::Full || (SMALL..=8192).contains(&size) {
         let apis = [Api::UctAm, Api::UcpAm].into_iter().filter(|api| api.takes(size));
         probes.extend(apis.map(|api| Probe::Ucx(Question { api, metric: Metric::Rtt, size })));
+        if UNREAD_SIZES.contains(&size) {
+            probes.push(Probe::UnreadRoundTrip(size));
+        }
     }
     let with_kernel: &[usize] = if extent == Extent::Full { &[SMALL, 64, 1024, 8192] } else { &[SMALL] };
     if with_kernel.contains(&size) {

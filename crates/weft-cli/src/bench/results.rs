@@ -53,6 +53,8 @@ pub enum Way {
     Plain,
     /// Request and reply with as many as allowed under way; of rings, two.
     RequestReply,
+    /// Of the same bytes every time, which nobody reads: as UCX's benchmark does it.
+    Unread,
     /// From the only one of one peer, measured as the next two are.
     OnePeer,
     /// From one fixed sender of many.

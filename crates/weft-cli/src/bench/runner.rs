@@ -131,6 +131,10 @@ impl Runner {
         let key = |metric, size| Key::plain(metric, size, "weft");
         let single = match *probe {
             Probe::RoundTrip(size) => (key(Metric::Rtt, size), weft.round_trip(size)?, None),
+            Probe::UnreadRoundTrip(size) => {
+                let detail = format!("{size} B, the same every time and read by nobody, as in ucx_perftest");
+                (key(Metric::Rtt, size).by(Way::Unread), weft.round_trip_unread(size)?, Some(detail))
+            }
             Probe::Rate(size) => (key(Metric::Rate, size), weft.rate(size)?, None),
             Probe::Bandwidth(size) => (key(Metric::Bandwidth, size), weft.bandwidth(size)?, None),
             Probe::RequestRate(size) => {

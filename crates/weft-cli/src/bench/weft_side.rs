@@ -75,6 +75,18 @@ impl Bench {
         self.round_trip_of_many(size, 1, Who::Fixed)
     }
 
+    /// Round trip of a request and its reply of `size` bytes that are the same every time and that nobody reads: what UCX's
+    /// benchmark measures.
+    pub fn round_trip_unread(&mut self, size: usize) -> Result<Sampled, Error> {
+        let (mut caller, tally) = self.caller(size)?;
+        caller.is_unread = true;
+        let sampled = caller.trip().and_then(|()| trips(&mut caller, self.time, batch(size)));
+        let sampled = self.or_its_cause(sampled)?;
+        let account = self.stop(&mut caller)?;
+        agree("the numbers of requests and replies", account.received, tally.count.get())?;
+        Ok(sampled)
+    }
+
     /// The same with so many bundles of this process in session with the one that answers.
     pub fn round_trip_of_many(&mut self, size: usize, bundles: usize, who: Who) -> Result<Sampled, Error> {
         let contacts = self.peer.give(&Job::Echo { size })?;
@@ -287,6 +299,8 @@ struct Caller {
     source: Rc<Source>,
     tally: Rc<Tally>,
     size: usize,
+    /// The same bytes go every time, and are not read.
+    is_unread: bool,
     idle: u32,
 }
 
@@ -297,13 +311,17 @@ impl Caller {
         let (name, key) = to.read()?;
         bundle.map(endpoint, 0, name, key)?;
         count_answers(&mut bundle, endpoint, tally)?;
-        Ok(Caller { bundle, endpoint, source: source.clone(), tally: tally.clone(), size, idle: 0 })
+        let (source, tally) = (source.clone(), tally.clone());
+        Ok(Caller { bundle, endpoint, source, tally, size, is_unread: false, idle: 0 })
     }
 
     /// Asks, unless it is full.
     #[inline(always)]
     fn try_ask(&mut self) -> Result<bool, Error> {
         let (source, size) = (&self.source, self.size);
+        if self.is_unread {
+            return Ok(self.bundle.try_request(self.endpoint, 0, ask::UNREAD, &[], source.message(size)).is_ok());
+        }
         let asked = match size <= ARGS_BYTES_MOST {
             true => self.bundle.try_request(self.endpoint, 0, ask::ARGS, &source.args(size)[..size / 4], &[]),
             false => self.bundle.try_request(self.endpoint, 0, ask::PAYLOAD, &[], source.message(size)),
@@ -382,6 +400,8 @@ fn count_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>) -> 
     bundle.on(endpoint, answer::ARGS, move |m| seen.add(sum_args(m.args())))?;
     let seen = tally.clone();
     bundle.on(endpoint, answer::PAYLOAD, move |m| seen.add(sum_bytes(m.payload())))?;
+    let seen = tally.clone();
+    bundle.on(endpoint, answer::UNREAD, move |_| seen.add(0))?;
     Ok(())
 }
 
