@@ -1,6 +1,6 @@
 //! The bundle: what is polled together.
 
-use crate::receive::Violation;
+use crate::receive::{Trouble, Violation};
 use crate::session::{PeerId, Session, SessionId};
 use crate::state::{Place, Settings, Sink, State};
 use weft_wire::path::{Bells, Glance, Peek, Rx, Tx};
@@ -34,8 +34,31 @@ impl<R: Rx> Inbound<R> {
             Peek::Broken(_) => return Err(Violation),
             Peek::Record(record) => state.receive(self.id, record, sink),
         };
+        self.drop_record(taken).map(|()| 1)
+    }
+
+    /// The record in hand was taken, for better or worse.
+    #[inline(always)]
+    fn drop_record(&mut self, taken: Result<(), Trouble>) -> Result<(), Violation> {
+        if let Err(trouble) = taken {
+            self.note(trouble)?;
+        }
         self.rx.pop();
-        taken.map(|()| 1)
+        Ok(())
+    }
+
+    #[cold]
+    fn note(&mut self, trouble: Trouble) -> Result<(), Violation> {
+        match trouble {
+            Trouble::Unreturned(reason) => {
+                self.rx.hold(reason.code());
+                Ok(())
+            }
+            Trouble::Violation => {
+                self.rx.pop();
+                Err(Violation)
+            }
+        }
     }
 }
 
@@ -257,6 +280,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         let work = self.state.unpark(sink, budget);
         self.state.flush_dirty();
         self.state.flush_blocked();
+        self.let_go();
         self.hand_returns(sink);
         self.state.has_chores = self.state.has_unfinished();
         work
@@ -274,8 +298,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 Glance::Empty => break,
                 Glance::Small(record) => {
                     let taken = self.state.receive(inbound.id, record, sink);
-                    inbound.rx.pop();
-                    taken
+                    inbound.drop_record(taken)
                 }
                 Glance::More => match inbound.take_long(&mut self.state, sink) {
                     Ok(0) => break,
@@ -307,6 +330,15 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             *place = None;
         }
         self.state.cut(index);
+    }
+
+    /// Held records whose returns are under way need not be kept.
+    fn let_go(&mut self) {
+        for index in self.state.let_go.drain(..) {
+            if let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) {
+                inbound.rx.let_go(1);
+            }
+        }
     }
 
     fn hand_returns<S: Sink<T>>(&mut self, sink: &mut S) {

@@ -14,12 +14,29 @@ use weft_wire::{Certainty, Credit, HeadWords, Kind, Reason};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Violation;
 
+/// Why a record is not simply done with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    /// The peer broke the protocol.
+    Violation,
+    /// A one-way message was refused, and its return waits for room: the record is to be held until then.
+    Unreturned(Reason),
+}
+
+impl From<Violation> for Trouble {
+    fn from(_: Violation) -> Trouble {
+        Trouble::Violation
+    }
+}
+
 /// How a message fared that was not simply handed over.
 enum Outcome {
     /// Queued at the endpoint.
     Parked,
     /// Sent back.
     Refused,
+    /// To be sent back when there is room.
+    Unreturned(Reason),
 }
 
 impl<T: Tx> State<T> {
@@ -30,16 +47,16 @@ impl<T: Tx> State<T> {
         id: SessionId,
         record: Record<'_>,
         sink: &mut S,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), Trouble> {
         let head = record.head;
         if head.is(Kind::Request) {
-            self.receive_request(id, record, sink)
+            Ok(self.receive_request(id, record, sink)?)
         } else if head.is(Kind::Reply) {
-            self.receive_reply(id, record, sink)
+            Ok(self.receive_reply(id, record, sink)?)
         } else if head.is(Kind::Send) {
             self.receive_send(id, record, sink)
         } else {
-            self.receive_control(id.index, head, record.args, record.payload)
+            Ok(self.receive_control(id.index, head, record.args, record.payload)?)
         }
     }
 
@@ -64,7 +81,7 @@ impl<T: Tx> State<T> {
         if is_plain || self.becomes_plain(message.endpoint, id.index, head) {
             self.counters.requests_delivered += 1;
             if let Err(reason) = sink.deliver(self, &message) {
-                self.send_back(&message, reason);
+                _ = self.send_back(&message, reason);
             }
         } else {
             self.hold_or_refuse(&message);
@@ -76,7 +93,7 @@ impl<T: Tx> State<T> {
     }
 
     #[inline(always)]
-    fn receive_send<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Violation> {
+    fn receive_send<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Trouble> {
         let head = record.head;
         let run = &self.run;
         if run.flow != head.flow() || run.session != id.index || run.admission != self.admission {
@@ -138,11 +155,11 @@ impl<T: Tx> State<T> {
     /// A one-way message that is not plainly handed to the sink.
     #[cold]
     #[inline(never)]
-    fn receive_unplain(&mut self, message: &Delivery<'_>) -> Result<(), Violation> {
+    fn receive_unplain(&mut self, message: &Delivery<'_>) -> Result<(), Trouble> {
         let head = message.head;
         let state = self.flow_in(message.session.index, head.flow())?;
         if !state.due.on_arrived(1, head.lines(), Grant::V1) {
-            return Err(Violation);
+            return Err(Trouble::Violation);
         }
         match self.hold_or_refuse(message) {
             Outcome::Parked => {
@@ -153,22 +170,29 @@ impl<T: Tx> State<T> {
                 }
                 Ok(())
             }
-            Outcome::Refused => self.check_backlog(message.session.index),
+            Outcome::Refused => Ok(()),
+            Outcome::Unreturned(reason) => {
+                self.check_backlog(message.session.index)?;
+                Err(Trouble::Unreturned(reason))
+            }
         }
     }
 
     /// The sink refuses a one-way message. Its return gives the credit back.
     #[cold]
     #[inline(never)]
-    fn refuse_send(&mut self, message: &Delivery<'_>, reason: Reason) -> Result<(), Violation> {
+    fn refuse_send(&mut self, message: &Delivery<'_>, reason: Reason) -> Result<(), Trouble> {
         // The sender knows by their number which message it is that comes back.
         self.end_run()?;
         let state = self.flow_in(message.session.index, message.head.flow())?;
         if !state.due.on_arrived(1, message.head.lines(), Grant::V1) {
-            return Err(Violation);
+            return Err(Trouble::Violation);
         }
-        self.send_back(message, reason);
-        self.check_backlog(message.session.index)
+        if self.send_back(message, reason) {
+            return Ok(());
+        }
+        self.check_backlog(message.session.index)?;
+        Err(Trouble::Unreturned(reason))
     }
 
     /// A peer that does not read what comes back to it is cut off.
@@ -199,7 +223,7 @@ impl<T: Tx> State<T> {
         }
         self.counters.replies_delivered += 1;
         if let Err(reason) = sink.deliver(self, &message) {
-            self.send_back(&message, reason);
+            _ = self.send_back(&message, reason);
         }
         Ok(())
     }
@@ -240,21 +264,20 @@ impl<T: Tx> State<T> {
     fn hold_or_refuse(&mut self, message: &Delivery<'_>) -> Outcome {
         match self.admit(message).and_then(|()| self.park(message)) {
             Ok(()) => Outcome::Parked,
-            Err(reason) => {
-                self.send_back(message, reason);
-                Outcome::Refused
-            }
+            Err(reason) if self.send_back(message, reason) => Outcome::Refused,
+            Err(reason) => Outcome::Unreturned(reason),
         }
     }
 
+    /// Returns false if the return waits for room.
     #[cold]
     #[inline(never)]
-    fn send_back(&mut self, message: &Delivery<'_>, reason: Reason) {
+    fn send_back(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
         // A client that took the token answers the request, whatever else it says.
         if message.kind() == MessageKind::Request && !message.is_open.replace(false) {
-            return;
+            return true;
         }
-        self.bounce(message, reason);
+        self.bounce(message, reason)
     }
 
     /// Whether the message's endpoint admits it, or why not.
@@ -335,7 +358,7 @@ impl<T: Tx> State<T> {
             // It was stored, so it counts as delivered whatever the sink says.
             (_, MessageKind::OneWay) => self.settle_parked(&parked),
             (_, MessageKind::Reply) => {}
-            (Err(reason), MessageKind::Request) => self.send_back(&message, reason),
+            (Err(reason), MessageKind::Request) => _ = self.send_back(&message, reason),
             (Ok(()), MessageKind::Request) => {
                 if let Some(token) = message.take_reply() {
                     self.end(token);

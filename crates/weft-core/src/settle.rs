@@ -20,6 +20,7 @@ impl<T: Tx> State<T> {
         let Some(mut s) = place.session.take() else { return };
         // The next session in this place has other flows.
         self.run = Run::default();
+        self.let_go.retain(|&index| index != id.index);
         place.life = place.life.wrapping_add(1);
         // The next session in this place has broken nothing.
         self.broken.retain(|&index| index != id.index);
@@ -41,40 +42,45 @@ impl<T: Tx> State<T> {
     /// Gives back what the dead peer left in the path and what waited for it; says which requests it surely never saw.
     fn return_abandoned(&mut self, s: &mut Session<T>, reason: Reason) -> Vec<(u16, u16)> {
         let mut untouched = Vec::new();
-        let mut lost = vec![0u64; s.flows_out.len()];
+        let mut left = vec![0u64; s.flows_out.len()];
         let abandoned = s.tx.abandoned();
         for record in abandoned.iter().filter(|r| r.head.kind == Kind::Send) {
-            if let Some(count) = lost.get_mut(usize::from(record.head.flow)) {
+            if let Some(count) = left.get_mut(usize::from(record.head.flow)) {
                 *count += 1;
             }
         }
         // One-way messages are consumed in order, so the ones left are the last; those before them were stored.
-        for (out, lost) in s.flows_out.iter_mut().zip(&lost) {
-            out.stored = out.stored.max(out.sent.saturating_sub(*lost));
+        for (out, left) in s.flows_out.iter_mut().zip(&left) {
+            out.stored = out.stored.max(out.sent.saturating_sub(*left));
             while let Some(completion) = out.due_completion() {
                 self.events.push_back(Event::Completed(completion));
             }
         }
         for record in abandoned {
-            let certainty = match record.fate {
-                Fate::Untouched => Certainty::NotDelivered,
-                Fate::InHand => Certainty::Unknown,
-            };
             let head = record.head;
             match head.kind {
-                Kind::Request if certainty == Certainty::NotDelivered => untouched.push((head.flow, head.slot)),
+                Kind::Request if record.fate == Fate::Untouched => untouched.push((head.flow, head.slot)),
                 Kind::Send => {
                     let Some(out) = s.flows_out.get_mut(usize::from(head.flow)) else {
                         continue;
                     };
-                    let lost = &mut lost[usize::from(head.flow)];
-                    let number = out.sent.saturating_sub(*lost) + 1;
-                    *lost = lost.saturating_sub(1);
+                    let left = &mut left[usize::from(head.flow)];
+                    let number = out.sent.saturating_sub(*left) + 1;
+                    *left = left.saturating_sub(1);
                     if number <= out.stored {
-                        continue; // in hand, and told: it was stored, or came back already
+                        continue; // told already that it was stored, or it came back already
                     }
                     out.stored = number;
                     let completion = out.due_completion();
+                    let (certainty, reason) = match record.fate {
+                        Fate::Untouched => (Certainty::NotDelivered, reason),
+                        Fate::InHand => (Certainty::Unknown, reason),
+                        Fate::Refused(code) => (Certainty::NotDelivered, Reason::from_code(code).unwrap_or(reason)),
+                        Fate::Done => {
+                            self.events.extend(completion.map(Event::Completed));
+                            continue;
+                        }
+                    };
                     self.come_back(Returned {
                         endpoint: Endpoint(out.source),
                         destination: Some(out.destination),
@@ -148,14 +154,15 @@ impl<T: Tx> State<T> {
         });
     }
 
-    /// Sends a message of another back to its sender, with its contents unless the sender kept them.
-    pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) {
+    /// Sends a message of another back to its sender, with its contents unless the sender kept them. Returns false if that
+    /// waits for room.
+    pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
         self.counters.refused += 1;
         let index = message.session.index;
         if message.kind() == MessageKind::OneWay {
             self.tell_stored(message);
         }
-        let Some(s) = self.session_mut(message.session) else { return };
+        let Some(s) = self.session_mut(message.session) else { return true };
         let (slot, args, payload) = match message.kind() {
             MessageKind::Request => (message.head.slot(), &[][..], &[][..]),
             MessageKind::Reply => (RETURNED_REPLY | u16::from(message.op()), message.args, message.payload),
@@ -164,9 +171,10 @@ impl<T: Tx> State<T> {
         let header = head(Kind::Return, reason.code(), message.head.flow(), slot, Credit::default());
         if s.backlog.is_empty() && s.tx.push(header, args, payload).is_ok() {
             s.on_pushed(header);
-        } else {
-            self.queue(index, header, args, payload);
+            return true;
         }
+        self.queue(index, header, args, payload);
+        false
     }
 
     /// Tells what was stored before a message that goes back, so that its sender knows which one it is.

@@ -6,7 +6,7 @@ use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId, FLOWS_M
 use std::cell::Cell;
 use std::collections::VecDeque;
 use weft_wire::path::{PushError, Record, Tx};
-use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, WINDOW};
+use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, MAX_PAYLOAD};
 
@@ -214,7 +214,9 @@ pub struct State<T> {
     /// Sessions that turned out broken while something was sent.
     pub(crate) broken: Vec<u32>,
     pub(crate) run: Run,
-    /// Something may be in `dirty`, `blocked`, `unparking` or `returns`: one look instead of four on every poll.
+    /// Sessions of which a held record's return is under way now, once per record.
+    pub(crate) let_go: Vec<u32>,
+    /// Something may be in `dirty`, `blocked`, `let_go`, `unparking` or `returns`: one look instead of five on every poll.
     pub(crate) has_chores: bool,
     /// Changes with every change that can make an endpoint admit or hold messages otherwise than before: what a flow was
     /// admitted to at this state of things needs no second look. Begins with 1; 0 is never current.
@@ -237,6 +239,7 @@ impl<T: Tx> State<T> {
             parked_bytes: 0,
             broken: Vec::new(),
             run: Run::default(),
+            let_go: Vec::new(),
             has_chores: false,
             admission: 1,
         }
@@ -260,7 +263,7 @@ impl<T: Tx> State<T> {
             self.parked_bytes =
                 self.parked_bytes.saturating_sub(Parked::bytes(parked.args.len(), parked.payload.len()));
             match parked.head.is(Kind::Request) {
-                true => self.bounce(&parked.message(endpoint), Reason::NoSuchEndpoint),
+                true => _ = self.bounce(&parked.message(endpoint), Reason::NoSuchEndpoint),
                 false => self.settle_parked(&parked),
             }
         }
@@ -574,7 +577,7 @@ impl<T: Tx> State<T> {
     /// Whether chores are left for the next poll.
     pub(crate) fn has_unfinished(&self) -> bool {
         let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
-        !(nothing && self.returns.is_empty())
+        !(nothing && self.returns.is_empty() && self.let_go.is_empty())
     }
 
     pub(crate) fn endpoint(&self, endpoint: Endpoint) -> Result<&EndpointState, SendError> {
@@ -782,7 +785,14 @@ impl<T: Tx> State<T> {
         };
         while let Some(next) = s.backlog.front() {
             match s.tx.push(next.head, &next.args, &next.payload) {
-                Ok(()) => s.pop_backlog(),
+                Ok(()) => {
+                    // Only the returns of one-way messages that found no room are in a backlog.
+                    if next.head.kind == Kind::Return && next.head.slot & 0xff00 == RETURNED_SEND {
+                        self.let_go.push(index);
+                        self.has_chores = true;
+                    }
+                    s.pop_backlog();
+                }
                 Err(PushError::Broken) => {
                     self.cut(index);
                     return true;

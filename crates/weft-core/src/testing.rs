@@ -13,12 +13,16 @@ use weft_wire::{Head, MAX_PAYLOAD};
 #[derive(Debug, Default)]
 struct Queue {
     records: VecDeque<Rc<Abandoned>>,
-    /// The record that was taken up last, until its lines are given back.
-    taken_up: Option<Rc<Abandoned>>,
+    /// Records that were taken up and whose lines were not given back, oldest first; with what is known of them should the
+    /// consumer die.
+    taken_up: VecDeque<(Rc<Abandoned>, Fate)>,
     /// Lines that the producer may not use.
     lines: u32,
-    /// Those of them that were popped.
+    /// Those of them that were popped since lines were given back.
     popped: u32,
+    /// Records that are held, oldest first; and those among them that had to be dropped, the oldest ones.
+    held: VecDeque<Rc<Abandoned>>,
+    dropped: u32,
     room: u32,
     is_broken: bool,
 }
@@ -42,6 +46,28 @@ pub struct NoBells;
 pub fn path(room: u32) -> (MemTx, MemRx) {
     let queue = Rc::new(RefCell::new(Queue { room, ..Queue::default() }));
     (MemTx(queue.clone()), MemRx { queue, in_hand: None })
+}
+
+impl Queue {
+    /// Drops held records while they and what came behind them take more than half of the room.
+    fn drop_held(&mut self, in_hand: Option<&Rc<Abandoned>>) {
+        while let Some(first) = self.held.front() {
+            let behind = self.taken_up.iter().skip_while(|(r, _)| !Rc::ptr_eq(r, first)).map(|(r, _)| r);
+            let lines: u32 = behind.filter(|r| in_hand.is_none_or(|h| !Rc::ptr_eq(r, h))).map(|r| r.head.lines()).sum();
+            if lines <= self.room / 2 {
+                break;
+            }
+            self.held.pop_front();
+            self.dropped += 1;
+        }
+    }
+}
+
+impl MemRx {
+    /// Whether held records had to be dropped that were not let go yet.
+    pub fn has_dropped(&self) -> bool {
+        self.queue.borrow().dropped > 0
+    }
 }
 
 impl MemTx {
@@ -82,8 +108,10 @@ impl Tx for MemTx {
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
         let mut queue = self.0.borrow_mut();
-        let in_hand = queue.taken_up.take().map(|r| Abandoned { fate: Fate::InHand, ..Abandoned::clone(&r) });
-        in_hand.into_iter().chain(queue.records.drain(..).map(|r| Abandoned::clone(&r))).collect()
+        let taken_up = std::mem::take(&mut queue.taken_up);
+        let taken_up = taken_up.into_iter().map(|(r, fate)| Abandoned { fate, ..Abandoned::clone(&r) });
+        let untouched = queue.records.drain(..).map(|r| Abandoned::clone(&r));
+        taken_up.skip_while(|r| r.fate == Fate::Done).chain(untouched).collect()
     }
 
     fn rest(&mut self) {}
@@ -94,8 +122,11 @@ impl Rx for MemRx {
         if self.in_hand.is_none() {
             let mut queue = self.queue.borrow_mut();
             self.in_hand = queue.records.pop_front();
-            if self.in_hand.is_some() {
-                queue.taken_up.clone_from(&self.in_hand);
+            if let Some(record) = &self.in_hand {
+                if let Some((_, fate @ Fate::InHand)) = queue.taken_up.back_mut() {
+                    *fate = Fate::Done;
+                }
+                queue.taken_up.push_back((record.clone(), Fate::InHand));
             }
         }
         match &self.in_hand {
@@ -123,11 +154,37 @@ impl Rx for MemRx {
         self.release();
     }
 
-    fn release(&mut self) {
+    fn hold(&mut self, reason: u8) {
         let mut queue = self.queue.borrow_mut();
-        queue.lines -= std::mem::take(&mut queue.popped);
-        if self.in_hand.is_none() {
-            queue.taken_up = None;
+        if let (Some(record), Some((_, fate))) = (&self.in_hand, queue.taken_up.back_mut()) {
+            *fate = Fate::Refused(reason);
+            queue.held.push_back(record.clone());
+        }
+    }
+
+    fn let_go(&mut self, records: u32) {
+        for _ in 0..records {
+            let queue = &mut *self.queue.borrow_mut();
+            match queue.dropped.checked_sub(1) {
+                Some(dropped) => queue.dropped = dropped,
+                None => _ = queue.held.pop_front(),
+            }
+        }
+        self.release();
+    }
+
+    fn release(&mut self) {
+        let queue = &mut *self.queue.borrow_mut();
+        queue.popped = 0;
+        queue.drop_held(self.in_hand.as_ref());
+        while let Some((first, _)) = queue.taken_up.front() {
+            let is_kept =
+                [queue.held.front(), self.in_hand.as_ref()].into_iter().flatten().any(|r| Rc::ptr_eq(r, first));
+            if is_kept {
+                break;
+            }
+            queue.lines -= first.head.lines();
+            queue.taken_up.pop_front();
         }
     }
 

@@ -44,6 +44,8 @@ pub trait RingMem {
         let first = self.header(line);
         (first != 0).then(|| [first, self.second(line)])
     }
+    /// Stores a header's second word, by the consumer of the record. Ordered before the claims that follow.
+    fn mark(&self, line: u32, second: u64);
     /// Writes everything of a record but the header's first word.
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]);
     /// As `write`, with stores that go past the caches. Ordered before a `publish` that follows.
@@ -172,6 +174,12 @@ impl RingMem for MapMem {
         let (first, second) = (self.word(line, 0), self.word(line, 1));
         let first = first.load(Ordering::Acquire);
         (first != 0).then(|| [first, second.load(Ordering::Relaxed)])
+    }
+
+    fn mark(&self, line: u32, second: u64) {
+        // Relaxed, then a fence: a claim of a later record says that this mark was made.
+        self.word(line, 1).store(second, Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::Release);
     }
 
     #[inline(always)]

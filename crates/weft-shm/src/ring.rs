@@ -19,10 +19,11 @@
 
 use crate::bell::Bell;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
+use std::collections::VecDeque;
 use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Tx};
 use weft_wire::record::{self, args_bytes};
 use weft_wire::setup::Geometry;
-use weft_wire::{Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
+use weft_wire::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 const HOT: usize = 0;
 const ARENA: usize = 1;
@@ -328,7 +329,17 @@ impl<M: RingMem> Producer<M> {
             lane = 1 - lane;
             newest_first.extend(parts[lane].pop());
         }
-        newest_first.into_iter().rev().flatten().collect()
+        let mut abandoned: Vec<Abandoned> = newest_first.into_iter().rev().flatten().collect();
+        // The last that was taken up in a lane is in hand only if none was in the other lane since.
+        let mut is_last = true;
+        for record in abandoned.iter_mut().rev().filter(|record| record.fate != Fate::Untouched) {
+            if record.fate == Fate::InHand && !is_last {
+                *record = Abandoned { args: Vec::new(), payload: Vec::new(), fate: Fate::Done, head: record.head };
+            }
+            is_last = false;
+        }
+        let surely_done = abandoned.iter().take_while(|record| record.fate == Fate::Done).count();
+        abandoned.split_off(surely_done)
     }
 
     /// Zeroes headers that the next records will need, now that this one is published and nobody waits: before a
@@ -538,10 +549,12 @@ impl<M: RingMem> Producer<M> {
             }
             pos += lines;
             at = (at + lines) % u64::from(lane.cap);
-            let fate = match pos.cmp(&claim) {
-                std::cmp::Ordering::Less => continue, // a later record was taken up, so this one was done with
-                std::cmp::Ordering::Equal => Fate::InHand,
-                std::cmp::Ordering::Greater => Fate::Untouched,
+            let fate = match (pos.cmp(&claim), refusal(head)) {
+                (std::cmp::Ordering::Greater, _) => Fate::Untouched,
+                (_, Some(reason)) => Fate::Refused(reason),
+                // A later record was taken up, so this one was done with.
+                (std::cmp::Ordering::Less, None) => Fate::Done,
+                (std::cmp::Ordering::Equal, None) => Fate::InHand,
             };
             match head.kind() {
                 Kind::Pad => {}
@@ -553,10 +566,17 @@ impl<M: RingMem> Producer<M> {
     }
 
     fn abandoned_record(&self, line: u32, head: HeadWords, fate: Fate) -> Abandoned {
+        if fate == Fate::Done {
+            return Abandoned { head: head.head(), args: Vec::new(), payload: Vec::new(), fate };
+        }
         let mut words = [0; COPY_WORDS];
         self.mem.copy_out(line, args_bytes(head.args()), &mut words);
         let payload = self.mem.in_place(line, head.payload_at(), head.len()).to_vec();
-        Abandoned { head: head.head(), args: args_of(&words)[..head.args()].to_vec(), payload, fate }
+        let head = match fate {
+            Fate::Refused(_) => Head { credit: Credit::default(), ..head.head() },
+            _ => head.head(),
+        };
+        Abandoned { head, args: args_of(&words)[..usize::from(head.args)].to_vec(), payload, fate }
     }
 }
 
@@ -653,6 +673,10 @@ pub struct Consumer<M> {
     now: usize,
     /// Lines of the record in hand.
     in_hand: u32,
+    /// Where the lanes were read to before each refused record that is kept, oldest first.
+    held: VecDeque<[u64; 2]>,
+    /// Older held records that had to be dropped before they were let go.
+    dropped: u32,
     /// The last look found something: then there is likely more behind.
     finds_more: bool,
     scratch: [u64; COPY_WORDS],
@@ -676,6 +700,8 @@ impl<M: RingMem> Consumer<M> {
             other: ReadLane::new(arena),
             now: HOT,
             in_hand: 0,
+            held: VecDeque::new(),
+            dropped: 0,
             finds_more: false,
             scratch: [0; COPY_WORDS],
             broken: None,
@@ -741,8 +767,65 @@ impl<M: RingMem> Consumer<M> {
     #[inline(always)]
     pub fn release(&mut self) {
         if self.lane.published != self.lane.pos {
-            self.lane.published = self.lane.pos;
-            self.mem.set_head(self.now, self.lane.pos);
+            if self.held.is_empty() {
+                self.lane.published = self.lane.pos;
+                self.mem.set_head(self.now, self.lane.pos);
+            } else {
+                self.release_unheld();
+            }
+        }
+    }
+
+    /// Marks the record in hand as refused and keeps it when it is popped, with all that comes behind it, so that its sender
+    /// finds it should we die, and can tell which it is.
+    ///
+    /// It is dropped all the same once half of a lane is taken by that: two sides that refuse each other's messages would
+    /// otherwise wait for each other's room.
+    #[cold]
+    pub fn hold(&mut self, reason: u8) {
+        if self.in_hand > 0 {
+            let line = self.lane.line;
+            self.mem.mark(line, refused(self.mem.second(line), reason));
+            self.held.push_back(self.positions());
+        }
+    }
+
+    /// Keeps the oldest held records no longer.
+    #[cold]
+    pub fn let_go(&mut self, records: u32) {
+        for _ in 0..records {
+            match self.dropped.checked_sub(1) {
+                Some(dropped) => self.dropped = dropped,
+                None => _ = self.held.pop_front(),
+            }
+        }
+        self.release_unheld();
+    }
+
+    /// How far each lane was read.
+    fn positions(&self) -> [u64; 2] {
+        let mut positions = [self.other.pos; 2];
+        positions[self.now] = self.lane.pos;
+        positions
+    }
+
+    /// Publishes the cursors as far as nothing is held.
+    #[cold]
+    fn release_unheld(&mut self) {
+        let positions = self.positions();
+        let (now, half, half_of_other) = (self.now, 4 * self.lane.eighth, 4 * self.other.eighth);
+        let takes_too_much =
+            |held: &[u64; 2]| positions[now] - held[now] > half || positions[1 - now] - held[1 - now] > half_of_other;
+        while self.held.front().is_some_and(takes_too_much) {
+            self.held.pop_front();
+            self.dropped += 1;
+        }
+        let upto = self.held.front().copied().unwrap_or(positions);
+        for (index, lane) in [(now, &mut self.lane), (1 - now, &mut self.other)] {
+            if lane.published != upto[index] {
+                lane.published = upto[index];
+                self.mem.set_head(index, upto[index]);
+            }
         }
     }
 
@@ -831,6 +914,16 @@ impl<M: RingMem> Consumer<M> {
     }
 }
 
+/// The second word of a one-way message's header that says that it was refused, where its sender has no credit to give.
+fn refused(second: u64, reason: u8) -> u64 {
+    second & 0xffff_ffff | u64::from(reason) << 32
+}
+
+/// The code of the reason for which a one-way message was refused, if it is marked so.
+fn refusal(head: HeadWords) -> Option<u8> {
+    (head.is(Kind::Send) && head.has_credit()).then_some(head.credit().messages as u8)
+}
+
 /// Whether a record is for the core, not a link within the ring.
 #[inline(always)]
 fn is_message(head: HeadWords) -> bool {
@@ -850,6 +943,14 @@ impl<M: RingMem> Rx for Consumer<M> {
     #[inline(always)]
     fn pop(&mut self) {
         Consumer::pop(self);
+    }
+
+    fn hold(&mut self, reason: u8) {
+        Consumer::hold(self, reason);
+    }
+
+    fn let_go(&mut self, records: u32) {
+        Consumer::let_go(self, records);
     }
 
     #[inline(always)]

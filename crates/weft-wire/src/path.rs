@@ -59,6 +59,10 @@ pub enum Fate {
     Untouched,
     /// It was the one in hand; whether it was done with cannot be known.
     InHand,
+    /// It was done with. Told only behind one that was refused, so that records can be numbered.
+    Done,
+    /// It was refused, for the reason with this code, and its return was not under way yet.
+    Refused(u8),
 }
 
 /// A record that a dead consumer left.
@@ -66,9 +70,9 @@ pub enum Fate {
 pub struct Abandoned {
     /// Its header.
     pub head: Head,
-    /// Its arguments.
+    /// Its arguments; none if it was done with.
     pub args: Vec<u32>,
-    /// Its payload.
+    /// Its payload; none if it was done with.
     pub payload: Vec<u8>,
     /// What became of it.
     pub fate: Fate,
@@ -80,7 +84,7 @@ pub trait Tx {
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError>;
     /// Whether a record of `lines` would be taken now.
     fn has_room(&mut self, lines: u32) -> bool;
-    /// The records that the consumer has not surely taken, oldest first. Only once the consumer is known to be dead.
+    /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.
     fn abandoned(&mut self) -> Vec<Abandoned>;
     /// Gives back what an idle path can do without. May make system calls.
     fn rest(&mut self);
@@ -96,7 +100,12 @@ pub trait Rx {
     }
     /// Drops the record in hand.
     fn pop(&mut self);
-    /// Lets the producer know of all that was popped.
+    /// Notes that the record in hand was refused and that its return finds no room yet. Popped, it stays where it is, with
+    /// the code of the reason, until [`Rx::let_go`]: should we die before, its sender finds it there.
+    fn hold(&mut self, reason: u8);
+    /// The returns of so many held records are under way, the oldest ones': they need not be kept any more.
+    fn let_go(&mut self, records: u32);
+    /// Lets the producer know of all that was popped and is not held.
     fn release(&mut self);
     /// Asks the producer to ring the bell after each record, or to stop doing so.
     fn set_attention(&mut self, wanted: bool);

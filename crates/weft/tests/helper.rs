@@ -20,6 +20,13 @@ fn helpers() -> Vec<PathBuf> {
     folders.filter(|f| fs::read_to_string(f.join("comm")).is_ok_and(|name| name.trim() == "weft-helper")).collect()
 }
 
+/// Waits until there are so many of them. A thread gets its name a moment after it began, and leaves /proc a moment after it
+/// was joined.
+fn expect_helpers(number: usize) -> Vec<PathBuf> {
+    wait_until("the helpers", || helpers().len() == number);
+    helpers()
+}
+
 /// A field of a thread's status.
 fn status(helper: &Path, field: &str) -> String {
     let all = fs::read_to_string(helper.join("status")).expect("status");
@@ -69,21 +76,20 @@ fn sessions_are_made_and_lost_with_and_without_helpers() {
 #[test]
 fn a_helper_takes_no_signals_and_ends_with_its_node() {
     let _turn = turn("helpers");
-    assert_eq!(helpers().len(), 0);
+    expect_helpers(0);
     let node = Node::new().expect("node");
     let clone = node.clone();
-    let found = helpers();
-    assert_eq!(found.len(), 1);
+    let found = expect_helpers(1);
     let blocked = u64::from_str_radix(&status(&found[0], "SigBlk"), 16).expect("a mask");
     // All but SIGKILL (9) and SIGSTOP (19), which cannot be, and the two that the C library keeps for itself (32 and 33).
     let catchable = !(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32);
     assert_eq!(blocked & catchable, catchable, "{blocked:x}");
     drop(node);
-    assert_eq!(helpers().len(), 1, "the clone needs it");
+    assert_eq!(expect_helpers(1), found, "the clone needs it");
     drop(clone);
-    assert_eq!(helpers().len(), 0);
+    expect_helpers(0);
     let _none = Node::without_helper().expect("node");
-    assert_eq!(helpers().len(), 0);
+    expect_helpers(0);
 }
 
 #[test]
@@ -93,7 +99,7 @@ fn a_helper_sleeps_while_the_program_does_not_poll() {
     let mut bundle = Bundle::new(&node).expect("bundle");
     let endpoint = bundle.endpoint(Key(1)).expect("endpoint");
     let name = bundle.name(endpoint).expect("name");
-    let found = helpers();
+    let found = expect_helpers(1);
     let slept = || status(&found[0], "voluntary_ctxt_switches").parse::<u64>().expect("a number");
     wait_until("the helper to sleep", || status(&found[0], "State").starts_with('S'));
     let before = slept();

@@ -426,6 +426,8 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
             })
         }
         fn pop(&mut self) {}
+        fn hold(&mut self, _reason: u8) {}
+        fn let_go(&mut self, _records: u32) {}
         fn release(&mut self) {}
         fn set_attention(&mut self, _wanted: bool) {}
     }

@@ -9,6 +9,7 @@
 //! Random tests write no files. A failure prints the shrunk input, and the seed: run again with `PROPTEST_RNG_SEED=seed`.
 
 mod floods;
+mod held;
 mod hostile;
 mod model;
 mod transcripts;

@@ -52,6 +52,8 @@ struct Ledger {
     /// The last one-way message offered, by pair.
     last: BTreeMap<(Global, Global), u32>,
     faults: Vec<String>,
+    /// Refused messages could not all be kept until their returns were under way.
+    has_dropped: bool,
     /// Places that were told *full* and are owed a can-send event.
     owed: BTreeSet<(Global, Global)>,
 }
@@ -181,6 +183,7 @@ impl Ledger {
                 to: !dead(entry.to),
                 to_freed: self.freed.contains(&entry.to),
                 to_unserved: self.unserved.contains(&entry.to),
+                has_dropped: self.has_dropped,
             };
             let answer = entry.answer.filter(|_| entry.kind == MessageKind::Request).map(|a| &self.entries[&a]);
             if let Err(text) = entry.check(lives, answer) {
@@ -197,6 +200,7 @@ struct Lives {
     to: bool,
     to_freed: bool,
     to_unserved: bool,
+    has_dropped: bool,
 }
 
 impl Entry {
@@ -215,8 +219,11 @@ impl Entry {
         if !lives.from {
             return Ok(());
         }
-        // What was stored first is delivered, whatever the client says of it later; but a request must be answered.
-        let may_keep = !lives.to || (lives.to_unserved && self.kind != MessageKind::Request);
+        // What was stored first is delivered, whatever the client says of it later; but a request must be answered. A refused
+        // reply dies with its refuser; a one-way message does not, nor is it reported to be stored, unless there are too many.
+        let was_stored = lives.to_unserved && self.kind != MessageKind::Request;
+        let dies_too = self.kind == MessageKind::Reply || lives.has_dropped;
+        let may_keep = was_stored || (!lives.to && dies_too);
         rule(!(self.op == act::REFUSE && offered && !returned) || may_keep, "refused, and not returned")?;
         match self.kind {
             // A reply has no completion and the dead may have taken it up.
@@ -654,6 +661,7 @@ impl Run {
                 ledger.fail(format!("{from} was told full and never that it can send to {to}"));
             }
         }
+        ledger.has_dropped = self.world.has_dropped.get();
         ledger.check();
         std::mem::take(&mut ledger.faults)
     }

@@ -157,6 +157,8 @@ impl Tx for TestTx {
 pub struct TestRx {
     inner: MemRx,
     fuse: Fuse,
+    /// Set when a held record had to be dropped.
+    has_dropped: Rc<Cell<bool>>,
 }
 
 impl Rx for TestRx {
@@ -164,6 +166,18 @@ impl Rx for TestRx {
         match self.fuse.burn() {
             true => self.inner.peek(),
             false => Peek::Empty,
+        }
+    }
+
+    fn hold(&mut self, reason: u8) {
+        if self.fuse.burn() {
+            self.inner.hold(reason);
+        }
+    }
+
+    fn let_go(&mut self, records: u32) {
+        if self.fuse.burn() {
+            self.inner.let_go(records);
         }
     }
 
@@ -177,16 +191,26 @@ impl Rx for TestRx {
     fn pop(&mut self) {
         if self.fuse.burn() {
             self.inner.pop();
+            self.note();
         }
     }
 
     fn release(&mut self) {
         if self.fuse.burn() {
             self.inner.release();
+            self.note();
         }
     }
 
     fn set_attention(&mut self, _wanted: bool) {}
+}
+
+impl TestRx {
+    fn note(&self) {
+        if self.inner.has_dropped() {
+            self.has_dropped.set(true);
+        }
+    }
 }
 
 /// A bundle and its client.
@@ -206,6 +230,8 @@ pub struct Node<S> {
 pub struct World<S> {
     pub nodes: Vec<Option<Node<S>>>,
     pub faults: FaultPlan,
+    /// Whether a refused message's record could not be held until its return was under way.
+    pub has_dropped: Rc<Cell<bool>>,
     pub room: u32,
     epochs: Vec<Epoch>,
 }
@@ -224,7 +250,8 @@ pub fn name(epoch: Epoch, endpoint: u32) -> Name {
 
 impl<S: Sink<TestTx>> World<S> {
     pub fn new(room: u32) -> World<S> {
-        World { nodes: Vec::new(), faults: FaultPlan::default(), room, epochs: Vec::new() }
+        let (faults, has_dropped) = (FaultPlan::default(), Rc::default());
+        World { nodes: Vec::new(), faults, has_dropped, room, epochs: Vec::new() }
     }
 
     pub fn add_node(&mut self, settings: Settings, sink: S, fuse: Fuse) -> usize {
@@ -304,7 +331,7 @@ impl<S: Sink<TestTx>> World<S> {
     pub fn path(&self, writer: &Fuse, reader: &Fuse) -> (TestTx, TestRx) {
         let (tx, rx) = path(self.room);
         let tx = TestTx { fuse: writer.clone(), faults: self.faults.clone(), ..TestTx::over(tx) };
-        (tx, TestRx { inner: rx, fuse: reader.clone() })
+        (tx, TestRx { inner: rx, fuse: reader.clone(), has_dropped: self.has_dropped.clone() })
     }
 
     /// The session that one node has with another.

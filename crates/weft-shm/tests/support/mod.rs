@@ -176,6 +176,8 @@ pub enum Access {
     Head(usize),
     /// Claim stored: lane and position.
     SetClaim(usize, u64),
+    /// The record at this line marked as refused.
+    Mark(u32),
 }
 
 /// Ring memory that tells of each access before it makes it.
@@ -216,6 +218,11 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
     fn second(&self, line: u32) -> u64 {
         (self.tap)(Access::Read);
         self.mem.second(line)
+    }
+
+    fn mark(&self, line: u32, second: u64) {
+        (self.tap)(Access::Mark(line));
+        self.mem.mark(line, second);
     }
 
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
