@@ -91,8 +91,9 @@ fn copy_ends<const N: usize>(first: &[u32; N], last: &[u32; N], len: usize, to: 
 pub(crate) struct FlowOut {
     pub source: u32,
     pub destination: u32,
-    /// The peer's endpoint.
+    /// The peer's endpoint, and the key that the peer was told.
     pub to: EndpointId,
+    pub key: Key,
     pub window: Window,
     pub slots: Vec<Slot>,
     /// Slots whose message asked for a completion, one bit each.
@@ -114,11 +115,12 @@ pub(crate) struct FlowOut {
 }
 
 impl FlowOut {
-    pub fn new(source: u32, destination: u32, to: EndpointId) -> FlowOut {
+    pub fn new(source: u32, destination: u32, to: EndpointId, key: Key) -> FlowOut {
         FlowOut {
             source,
             destination,
             to,
+            key,
             window: Window::default(),
             slots: Vec::new(),
             asked: 0,

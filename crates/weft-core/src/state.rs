@@ -541,11 +541,17 @@ impl<T: Tx> State<T> {
         let Some(s) = self.session_mut(session) else {
             return self.refused(call, Reason::PeerLost);
         };
+        // Mapped there before: the peer knows the flow, and what is under way on it is under way to the same endpoint.
+        let ends = (call.endpoint.0, call.destination, name.endpoint);
+        let is_it = |f: &FlowOut| (f.source, f.destination, f.to) == ends && f.key.matches(key);
+        if let Some(flow) = s.flows_out.iter().position(is_it) {
+            return self.set_route(call, Route::Flow { session: session.index, flow: flow as u16 });
+        }
         let flow = s.flows_out.len();
         if flow >= FLOWS_MOST {
             return self.refused(call, Reason::NoRoom);
         }
-        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint));
+        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint, key));
         // At once, whoever sends first: the peer numbers flows in the order they are opened.
         let open = Open { source: source.endpoint, destination: name.endpoint, key };
         let header = head(Kind::Open, 0, flow as u16, 0, Credit::default());

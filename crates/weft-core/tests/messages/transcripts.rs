@@ -972,6 +972,20 @@ fn parked_messages_outlive_their_sender() {
 }
 
 #[test]
+fn a_name_can_be_mapped_again_and_again() {
+    let mut p = Pair::open(4096);
+    // More often than a session has flows.
+    for number in 0..5000 {
+        p.world.map((A, p.a), 0, (B, p.b));
+        p.insist_send(op::TAKE, &[number], &[]);
+        p.world.run(1);
+    }
+    p.world.run(2);
+    assert_eq!(args_of(&p.got(B)), (0..5000).collect::<Vec<_>>());
+    assert_eq!(p.returned(A), []);
+}
+
+#[test]
 fn a_session_that_broke_and_was_lost_does_not_break_the_next_one_in_its_place() {
     let mut p = Pair::open(4096);
     let id = p.world.session(A, B).unwrap();
