@@ -981,8 +981,8 @@ fn a_name_can_be_mapped_again_and_again() {
         p.world.run(1);
     }
     p.world.run(2);
-    assert_eq!(args_of(&p.got(B)), (0..5000).collect::<Vec<_>>());
-    assert_eq!(p.returned(A), []);
+    assert!(args_of(&p.got(B)).into_iter().eq(0..5000), "{} came", p.got(B).len());
+    assert_eq!(p.returned(A).len(), 0);
 }
 
 #[test]
