@@ -41,7 +41,6 @@ struct Pair {
 
 impl Pair {
     fn push(&mut self, len: usize) {
-        // A one-way message gives no credit: there the mark of a refusal goes.
         let mut contents = Contents::new(self.pushed as u64, self.pushed % 17, len);
         contents.head.kind = weft_wire::Kind::Send;
         contents.head.credit = weft_wire::Credit::default();

@@ -118,14 +118,17 @@ impl Contents {
     pub fn new(number: u64, args: usize, len: usize) -> Contents {
         let mut rng = Rng(number);
         let word = rng.next();
+        let kind = rng.pick(&[Kind::Send, Kind::Request, Kind::Reply, Kind::Return]);
+        let credit = Credit { messages: (word >> 24) as u16, lines: (word >> 40) as u16 };
         let head = Head {
-            kind: rng.pick(&[Kind::Send, Kind::Request, Kind::Reply, Kind::Return]),
+            kind,
             op: word as u8,
             args: args as u8,
             len: len as u32,
             flow: number as u16,
             slot: (word >> 8) as u16,
-            credit: Credit { messages: (word >> 24) as u16, lines: (word >> 40) as u16 },
+            // A one-way message gives none: there its refusal is marked.
+            credit: if kind == Kind::Send { Credit::default() } else { credit },
         };
         let mut payload = vec![0; len];
         fill(&mut payload, rng.next());
