@@ -251,7 +251,7 @@ fn take(consumer: &mut Consumer<LoomMem>, number: u16, lines: &[u32]) -> bool {
         Peek::Empty => return false,
         Peek::Broken(malformed) => panic!("broken: {malformed}"),
         Peek::Record(record) => {
-            assert_eq!(record.head.flow, number);
+            assert_eq!(record.head.flow(), number);
             assert_eq!(record.payload, payload(number, lines[usize::from(number) % lines.len()]));
         }
     }
