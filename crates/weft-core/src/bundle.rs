@@ -2,7 +2,7 @@
 
 use crate::receive::{Trouble, Violation};
 use crate::session::{PeerId, Session, SessionId};
-use crate::state::{Place, Settings, Sink, State};
+use crate::state::{Place, Run, Settings, Sink, State};
 use weft_wire::path::{Bells, Glance, Peek, Rx, Tx};
 use weft_wire::Reason;
 
@@ -37,7 +37,7 @@ impl<R: Rx> Inbound<R> {
         if one_way < work {
             self.streamed = 0;
         } else {
-            self.streamed += work;
+            self.streamed = self.streamed.saturating_add(work);
             if self.streamed >= STREAM && work < budget && self.is_hot {
                 self.rx.rest(std::mem::take(&mut self.streamed));
             }
@@ -351,6 +351,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         if let Some(place) = self.inbound.get_mut(index as usize) {
             *place = None;
         }
+        // What it had sent is not noted with the next session's messages.
+        self.state.run = Run::default();
         self.state.cut(index);
     }
 

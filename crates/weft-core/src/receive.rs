@@ -390,6 +390,8 @@ impl<T: Tx> State<T> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), Violation> {
+        // What came before it is noted before anything is told.
+        self.end_run()?;
         let record = &Record { head, args, payload };
         let (flow, slot) = (record.head.flow(), record.head.slot());
         match record.head.kind() {

@@ -394,6 +394,35 @@ fn returns_that_are_never_read_are_bounded() {
 }
 
 #[test]
+fn what_is_left_of_a_session_that_was_cut_harms_no_other() {
+    let mut a = Attack::new(LARGEST);
+    let from_honest = |a: &mut Attack| {
+        let honest = a.honest;
+        while a.world.state(HONEST).try_send(honest, 0, message(op::TAKE, &[], &[])).is_err() {
+            a.world.run(1);
+        }
+    };
+    from_honest(&mut a);
+    assert!(!a.poll());
+    // There is no room to tell the attacker of its credit, and it has spent all.
+    while a.world.state(V).try_send(a.v, 1, message(op::TAKE, &[], &[])).is_ok() {}
+    for _ in 0..weft_transport::Grant::V1.messages {
+        a.send(op::TAKE, &[]);
+    }
+    assert!(!a.poll());
+    // It overdraws and breaks the protocol otherwise in one, and the honest one speaks before and after.
+    for _ in 0..10 {
+        a.tx.push(Head { op: op::TAKE, ..Head::new(Kind::Send) }, &[], &[]).expect("room");
+    }
+    a.tx.push(Head::new(Kind::Ended), &[], &[]).expect("room");
+    for _ in 0..2 {
+        from_honest(&mut a);
+        a.world.poll(V, 1024);
+    }
+    assert_eq!(a.world.node(V).core.take_broken(), [a.id]);
+}
+
+#[test]
 fn asks_and_ended_requests_that_are_never_read_cost_nothing() {
     let mut a = Attack::new(LARGEST);
     while a.world.state(V).try_send(a.v, 1, message(op::TAKE, &[], &[])).is_ok() {}
