@@ -30,9 +30,12 @@ const LOOK_EVERY_SETUP: u32 = 16;
 /// each of few polls.
 const LOOK_EVERY_BUSY: u32 = 1 << 14;
 
-/// Idle polls (those that see whether there is something seldom, every [`LOOK_EVERY_SETUP`]) before unused arenas are given
-/// back: some hundredths of a second.
-const REST_AFTER: u32 = 1 << 18;
+/// Seldom turns (every [`LOOK_EVERY_SETUP`] idle polls) between two rests, in which unused arenas are given back, and sockets
+/// are looked at in case the helper does not get to run: some tenths of a second.
+const REST_AFTER: u32 = 1 << 20;
+
+/// Seldom turns that a sleep counts for.
+const TURNS_PER_SLEEP: u32 = REST_AFTER >> 12;
 
 /// Idle polls after which a waiting program yields its core, and after which it sleeps.
 const YIELD_AFTER: u32 = 4 << 10;
@@ -55,7 +58,9 @@ pub struct Bundle {
     idle: u32,
     /// Messages taken since the last look.
     busy: u32,
-    /// Idle times seen since unused memory was last given back.
+    /// The helper left word and does not watch until we have looked.
+    owes_look: bool,
+    /// Seldom turns since the last rest.
     restless: u32,
 }
 
@@ -99,6 +104,7 @@ impl Bundle {
             signals,
             idle: 0,
             busy: 0,
+            owes_look: false,
             restless: 0,
         })
     }
@@ -354,6 +360,7 @@ impl Bundle {
             std::thread::yield_now();
         } else {
             std::thread::sleep(std::time::Duration::from_micros(50));
+            self.restless = self.restless.saturating_add(TURNS_PER_SLEEP);
         }
         // Polls have become rare (on a core that others use, a yield can take milliseconds), so more of them look.
         let waits_for_word = self.home.is_watched() && !self.home.is_busy() && !self.core.state().has_calls();
@@ -370,25 +377,24 @@ impl Bundle {
         if raised & Signals::LETTERS != 0 {
             self.read_letters();
         }
-        let told = raised & Signals::SOCKETS != 0;
+        // Kept until it was done, should a handler of a lost session's last words panic.
+        self.owes_look |= raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
         let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
-        if told || urgent || due {
+        self.restless += 1;
+        let rests = self.restless >= REST_AFTER;
+        if self.owes_look || urgent || due || rests {
             self.home.service(&mut self.core, &mut self.handlers);
         }
-        if told {
+        // What could not be accepted for want of descriptors would be told again at once.
+        if rests || (self.owes_look && !self.home.is_stuck()) {
             self.home.watch_on();
         }
+        self.owes_look = false;
         if self.busy >= LOOK_EVERY_BUSY {
             self.busy = 0;
         }
-        self.rest_sometimes();
-    }
-
-    /// Gives memory back that has not been used for long.
-    fn rest_sometimes(&mut self) {
-        self.restless += 1;
-        if self.restless >= REST_AFTER {
+        if rests {
             self.restless = 0;
             self.core.rest();
         }

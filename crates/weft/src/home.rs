@@ -82,6 +82,8 @@ pub(crate) struct Home {
     is_watched: bool,
     /// Quick looks left, while a set-up is under way.
     quick_looks: u32,
+    /// Callers could not be accepted at the last look.
+    is_stuck: bool,
 }
 
 /// The token of the node's descriptor in the epoll set; lines have others.
@@ -108,6 +110,7 @@ impl Home {
             retries: Vec::new(),
             is_watched,
             quick_looks: 0,
+            is_stuck: false,
         })
     }
 
@@ -129,6 +132,11 @@ impl Home {
         self.is_watched
     }
 
+    /// Whether callers wait that could not be accepted: there is no descriptor for them.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
     /// All that the helper left word of was looked at.
     pub fn watch_on(&self) {
         if let Some(helper) = self.node.helper().filter(|_| self.is_watched) {
@@ -138,6 +146,7 @@ impl Home {
 
     /// Does what there is to do: calls to make, callers to answer, peers that died. Returns at once.
     pub fn service<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
+        self.is_stuck = false;
         self.make_calls(core);
         self.look_at_descriptors(core, sink);
         self.answer_callers(core);
@@ -195,7 +204,7 @@ impl Home {
         let tokens: Vec<u64> = ready.iter().map(|e| e.data.u64()).collect();
         for token in tokens {
             if token == NODE_TOKEN {
-                self.node.service();
+                self.is_stuck = !self.node.service();
             } else if let Some(line) = self.lines.remove(&token) {
                 self.hear(token, line, core, sink);
             }

@@ -198,15 +198,20 @@ impl Node {
         lock(&self.0.inner).endpoints.remove(&endpoint);
     }
 
-    /// Accepts connections and hears what strangers say. Returns at once; leaves it to another thread that is at it.
-    pub(crate) fn service(&self) {
-        let Ok(mut inner) = self.0.inner.try_lock() else { return };
+    /// Accepts connections and hears what strangers say. Returns at once; leaves it to another thread that is at it. False if
+    /// connections wait that the kernel has no descriptor for.
+    pub(crate) fn service(&self) -> bool {
+        let Ok(mut inner) = self.0.inner.try_lock() else { return true };
+        let mut can_accept = true;
         for _ in 0..ACCEPTS_MOST {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let Ok(socket) = net::accept_with(&self.0.listener, flags) else {
-                break;
-            };
-            self.admit_stranger(&mut inner, socket);
+            match net::accept_with(&self.0.listener, flags) {
+                Ok(socket) => self.admit_stranger(&mut inner, socket),
+                Err(error) => {
+                    can_accept = !matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM);
+                    break;
+                }
+            }
         }
         for _ in 0..inner.strangers.len() {
             let Some(socket) = inner.strangers.pop_front() else {
@@ -214,6 +219,7 @@ impl Node {
             };
             self.hear(&mut inner, socket);
         }
+        can_accept
     }
 
     fn admit_stranger(&self, inner: &mut Inner, socket: OwnedFd) {

@@ -7,6 +7,7 @@
 use crate::node::{lock, Error};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{epoll, eventfd, EventfdFlags};
+use rustix::process::{getpid, Pid};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -50,6 +51,8 @@ impl Signals {
 pub(crate) struct Helper {
     watched: Arc<Watched>,
     thread: Option<JoinHandle<()>>,
+    /// The process that the thread is of. A forked child has our memory and shares our descriptors, but not the thread.
+    process: Pid,
 }
 
 #[derive(Debug)]
@@ -86,7 +89,7 @@ impl Helper {
         let watched = Arc::new(Watched { epoll, stop, bundles: Mutex::default() });
         let thread = spawn_without_signals(watched.clone())
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
-        Ok(Helper { watched, thread: Some(thread) })
+        Ok(Helper { watched, thread: Some(thread), process: getpid() })
     }
 
     /// Watches a bundle's descriptor. False if the kernel has no room for it.
@@ -103,6 +106,9 @@ impl Helper {
 
     /// Forgets a bundle.
     pub fn remove(&self, bundle: BundleId, fd: impl AsFd) {
+        if self.process != getpid() {
+            return;
+        }
         let _ = epoll::delete(&self.watched.epoll, fd);
         lock(&self.watched.bundles).remove(&bundle);
     }
@@ -110,6 +116,9 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
+        if self.process != getpid() {
+            return;
+        }
         let told = rustix::io::write(&self.watched.stop, &1u64.to_ne_bytes()).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| told) {
             // It panics nowhere; if it did, there is nothing left to end.

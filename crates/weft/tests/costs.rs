@@ -181,7 +181,8 @@ fn ping_pongs_make_no_system_calls() {
     let made = all.saturating_sub(nothing);
     eprintln!("system calls in {count} ping-pongs with {idle} idle polls: {made} ({nothing} calls around)");
     assert!(nothing >= 2, "the tracer counts");
-    assert_eq!(made, 0);
+    // Where the peer's core is taken by others, the wait becomes long enough for a rest: every 2^24 idle polls, 3 calls at most.
+    assert!(made <= 3 * (idle >> 24), "{made} system calls");
     ptrace::interrupt(tracee).expect("traced");
     wait_stop(tracee);
     ptrace::detach(tracee, None).expect("stopped");
