@@ -1,0 +1,1 @@
+//! Packets that no honest peer sends.
