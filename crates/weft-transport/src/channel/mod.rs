@@ -438,9 +438,10 @@ impl<C: Congestion> Channel<C> {
     }
 
     /// The wait grows up to a 32nd of the suspicion time, so that a peer which hears one packet in three, and is heard as
-    /// seldom, is not taken for silent (I1: 31 tries).
+    /// seldom, is not taken for silent (I1: 31 tries). It never begins above a quarter of it, whatever the peer reflects, so that
+    /// a silent peer is found out in time.
     fn wait(&mut self) -> Duration {
-        let base = self.base_timeout();
+        let base = self.base_timeout().min(self.settings.suspicion / 4);
         self.backoff.wait(base, self.settings.suspicion / 32, &mut self.random)
     }
 }

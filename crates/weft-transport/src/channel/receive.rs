@@ -8,7 +8,7 @@ use crate::sack::Arrival;
 use crate::sequence::widen;
 use crate::time::Time;
 use weft_wire::frame::Frame;
-use weft_wire::packet::{Packet, PacketError, PacketKind};
+use weft_wire::packet::{Packet, PacketError, PacketKind, Reflected};
 use weft_wire::Reason;
 
 /// Packets that ask are acknowledged at once when there are so many.
@@ -103,7 +103,10 @@ impl<C: Congestion> Channel<C> {
             self.acks.is_due |= !is_next || self.acks.asking >= ACK_EVERY;
             self.reflect = Some((header.sent_at, now));
         }
-        if let Some(reflected) = header.reflected {
+        // Nothing that was sent before the channel began can come back.
+        let age = now.since(self.called_at).as_micros();
+        let is_ours = |r: &Reflected| u128::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
+        if let Some(reflected) = header.reflected.filter(is_ours) {
             self.rtt.on_reflected(now.stamp(), reflected.sent_at, reflected.held);
         }
         self.on_heard(now);

@@ -159,6 +159,7 @@ pub struct World {
     /// Everything that was put on the links.
     pub capture: Option<Vec<(usize, Vec<u8>)>>,
     pub packets: [u64; 2],
+    pub bytes: [u64; 2],
     seed: u64,
 }
 
@@ -176,6 +177,7 @@ impl World {
             tamper: None,
             capture: None,
             packets: [0; 2],
+            bytes: [0; 2],
             seed,
         };
         for host in &mut world.hosts {
@@ -304,6 +306,7 @@ impl World {
     /// Puts a packet of a host on its link.
     pub fn put(&mut self, at: usize, mut packet: Vec<u8>) {
         self.packets[at] += 1;
+        self.bytes[at] += packet.len() as u64;
         if let Some(capture) = &mut self.capture {
             capture.push((at, packet.clone()));
         }
