@@ -41,9 +41,11 @@ pub struct Caller {
 pub enum Answer {
     /// Send this back to where it came from.
     Reply(Reply),
-    /// A caller to make a channel for, unless there is one for this very call ([`Channel::is_of`]).
+    /// A caller to make a channel for, unless there is one for this very call ([`Channel::is_of`]), or one with which we
+    /// called it at the same time ([`Channel::give_way`]).
     ///
     /// [`Channel::is_of`]: crate::Channel::is_of
+    /// [`Channel::give_way`]: crate::Channel::give_way
     Admit(Caller),
     /// Nothing.
     Drop,

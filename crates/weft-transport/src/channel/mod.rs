@@ -117,7 +117,7 @@ impl Settings {
 /// What happened on a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The peer answered the call.
+    /// The peer answered the call, or we gave way to its own.
     Open,
     /// A stream has records: [`Channel::peek`] until it is empty.
     Readable(StreamId),
@@ -251,12 +251,7 @@ impl<C: Congestion> Channel<C> {
     pub fn answer(now: Time, ours: Life, caller: &Caller, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
         let theirs = Life { epoch: caller.epoch, id: caller.id };
         let mut channel = Channel::new(now, ours, theirs, settings.checked(), lot, congestion);
-        channel.phase = Phase::Open;
-        channel.nonce = caller.nonce;
-        channel.is_unconfirmed = true;
-        channel.acks.is_due = true;
-        channel.reflect = Some((caller.sent_at, caller.arrived));
-        channel.set_terms(caller.terms);
+        channel.begin_answer(caller);
         channel
     }
 
@@ -288,6 +283,20 @@ impl<C: Congestion> Channel<C> {
             called_at: now,
             counters: Counters::default(),
         }
+    }
+
+    /// Answers an admitted caller in place of calling it, if both sides called at once and it is we who have to give way: those
+    /// with the larger epoch. What was sent stays. False, and nothing done, if this channel is not such a one; then the peer
+    /// gives way, or the call is another one's.
+    pub fn give_way(&mut self, caller: &Caller) -> bool {
+        let is_calling = matches!(self.phase, Phase::Calling { .. });
+        let gives_way = is_calling && caller.epoch == self.theirs.epoch && self.ours.epoch > caller.epoch;
+        if gives_way {
+            self.theirs.id = caller.id;
+            self.begin_answer(caller);
+            self.streams.push_event(Event::Open);
+        }
+        gives_way
     }
 
     /// Opens a stream. Both sides do, having agreed on its number, which is used once in the life of a channel.
@@ -415,6 +424,17 @@ impl<C: Congestion> Channel<C> {
     /// Bytes of memory that it takes, itself included.
     pub fn memory(&self) -> usize {
         std::mem::size_of::<Self>() + self.streams.memory() + self.sent.memory()
+    }
+
+    fn begin_answer(&mut self, caller: &Caller) {
+        self.phase = Phase::Open;
+        self.nonce = caller.nonce;
+        self.is_unconfirmed = true;
+        self.acks.is_due = true;
+        self.reflect = Some((caller.sent_at, caller.arrived));
+        self.backoff.on_answer();
+        self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, ..self.watch };
+        self.set_terms(caller.terms);
     }
 
     fn set_terms(&mut self, terms: Terms) {

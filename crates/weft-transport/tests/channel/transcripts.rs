@@ -192,7 +192,8 @@ fn a_closed_stream_says_for_certain_what_was_taken() {
     world.check_returned(0, A, &returned, &mut fates).expect("what was not delivered comes back");
     assert_eq!(fates, (39, 1));
     assert_eq!(returned[0].fate, Fate::InHand);
-    // The other stream is not touched, and the number is free once both sides know.
+    // The other stream is not touched, and nothing is kept of this one once both sides know: whoever opened it again, which
+    // nobody should, would not be told.
     world.order(1, 50);
     world.hosts[0].program.got.remove(&A);
     world.hosts[1].program.to_send.remove(&A);
@@ -223,6 +224,9 @@ fn records_wait_for_the_peer_to_open_their_stream() {
     let early = StreamId(7);
     world.channel(0).open(early).expect("room");
     world.hosts[0].program.to_send.insert(early, (10, 0));
+    let packets = world.packets[1];
+    world.run(micros(510)).expect("in order");
+    assert_eq!(world.packets[1], packets + 1, "somebody is here");
     world.run(Duration::from_secs(10)).expect("in order");
     assert_eq!((world.lost(0), world.channel(1).counters().dropped_no_room > 0), (None, true));
     world.channel(1).open(early).expect("room");
@@ -389,6 +393,38 @@ fn the_link_may_begin_to_carry_less_at_any_time() {
         world.run(micros(2_000)).expect("in order");
     }
     world.run_until_done(Duration::from_secs(60)).expect("exactly once, in order");
+}
+
+#[test]
+fn of_two_that_call_each_other_one_gives_way() {
+    for seed in 0..20 {
+        let mut world = World::new(2, 100 + seed);
+        world.hosts[1].calls = true;
+        for at in [0, 1] {
+            world.links[at].faults.drop = if seed < 10 { 0 } else { 200_000 };
+            world.order(at, 100);
+        }
+        world.run_until_done(Duration::from_secs(2)).expect("in order");
+        let [a, b] = [0, 1].map(|at| (world.channel(at).ours(), world.channel(at).theirs()));
+        assert_eq!(a, (b.1, b.0));
+        assert_eq!((world.lost(0), world.lost(1)), (None, None));
+    }
+}
+
+#[test]
+fn a_caller_that_vanishes_leaves_nothing_behind() {
+    let mut world = World::new(1, 1);
+    world.tamper = Some(Box::new(|at, packet| {
+        // The answerer's accept never comes.
+        at == 0 || Packet::decode(packet).is_ok_and(|p| p.header.kind != PacketKind::Data)
+    }));
+    world.run(micros(1_100)).expect("in order");
+    assert!(world.channel(1).is_open());
+    world.hosts[0].calls = false;
+    world.hosts[0].channel = None;
+    world.links[0].faults.drop = 1_000_000;
+    world.run(Duration::from_secs(4)).expect("in order");
+    assert_eq!(world.lost(1), Some(Reason::PeerLost));
 }
 
 #[test]

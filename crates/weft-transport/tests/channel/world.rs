@@ -339,7 +339,12 @@ impl World {
                 let (life, lot) = host.draw();
                 host.install(Channel::answer(now, life, &caller, host.settings, lot, host.window));
             }
-            Answer::Admit(_) | Answer::Drop => {}
+            Answer::Admit(caller) => {
+                if let Some(channel) = &mut host.channel {
+                    channel.give_way(&caller);
+                }
+            }
+            Answer::Drop => {}
         }
         None
     }
