@@ -70,7 +70,7 @@ fn two_thirds_loss_both_ways_loses_no_peer_and_no_record() {
 
 #[test]
 fn bursts_of_loss_are_survived() {
-    let mut world = World::new(2, seed());
+    let mut world = World::connected(2, seed());
     for at in [0, 1] {
         world.order(at, 20_000);
     }
