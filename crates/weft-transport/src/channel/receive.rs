@@ -103,8 +103,8 @@ impl<C: Congestion> Channel<C> {
             self.acks.is_due |= !is_next || self.acks.asking >= ACK_EVERY;
             self.reflect = Some((header.sent_at, now));
         }
-        // Nothing that was sent before the channel began can come back.
-        let age = now.since(self.called_at).as_micros();
+        // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
+        let age = now.since(self.called_at).as_micros() + 1;
         let is_ours = |r: &Reflected| u128::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
         if let Some(reflected) = header.reflected.filter(is_ours) {
             self.rtt.on_reflected(now.stamp(), reflected.sent_at, reflected.held);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 use weft_transport::sack::{Arrival, Received};
 use weft_transport::{Answer, Random, Verdict};
-use weft_wire::frame::{Frame, Hello, StreamId, Terms, Writer, BITMAP_MOST, FIRST_OFFSET};
+use weft_wire::frame::{Accept, Cookie, Frame, Hello, StreamId, Terms, Writer, BITMAP_MOST, FIRST_OFFSET};
 use weft_wire::packet::{reseal, ChannelId, Header, Packet, PacketKind, FIRST_NUMBER, HEADER};
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Reason};
@@ -73,6 +73,41 @@ fn forged_ids_do_nothing() {
     assert_eq!(world.channel(1).counters().dropped_foreign, 100_000);
     world.order(0, 100);
     world.order(1, 100);
+    world.run_until_done(Duration::from_secs(1)).expect("in order");
+}
+
+#[test]
+fn an_answer_without_the_nonce_of_the_call_does_nothing() {
+    let mut world = World::new(1, 1);
+    world.call(0);
+    let (ours, theirs) = (world.channel(0).ours(), world.hosts[1].epoch);
+    world.capture = Some(Vec::new());
+    world.transmit(0);
+    let call = world.capture.take().expect("a capture").remove(0).1;
+    let Some(Frame::Hello(hello)) = Packet::decode(&call).expect("a packet").only_frame() else {
+        panic!("not a call");
+    };
+    let accept = Accept { nonce: hello.nonce, caller: ours.epoch, callee: theirs, terms: hello.terms };
+    let cookie = Cookie { generation: 1, value: 2 };
+    for (kind, frame) in [
+        (PacketKind::Data, Frame::Accept(Accept { nonce: hello.nonce ^ 1, ..accept })),
+        (PacketKind::Data, Frame::Accept(Accept { caller: Epoch(1), ..accept })),
+        (PacketKind::Data, Frame::Accept(Accept { callee: Epoch(1), ..accept })),
+        (PacketKind::Data, Frame::Ping),
+        (PacketKind::Answer, Frame::Cookie { nonce: hello.nonce ^ 1, cookie }),
+        (PacketKind::Answer, Frame::Refuse { nonce: hello.nonce ^ 1, reason: Reason::NoRoom }),
+        (PacketKind::Answer, Frame::Accept(accept)),
+        (PacketKind::Reset, Frame::Reset { epoch: Epoch(1) }),
+    ] {
+        let mut packet = vec![0; MTU];
+        let mut writer = Writer::new(&mut packet);
+        assert!(writer.push(&frame), "room");
+        let packet = writer.finish();
+        Header { number: FIRST_NUMBER as u32, ..Header::new(kind, ours.id, ChannelId(5)) }.seal(packet);
+        assert_eq!(world.take(0, packet), Some(Verdict::Foreign), "{frame:?}");
+    }
+    assert!(!world.channel(0).is_open());
+    world.order(0, 5);
     world.run_until_done(Duration::from_secs(1)).expect("in order");
 }
 
@@ -260,6 +295,10 @@ fn an_authenticator_that_nobody_can_check_is_not_ignored() {
     packet[6] |= 4;
     reseal(&mut packet);
     assert_eq!(liar.world.take(0, &packet), Some(Verdict::Foreign));
+    packet[8] ^= 1;
+    reseal(&mut packet);
+    let door = &liar.world.hosts[0].door;
+    assert_eq!(door.answer(liar.world.now, &[1], &packet), Answer::Drop);
 }
 
 #[test]
