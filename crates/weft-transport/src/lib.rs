@@ -1,9 +1,38 @@
-//! Flow control without I/O, clock or randomness of its own: the window of outstanding requests and the credit of one-way
-//! messages. Channels, acknowledgements and congestion control join them with the host-to-host transport.
+//! The protocol between hosts, without I/O, clock or randomness of its own: time, packets and random numbers come in as
+//! arguments, packets go out through the caller's buffer.
+//!
+//! * [`Channel`]: the engine, one per pair of network interfaces. It carries streams of records over packets that may be lost,
+//!   copied, mixed, damaged or forged.
+//! * [`Door`]: what is said to packets that belong to no channel. It makes callers prove that they are where they say.
+//! * [`rtt`], [`sack`], [`congestion`], [`cookie`]: its parts.
+//! * [`testing`]: a link in memory, in virtual time, and its faults.
+//!
+//! Besides, for paths of any kind: the [`window`] of outstanding requests and the [`credit`] of one-way messages.
 #![forbid(unsafe_code)]
 
+pub mod channel;
+pub mod congestion;
+pub mod cookie;
 pub mod credit;
+pub mod door;
+pub mod random;
+pub mod ranges;
+pub mod rtt;
+pub mod sack;
+pub mod sequence;
+pub mod testing;
+pub mod time;
 pub mod window;
 
+mod bytes;
+mod incoming;
+mod outgoing;
+mod sent;
+
+pub use channel::{Channel, Counters, Event, Life, Lot, OpenError, Settings, Verdict};
+pub use congestion::{Congestion, FixedWindow};
 pub use credit::{CreditAccount, CreditDue, Grant};
+pub use door::{Answer, Caller, Door};
+pub use random::Random;
+pub use time::Time;
 pub use window::Window;

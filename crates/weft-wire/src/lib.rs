@@ -1,10 +1,12 @@
-//! Formats that two sides of a trust boundary share: names and ids, the header of a record in a ring, and the messages of
-//! the set-up socket. Nothing here does I/O or allocates on a per-message path.
+//! Formats that two sides of a trust boundary share: names and ids, the header of a record in a ring, the messages of the
+//! set-up socket, and the packets between hosts. Nothing here does I/O or allocates on a per-message path.
 //!
 //! Every decoder is total: any bytes give a value or an error, never a panic.
 #![forbid(unsafe_code)]
 
+pub mod frame;
 pub mod name;
+pub mod packet;
 pub mod path;
 pub mod reason;
 pub mod record;

@@ -57,7 +57,7 @@ pub enum Glance<'a> {
 pub enum Fate {
     /// It was never looked at.
     Untouched,
-    /// It was the one in hand; whether it was done with cannot be known.
+    /// It was the one in hand, or on its way to another host; whether it was done with cannot be known.
     InHand,
     /// It was done with. Told only behind one that was refused, so that records can be numbered.
     Done,

@@ -1,0 +1,107 @@
+//! A window on a stream's bytes, kept in a ring that grows with use.
+
+/// Memory for the bytes of a stream between two offsets that move up. Where they are is known to the owner.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes {
+    /// Its length is a power of two, or zero.
+    memory: Vec<u8>,
+}
+
+/// The first piece of memory that is asked for: a few small messages.
+const LEAST: usize = 512;
+
+impl Bytes {
+    /// Makes room for all bytes from `kept` to before `to`; those before `until` stay as they are.
+    #[inline]
+    pub fn reserve(&mut self, kept: u64, until: u64, to: u64) {
+        if (to - kept) as usize > self.memory.len() {
+            self.grow(kept, until, to);
+        }
+    }
+
+    /// Writes bytes for which room was made.
+    #[inline]
+    pub fn write(&mut self, at: u64, bytes: &[u8]) {
+        let start = self.index(at);
+        let first = bytes.len().min(self.memory.len() - start);
+        self.memory[start..start + first].copy_from_slice(&bytes[..first]);
+        if first < bytes.len() {
+            self.memory[..bytes.len() - first].copy_from_slice(&bytes[first..]);
+        }
+    }
+
+    /// The bytes from `at` on, in two pieces where they go over the end of the memory.
+    #[inline]
+    pub fn slices(&self, at: u64, len: usize) -> [&[u8]; 2] {
+        let start = self.index(at);
+        let first = len.min(self.memory.len() - start);
+        [&self.memory[start..start + first], &self.memory[..len - first]]
+    }
+
+    /// Copies bytes out.
+    #[inline]
+    pub fn read(&self, at: u64, to: &mut [u8]) {
+        let [first, second] = self.slices(at, to.len());
+        let (a, b) = to.split_at_mut(first.len());
+        a.copy_from_slice(first);
+        b.copy_from_slice(second);
+    }
+
+    /// Gives the memory back.
+    pub fn free(&mut self) {
+        self.memory = Vec::new();
+    }
+
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        self.memory.capacity()
+    }
+
+    #[inline]
+    fn index(&self, at: u64) -> usize {
+        // Of no memory nothing is ever asked but nothing: the mask is then irrelevant.
+        at as usize & self.memory.len().wrapping_sub(1)
+    }
+
+    #[cold]
+    fn grow(&mut self, kept: u64, until: u64, to: u64) {
+        let size = ((to - kept) as usize).next_power_of_two().max(LEAST);
+        let mut grown = Bytes { memory: vec![0; size] };
+        if until > kept {
+            let [first, second] = self.slices(kept, (until - kept) as usize);
+            grown.write(kept, first);
+            grown.write(kept + first.len() as u64, second);
+        }
+        *self = grown;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_written_stays_while_the_window_moves_and_grows(
+            start in 0u64..10_000,
+            steps in proptest::collection::vec((1usize..3000, 0usize..3000), 1..40),
+        ) {
+            let (mut bytes, mut model) = (Bytes::default(), std::collections::VecDeque::new());
+            let (mut from, mut to) = (start, start);
+            for (at, (push, pop)) in steps.into_iter().enumerate() {
+                let new: Vec<u8> = (0..push).map(|i| (i * 31 + at) as u8).collect();
+                bytes.reserve(from, to, to + push as u64);
+                bytes.write(to, &new);
+                to += push as u64;
+                model.extend(new);
+                let mut all = vec![0; model.len()];
+                bytes.read(from, &mut all);
+                prop_assert_eq!(&all, &Vec::from(model.clone()));
+                let pop = pop.min(model.len());
+                model.drain(..pop);
+                from += pop as u64;
+            }
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! The channel between two network interfaces: many streams of records, over packets that may be lost, copied or mixed.
+//!
+//! The order of calls, in a loop that has the clock and the link:
+//!
+//! ```text
+//! on_packet(now, ..)      for each packet that came
+//! on_timeout(now)         if next_timeout() is not later than now
+//! peek / pop / release    on the streams of the events
+//! send                    as the program wishes
+//! transmit(now, ..)       until it returns none: only then next_timeout() is right
+//! ```
+//!
+//! Each record is taken exactly once and in the order of its stream, while streams do not wait for each other. What a peer can
+//! make grow is bounded: per stream by the two windows and 256 pieces ahead of holes, per channel by the streams and by the
+//! 1,024 packets that are followed. A peer counts as lost when it was silent for the suspicion time although we asked, and
+//! never for the fate of a single packet.
+
+mod receive;
+mod streams;
+mod timers;
+mod transmit;
+
+pub use receive::Verdict;
+
+use crate::congestion::{Congestion, FixedWindow};
+use crate::door::Caller;
+use crate::random::Random;
+use crate::rtt::{Backoff, Rtt};
+use crate::sack::Received;
+use crate::sent::Sent;
+use crate::time::Time;
+use std::time::Duration;
+use streams::Streams;
+use weft_wire::frame::{Accept, Cookie, StreamId, Terms, RECORD_MOST};
+use weft_wire::packet::{ChannelId, FIRST_NUMBER, PACKET_LEAST};
+use weft_wire::path::{Abandoned, Peek, PushError};
+use weft_wire::{Epoch, Head, Reason};
+
+/// A life of a network interface, and the id by which a channel of it is addressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Life {
+    /// The life.
+    pub epoch: Epoch,
+    /// The id: 32 random bits, not zero.
+    pub id: ChannelId,
+}
+
+/// Random numbers for one channel, from where nobody can guess them.
+#[derive(Clone, Copy)]
+pub struct Lot {
+    /// Proves that an answer comes from who saw the call. It goes over the wire.
+    pub nonce: u64,
+    /// Seeds whatever is drawn by lot. It does not.
+    pub seed: u64,
+}
+
+impl std::fmt::Debug for Lot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lot(..)")
+    }
+}
+
+/// What can be set. Values out of range are brought into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// A peer that is silent for so long although it was asked is lost. From 50 ms to 5 minutes.
+    pub suspicion: Duration,
+    /// Bytes of a stream that may wait here to be taken. From 128 KiB, so that every record fits, to 256 MiB.
+    pub window: u32,
+    /// Bytes of a stream that are kept until the peer has taken them. The same range.
+    pub send_most: u32,
+    /// Streams, those that were closed and whose last word is not acknowledged included.
+    pub streams_most: u32,
+    /// How long an acknowledgement may wait for something to ride on. At most 50 ms.
+    pub ack_delay: Duration,
+    /// The largest packet that is taken.
+    pub packet_most: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            suspicion: Duration::from_secs(3),
+            window: 256 << 10,
+            send_most: 256 << 10,
+            streams_most: 64,
+            ack_delay: Duration::from_millis(1),
+            packet_most: 9000,
+        }
+    }
+}
+
+impl Settings {
+    /// The same, within the ranges.
+    fn checked(self) -> Settings {
+        let bytes = (RECORD_MOST as u32).next_power_of_two()..=256 << 20;
+        Settings {
+            suspicion: self.suspicion.clamp(Duration::from_millis(50), Duration::from_secs(300)),
+            window: self.window.clamp(*bytes.start(), *bytes.end()),
+            send_most: self.send_most.clamp(*bytes.start(), *bytes.end()),
+            ack_delay: self.ack_delay.min(Duration::from_millis(50)),
+            packet_most: self.packet_most.max(PACKET_LEAST as u16),
+            ..self
+        }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            features: 0,
+            window: self.window,
+            ack_delay: self.ack_delay.as_micros() as u16,
+            packet_most: self.packet_most,
+        }
+    }
+}
+
+/// What happened on a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The peer answered the call, or we gave way to its own.
+    Open,
+    /// A stream has records: [`Channel::peek`] until it is empty.
+    Readable(StreamId),
+    /// A stream on which [`Channel::send`] was told *full* has room again.
+    Room(StreamId),
+    /// The peer takes no more of this stream: [`Channel::close`] it.
+    Refused(StreamId, Reason),
+    /// The peer is gone; nothing more will happen: [`Channel::abandon`].
+    Lost(Reason),
+}
+
+/// Why a stream was not opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There are as many as may be.
+    #[error("as many streams as the channel may have; close some, or raise the limit")]
+    TooMany,
+    /// It is open, or was closed a moment ago.
+    #[error("the stream is in use; a stream's number is used once in the life of a channel")]
+    InUse,
+    /// The peer is gone.
+    #[error("the peer of this channel is gone")]
+    Lost,
+}
+
+/// What a channel counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Packets made.
+    pub packets_sent: u64,
+    /// Packets taken in.
+    pub packets_received: u64,
+    /// Packets taken for lost.
+    pub packets_lost: u64,
+    /// Packets taken for lost that had come.
+    pub packets_late: u64,
+    /// Times that no acknowledgement came in time.
+    pub timeouts: u64,
+    /// Packets that had come before, or that their sender had given up.
+    pub dropped_old: u64,
+    /// Packets of other channels and lives, with forged ids, or with an authenticator, which nobody here can check.
+    pub dropped_foreign: u64,
+    /// Packets that were damaged or are none.
+    pub dropped_malformed: u64,
+    /// Packets of the peer that say what cannot be.
+    pub dropped_violation: u64,
+    /// Packets for which there was no room, or whose stream was not open.
+    pub dropped_no_room: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The peer has not answered.
+    Calling {
+        cookie: Option<Cookie>,
+        next_at: Time,
+    },
+    Open,
+    Lost(Reason),
+}
+
+/// What is owed to the peer in acknowledgements.
+#[derive(Clone, Copy, Debug, Default)]
+struct Acks {
+    /// Packets that asked and were not acknowledged.
+    asking: u32,
+    /// Something came since the last packet went.
+    has_news: bool,
+    is_due: bool,
+    due_at: Option<Time>,
+}
+
+/// What is known of the peer's being there.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    heard_at: Time,
+    /// Since when something was asked and nothing heard.
+    asked_at: Option<Time>,
+    /// Time-outs since something was heard.
+    probes: u32,
+    /// The owner wants to know even though nothing is under way.
+    is_wanted: bool,
+}
+
+/// One channel: what two lives of two network interfaces know of each other.
+#[derive(Debug)]
+pub struct Channel<C = FixedWindow> {
+    phase: Phase,
+    ours: Life,
+    theirs: Life,
+    nonce: u64,
+    settings: Settings,
+    /// What the peer grants and asks.
+    terms: Terms,
+    /// We answered a call, and the caller has not shown that it knows our id.
+    is_unconfirmed: bool,
+    streams: Streams,
+    sent: Sent,
+    received: Received,
+    congestion: C,
+    rtt: Rtt,
+    backoff: Backoff,
+    random: Random,
+    acks: Acks,
+    watch: Watch,
+    /// The time stamp to reflect, and when it came.
+    reflect: Option<(u32, Time)>,
+    /// When to ask again because no acknowledgement came.
+    retry_at: Option<Time>,
+    /// Packets that may go whatever the congestion control says.
+    probes_due: u32,
+    /// The next packet number to leave out.
+    skip_at: u64,
+    called_at: Time,
+    counters: Counters,
+}
+
+impl<C: Congestion> Channel<C> {
+    /// Calls the life `peer`, which knows nothing of us.
+    pub fn call(now: Time, ours: Life, peer: Epoch, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
+        let settings = settings.checked();
+        // Nothing of a stream may go before the answer says how much.
+        let terms = Terms { features: 0, window: 0, ack_delay: 0, packet_most: PACKET_LEAST as u16 };
+        let theirs = Life { epoch: peer, id: ChannelId::NOBODY };
+        let mut channel = Channel::new(now, ours, theirs, settings, lot, congestion);
+        channel.set_terms(terms);
+        channel
+    }
+
+    /// Answers a caller that the [`Door`](crate::Door) admitted.
+    pub fn answer(now: Time, ours: Life, caller: &Caller, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
+        let theirs = Life { epoch: caller.epoch, id: caller.id };
+        let mut channel = Channel::new(now, ours, theirs, settings.checked(), lot, congestion);
+        channel.begin_answer(caller);
+        channel
+    }
+
+    fn new(now: Time, ours: Life, theirs: Life, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
+        assert!(ours.id != ChannelId::NOBODY, "an id of our own");
+        let mut random = Random::new(lot.seed);
+        let skip_at = FIRST_NUMBER + 1 + random.below(1024);
+        Channel {
+            phase: Phase::Calling { cookie: None, next_at: now },
+            ours,
+            theirs,
+            nonce: lot.nonce,
+            settings,
+            terms: settings.terms(),
+            is_unconfirmed: false,
+            streams: Streams::default(),
+            sent: Sent::new(FIRST_NUMBER),
+            received: Received::new(FIRST_NUMBER),
+            congestion,
+            rtt: Rtt::default(),
+            backoff: Backoff::default(),
+            random,
+            acks: Acks::default(),
+            watch: Watch { heard_at: now, asked_at: None, probes: 0, is_wanted: false },
+            reflect: None,
+            retry_at: None,
+            probes_due: 0,
+            skip_at,
+            called_at: now,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Answers an admitted caller in place of calling it, if both sides called at once and it is we who have to give way: those
+    /// with the larger epoch. What was sent stays. False, and nothing done, if this channel is not such a one; then the peer
+    /// gives way, or the call is another one's.
+    pub fn give_way(&mut self, caller: &Caller) -> bool {
+        let is_calling = matches!(self.phase, Phase::Calling { .. });
+        let gives_way = is_calling && caller.epoch == self.theirs.epoch && self.ours.epoch > caller.epoch;
+        if gives_way {
+            self.theirs.id = caller.id;
+            self.begin_answer(caller);
+            self.streams.push_event(Event::Open);
+        }
+        gives_way
+    }
+
+    /// Opens a stream. Both sides do, having agreed on its number, which is used once in the life of a channel.
+    pub fn open(&mut self, stream: StreamId) -> Result<(), OpenError> {
+        if matches!(self.phase, Phase::Lost(_)) {
+            return Err(OpenError::Lost);
+        }
+        self.streams.open(stream, &self.settings, self.terms.window)
+    }
+
+    /// Ends a stream on both its halves: tells the peer for certain what was taken, and gives back the records that the peer
+    /// has not surely taken. Nothing if it is not open.
+    pub fn close(&mut self, stream: StreamId, reason: Reason) -> Vec<Abandoned> {
+        let abandoned = self.streams.close(stream, reason);
+        self.acks.is_due |= self.streams.has_nacks();
+        abandoned
+    }
+
+    /// Ends everything: each stream with the records that the peer has not surely taken. Nothing is sent afterwards.
+    pub fn abandon(&mut self) -> Vec<(StreamId, Vec<Abandoned>)> {
+        if !matches!(self.phase, Phase::Lost(_)) {
+            self.phase = Phase::Lost(Reason::PeerLost);
+        }
+        self.streams.abandon()
+    }
+
+    /// Copies a record into a stream. `head.args` and `head.len` are set from the slices.
+    ///
+    /// `Full` until the peer has taken enough; an [`Event::Room`] follows then. `Broken` if the stream is not open, or the peer
+    /// takes no more. At most one record for each 16 bytes of `send_most` is kept.
+    ///
+    /// # Panics
+    /// If the head is of a link within a ring.
+    #[inline]
+    pub fn send(&mut self, stream: StreamId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        if matches!(self.phase, Phase::Lost(_)) {
+            return Err(PushError::Broken);
+        }
+        self.streams.send(stream, head, args, payload)
+    }
+
+    /// Looks for the next record of a stream; it stays until [`Channel::pop`].
+    #[inline]
+    pub fn peek(&mut self, stream: StreamId) -> Peek<'_> {
+        self.streams.peek(stream)
+    }
+
+    /// Drops the record in hand.
+    #[inline]
+    pub fn pop(&mut self, stream: StreamId) {
+        self.streams.pop(stream);
+    }
+
+    /// Lets the peer know of all that was popped, with the next packet or acknowledgement.
+    #[inline]
+    pub fn release(&mut self, stream: StreamId) {
+        self.streams.release(stream);
+    }
+
+    /// What happened, oldest first. At most one of a kind per stream waits.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.streams.poll_event()
+    }
+
+    /// Whether the peer is to be asked now and then if it is there, though nothing is under way: a request waits for its reply.
+    pub fn keep_watch(&mut self, wanted: bool) {
+        self.watch.is_wanted = wanted;
+    }
+
+    /// Gives back the memory that an idle channel can do without.
+    pub fn rest(&mut self) {
+        self.streams.rest();
+        self.sent.rest();
+    }
+
+    /// Whether a record with so many arguments and payload bytes would be taken now. If not, an [`Event::Room`] follows.
+    pub fn has_room(&mut self, stream: StreamId, args: usize, payload: usize) -> bool {
+        self.streams.has_room(stream, args, payload)
+    }
+
+    /// Whether nothing is under way, so that what is sent next should go at once.
+    pub fn is_quiet(&self) -> bool {
+        self.sent.in_flight() == 0 && !self.streams.has_runs()
+    }
+
+    /// Whether this channel came from that very call.
+    pub fn is_of(&self, caller: &Caller) -> bool {
+        self.theirs == Life { epoch: caller.epoch, id: caller.id } && self.nonce == caller.nonce
+    }
+
+    /// Our side.
+    pub fn ours(&self) -> Life {
+        self.ours
+    }
+
+    /// The peer's side; its id is not known before the channel is open.
+    pub fn theirs(&self) -> Life {
+        self.theirs
+    }
+
+    /// Whether records go over it.
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Why the peer is gone, if it is.
+    pub fn lost(&self) -> Option<Reason> {
+        match self.phase {
+            Phase::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The round-trip time.
+    pub fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Bytes of memory that it takes, itself included.
+    pub fn memory(&self) -> usize {
+        std::mem::size_of::<Self>() + self.streams.memory() + self.sent.memory()
+    }
+
+    fn begin_answer(&mut self, caller: &Caller) {
+        self.phase = Phase::Open;
+        self.nonce = caller.nonce;
+        self.is_unconfirmed = true;
+        self.acks.is_due = true;
+        self.reflect = Some((caller.sent_at, caller.arrived));
+        self.backoff.on_answer();
+        self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, ..self.watch };
+        self.set_terms(caller.terms);
+    }
+
+    fn set_terms(&mut self, terms: Terms) {
+        self.terms = Terms { packet_most: terms.packet_most.max(PACKET_LEAST as u16), ..terms };
+        self.streams.grant(terms.window);
+    }
+
+    fn accept(&self) -> Accept {
+        let terms = self.settings.terms();
+        Accept { nonce: self.nonce, caller: self.theirs.epoch, callee: self.ours.epoch, terms }
+    }
+
+    fn lose(&mut self, reason: Reason) {
+        self.phase = Phase::Lost(reason);
+        self.streams.push_event(Event::Lost(reason));
+    }
+
+    /// How long to wait for an acknowledgement, before it is drawn by lot.
+    fn base_timeout(&self) -> Duration {
+        self.rtt.timeout(Duration::from_micros(u64::from(self.terms.ack_delay)))
+    }
+
+    /// The wait grows up to a 32nd of the suspicion time, so that a peer which hears one packet in three, and is heard as
+    /// seldom, is not taken for silent (I1: 31 tries). It never begins above a quarter of it, whatever the peer reflects, so that
+    /// a silent peer is found out in time.
+    fn wait(&mut self) -> Duration {
+        let base = self.base_timeout().min(self.settings.suspicion / 4);
+        self.backoff.wait(base, self.settings.suspicion / 32, &mut self.random)
+    }
+}

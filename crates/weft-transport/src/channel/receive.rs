@@ -1,0 +1,230 @@
+//! What comes in.
+
+use super::{Channel, Event, Phase};
+use crate::congestion::Congestion;
+use crate::incoming::Stored;
+use crate::outgoing::Violation;
+use crate::sack::Arrival;
+use crate::sequence::widen;
+use crate::time::Time;
+use weft_wire::frame::Frame;
+use weft_wire::packet::{Packet, PacketError, PacketKind, Reflected};
+use weft_wire::Reason;
+
+/// Packets that ask are acknowledged at once when there are so many.
+const ACK_EVERY: u32 = 4;
+
+/// What became of a packet. All but the first are dropped and counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It was taken in.
+    Taken,
+    /// It came before, or its sender has given it up.
+    Old,
+    /// It is not of this channel, or of another life.
+    Foreign,
+    /// It is no packet.
+    Malformed(PacketError),
+    /// It says what the peer cannot honestly say.
+    Violation,
+    /// There is no room for something in it, or its stream is not open. It will be sent again.
+    NoRoom,
+}
+
+/// Why the rest of a packet is not looked at.
+enum Stop {
+    Violation,
+    NoRoom,
+}
+
+impl From<Violation> for Stop {
+    fn from(_: Violation) -> Stop {
+        Stop::Violation
+    }
+}
+
+impl<C: Congestion> Channel<C> {
+    /// Takes a packet in. What it brought is told by events.
+    #[inline]
+    pub fn on_packet(&mut self, now: Time, bytes: &[u8]) -> Verdict {
+        let verdict = match Packet::decode(bytes) {
+            Ok(packet) => self.judge(now, &packet),
+            Err(error) => Verdict::Malformed(error),
+        };
+        let c = &mut self.counters;
+        *match verdict {
+            Verdict::Taken => &mut c.packets_received,
+            Verdict::Old => &mut c.dropped_old,
+            Verdict::Foreign => &mut c.dropped_foreign,
+            Verdict::Malformed(_) => &mut c.dropped_malformed,
+            Verdict::Violation => &mut c.dropped_violation,
+            Verdict::NoRoom => &mut c.dropped_no_room,
+        } += 1;
+        verdict
+    }
+
+    #[inline]
+    fn judge(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+        let header = &packet.header;
+        if header.to != self.ours.id || packet.authenticator.is_some() {
+            return Verdict::Foreign;
+        }
+        match (self.phase, header.kind) {
+            (Phase::Open, PacketKind::Data) if header.from == self.theirs.id => self.on_data(now, packet),
+            (Phase::Open, PacketKind::Reset) if header.from == self.theirs.id => self.on_reset(packet),
+            (Phase::Calling { .. }, PacketKind::Data) => self.on_accept(now, packet),
+            (Phase::Calling { .. }, PacketKind::Answer) => self.on_answer(now, packet),
+            _ => Verdict::Foreign,
+        }
+    }
+
+    #[inline]
+    fn on_data(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+        let header = &packet.header;
+        let Arrival::New(number) = self.received.look(header.number) else {
+            return Verdict::Old;
+        };
+        let asks = match self.on_frames(now, packet) {
+            Ok(asks) => asks,
+            Err(Stop::Violation) => return Verdict::Violation,
+            Err(Stop::NoRoom) => {
+                // It is not acknowledged, but its sender shall know that somebody is here.
+                self.acks.is_due = true;
+                self.on_heard(now);
+                return Verdict::NoRoom;
+            }
+        };
+        let is_next = number == self.received.all_below() && !self.received.has_holes();
+        self.received.insert(number, header.behind);
+        self.is_unconfirmed = false;
+        self.acks.has_news = true;
+        if asks {
+            self.acks.asking += 1;
+            self.acks.is_due |= !is_next || self.acks.asking >= ACK_EVERY;
+            self.reflect = Some((header.sent_at, now));
+        }
+        // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
+        let age = now.since(self.called_at).as_micros() + 1;
+        let is_ours = |r: &Reflected| u128::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
+        if let Some(reflected) = header.reflected.filter(is_ours) {
+            self.rtt.on_reflected(now.stamp(), reflected.sent_at, reflected.held);
+        }
+        self.on_heard(now);
+        Verdict::Taken
+    }
+
+    /// Acts on the acknowledgements and frames of a packet. True if it asks to be acknowledged.
+    ///
+    /// Each frame may be acted on twice without harm, so a packet that is refused half-way simply comes again.
+    #[inline]
+    fn on_frames(&mut self, now: Time, packet: &Packet<'_>) -> Result<bool, Stop> {
+        let mut asks = false;
+        let acked = packet.header.acked;
+        if let Some(below) = acked {
+            self.on_acks(now, below, &[])?;
+        }
+        for frame in packet.frames() {
+            let frame = frame.map_err(|_| Stop::Violation)?;
+            if let Frame::Acks { bitmap } = frame {
+                let below = acked.ok_or(Stop::Violation)?;
+                self.on_acks(now, below, bitmap)?;
+                continue;
+            }
+            asks = true;
+            match frame {
+                Frame::Records { stream, offset, bytes } => match self.streams.on_records(stream, offset, bytes)? {
+                    Stored::Yes => {}
+                    Stored::NoRoom => return Err(Stop::NoRoom),
+                },
+                Frame::Taken { stream, taken, limit } => self.streams.on_taken(stream, taken, limit)?,
+                Frame::Nack { stream, taken, touched, reason } => {
+                    self.streams.on_nack(stream, taken, touched, reason)?
+                }
+                // A copy of what opened this channel.
+                Frame::Accept(accept) if accept.nonce == self.nonce => {}
+                Frame::Ping => {}
+                _ => return Err(Stop::Violation),
+            }
+        }
+        Ok(asks)
+    }
+
+    #[inline]
+    fn on_acks(&mut self, now: Time, below: u32, bitmap: &[u8]) -> Result<(), Violation> {
+        let Channel { sent, streams, .. } = self;
+        let acked = sent.on_acks(below, bitmap, |frame| streams.on_came(frame))?;
+        self.counters.packets_late += u64::from(acked.late);
+        if acked.bytes > 0 {
+            self.congestion.on_acked(now, acked.bytes, self.rtt.smoothed());
+            self.backoff.on_answer();
+            self.retry_at = (self.sent.in_flight() > 0).then_some(now + self.wait());
+        }
+        self.find_lost(now);
+        Ok(())
+    }
+
+    /// Looks for packets that others have overtaken by too much.
+    pub(super) fn find_lost(&mut self, now: Time) {
+        let Channel { sent, streams, counters, .. } = self;
+        let patience = self.rtt.patience();
+        let lost = sent.find_lost(now, patience, |frame| streams.on_lost(frame));
+        if lost.packets > 0 {
+            counters.packets_lost += lost.packets;
+            self.congestion.on_lost(now, lost.bytes);
+        }
+    }
+
+    /// The peer is there.
+    #[inline]
+    fn on_heard(&mut self, now: Time) {
+        self.watch.heard_at = now;
+        self.watch.probes = 0;
+        self.watch.asked_at = (self.sent.in_flight() > 0).then_some(now);
+    }
+
+    /// The first packet of the peer that we called: with it, we know its id.
+    fn on_accept(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+        let accepts = packet.frames().find_map(|frame| match frame {
+            Ok(Frame::Accept(accept)) => Some(accept),
+            _ => None,
+        });
+        let is_ours = |a: &weft_wire::frame::Accept| {
+            a.nonce == self.nonce && a.caller == self.ours.epoch && a.callee == self.theirs.epoch
+        };
+        let Some(accept) = accepts.filter(is_ours) else { return Verdict::Foreign };
+        self.theirs.id = packet.header.from;
+        self.phase = Phase::Open;
+        self.backoff.on_answer();
+        self.set_terms(accept.terms);
+        self.streams.push_event(Event::Open);
+        self.on_data(now, packet)
+    }
+
+    /// What one says who keeps no state for our call.
+    fn on_answer(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+        match packet.only_frame() {
+            Some(Frame::Cookie { nonce, cookie }) if nonce == self.nonce => {
+                let Phase::Calling { cookie: known, .. } = &mut self.phase else { return Verdict::Foreign };
+                if known.replace(cookie) == Some(cookie) {
+                    // The answer to a copy of our call; to answer again would only make more.
+                    return Verdict::Old;
+                }
+                self.phase = Phase::Calling { cookie: Some(cookie), next_at: now };
+                self.backoff.on_answer();
+            }
+            Some(Frame::Refuse { nonce, reason }) if nonce == self.nonce => self.lose(reason),
+            _ => return Verdict::Foreign,
+        }
+        Verdict::Taken
+    }
+
+    /// The peer knows nothing of this channel: it says so with both ids and the number of a packet of ours.
+    fn on_reset(&mut self, packet: &Packet<'_>) -> Verdict {
+        let number = widen(self.sent.next(), packet.header.number);
+        let Some(Frame::Reset { epoch }) = packet.only_frame().filter(|_| number < self.sent.next()) else {
+            return Verdict::Violation;
+        };
+        self.lose(if epoch == self.theirs.epoch { Reason::PeerLost } else { Reason::WrongEpoch });
+        Verdict::Taken
+    }
+}

@@ -1,0 +1,362 @@
+//! The streams of a channel, and the queues of those that have something to do.
+
+use super::{Event, OpenError, Settings};
+use crate::incoming::{Incoming, Stored};
+use crate::outgoing::{Outgoing, Violation};
+use crate::sent::SentFrame;
+use std::collections::VecDeque;
+use weft_wire::frame::{stream_bytes, Frame, StreamId, Writer, FIRST_OFFSET, RECORDS_HEADER};
+use weft_wire::path::{Abandoned, Peek, PushError};
+use weft_wire::{Head, Reason};
+
+/// Less room than this is not worth a header at the end of a packet that has something in it.
+const SCRAP: usize = RECORDS_HEADER + 32;
+
+#[derive(Debug)]
+struct Stream {
+    id: StreamId,
+    out: Outgoing,
+    inc: Incoming,
+    /// In the queue of those that have something to transmit.
+    is_queued: bool,
+    /// In the queue of those with a word for the peer.
+    is_telling: bool,
+    /// An event waits that says so.
+    is_readable: bool,
+    wants_room: bool,
+    has_room_event: bool,
+    /// Closed here: the last word, until it is acknowledged.
+    last_word: Option<LastWord>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastWord {
+    taken: u64,
+    touched: u64,
+    reason: Reason,
+}
+
+/// All streams of a channel, in the order of their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    list: Vec<Stream>,
+    /// Where the last one looked for was.
+    last: usize,
+    /// Those that have something to transmit, in turn.
+    runs: VecDeque<StreamId>,
+    /// Those that have a word for the peer.
+    words: VecDeque<StreamId>,
+    events: VecDeque<Event>,
+    /// Bytes that the peer has not surely taken, of all streams.
+    kept: u64,
+    /// A word cannot wait.
+    is_urgent: bool,
+}
+
+impl Streams {
+    pub fn open(&mut self, id: StreamId, settings: &Settings, peer_window: u32) -> Result<(), OpenError> {
+        let Err(at) = self.list.binary_search_by_key(&id, |s| s.id) else {
+            return Err(OpenError::InUse);
+        };
+        if self.list.len() >= settings.streams_most as usize {
+            return Err(OpenError::TooMany);
+        }
+        let stream = Stream {
+            id,
+            out: Outgoing::new(FIRST_OFFSET, settings.send_most, peer_window),
+            inc: Incoming::new(FIRST_OFFSET, settings.window),
+            is_queued: false,
+            is_telling: false,
+            is_readable: false,
+            wants_room: false,
+            has_room_event: false,
+            last_word: None,
+        };
+        self.list.insert(at, stream);
+        Ok(())
+    }
+
+    pub fn close(&mut self, id: StreamId, reason: Reason) -> Vec<Abandoned> {
+        let Some(s) = self.list.iter_mut().find(|s| s.id == id && s.last_word.is_none()) else {
+            return Vec::new();
+        };
+        let (taken, touched) = s.inc.end();
+        s.last_word = Some(LastWord { taken, touched, reason });
+        self.kept -= s.out.kept();
+        let abandoned = s.out.abandon();
+        self.events.retain(|e| !matches!(e, Event::Readable(i) | Event::Room(i) | Event::Refused(i, _) if *i == id));
+        self.tell(id);
+        self.is_urgent = true;
+        abandoned
+    }
+
+    pub fn abandon(&mut self) -> Vec<(StreamId, Vec<Abandoned>)> {
+        let all = std::mem::take(self);
+        all.list.into_iter().filter(|s| s.last_word.is_none()).map(|mut s| (s.id, s.out.abandon())).collect()
+    }
+
+    #[inline]
+    pub fn send(&mut self, id: StreamId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        let s = self.find(id).ok_or(PushError::Broken)?;
+        match s.out.push(head, args, payload) {
+            Ok(bytes) => {
+                self.kept += bytes;
+                self.queue(id);
+                Ok(())
+            }
+            Err(error) => {
+                s.wants_room |= error == PushError::Full;
+                Err(error)
+            }
+        }
+    }
+
+    #[inline]
+    pub fn peek(&mut self, id: StreamId) -> Peek<'_> {
+        self.find(id).map_or(Peek::Empty, |s| s.inc.peek())
+    }
+
+    #[inline]
+    pub fn pop(&mut self, id: StreamId) {
+        if self.find(id).is_some_and(|s| s.inc.pop()) {
+            self.tell_taken(id);
+        }
+    }
+
+    #[inline]
+    pub fn release(&mut self, id: StreamId) {
+        if self.find(id).is_some_and(|s| s.inc.release()) {
+            self.tell_taken(id);
+        }
+    }
+
+    pub fn has_room(&mut self, id: StreamId, args: usize, payload: usize) -> bool {
+        self.find(id).is_some_and(|s| {
+            let has_room = s.out.has_room(stream_bytes(args, payload));
+            s.wants_room |= !has_room;
+            has_room
+        })
+    }
+
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if let Event::Readable(id) | Event::Room(id) = event {
+            if let Some(s) = self.find(id) {
+                *if matches!(event, Event::Room(_)) { &mut s.has_room_event } else { &mut s.is_readable } = false;
+            }
+        }
+        Some(event)
+    }
+
+    pub fn push_event(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// The peer's first grant, for all streams.
+    pub fn grant(&mut self, window: u32) {
+        for at in 0..self.list.len() {
+            self.list[at].out.grant(window);
+            self.queue(self.list[at].id);
+        }
+    }
+
+    pub fn rest(&mut self) {
+        for s in &mut self.list {
+            s.out.rest();
+            s.inc.rest();
+        }
+        self.runs.shrink_to_fit();
+        self.words.shrink_to_fit();
+        self.events.shrink_to_fit();
+    }
+
+    /// Stores a run of a stream's bytes that came.
+    #[inline]
+    pub fn on_records(&mut self, id: StreamId, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
+        let Some(s) = self.any(id) else {
+            // Not open yet, or closed long ago: in the second case the writer knows, and does not send it again.
+            return Ok(Stored::NoRoom);
+        };
+        if s.last_word.is_some() {
+            return Ok(Stored::Yes);
+        }
+        let stored = s.inc.on_records(offset, bytes)?;
+        if !s.is_readable && s.inc.is_readable() {
+            s.is_readable = true;
+            self.events.push_back(Event::Readable(id));
+        }
+        Ok(stored)
+    }
+
+    pub fn on_taken(&mut self, id: StreamId, taken: u32, limit: u32) -> Result<(), Violation> {
+        let Some(s) = self.find(id) else { return Ok(()) };
+        let freed = s.out.on_taken(taken, limit)?;
+        let tell_room = freed > 0 && std::mem::take(&mut s.wants_room) && !s.has_room_event;
+        s.has_room_event |= tell_room;
+        self.kept -= freed;
+        if tell_room {
+            self.events.push_back(Event::Room(id));
+        }
+        self.queue(id);
+        Ok(())
+    }
+
+    pub fn on_nack(&mut self, id: StreamId, taken: u32, touched: u32, reason: Reason) -> Result<(), Violation> {
+        let Some(s) = self.find(id) else { return Ok(()) };
+        let is_first = !s.out.is_refused();
+        self.kept -= s.out.on_nack(taken, touched)?;
+        if is_first {
+            self.events.push_back(Event::Refused(id, reason));
+        }
+        Ok(())
+    }
+
+    /// A packet with this in it came.
+    #[inline]
+    pub fn on_came(&mut self, frame: SentFrame) {
+        match frame {
+            SentFrame::Records(id, run) => {
+                if let Some(s) = self.find(id) {
+                    s.out.on_acked(run);
+                }
+            }
+            SentFrame::Nack(id) => self.list.retain(|s| s.id != id),
+            SentFrame::Taken(_) => {}
+        }
+    }
+
+    /// A packet with this in it was lost.
+    pub fn on_lost(&mut self, frame: SentFrame) {
+        match frame {
+            SentFrame::Records(id, run) => {
+                if let Some(s) = self.find(id) {
+                    s.out.on_lost(run);
+                    self.queue(id);
+                }
+            }
+            SentFrame::Taken(id) => self.tell(id),
+            SentFrame::Nack(id) => {
+                self.tell(id);
+                self.is_urgent = true;
+            }
+        }
+    }
+
+    /// Writes what the peer is to be told of streams. Calls `note` for each word.
+    pub fn write_words(&mut self, writer: &mut Writer<'_>, mut note: impl FnMut(SentFrame)) {
+        while let Some(&id) = self.words.front() {
+            if let Some(s) = self.any(id) {
+                let (frame, sent) = match s.last_word {
+                    Some(LastWord { taken, touched, reason }) => {
+                        let (taken, touched) = (taken as u32, touched as u32);
+                        (Frame::Nack { stream: id, taken, touched, reason }, SentFrame::Nack(id))
+                    }
+                    None => {
+                        let (taken, limit) = s.inc.tell();
+                        let (taken, limit) = (taken as u32, limit as u32);
+                        (Frame::Taken { stream: id, taken, limit }, SentFrame::Taken(id))
+                    }
+                };
+                if !writer.push(&frame) {
+                    return;
+                }
+                s.is_telling = false;
+                note(sent);
+            }
+            self.words.pop_front();
+        }
+        self.is_urgent = false;
+    }
+
+    /// Fills the packet with records, from each stream in turn. Calls `note` for each run.
+    #[inline]
+    pub fn write_records(&mut self, writer: &mut Writer<'_>, mut note: impl FnMut(SentFrame)) {
+        while let Some(&id) = self.runs.front() {
+            let room = writer.room();
+            if room < SCRAP && !writer.is_empty() {
+                return;
+            }
+            self.runs.pop_front();
+            let Some(s) = self.find(id) else { continue };
+            s.is_queued = false;
+            let Some(run) = s.out.next_run(room - RECORDS_HEADER) else { continue };
+            let is_written = writer.push_records(id, run.from as u32, s.out.slices(run));
+            assert!(is_written, "a run of at most the room there was");
+            note(SentFrame::Records(id, run));
+            self.queue(id);
+        }
+    }
+
+    /// Whether a stream has something to transmit.
+    #[inline]
+    pub fn has_runs(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
+    /// Whether the peer is to be told something of a stream.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        !self.words.is_empty()
+    }
+
+    /// Whether that cannot wait.
+    #[inline]
+    pub fn is_urgent(&self) -> bool {
+        self.is_urgent && self.has_words()
+    }
+
+    /// Whether a stream was closed whose peer was not told.
+    pub fn has_nacks(&self) -> bool {
+        self.is_urgent()
+    }
+
+    /// Whether the peer has not surely taken everything.
+    #[inline]
+    pub fn has_kept(&self) -> bool {
+        self.kept > 0
+    }
+
+    pub fn memory(&self) -> usize {
+        let each: usize = self.list.iter().map(|s| s.out.memory() + s.inc.memory()).sum();
+        each + self.list.capacity() * std::mem::size_of::<Stream>()
+            + (self.runs.capacity() + self.words.capacity()) * std::mem::size_of::<StreamId>()
+            + self.events.capacity() * std::mem::size_of::<Event>()
+    }
+
+    /// Notes that records were taken.
+    fn tell_taken(&mut self, id: StreamId) {
+        self.tell(id);
+        self.is_urgent |= self.find(id).is_some_and(|s| s.inc.is_urgent());
+    }
+
+    fn tell(&mut self, id: StreamId) {
+        if let Some(s) = self.any(id).filter(|s| !s.is_telling) {
+            s.is_telling = true;
+            self.words.push_back(id);
+        }
+    }
+
+    #[inline]
+    fn queue(&mut self, id: StreamId) {
+        if let Some(s) = self.find(id).filter(|s| !s.is_queued && s.out.has_run()) {
+            s.is_queued = true;
+            self.runs.push_back(id);
+        }
+    }
+
+    /// A stream that is open.
+    #[inline]
+    fn find(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.any(id).filter(|s| s.last_word.is_none())
+    }
+
+    /// A stream that is open, or whose last word is not acknowledged.
+    #[inline]
+    fn any(&mut self, id: StreamId) -> Option<&mut Stream> {
+        if self.list.get(self.last).is_none_or(|s| s.id != id) {
+            self.last = self.list.binary_search_by_key(&id, |s| s.id).ok()?;
+        }
+        self.list.get_mut(self.last)
+    }
+}

@@ -1,0 +1,82 @@
+//! What happens by itself.
+
+use super::{Channel, Phase};
+use crate::congestion::Congestion;
+use crate::time::Time;
+use weft_wire::Reason;
+
+/// Fewer time-outs than this in silence say that we were away, not the peer.
+const PROBES_LEAST: u32 = 3;
+
+/// Packets that go when no acknowledgement came in time.
+const PROBES: u32 = 2;
+
+impl<C: Congestion> Channel<C> {
+    /// When [`Channel::on_timeout`] is to be called, if nothing happens before. None: never; an idle channel wants nothing.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let patience = self.rtt.patience();
+        let times = match self.phase {
+            Phase::Lost(_) => [None; 5],
+            Phase::Calling { next_at, .. } => [Some(next_at), None, None, None, None],
+            Phase::Open => {
+                [self.retry_at, self.acks.due_at, self.sent.lost_at(patience), self.lost_at(), self.ask_at()]
+            }
+        };
+        times.into_iter().flatten().min()
+    }
+
+    /// Does what is due. Call [`Channel::transmit`] afterwards.
+    pub fn on_timeout(&mut self, now: Time) {
+        match self.phase {
+            Phase::Lost(_) => return,
+            Phase::Calling { .. } => {
+                if self.watch.probes >= PROBES_LEAST && now >= self.called_at + self.settings.suspicion {
+                    self.lose(Reason::NobodyThere);
+                }
+                return;
+            }
+            Phase::Open => {}
+        }
+        if self.lost_at().is_some_and(|at| at <= now) {
+            return self.lose(Reason::PeerLost);
+        }
+        self.acks.is_due |= self.acks.due_at.is_some_and(|at| at <= now);
+        self.find_lost(now);
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry(now);
+        }
+        if self.ask_at().is_some_and(|at| at <= now) {
+            self.probes_due = 1;
+        }
+    }
+
+    /// No acknowledgement came in time: what is oldest goes again, and the wait gets longer. The rest stays in flight; the
+    /// answer tells what became of it.
+    fn retry(&mut self, now: Time) {
+        let Channel { sent, streams, .. } = self;
+        for _ in 0..PROBES {
+            let gave_up = sent.give_up_oldest(now, |frame| streams.on_lost(frame));
+            self.counters.packets_lost += u64::from(gave_up);
+        }
+        self.counters.timeouts += 1;
+        self.congestion.on_timeout(now);
+        self.backoff.on_silence();
+        self.watch.probes += 1;
+        self.probes_due = PROBES;
+        // Set again by the packet that goes now.
+        self.retry_at = None;
+    }
+
+    /// When the peer is taken for gone. Not before we have asked several times: if we were stopped, its answers wait for us.
+    fn lost_at(&self) -> Option<Time> {
+        let since = self.watch.asked_at.filter(|_| self.watch.probes >= PROBES_LEAST)?;
+        Some(since + self.settings.suspicion)
+    }
+
+    /// When to ask whether the peer is there: nothing is in flight, and somebody waits.
+    fn ask_at(&self) -> Option<Time> {
+        let waits = self.watch.is_wanted || self.streams.has_kept();
+        let is_asking = self.sent.in_flight() > 0 || self.probes_due > 0 || self.retry_at.is_some();
+        (waits && !is_asking).then_some(self.watch.heard_at + self.settings.suspicion / 4)
+    }
+}

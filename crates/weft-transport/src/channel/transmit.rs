@@ -1,0 +1,139 @@
+//! What goes out.
+
+use super::{Acks, Channel, Phase};
+use crate::congestion::Congestion;
+use crate::sent::SentFrame;
+use crate::time::Time;
+use weft_wire::frame::{Cookie, Frame, Hello, Writer, BITMAP_MOST};
+use weft_wire::packet::{Header, PacketKind, Reflected, PACKET_LEAST};
+
+/// One packet number in so many is left out, at the least: not more than one among those that are followed.
+const SKIP_EVERY: u64 = 1024;
+
+impl<C: Congestion> Channel<C> {
+    /// Writes the next packet to `packet`, whose length is the most that the link carries, and returns its bytes; none if there
+    /// is nothing to say now. Call until then. What can ride together does.
+    ///
+    /// # Panics
+    /// If `packet` is smaller than what every link carries.
+    #[inline]
+    pub fn transmit(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
+        assert!(packet.len() >= PACKET_LEAST, "a link that carries {PACKET_LEAST} bytes");
+        match self.phase {
+            Phase::Open => self.transmit_data(now, packet),
+            Phase::Calling { cookie, next_at } if next_at <= now => Some(self.transmit_call(now, cookie, packet)),
+            _ => None,
+        }
+    }
+
+    fn transmit_data(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
+        self.arm_acks(now);
+        let may_ask = self.sent.has_room();
+        let may_send = may_ask
+            && self.streams.has_runs()
+            && (self.probes_due > 0 || self.sent.in_flight() < self.congestion.window());
+        if !(may_send || self.acks.is_due || (may_ask && self.probes_due > 0)) {
+            return None;
+        }
+        self.prepare_number();
+        let most = packet.len().min(usize::from(self.terms.packet_most));
+        let mut writer = Writer::new(&mut packet[..most]);
+        let (mut noted, mut asks) = (0, false);
+        self.write_acks(&mut writer);
+        if self.is_unconfirmed {
+            asks |= writer.push(&Frame::Accept(self.accept()));
+        }
+        let mut note = |sent: &mut crate::sent::Sent, frame| {
+            sent.note(frame);
+            noted += 1;
+        };
+        if may_ask {
+            self.streams.write_words(&mut writer, |frame| note(&mut self.sent, frame));
+        }
+        if may_send {
+            self.streams.write_records(&mut writer, |frame: SentFrame| note(&mut self.sent, frame));
+        }
+        asks |= noted > 0;
+        if may_ask && self.probes_due > 0 {
+            self.probes_due -= 1;
+            asks = asks || writer.push(&Frame::Ping);
+        }
+        let packet = writer.finish();
+        self.header(now).seal(packet);
+        let bytes = packet.len();
+        self.sent.finish(now, bytes, noted, asks);
+        self.acks = Acks { is_due: self.streams.is_urgent() && may_ask, ..Acks::default() };
+        self.counters.packets_sent += 1;
+        if asks {
+            self.watch.asked_at.get_or_insert(now);
+            self.retry_at = Some(now + self.wait());
+        }
+        Some(bytes)
+    }
+
+    fn transmit_call(&mut self, now: Time, cookie: Option<Cookie>, packet: &mut [u8]) -> usize {
+        let wait = self.wait();
+        self.backoff.on_silence();
+        self.watch.probes += 1;
+        self.phase = Phase::Calling { cookie, next_at: now + wait };
+        let hello = Hello {
+            caller: self.ours.epoch,
+            callee: self.theirs.epoch,
+            nonce: self.nonce,
+            cookie,
+            terms: self.settings.terms(),
+        };
+        let mut writer = Writer::new(packet);
+        assert!(writer.push(&Frame::Hello(hello)), "room for a hello in the smallest packet");
+        let packet = writer.finish();
+        let header = Header::new(PacketKind::Call, self.theirs.id, self.ours.id);
+        Header { sent_at: now.stamp(), ..header }.seal(packet);
+        self.counters.packets_sent += 1;
+        packet.len()
+    }
+
+    /// Decides when what is owed must go.
+    #[inline]
+    fn arm_acks(&mut self, now: Time) {
+        let owes = self.acks.asking > 0 || self.streams.has_words();
+        if owes && self.acks.due_at.is_none() {
+            self.acks.due_at = Some(now + self.settings.ack_delay);
+        }
+        self.acks.is_due |= self.streams.is_urgent() || self.acks.due_at.is_some_and(|at| at <= now);
+    }
+
+    /// Sees to it that the next packet can have a number.
+    #[inline]
+    fn prepare_number(&mut self) {
+        let Channel { sent, streams, .. } = self;
+        sent.make_room(|frame| streams.on_lost(frame));
+        if sent.next() >= self.skip_at {
+            sent.skip();
+            self.skip_at = sent.next() + SKIP_EVERY + self.random.below(SKIP_EVERY);
+        }
+    }
+
+    #[inline]
+    fn write_acks(&mut self, writer: &mut Writer<'_>) {
+        if self.acks.has_news && self.received.has_holes() {
+            let mut buffer = [0; BITMAP_MOST];
+            writer.push(&Frame::Acks { bitmap: self.received.bitmap(&mut buffer) });
+        }
+    }
+
+    #[inline]
+    fn header(&mut self, now: Time) -> Header {
+        let reflected = self.reflect.take().map(|(sent_at, came_at)| {
+            let held = u16::try_from(now.since(came_at).as_micros()).unwrap_or(u16::MAX);
+            Reflected { sent_at, held }
+        });
+        Header {
+            number: self.sent.next() as u32,
+            behind: self.sent.behind(),
+            sent_at: now.stamp(),
+            reflected,
+            acked: Some(self.received.all_below() as u32),
+            ..Header::new(PacketKind::Data, self.theirs.id, self.ours.id)
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The reading half of a stream: puts runs of bytes together again and hands out records.
+
+use crate::bytes::Bytes;
+use crate::outgoing::{read_words, Violation};
+use crate::ranges::Ranges;
+use crate::sequence::widen;
+use weft_wire::frame::stream_bytes;
+use weft_wire::path::{Peek, Record};
+use weft_wire::record::HEADER;
+use weft_wire::{HeadWords, Kind, Malformed, MAX_ARGS};
+
+/// Pieces that may lie ahead of a hole. A peer that sends more holes is not acknowledged until it fills some.
+pub(crate) const PIECES_MOST: usize = 256;
+
+/// What became of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stored {
+    /// It is here now, or was before.
+    Yes,
+    /// There is no room to note where it belongs; it has to come again.
+    NoRoom,
+}
+
+/// Bytes of a stream as they come, and the records in them.
+///
+/// ```text
+/// ... told | popped | in hand | whole | holes and pieces | not granted ...
+///          ^ taken  ^ read              ^ end              ^ granted
+/// ```
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    bytes: Bytes,
+    /// Where the writer may count everything as taken.
+    taken: u64,
+    /// Where the next record begins.
+    read: u64,
+    /// Bytes of the record that was handed out.
+    in_hand: u32,
+    /// Everything below came.
+    end: u64,
+    ahead: Ranges,
+    /// The highest byte that came.
+    top: u64,
+    /// The writer was told that it may go so far.
+    granted: u64,
+    /// The writer was told of so much as taken.
+    told: u64,
+    window: u32,
+    args: [u32; MAX_ARGS],
+    /// A payload that goes over the end of the ring.
+    whole: Vec<u8>,
+}
+
+impl Incoming {
+    /// A stream that begins at `start` and keeps at most `window` bytes.
+    pub fn new(start: u64, window: u32) -> Incoming {
+        Incoming {
+            bytes: Bytes::default(),
+            taken: start,
+            read: start,
+            in_hand: 0,
+            end: start,
+            ahead: Ranges::default(),
+            top: start,
+            granted: start + u64::from(window),
+            told: start,
+            window,
+            args: [0; MAX_ARGS],
+            whole: Vec::new(),
+        }
+    }
+
+    /// Stores a run. What came before stays as it is.
+    #[inline]
+    pub fn on_records(&mut self, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
+        let from = widen(self.end, offset);
+        let to = from.checked_add(bytes.len() as u64).filter(|&to| to <= self.granted).ok_or(Violation)?;
+        if to <= self.end {
+            return Ok(Stored::Yes);
+        }
+        if from > self.end && self.ahead.len() >= PIECES_MOST && self.ahead.would_add(from, to) {
+            return Ok(Stored::NoRoom);
+        }
+        let new = from.max(self.end);
+        self.bytes.reserve(self.read, self.top, to.max(self.top));
+        self.bytes.write(new, &bytes[(new - from) as usize..]);
+        self.top = self.top.max(to);
+        if from > self.end {
+            self.ahead.insert(from, to);
+            return Ok(Stored::Yes);
+        }
+        self.end = to;
+        while let Some((start, stop)) = self.ahead.first().filter(|&(start, _)| start <= self.end) {
+            self.ahead.remove(start, stop);
+            self.end = self.end.max(stop);
+        }
+        Ok(Stored::Yes)
+    }
+
+    /// Looks for the next record.
+    #[inline]
+    pub fn peek(&mut self) -> Peek<'_> {
+        let (head, size) = match self.next() {
+            Ok(Some(next)) => next,
+            Ok(None) => return Peek::Empty,
+            Err(malformed) => return Peek::Broken(malformed),
+        };
+        self.in_hand = size as u32;
+        let mut args = [0; MAX_ARGS * 4];
+        let args = &mut args[..head.args() * 4];
+        self.bytes.read(self.read + HEADER as u64, args);
+        for (to, b) in self.args.iter_mut().zip(args.chunks_exact(4)) {
+            *to = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        }
+        let [first, second] = self.bytes.slices(self.read + (HEADER + args.len()) as u64, head.len());
+        let payload = if second.is_empty() {
+            first
+        } else {
+            self.whole.clear();
+            self.whole.extend_from_slice(first);
+            self.whole.extend_from_slice(second);
+            &self.whole
+        };
+        Peek::Record(Record { head, args: &self.args[..head.args()], payload })
+    }
+
+    /// Drops the record in hand. True if it is time to tell the writer.
+    #[inline]
+    pub fn pop(&mut self) -> bool {
+        self.read += u64::from(std::mem::take(&mut self.in_hand));
+        self.read - self.taken >= u64::from(self.window / 8) && self.release()
+    }
+
+    /// Lets the writer know of all that was popped. True if there is something to tell.
+    #[inline]
+    pub fn release(&mut self) -> bool {
+        self.taken = self.read;
+        self.taken != self.told
+    }
+
+    /// What the writer is to be told, which counts as told: taken, and how far it may go.
+    #[inline]
+    pub fn tell(&mut self) -> (u64, u64) {
+        self.told = self.taken;
+        self.granted = self.granted.max(self.taken + u64::from(self.window));
+        (self.taken, self.granted)
+    }
+
+    /// Gives the memory back if there is nothing in it.
+    pub fn rest(&mut self) {
+        if self.read == self.top {
+            self.free();
+        }
+    }
+
+    /// The last word: taken, and the end of what was handed to anyone. Nothing is handed out afterwards.
+    pub fn end(&mut self) -> (u64, u64) {
+        let touched = self.read + u64::from(self.in_hand);
+        (self.taken, self.read) = (self.read, touched);
+        (self.in_hand, self.end, self.top) = (0, touched, touched);
+        self.free();
+        (self.taken, touched)
+    }
+
+    /// Whether there is a whole record, or what is none.
+    #[inline]
+    pub fn is_readable(&self) -> bool {
+        self.next().map_or(true, |next| next.is_some())
+    }
+
+    /// Whether the writer waits for room, as far as can be told from here: a quarter of the window is free and not told.
+    #[inline]
+    pub fn is_urgent(&self) -> bool {
+        self.taken - self.told >= u64::from(self.window / 4)
+    }
+
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        self.bytes.memory() + self.ahead.memory() + self.whole.capacity()
+    }
+
+    /// The header and the bytes of the next record, if all of it is here.
+    #[inline]
+    fn next(&self) -> Result<Option<(HeadWords, u64)>, Malformed> {
+        let here = self.end - self.read;
+        if here < HEADER as u64 {
+            return Ok(None);
+        }
+        let mut words = [0; HEADER];
+        self.bytes.read(self.read, &mut words);
+        let head = HeadWords::check(read_words(&words))?;
+        if head.is(Kind::Pad) || head.is(Kind::Switch) {
+            return Err(Malformed::Kind(head.kind() as u8));
+        }
+        let size = stream_bytes(head.args(), head.len()) as u64;
+        Ok((size <= here).then_some((head, size)))
+    }
+
+    fn free(&mut self) {
+        self.bytes.free();
+        self.ahead.clear();
+        self.whole = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outgoing::Outgoing;
+    use proptest::prelude::*;
+    use weft_wire::Head;
+
+    const WINDOW: u32 = 1 << 17;
+
+    fn popped(incoming: &mut Incoming) -> Option<(Vec<u32>, Vec<u8>)> {
+        let record = match incoming.peek() {
+            Peek::Record(record) => (record.args.to_vec(), record.payload.to_vec()),
+            Peek::Empty => return None,
+            Peek::Broken(malformed) => panic!("{malformed}"),
+        };
+        incoming.pop();
+        Some(record)
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_out_as_they_went_in_however_they_were_cut_and_mixed(
+            sizes in proptest::collection::vec((0usize..17, prop_oneof![0usize..100, 0usize..5000]), 1..20),
+            most in 1usize..3000,
+            order in proptest::collection::vec(any::<u32>(), 1..20),
+            start in prop_oneof![Just(0u64), (1u64 << 32) - 30_000..1 << 32],
+        ) {
+            let mut out = Outgoing::new(start, WINDOW, WINDOW);
+            let mut incoming = Incoming::new(start, WINDOW);
+            let (mut sent, mut got) = (Vec::new(), Vec::new());
+            for (n, &(args, len)) in sizes.iter().enumerate() {
+                let args: Vec<u32> = (0..args as u32).map(|a| a << 8 | n as u32).collect();
+                let payload: Vec<u8> = (0..len).map(|i| (i + n) as u8).collect();
+                out.push(Head::new(Kind::Send), &args, &payload).expect("room");
+                sent.push((args, payload));
+            }
+            let mut runs: Vec<(u32, Vec<u8>)> = Vec::new();
+            while let Some(run) = out.next_run(most) {
+                runs.push((run.from as u32, out.slices(run).concat()));
+            }
+            // Each comes twice, in a mixed order; pieces beyond the bound come again at the end.
+            let mut again = Vec::new();
+            let mut at = 0;
+            while !runs.is_empty() {
+                let (offset, bytes) = runs.swap_remove(order[at % order.len()] as usize % runs.len());
+                at += 1;
+                for _ in 0..2 {
+                    if incoming.on_records(offset, &bytes) == Ok(Stored::NoRoom) {
+                        again.push((offset, bytes.clone()));
+                    }
+                }
+                got.extend(std::iter::from_fn(|| popped(&mut incoming)));
+            }
+            again.sort_by_key(|(offset, _)| offset.wrapping_sub(start as u32));
+            for (offset, bytes) in again {
+                prop_assert_eq!(incoming.on_records(offset, &bytes), Ok(Stored::Yes));
+            }
+            got.extend(std::iter::from_fn(|| popped(&mut incoming)));
+            prop_assert_eq!(got, sent);
+        }
+
+        #[test]
+        fn any_runs_keep_memory_within_bounds(
+            runs in proptest::collection::vec((0u32..200_000, 1usize..2000), 0..600),
+        ) {
+            let mut incoming = Incoming::new(0, WINDOW);
+            for (offset, len) in runs {
+                let past = offset as usize + len > WINDOW as usize;
+                prop_assert_eq!(incoming.on_records(offset, &vec![0; len]).is_err(), past);
+                prop_assert!(incoming.memory() <= WINDOW as usize + 2 * PIECES_MOST * 16);
+            }
+        }
+    }
+
+    #[test]
+    fn holes_beyond_the_bound_have_to_wait() {
+        let mut incoming = Incoming::new(0, WINDOW);
+        for hole in 0..PIECES_MOST as u32 {
+            assert_eq!(incoming.on_records(10 + hole * 2, &[7]), Ok(Stored::Yes));
+        }
+        assert_eq!(incoming.on_records(10 + PIECES_MOST as u32 * 2, &[7]), Ok(Stored::NoRoom));
+        assert_eq!(incoming.on_records(11, &[7]), Ok(Stored::Yes));
+        assert_eq!(incoming.on_records(10 + PIECES_MOST as u32 * 2, &[7]), Ok(Stored::Yes));
+    }
+
+    #[test]
+    fn what_no_weft_writes_breaks_the_stream() {
+        for first in [0u64, 1 << 32, 2 << 32, 10 << 32, 4 << 32 | 17 << 48, 4 << 32 | 70_000] {
+            let mut incoming = Incoming::new(0, WINDOW);
+            let mut words = first.to_le_bytes().to_vec();
+            words.extend([0; 8]);
+            assert_eq!(incoming.on_records(0, &words), Ok(Stored::Yes));
+            assert!(incoming.is_readable());
+            assert!(matches!(incoming.peek(), Peek::Broken(_)), "{first:x}");
+        }
+    }
+
+    #[test]
+    fn the_last_word_tells_taken_from_touched() {
+        let mut out = Outgoing::new(0, WINDOW, WINDOW);
+        let mut incoming = Incoming::new(0, WINDOW);
+        for _ in 0..3 {
+            out.push(Head::new(Kind::Send), &[], &[1; 4]).expect("room");
+        }
+        let run = out.next_run(100).expect("all");
+        assert_eq!(incoming.on_records(0, &out.slices(run).concat()), Ok(Stored::Yes));
+        assert!(popped(&mut incoming).is_some());
+        assert!(matches!(incoming.peek(), Peek::Record(_)));
+        assert_eq!(incoming.end(), (20, 40));
+        assert!(matches!(incoming.peek(), Peek::Empty));
+    }
+}

@@ -1,0 +1,341 @@
+//! The writing half of a stream: records that the peer has not surely taken.
+
+use crate::bytes::Bytes;
+use crate::ranges::Ranges;
+use crate::sequence::widen;
+use weft_wire::frame::stream_bytes;
+use weft_wire::path::{Abandoned, Fate, PushError};
+use weft_wire::record::HEADER;
+use weft_wire::{Head, HeadWords, Kind, MAX_ARGS, MAX_PAYLOAD};
+
+/// How far ahead of what was taken a peer may let us go: far less than what 32 bits of an offset tell apart.
+const LIMIT_MOST: u64 = 1 << 30;
+
+/// The peer said what cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Violation;
+
+/// A run of a stream's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub from: u64,
+    pub len: u16,
+}
+
+/// Records in the order in which they were sent, kept until the peer has taken them.
+///
+/// ```text
+/// ... taken | transmitted, some of it lost | not transmitted | room ...
+///           ^ taken                        ^ sent            ^ end
+/// ```
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    bytes: Bytes,
+    taken: u64,
+    /// What is above was never in a packet.
+    sent: u64,
+    end: u64,
+    /// The peer grants so far.
+    limit: u64,
+    lost: Ranges,
+    most: u32,
+    /// The peer takes no more, and touched nothing from here on.
+    touched: Option<u64>,
+}
+
+impl Outgoing {
+    /// A stream that keeps at most so many bytes, begins at `start`, and may go as far as `limit`.
+    pub fn new(start: u64, most: u32, window: u32) -> Outgoing {
+        let mut new = Outgoing {
+            bytes: Bytes::default(),
+            taken: start,
+            sent: start,
+            end: start,
+            limit: start,
+            lost: Ranges::default(),
+            most,
+            touched: None,
+        };
+        new.grant(window);
+        new
+    }
+
+    /// The peer's first grant.
+    pub fn grant(&mut self, window: u32) {
+        self.limit = self.limit.max(self.taken + u64::from(window).min(LIMIT_MOST));
+    }
+
+    /// Copies a record in. Returns its bytes.
+    #[inline]
+    pub fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<u64, PushError> {
+        assert!(!matches!(head.kind, Kind::Pad | Kind::Switch), "a message, not a link within a ring");
+        if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
+            return Err(PushError::TooLarge);
+        }
+        if self.touched.is_some() {
+            return Err(PushError::Broken);
+        }
+        let size = stream_bytes(args.len(), payload.len()) as u64;
+        if self.end + size - self.taken > u64::from(self.most) {
+            return Err(PushError::Full);
+        }
+        let head = Head { args: args.len() as u8, len: payload.len() as u32, ..head };
+        let mut start = [0; HEADER + MAX_ARGS * 4];
+        let ahead = HEADER + args.len() * 4;
+        write_words(&mut start, head.pack());
+        for (to, arg) in start[HEADER..].chunks_exact_mut(4).zip(args) {
+            to.copy_from_slice(&arg.to_le_bytes());
+        }
+        self.bytes.reserve(self.taken, self.end, self.end + size);
+        self.bytes.write(self.end, &start[..ahead]);
+        self.bytes.write(self.end + ahead as u64, payload);
+        self.end += size;
+        Ok(size)
+    }
+
+    /// The bytes that go next, at most so many: first what was lost.
+    #[inline]
+    pub fn next_run(&mut self, most: usize) -> Option<Run> {
+        let most = most.min(usize::from(u16::MAX) - 16) as u64;
+        if let Some((from, to)) = self.lost.take_first(most) {
+            return Some(Run { from, len: (to - from) as u16 });
+        }
+        let until = self.end.min(self.limit).min(self.sent + most);
+        if self.sent >= until {
+            return None;
+        }
+        let run = Run { from: self.sent, len: (until - self.sent) as u16 };
+        self.sent = until;
+        Some(run)
+    }
+
+    /// A packet with this run was lost.
+    pub fn on_lost(&mut self, run: Run) {
+        let to = run.from + u64::from(run.len);
+        if self.touched.is_none() {
+            self.lost.insert(run.from.max(self.taken), to);
+        }
+    }
+
+    /// A packet with this run came: late perhaps, after it was taken for lost.
+    #[inline]
+    pub fn on_acked(&mut self, run: Run) {
+        if !self.lost.is_empty() {
+            self.lost.remove(run.from, run.from + u64::from(run.len));
+        }
+    }
+
+    /// The peer has taken everything below, and grants up to `limit`. Returns the bytes that are free again.
+    pub fn on_taken(&mut self, taken: u32, limit: u32) -> Result<u64, Violation> {
+        let freed = self.take_to(taken)?;
+        let limit = widen(self.limit, limit);
+        if limit > self.limit && limit <= self.taken + LIMIT_MOST && self.touched.is_none() {
+            self.limit = limit;
+        }
+        Ok(freed)
+    }
+
+    /// The peer takes no more. Returns the bytes that are free again.
+    pub fn on_nack(&mut self, taken: u32, touched: u32) -> Result<u64, Violation> {
+        let freed = self.take_to(taken)?;
+        self.touched = Some(widen(self.taken, touched).max(self.taken));
+        self.lost.clear();
+        self.limit = self.sent;
+        Ok(freed)
+    }
+
+    /// The records that were not surely taken, oldest first; nothing of them goes out from now on.
+    ///
+    /// A record that was not in packets to its last byte cannot have been delivered, and neither can one that the peer's last
+    /// word says it did not touch.
+    pub fn abandon(&mut self) -> Vec<Abandoned> {
+        let touched = self.touched.unwrap_or(u64::MAX);
+        let mut abandoned = Vec::new();
+        while self.taken < self.end {
+            let (head, to) = self.record_at(self.taken);
+            let mut args = [0; MAX_ARGS * 4];
+            let args = &mut args[..head.args() * 4];
+            self.bytes.read(self.taken + HEADER as u64, args);
+            let mut payload = vec![0; head.len()];
+            self.bytes.read(to - head.len() as u64, &mut payload);
+            let may_be_delivered = to <= self.sent && self.taken < touched;
+            abandoned.push(Abandoned {
+                head: head.head(),
+                args: args.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+                payload,
+                fate: if may_be_delivered { Fate::InHand } else { Fate::Untouched },
+            });
+            self.taken = to;
+        }
+        self.touched = Some(self.end);
+        self.sent = self.end;
+        self.lost.clear();
+        self.bytes.free();
+        abandoned
+    }
+
+    /// Gives the memory back if there is nothing in it.
+    pub fn rest(&mut self) {
+        if self.taken == self.end {
+            self.bytes.free();
+            self.lost.clear();
+        }
+    }
+
+    /// The bytes of a run.
+    #[inline]
+    pub fn slices(&self, run: Run) -> [&[u8]; 2] {
+        self.bytes.slices(run.from, usize::from(run.len))
+    }
+
+    /// Whether there is something to transmit.
+    #[inline]
+    pub fn has_run(&self) -> bool {
+        !self.lost.is_empty() || self.sent < self.end.min(self.limit)
+    }
+
+    /// Whether a record of so many bytes would be taken now.
+    #[inline]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.touched.is_none() && self.end + bytes as u64 - self.taken <= u64::from(self.most)
+    }
+
+    /// Whether the peer said that it takes no more.
+    pub fn is_refused(&self) -> bool {
+        self.touched.is_some()
+    }
+
+    /// Bytes that the peer has not surely taken.
+    #[inline]
+    pub fn kept(&self) -> u64 {
+        self.end - self.taken
+    }
+
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        self.bytes.memory() + self.lost.memory()
+    }
+
+    /// Notes that everything below was taken: a place that we transmitted, between two records.
+    fn take_to(&mut self, taken: u32) -> Result<u64, Violation> {
+        let taken = widen(self.taken, taken);
+        if taken > self.sent && taken < u64::MAX / 2 {
+            return Err(Violation);
+        }
+        let mut at = self.taken;
+        while at < taken && at < self.sent {
+            at = self.record_at(at).1;
+        }
+        if at > taken && at > self.taken {
+            return Err(Violation);
+        }
+        let freed = at - self.taken;
+        if freed > 0 {
+            self.lost.remove(self.taken, at);
+            self.taken = at;
+        }
+        Ok(freed)
+    }
+
+    /// The header of the record that begins there, and where it ends.
+    #[inline]
+    fn record_at(&self, at: u64) -> (HeadWords, u64) {
+        let mut words = [0; HEADER];
+        self.bytes.read(at, &mut words);
+        let head = HeadWords::check(read_words(&words)).expect("a header that push wrote");
+        (head, at + stream_bytes(head.args(), head.len()) as u64)
+    }
+}
+
+#[inline]
+fn write_words(to: &mut [u8], words: [u64; 2]) {
+    to[..8].copy_from_slice(&words[0].to_le_bytes());
+    to[8..HEADER].copy_from_slice(&words[1].to_le_bytes());
+}
+
+/// The two words of a record's header.
+#[inline]
+pub(crate) fn read_words(b: &[u8; HEADER]) -> [u64; 2] {
+    let [mut first, mut second] = [[0; 8]; 2];
+    first.copy_from_slice(&b[..8]);
+    second.copy_from_slice(&b[8..]);
+    [u64::from_le_bytes(first), u64::from_le_bytes(second)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u32 = 16 + 4 + 8;
+
+    fn stream(records: u32, start: u64) -> Outgoing {
+        let mut out = Outgoing::new(start, 1 << 20, 1 << 20);
+        for n in 0..records {
+            out.push(Head::new(Kind::Send), &[n], &[n as u8; 8]).expect("room");
+        }
+        out
+    }
+
+    fn fates(out: &mut Outgoing) -> Vec<(u32, Fate)> {
+        out.abandon().into_iter().map(|r| (r.args[0], r.fate)).collect()
+    }
+
+    #[test]
+    fn only_what_was_transmitted_whole_and_not_taken_is_in_doubt() {
+        let mut out = stream(4, 0);
+        // Two records and a half.
+        assert_eq!(out.next_run(70), Some(Run { from: 0, len: 70 }));
+        assert_eq!(out.on_taken(SIZE, 1 << 20), Ok(u64::from(SIZE)));
+        assert_eq!(fates(&mut out), [(1, Fate::InHand), (2, Fate::Untouched), (3, Fate::Untouched)]);
+        assert_eq!((out.kept(), out.has_run()), (0, false));
+    }
+
+    #[test]
+    fn the_last_word_of_a_reader_settles_what_it_did_not_touch() {
+        let mut out = stream(5, 0);
+        assert!(out.next_run(1000).is_some());
+        assert_eq!(out.on_nack(SIZE, 2 * SIZE), Ok(u64::from(SIZE)));
+        assert_eq!(out.push(Head::new(Kind::Send), &[], &[]), Err(PushError::Broken));
+        assert_eq!(
+            fates(&mut out),
+            [(1, Fate::InHand), (2, Fate::Untouched), (3, Fate::Untouched), (4, Fate::Untouched)]
+        );
+    }
+
+    #[test]
+    fn a_reader_that_took_what_was_not_sent_or_half_a_record_lies() {
+        let mut out = stream(3, 0);
+        assert!(out.next_run(2 * SIZE as usize).is_some());
+        assert_eq!(out.on_taken(3 * SIZE, 1 << 20), Err(Violation));
+        assert_eq!(out.on_taken(SIZE + 1, 1 << 20), Err(Violation));
+        assert_eq!(out.on_taken(SIZE, 1 << 20), Ok(u64::from(SIZE)));
+        // What is old news changes nothing.
+        assert_eq!(out.on_taken(0, 0), Ok(0));
+        assert_eq!(fates(&mut out).len(), 2);
+    }
+
+    #[test]
+    fn offsets_come_round_after_32_bits() {
+        let start = (1 << 32) - 40;
+        let mut out = stream(3, start);
+        let run = out.next_run(1000).expect("all");
+        assert_eq!(run, Run { from: start, len: 3 * SIZE as u16 });
+        out.on_lost(run);
+        assert_eq!(out.on_taken((start as u32).wrapping_add(2 * SIZE), 0), Ok(u64::from(2 * SIZE)));
+        assert_eq!(out.next_run(1000), Some(Run { from: start + u64::from(2 * SIZE), len: SIZE as u16 }));
+        assert_eq!(fates(&mut out), [(2, Fate::InHand)]);
+    }
+
+    #[test]
+    fn a_full_stream_refuses_then_recovers() {
+        let mut out = Outgoing::new(0, 3 * SIZE, 0);
+        let push = |out: &mut Outgoing| out.push(Head::new(Kind::Send), &[1], &[0; 8]);
+        assert!((0..3).all(|_| push(&mut out).is_ok()));
+        assert_eq!((push(&mut out), out.has_room(SIZE as usize)), (Err(PushError::Full), false));
+        assert!(!out.has_run());
+        out.grant(1000);
+        assert!(out.next_run(1000).is_some());
+        assert_eq!(out.on_taken(SIZE, 1000), Ok(u64::from(SIZE)));
+        assert!(out.has_room(SIZE as usize) && push(&mut out).is_ok());
+    }
+}

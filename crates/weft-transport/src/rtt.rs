@@ -1,0 +1,189 @@
+//! The round-trip time, estimated from reflected time stamps, and how long to wait for an answer.
+
+use crate::random::Random;
+use std::time::Duration;
+
+/// What is waited for before anything was measured: longer than a round trip within a continent.
+pub const INITIAL_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The least allowance for a peer that was not running when the packet came.
+const GRANULARITY: Duration = Duration::from_millis(1);
+
+/// No sample is taken for longer than this: a peer that reflects nonsense cannot make us wait for ever.
+const SAMPLE_MOST: Duration = Duration::from_secs(10);
+
+/// The estimate: smoothed mean and deviation, with the weights of RFC 6298, section 2, and the least that was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rtt {
+    estimate: Option<Estimate>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Estimate {
+    smoothed: Duration,
+    deviation: Duration,
+    least: Duration,
+}
+
+impl Rtt {
+    /// Takes a sample in, from a time stamp of ours that came back at `now` after being held.
+    ///
+    /// All three are microseconds of 32 bits that come round. A time stamp from the future, or one that was held for longer
+    /// than it was away, gives no sample.
+    pub fn on_reflected(&mut self, now: u32, sent_at: u32, held: u16) {
+        let away = now.wrapping_sub(sent_at);
+        if held == u16::MAX || away > i32::MAX as u32 {
+            return;
+        }
+        if let Some(sample) = away.checked_sub(u32::from(held)) {
+            self.on_sample(Duration::from_micros(u64::from(sample)));
+        }
+    }
+
+    /// Takes a sample in.
+    pub fn on_sample(&mut self, sample: Duration) {
+        let sample = sample.clamp(Duration::from_micros(1), SAMPLE_MOST);
+        self.estimate = Some(match self.estimate {
+            None => Estimate { smoothed: sample, deviation: sample / 2, least: sample },
+            Some(Estimate { smoothed, deviation, least }) => Estimate {
+                deviation: (deviation * 3 + sample.abs_diff(smoothed)) / 4,
+                smoothed: (smoothed * 7 + sample) / 8,
+                least: least.min(sample),
+            },
+        });
+    }
+
+    /// The smoothed round-trip time, once there was a sample.
+    #[inline]
+    pub fn smoothed(&self) -> Option<Duration> {
+        self.estimate.map(|e| e.smoothed)
+    }
+
+    /// The shortest round trip that was seen: what the way takes without queues.
+    #[inline]
+    pub fn least(&self) -> Option<Duration> {
+        self.estimate.map(|e| e.least)
+    }
+
+    /// How long to wait for the acknowledgement of a packet, if the peer may hold it back for `ack_delay`.
+    #[inline]
+    pub fn timeout(&self, ack_delay: Duration) -> Duration {
+        match self.estimate {
+            Some(e) => e.smoothed + (e.deviation * 4).max(GRANULARITY) + ack_delay,
+            None => INITIAL_TIMEOUT,
+        }
+    }
+
+    /// How much later than its neighbours a packet may come before it is taken for lost.
+    #[inline]
+    pub fn patience(&self) -> Duration {
+        self.estimate.map_or(INITIAL_TIMEOUT, |e| e.smoothed + (e.smoothed / 8).max(e.deviation))
+    }
+}
+
+/// Waiting longer each time that nothing came: exponential, and drawn by lot so that many do not come back together (VN31).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backoff {
+    tries: u32,
+}
+
+impl Backoff {
+    /// How long to wait now: `base`, doubled for each try up to `most` (never below `base`), and up to a quarter more.
+    pub fn wait(&self, base: Duration, most: Duration, random: &mut Random) -> Duration {
+        let doubled = base.saturating_mul(1 << self.tries.min(16)).min(most.max(base));
+        let quarter = u64::try_from(doubled.as_nanos() / 4).unwrap_or(u64::MAX);
+        doubled + Duration::from_nanos(random.below(quarter))
+    }
+
+    /// Nothing came.
+    pub fn on_silence(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+    }
+
+    /// Something came.
+    #[inline]
+    pub fn on_answer(&mut self) {
+        self.tries = 0;
+    }
+
+    /// How often in a row nothing came.
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_settles_on_a_steady_delay_whatever_the_peer_held() {
+        let mut rtt = Rtt::default();
+        let mut now = 5_000_000u32;
+        for held in [0u16, 900, 13, 65_000].iter().cycle().take(40) {
+            rtt.on_reflected(now, now.wrapping_sub(250 + u32::from(*held)), *held);
+            now = now.wrapping_add(1_000);
+        }
+        assert_eq!(rtt.smoothed(), Some(Duration::from_micros(250)));
+        assert_eq!(rtt.least(), Some(Duration::from_micros(250)));
+        let timeout = rtt.timeout(Duration::from_millis(1));
+        assert!(timeout >= Duration::from_micros(2250) && timeout < Duration::from_micros(2300), "{timeout:?}");
+    }
+
+    #[test]
+    fn time_stamps_come_round_without_a_bad_sample() {
+        let mut rtt = Rtt::default();
+        for ahead in 0..200u32 {
+            let sent = (u32::MAX - 100).wrapping_add(ahead);
+            rtt.on_reflected(sent.wrapping_add(300), sent, 0);
+        }
+        assert_eq!(rtt.smoothed(), Some(Duration::from_micros(300)));
+    }
+
+    #[test]
+    fn impossible_time_stamps_give_no_sample() {
+        let mut rtt = Rtt::default();
+        rtt.on_reflected(100, 101, 0);
+        rtt.on_reflected(100, 50, 51);
+        rtt.on_reflected(100, 50, u16::MAX);
+        assert_eq!(rtt.smoothed(), None);
+        rtt.on_reflected(2_000_000_000, 0, 0);
+        assert_eq!(rtt.smoothed(), Some(SAMPLE_MOST));
+    }
+
+    #[test]
+    fn a_jump_of_the_delay_is_followed_within_ten_samples() {
+        let mut rtt = Rtt::default();
+        for _ in 0..50 {
+            rtt.on_sample(Duration::from_micros(100));
+        }
+        for _ in 0..10 {
+            rtt.on_sample(Duration::from_millis(10));
+        }
+        let (smoothed, timeout) = (rtt.smoothed().expect("samples"), rtt.timeout(Duration::ZERO));
+        assert!(smoothed > Duration::from_millis(7) && timeout > Duration::from_millis(10), "{smoothed:?} {timeout:?}");
+    }
+
+    #[test]
+    fn waits_double_up_to_the_bound_and_differ_between_seeds() {
+        let (base, most) = (Duration::from_millis(2), Duration::from_millis(90));
+        let waits = |seed| {
+            let (mut random, mut backoff) = (Random::new(seed), Backoff::default());
+            (0..12)
+                .map(|_| {
+                    let wait = backoff.wait(base, most, &mut random);
+                    backoff.on_silence();
+                    wait
+                })
+                .collect::<Vec<_>>()
+        };
+        let a = waits(1);
+        for (n, wait) in a.iter().enumerate() {
+            let plain = (base * (1 << n)).min(most);
+            assert!(*wait >= plain && *wait <= plain * 5 / 4, "try {n}: {wait:?}");
+        }
+        assert_ne!(a, waits(2));
+        let long = Backoff { tries: 9 }.wait(most * 2, most, &mut Random::new(3));
+        assert!(long >= most * 2 && long <= most * 5 / 2, "the bound shortens no first wait: {long:?}");
+    }
+}

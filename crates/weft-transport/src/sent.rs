@@ -1,0 +1,436 @@
+//! Packets whose fate is open: what was in them, which came, which are lost.
+
+use crate::outgoing::{Run, Violation};
+use crate::sequence::widen;
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+use weft_wire::frame::StreamId;
+use weft_wire::packet::SPAN;
+
+/// What has to be done again if its packet is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SentFrame {
+    Records(StreamId, Run),
+    Taken(StreamId),
+    Nack(StreamId),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    InFlight,
+    /// It came, or asked for no acknowledgement.
+    Done,
+    /// Taken for lost. It may come yet.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// When it was sent; of a lost one, when it was given up.
+    at: Time,
+    /// Where its frames begin in the queue, as a count that comes round.
+    frames: u32,
+    bytes: u16,
+    state: State,
+}
+
+/// What acknowledgements changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Acked {
+    /// Bytes that were in flight.
+    pub bytes: u64,
+    /// Packets that had been taken for lost.
+    pub late: u32,
+}
+
+/// Packets that were taken for lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lost {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// Packets of which a copy is remembered: fewer than the peer can follow.
+const FOLLOWED_MOST: usize = SPAN as usize - 2;
+
+/// Lost packets are remembered for a while, so that a late acknowledgement is understood; not if there are so many others.
+const REMEMBERED_MOST: usize = SPAN as usize / 2;
+
+/// A packet is taken for lost when so many after it came, at first; and at most, once the way was seen to reorder.
+const REORDER_FIRST: u64 = 3;
+const REORDER_MOST: u64 = 256;
+
+/// The packets from the oldest on whose fate matters.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    entries: VecDeque<Entry>,
+    frames: VecDeque<SentFrame>,
+    /// The count at the front of `frames`.
+    frames_from: u32,
+    /// The number of the first entry.
+    oldest: u64,
+    next: u64,
+    /// No packet below is in flight.
+    open_from: u64,
+    /// One more than the highest that came.
+    came_below: u64,
+    /// The last number that was left out.
+    skipped: Option<u64>,
+    in_flight: u64,
+    reorder: u64,
+}
+
+impl Sent {
+    /// Nothing sent; the first packet gets this number.
+    pub fn new(first: u64) -> Sent {
+        Sent {
+            entries: VecDeque::new(),
+            frames: VecDeque::new(),
+            frames_from: 0,
+            oldest: first,
+            next: first,
+            open_from: first,
+            came_below: first,
+            skipped: None,
+            in_flight: 0,
+            reorder: REORDER_FIRST,
+        }
+    }
+
+    /// Makes room for one more packet: the oldest is given up if need be, and what was in it has to be done again.
+    pub fn make_room(&mut self, mut lost: impl FnMut(SentFrame)) {
+        while self.entries.len() >= FOLLOWED_MOST {
+            if self.entries[0].state == State::InFlight {
+                self.give_up(0, Time::default(), &mut lost);
+            }
+            self.drop_oldest();
+        }
+    }
+
+    /// Leaves a number out: a peer that acknowledges it lies.
+    pub fn skip(&mut self) {
+        self.skipped = Some(self.next);
+        self.push(Entry { at: Time::default(), frames: self.frames_end(), bytes: 0, state: State::Done });
+    }
+
+    /// Notes a frame of the packet that is being made.
+    #[inline]
+    pub fn note(&mut self, frame: SentFrame) {
+        self.frames.push_back(frame);
+    }
+
+    /// The packet is made; `noted` frames of it were noted. One that asks is in flight until it is acknowledged.
+    #[inline]
+    pub fn finish(&mut self, now: Time, bytes: usize, noted: u32, asks: bool) {
+        let frames = self.frames_end().wrapping_sub(noted);
+        let state = if asks { State::InFlight } else { State::Done };
+        self.push(Entry { at: now, frames, bytes: bytes as u16, state });
+        self.in_flight += if asks { bytes as u64 } else { 0 };
+    }
+
+    /// Takes acknowledgements in: the header's, and those of a bitmap from there on. `came` gets what arrived.
+    pub fn on_acks(&mut self, acked: u32, bitmap: &[u8], mut came: impl FnMut(SentFrame)) -> Result<Acked, Violation> {
+        let below = widen(self.next, acked);
+        self.check(below, bitmap)?;
+        let mut change = Acked::default();
+        for number in self.oldest..below {
+            self.on_came(number, &mut change, &mut came);
+        }
+        for (at, _) in bitmap.iter().enumerate().filter(|(_, &byte)| byte != 0) {
+            for bit in (0..8).filter(|bit| bitmap[at] >> bit & 1 != 0) {
+                self.on_came(below + at as u64 * 8 + bit, &mut change, &mut came);
+            }
+        }
+        self.retire(None);
+        Ok(change)
+    }
+
+    /// Gives up packets that others have overtaken by far: by count, or by `patience`.
+    pub fn find_lost(&mut self, now: Time, patience: Duration, mut lost: impl FnMut(SentFrame)) -> Lost {
+        let before = self.in_flight;
+        let mut packets = 0;
+        let mut is_first = true;
+        for number in self.open_from..self.came_below {
+            let Some(at) = self.index(number).filter(|&at| self.entries[at].state == State::InFlight) else {
+                continue;
+            };
+            if self.came_below - 1 - number >= self.reorder || now >= self.entries[at].at + patience {
+                self.give_up(at, now, &mut lost);
+                packets += 1;
+            } else if std::mem::take(&mut is_first) {
+                self.open_from = number;
+            }
+        }
+        if is_first {
+            self.open_from = self.open_from.max(self.came_below);
+        }
+        self.retire(Some((now, patience)));
+        Lost { packets, bytes: before - self.in_flight }
+    }
+
+    /// Gives up the oldest packet in flight, so that what was in it goes again. False if none is.
+    pub fn give_up_oldest(&mut self, now: Time, mut lost: impl FnMut(SentFrame)) -> bool {
+        let oldest = self.first_in_flight();
+        if let Some(at) = oldest {
+            self.give_up(at, now, &mut lost);
+            self.retire(None);
+        }
+        oldest.is_some()
+    }
+
+    /// Gives memory back that nothing needs.
+    pub fn rest(&mut self) {
+        self.entries.shrink_to_fit();
+        self.frames.shrink_to_fit();
+    }
+
+    /// The number of the next packet.
+    #[inline]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// How far the oldest packet whose fate matters is behind the next one.
+    #[inline]
+    pub fn behind(&self) -> u16 {
+        (self.next - self.oldest) as u16
+    }
+
+    /// Whether one more packet could be followed without giving up another.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.entries.len() < FOLLOWED_MOST - 2
+    }
+
+    /// Bytes of packets that were neither acknowledged nor given up.
+    #[inline]
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// When a packet that others overtook is to be given up.
+    pub fn lost_at(&self, patience: Duration) -> Option<Time> {
+        let numbers = self.open_from.max(self.oldest)..self.came_below;
+        let mut open = numbers.filter_map(|n| self.index(n)).map(|at| &self.entries[at]);
+        open.find(|e| e.state == State::InFlight).map(|e| e.at + patience)
+    }
+
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * std::mem::size_of::<Entry>()
+            + self.frames.capacity() * std::mem::size_of::<SentFrame>()
+    }
+
+    /// Whether acknowledgements can be true: of nothing that was not sent.
+    fn check(&self, below: u64, bitmap: &[u8]) -> Result<(), Violation> {
+        let last_set = bitmap.iter().rposition(|&b| b != 0).map(|at| at as u64 * 8 + u64::from(bitmap[at].ilog2()));
+        // A number that would be below zero has come round to a large one.
+        let top = last_set.map_or(Some(below), |last| below.checked_add(last + 1)).ok_or(Violation)?;
+        let lies = self.skipped.filter(|&n| n >= self.oldest).is_some_and(|n| {
+            let bit = n.wrapping_sub(below);
+            below > n || bitmap.get((bit / 8) as usize).is_some_and(|b| b >> (bit % 8) & 1 != 0)
+        });
+        match top > self.next || lies {
+            true => Err(Violation),
+            false => Ok(()),
+        }
+    }
+
+    fn on_came(&mut self, number: u64, change: &mut Acked, came: &mut impl FnMut(SentFrame)) {
+        self.came_below = self.came_below.max(number + 1);
+        let Some(at) = self.index(number) else { return };
+        let entry = self.entries[at];
+        match entry.state {
+            State::Done => return,
+            State::InFlight => {
+                self.in_flight -= u64::from(entry.bytes);
+                change.bytes += u64::from(entry.bytes);
+            }
+            State::Lost => {
+                change.late += 1;
+                let overtaken = self.came_below - number;
+                self.reorder = self.reorder.max(overtaken + 1).min(REORDER_MOST);
+            }
+        }
+        self.entries[at].state = State::Done;
+        self.frames_of(at).for_each(|i| came(self.frames[i]));
+    }
+
+    fn give_up(&mut self, at: usize, now: Time, lost: &mut impl FnMut(SentFrame)) {
+        let entry = &mut self.entries[at];
+        (entry.state, entry.at) = (State::Lost, now);
+        self.in_flight -= u64::from(entry.bytes);
+        self.frames_of(at).for_each(|i| lost(self.frames[i]));
+    }
+
+    /// Forgets what is settled at the old end, and lost packets that would have come by now.
+    fn retire(&mut self, patience: Option<(Time, Duration)>) {
+        while let Some(first) = self.entries.front() {
+            let is_settled = match first.state {
+                State::InFlight => false,
+                State::Done => true,
+                State::Lost => {
+                    self.entries.len() > REMEMBERED_MOST
+                        || patience.is_some_and(|(now, patience)| now >= first.at + patience * 2)
+                }
+            };
+            if !is_settled {
+                break;
+            }
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let frames = self.frames_of(0).len();
+        self.frames.drain(..frames);
+        self.frames_from = self.frames_from.wrapping_add(frames as u32);
+        self.entries.pop_front();
+        self.oldest += 1;
+        self.open_from = self.open_from.max(self.oldest);
+    }
+
+    #[inline]
+    fn push(&mut self, entry: Entry) {
+        self.next += 1;
+        if self.entries.is_empty() && entry.state == State::Done {
+            // Nothing to follow.
+            self.oldest = self.next;
+            self.open_from = self.next;
+        } else {
+            self.entries.push_back(entry);
+        }
+    }
+
+    fn first_in_flight(&self) -> Option<usize> {
+        if self.in_flight == 0 {
+            return None;
+        }
+        let from = self.index(self.open_from)?;
+        (from..self.entries.len()).find(|&at| self.entries[at].state == State::InFlight)
+    }
+
+    /// Where an entry's frames are.
+    fn frames_of(&self, at: usize) -> std::ops::Range<usize> {
+        let from = self.entries[at].frames.wrapping_sub(self.frames_from) as usize;
+        let end = self.entries.get(at + 1).map_or(self.frames_end(), |next| next.frames);
+        from..end.wrapping_sub(self.frames_from) as usize
+    }
+
+    #[inline]
+    fn frames_end(&self) -> u32 {
+        self.frames_from.wrapping_add(self.frames.len() as u32)
+    }
+
+    #[inline]
+    fn index(&self, number: u64) -> Option<usize> {
+        let at = number.checked_sub(self.oldest)?;
+        (at < self.entries.len() as u64).then_some(at as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(1);
+
+    fn frame(n: u64) -> SentFrame {
+        SentFrame::Records(StreamId(1), Run { from: n, len: 1 })
+    }
+
+    /// Packets 0.. with a frame each, one every microsecond.
+    fn sent(packets: u64) -> Sent {
+        let mut sent = Sent::new(0);
+        for n in 0..packets {
+            sent.note(frame(n));
+            sent.finish(Time::from_micros(n), 100, 1, true);
+        }
+        sent
+    }
+
+    fn acked(sent: &mut Sent, below: u32, bitmap: &[u8]) -> (Acked, Vec<SentFrame>) {
+        let mut came = Vec::new();
+        let change = sent.on_acks(below, bitmap, |f| came.push(f)).expect("honest");
+        (change, came)
+    }
+
+    fn lost(sent: &mut Sent, now: u64) -> Vec<SentFrame> {
+        let mut lost = Vec::new();
+        sent.find_lost(Time::from_micros(now), PATIENCE, |f| lost.push(f));
+        lost
+    }
+
+    #[test]
+    fn a_packet_that_three_have_overtaken_is_lost_and_the_next_waits_for_its_time() {
+        let mut sent = sent(6);
+        let (change, came) = acked(&mut sent, 1, &[0b11000]);
+        assert_eq!((change.bytes, came), (300, vec![frame(0), frame(4), frame(5)]));
+        assert_eq!(lost(&mut sent, 10), [frame(1), frame(2)]);
+        assert_eq!(sent.lost_at(PATIENCE), Some(Time::from_micros(1003)));
+        assert_eq!(lost(&mut sent, 1002), []);
+        assert_eq!(lost(&mut sent, 1003), [frame(3)]);
+        assert_eq!((sent.in_flight(), sent.behind()), (0, 5));
+        assert_eq!(lost(&mut sent, 5000), []);
+        assert_eq!(sent.behind(), 0);
+    }
+
+    #[test]
+    fn a_packet_that_came_late_after_all_makes_for_more_patience() {
+        let mut sent = sent(20);
+        acked(&mut sent, 0, &[0b1111_0000]);
+        assert_eq!(lost(&mut sent, 30), (0..4).map(frame).collect::<Vec<_>>());
+        let (change, came) = acked(&mut sent, 8, &[]);
+        assert_eq!((change.late, change.bytes), (4, 0));
+        assert_eq!(came, (0..4).map(frame).collect::<Vec<_>>());
+        acked(&mut sent, 8, &[0b1100_0000]);
+        assert_eq!(lost(&mut sent, 40), []);
+    }
+
+    #[test]
+    fn acknowledging_what_was_not_sent_is_a_lie() {
+        let mut sent = sent(4);
+        sent.skip();
+        sent.note(frame(5));
+        sent.finish(Time::from_micros(5), 100, 1, true);
+        for (below, bitmap) in
+            [(7, &[][..]), (u32::MAX, &[]), (0, &[0b1000_0000]), (0, &[0, 1]), (6, &[]), (0, &[0b11_0000]), (4, &[1])]
+        {
+            assert_eq!(sent.on_acks(below, bitmap, |_| panic!("{below} {bitmap:?}")), Err(Violation));
+        }
+        assert_eq!(sent.in_flight(), 500);
+        assert_eq!(acked(&mut sent, 4, &[0b10]).0.bytes, 500);
+        assert_eq!(sent.behind(), 0);
+        // Now the peer may know that nothing below is waited for.
+        assert_eq!(acked(&mut sent, 6, &[]).0, Acked::default());
+    }
+
+    #[test]
+    fn packets_that_ask_for_nothing_push_the_oldest_out_rather_than_grow_the_list() {
+        let mut sent = sent(1);
+        let mut lost = Vec::new();
+        for n in 1..5000 {
+            sent.make_room(|f| lost.push(f));
+            sent.finish(Time::from_micros(n), 40, 0, false);
+            assert!(sent.behind() < SPAN);
+        }
+        assert_eq!((lost, sent.in_flight()), (vec![frame(0)], 0));
+    }
+
+    #[test]
+    fn numbers_and_frame_counts_come_round() {
+        let mut sent = Sent::new((1 << 32) - 3);
+        sent.frames_from = u32::MAX - 1;
+        for n in 0..6 {
+            sent.note(frame(n));
+            sent.note(frame(100 + n));
+            sent.finish(Time::from_micros(n), 10, 2, true);
+        }
+        let (change, came) = acked(&mut sent, 1, &[0b10]);
+        assert_eq!(change.bytes, 50);
+        assert_eq!(came.len(), 10);
+        assert!(sent.give_up_oldest(Time::default(), |f| assert!([frame(4), frame(104)].contains(&f))));
+        assert!(!sent.give_up_oldest(Time::default(), |_| ()));
+    }
+}

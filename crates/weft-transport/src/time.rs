@@ -1,0 +1,49 @@
+//! Time, as the caller tells it.
+
+use std::ops::Add;
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since some beginning. It never goes back; the caller has the clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Time(u64);
+
+impl Time {
+    /// So many nanoseconds after the beginning.
+    #[inline]
+    pub const fn from_nanos(nanos: u64) -> Time {
+        Time(nanos)
+    }
+
+    /// So many microseconds after the beginning.
+    #[inline]
+    pub const fn from_micros(micros: u64) -> Time {
+        Time(micros.saturating_mul(1000))
+    }
+
+    /// Nanoseconds since the beginning.
+    #[inline]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// As packets carry it: the low 32 bits of the microseconds, which come round after 71 minutes.
+    #[inline]
+    pub const fn stamp(self) -> u32 {
+        (self.0 / 1000) as u32
+    }
+
+    /// How long it has been since `earlier`; nothing if that is later.
+    #[inline]
+    pub const fn since(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    #[inline]
+    fn add(self, later: Duration) -> Time {
+        Time(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the channel: two of them over links in memory, in virtual time.
+//!
+//! * `world`: two hosts with doors and channels, bad links between them, and a ledger of every record.
+//! * `transcripts`: one behaviour each, written as what goes in and what comes out.
+//! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
+//! * `hostile`: packets that no honest peer sends.
+//!
+//! Random tests print their seed when they fail; `SEED=n` runs them with another one.
+
+mod faults;
+mod hostile;
+mod transcripts;
+mod world;

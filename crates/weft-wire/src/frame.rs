@@ -1,0 +1,457 @@
+//! The frames of a packet: what the two sides of a channel tell each other.
+//!
+//! A frame is four bytes and a body: type, detail, and the bytes of the body. All fields are little-endian.
+//!
+//! The records of a stream lie in it one after the other, without gaps: the two words of the header as in a ring, then the
+//! arguments, four bytes each, then the payload. A `Records` frame carries any run of these bytes: many small records, or a
+//! part of a large one. Offsets count a stream's bytes; the wire has their low 32 bits.
+
+use crate::name::array;
+use crate::{Epoch, Reason, MAX_ARGS, MAX_PAYLOAD};
+
+/// Bytes ahead of a frame's body.
+pub const FRAME_HEADER: usize = 4;
+
+/// Bytes of a `Records` frame ahead of the records.
+pub const RECORDS_HEADER: usize = FRAME_HEADER + 8;
+
+/// Bytes of the longest bitmap of an `Acks` frame: one bit for each packet that may be followed.
+pub const BITMAP_MOST: usize = crate::packet::SPAN as usize / 8;
+
+/// Bytes of a `Hello` frame: more than of any answer to it, so that nobody can make us send more than was sent to us.
+pub const HELLO_FRAME: usize = 88;
+
+/// The offset of a stream's first byte: a little below where the 32 bits come round, as with packet numbers.
+pub const FIRST_OFFSET: u64 = (1 << 33) - (1 << 20);
+
+/// Bytes of the largest record of a stream.
+pub const RECORD_MOST: usize = stream_bytes(MAX_ARGS, MAX_PAYLOAD);
+
+/// Bytes that a record with so many arguments and payload bytes takes in a stream.
+#[inline(always)]
+pub const fn stream_bytes(args: usize, payload: usize) -> usize {
+    crate::record::HEADER + args * 4 + payload
+}
+
+/// A stream of records within a channel: those of one session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct StreamId(pub u32);
+
+/// What a side of a channel grants and asks of the other, once, at set-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Optional parts of the protocol: those offered in a `Hello`, those agreed in an `Accept`. Version 1 has none.
+    pub features: u32,
+    /// Bytes of each stream that may be under way to this side from the beginning.
+    pub window: u32,
+    /// The longest this side waits before it acknowledges, in microseconds.
+    pub ack_delay: u16,
+    /// The largest packet that this side takes.
+    pub packet_most: u16,
+}
+
+/// What a caller shows to prove that it receives what is sent to its address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cookie {
+    /// The key it was made with.
+    pub generation: u32,
+    /// The keyed hash.
+    pub value: u64,
+}
+
+/// Asks for a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// The caller's life.
+    pub caller: Epoch,
+    /// The life that is called.
+    pub callee: Epoch,
+    /// Every answer repeats it, so that a stranger who sees none cannot answer.
+    pub nonce: u64,
+    /// The cookie, once the caller has one.
+    pub cookie: Option<Cookie>,
+    /// What the caller grants and asks.
+    pub terms: Terms,
+}
+
+/// Says that there is a channel now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accept {
+    /// The caller's.
+    pub nonce: u64,
+    /// The caller's life.
+    pub caller: Epoch,
+    /// The answerer's life.
+    pub callee: Epoch,
+    /// What the answerer grants and asks.
+    pub terms: Terms,
+}
+
+/// What one side tells the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame<'a> {
+    /// A run of a stream's bytes.
+    Records {
+        /// The stream.
+        stream: StreamId,
+        /// Where in it they begin.
+        offset: u32,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// Which packets came above the header's `acked`: the lowest bit of the first byte stands for `acked` itself.
+    Acks {
+        /// One bit for each packet, not empty.
+        bitmap: &'a [u8],
+    },
+    /// How far the reader of a stream has taken its records, and how far the writer may go.
+    Taken {
+        /// The stream.
+        stream: StreamId,
+        /// All records below were taken.
+        taken: u32,
+        /// Bytes may be sent below.
+        limit: u32,
+    },
+    /// The reader of a stream takes no more of it.
+    Nack {
+        /// The stream.
+        stream: StreamId,
+        /// All records below were taken.
+        taken: u32,
+        /// Records that begin at or above this were never handed to anyone, and will not be.
+        touched: u32,
+        /// Why.
+        reason: Reason,
+    },
+    /// Asks for a channel.
+    Hello(Hello),
+    /// Come again with this cookie.
+    Cookie {
+        /// The caller's.
+        nonce: u64,
+        /// The cookie.
+        cookie: Cookie,
+    },
+    /// There is a channel now.
+    Accept(Accept),
+    /// There will be no channel.
+    Refuse {
+        /// The caller's.
+        nonce: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// There is no such channel here.
+    Reset {
+        /// The life of who answers.
+        epoch: Epoch,
+    },
+    /// Asks for an acknowledgement.
+    Ping,
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The packet ends within it.
+    #[error("frame that reaches over the end of its packet")]
+    Truncated,
+    /// A type that this version does not know.
+    #[error("frame of unknown type {0}")]
+    Type(u8),
+    /// A body of the wrong size.
+    #[error("frame of type {kind} with a body of {bytes} bytes")]
+    Length {
+        /// The type.
+        kind: u8,
+        /// The body's bytes.
+        bytes: u16,
+    },
+    /// A reason that this version does not know.
+    #[error("frame with unknown reason {0}")]
+    Reason(u8),
+    /// Bytes that must be zero are not.
+    #[error("frame with reserved bytes set")]
+    Reserved,
+}
+
+mod code {
+    pub const RECORDS: u8 = 1;
+    pub const ACKS: u8 = 2;
+    pub const TAKEN: u8 = 3;
+    pub const NACK: u8 = 4;
+    pub const HELLO: u8 = 5;
+    pub const COOKIE: u8 = 6;
+    pub const ACCEPT: u8 = 7;
+    pub const REFUSE: u8 = 8;
+    pub const RESET: u8 = 9;
+    pub const PING: u8 = 10;
+}
+
+/// The frames of a packet.
+#[derive(Clone, Debug)]
+pub struct Frames<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Frames<'a> {
+    /// The frames in these bytes.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Frames<'a> {
+        Frames { rest: bytes }
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, FrameError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some((frame, rest)) = split(self.rest) else {
+            self.rest = &[];
+            return Some(Err(FrameError::Truncated));
+        };
+        let (kind, detail, body) = frame;
+        let frame = Frame::read(kind, detail, body);
+        self.rest = if frame.is_ok() { rest } else { &[] };
+        Some(frame)
+    }
+}
+
+/// Type, detail and body of a frame.
+type Parts<'a> = (u8, u8, &'a [u8]);
+
+/// The first frame, and what follows it.
+#[inline(always)]
+fn split(bytes: &[u8]) -> Option<(Parts<'_>, &[u8])> {
+    let (&[kind, detail, low, high], rest) = bytes.split_first_chunk::<FRAME_HEADER>()?;
+    let (body, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([low, high])))?;
+    Some(((kind, detail, body), rest))
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame from its three parts. Total.
+    #[inline]
+    fn read(kind: u8, detail: u8, body: &'a [u8]) -> Result<Frame<'a>, FrameError> {
+        match (kind, body) {
+            (code::RECORDS, [s0, s1, s2, s3, o0, o1, o2, o3, bytes @ ..]) if detail == 0 && !bytes.is_empty() => {
+                let stream = StreamId(u32::from_le_bytes([*s0, *s1, *s2, *s3]));
+                Ok(Frame::Records { stream, offset: u32::from_le_bytes([*o0, *o1, *o2, *o3]), bytes })
+            }
+            _ => Frame::read_other(kind, detail, body),
+        }
+    }
+
+    fn read_other(kind: u8, detail: u8, body: &'a [u8]) -> Result<Frame<'a>, FrameError> {
+        let wanted = match kind {
+            code::RECORDS => body.len().max(9),
+            code::ACKS => body.len().clamp(1, BITMAP_MOST),
+            code::TAKEN | code::NACK => 12,
+            code::HELLO => HELLO_FRAME - FRAME_HEADER,
+            code::COOKIE => 20,
+            code::ACCEPT => 36,
+            code::REFUSE | code::RESET => 8,
+            code::PING => 0,
+            _ => return Err(FrameError::Type(kind)),
+        };
+        if body.len() != wanted {
+            return Err(FrameError::Length { kind, bytes: body.len() as u16 });
+        }
+        let reason = || Reason::from_code(detail).ok_or(FrameError::Reason(detail));
+        let frame = match kind {
+            code::NACK => {
+                let [stream, taken, touched] = three(body);
+                return Ok(Frame::Nack { stream: StreamId(stream), taken, touched, reason: reason()? });
+            }
+            code::REFUSE => return Ok(Frame::Refuse { nonce: u64_at(body, 0), reason: reason()? }),
+            code::HELLO => return Hello::read(detail, body).map(Frame::Hello),
+            code::ACKS => Frame::Acks { bitmap: body },
+            code::TAKEN => {
+                let [stream, taken, limit] = three(body);
+                Frame::Taken { stream: StreamId(stream), taken, limit }
+            }
+            code::COOKIE => Frame::Cookie {
+                nonce: u64_at(body, 0),
+                cookie: Cookie { value: u64_at(body, 8), generation: u32_at(body, 16) },
+            },
+            code::ACCEPT => Frame::Accept(Accept {
+                nonce: u64_at(body, 0),
+                caller: Epoch(u64_at(body, 8)),
+                callee: Epoch(u64_at(body, 16)),
+                terms: Terms::read(&body[24..36]),
+            }),
+            code::RESET => Frame::Reset { epoch: Epoch(u64_at(body, 0)) },
+            _ => Frame::Ping,
+        };
+        // What is left of RECORDS here has a detail that is not zero.
+        if detail != 0 {
+            return Err(FrameError::Reserved);
+        }
+        Ok(frame)
+    }
+}
+
+impl Terms {
+    fn read(body: &[u8]) -> Terms {
+        Terms {
+            features: u32_at(body, 0),
+            window: u32_at(body, 4),
+            ack_delay: u16_at(body, 8),
+            packet_most: u16_at(body, 10),
+        }
+    }
+
+    fn bytes(&self) -> [u8; 12] {
+        let mut b = [0; 12];
+        b[..4].copy_from_slice(&self.features.to_le_bytes());
+        b[4..8].copy_from_slice(&self.window.to_le_bytes());
+        b[8..10].copy_from_slice(&self.ack_delay.to_le_bytes());
+        b[10..].copy_from_slice(&self.packet_most.to_le_bytes());
+        b
+    }
+}
+
+impl Hello {
+    fn read(detail: u8, body: &[u8]) -> Result<Hello, FrameError> {
+        let cookie = Cookie { value: u64_at(body, 24), generation: u32_at(body, 32) };
+        let none = Cookie { value: 0, generation: 0 };
+        if detail > 1 || (detail == 0 && cookie != none) || body[48..].iter().any(|&b| b != 0) {
+            return Err(FrameError::Reserved);
+        }
+        Ok(Hello {
+            caller: Epoch(u64_at(body, 0)),
+            callee: Epoch(u64_at(body, 8)),
+            nonce: u64_at(body, 16),
+            cookie: (detail == 1).then_some(cookie),
+            terms: Terms::read(&body[36..48]),
+        })
+    }
+
+    fn body(&self) -> [u8; HELLO_FRAME - FRAME_HEADER] {
+        let mut b = [0; HELLO_FRAME - FRAME_HEADER];
+        b[..8].copy_from_slice(&self.caller.0.to_le_bytes());
+        b[8..16].copy_from_slice(&self.callee.0.to_le_bytes());
+        b[16..24].copy_from_slice(&self.nonce.to_le_bytes());
+        if let Some(cookie) = self.cookie {
+            b[24..32].copy_from_slice(&cookie.value.to_le_bytes());
+            b[32..36].copy_from_slice(&cookie.generation.to_le_bytes());
+        }
+        b[36..48].copy_from_slice(&self.terms.bytes());
+        b
+    }
+}
+
+/// Writes frames into a packet, behind its header.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    packet: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// For a packet that has room for a header.
+    ///
+    /// # Panics
+    /// If it has not.
+    #[inline]
+    pub fn new(packet: &'a mut [u8]) -> Writer<'a> {
+        assert!(packet.len() >= crate::packet::HEADER, "room for a header");
+        Writer { packet, at: crate::packet::HEADER }
+    }
+
+    /// Writes a frame; false, and nothing written, if there is no room for it.
+    pub fn push(&mut self, frame: &Frame<'_>) -> bool {
+        match *frame {
+            Frame::Records { stream, offset, bytes } => self.push_records(stream, offset, [bytes, &[]]),
+            Frame::Acks { bitmap } => self.put(code::ACKS, 0, &[bitmap]),
+            Frame::Taken { stream, taken, limit } => self.put(code::TAKEN, 0, &[&words([stream.0, taken, limit])]),
+            Frame::Nack { stream, taken, touched, reason } => {
+                self.put(code::NACK, reason.code(), &[&words([stream.0, taken, touched])])
+            }
+            Frame::Hello(hello) => self.put(code::HELLO, u8::from(hello.cookie.is_some()), &[&hello.body()]),
+            Frame::Cookie { nonce, cookie } => {
+                let body: [&[u8]; 3] =
+                    [&nonce.to_le_bytes(), &cookie.value.to_le_bytes(), &cookie.generation.to_le_bytes()];
+                self.put(code::COOKIE, 0, &body)
+            }
+            Frame::Accept(accept) => {
+                let Accept { nonce, caller, callee, terms } = accept;
+                let body: [&[u8]; 4] =
+                    [&nonce.to_le_bytes(), &caller.0.to_le_bytes(), &callee.0.to_le_bytes(), &terms.bytes()];
+                self.put(code::ACCEPT, 0, &body)
+            }
+            Frame::Refuse { nonce, reason } => self.put(code::REFUSE, reason.code(), &[&nonce.to_le_bytes()]),
+            Frame::Reset { epoch } => self.put(code::RESET, 0, &[&epoch.0.to_le_bytes()]),
+            Frame::Ping => self.put(code::PING, 0, &[]),
+        }
+    }
+
+    /// Writes a `Records` frame whose bytes lie in two pieces.
+    #[inline]
+    pub fn push_records(&mut self, stream: StreamId, offset: u32, bytes: [&[u8]; 2]) -> bool {
+        let [first, second] = bytes;
+        self.put(code::RECORDS, 0, &[&stream.0.to_le_bytes(), &offset.to_le_bytes(), first, second])
+    }
+
+    /// Bytes that are left.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.packet.len() - self.at
+    }
+
+    /// Whether there are no frames yet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.at == crate::packet::HEADER
+    }
+
+    /// The packet as far as it was written; its header is not.
+    #[inline]
+    pub fn finish(self) -> &'a mut [u8] {
+        &mut self.packet[..self.at]
+    }
+
+    #[inline(always)]
+    fn put(&mut self, kind: u8, detail: u8, body: &[&[u8]]) -> bool {
+        let bytes: usize = body.iter().map(|part| part.len()).sum();
+        let Ok(length) = u16::try_from(bytes) else { return false };
+        if self.room() < FRAME_HEADER + bytes {
+            return false;
+        }
+        let [low, high] = length.to_le_bytes();
+        for part in [&[kind, detail, low, high][..]].iter().chain(body) {
+            self.packet[self.at..self.at + part.len()].copy_from_slice(part);
+            self.at += part.len();
+        }
+        true
+    }
+}
+
+fn words(words: [u32; 3]) -> [u8; 12] {
+    let mut b = [0; 12];
+    for (to, word) in b.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    b
+}
+
+/// The three words of a body that has 12 bytes.
+fn three(body: &[u8]) -> [u32; 3] {
+    [u32_at(body, 0), u32_at(body, 4), u32_at(body, 8)]
+}
+
+fn u64_at(body: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(&body[at..at + 8]))
+}
+
+fn u32_at(body: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(&body[at..at + 4]))
+}
+
+fn u16_at(body: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array(&body[at..at + 2]))
+}

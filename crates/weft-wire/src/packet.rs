@@ -1,0 +1,250 @@
+//! The packet: what network interfaces of different hosts say to each other, and the header that every packet begins with.
+//!
+//! A packet is the header, then, if a flag says so, an authenticator, then frames ([`crate::frame`]). All fields are
+//! little-endian. `docs/wire.md` has the tables.
+//!
+//! ```text
+//!  0 checksum u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 to u32 | 12 from u32 | 16 number u32 | 20 behind u16
+//! 22 held u16 | 24 sent_at u32 | 28 reflected u32 | 32 acked u32 | 36 key u16 | 38 zero u16
+//! ```
+
+use crate::frame::{Frame, Frames};
+use crate::name::array;
+
+/// Bytes of the header.
+pub const HEADER: usize = 40;
+
+/// Bytes of an authenticator, where the header says that there is one.
+pub const AUTHENTICATOR: usize = 16;
+
+/// Packets whose fate may be open at one time, in each direction. What is further behind is forgotten.
+pub const SPAN: u16 = 1024;
+
+/// The number of a channel's first packet, in each direction: a little below where the 32 bits come round, so that every
+/// long-lived channel shows that they do.
+pub const FIRST_NUMBER: u64 = (1 << 33) - 10_000;
+
+/// Smallest packet that every link carries: 576 bytes less an IPv4 and a UDP header.
+pub const PACKET_LEAST: usize = 576 - 28;
+
+/// The version of the packets, and of the frames in them.
+pub const PACKET_VERSION: u8 = crate::VERSION as u8;
+
+/// Says that a packet reflects a time stamp.
+const REFLECTS: u16 = 1;
+/// Says that `acked` holds.
+const ACKS: u16 = 2;
+/// Says that an authenticator follows the header.
+const AUTHENTICATED: u16 = 4;
+
+/// How one side of a channel is addressed: 32 random bits, never zero, chosen by that side.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ChannelId(pub u32);
+
+impl ChannelId {
+    /// Stands for a side that has no id yet.
+    pub const NOBODY: ChannelId = ChannelId(0);
+}
+
+/// What a packet is for. The number is the wire code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum PacketKind {
+    /// Asks a network interface for a channel.
+    Call = 1,
+    /// Answers a call, by one who keeps no state for it.
+    Answer = 2,
+    /// Belongs to a channel.
+    Data = 3,
+    /// Answers a packet of a channel that is not known.
+    Reset = 4,
+}
+
+/// A time stamp that goes back to whom it came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reflected {
+    /// The time stamp, in microseconds of its owner's clock.
+    pub sent_at: u32,
+    /// For how long it was held, in microseconds; the largest value stands for longer.
+    pub held: u16,
+}
+
+/// The header of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What the packet is for.
+    pub kind: PacketKind,
+    /// The receiver's id.
+    pub to: ChannelId,
+    /// The sender's id. With `to` it stands for the two lives that the channel was set up between.
+    pub from: ChannelId,
+    /// The low half of the packet's number. No two packets of a channel and direction have the same number.
+    pub number: u32,
+    /// How far the oldest packet whose fate the sender waits for is behind this one; less than [`SPAN`].
+    pub behind: u16,
+    /// When it was sent, in microseconds of the sender's clock.
+    pub sent_at: u32,
+    /// The time stamp of a packet of the receiver.
+    pub reflected: Option<Reflected>,
+    /// Every packet of the receiver below this number came, or is not waited for.
+    pub acked: Option<u32>,
+    /// The key that the authenticator was made with; zero for none.
+    pub key: u16,
+}
+
+/// A packet whose header was checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Its authenticator, unchecked. Version 1 reserves the room and has no way to check one.
+    pub authenticator: Option<&'a [u8; AUTHENTICATOR]>,
+    frames: &'a [u8],
+}
+
+/// Why bytes are no packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PacketError {
+    /// Shorter than a header and what it announces.
+    #[error("packet of {0} bytes, a header has {HEADER}")]
+    Truncated(usize),
+    /// Another version.
+    #[error("packet of version {0}, this weft speaks {PACKET_VERSION}")]
+    Version(u8),
+    /// It was damaged on the way, or is not of weft.
+    #[error("packet with a wrong checksum")]
+    Checksum,
+    /// A kind that this version does not know.
+    #[error("packet of unknown kind {0}")]
+    Kind(u8),
+    /// Flags or fields that must be zero are not.
+    #[error("packet with reserved bits set")]
+    Reserved,
+    /// `behind` is too large.
+    #[error("packet that waits for one {0} behind it, at most {SPAN} are followed")]
+    Behind(u16),
+}
+
+impl Header {
+    /// A header of this kind with everything else zero.
+    pub const fn new(kind: PacketKind, to: ChannelId, from: ChannelId) -> Header {
+        Header { kind, to, from, number: 0, behind: 0, sent_at: 0, reflected: None, acked: None, key: 0 }
+    }
+
+    /// Writes the header at the beginning of a packet whose frames are in place, and the checksum over all of it.
+    ///
+    /// # Panics
+    /// If the packet is shorter than a header.
+    #[inline]
+    pub fn seal(&self, packet: &mut [u8]) {
+        let reflected = self.reflected.unwrap_or(Reflected { sent_at: 0, held: 0 });
+        let reflects = if self.reflected.is_some() { REFLECTS } else { 0 };
+        let acks = if self.acked.is_some() { ACKS } else { 0 };
+        packet[4] = PACKET_VERSION;
+        packet[5] = self.kind as u8;
+        packet[6..8].copy_from_slice(&(reflects | acks).to_le_bytes());
+        packet[8..12].copy_from_slice(&self.to.0.to_le_bytes());
+        packet[12..16].copy_from_slice(&self.from.0.to_le_bytes());
+        packet[16..20].copy_from_slice(&self.number.to_le_bytes());
+        packet[20..22].copy_from_slice(&self.behind.to_le_bytes());
+        packet[22..24].copy_from_slice(&reflected.held.to_le_bytes());
+        packet[24..28].copy_from_slice(&self.sent_at.to_le_bytes());
+        packet[28..32].copy_from_slice(&reflected.sent_at.to_le_bytes());
+        packet[32..36].copy_from_slice(&self.acked.unwrap_or(0).to_le_bytes());
+        packet[36..38].copy_from_slice(&self.key.to_le_bytes());
+        packet[38..40].fill(0);
+        reseal(packet);
+    }
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a packet. Total: any bytes give a packet with a header within its limits, or an error.
+    #[inline]
+    pub fn decode(bytes: &'a [u8]) -> Result<Packet<'a>, PacketError> {
+        let Some((b, rest)) = bytes.split_first_chunk::<HEADER>() else {
+            return Err(PacketError::Truncated(bytes.len()));
+        };
+        if b[4] != PACKET_VERSION {
+            return Err(PacketError::Version(b[4]));
+        }
+        if u32_at(b, 0) != crc32c::crc32c(&bytes[4..]) {
+            return Err(PacketError::Checksum);
+        }
+        let kind = kind_of(b[5]).ok_or(PacketError::Kind(b[5]))?;
+        let flags = u16_at(b, 6);
+        let (behind, held) = (u16_at(b, 20), u16_at(b, 22));
+        if flags & !(REFLECTS | ACKS | AUTHENTICATED) != 0 || u16_at(b, 38) != 0 {
+            return Err(PacketError::Reserved);
+        }
+        if behind >= SPAN {
+            return Err(PacketError::Behind(behind));
+        }
+        let reflected = Reflected { sent_at: u32_at(b, 28), held };
+        let (authenticator, frames) = match flags & AUTHENTICATED {
+            0 => (None, rest),
+            _ => rest.split_first_chunk().map(|(a, f)| (Some(a), f)).ok_or(PacketError::Truncated(bytes.len()))?,
+        };
+        let header = Header {
+            kind,
+            to: ChannelId(u32_at(b, 8)),
+            from: ChannelId(u32_at(b, 12)),
+            number: u32_at(b, 16),
+            behind,
+            sent_at: u32_at(b, 24),
+            reflected: (flags & REFLECTS != 0).then_some(reflected),
+            acked: (flags & ACKS != 0).then_some(u32_at(b, 32)),
+            key: u16_at(b, 36),
+        };
+        Ok(Packet { header, authenticator, frames })
+    }
+
+    /// The frames, one after the other; the first that is malformed ends them.
+    #[inline]
+    pub fn frames(&self) -> Frames<'a> {
+        Frames::new(self.frames)
+    }
+
+    /// The frame of a packet that has only one.
+    pub fn only_frame(&self) -> Option<Frame<'a>> {
+        let mut frames = self.frames();
+        let first = frames.next()?.ok()?;
+        frames.next().is_none().then_some(first)
+    }
+}
+
+/// The receiver's id of bytes that may be a packet, unchecked: for handing packets out.
+#[inline]
+pub fn receiver_of(bytes: &[u8]) -> Option<ChannelId> {
+    Some(ChannelId(u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?)))
+}
+
+/// Writes the checksum anew, after bytes of a packet were changed on purpose.
+///
+/// # Panics
+/// If the packet is shorter than a header.
+#[inline]
+pub fn reseal(packet: &mut [u8]) {
+    let checksum = crc32c::crc32c(&packet[4..]);
+    packet[..4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+#[inline(always)]
+fn u32_at(b: &[u8; HEADER], at: usize) -> u32 {
+    u32::from_le_bytes(array(&b[at..at + 4]))
+}
+
+#[inline(always)]
+fn u16_at(b: &[u8; HEADER], at: usize) -> u16 {
+    u16::from_le_bytes(array(&b[at..at + 2]))
+}
+
+#[inline(always)]
+fn kind_of(code: u8) -> Option<PacketKind> {
+    Some(match code {
+        1 => PacketKind::Call,
+        2 => PacketKind::Answer,
+        3 => PacketKind::Data,
+        4 => PacketKind::Reset,
+        _ => return None,
+    })
+}
