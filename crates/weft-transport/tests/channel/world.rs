@@ -55,7 +55,8 @@ pub struct Program {
 impl Program {
     fn write(&mut self, channel: &mut Channel) {
         for (&stream, (all, sent)) in &mut self.to_send {
-            while sent < all {
+            // Asking first, for it takes long to make a record.
+            while sent < all && channel.has_room(stream, 5, self.bytes_most) {
                 let (head, args, payload) = record(stream, *sent, self.bytes_most);
                 match channel.send(stream, head, &args, &payload) {
                     Ok(()) => *sent += 1,
@@ -78,18 +79,19 @@ impl Program {
 
     pub fn read_one(&mut self, channel: &mut Channel, stream: StreamId) -> Result<bool, String> {
         let next = self.got.get_mut(&stream).expect("a stream of the program");
-        let (head, args, payload) = record(stream, *next, self.bytes_most);
-        match channel.peek(stream) {
+        let payload_bytes = match channel.peek(stream) {
             Peek::Empty => return Ok(false),
             Peek::Broken(error) => return Err(format!("stream {stream:?}: {error}")),
             Peek::Record(got) => {
+                let (head, args, payload) = record(stream, *next, self.bytes_most);
                 let head = Head { args: args.len() as u8, len: payload.len() as u32, ..head };
                 if got.args != args || got.payload != payload || got.head.head() != head {
                     return Err(format!("stream {stream:?}: record {next} is {:?}", got.args.first()));
                 }
+                payload.len() as u64
             }
-        }
-        self.payload_bytes += payload.len() as u64;
+        };
+        self.payload_bytes += payload_bytes;
         if self.taken_twice != Some(*next) {
             channel.pop(stream);
         } else {
