@@ -239,8 +239,12 @@ fn a_reader_rests_after_a_fast_stream_only_and_not_for_long() {
     // Since the counter began the one message took long.
     pair.consumer.rest(1);
     assert!(matches!(pair.consumer.glance(), Glance::Small(_)));
-    pair.consumer.rest(u32::MAX);
-    assert!(matches!(pair.consumer.glance(), Glance::Empty));
+    // If this thread is held up in between, the rest is over before it is seen.
+    let rests = (0..1000).any(|_| {
+        pair.consumer.rest(u32::MAX);
+        matches!(pair.consumer.glance(), Glance::Empty)
+    });
+    assert!(rests);
     assert!(matches!(pair.consumer.peek(), Peek::Record(_)), "a long look finds it");
     pair.consumer.wake();
     assert!(matches!(pair.consumer.glance(), Glance::Small(_)));
