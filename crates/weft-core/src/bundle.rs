@@ -12,9 +12,6 @@ const LOITER: u32 = 64;
 /// Sessions that are looked at on every poll; the others ring their bells.
 const HOT_MOST: usize = 4;
 
-/// So many one-way messages in a row are a stream.
-const STREAM: u32 = 1024;
-
 /// Polls between two looks at every session, which bound what a missed bell costs.
 const SCAN_EVERY: u32 = 256;
 
@@ -26,24 +23,9 @@ struct Inbound<R> {
     is_hot: bool,
     /// The turn in which it last had something.
     busy_at: u32,
-    /// One-way messages in a row, since it was last said that they came to an end.
-    streamed: u32,
 }
 
 impl<R: Rx> Inbound<R> {
-    /// A visit took so many messages, of which the last so many were one-way ones in a row.
-    #[inline(always)]
-    fn note_stream(&mut self, one_way: u32, work: u32, budget: u32) {
-        if one_way < work {
-            self.streamed = 0;
-        } else {
-            self.streamed = self.streamed.saturating_add(work);
-            if self.streamed >= STREAM && work < budget && self.is_hot {
-                self.rx.rest(std::mem::take(&mut self.streamed));
-            }
-        }
-    }
-
     /// Takes a record that is more than a small message. Returns how many were taken: none or one.
     #[inline(never)]
     fn take_long<T: Tx, S: Sink<T>>(&mut self, state: &mut State<T>, sink: &mut S) -> Result<u32, Violation> {
@@ -145,7 +127,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         assert!(std::mem::take(&mut place.is_reserved), "a place that was set aside");
         place.session = Some(Session::new(peer, tx));
         let id = SessionId { index, life: place.life };
-        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, busy_at: self.turns, streamed: 0 });
+        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, busy_at: self.turns });
         match self.hot.len() < HOT_MOST {
             true => self.warm(index),
             false => self.cool(index),
@@ -159,9 +141,6 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     pub fn lose<S: Sink<T>>(&mut self, id: SessionId, reason: Reason, sink: &mut S) {
         if self.state.session(id).is_none() {
             return;
-        }
-        if let Some(inbound) = self.inbound.get_mut(id.index as usize).and_then(Option::as_mut) {
-            inbound.rx.wake();
         }
         // Bounded, for a peer that only says it is dead may write on and on.
         let mut left = if reason == Reason::PeerLost { LAST_WORDS_MOST } else { 0 };
@@ -333,7 +312,6 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             work += 1;
         }
         if work > 0 {
-            inbound.note_stream(self.state.run.messages, work, budget);
             if self.state.end_run().is_err() {
                 self.cut(index);
                 return work;
@@ -402,7 +380,6 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     fn cool(&mut self, index: u32) {
         if let Some(inbound) = self.inbound[index as usize].as_mut() {
             inbound.is_hot = false;
-            inbound.rx.wake();
             inbound.rx.set_attention(true);
             // What came before the producer saw that is found by this look, or by the next full scan.
             self.rung.push(index);

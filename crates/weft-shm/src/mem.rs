@@ -57,10 +57,6 @@ pub trait RingMem {
     fn timed_head(&self, lane: usize) -> (u64, u64) {
         (self.head(lane), 0)
     }
-    /// The processor's time stamp counter, about three a nanosecond; 0 where there is none.
-    fn ticks(&self) -> u64 {
-        0
-    }
     /// Copies what follows the header at `line` into `out`, `bytes` rounded up to words; at most `out` holds.
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]);
     /// Copies all that follows the header in its line.
@@ -211,12 +207,6 @@ impl RingMem for MapMem {
         // SAFETY: the destination range was checked by `at`; it is free space that only this side uses until `publish`, and
         // no slice of this ring exists, so source and destination cannot overlap.
         unsafe { copy_past_caches(payload, to) };
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn ticks(&self) -> u64 {
-        // SAFETY: the instruction only reads a counter.
-        unsafe { std::arch::x86_64::_rdtsc() }
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -679,20 +679,9 @@ pub struct Consumer<M> {
     dropped: u32,
     /// The last look found something: then there is likely more behind.
     finds_more: bool,
-    /// Until then short looks find nothing; 0 when they do. In ticks.
-    resting_until: u64,
-    /// When a stream ended last.
-    last_end: u64,
     scratch: [u64; COPY_WORDS],
     broken: Option<Malformed>,
 }
-
-/// A stream is fast if its messages take less than so many ticks each (50 ns): then reader and writer are at work in the same
-/// lines, and each waits for the other's.
-const FAST: u64 = 150;
-
-/// So many ticks (5 µs) the reader rests then: as long as it takes the writer to fill more than its first cache.
-const REST: u64 = 15_000;
 
 /// How many lines ahead a consumer asks for while it finds record after record. Not in a ping-pong: there it would take
 /// lines away that the producer has just made ready.
@@ -714,8 +703,6 @@ impl<M: RingMem> Consumer<M> {
             held: VecDeque::new(),
             dropped: 0,
             finds_more: false,
-            resting_until: 0,
-            last_end: 0,
             scratch: [0; COPY_WORDS],
             broken: None,
         }
@@ -745,9 +732,6 @@ impl<M: RingMem> Consumer<M> {
     /// Looks for the next record and hands it out if it is a message of one line. Reads one line of the other side's.
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
-        if self.resting_until != 0 && self.is_resting() {
-            return Glance::Empty;
-        }
         let Some(words) = self.look() else { return Glance::Empty };
         match HeadWords::of_one_line(words) {
             Some(head) if self.broken.is_none() => Glance::Small(self.hand_out_line(head)),
@@ -790,33 +774,6 @@ impl<M: RingMem> Consumer<M> {
                 self.release_unheld();
             }
         }
-    }
-
-    /// A stream was read up to its end, so many messages since the last time. If it was a fast one, short looks find nothing
-    /// for the next 5 µs.
-    #[cold]
-    pub fn rest(&mut self, messages: u32) {
-        let now = self.mem.ticks();
-        let took = now.wrapping_sub(self.last_end);
-        self.last_end = now;
-        if now != 0 && took < u64::from(messages) * FAST {
-            self.resting_until = now.wrapping_add(REST).max(1);
-        }
-    }
-
-    /// Ends a rest.
-    pub fn wake(&mut self) {
-        self.resting_until = 0;
-    }
-
-    #[cold]
-    fn is_resting(&mut self) -> bool {
-        let left = self.resting_until.wrapping_sub(self.mem.ticks());
-        // Past its end, or the counter jumped.
-        if left > REST {
-            self.resting_until = 0;
-        }
-        self.resting_until != 0
     }
 
     /// Marks the record in hand as refused and keeps it when it is popped, with all that comes behind it, so that its sender
@@ -990,14 +947,6 @@ impl<M: RingMem> Rx for Consumer<M> {
 
     fn hold(&mut self, reason: u8) {
         Consumer::hold(self, reason);
-    }
-
-    fn rest(&mut self, messages: u32) {
-        Consumer::rest(self, messages);
-    }
-
-    fn wake(&mut self) {
-        Consumer::wake(self);
     }
 
     fn let_go(&mut self, records: u32) {

@@ -232,28 +232,6 @@ fn a_drained_ring_takes_any_legal_record() {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")] // elsewhere there is no rest, for want of a counter
-fn a_reader_rests_after_a_fast_stream_only_and_not_for_long() {
-    let mut pair = Pair::new(Lanes::new(16 << 10, 512 << 10));
-    pair.push(1, 0).expect("room");
-    // Since the counter began the one message took long.
-    pair.consumer.rest(1);
-    assert!(matches!(pair.consumer.glance(), Glance::Small(_)));
-    // If this thread is held up in between, the rest is over before it is seen.
-    let rests = (0..1000).any(|_| {
-        pair.consumer.rest(u32::MAX);
-        matches!(pair.consumer.glance(), Glance::Empty)
-    });
-    assert!(rests);
-    assert!(matches!(pair.consumer.peek(), Peek::Record(_)), "a long look finds it");
-    pair.consumer.wake();
-    assert!(matches!(pair.consumer.glance(), Glance::Small(_)));
-    pair.consumer.rest(u32::MAX);
-    let looks = (0..100_000_000u64).find(|_| matches!(pair.consumer.glance(), Glance::Small(_)));
-    assert!(looks.is_some(), "it rests for ever");
-}
-
-#[test]
 fn abandoned_records_are_those_not_taken_oldest_first() {
     check(400, ops(40), |(lanes, ops)| {
         let mut pair = Pair::new(lanes);

@@ -107,13 +107,6 @@ pub trait Rx {
     fn let_go(&mut self, records: u32);
     /// Lets the producer know of all that was popped and is not held.
     fn release(&mut self);
-    /// A stream was read up to its end, so many messages since this was said last. The path may say for a while that it is
-    /// empty, so that its writer gets ahead and the two do not wait for each other's cache lines; until [`Rx::wake`].
-    fn rest(&mut self, messages: u32) {
-        let _ = messages;
-    }
-    /// No rest any more.
-    fn wake(&mut self) {}
     /// Asks the producer to ring the bell after each record, or to stop doing so.
     fn set_attention(&mut self, wanted: bool);
 }
