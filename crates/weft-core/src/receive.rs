@@ -157,10 +157,7 @@ impl<T: Tx> State<T> {
     #[inline(never)]
     fn receive_unplain(&mut self, message: &Delivery<'_>) -> Result<(), Trouble> {
         let head = message.head;
-        let state = self.flow_in(message.session.index, head.flow())?;
-        if !state.due.on_arrived(1, head.lines(), Grant::V1) {
-            return Err(Trouble::Violation);
-        }
+        self.note_arrival(message)?;
         match self.hold_or_refuse(message) {
             Outcome::Parked => {
                 let state = self.flow_in(message.session.index, head.flow())?;
@@ -171,10 +168,7 @@ impl<T: Tx> State<T> {
                 Ok(())
             }
             Outcome::Refused => Ok(()),
-            Outcome::Unreturned(reason) => {
-                self.check_backlog(message.session.index)?;
-                Err(Trouble::Unreturned(reason))
-            }
+            Outcome::Unreturned(reason) => Err(self.unreturned(message, reason)),
         }
     }
 
@@ -184,22 +178,27 @@ impl<T: Tx> State<T> {
     fn refuse_send(&mut self, message: &Delivery<'_>, reason: Reason) -> Result<(), Trouble> {
         // The sender knows by their number which message it is that comes back.
         self.end_run()?;
-        let state = self.flow_in(message.session.index, message.head.flow())?;
-        if !state.due.on_arrived(1, message.head.lines(), Grant::V1) {
-            return Err(Trouble::Violation);
+        self.note_arrival(message)?;
+        match self.send_back(message, reason) {
+            true => Ok(()),
+            false => Err(self.unreturned(message, reason)),
         }
-        if self.send_back(message, reason) {
-            return Ok(());
-        }
-        self.check_backlog(message.session.index)?;
-        Err(Trouble::Unreturned(reason))
     }
 
-    /// A peer that does not read what comes back to it is cut off.
-    fn check_backlog(&mut self, session: u32) -> Result<(), Violation> {
-        match self.live(session) {
-            Some(s) if s.backlog_bytes > 2 * BACKLOG_MOST => Err(Violation),
-            _ => Ok(()),
+    /// Notes a one-way message that is in no run.
+    fn note_arrival(&mut self, message: &Delivery<'_>) -> Result<(), Violation> {
+        let state = self.flow_in(message.session.index, message.head.flow())?;
+        match state.due.on_arrived(1, message.head.lines(), Grant::V1) {
+            true => Ok(()),
+            false => Err(Violation),
+        }
+    }
+
+    /// The return of a one-way message waits for room. A peer that does not read what comes back to it is cut off.
+    fn unreturned(&mut self, message: &Delivery<'_>, reason: Reason) -> Trouble {
+        match self.live(message.session.index) {
+            Some(s) if s.backlog_bytes > 2 * BACKLOG_MOST => Trouble::Violation,
+            _ => Trouble::Unreturned(reason),
         }
     }
 
