@@ -21,14 +21,16 @@ pub(crate) enum Stored {
     NoRoom,
 }
 
-/// Bytes of a stream as they come, and the records in them.
+/// The reading half of a stream: its bytes as they come, and the records in them. [`Channel::lend`] hands it out.
+///
+/// [`Channel::lend`]: crate::Channel::lend
 ///
 /// ```text
 /// ... told | popped | in hand | whole | holes and pieces | not granted ...
 ///          ^ taken  ^ read              ^ end              ^ granted
 /// ```
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub struct Incoming {
     bytes: Bytes,
     /// Where the writer may count everything as taken.
     taken: u64,
@@ -53,7 +55,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// A stream that begins at `start` and keeps at most `window` bytes.
-    pub fn new(start: u64, window: u32) -> Incoming {
+    pub(crate) fn new(start: u64, window: u32) -> Incoming {
         Incoming {
             bytes: Bytes::default(),
             taken: start,
@@ -72,7 +74,7 @@ impl Incoming {
 
     /// Stores a run. What came before stays as it is.
     #[inline]
-    pub fn on_records(&mut self, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
+    pub(crate) fn on_records(&mut self, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
         let from = widen(self.end, offset);
         let to = from.checked_add(bytes.len() as u64).filter(|&to| to <= self.granted).ok_or(Violation)?;
         if to <= self.end {
@@ -112,7 +114,7 @@ impl Incoming {
         for (to, b) in self.args.iter_mut().zip(args.chunks_exact(4)) {
             *to = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
         }
-        let [first, second] = self.bytes.slices(self.read + (HEADER + args.len()) as u64, head.len());
+        let [first, second] = self.bytes.slices(self.read + head.payload_at() as u64, head.len());
         let payload = if second.is_empty() {
             first
         } else {
@@ -140,26 +142,31 @@ impl Incoming {
 
     /// What the writer is to be told, which counts as told: taken, and how far it may go.
     #[inline]
-    pub fn tell(&mut self) -> (u64, u64) {
+    pub(crate) fn tell(&mut self) -> (u64, u64) {
         self.told = self.taken;
         self.granted = self.granted.max(self.taken + u64::from(self.window));
         (self.taken, self.granted)
     }
 
     /// Gives the memory back if there is nothing in it.
-    pub fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         if self.read == self.top {
             self.free();
         }
     }
 
     /// The last word: taken, and the end of what was handed to anyone. Nothing is handed out afterwards.
-    pub fn end(&mut self) -> (u64, u64) {
+    pub(crate) fn end(&mut self) -> (u64, u64) {
         let touched = self.read + u64::from(self.in_hand);
         (self.taken, self.read) = (self.read, touched);
         (self.in_hand, self.end, self.top) = (0, touched, touched);
         self.free();
         (self.taken, touched)
+    }
+
+    /// Where the writer may count everything as taken, and where what came ends.
+    pub(crate) fn reach(&self) -> (u64, u64) {
+        (self.taken, self.end)
     }
 
     /// Whether there is a whole record, or what is none.
@@ -170,13 +177,13 @@ impl Incoming {
 
     /// Whether the writer waits for room, as far as can be told from here: a quarter of the window is free and not told.
     #[inline]
-    pub fn is_urgent(&self) -> bool {
+    pub(crate) fn is_urgent(&self) -> bool {
         self.taken - self.told >= u64::from(self.window / 4)
     }
 
     /// Bytes of memory behind it.
-    pub fn memory(&self) -> usize {
-        self.bytes.memory() + self.ahead.memory() + self.whole.capacity()
+    pub(crate) fn memory(&self) -> usize {
+        std::mem::size_of::<Self>() + self.bytes.memory() + self.ahead.memory() + self.whole.capacity()
     }
 
     /// The header and the bytes of the next record, if all of it is here.
@@ -311,7 +318,7 @@ mod tests {
         assert_eq!(incoming.on_records(0, &out.slices(run).concat()), Ok(Stored::Yes));
         assert!(popped(&mut incoming).is_some());
         assert!(matches!(incoming.peek(), Peek::Record(_)));
-        assert_eq!(incoming.end(), (20, 40));
+        assert_eq!(incoming.end(), (24, 48));
         assert!(matches!(incoming.peek(), Peek::Empty));
     }
 }

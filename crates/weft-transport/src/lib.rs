@@ -33,6 +33,7 @@ pub use channel::{Channel, Counters, Event, Life, Lot, OpenError, Settings, Verd
 pub use congestion::{Congestion, FixedWindow};
 pub use credit::{CreditAccount, CreditDue, Grant};
 pub use door::{Answer, Caller, Door};
+pub use incoming::Incoming;
 pub use random::Random;
 pub use time::Time;
 pub use window::Window;

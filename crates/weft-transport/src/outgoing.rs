@@ -5,7 +5,7 @@ use crate::ranges::Ranges;
 use crate::sequence::widen;
 use weft_wire::frame::stream_bytes;
 use weft_wire::path::{Abandoned, Fate, PushError};
-use weft_wire::record::HEADER;
+use weft_wire::record::{args_bytes, HEADER};
 use weft_wire::{Head, HeadWords, Kind, MAX_ARGS, MAX_PAYLOAD};
 
 /// How far ahead of what was taken a peer may let us go: far less than what 32 bits of an offset tell apart.
@@ -81,7 +81,7 @@ impl Outgoing {
         }
         let head = Head { args: args.len() as u8, len: payload.len() as u32, ..head };
         let mut start = [0; HEADER + MAX_ARGS * 4];
-        let ahead = HEADER + args.len() * 4;
+        let ahead = HEADER + args_bytes(args.len());
         write_words(&mut start, head.pack());
         for (to, arg) in start[HEADER..].chunks_exact_mut(4).zip(args) {
             to.copy_from_slice(&arg.to_le_bytes());
@@ -89,7 +89,12 @@ impl Outgoing {
         self.bytes.reserve(self.taken, self.end, self.end + size);
         self.bytes.write(self.end, &start[..ahead]);
         self.bytes.write(self.end + ahead as u64, payload);
+        let written = self.end + (ahead + payload.len()) as u64;
         self.end += size;
+        if written < self.end {
+            // What lay there before goes to nobody.
+            self.bytes.write(written, &[0; 7][..(self.end - written) as usize]);
+        }
         Ok(size)
     }
 
@@ -157,7 +162,7 @@ impl Outgoing {
             let args = &mut args[..head.args() * 4];
             self.bytes.read(self.taken + HEADER as u64, args);
             let mut payload = vec![0; head.len()];
-            self.bytes.read(to - head.len() as u64, &mut payload);
+            self.bytes.read(self.taken + head.payload_at() as u64, &mut payload);
             let may_be_delivered = to <= self.sent && self.taken < touched;
             abandoned.push(Abandoned {
                 head: head.head(),
@@ -266,7 +271,7 @@ pub(crate) fn read_words(b: &[u8; HEADER]) -> [u64; 2] {
 mod tests {
     use super::*;
 
-    const SIZE: u32 = 16 + 4 + 8;
+    const SIZE: u32 = 16 + 8 + 8;
 
     fn stream(records: u32, start: u64) -> Outgoing {
         let mut out = Outgoing::new(start, 1 << 20, 1 << 20);
@@ -284,7 +289,7 @@ mod tests {
     fn only_what_was_transmitted_whole_and_not_taken_is_in_doubt() {
         let mut out = stream(4, 0);
         // Two records and a half.
-        assert_eq!(out.next_run(70), Some(Run { from: 0, len: 70 }));
+        assert_eq!(out.next_run(80), Some(Run { from: 0, len: 80 }));
         assert_eq!(out.on_taken(SIZE, 1 << 20), Ok(u64::from(SIZE)));
         assert_eq!(fates(&mut out), [(1, Fate::InHand), (2, Fate::Untouched), (3, Fate::Untouched)]);
         assert_eq!((out.kept(), out.has_run()), (0, false));

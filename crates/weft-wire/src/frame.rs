@@ -7,6 +7,7 @@
 //! part of a large one. Offsets count a stream's bytes; the wire has their low 32 bits.
 
 use crate::name::array;
+use crate::record::args_bytes;
 use crate::{Epoch, Reason, MAX_ARGS, MAX_PAYLOAD};
 
 /// Bytes ahead of a frame's body.
@@ -27,10 +28,11 @@ pub const FIRST_OFFSET: u64 = (1 << 33) - (1 << 20);
 /// Bytes of the largest record of a stream.
 pub const RECORD_MOST: usize = stream_bytes(MAX_ARGS, MAX_PAYLOAD);
 
-/// Bytes that a record with so many arguments and payload bytes takes in a stream.
+/// Bytes that a record with so many arguments and payload bytes takes in a stream: a multiple of 8, and so is where its payload
+/// begins.
 #[inline(always)]
 pub const fn stream_bytes(args: usize, payload: usize) -> usize {
-    crate::record::HEADER + args * 4 + payload
+    crate::record::HEADER + args_bytes(args) + payload.next_multiple_of(8)
 }
 
 /// A stream of records within a channel: those of one session.

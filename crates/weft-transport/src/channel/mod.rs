@@ -24,6 +24,7 @@ pub use receive::Verdict;
 
 use crate::congestion::{Congestion, FixedWindow};
 use crate::door::Caller;
+use crate::incoming::Incoming;
 use crate::random::Random;
 use crate::rtt::{Backoff, Rtt};
 use crate::sack::Received;
@@ -308,7 +309,8 @@ impl<C: Congestion> Channel<C> {
     }
 
     /// Ends a stream on both its halves: tells the peer for certain what was taken, and gives back the records that the peer
-    /// has not surely taken. Nothing if it is not open.
+    /// has not surely taken. Nothing if it is not open. If its reading half is lent, the peer is told that all that came is in
+    /// hand.
     pub fn close(&mut self, stream: StreamId, reason: Reason) -> Vec<Abandoned> {
         let abandoned = self.streams.close(stream, reason);
         self.acks.is_due |= self.streams.has_nacks();
@@ -354,6 +356,20 @@ impl<C: Congestion> Channel<C> {
     #[inline]
     pub fn release(&mut self, stream: StreamId) {
         self.streams.release(stream);
+    }
+
+    /// Lends a stream's reading half, so that its records can be looked at while the channel is used. Until it is back,
+    /// [`Channel::peek`] finds nothing, and what comes for the stream is not acknowledged. `None` if there is no such stream, or
+    /// it is lent.
+    #[inline]
+    pub fn lend(&mut self, stream: StreamId) -> Option<Box<Incoming>> {
+        self.streams.lend(stream)
+    }
+
+    /// Takes a reading half back, with all that was popped released. Of a stream that was closed meanwhile nothing is kept.
+    #[inline]
+    pub fn take_back(&mut self, stream: StreamId, half: Box<Incoming>) {
+        self.streams.take_back(stream, half);
     }
 
     /// What happened, oldest first. At most one of a kind per stream waits.

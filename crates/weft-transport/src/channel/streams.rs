@@ -16,7 +16,11 @@ const SCRAP: usize = RECORDS_HEADER + 32;
 struct Stream {
     id: StreamId,
     out: Outgoing,
-    inc: Incoming,
+    /// `None` while it is lent.
+    inc: Option<Box<Incoming>>,
+    /// While it is lent, what had been taken before, and where what came ended.
+    lent_at: u64,
+    lent_end: u64,
     /// In the queue of those that have something to transmit.
     is_queued: bool,
     /// In the queue of those with a word for the peer.
@@ -64,7 +68,9 @@ impl Streams {
         let stream = Stream {
             id,
             out: Outgoing::new(FIRST_OFFSET, settings.send_most, peer_window),
-            inc: Incoming::new(FIRST_OFFSET, settings.window),
+            inc: Some(Box::new(Incoming::new(FIRST_OFFSET, settings.window))),
+            lent_at: FIRST_OFFSET,
+            lent_end: FIRST_OFFSET,
             is_queued: false,
             is_telling: false,
             is_readable: false,
@@ -80,7 +86,7 @@ impl Streams {
         let Some(s) = self.list.iter_mut().find(|s| s.id == id && s.last_word.is_none()) else {
             return Vec::new();
         };
-        let (taken, touched) = s.inc.end();
+        let (taken, touched) = s.inc.as_mut().map_or((s.lent_at, s.lent_end), |inc| inc.end());
         s.last_word = Some(LastWord { taken, touched, reason });
         self.kept -= s.out.kept();
         let abandoned = s.out.abandon();
@@ -113,19 +119,37 @@ impl Streams {
 
     #[inline]
     pub fn peek(&mut self, id: StreamId) -> Peek<'_> {
-        self.find(id).map_or(Peek::Empty, |s| s.inc.peek())
+        self.find(id).and_then(|s| s.inc.as_mut()).map_or(Peek::Empty, |inc| inc.peek())
     }
 
     #[inline]
     pub fn pop(&mut self, id: StreamId) {
-        if self.find(id).is_some_and(|s| s.inc.pop()) {
+        if self.find(id).and_then(|s| s.inc.as_mut()).is_some_and(|inc| inc.pop()) {
             self.tell_taken(id);
         }
     }
 
     #[inline]
     pub fn release(&mut self, id: StreamId) {
-        if self.find(id).is_some_and(|s| s.inc.release()) {
+        if self.find(id).and_then(|s| s.inc.as_mut()).is_some_and(|inc| inc.release()) {
+            self.tell_taken(id);
+        }
+    }
+
+    #[inline]
+    pub fn lend(&mut self, id: StreamId) -> Option<Box<Incoming>> {
+        let s = self.find(id)?;
+        let half = s.inc.take()?;
+        (s.lent_at, s.lent_end) = half.reach();
+        Some(half)
+    }
+
+    #[inline]
+    pub fn take_back(&mut self, id: StreamId, mut half: Box<Incoming>) {
+        let has_news = half.release();
+        let Some(s) = self.find(id) else { return };
+        s.inc = Some(half);
+        if has_news {
             self.tell_taken(id);
         }
     }
@@ -164,7 +188,7 @@ impl Streams {
     pub fn rest(&mut self) {
         for s in &mut self.list {
             s.out.rest();
-            s.inc.rest();
+            s.inc.iter_mut().for_each(|inc| inc.rest());
         }
         self.runs.shrink_to_fit();
         self.words.shrink_to_fit();
@@ -181,8 +205,9 @@ impl Streams {
         if s.last_word.is_some() {
             return Ok(Stored::Yes);
         }
-        let stored = s.inc.on_records(offset, bytes)?;
-        if !s.is_readable && s.inc.is_readable() {
+        let Some(inc) = &mut s.inc else { return Ok(Stored::NoRoom) };
+        let stored = inc.on_records(offset, bytes)?;
+        if !s.is_readable && inc.is_readable() {
             s.is_readable = true;
             self.events.push_back(Event::Readable(id));
         }
@@ -253,7 +278,13 @@ impl Streams {
                         (Frame::Nack { stream: id, taken, touched, reason }, SentFrame::Nack(id))
                     }
                     None => {
-                        let (taken, limit) = s.inc.tell();
+                        let Some(inc) = &mut s.inc else {
+                            // It comes back with more to tell.
+                            s.is_telling = false;
+                            self.words.pop_front();
+                            continue;
+                        };
+                        let (taken, limit) = inc.tell();
                         let (taken, limit) = (taken as u32, limit as u32);
                         (Frame::Taken { stream: id, taken, limit }, SentFrame::Taken(id))
                     }
@@ -318,7 +349,7 @@ impl Streams {
     }
 
     pub fn memory(&self) -> usize {
-        let each: usize = self.list.iter().map(|s| s.out.memory() + s.inc.memory()).sum();
+        let each: usize = self.list.iter().map(|s| s.out.memory() + s.inc.as_ref().map_or(0, |inc| inc.memory())).sum();
         each + self.list.capacity() * std::mem::size_of::<Stream>()
             + (self.runs.capacity() + self.words.capacity()) * std::mem::size_of::<StreamId>()
             + self.events.capacity() * std::mem::size_of::<Event>()
@@ -327,7 +358,7 @@ impl Streams {
     /// Notes that records were taken.
     fn tell_taken(&mut self, id: StreamId) {
         self.tell(id);
-        self.is_urgent |= self.find(id).is_some_and(|s| s.inc.is_urgent());
+        self.is_urgent |= self.find(id).and_then(|s| s.inc.as_ref()).is_some_and(|inc| inc.is_urgent());
     }
 
     fn tell(&mut self, id: StreamId) {

@@ -34,13 +34,13 @@ fn a_message_to_a_quiet_peer_goes_at_once_and_what_follows_shares_packets() {
     assert!(channel.is_quiet());
     channel.send(A, head(), &[1, 2], b"first").expect("room");
     let bytes = channel.transmit(now, &mut packet).expect("at once");
-    assert_eq!(bytes, 40 + 12 + 16 + 8 + 5);
+    assert_eq!(bytes, 40 + 12 + 16 + 8 + 8);
     assert!(!channel.is_quiet());
-    for _ in 0..50 {
+    for _ in 0..40 {
         channel.send(A, head(), &[1, 2], b"more").expect("room");
     }
-    // 28 bytes each.
-    assert_eq!(channel.transmit(now, &mut packet), Some(40 + 12 + 50 * 28));
+    // 32 bytes each.
+    assert_eq!(channel.transmit(now, &mut packet), Some(40 + 12 + 40 * 32));
     assert_eq!(channel.transmit(now, &mut packet), None);
 }
 
@@ -485,4 +485,71 @@ fn an_idle_channel_takes_less_than_8_kib() {
     }
     world.order(0, 10);
     world.run_until_done(Duration::from_secs(1)).expect("in order");
+}
+
+#[test]
+fn payloads_lie_aligned_whatever_came_before() {
+    let mut world = World::connected(1, 1);
+    world.hosts[1].program.deaf = vec![A];
+    for args in 0..4 {
+        for len in 0..20 {
+            let channel = world.channel(0);
+            channel.send(A, head(), &vec![7; args], &vec![9; len]).expect("room");
+        }
+    }
+    world.run(micros(20_000)).expect("a deaf program");
+    let channel = world.channel(1);
+    let mut taken = 0;
+    while let Peek::Record(record) = channel.peek(A) {
+        assert!(record.payload.is_empty() || record.payload.as_ptr() as usize % 8 == 0, "record {taken}");
+        channel.pop(A);
+        taken += 1;
+    }
+    assert_eq!(taken, 80);
+}
+
+#[test]
+fn a_lent_half_is_read_while_the_channel_goes_on() {
+    let mut world = World::connected(1, 1);
+    world.hosts[1].program.deaf = vec![A];
+    for n in 0..3 {
+        world.channel(0).send(A, head(), &[n], b"").expect("room");
+    }
+    world.run(micros(20_000)).expect("a deaf program");
+    let now = world.now;
+    let mut half = world.channel(1).lend(A).expect("there");
+    assert!(world.channel(1).lend(A).is_none() && matches!(world.channel(1).peek(A), Peek::Empty));
+    for n in 0..2 {
+        let Peek::Record(record) = half.peek() else { panic!("a record") };
+        assert_eq!(record.args, [n]);
+        half.pop();
+        // As a handler does.
+        world.channel(1).send(A, head(), &[n], b"").expect("room");
+        while world.channel(1).transmit(now, &mut vec![0; MTU]).is_some() {}
+    }
+    // What comes meanwhile is not taken, and so comes again.
+    world.channel(0).send(A, head(), &[3], b"").expect("room");
+    let mut packet = vec![0; MTU];
+    let bytes = world.channel(0).transmit(now, &mut packet).expect("a packet");
+    assert_eq!(world.channel(1).on_packet(now, &packet[..bytes]), Verdict::NoRoom);
+    world.channel(1).take_back(A, half);
+    assert_eq!(world.channel(1).on_packet(now, &packet[..bytes]), Verdict::Taken);
+    let Peek::Record(record) = world.channel(1).peek(A) else { panic!("a record") };
+    assert_eq!(record.args, [2]);
+}
+
+#[test]
+fn a_stream_closed_while_lent_says_that_all_that_came_is_in_doubt() {
+    let mut world = World::connected(1, 1);
+    world.hosts[1].program.deaf = vec![A];
+    for n in 0..2 {
+        world.channel(0).send(A, head(), &[n], b"").expect("room");
+    }
+    world.run(micros(20_000)).expect("a deaf program");
+    let half = world.channel(1).lend(A).expect("there");
+    world.channel(1).close(A, Reason::PeerLost);
+    world.channel(1).take_back(A, half);
+    world.run(micros(20_000)).expect("nothing to go wrong");
+    let fates: Vec<Fate> = world.channel(0).close(A, Reason::PeerLost).into_iter().map(|r| r.fate).collect();
+    assert_eq!(fates, [Fate::InHand, Fate::InHand]);
 }
