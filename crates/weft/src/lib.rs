@@ -35,6 +35,7 @@
 
 pub mod am;
 mod home;
+mod net;
 mod node;
 mod watch;
 

@@ -1,0 +1,342 @@
+//! Which address of this host names carry, which others there are, and how large packets may be there.
+//!
+//! `WEFT_ADDR` and `WEFT_PORT` decide where they are set; else the host's routes and interfaces do. Nothing here sends a packet.
+
+use super::Error;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::{env, fmt, fs};
+
+/// Where a link is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// An address of this host; the unspecified one stands for all of them (IPv6: of both families).
+    pub address: IpAddr,
+    pub ports: Ports,
+}
+
+impl Wanted {
+    /// What `WEFT_ADDR` and `WEFT_PORT` say, and this host where they do not. `None` if there is to be no network, or no
+    /// address that others could reach.
+    pub fn from_environment() -> Result<Option<Wanted>, Error> {
+        let read = |variable| env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+        let ports = Ports::from_setting(read(PORT).as_deref())?;
+        let address = choose(read(ADDR).as_deref(), source_of_default_route, interfaces)?;
+        Ok(address.map(|address| Wanted { address, ports }))
+    }
+}
+
+/// The ports that a link may take: one, the first free one of some, or any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ports {
+    first: u16,
+    last: u16,
+}
+
+impl Ports {
+    /// Whichever the kernel gives.
+    pub const ANY: Ports = Ports { first: 0, last: 0 };
+
+    /// What `WEFT_PORT` says: `4000`, `4000-4099`, or nothing for any.
+    pub fn from_setting(value: Option<&str>) -> Result<Ports, Error> {
+        let Some(value) = value.map(str::trim).filter(|value| !value.is_empty()) else {
+            return Ok(Ports::ANY);
+        };
+        let (first, last) = value.split_once('-').unwrap_or((value, value));
+        let port = |text: &str| text.trim().parse().ok().filter(|port: &u16| *port != 0);
+        match (port(first), port(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Ports { first, last }),
+            _ => Err(Error::Setting {
+                variable: PORT,
+                value: value.into(),
+                wanted: "a port from 1 to 65535, or the first and the last of a range: 4000-4099",
+            }),
+        }
+    }
+
+    /// The ports to try, in this order; 0 for any.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        self.first..=self.last
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        if self.last > self.first {
+            write!(f, "-{}", self.last)?;
+        }
+        Ok(())
+    }
+}
+
+/// Addresses of this host besides `chosen` at which others may reach it, the best first: those of `chosen`'s family, and
+/// those that are no tunnels.
+pub(crate) fn others(chosen: IpAddr) -> Vec<IpAddr> {
+    others_among(&interfaces(), chosen)
+}
+
+/// The first guess how many bytes a packet may have, headers of IP and UDP left out, at an address of this host.
+///
+/// # Errors
+/// If its interface carries less than what IP promises everywhere.
+pub(crate) fn first_packet_bytes(address: IpAddr) -> Result<usize, Error> {
+    let Some(interface) = interfaces().into_iter().find(|interface| interface.address == address) else {
+        // All addresses of the host, or one that is somebody else's. What fits everywhere is a fair first guess.
+        return packet_bytes("", address, IPV6_LEAST);
+    };
+    packet_bytes(&interface.name, address, mtu(&interface).unwrap_or(IPV6_LEAST))
+}
+
+/// An address of an interface, and what the kernel says about that.
+#[derive(Clone, Debug)]
+struct Interface {
+    name: String,
+    address: IpAddr,
+    is_up: bool,
+    is_loopback: bool,
+    is_tunnel: bool,
+    is_bridge: bool,
+}
+
+impl Interface {
+    /// Whether others reach this host here. What stands between a host and its own containers leads nowhere else.
+    fn is_usable(&self) -> bool {
+        let is_inner = self.is_bridge || INNER.iter().any(|prefix| self.name.starts_with(prefix));
+        self.is_up && !self.is_loopback && !is_inner && is_global(self.address)
+    }
+}
+
+fn choose(
+    setting: Option<&str>,
+    source: impl FnOnce() -> Option<IpAddr>,
+    interfaces: impl FnOnce() -> Vec<Interface>,
+) -> Result<Option<IpAddr>, Error> {
+    let Some(value) = setting.map(str::trim).filter(|value| !value.is_empty()) else {
+        return Ok(source().or_else(|| interfaces().iter().find(|i| i.is_usable()).map(|i| i.address)));
+    };
+    if value == "none" {
+        return Ok(None);
+    }
+    match value.parse::<IpAddr>().map(|address| address.to_canonical()) {
+        Ok(address) if !address.is_unspecified() && !address.is_multicast() => Ok(Some(address)),
+        _ => Err(Error::Setting {
+            variable: ADDR,
+            value: value.into(),
+            wanted: "an IPv4 or IPv6 address of this host (`ip addr` lists them), or `none` for no network",
+        }),
+    }
+}
+
+fn others_among(interfaces: &[Interface], chosen: IpAddr) -> Vec<IpAddr> {
+    let is_other = |i: &&Interface| i.is_usable() && i.address != chosen;
+    let mut others: Vec<&Interface> = interfaces.iter().filter(is_other).collect();
+    // Stable: otherwise in the kernel's order.
+    others.sort_by_key(|i| (i.is_tunnel, i.address.is_ipv4() != chosen.is_ipv4()));
+    others.iter().map(|i| i.address).collect()
+}
+
+/// Packets without their headers, at an interface that carries `mtu` bytes.
+fn packet_bytes(interface: &str, address: IpAddr, mtu: u32) -> Result<usize, Error> {
+    let (least, headers) = if address.is_ipv4() { (IPV4_LEAST, 20 + 8) } else { (IPV6_LEAST, 40 + 8) };
+    if mtu < least {
+        return Err(Error::SmallMtu { interface: interface.into(), address, mtu, least });
+    }
+    Ok((mtu.min(MTU_MOST) - headers) as usize)
+}
+
+/// The address that packets to the rest of the world would carry. Connecting a UDP socket sends nothing.
+fn source_of_default_route() -> Option<IpAddr> {
+    let source = |from: SocketAddr, to: IpAddr| {
+        let socket = UdpSocket::bind(from).ok()?;
+        socket.connect((to, DISCARD)).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|address| is_global(*address))
+    };
+    source((Ipv4Addr::UNSPECIFIED, 0).into(), FAR_IPV4.into())
+        .or_else(|| source((Ipv6Addr::UNSPECIFIED, 0).into(), FAR_IPV6.into()))
+}
+
+/// All addresses of this host's interfaces. None if the kernel does not say.
+fn interfaces() -> Vec<Interface> {
+    let Ok(all) = getifaddrs() else { return Vec::new() };
+    let interface = |i: nix::ifaddrs::InterfaceAddress| {
+        let address = i.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        let address = v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))?;
+        Some(Interface {
+            address,
+            is_up: i.flags.contains(InterfaceFlags::IFF_UP),
+            is_loopback: i.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+            is_tunnel: i.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
+            is_bridge: Path::new(CLASS_NET).join(&i.interface_name).join("bridge").exists(),
+            name: i.interface_name,
+        })
+    };
+    all.filter_map(interface).collect()
+}
+
+/// How large a packet an interface carries. `None` where there is no /sys.
+fn mtu(interface: &Interface) -> Option<u32> {
+    let file = Path::new(CLASS_NET).join(&interface.name).join("mtu");
+    fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok())
+}
+
+/// Whether an address means the same host to others.
+fn is_global(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => {
+            !a.is_unspecified() && !a.is_loopback() && !a.is_link_local() && !a.is_multicast() && !a.is_broadcast()
+        }
+        IpAddr::V6(a) => !a.is_unspecified() && !a.is_loopback() && !a.is_unicast_link_local() && !a.is_multicast(),
+    }
+}
+
+const ADDR: &str = "WEFT_ADDR";
+const PORT: &str = "WEFT_PORT";
+
+/// Where the kernel says what it knows about interfaces.
+const CLASS_NET: &str = "/sys/class/net";
+
+/// Names of interfaces that lead to containers and virtual machines of this host only.
+const INNER: [&str; 3] = ["docker", "virbr", "veth"];
+
+/// Packets that IP promises to carry everywhere: RFC 791, section 3.1 ("Total Length"), and RFC 8200, section 5.
+const IPV4_LEAST: u32 = 576;
+const IPV6_LEAST: u32 = 1280;
+
+/// Larger packets gain nothing more, and a lost one costs more.
+const MTU_MOST: u32 = 9000;
+
+/// Addresses that no host has (RFC 5737, RFC 3849), so the way to them is the default route.
+const FAR_IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const FAR_IPV6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
+/// A port to connect to; nothing is sent there.
+const DISCARD: u16 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("a test's address is right")
+    }
+
+    fn interface(name: &str, address: &str) -> Interface {
+        let flag = |prefix| name.starts_with(prefix);
+        Interface {
+            name: name.into(),
+            address: ip(address),
+            is_up: true,
+            is_loopback: flag("lo"),
+            is_tunnel: flag("tun"),
+            is_bridge: flag("br"),
+        }
+    }
+
+    fn host() -> Vec<Interface> {
+        let mut down = interface("eth9", "10.9.0.1");
+        down.is_up = false;
+        vec![
+            interface("lo", "127.0.0.1"),
+            interface("docker0", "172.17.0.1"),
+            interface("virbr0", "192.168.122.1"),
+            interface("br-4711", "172.18.0.1"),
+            interface("veth12ab", "172.19.0.1"),
+            down,
+            interface("tun0", "10.8.0.1"),
+            interface("eth0", "fe80::1"),
+            interface("eth0", "fd00::1"),
+            interface("eth0", "169.254.1.1"),
+            interface("eth0", "10.0.0.1"),
+            interface("eth1", "10.1.0.1"),
+        ]
+    }
+
+    #[test]
+    fn variable_decides_before_the_host() {
+        let choose = |setting| choose(setting, || Some(ip("10.0.0.1")), host).expect("a good setting");
+        assert_eq!(choose(Some("none")), None);
+        assert_eq!(choose(Some("10.1.2.3")), Some(ip("10.1.2.3")));
+        assert_eq!(choose(Some(" fd00::7 ")), Some(ip("fd00::7")));
+        assert_eq!(choose(Some("::ffff:10.1.2.3")), Some(ip("10.1.2.3")));
+        assert_eq!(choose(Some("127.0.0.1")), Some(ip("127.0.0.1")));
+        assert_eq!(choose(Some("")), Some(ip("10.0.0.1")));
+        assert_eq!(choose(None), Some(ip("10.0.0.1")));
+    }
+
+    #[test]
+    fn wrong_address_is_told_with_the_way_out() {
+        for value in ["eth0", "0.0.0.0", "::", "224.0.0.1", "10.0.0.1:4000", "None"] {
+            let error = choose(Some(value), || None, Vec::new).expect_err(value).to_string();
+            assert!(error.contains("WEFT_ADDR") && error.contains(value) && error.contains("none"), "{error}");
+        }
+    }
+
+    #[test]
+    fn without_a_default_route_the_first_real_interface_is_taken() {
+        let choose = |host| choose(None, || None, || host).expect("nothing is set");
+        assert_eq!(choose(host()), Some(ip("10.8.0.1")));
+        assert_eq!(choose(host().split_off(7)), Some(ip("fd00::1")));
+        let inner: Vec<Interface> = host().into_iter().filter(|i| !i.is_usable()).collect();
+        assert_eq!(choose(inner), None);
+    }
+
+    #[test]
+    fn others_are_those_that_lead_somewhere_best_first() {
+        assert_eq!(others_among(&host(), ip("10.0.0.1")), ["10.1.0.1", "fd00::1", "10.8.0.1"].map(ip));
+        assert_eq!(others_among(&host(), ip("fd00::1")), ["10.0.0.1", "10.1.0.1", "10.8.0.1"].map(ip));
+    }
+
+    #[test]
+    fn ports_are_one_or_some_or_any() {
+        let ports = |value| Ports::from_setting(value).expect("a good setting");
+        let all = |value| ports(Some(value)).iter().collect::<Vec<u16>>();
+        assert_eq!(ports(None), Ports::ANY);
+        assert_eq!(ports(Some("")), Ports::ANY);
+        assert_eq!(all("4000"), [4000]);
+        assert_eq!(all(" 4000 - 4002 "), [4000, 4001, 4002]);
+        assert_eq!(all("65535"), [65535]);
+        assert_eq!(ports(Some("4000-4002")).to_string(), "4000-4002");
+        assert_eq!(ports(Some("4000")).to_string(), "4000");
+        for value in ["0", "65536", "-1", "4000-", "4002-4000", "0-5", "http", "1-2-3"] {
+            let error = Ports::from_setting(Some(value)).expect_err(value).to_string();
+            assert!(error.contains("WEFT_PORT") && error.contains(value) && error.contains("4000-4099"), "{error}");
+        }
+    }
+
+    #[test]
+    fn packets_fit_the_interface() {
+        let bytes = |address, mtu| packet_bytes("eth0", ip(address), mtu).ok();
+        assert_eq!(bytes("10.0.0.1", 1500), Some(1472));
+        assert_eq!(bytes("fd00::1", 1500), Some(1452));
+        assert_eq!(bytes("127.0.0.1", 65536), Some(8972));
+        assert_eq!(bytes("10.0.0.1", 576), Some(548));
+        assert_eq!(bytes("10.0.0.1", 575), None);
+        assert_eq!(bytes("fd00::1", 1280), Some(1232));
+        assert_eq!(bytes("fd00::1", 1279), None);
+    }
+
+    #[test]
+    fn small_mtu_is_told_with_the_way_out() {
+        let error = packet_bytes("eth0", ip("fd00::1"), 1000).expect_err("too small").to_string();
+        for part in ["eth0", "fd00::1", "1000", "1280", "ip link set", "WEFT_ADDR"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn this_host_answers_within_the_bounds() {
+        // What it has is unknown; whatever it says must be usable.
+        let all = interfaces();
+        for interface in all.iter().filter(|i| i.is_loopback && i.address == ip("127.0.0.1")) {
+            assert!(!interface.is_usable());
+            assert!(first_packet_bytes(interface.address).is_ok_and(|bytes| (548..=8972).contains(&bytes)));
+        }
+        assert!(source_of_default_route().is_none_or(is_global));
+        assert!(others(ip("127.0.0.1")).into_iter().all(is_global));
+        assert_eq!(first_packet_bytes(ip("192.0.2.1")).ok(), Some(1252));
+    }
+}
