@@ -426,7 +426,7 @@ impl<T: Tx> State<T> {
         if usize::from(flow) != s.flows_in.len() || s.flows_in.len() >= FLOWS_MOST {
             return Err(Violation);
         }
-        let source = s.name_of(open.source);
+        let source = s.name_of(open.source, open.uid);
         s.flows_in.push(FlowIn::new(source, destination, open.key));
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::state::Outgoing;
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};
 use weft_wire::record::{MAX_ARGS, WINDOW};
-use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, Key, Kind, Name, Uid};
+use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Uid};
 
 /// A session of a bundle. The life tells it from earlier sessions with the same index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -22,8 +22,10 @@ pub struct PeerId {
     pub epoch: Epoch,
     /// The bundle there.
     pub bundle: BundleId,
-    /// Its user, as the kernel says.
+    /// Its user, as the kernel says; of a peer on another host it cannot.
     pub uid: Uid,
+    /// Where it is, if that is another host.
+    pub address: HostAddress,
 }
 
 /// A record that found no room and waits for it.
@@ -256,9 +258,10 @@ impl<T> Session<T> {
         }
     }
 
-    /// The name that an endpoint of the peer has.
-    pub fn name_of(&self, endpoint: EndpointId) -> Name {
-        Name { epoch: self.peer.epoch, endpoint, uid: self.peer.uid, address: [0; 16], port: 0 }
+    /// The name that an endpoint of the peer has, whose user says so itself where the kernel does not.
+    pub fn name_of(&self, endpoint: EndpointId, said: Uid) -> Name {
+        let PeerId { epoch, uid, address, .. } = self.peer;
+        Name { epoch, endpoint, uid: if uid == Uid::UNKNOWN { said } else { uid }, address }
     }
 }
 

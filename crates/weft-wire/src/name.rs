@@ -23,6 +23,11 @@ pub struct BundleId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Uid(pub u32);
 
+impl Uid {
+    /// Nobody can say: the kernel gives this number to no user.
+    pub const UNKNOWN: Uid = Uid(u32::MAX);
+}
+
 /// What a message must carry to be delivered (AM-II calls it tag). `Debug` does not print it.
 #[derive(Clone, Copy)]
 pub struct Key(pub u64);
@@ -55,7 +60,6 @@ pub const NAME_PREFIX: &str = "weft1:";
 
 /// An endpoint's address: 40 bytes, printed `weft1:` and base64url.
 ///
-/// The address and port of the host are zero for an endpoint that only its own host can reach.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     /// The life of the network interface that the endpoint belongs to.
@@ -64,10 +68,49 @@ pub struct Name {
     pub endpoint: EndpointId,
     /// The user who owns the endpoint; a sender checks it against what the kernel says of the peer.
     pub uid: Uid,
-    /// Host address, IPv6 or IPv4-mapped; zero if none.
-    pub address: [u8; 16],
-    /// Port of the network interface; zero if none.
+    /// Where other hosts reach the network interface.
+    pub address: HostAddress,
+}
+
+/// Where a network interface is reached from other hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct HostAddress {
+    /// IPv6, or IPv4-mapped.
+    pub ip: [u8; 16],
+    /// The UDP port.
     pub port: u16,
+}
+
+impl HostAddress {
+    /// Nowhere: only its own host can reach it.
+    pub const NONE: HostAddress = HostAddress { ip: [0; 16], port: 0 };
+
+    /// Whether other hosts cannot reach it.
+    pub fn is_none(self) -> bool {
+        self == HostAddress::NONE
+    }
+
+    /// The address as bytes, port last: what a cookie is baked with.
+    pub fn to_bytes(self) -> [u8; 18] {
+        let mut b = [0; 18];
+        b[..16].copy_from_slice(&self.ip);
+        b[16..].copy_from_slice(&self.port.to_le_bytes());
+        b
+    }
+}
+
+impl fmt::Debug for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.is_none(), self.ip) {
+            (true, _) => f.write_str("nowhere"),
+            (_, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]) => write!(f, "{a}.{b}.{c}.{d}:{}", self.port),
+            (_, ip) => {
+                let groups: Vec<String> =
+                    ip.chunks_exact(2).map(|g| format!("{:x}", u16::from(g[0]) << 8 | u16::from(g[1]))).collect();
+                write!(f, "[{}]:{}", groups.join(":"), self.port)
+            }
+        }
+    }
 }
 
 /// Why a text or some bytes are not a name.
@@ -97,11 +140,11 @@ impl Name {
     pub fn to_bytes(&self) -> [u8; NAME_BYTES] {
         let mut b = [0u8; NAME_BYTES];
         b[0] = Self::FORMAT;
-        b[2..4].copy_from_slice(&self.port.to_le_bytes());
+        b[2..4].copy_from_slice(&self.address.port.to_le_bytes());
         b[4..8].copy_from_slice(&self.uid.0.to_le_bytes());
         b[8..16].copy_from_slice(&self.epoch.0.to_le_bytes());
         b[16..20].copy_from_slice(&self.endpoint.0.to_le_bytes());
-        b[20..36].copy_from_slice(&self.address);
+        b[20..36].copy_from_slice(&self.address.ip);
         b
     }
 
@@ -118,8 +161,7 @@ impl Name {
             epoch: Epoch(u64::from_le_bytes(array(&b[8..16]))),
             endpoint: EndpointId(u32::from_le_bytes(array(&b[16..20]))),
             uid: Uid(u32::from_le_bytes(array(&b[4..8]))),
-            address: array(&b[20..36]),
-            port: u16::from_le_bytes(array(&b[2..4])),
+            address: HostAddress { ip: array(&b[20..36]), port: u16::from_le_bytes(array(&b[2..4])) },
         })
     }
 }
@@ -139,7 +181,7 @@ impl fmt::Display for Name {
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Name({:016x}/{} of user {})", self.epoch.0, self.endpoint.0, self.uid.0)
+        write!(f, "Name({:016x}/{} of user {}, {:?})", self.epoch.0, self.endpoint.0, self.uid.0, self.address)
     }
 }
 
@@ -165,8 +207,7 @@ mod tests {
             epoch: Epoch(0x0102_0304_0506_0708),
             endpoint: EndpointId(42),
             uid: Uid(1000),
-            address: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1],
-            port: 0x1234,
+            address: HostAddress { ip: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1], port: 0x1234 },
         }
     }
 

@@ -109,6 +109,10 @@ pub trait Rx {
     fn release(&mut self);
     /// Asks the producer to ring the bell after each record, or to stop doing so.
     fn set_attention(&mut self, wanted: bool);
+    /// Whether it is of no use to look at this path on every poll: its bell says all.
+    fn stays_cold(&self) -> bool {
+        false
+    }
 }
 
 /// Where producers that were asked to leave word.

@@ -33,7 +33,7 @@ pub enum Kind {
     Pad = 1,
     /// The next record is in the other lane.
     Switch = 2,
-    /// Opens a flow: arguments are source endpoint, destination endpoint, key low, key high.
+    /// Opens a flow: arguments are source endpoint, destination endpoint, key low, key high, user.
     Open = 3,
     /// A one-way message.
     Send = 4,

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::name::{array, Name, NameError, NAME_BYTES};
-use crate::{BundleId, EndpointId, Key, Reason, VERSION};
+use crate::{BundleId, EndpointId, Key, Reason, Uid, VERSION};
 
 /// Bytes of every set-up message.
 pub const MESSAGE_BYTES: usize = 128;
@@ -171,23 +171,26 @@ pub struct Open {
     pub destination: EndpointId,
     /// The destination's key.
     pub key: Key,
+    /// Whose endpoint it is that will send, as its own side says. Where the kernel says it, that counts.
+    pub uid: Uid,
 }
 
 impl Open {
     /// As the record's arguments.
-    pub fn to_args(&self) -> [u32; 4] {
-        [self.source.0, self.destination.0, self.key.0 as u32, (self.key.0 >> 32) as u32]
+    pub fn to_args(&self) -> [u32; 5] {
+        [self.source.0, self.destination.0, self.key.0 as u32, (self.key.0 >> 32) as u32, self.uid.0]
     }
 
     /// From the record's arguments.
     pub fn from_args(args: &[u32]) -> Option<Open> {
-        let &[source, destination, low, high] = args else {
+        let &[source, destination, low, high, uid] = args else {
             return None;
         };
         Some(Open {
             source: EndpointId(source),
             destination: EndpointId(destination),
             key: Key(u64::from(low) | u64::from(high) << 32),
+            uid: Uid(uid),
         })
     }
 }
@@ -195,11 +198,11 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epoch, Uid};
+    use crate::{Epoch, HostAddress};
     use proptest::prelude::*;
 
     fn name(endpoint: u32) -> Name {
-        Name { epoch: Epoch(7), endpoint: EndpointId(endpoint), uid: Uid(1), address: [0; 16], port: 0 }
+        Name { epoch: Epoch(7), endpoint: EndpointId(endpoint), uid: Uid(1), address: HostAddress::NONE }
     }
 
     #[test]

@@ -528,7 +528,7 @@ impl ByHand {
 
     /// A flow that is right, so that what follows gets deeper.
     fn open(&mut self, there: &Address) {
-        let open = Open { source: EndpointId(0), destination: there.name.endpoint, key: there.key };
+        let open = Open { source: EndpointId(0), destination: there.name.endpoint, key: there.key, uid: weft::Uid(0) };
         self.producer.push(Head::new(Kind::Open), &open.to_args(), &[]).expect("room");
     }
 

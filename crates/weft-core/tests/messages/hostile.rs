@@ -58,7 +58,7 @@ impl Attack {
     }
 
     fn open(&mut self, flow: u16, destination: u32, key: Key) {
-        let open = Open { source: EndpointId(1), destination: EndpointId(destination), key };
+        let open = Open { source: EndpointId(1), destination: EndpointId(destination), key, uid: weft_wire::Uid(1000) };
         self.push(Head { flow, ..Head::new(Kind::Open) }, &open.to_args(), &[]);
     }
 
@@ -447,7 +447,7 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
     impl Rx for Endless {
         fn peek(&mut self) -> Peek<'_> {
             let kind = if std::mem::replace(&mut self.0, true) { Kind::Send } else { Kind::Open };
-            let args: &[u32] = if kind == Kind::Open { &[1, 1, 0, 0] } else { &[] };
+            let args: &[u32] = if kind == Kind::Open { &[1, 1, 0, 0, 1000] } else { &[] };
             Peek::Record(weft_wire::path::Record {
                 head: Head { op: op::MISSING, ..Head::new(kind) }.into(),
                 args,
@@ -530,7 +530,11 @@ fn shots() -> impl Strategy<Value = Shot> {
     let len = prop_oneof![20 => 0usize..100, 1 => 0usize..=MAX_PAYLOAD];
     let args = prop_oneof![
         proptest::collection::vec(arg, 0..5),
-        Just(Open { source: EndpointId(1), destination: EndpointId(1), key: KEY }.to_args().to_vec()),
+        Just(
+            Open { source: EndpointId(1), destination: EndpointId(1), key: KEY, uid: weft_wire::Uid(1000) }
+                .to_args()
+                .to_vec()
+        ),
         proptest::collection::vec(any::<u32>(), 0..=MAX_ARGS),
     ];
     let victim = prop_oneof![

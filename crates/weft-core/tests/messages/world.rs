@@ -241,11 +241,11 @@ pub fn epoch(node: usize) -> Epoch {
 }
 
 pub fn peer(epoch: Epoch) -> PeerId {
-    PeerId { epoch, bundle: BundleId(0), uid: Uid(1000) }
+    PeerId { epoch, bundle: BundleId(0), uid: Uid(1000), address: weft_wire::HostAddress::NONE }
 }
 
 pub fn name(epoch: Epoch, endpoint: u32) -> Name {
-    Name { epoch, endpoint: EndpointId(endpoint), uid: Uid(1000), address: [0; 16], port: 0 }
+    Name { epoch, endpoint: EndpointId(endpoint), uid: Uid(1000), address: weft_wire::HostAddress::NONE }
 }
 
 impl<S: Sink<TestTx>> World<S> {
