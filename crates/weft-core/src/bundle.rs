@@ -21,6 +21,8 @@ struct Inbound<R> {
     rx: R,
     id: SessionId,
     is_hot: bool,
+    /// It never is.
+    stays_cold: bool,
     /// The turn in which it last had something.
     busy_at: u32,
 }
@@ -78,6 +80,8 @@ pub struct Bundle<R, T, B> {
     /// The session that had something last, among those that ring bells.
     last: u32,
     turns: u32,
+    /// Messages of sessions that are looked at on every poll.
+    hot_work: u32,
     state: State<T>,
 }
 
@@ -91,6 +95,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             rung: Vec::with_capacity(64),
             last: u32::MAX,
             turns: 0,
+            hot_work: 0,
             state: State::new(settings),
         }
     }
@@ -127,8 +132,9 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         assert!(std::mem::take(&mut place.is_reserved), "a place that was set aside");
         place.session = Some(Session::new(peer, tx));
         let id = SessionId { index, life: place.life };
-        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, busy_at: self.turns });
-        match self.hot.len() < HOT_MOST {
+        let stays_cold = rx.stays_cold();
+        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, stays_cold, busy_at: self.turns });
+        match self.hot.len() < HOT_MOST && !stays_cold {
             true => self.warm(index),
             false => self.cool(index),
         }
@@ -158,10 +164,16 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.hand_returns(sink);
     }
 
+    /// The next poll looks at this session: something came for it by a way that has no bell of its own.
+    pub fn ring(&mut self, id: SessionId) {
+        self.rung.push(id.index);
+    }
+
     /// Takes what has arrived, at most about `budget` messages, and hands it to the sink. Returns how many were taken.
     #[inline]
     pub fn poll<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut work = self.serve_hot(budget, sink);
+        self.hot_work = self.hot_work.wrapping_add(work);
         if self.inbound.len() > self.hot.len() {
             work += self.serve_rung(sink);
         }
@@ -176,6 +188,11 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         let broken = std::mem::take(&mut self.state.broken);
         let lives = |i: u32| self.state.sessions.get(i as usize).map(|p| SessionId { index: i, life: p.life });
         broken.into_iter().filter_map(lives).collect()
+    }
+
+    /// Messages taken so far from sessions that are looked at on every poll; it comes round.
+    pub fn hot_work(&self) -> u32 {
+        self.hot_work
     }
 
     /// Whether there are broken sessions to take.
@@ -250,15 +267,15 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         let rung = self.rung.len();
         for at in 0..rung {
             let index = self.rung[at];
-            let is_hot = self.inbound.get(index as usize).and_then(Option::as_ref).is_none_or(|i| i.is_hot);
-            if is_hot {
+            let Some(inbound) = self.inbound.get(index as usize).and_then(Option::as_ref).filter(|i| !i.is_hot) else {
                 continue;
-            }
+            };
+            let stays_cold = inbound.stays_cold;
             let taken = self.serve(index, LOITER, sink);
             work += taken;
             if taken > 0 {
                 // Twice in a row from the same one: it is worth a look on every poll.
-                if self.last == index {
+                if self.last == index && !stays_cold {
                     self.promote(index);
                 }
                 self.last = index;

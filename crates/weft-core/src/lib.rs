@@ -17,6 +17,7 @@
 mod bundle;
 mod endpoint;
 mod event;
+pub mod ni;
 mod receive;
 mod session;
 mod settle;

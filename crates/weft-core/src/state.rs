@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use weft_wire::path::{PushError, Record, Tx};
 use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
-use weft_wire::{Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, MAX_PAYLOAD};
+use weft_wire::{Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
 
 /// Bounds that a program may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -299,6 +299,21 @@ impl<T: Tx> State<T> {
         Ok(self.endpoint(endpoint)?.key)
     }
 
+    /// Whether there is an endpoint of this bundle for what a stranger wants to open, and whether it knows the key.
+    pub fn admits(&self, open: &Open) -> Result<(), Reason> {
+        let found = self.endpoints.iter().flatten().find(|e| e.id == open.destination);
+        match found.ok_or(Reason::NoSuchEndpoint)?.key.matches(open.key) {
+            true => Ok(()),
+            false => Err(Reason::WrongKey),
+        }
+    }
+
+    /// Whether requests or one-way messages are under way on a session, or replies owed there: then its peer must live.
+    pub fn awaits(&self, session: SessionId) -> bool {
+        let flows = self.session(session).into_iter().flat_map(|s| &s.flows_out);
+        flows.into_iter().any(|f| f.window.taken() != 0 || f.sent > f.stored)
+    }
+
     /// Messages that wait at an endpoint which is not served.
     pub fn parked(&self, endpoint: Endpoint) -> Result<usize, SendError> {
         Ok(self.endpoint(endpoint)?.parked.len())
@@ -462,7 +477,9 @@ impl<T: Tx> State<T> {
                 matches!(entry.route, Route::Flow { session, flow }
                     if session == message.session.index && flow == number)
             };
-            return Some(entry.filter(leads_here).map_or_else(|| session.name_of(flow.to), |entry| entry.name));
+            return Some(
+                entry.filter(leads_here).map_or_else(|| session.name_of(flow.to, Uid::UNKNOWN), |entry| entry.name),
+            );
         }
         Some(session.flows_in.get(usize::from(number))?.source)
     }
@@ -553,7 +570,7 @@ impl<T: Tx> State<T> {
         }
         s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint, key));
         // At once, whoever sends first: the peer numbers flows in the order they are opened.
-        let open = Open { source: source.endpoint, destination: name.endpoint, key };
+        let open = Open { source: source.endpoint, destination: name.endpoint, key, uid: source.uid };
         let header = head(Kind::Open, 0, flow as u16, 0, Credit::default());
         if !(s.backlog.is_empty() && s.tx.push(header, &open.to_args(), &[]).is_ok()) {
             self.queue(session.index, header, &open.to_args(), &[]);

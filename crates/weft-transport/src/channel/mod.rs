@@ -427,6 +427,11 @@ impl<C: Congestion> Channel<C> {
         }
     }
 
+    /// Bytes of the packets that [`Channel::transmit`] is to be given room for.
+    pub fn packet_size(&self) -> usize {
+        1472
+    }
+
     /// The round-trip time.
     pub fn rtt(&self) -> &Rtt {
         &self.rtt

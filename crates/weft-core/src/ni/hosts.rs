@@ -1,0 +1,145 @@
+//! The hosts of a network interface, and how they are found.
+
+use super::{HostId, HostKey};
+use std::collections::BTreeMap;
+use weft_transport::{Channel, Event, Time};
+use weft_wire::packet::ChannelId;
+use weft_wire::path::Abandoned;
+
+/// What is known of a host.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub key: HostKey,
+    pub channel: Channel,
+    /// In the list of those for which something may have to be sent.
+    pub is_marked: bool,
+    /// Bytes of records that were not sent, about.
+    pub unsent: usize,
+    /// There are records to take.
+    pub is_readable: bool,
+    pub is_watched: bool,
+    /// It was told that it is over, and is kept until it knows.
+    pub is_closing: bool,
+    /// The timer that is set for it; others are old.
+    pub timer_at: Option<Time>,
+    /// What it did not surely take, once it is closed.
+    pub abandoned: Vec<Abandoned>,
+}
+
+impl Host {
+    pub fn new(key: HostKey, channel: Channel) -> Host {
+        Host {
+            key,
+            channel,
+            is_marked: false,
+            unsent: 0,
+            is_readable: false,
+            is_watched: false,
+            is_closing: false,
+            timer_at: None,
+            abandoned: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    life: u32,
+    host: Option<Box<Host>>,
+}
+
+/// All hosts, by index, by the id that packets carry, and by who they are.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    by_channel: BTreeMap<u32, u32>,
+    by_key: BTreeMap<HostKey, HostId>,
+    /// The last id that was looked for, and the index that it led to.
+    last: Option<(ChannelId, u32)>,
+}
+
+impl Hosts {
+    pub fn add(&mut self, host: Host) -> HostId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() as u32 - 1
+        });
+        let place = &mut self.places[index as usize];
+        let id = HostId { index, life: place.life };
+        self.by_channel.insert(host.channel.ours().id.0, index);
+        self.by_key.insert(host.key, id);
+        place.host = Some(Box::new(host));
+        id
+    }
+
+    pub fn remove(&mut self, index: u32) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(host) = place.host.take() else { return };
+        let id = HostId { index, life: place.life };
+        place.life = place.life.wrapping_add(1);
+        self.by_channel.remove(&host.channel.ours().id.0);
+        if self.by_key.get(&host.key) == Some(&id) {
+            self.by_key.remove(&host.key);
+        }
+        self.free.push(index);
+        self.last = None;
+    }
+
+    /// From now on a host with the same address and life is another one.
+    pub fn forget_key(&mut self, id: HostId) {
+        let Some(key) = self.get(id).map(|h| h.key) else { return };
+        if self.by_key.get(&key) == Some(&id) {
+            self.by_key.remove(&key);
+        }
+    }
+
+    pub fn find(&self, key: HostKey) -> Option<HostId> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// The host whose channel has this id on our side.
+    #[inline]
+    pub fn by_channel(&mut self, id: ChannelId) -> Option<u32> {
+        if let Some((_, index)) = self.last.filter(|&(last, _)| last == id) {
+            return Some(index);
+        }
+        let index = *self.by_channel.get(&id.0)?;
+        self.last = Some((id, index));
+        Some(index)
+    }
+
+    #[inline]
+    pub fn at(&mut self, index: u32) -> Option<&mut Host> {
+        self.places.get_mut(index as usize)?.host.as_deref_mut()
+    }
+
+    #[inline]
+    pub fn get(&self, id: HostId) -> Option<&Host> {
+        let place = self.places.get(id.index as usize)?;
+        place.host.as_deref().filter(|_| place.life == id.life)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: HostId) -> Option<&mut Host> {
+        let place = self.places.get_mut(id.index as usize)?;
+        place.host.as_deref_mut().filter(|_| place.life == id.life)
+    }
+
+    /// What a host's channel tells next. Notes whether there are records.
+    #[inline]
+    pub fn next_event(&mut self, index: u32) -> Option<(HostId, Event)> {
+        let place = self.places.get_mut(index as usize)?;
+        let host = place.host.as_deref_mut()?;
+        let event = host.channel.poll_event()?;
+        host.is_readable |= matches!(event, Event::Readable(_));
+        Some((HostId { index, life: place.life }, event))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {
+        self.places.iter().enumerate().filter_map(|(index, place)| {
+            let host = place.host.as_deref().filter(|h| !h.is_closing)?;
+            Some((HostId { index: index as u32, life: place.life }, host.key))
+        })
+    }
+}

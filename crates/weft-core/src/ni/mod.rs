@@ -1,0 +1,503 @@
+//! The network interface between hosts: a value that is polled. It knows no operating system; the link that it is given sends
+//! packets and knows the time.
+//!
+//! ```text
+//! on_packet(..)          for each packet that came
+//! on_time()              when next_time() says so
+//! poll_event()           until there is none; then the bundle is polled
+//! flush()                sends what the above and the program left
+//! ```
+//!
+//! One belongs to one bundle, so no lock stands between threads, and a *host* here is a bundle of another process: a channel
+//! with one stream each way, which is the path of the one session that the two bundles have.
+
+mod burst;
+mod hosts;
+mod path;
+mod sessions;
+
+pub use path::{StreamRx, StreamTx};
+pub use sessions::HostSessions;
+
+use burst::Burst;
+use hosts::{Host, Hosts};
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+use weft_transport::{Answer, Caller, Channel, Door, FixedWindow, Incoming, Lot, Random, Settings, Time};
+use weft_wire::frame::{stream_bytes, StreamId};
+use weft_wire::packet::{receiver_of, ChannelId};
+use weft_wire::path::{Abandoned, Peek, PushError};
+use weft_wire::setup::Open;
+use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
+
+/// The one stream of a channel, in either direction.
+const STREAM: StreamId = StreamId(1);
+
+/// Bytes that a program may leave unsent before a send sends them: half of the largest burst.
+const UNSENT_MOST: usize = 32 << 10;
+
+/// Hosts that have not shown that they know one of our endpoints and its key; the oldest goes for the next.
+const STRANGERS_MOST: usize = 64;
+
+/// What became of a run of packets that was given to a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// All went, or are lost as packets may be.
+    All,
+    /// So many went; the link takes no more now.
+    Full(usize),
+    /// So many went; the next one is larger than the link carries, and is lost with those behind it.
+    TooLarge(usize),
+}
+
+/// What carries packets between network interfaces, and says what time it is. No call blocks.
+pub trait Link {
+    /// The time, which never goes back.
+    fn now(&self) -> Time;
+    /// Sends packets that lie one behind the other, each of `segment` bytes but the last, which may be shorter.
+    fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent;
+}
+
+/// A host of a network interface. The life tells it from earlier ones with the same index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct HostId {
+    /// Index among the hosts.
+    pub index: u32,
+    life: u32,
+}
+
+/// Who a host is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct HostKey {
+    /// Where it is.
+    pub address: HostAddress,
+    /// The life of its network interface.
+    pub epoch: Epoch,
+}
+
+/// What happened to a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NiEvent {
+    /// The host that we called answered: it may be given a session.
+    Open(HostId),
+    /// Records came from it. A host without a session has to open a flow first: [`Ni::first_open`].
+    Readable(HostId),
+    /// The host is lost or takes no more. Its session ends now.
+    Ended(HostId, Reason),
+}
+
+/// Random bits that nobody else knows.
+#[derive(Clone, Copy)]
+pub struct Secrets {
+    /// For the cookies.
+    pub door: [u64; 2],
+    /// For channels' ids and what they draw by lot.
+    pub seed: u64,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets(..)")
+    }
+}
+
+/// What a network interface counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NiCounters {
+    /// Packets that came.
+    pub packets_received: u64,
+    /// Runs of packets that were given to the link.
+    pub bursts_sent: u64,
+    /// Times that the link took no more.
+    pub link_full: u64,
+    /// Packets of strangers that were answered or dropped.
+    pub strangers: u64,
+}
+
+/// A network interface over a link.
+#[derive(Debug)]
+pub struct Ni<L> {
+    link: L,
+    epoch: Epoch,
+    door: Door,
+    settings: Settings,
+    random: Random,
+    hosts: Hosts,
+    /// Hosts for which something may have to be sent.
+    dirty: Vec<u32>,
+    /// When a host wants to be looked at. Some say so too early; none too late.
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    events: VecDeque<NiEvent>,
+    burst: Burst,
+    /// Hosts that called us and have no session, oldest first.
+    strangers: VecDeque<HostId>,
+    /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
+    turns: Rc<Cell<u32>>,
+    counters: NiCounters,
+}
+
+impl<L: Link> Ni<L> {
+    /// A network interface of the life `epoch`.
+    pub fn new(link: L, epoch: Epoch, settings: Settings, secrets: Secrets) -> Ni<L> {
+        Ni {
+            link,
+            epoch,
+            door: Door::new(epoch, secrets.door),
+            settings,
+            random: Random::new(secrets.seed),
+            hosts: Hosts::default(),
+            dirty: Vec::with_capacity(16),
+            timers: BinaryHeap::with_capacity(64),
+            events: VecDeque::with_capacity(16),
+            burst: Burst::default(),
+            strangers: VecDeque::new(),
+            turns: Rc::default(),
+            counters: NiCounters::default(),
+        }
+    }
+
+    /// Calls a host, unless it is known: then that one is told. An [`NiEvent::Open`] follows, or an `Ended`.
+    pub fn call(&mut self, to: HostKey) -> HostId {
+        if let Some(id) = self.find(to) {
+            return id;
+        }
+        let now = self.link.now();
+        let (life, lot) = self.draw();
+        let channel = Channel::call(now, life, to.epoch, self.settings, lot, FixedWindow::default());
+        let id = self.add(to, channel);
+        self.flush_host(id.index, now);
+        id
+    }
+
+    /// The host with this address and life, unless it is ending.
+    pub fn find(&self, key: HostKey) -> Option<HostId> {
+        self.hosts.find(key)
+    }
+
+    /// Who a host is.
+    pub fn key(&self, id: HostId) -> Option<HostKey> {
+        Some(self.hosts.get(id)?.key)
+    }
+
+    /// Whether the channel to a host is open.
+    pub fn is_open(&self, id: HostId) -> bool {
+        self.hosts.get(id).is_some_and(|h| h.channel.is_open())
+    }
+
+    /// What a host that called us opens with its first record, which it must before it gets a session. An error if the record
+    /// is something else; none if it is not there yet.
+    pub fn first_open(&mut self, id: HostId) -> Option<Result<Open, Reason>> {
+        match self.hosts.get_mut(id)?.channel.peek(STREAM) {
+            Peek::Empty => None,
+            Peek::Record(record) if record.head.is(Kind::Open) => {
+                Some(Open::from_args(record.args).ok_or(Reason::Violation))
+            }
+            Peek::Record(_) | Peek::Broken(_) => Some(Err(Reason::Violation)),
+        }
+    }
+
+    /// The host has a session from now on.
+    pub fn join(&mut self, id: HostId) {
+        self.strangers.retain(|&other| other != id);
+    }
+
+    /// Ends a host: tells it why and what was taken. [`StreamTx::abandoned`] has what it did not surely take.
+    ///
+    /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
+    pub fn close(&mut self, id: HostId, reason: Reason) {
+        self.strangers.retain(|&other| other != id);
+        let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };
+        let given_up = match host.channel.lost() {
+            Some(_) => host.channel.abandon().into_iter().flat_map(|(_, records)| records).collect(),
+            None => host.channel.close(STREAM, reason),
+        };
+        host.abandoned = given_up;
+        host.is_closing = true;
+        self.hosts.forget_key(id);
+        self.mark(id.index);
+    }
+
+    /// Whether this host is to be asked now and then if it is there.
+    pub fn keep_watch(&mut self, id: HostId, wanted: bool) {
+        if let Some(host) = self.hosts.get_mut(id).filter(|h| h.is_watched != wanted) {
+            host.is_watched = wanted;
+            host.channel.keep_watch(wanted);
+            self.mark(id.index);
+        }
+    }
+
+    /// Takes a packet in.
+    #[inline]
+    pub fn on_packet(&mut self, now: Time, from: HostAddress, bytes: &[u8]) {
+        self.counters.packets_received += 1;
+        let Some(receiver) = receiver_of(bytes) else { return };
+        match self.hosts.by_channel(receiver) {
+            Some(index) => {
+                let Some(host) = self.hosts.at(index).filter(|h| h.key.address == from) else { return };
+                host.channel.on_packet(now, bytes);
+                self.mark(index);
+                self.take_events(index);
+            }
+            None => self.on_stranger(now, from, bytes),
+        }
+    }
+
+    /// What happened, oldest first.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<NiEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`Ni::on_time`] is to be called at the latest.
+    #[inline]
+    pub fn next_time(&self) -> Option<Time> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Does what is due.
+    pub fn on_time(&mut self, now: Time) {
+        while let Some(&Reverse((at, index))) = self.timers.peek().filter(|Reverse((at, _))| *at <= now) {
+            self.timers.pop();
+            let Some(host) = self.hosts.at(index).filter(|h| h.timer_at == Some(at)) else { continue };
+            host.timer_at = None;
+            if host.channel.next_timeout().is_some_and(|at| at <= now) {
+                host.channel.on_timeout(now);
+                self.take_events(index);
+            }
+            self.mark(index);
+        }
+    }
+
+    /// Sends what waits, as far as the link takes it.
+    #[inline]
+    pub fn flush(&mut self) {
+        if !self.dirty.is_empty() {
+            let now = self.link.now();
+            self.flush_dirty(now);
+        }
+    }
+
+    /// Whether something waits for [`Ni::flush`].
+    pub fn has_unsent(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// How many polls are to go by before somebody looks at us: whoever polls counts it down, and sets it after a look. It
+    /// becomes zero by itself when something is left to be sent.
+    pub fn turns(&self) -> Rc<Cell<u32>> {
+        self.turns.clone()
+    }
+
+    /// Its life.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The link.
+    pub fn link(&self) -> &L {
+        &self.link
+    }
+
+    /// The link.
+    pub fn link_mut(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> NiCounters {
+        self.counters
+    }
+
+    /// The channel to a host, for its figures.
+    pub fn channel(&self, id: HostId) -> Option<&Channel> {
+        Some(&self.hosts.get(id)?.channel)
+    }
+
+    /// The hosts there are, those that are ending left out.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {
+        self.hosts.iter()
+    }
+
+    // ---- for the ends of paths
+
+    #[inline]
+    fn push(&mut self, id: HostId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Broken) };
+        let was_quiet = host.channel.is_quiet();
+        host.channel.send(STREAM, head, args, payload)?;
+        host.unsent += stream_bytes(args.len(), payload.len());
+        if was_quiet || host.unsent >= UNSENT_MOST {
+            let now = self.link.now();
+            self.flush_host(id.index, now);
+        } else if !host.is_marked {
+            self.mark(id.index);
+        }
+        Ok(())
+    }
+
+    fn has_room(&mut self, id: HostId, payload: usize) -> bool {
+        // Of a host that is gone the sender shall hear at once.
+        self.hosts.get_mut(id).is_none_or(|h| h.channel.has_room(STREAM, 0, payload))
+    }
+
+    #[inline]
+    fn lend(&mut self, id: HostId) -> Option<Box<Incoming>> {
+        let host = self.hosts.get_mut(id)?;
+        host.is_readable.then(|| host.channel.lend(STREAM))?
+    }
+
+    /// Takes a reading half back. `is_empty` if it holds no whole record.
+    #[inline]
+    fn take_back(&mut self, id: HostId, half: Box<Incoming>, is_empty: bool) {
+        if let Some(host) = self.hosts.get_mut(id) {
+            host.is_readable = !is_empty;
+            host.channel.take_back(STREAM, half);
+            self.mark(id.index);
+        }
+    }
+
+    fn take_abandoned(&mut self, id: HostId) -> Vec<Abandoned> {
+        self.close(id, Reason::PeerLost);
+        self.hosts.get_mut(id).map(|h| std::mem::take(&mut h.abandoned)).unwrap_or_default()
+    }
+
+    fn rest(&mut self, id: HostId) {
+        if let Some(host) = self.hosts.get_mut(id) {
+            host.channel.rest();
+        }
+    }
+
+    // ---- inside
+
+    fn add(&mut self, key: HostKey, mut channel: Channel) -> HostId {
+        // The first stream of a new channel.
+        let opened = channel.open(STREAM);
+        debug_assert!(opened.is_ok());
+        self.hosts.add(Host::new(key, channel))
+    }
+
+    fn draw(&mut self) -> (weft_transport::Life, Lot) {
+        let id = loop {
+            let id = ChannelId(self.random.bits() as u32);
+            if id != ChannelId::NOBODY && self.hosts.by_channel(id).is_none() {
+                break id;
+            }
+        };
+        (self.door.life(id), Lot { nonce: self.random.bits(), seed: self.random.bits() })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_stranger(&mut self, now: Time, from: HostAddress, bytes: &[u8]) {
+        self.counters.strangers += 1;
+        match self.door.answer(now, &from.to_bytes(), bytes) {
+            // An answer that finds no room is lost, as packets are; it will be asked for again.
+            Answer::Reply(reply) => _ = self.link.send(from, reply.bytes(), reply.bytes().len()),
+            Answer::Admit(caller) => self.admit(now, from, &caller),
+            Answer::Drop => {}
+        }
+    }
+
+    fn admit(&mut self, now: Time, from: HostAddress, caller: &Caller) {
+        let key = HostKey { address: from, epoch: caller.epoch };
+        if let Some(id) = self.hosts.find(key) {
+            let Some(host) = self.hosts.get_mut(id) else { return };
+            if host.channel.is_of(caller) {
+                // A copy of the call that opened this channel: our answer is under way, or was lost and goes again by itself.
+                return;
+            }
+            if host.channel.give_way(caller) {
+                self.mark(id.index);
+                return self.take_events(id.index);
+            }
+            if !host.channel.is_open() {
+                // We called it at the same time, and it is the one to give way.
+                return;
+            }
+            // It has forgotten us, or it would not call: what we sent there is lost.
+            self.end(id, Reason::PeerLost);
+        }
+        while self.strangers.len() >= STRANGERS_MOST {
+            if let Some(&oldest) = self.strangers.front() {
+                self.close(oldest, Reason::NoRoom);
+            }
+        }
+        let (life, lot) = self.draw();
+        let channel = Channel::answer(now, life, caller, self.settings, lot, FixedWindow::default());
+        let id = self.add(key, channel);
+        self.strangers.push_back(id);
+        self.mark(id.index);
+    }
+
+    /// The host is no more; whoever has a session with it is told, and closes it.
+    fn end(&mut self, id: HostId, reason: Reason) {
+        if self.strangers.contains(&id) {
+            return self.close(id, reason);
+        }
+        self.hosts.forget_key(id);
+        if self.hosts.get(id).is_some_and(|h| !h.is_closing) {
+            self.events.push_back(NiEvent::Ended(id, reason));
+        }
+    }
+
+    /// Passes on what a channel tells.
+    #[inline]
+    fn take_events(&mut self, index: u32) {
+        while let Some((id, event)) = self.hosts.next_event(index) {
+            use weft_transport::Event;
+            match event {
+                Event::Open => self.events.push_back(NiEvent::Open(id)),
+                Event::Readable(_) => self.events.push_back(NiEvent::Readable(id)),
+                // Blocked sessions look for room by themselves.
+                Event::Room(_) => {}
+                Event::Refused(_, reason) | Event::Lost(reason) => self.end(id, reason),
+            }
+        }
+    }
+
+    #[inline]
+    fn mark(&mut self, index: u32) {
+        if let Some(host) = self.hosts.at(index).filter(|h| !h.is_marked) {
+            host.is_marked = true;
+            self.dirty.push(index);
+            self.turns.set(0);
+        }
+    }
+
+    fn flush_dirty(&mut self, now: Time) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for &index in &dirty {
+            if let Some(host) = self.hosts.at(index) {
+                host.is_marked = false;
+            }
+        }
+        for index in dirty.drain(..) {
+            self.flush_host(index, now);
+        }
+        // Hosts that the link had no room for were marked again.
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
+    }
+
+    /// Sends what a host is to get, as far as the link takes it.
+    #[inline]
+    fn flush_host(&mut self, index: u32, now: Time) {
+        let Ni { hosts, burst, link, counters, .. } = self;
+        let Some(host) = hosts.at(index) else { return };
+        if !burst.send(&mut host.channel, host.key.address, now, link, counters) {
+            counters.link_full += 1;
+            return self.mark(index);
+        }
+        host.unsent = 0;
+        if host.is_closing && host.abandoned.is_empty() && (host.channel.lost().is_some() || host.channel.is_quiet()) {
+            return self.hosts.remove(index);
+        }
+        let Some(at) = host.channel.next_timeout() else { return };
+        if host.timer_at.is_none_or(|timer| at < timer) {
+            host.timer_at = Some(at);
+            self.timers.push(Reverse((at, index)));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The two ends of a session's path over a network interface. They are compiled apart from the loops over sessions, whose code
+//! for rings would suffer from having these among it.
+
+use super::{HostId, Link, Ni};
+use std::cell::RefCell;
+use std::rc::Rc;
+use weft_transport::Incoming;
+use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Tx};
+use weft_wire::record::{LINE, MAX_PAYLOAD};
+use weft_wire::Head;
+
+/// The writing end. What finds nothing under way is sent at once; the rest with [`Ni::flush`].
+#[derive(Debug)]
+pub struct StreamTx<L> {
+    ni: Rc<RefCell<Ni<L>>>,
+    host: HostId,
+}
+
+/// The reading end. While it has records to hand out, it has the stream's reading half to itself.
+#[derive(Debug)]
+pub struct StreamRx<L: Link> {
+    ni: Rc<RefCell<Ni<L>>>,
+    host: HostId,
+    half: Option<Box<Incoming>>,
+}
+
+impl<L: Link> StreamTx<L> {
+    /// The writing end of the path to a host.
+    pub fn new(ni: Rc<RefCell<Ni<L>>>, host: HostId) -> StreamTx<L> {
+        StreamTx { ni, host }
+    }
+}
+
+impl<L: Link> StreamRx<L> {
+    /// The reading end of the path from a host.
+    pub fn new(ni: Rc<RefCell<Ni<L>>>, host: HostId) -> StreamRx<L> {
+        StreamRx { ni, host, half: None }
+    }
+
+    /// The reading half, if it has a record, or what is none.
+    #[inline]
+    fn borrow_half(&mut self) -> Option<&mut Incoming> {
+        if self.half.is_none() {
+            self.half = self.ni.borrow_mut().lend(self.host);
+        }
+        if !self.half.as_ref()?.is_readable() {
+            self.give_back();
+        }
+        self.half.as_deref_mut()
+    }
+
+    #[inline]
+    fn give_back(&mut self) {
+        if let Some(half) = self.half.take() {
+            let is_empty = !half.is_readable();
+            self.ni.borrow_mut().take_back(self.host, half, is_empty);
+        }
+    }
+}
+
+impl<L: Link> Tx for StreamTx<L> {
+    #[inline(never)]
+    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        self.ni.borrow_mut().push(self.host, head, args, payload)
+    }
+
+    fn has_room(&mut self, lines: u32) -> bool {
+        self.ni.borrow_mut().has_room(self.host, (lines as usize * LINE).min(MAX_PAYLOAD))
+    }
+
+    fn abandoned(&mut self) -> Vec<Abandoned> {
+        self.ni.borrow_mut().take_abandoned(self.host)
+    }
+
+    fn rest(&mut self) {
+        self.ni.borrow_mut().rest(self.host);
+    }
+}
+
+impl<L: Link> Rx for StreamRx<L> {
+    #[inline(never)]
+    fn peek(&mut self) -> Peek<'_> {
+        self.borrow_half().map_or(Peek::Empty, |half| half.peek())
+    }
+
+    /// Nobody else writes where the records lie, so all of them can be handed out as small ones are.
+    #[inline(never)]
+    fn glance(&mut self) -> Glance<'_> {
+        match self.peek() {
+            Peek::Empty => Glance::Empty,
+            Peek::Record(record) => Glance::Small(record),
+            Peek::Broken(_) => Glance::More,
+        }
+    }
+
+    #[inline(never)]
+    fn pop(&mut self) {
+        if let Some(half) = &mut self.half {
+            // Whether the writer is to be told is asked when the half goes back.
+            half.pop();
+        }
+    }
+
+    /// The contents of a refused message are kept by the backlog alone: its sender has them until the record is released, which
+    /// is soon.
+    fn hold(&mut self, _reason: u8) {}
+
+    fn let_go(&mut self, _records: u32) {}
+
+    #[inline(never)]
+    fn release(&mut self) {
+        self.give_back();
+    }
+
+    fn set_attention(&mut self, _wanted: bool) {}
+
+    fn stays_cold(&self) -> bool {
+        true
+    }
+}
+
+impl<L: Link> Drop for StreamRx<L> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}

@@ -1,0 +1,199 @@
+//! The sessions of a bundle with other hosts: who is given one, and how it ends.
+
+use super::{HostId, HostKey, Link, Ni, NiEvent, StreamRx, StreamTx};
+use crate::{Bundle, Call, PeerId, SessionId, Sink};
+use std::cell::RefCell;
+use std::rc::Rc;
+use weft_wire::path::{Bells, Rx, Tx};
+use weft_wire::{BundleId, Name, Reason, Uid};
+
+/// A host, and what is to become of it.
+#[derive(Debug)]
+struct Entry {
+    host: HostId,
+    session: Option<SessionId>,
+    /// Calls of ours that wait for the host to answer.
+    calls: Vec<Call>,
+}
+
+/// Puts a network interface and a bundle together.
+#[derive(Debug)]
+pub struct HostSessions<L> {
+    ni: Rc<RefCell<Ni<L>>>,
+    /// By the index of the host.
+    entries: Vec<Option<Entry>>,
+}
+
+impl<L: Link> HostSessions<L> {
+    /// No sessions yet.
+    pub fn new(ni: Ni<L>) -> HostSessions<L> {
+        HostSessions { ni: Rc::new(RefCell::new(ni)), entries: Vec::new() }
+    }
+
+    /// The network interface.
+    #[inline(always)]
+    pub fn ni(&self) -> &RefCell<Ni<L>> {
+        &self.ni
+    }
+
+    /// Calls what a name is of, on another host.
+    pub fn call<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, call: Call)
+    where
+        R: Rx + From<StreamRx<L>>,
+        T: Tx + From<StreamTx<L>>,
+        B: Bells,
+    {
+        let Name { address, epoch, .. } = call.name;
+        let host = self.ni.borrow_mut().call(HostKey { address, epoch });
+        let entry = self.entry(host);
+        match entry.session {
+            Some(session) => core.state_mut().connected(call, session),
+            None => entry.calls.push(call),
+        }
+        if self.ni.borrow().is_open(host) {
+            self.give_session(core, host);
+        }
+    }
+
+    /// Does what the network interface tells. True if records are there to be taken: then the bundle is to be polled.
+    #[inline]
+    pub fn take_events<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S) -> bool
+    where
+        R: Rx + From<StreamRx<L>>,
+        T: Tx + From<StreamTx<L>>,
+        B: Bells,
+        S: Sink<T>,
+    {
+        let mut is_readable = false;
+        loop {
+            let Some(event) = self.ni.borrow_mut().poll_event() else { return is_readable };
+            match event {
+                NiEvent::Readable(host) => {
+                    is_readable = true;
+                    match self.session_of(host) {
+                        Some(session) => core.ring(session),
+                        None => self.admit(core, host),
+                    }
+                }
+                NiEvent::Open(host) => self.give_session(core, host),
+                NiEvent::Ended(host, reason) => self.end(core, host, reason, sink),
+            }
+        }
+    }
+
+    /// A session was cut off here: its host hears why. Call before [`Bundle::lose`].
+    pub fn close(&mut self, session: SessionId, reason: Reason) {
+        let found = self.entries.iter().flatten().find(|e| e.session == Some(session)).map(|e| e.host);
+        if let Some(host) = found {
+            self.ni.borrow_mut().close(host, reason);
+            self.entries[host.index as usize] = None;
+        }
+    }
+
+    /// Has hosts asked from which something is to come, so that their deaths are noticed. To be called now and then.
+    #[cold]
+    pub fn keep_watch<R: Rx, T: Tx, B: Bells>(&mut self, core: &Bundle<R, T, B>) {
+        let mut ni = self.ni.borrow_mut();
+        for entry in self.entries.iter().flatten() {
+            if let Some(session) = entry.session {
+                ni.keep_watch(entry.host, core.state().awaits(session));
+            }
+        }
+    }
+
+    /// Tells all hosts that we are gone.
+    pub fn say_goodbye(&mut self) {
+        let mut ni = self.ni.borrow_mut();
+        let hosts: Vec<HostId> = ni.hosts().map(|(id, _)| id).collect();
+        for host in hosts {
+            ni.close(host, Reason::PeerLost);
+        }
+        ni.flush();
+    }
+
+    /// A host that called us gets a session if it knows one of our endpoints and its key.
+    #[cold]
+    fn admit<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
+    where
+        R: Rx + From<StreamRx<L>>,
+        T: Tx + From<StreamTx<L>>,
+        B: Bells,
+    {
+        let Some(first) = self.ni.borrow_mut().first_open(host) else { return };
+        match first.and_then(|open| core.state().admits(&open)) {
+            Ok(()) => self.give_session(core, host),
+            Err(reason) => self.ni.borrow_mut().close(host, reason),
+        }
+    }
+
+    /// A session over the channel to a host, and for the calls that waited for it.
+    fn give_session<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
+    where
+        R: Rx + From<StreamRx<L>>,
+        T: Tx + From<StreamTx<L>>,
+        B: Bells,
+    {
+        if self.session_of(host).is_some() {
+            return;
+        }
+        let Some(HostKey { address, epoch }) = self.ni.borrow().key(host) else { return };
+        let Some(index) = core.reserve() else {
+            self.ni.borrow_mut().close(host, Reason::NoRoom);
+            for call in self.take_entry(host) {
+                core.state_mut().refused(call, Reason::NoRoom);
+            }
+            return;
+        };
+        // Its user is what its own side says, flow by flow.
+        let peer = PeerId { epoch, bundle: BundleId(0), uid: Uid::UNKNOWN, address };
+        let tx = StreamTx::new(self.ni.clone(), host);
+        let rx = StreamRx::new(self.ni.clone(), host);
+        let session = core.attach(index, peer, tx.into(), rx.into());
+        self.ni.borrow_mut().join(host);
+        let entry = self.entry(host);
+        entry.session = Some(session);
+        for call in std::mem::take(&mut entry.calls) {
+            core.state_mut().connected(call, session);
+        }
+        core.ring(session);
+    }
+
+    fn end<R: Rx, T: Tx, B: Bells, S: Sink<T>>(
+        &mut self,
+        core: &mut Bundle<R, T, B>,
+        host: HostId,
+        reason: Reason,
+        sink: &mut S,
+    ) {
+        if let Some(session) = self.session_of(host) {
+            core.lose(session, reason, sink);
+        }
+        self.ni.borrow_mut().close(host, reason);
+        for call in self.take_entry(host) {
+            core.state_mut().refused(call, reason);
+        }
+    }
+
+    /// The host is no more. Returns the calls that waited for it.
+    fn take_entry(&mut self, host: HostId) -> Vec<Call> {
+        let place = self.entries.get_mut(host.index as usize);
+        place.and_then(|p| p.take_if(|e| e.host == host)).map(|e| e.calls).unwrap_or_default()
+    }
+
+    #[inline]
+    fn session_of(&self, host: HostId) -> Option<SessionId> {
+        self.entries.get(host.index as usize)?.as_ref().filter(|e| e.host == host)?.session
+    }
+
+    fn entry(&mut self, host: HostId) -> &mut Entry {
+        let index = host.index as usize;
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || None);
+        }
+        let place = &mut self.entries[index];
+        if place.as_ref().is_none_or(|e| e.host != host) {
+            *place = None;
+        }
+        place.get_or_insert(Entry { host, session: None, calls: Vec::new() })
+    }
+}
