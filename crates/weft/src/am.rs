@@ -7,14 +7,17 @@
 //! All calls are made by the one thread that owns the bundle. Calls named `try_…` never block and may be made by handlers;
 //! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
 
-use crate::home::{Core, Home};
+use crate::home::Home;
 use crate::node::{lock, random_u64, Error, Node};
+use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use weft_core::{
     Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Sink, State,
 };
-use weft_shm::{BellPage, Ringing};
+use weft_shm::BellPage;
 use weft_wire::{Key, Name, Reason};
 
 /// Messages taken by one poll, about.
@@ -62,6 +65,8 @@ pub struct Bundle {
     owes_look: bool,
     /// Seldom turns since the last rest.
     restless: u32,
+    /// Polls until the network is looked at. Set to zero by sends that leave something to be sent.
+    net_turns: Rc<Cell<u32>>,
 }
 
 struct Handlers {
@@ -97,10 +102,12 @@ impl Bundle {
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
         let signals = Arc::new(Signals::default());
         let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Mutex::default() });
+        let home = Home::new(node, &signals)?;
         Ok(Bundle {
             core: Core::new(bells, settings),
             handlers: Handlers { endpoints: Vec::new(), mailbox },
-            home: Home::new(node, &signals)?,
+            net_turns: home.net_turns(),
+            home,
             signals,
             idle: 0,
             busy: 0,
@@ -113,7 +120,7 @@ impl Bundle {
 
     /// Makes an endpoint that admits messages carrying `key`.
     pub fn endpoint(&mut self, key: Key) -> Result<Endpoint, Error> {
-        let name = self.home.node().add_endpoint(self.home.id(), key);
+        let name = self.home.add_endpoint(key);
         let endpoint = self.core.state_mut().add_endpoint(name, key);
         self.handlers.endpoints.resize_with(endpoint.index() + 1, EndpointHandlers::default);
         Ok(endpoint)
@@ -281,7 +288,11 @@ impl Bundle {
     /// Returns the number of messages taken, at most about 256.
     #[inline]
     pub fn poll(&mut self) -> u32 {
-        let work = self.core.poll(BUDGET, &mut self.handlers);
+        let mut work = self.core.poll(BUDGET, &mut self.handlers);
+        match self.net_turns.get().checked_sub(1) {
+            Some(turns) => self.net_turns.set(turns),
+            None => work += self.look_at_network(),
+        }
         if work > 0 {
             self.idle = 0;
             self.busy += work;
@@ -352,11 +363,21 @@ impl Bundle {
         }
     }
 
+    /// Looks for packets of other hosts.
+    #[inline(never)]
+    fn look_at_network(&mut self) -> u32 {
+        let (work, turns) = self.home.look_at_network(&mut self.core, BUDGET, &mut self.handlers);
+        self.net_turns.set(turns);
+        work
+    }
+
     /// Lets others run while there is nothing to do.
     fn pause(&mut self, idle: u32) {
         if idle < YIELD_AFTER {
-            std::hint::spin_loop();
-        } else if idle < SLEEP_AFTER {
+            return std::hint::spin_loop();
+        }
+        self.net_turns.set(0);
+        if idle < SLEEP_AFTER {
             std::thread::yield_now();
         } else {
             std::thread::sleep(std::time::Duration::from_micros(50));
@@ -376,6 +397,10 @@ impl Bundle {
         let raised = self.signals.take();
         if raised & Signals::LETTERS != 0 {
             self.read_letters();
+        }
+        if raised & Signals::DATAGRAMS != 0 {
+            self.home.wake_network();
+            self.net_turns.set(0);
         }
         // Kept until it was done, should a handler of a lost session's last words panic.
         self.owes_look |= raised & Signals::SOCKETS != 0;
@@ -421,9 +446,9 @@ impl Handlers {
     }
 }
 
-impl Sink<Ringing> for Handlers {
+impl Sink<Outlet> for Handlers {
     #[inline(always)]
-    fn deliver(&mut self, state: &mut State<Ringing>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+    fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let handlers = self.endpoints.get_mut(delivery.endpoint.index());
         let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
         let Some(Some(run)) = handler else {
@@ -433,7 +458,7 @@ impl Sink<Ringing> for Handlers {
         Ok(())
     }
 
-    fn returned(&mut self, state: &mut State<Ringing>, message: Returned) -> Option<Returned> {
+    fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
         let handlers = self.endpoints.get_mut(message.endpoint.index());
         match handlers.and_then(|h| h.on_return.as_mut()) {
             Some(run) => {
@@ -448,7 +473,7 @@ impl Sink<Ringing> for Handlers {
 /// What a handler may do beside looking at its message.
 #[derive(Debug)]
 pub struct Context<'a> {
-    state: &'a mut State<Ringing>,
+    state: &'a mut State<Outlet>,
 }
 
 impl Context<'_> {

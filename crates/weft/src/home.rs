@@ -4,7 +4,9 @@
 //! when the bundle has been idle for some turns. So a message costs no system call. Every step is non-blocking; each
 //! connection is a small state machine behind one epoll descriptor.
 
+use crate::net::Net;
 use crate::node::{address, owner_of, refuse, Caller, Error, Inbox, Node};
+use crate::paths::{Core, Inlet, Outlet};
 use crate::watch::Signals;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -12,18 +14,17 @@ use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
-use weft_core::{Bundle, Call, PeerId, SessionId, Sink};
+use weft_core::{Call, PeerId, SessionId, Sink};
 use weft_shm::{Bell, BellPage, Consumer, Lanes, MapMem, Producer, Ringing, Shared};
 use weft_wire::setup::{Geometry, Message, MESSAGE_BYTES};
-use weft_wire::{BundleId, Name, Reason};
-
-/// A bundle over rings in shared memory.
-pub(crate) type Core = Bundle<Consumer<MapMem>, Ringing, BellPage>;
+use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason};
 
 /// Bytes of a hot lane. Small enough that all lines of a busy pair stay in the private caches.
 const HOT_BYTES: usize = 16 << 10;
@@ -84,6 +85,8 @@ pub(crate) struct Home {
     quick_looks: u32,
     /// Callers could not be accepted at the last look.
     is_stuck: bool,
+    /// The way to other hosts, if there is one.
+    net: Option<Net>,
 }
 
 /// The token of the node's descriptor in the epoll set; lines have others.
@@ -100,6 +103,8 @@ impl Home {
             .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
         let (id, inbox) = node.add_bundle(signals.clone());
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
+        let has_helper = |fd: BorrowedFd<'_>| is_watched && node.helper().is_some_and(|h| h.add_network(id, fd));
+        let net = node.open_network(has_helper)?;
         Ok(Home {
             node: node.clone(),
             id,
@@ -111,15 +116,41 @@ impl Home {
             is_watched,
             quick_looks: 0,
             is_stuck: false,
+            net,
         })
+    }
+
+    /// A name for a new endpoint.
+    pub fn add_endpoint(&self, key: Key) -> Name {
+        let address = self.net.as_ref().map_or(HostAddress::NONE, Net::address);
+        self.node.add_endpoint(self.id, key, address)
+    }
+
+    /// A count of the polls until the next look at the network, which others set to zero.
+    pub fn net_turns(&self) -> Rc<Cell<u32>> {
+        self.net.as_ref().map_or_else(Rc::default, Net::turns)
+    }
+
+    /// Looks for packets of other hosts. Returns how many messages were taken, and the polls until the next look.
+    #[inline]
+    pub fn look_at_network<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> (u32, u32) {
+        let Some(net) = &mut self.net else { return (0, u32::MAX) };
+        let looked = net.look(core, budget, sink);
+        if let Some(helper) = self.node.helper().filter(|_| looked.rests) {
+            net.with_socket(|socket| helper.rearm_network(self.id, socket));
+        }
+        (looked.work, looked.turns)
+    }
+
+    /// Packets came.
+    pub fn wake_network(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.wake();
+        }
     }
 
     pub fn node(&self) -> &Node {
         &self.node
-    }
-
-    pub fn id(&self) -> BundleId {
-        self.id
     }
 
     /// Whether a set-up is under way, so that the next look should come soon. A peer that keeps us waiting is not waited for.
@@ -145,7 +176,7 @@ impl Home {
     }
 
     /// Does what there is to do: calls to make, callers to answer, peers that died. Returns at once.
-    pub fn service<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
+    pub fn service<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         self.is_stuck = false;
         self.make_calls(core);
         self.look_at_descriptors(core, sink);
@@ -175,17 +206,14 @@ impl Home {
         let Ok(source) = state.name(call.endpoint) else {
             return Ok(());
         };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket =
-            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(|_| Reason::NoRoom)?;
-        match net::connect(&socket, &address(name.epoch).map_err(|_| Reason::NobodyThere)?) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => {
+        let socket = match self.connect(name.epoch)? {
+            Connected::Yes(socket) => socket,
+            Connected::Later => {
                 self.retries.push((call, is_alone));
                 return Ok(());
             }
-            Err(_) => return Err(Reason::NobodyThere),
-        }
+            Connected::Nobody => return self.call_host(core, call),
+        };
         if owner_of(&socket) != Some(name.uid) {
             return Err(Reason::WrongOwner);
         }
@@ -195,7 +223,33 @@ impl Home {
         self.add_line(socket, Talk::Calling { call, name, is_alone })
     }
 
-    fn look_at_descriptors<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
+    /// Connects to the set-up socket of a life on this host.
+    fn connect(&self, epoch: Epoch) -> Result<Connected, Reason> {
+        if !self.node.uses_memory() {
+            return Ok(Connected::Nobody);
+        }
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket =
+            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(|_| Reason::NoRoom)?;
+        Ok(match net::connect(&socket, &address(epoch).map_err(|_| Reason::NobodyThere)?) {
+            Ok(()) => Connected::Yes(socket),
+            Err(Errno::AGAIN) => Connected::Later,
+            Err(_) => Connected::Nobody,
+        })
+    }
+
+    /// Calls a life that is not on this host, as far as can be seen from here. If its name says that it would be, it is no more.
+    fn call_host(&mut self, core: &mut Core, call: Call) -> Result<(), Reason> {
+        let there = call.name.address;
+        let net = self.net.as_mut().filter(|_| !there.is_none()).ok_or(Reason::NobodyThere)?;
+        if self.node.uses_memory() && there.ip == net.address().ip {
+            return Err(Reason::NobodyThere);
+        }
+        net.call(core, call);
+        Ok(())
+    }
+
+    fn look_at_descriptors<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else {
@@ -212,7 +266,7 @@ impl Home {
     }
 
     /// Hears what a line says.
-    fn hear<S: Sink<Ringing>>(&mut self, token: u64, line: Line, core: &mut Core, sink: &mut S) {
+    fn hear<S: Sink<Outlet>>(&mut self, token: u64, line: Line, core: &mut Core, sink: &mut S) {
         let heard = receive(&line.socket);
         if matches!(heard, Heard::Nothing) {
             self.lines.insert(token, line);
@@ -232,7 +286,7 @@ impl Home {
                     _ => Err(Reason::Violation),
                 };
                 let Ok(tx) = ready else { return core.unreserve(index) };
-                let id = core.attach(index, peer, tx, *rx);
+                let id = core.attach(index, peer, Outlet::Ring(tx), Inlet::Ring(*rx));
                 self.lines.insert(token, Line { socket, talk: Talk::Session(id) });
             }
             Talk::Session(id) => {
@@ -260,7 +314,7 @@ impl Home {
         match message {
             Message::Accept { ring, bell, bundle } => {
                 let tx = open_tx(ring, bell, fds).map_err(Answer::Refused)?;
-                let peer = PeerId { epoch: name.epoch, bundle, uid: name.uid };
+                let peer = PeerId { epoch: name.epoch, bundle, uid: name.uid, address: name.address };
                 let index = core.reserve().ok_or(Answer::Refused(Reason::NoRoom))?;
                 let made = self.make_rx(core).and_then(|(lanes, rx, fd)| {
                     let ready = Message::Ready { ring: lanes.geometry(), bell: index };
@@ -271,7 +325,7 @@ impl Home {
                     core.unreserve(index);
                     Answer::Refused(reason)
                 })?;
-                let id = core.attach(index, peer, tx, rx);
+                let id = core.attach(index, peer, Outlet::Ring(tx), Inlet::Ring(rx));
                 core.state_mut().connected(call, id);
                 self.lines.insert(token, Line { socket, talk: Talk::Session(id) });
                 Ok(())
@@ -298,7 +352,7 @@ impl Home {
 
     fn answer(&mut self, core: &mut Core, caller: Caller) -> Result<(), (OwnedFd, Reason)> {
         let Caller { socket, source, bundle, is_alone, uid } = caller;
-        let peer = PeerId { epoch: source.epoch, bundle, uid };
+        let peer = PeerId { epoch: source.epoch, bundle, uid, address: source.address };
         if !is_alone && core.state().sessions().any(|(_, p)| p == peer) {
             let join = Message::Join { bundle: self.id };
             let _ = net::send(&socket, &join.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -334,9 +388,12 @@ impl Home {
         Ok((lanes, Consumer::new(MapMem::new(shared, lanes), lanes), fd))
     }
 
-    fn close_broken<S: Sink<Ringing>>(&mut self, core: &mut Core, sink: &mut S) {
+    fn close_broken<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         for id in core.take_broken() {
             self.lines.retain(|_, line| !matches!(line.talk, Talk::Session(other) if other == id));
+            if let Some(net) = &mut self.net {
+                net.close(id, Reason::Violation);
+            }
             core.lose(id, Reason::Violation, sink);
         }
     }
@@ -356,10 +413,21 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(helper) = self.node.helper() {
-            helper.remove(self.id, &self.epoll);
+            match &self.net {
+                Some(net) => net.with_socket(|socket| helper.remove(self.id, &self.epoll, Some(socket))),
+                None => helper.remove(self.id, &self.epoll, None),
+            }
         }
         self.node.remove_bundle(self.id);
     }
+}
+
+/// What became of connecting to a set-up socket.
+enum Connected {
+    Yes(OwnedFd),
+    /// Too many wait there.
+    Later,
+    Nobody,
 }
 
 /// Why a call did not get a session by its answer.

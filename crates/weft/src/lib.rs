@@ -37,8 +37,11 @@ pub mod am;
 mod home;
 mod net;
 mod node;
+mod paths;
 mod watch;
 
+pub use net::address::Ports;
+pub use net::NetworkError;
 pub use node::{Error, Node};
 pub use weft_core::{Counters, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings};
-pub use weft_wire::{Certainty, EndpointId, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};
+pub use weft_wire::{Certainty, EndpointId, HostAddress, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};

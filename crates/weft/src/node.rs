@@ -4,6 +4,9 @@
 //! behind and nobody inherits its address. A stranger is given nothing before its first message has proved that it knows
 //! (endpoint, key): no memory, no descriptor, and a place among at most [`STRANGERS_MOST`].
 
+use crate::net::address::Wanted;
+use crate::net::udp::Udp;
+use crate::net::{Net, NetworkError};
 use crate::watch::{Helper, Signals};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -13,8 +16,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weft_core::ni::Secrets;
 use weft_wire::setup::{Message, SetupError, MESSAGE_BYTES};
-use weft_wire::{BundleId, EndpointId, Epoch, Key, Name, Reason, Uid};
+use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 /// Connections that have not said who they are; the oldest is dropped for the next.
 pub const STRANGERS_MOST: usize = 64;
@@ -35,6 +39,9 @@ pub enum Error {
         /// What helps.
         way_out: &'static str,
     },
+    /// The network cannot be had as it is wanted.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     /// The program asked for something that cannot be.
     #[error(transparent)]
     Send(#[from] weft_core::SendError),
@@ -54,6 +61,10 @@ pub struct Node(Arc<Shared>);
 struct Shared {
     epoch: Epoch,
     uid: Uid,
+    /// Where bundles are reached from other hosts.
+    wanted: Option<Wanted>,
+    /// `WEFT_LOCAL=off`: all messages go over the network, also those to the same host.
+    uses_memory: bool,
     listener: OwnedFd,
     /// Watches the listener and the strangers; watched itself by every bundle.
     epoll: OwnedFd,
@@ -153,11 +164,18 @@ impl Node {
             })
             .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
         let uid = Uid(rustix::process::geteuid().as_raw());
-        Ok(Node(Arc::new(Shared { epoch, uid, listener, epoll, helper, inner: Mutex::default() })))
+        let wanted = Wanted::from_environment()?;
+        let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
+        Ok(Node(Arc::new(Shared { epoch, uid, wanted, uses_memory, listener, epoll, helper, inner: Mutex::default() })))
     }
 
     pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
         self.0.epoll.as_fd()
+    }
+
+    /// Whether processes of this host are reached through memory.
+    pub(crate) fn uses_memory(&self) -> bool {
+        self.0.uses_memory
     }
 
     pub(crate) fn helper(&self) -> Option<&Helper> {
@@ -173,6 +191,16 @@ impl Node {
         (id, inbox)
     }
 
+    /// A network interface for a bundle, or none if this host has no network, or is to have none. `watch` is told its socket,
+    /// and says whether somebody watches it.
+    pub(crate) fn open_network(&self, watch: impl FnOnce(BorrowedFd<'_>) -> bool) -> Result<Option<Net>, Error> {
+        let Some(wanted) = self.0.wanted else { return Ok(None) };
+        let udp = Udp::open(&wanted)?;
+        let has_helper = watch(udp.as_fd());
+        let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
+        Ok(Some(Net::new(udp, self.0.epoch, secrets, has_helper)))
+    }
+
     pub(crate) fn remove_bundle(&self, bundle: BundleId) {
         let mut inner = lock(&self.0.inner);
         inner.inboxes.remove(&bundle);
@@ -180,12 +208,12 @@ impl Node {
     }
 
     /// A name for a new endpoint of a bundle.
-    pub(crate) fn add_endpoint(&self, bundle: BundleId, key: Key) -> Name {
+    pub(crate) fn add_endpoint(&self, bundle: BundleId, key: Key, address: HostAddress) -> Name {
         let mut inner = lock(&self.0.inner);
         let endpoint = EndpointId(inner.next_endpoint);
         inner.next_endpoint += 1;
         inner.endpoints.insert(endpoint, (bundle, key));
-        Name { epoch: self.0.epoch, endpoint, uid: self.0.uid, address: [0; 16], port: 0 }
+        Name { epoch: self.0.epoch, endpoint, uid: self.0.uid, address }
     }
 
     pub(crate) fn set_key(&self, endpoint: EndpointId, key: Key) {

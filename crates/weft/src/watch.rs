@@ -10,7 +10,7 @@ use rustix::event::{epoll, eventfd, EventfdFlags};
 use rustix::process::{getpid, Pid};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -25,6 +25,8 @@ impl Signals {
     pub const LETTERS: u32 = 1;
     /// A socket has something, or a caller waits.
     pub const SOCKETS: u32 = 2;
+    /// Packets of other hosts wait.
+    pub const DATAGRAMS: u32 = 4;
 
     #[inline(always)]
     pub fn are_raised(&self) -> bool {
@@ -66,6 +68,9 @@ struct Watched {
 /// The token of `stop`; bundles have their number.
 const STOP: u64 = u64::MAX;
 
+/// In a token: the bundle's network.
+const NETWORK: u64 = 1 << 32;
+
 /// Events taken at once.
 const EVENTS_MOST: usize = 32;
 
@@ -104,12 +109,26 @@ impl Helper {
         let _ = epoll::modify(&self.watched.epoll, fd, token(bundle), ONE_EVENT);
     }
 
-    /// Forgets a bundle.
-    pub fn remove(&self, bundle: BundleId, fd: impl AsFd) {
+    /// Watches the socket of a bundle's network, once it is asked to. False if the kernel has no room for it.
+    pub fn add_network(&self, bundle: BundleId, fd: impl AsFd) -> bool {
+        epoll::add(&self.watched.epoll, fd, network_token(bundle), epoll::EventFlags::ONESHOT).is_ok()
+    }
+
+    /// Watches a bundle's network for one event.
+    pub fn rearm_network(&self, bundle: BundleId, fd: impl AsFd) {
+        // As in `rearm`.
+        let _ = epoll::modify(&self.watched.epoll, fd, network_token(bundle), ONE_EVENT);
+    }
+
+    /// Forgets a bundle, and the socket of its network.
+    pub fn remove(&self, bundle: BundleId, fd: impl AsFd, network: Option<BorrowedFd<'_>>) {
         if self.process != getpid() {
             return;
         }
         let _ = epoll::delete(&self.watched.epoll, fd);
+        if let Some(network) = network {
+            let _ = epoll::delete(&self.watched.epoll, network);
+        }
         lock(&self.watched.bundles).remove(&bundle);
     }
 }
@@ -143,9 +162,8 @@ impl Watched {
                 if token == STOP {
                     return;
                 }
-                let bundles = lock(&self.bundles);
-                if let Some(signals) = u32::try_from(token).ok().and_then(|id| bundles.get(&BundleId(id))) {
-                    signals.raise(Signals::SOCKETS);
+                if let Some(signals) = lock(&self.bundles).get(&BundleId(token as u32)) {
+                    signals.raise(if token & NETWORK == 0 { Signals::SOCKETS } else { Signals::DATAGRAMS });
                 }
             }
         }
@@ -154,6 +172,10 @@ impl Watched {
 
 fn token(bundle: BundleId) -> epoll::EventData {
     epoll::EventData::new_u64(bundle.0.into())
+}
+
+fn network_token(bundle: BundleId) -> epoll::EventData {
+    epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK)
 }
 
 /// Starts the helper with all signals blocked: the program's handlers run in the program's threads.

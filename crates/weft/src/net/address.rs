@@ -2,7 +2,7 @@
 //!
 //! `WEFT_ADDR` and `WEFT_PORT` decide where they are set; else the host's routes and interfaces do. Nothing here sends a packet.
 
-use super::Error;
+use super::NetworkError as Error;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -30,7 +30,7 @@ impl Wanted {
 
 /// The ports that a link may take: one, the first free one of some, or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ports {
+pub struct Ports {
     first: u16,
     last: u16,
 }

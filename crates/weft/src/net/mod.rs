@@ -1,8 +1,10 @@
 //! The network interface in the process: its link over UDP, and the address that names carry.
-#![allow(dead_code)] // Until the node uses it.
 
 pub(crate) mod address;
+pub(crate) mod hosts;
 pub(crate) mod udp;
+
+pub(crate) use hosts::{Net, UdpLink};
 
 use address::Ports;
 use std::io;
@@ -10,7 +12,7 @@ use std::net::IpAddr;
 
 /// Why there is no link.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum NetworkError {
     /// A variable of the environment says something that it cannot.
     #[error("{variable} is {value:?}, and should be {wanted}")]
     Setting { variable: &'static str, value: String, wanted: &'static str },

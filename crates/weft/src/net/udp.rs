@@ -11,7 +11,7 @@
 //! Our own and not `quinn-udp`: that takes control data with every datagram, sent or received, which is dearer by 40 %.
 
 use super::address::Wanted;
-use super::Error;
+use super::NetworkError as Error;
 use nix::sys::socket::sockopt::UdpGroSegment;
 use nix::sys::socket::{self, ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage};
 use rustix::io::Errno;

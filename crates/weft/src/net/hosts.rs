@@ -1,0 +1,248 @@
+//! A bundle's network: a UDP socket under its network interface, and when it is looked at.
+
+use super::udp::{Received, Stop, Udp, RECEIVE_BYTES};
+use crate::paths::{Core, Outlet};
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weft_core::ni::{HostSessions, Link, Ni, Secrets, Sent};
+use weft_core::{Call, SessionId, Sink};
+use weft_transport::{Settings, Time};
+use weft_wire::{Epoch, HostAddress, Reason};
+
+/// Runs of packets taken in one turn.
+const RUNS_MOST: usize = 4;
+
+/// For so long after something was heard the socket is looked at on every turn.
+const HOT: Duration = Duration::from_micros(100);
+
+/// Turns between two looks when nothing was heard for longer, and while messages come from processes of the same host.
+const SELDOM: u32 = 64;
+
+/// Looks without such a message after which every turn is the network's again.
+const STILL: u32 = 2;
+
+/// Looks between two checks of who waits for something from which host: some milliseconds.
+const WATCH_EVERY: u32 = 1 << 12;
+
+/// The link of a bundle: a UDP socket and a clock.
+#[derive(Debug)]
+pub(crate) struct UdpLink {
+    udp: Udp,
+    /// When time began.
+    began: Instant,
+}
+
+impl Link for UdpLink {
+    #[inline]
+    fn now(&self) -> Time {
+        // 584 years fit.
+        Time::from_nanos(self.began.elapsed().as_nanos() as u64)
+    }
+
+    #[inline]
+    fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent {
+        let to = socket_address(to);
+        let sent = self.udp.send(&to, packets, segment);
+        match sent.stop {
+            // What cannot get there is lost, as packets may be.
+            None | Some(Stop::Unreachable) => Sent::All,
+            Some(Stop::Full) => Sent::Full(sent.packets),
+            Some(Stop::TooLarge) => Sent::TooLarge(sent.packets),
+        }
+    }
+}
+
+/// An address as the kernel wants it.
+#[inline]
+fn socket_address(address: HostAddress) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(address.ip).to_canonical(), address.port)
+}
+
+/// An address as names carry it.
+#[inline]
+fn host_address(address: SocketAddr) -> HostAddress {
+    let ip = match address.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    HostAddress { ip: ip.octets(), port: address.port() }
+}
+
+/// How closely the socket is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Attention {
+    /// Nothing is under way: the helper says when something comes.
+    Asleep,
+    /// Every [`SELDOM`] turns.
+    Seldom,
+    /// On every turn.
+    Hot,
+}
+
+/// A bundle's network.
+#[derive(Debug)]
+pub(crate) struct Net {
+    sessions: HostSessions<UdpLink>,
+    address: HostAddress,
+    buffer: Box<[u8]>,
+    /// Messages that had come from processes of this host at the last look, and looks since that changed.
+    local_work: u32,
+    still: u32,
+    attention: Attention,
+    heard_at: Time,
+    looks: u32,
+    /// There is a helper to say when something comes.
+    has_helper: bool,
+    /// It watches now.
+    is_armed: bool,
+}
+
+impl Net {
+    /// A network interface for a bundle of this node on a socket of its own.
+    pub fn new(udp: Udp, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Net {
+        let address = host_address(udp.local());
+        let settings = settings_for(udp.receive_bytes());
+        let ni = Ni::new(UdpLink { udp, began: Instant::now() }, epoch, settings, secrets);
+        Net {
+            local_work: 0,
+            still: STILL,
+            sessions: HostSessions::new(ni),
+            address,
+            buffer: vec![0; RECEIVE_BYTES].into(),
+            attention: Attention::Seldom,
+            heard_at: Time::default(),
+            looks: 0,
+            has_helper,
+            is_armed: false,
+        }
+    }
+
+    /// Where other hosts reach this bundle.
+    pub fn address(&self) -> HostAddress {
+        self.address
+    }
+
+    /// A count of the polls until the next look, which others set to zero.
+    pub fn turns(&self) -> Rc<Cell<u32>> {
+        self.sessions.ni().borrow().turns()
+    }
+
+    /// Calls what a name is of, on another host.
+    pub fn call(&mut self, core: &mut Core, call: Call) {
+        self.sessions.call(core, call);
+        self.attention = Attention::Hot;
+    }
+
+    /// A session was cut off here: its host hears why.
+    pub fn close(&mut self, session: SessionId, reason: Reason) {
+        self.sessions.close(session, reason);
+    }
+
+    /// The helper says that something came.
+    pub fn wake(&mut self) {
+        self.is_armed = false;
+        self.attention = Attention::Hot;
+        self.heard_at = self.sessions.ni().borrow().link().now();
+    }
+
+    /// Looks for packets and hands over what they bring.
+    #[inline]
+    pub fn look<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> Looked {
+        if self.attention == Attention::Asleep && !self.has_work() {
+            return Looked { work: 0, rests: false, turns: SELDOM };
+        }
+        let local_work = core.hot_work();
+        self.still = if self.local_work == local_work { self.still.saturating_add(1) } else { 0 };
+        self.local_work = local_work;
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % WATCH_EVERY == 0 {
+            self.sessions.keep_watch(core);
+        }
+        let now = self.receive();
+        let is_readable = self.sessions.take_events(core, sink);
+        let work = if is_readable { core.poll(budget, sink) } else { 0 };
+        self.sessions.ni().borrow_mut().flush();
+        let rests = self.settle_down(core, now);
+        let is_hot = self.attention == Attention::Hot && self.still >= STILL;
+        let turns = if is_hot || self.sessions.ni().borrow().has_unsent() { 0 } else { SELDOM };
+        Looked { work, rests, turns }
+    }
+
+    /// The socket, for the helper to watch.
+    pub fn with_socket<R>(&self, run: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
+        run(self.sessions.ni().borrow().link().udp.as_fd())
+    }
+
+    fn has_work(&self) -> bool {
+        let ni = self.sessions.ni().borrow();
+        ni.has_unsent() || ni.next_time().is_some()
+    }
+
+    /// Takes in what came, and does what is due. Returns the time.
+    #[inline]
+    fn receive(&mut self) -> Time {
+        let ni = &mut *self.sessions.ni().borrow_mut();
+        let mut now = ni.link().now();
+        for _ in 0..RUNS_MOST {
+            let Received::Run { from, bytes, segment } = ni.link_mut().udp.receive(&mut self.buffer) else { break };
+            now = ni.link().now();
+            self.heard_at = now;
+            self.attention = Attention::Hot;
+            let from = host_address(from);
+            for packet in self.buffer[..bytes].chunks(segment) {
+                ni.on_packet(now, from, packet);
+            }
+        }
+        if ni.next_time().is_some_and(|at| at <= now) {
+            ni.on_time(now);
+        }
+        now
+    }
+
+    /// How closely to look from now on. True if the helper is to watch.
+    #[inline]
+    fn settle_down(&mut self, core: &Core, now: Time) -> bool {
+        if self.attention == Attention::Asleep || now.since(self.heard_at) <= HOT {
+            return false;
+        }
+        self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
+        !std::mem::replace(&mut self.is_armed, true)
+    }
+
+    /// Whether nothing is under way, and nothing is waited for.
+    fn is_idle(&mut self, core: &Core) -> bool {
+        if self.has_work() {
+            return false;
+        }
+        self.sessions.keep_watch(core);
+        self.sessions.ni().borrow_mut().flush();
+        !self.has_work()
+    }
+}
+
+impl Drop for Net {
+    /// Says goodbye, so that nobody waits for us.
+    fn drop(&mut self) {
+        self.sessions.say_goodbye();
+    }
+}
+
+/// What a look brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    /// Messages taken.
+    pub work: u32,
+    /// Nothing was heard for a while: the helper is to watch.
+    pub rests: bool,
+    /// Polls until the next look, if nothing happens before.
+    pub turns: u32,
+}
+
+/// Windows such that what one peer may have under way fits what the kernel keeps for us.
+fn settings_for(receive_bytes: usize) -> Settings {
+    let _ = receive_bytes;
+    Settings::default()
+}

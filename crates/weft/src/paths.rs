@@ -1,0 +1,137 @@
+//! The paths of this home's sessions: rings to processes of the same host, streams to other hosts. Which one it is, is asked
+//! once per record, of a word that lies beside what is needed next.
+
+use crate::net::UdpLink;
+use weft_core::ni::{StreamRx, StreamTx};
+use weft_core::Bundle;
+use weft_shm::{BellPage, Consumer, MapMem, Ringing};
+use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Tx};
+use weft_wire::Head;
+
+/// A bundle over rings in shared memory and streams between hosts.
+pub(crate) type Core = Bundle<Inlet, Outlet, BellPage>;
+
+/// The writing end of a path.
+#[derive(Debug)]
+pub(crate) enum Outlet {
+    /// To a process of this host.
+    Ring(Ringing),
+    /// To another host.
+    Stream(StreamTx<UdpLink>),
+}
+
+/// The reading end of a path.
+// Rings are what is to be fast, and lie where they are looked for.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub(crate) enum Inlet {
+    /// From a process of this host.
+    Ring(Consumer<MapMem>),
+    /// From another host.
+    Stream(StreamRx<UdpLink>),
+}
+
+impl From<StreamTx<UdpLink>> for Outlet {
+    fn from(stream: StreamTx<UdpLink>) -> Outlet {
+        Outlet::Stream(stream)
+    }
+}
+
+impl From<StreamRx<UdpLink>> for Inlet {
+    fn from(stream: StreamRx<UdpLink>) -> Inlet {
+        Inlet::Stream(stream)
+    }
+}
+
+impl Tx for Outlet {
+    #[inline(always)]
+    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        match self {
+            Outlet::Ring(ring) => ring.push(head, args, payload),
+            Outlet::Stream(stream) => stream.push(head, args, payload),
+        }
+    }
+
+    fn has_room(&mut self, lines: u32) -> bool {
+        match self {
+            Outlet::Ring(ring) => ring.has_room(lines),
+            Outlet::Stream(stream) => stream.has_room(lines),
+        }
+    }
+
+    fn abandoned(&mut self) -> Vec<Abandoned> {
+        match self {
+            Outlet::Ring(ring) => ring.abandoned(),
+            Outlet::Stream(stream) => stream.abandoned(),
+        }
+    }
+
+    fn rest(&mut self) {
+        match self {
+            Outlet::Ring(ring) => ring.rest(),
+            Outlet::Stream(stream) => stream.rest(),
+        }
+    }
+}
+
+impl Rx for Inlet {
+    #[inline(always)]
+    fn peek(&mut self) -> Peek<'_> {
+        match self {
+            Inlet::Ring(ring) => ring.peek(),
+            Inlet::Stream(stream) => stream.peek(),
+        }
+    }
+
+    #[inline(always)]
+    fn glance(&mut self) -> Glance<'_> {
+        match self {
+            Inlet::Ring(ring) => ring.glance(),
+            Inlet::Stream(stream) => stream.glance(),
+        }
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) {
+        match self {
+            Inlet::Ring(ring) => ring.pop(),
+            Inlet::Stream(stream) => stream.pop(),
+        }
+    }
+
+    fn hold(&mut self, reason: u8) {
+        match self {
+            Inlet::Ring(ring) => ring.hold(reason),
+            Inlet::Stream(stream) => stream.hold(reason),
+        }
+    }
+
+    fn let_go(&mut self, records: u32) {
+        match self {
+            Inlet::Ring(ring) => ring.let_go(records),
+            Inlet::Stream(stream) => stream.let_go(records),
+        }
+    }
+
+    #[inline(always)]
+    fn release(&mut self) {
+        match self {
+            Inlet::Ring(ring) => ring.release(),
+            Inlet::Stream(stream) => stream.release(),
+        }
+    }
+
+    fn set_attention(&mut self, wanted: bool) {
+        match self {
+            Inlet::Ring(ring) => ring.set_attention(wanted),
+            Inlet::Stream(stream) => stream.set_attention(wanted),
+        }
+    }
+
+    fn stays_cold(&self) -> bool {
+        match self {
+            Inlet::Ring(ring) => ring.stays_cold(),
+            Inlet::Stream(stream) => stream.stays_cold(),
+        }
+    }
+}
