@@ -27,6 +27,7 @@ pub mod window;
 mod bytes;
 mod incoming;
 mod outgoing;
+mod packet_size;
 mod sent;
 
 pub use channel::{Channel, Counters, Event, Life, Lot, OpenError, Settings, Verdict};

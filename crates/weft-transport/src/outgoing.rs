@@ -116,7 +116,8 @@ impl Outgoing {
 
     /// A packet with this run was lost.
     pub fn on_lost(&mut self, run: Run) {
-        let to = run.from + u64::from(run.len);
+        // What was never sent is of a stream that had this number before: its owner should not have, but may not stumble.
+        let to = (run.from + u64::from(run.len)).min(self.sent);
         if self.touched.is_none() {
             self.lost.insert(run.from.max(self.taken), to);
         }
@@ -329,6 +330,17 @@ mod tests {
         assert_eq!(out.on_taken((start as u32).wrapping_add(2 * SIZE), 0), Ok(u64::from(2 * SIZE)));
         assert_eq!(out.next_run(1000), Some(Run { from: start + u64::from(2 * SIZE), len: SIZE as u16 }));
         assert_eq!(fates(&mut out), [(2, Fate::InHand)]);
+    }
+
+    #[test]
+    fn the_loss_of_what_was_never_sent_brings_nothing_out() {
+        let mut out = Outgoing::new(0, 1000, 1000);
+        out.on_lost(Run { from: 10, len: 500 });
+        assert_eq!((out.has_run(), out.next_run(1000)), (false, None));
+        out.push(Head::new(Kind::Send), &[1], &[0; 8]).expect("room");
+        assert_eq!(out.next_run(20), Some(Run { from: 0, len: 20 }));
+        out.on_lost(Run { from: 10, len: 500 });
+        assert_eq!(out.next_run(1000), Some(Run { from: 10, len: 10 }));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Packets whose fate is open: what was in them, which came, which are lost.
 
 use crate::outgoing::{Run, Violation};
+use crate::packet_size::PacketSize;
 use crate::sequence::widen;
 use crate::time::Time;
 use std::collections::VecDeque;
@@ -19,6 +20,8 @@ pub(crate) enum SentFrame {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     InFlight,
+    /// It tries a packet size, and is nowhere counted as in flight.
+    Trial,
     /// It came, or asked for no acknowledgement.
     Done,
     /// Taken for lost. It may come yet.
@@ -33,6 +36,14 @@ struct Entry {
     frames: u32,
     bytes: u16,
     state: State,
+}
+
+impl Entry {
+    /// Whether it may come, and was not given up.
+    #[inline]
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::InFlight | State::Trial)
+    }
 }
 
 /// What acknowledgements changed.
@@ -61,6 +72,9 @@ const REMEMBERED_MOST: usize = SPAN as usize / 2;
 const REORDER_FIRST: u64 = 3;
 const REORDER_MOST: u64 = 256;
 
+/// A trial that nothing overtakes is given up after this: as long as any acknowledgement may be held back.
+const TRIAL_WAIT: Duration = Duration::from_millis(50);
+
 /// The packets from the oldest on whose fate matters.
 #[derive(Debug)]
 pub(crate) struct Sent {
@@ -79,11 +93,15 @@ pub(crate) struct Sent {
     skipped: Option<u64>,
     in_flight: u64,
     reorder: u64,
+    /// The number of the last trial.
+    trial: u64,
+    /// How large they may be, as their fates tell.
+    pub size: PacketSize,
 }
 
 impl Sent {
-    /// Nothing sent; the first packet gets this number.
-    pub fn new(first: u64) -> Sent {
+    /// Nothing sent; the first packet gets this number, and may have so many bytes.
+    pub fn new(first: u64, size: u16) -> Sent {
         Sent {
             entries: VecDeque::new(),
             frames: VecDeque::new(),
@@ -95,13 +113,15 @@ impl Sent {
             skipped: None,
             in_flight: 0,
             reorder: REORDER_FIRST,
+            trial: 0,
+            size: PacketSize::new(size),
         }
     }
 
     /// Makes room for one more packet: the oldest is given up if need be, and what was in it has to be done again.
     pub fn make_room(&mut self, mut lost: impl FnMut(SentFrame)) {
         while self.entries.len() >= FOLLOWED_MOST {
-            if self.entries[0].state == State::InFlight {
+            if self.entries[0].is_open() {
                 self.give_up(0, Time::default(), &mut lost);
             }
             self.drop_oldest();
@@ -129,17 +149,30 @@ impl Sent {
         self.in_flight += if asks { bytes as u64 } else { 0 };
     }
 
+    /// The packet that is made tries its size.
+    pub fn finish_trial(&mut self, now: Time, bytes: usize) {
+        self.size.on_trial(bytes as u16);
+        self.trial = self.next;
+        self.push(Entry { at: now, frames: self.frames_end(), bytes: bytes as u16, state: State::Trial });
+    }
+
     /// Takes acknowledgements in: the header's, and those of a bitmap from there on. `came` gets what arrived.
-    pub fn on_acks(&mut self, acked: u32, bitmap: &[u8], mut came: impl FnMut(SentFrame)) -> Result<Acked, Violation> {
+    pub fn on_acks(
+        &mut self,
+        now: Time,
+        acked: u32,
+        bitmap: &[u8],
+        mut came: impl FnMut(SentFrame),
+    ) -> Result<Acked, Violation> {
         let below = widen(self.next, acked);
         self.check(below, bitmap)?;
         let mut change = Acked::default();
         for number in self.oldest..below {
-            self.on_came(number, &mut change, &mut came);
+            self.on_came(now, number, &mut change, &mut came);
         }
         for (at, _) in bitmap.iter().enumerate().filter(|(_, &byte)| byte != 0) {
             for bit in (0..8).filter(|bit| bitmap[at] >> bit & 1 != 0) {
-                self.on_came(below + at as u64 * 8 + bit, &mut change, &mut came);
+                self.on_came(now, below + at as u64 * 8 + bit, &mut change, &mut came);
             }
         }
         self.retire(None);
@@ -152,18 +185,20 @@ impl Sent {
         let mut packets = 0;
         let mut is_first = true;
         for number in self.open_from..self.came_below {
-            let Some(at) = self.index(number).filter(|&at| self.entries[at].state == State::InFlight) else {
-                continue;
-            };
+            let Some(at) = self.index(number).filter(|&at| self.entries[at].is_open()) else { continue };
             if self.came_below - 1 - number >= self.reorder || now >= self.entries[at].at + patience {
+                packets += u64::from(self.entries[at].state == State::InFlight);
                 self.give_up(at, now, &mut lost);
-                packets += 1;
             } else if std::mem::take(&mut is_first) {
                 self.open_from = number;
             }
         }
         if is_first {
             self.open_from = self.open_from.max(self.came_below);
+        }
+        let is_late = |e: &Entry| e.state == State::Trial && now >= e.at + patience * 2 + TRIAL_WAIT;
+        if let Some(at) = self.index(self.trial).filter(|&at| is_late(&self.entries[at])) {
+            self.give_up(at, now, &mut lost);
         }
         self.retire(Some((now, patience)));
         Lost { packets, bytes: before - self.in_flight }
@@ -177,6 +212,21 @@ impl Sent {
             self.retire(None);
         }
         oldest.is_some()
+    }
+
+    /// Gives up all packets of so many bytes and more: the link refuses them.
+    pub fn give_up_large(&mut self, now: Time, bytes: u16, mut lost: impl FnMut(SentFrame)) -> u64 {
+        let mut packets = 0;
+        for at in 0..self.entries.len() {
+            let entry = self.entries[at];
+            if entry.is_open() && entry.bytes >= bytes {
+                packets += u64::from(entry.state == State::InFlight);
+                self.give_up(at, now, &mut lost);
+            }
+        }
+        self.size.on_refused(bytes);
+        self.retire(None);
+        packets
     }
 
     /// Gives memory back that nothing needs.
@@ -213,7 +263,7 @@ impl Sent {
     pub fn lost_at(&self, patience: Duration) -> Option<Time> {
         let numbers = self.open_from.max(self.oldest)..self.came_below;
         let mut open = numbers.filter_map(|n| self.index(n)).map(|at| &self.entries[at]);
-        open.find(|e| e.state == State::InFlight).map(|e| e.at + patience)
+        open.find(|e| e.is_open()).map(|e| e.at + patience)
     }
 
     /// Bytes of memory behind it.
@@ -237,17 +287,20 @@ impl Sent {
         }
     }
 
-    fn on_came(&mut self, number: u64, change: &mut Acked, came: &mut impl FnMut(SentFrame)) {
+    fn on_came(&mut self, now: Time, number: u64, change: &mut Acked, came: &mut impl FnMut(SentFrame)) {
         self.came_below = self.came_below.max(number + 1);
         let Some(at) = self.index(number) else { return };
         let entry = self.entries[at];
         match entry.state {
             State::Done => return,
+            State::Trial => self.size.on_trial_came(entry.bytes),
             State::InFlight => {
+                self.size.on_came(now, entry.bytes);
                 self.in_flight -= u64::from(entry.bytes);
                 change.bytes += u64::from(entry.bytes);
             }
             State::Lost => {
+                self.size.on_came(now, entry.bytes);
                 change.late += 1;
                 let overtaken = self.came_below - number;
                 self.reorder = self.reorder.max(overtaken + 1).min(REORDER_MOST);
@@ -258,8 +311,13 @@ impl Sent {
     }
 
     fn give_up(&mut self, at: usize, now: Time, lost: &mut impl FnMut(SentFrame)) {
-        let entry = &mut self.entries[at];
-        (entry.state, entry.at) = (State::Lost, now);
+        let entry = self.entries[at];
+        if entry.state == State::Trial {
+            self.entries[at].state = State::Done;
+            return self.size.on_trial_lost(entry.bytes);
+        }
+        self.size.on_lost(now, entry.bytes, entry.at);
+        (self.entries[at].state, self.entries[at].at) = (State::Lost, now);
         self.in_flight -= u64::from(entry.bytes);
         self.frames_of(at).for_each(|i| lost(self.frames[i]));
     }
@@ -268,7 +326,7 @@ impl Sent {
     fn retire(&mut self, patience: Option<(Time, Duration)>) {
         while let Some(first) = self.entries.front() {
             let is_settled = match first.state {
-                State::InFlight => false,
+                State::InFlight | State::Trial => false,
                 State::Done => true,
                 State::Lost => {
                     self.entries.len() > REMEMBERED_MOST
@@ -342,7 +400,7 @@ mod tests {
 
     /// Packets 0.. with a frame each, one every microsecond.
     fn sent(packets: u64) -> Sent {
-        let mut sent = Sent::new(0);
+        let mut sent = Sent::new(0, 1472);
         for n in 0..packets {
             sent.note(frame(n));
             sent.finish(Time::from_micros(n), 100, 1, true);
@@ -352,7 +410,7 @@ mod tests {
 
     fn acked(sent: &mut Sent, below: u32, bitmap: &[u8]) -> (Acked, Vec<SentFrame>) {
         let mut came = Vec::new();
-        let change = sent.on_acks(below, bitmap, |f| came.push(f)).expect("honest");
+        let change = sent.on_acks(Time::default(), below, bitmap, |f| came.push(f)).expect("honest");
         (change, came)
     }
 
@@ -397,7 +455,7 @@ mod tests {
         for (below, bitmap) in
             [(7, &[][..]), (u32::MAX, &[]), (0, &[0b1000_0000]), (0, &[0, 1]), (6, &[]), (0, &[0b11_0000]), (4, &[1])]
         {
-            assert_eq!(sent.on_acks(below, bitmap, |_| panic!("{below} {bitmap:?}")), Err(Violation));
+            assert_eq!(sent.on_acks(Time::default(), below, bitmap, |_| panic!("{below} {bitmap:?}")), Err(Violation));
         }
         assert_eq!(sent.in_flight(), 500);
         assert_eq!(acked(&mut sent, 4, &[0b10]).0.bytes, 500);
@@ -420,7 +478,7 @@ mod tests {
 
     #[test]
     fn numbers_and_frame_counts_come_round() {
-        let mut sent = Sent::new((1 << 32) - 3);
+        let mut sent = Sent::new((1 << 32) - 3, 1472);
         sent.frames_from = u32::MAX - 1;
         for n in 0..6 {
             sent.note(frame(n));

@@ -90,6 +90,8 @@ pub struct Done {
     pub corrupted: u64,
     /// Packets that were held back.
     pub reordered: u64,
+    /// Packets that were larger than the link carries.
+    pub too_large: u64,
 }
 
 /// A link made bad: the same seed does the same harm.
@@ -98,6 +100,8 @@ pub struct Faulty<L> {
     inner: L,
     /// The harm. May be changed at any time.
     pub faults: Faults,
+    /// Larger packets vanish. May be changed at any time.
+    pub carries: usize,
     done: Done,
     random: Random,
     held: BTreeMap<(Time, u64), Vec<u8>>,
@@ -107,7 +111,15 @@ pub struct Faulty<L> {
 impl<L: Link> Faulty<L> {
     /// A bad link over `inner`.
     pub fn new(inner: L, faults: Faults, seed: u64) -> Faulty<L> {
-        Faulty { inner, faults, done: Done::default(), random: Random::new(seed), held: BTreeMap::new(), packets: 0 }
+        Faulty {
+            inner,
+            faults,
+            carries: usize::MAX,
+            done: Done::default(),
+            random: Random::new(seed),
+            held: BTreeMap::new(),
+            packets: 0,
+        }
     }
 
     /// What was done.
@@ -156,6 +168,10 @@ impl<L: Link> Faulty<L> {
 impl<L: Link> Link for Faulty<L> {
     fn send(&mut self, at: Time, packet: &[u8]) {
         self.pass_on(at);
+        if packet.len() > self.carries {
+            self.done.too_large += 1;
+            return;
+        }
         if self.random.chance(self.faults.drop) {
             self.done.dropped += 1;
             return;

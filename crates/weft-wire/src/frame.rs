@@ -1,6 +1,7 @@
 //! The frames of a packet: what the two sides of a channel tell each other.
 //!
-//! A frame is four bytes and a body: type, detail, and the bytes of the body. All fields are little-endian.
+//! A frame is four bytes and a body: type, detail, and the bytes of the body. All fields are little-endian. A zero in place of
+//! a type says that there are only zeros from here to the packet's end.
 //!
 //! The records of a stream lie in it one after the other, without gaps: the two words of the header as in a ring, then the
 //! arguments, four bytes each, then the payload. A `Records` frame carries any run of these bytes: many small records, or a
@@ -151,6 +152,11 @@ pub enum Frame<'a> {
     },
     /// Asks for an acknowledgement.
     Ping,
+    /// Zeros to the end of the packet, which make it as large as its sender wants. They ask for an acknowledgement.
+    Padding {
+        /// How many, at least one.
+        bytes: usize,
+    },
 }
 
 /// Why bytes are no frame.
@@ -179,6 +185,7 @@ pub enum FrameError {
 }
 
 mod code {
+    pub const PADDING: u8 = 0;
     pub const RECORDS: u8 = 1;
     pub const ACKS: u8 = 2;
     pub const TAKEN: u8 = 3;
@@ -210,8 +217,8 @@ impl<'a> Iterator for Frames<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
+        if *self.rest.first()? == code::PADDING {
+            return Some(padding(std::mem::take(&mut self.rest)));
         }
         let Some((frame, rest)) = split(self.rest) else {
             self.rest = &[];
@@ -221,6 +228,15 @@ impl<'a> Iterator for Frames<'a> {
         let frame = Frame::read(kind, detail, body);
         self.rest = if frame.is_ok() { rest } else { &[] };
         Some(frame)
+    }
+}
+
+/// What begins with a zero, to the end of the packet.
+#[cold]
+fn padding(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
+    match bytes.iter().all(|&b| b == 0) {
+        true => Ok(Frame::Padding { bytes: bytes.len() }),
+        false => Err(FrameError::Reserved),
     }
 }
 
@@ -365,7 +381,7 @@ impl<'a> Writer<'a> {
         Writer { packet, at: crate::packet::HEADER }
     }
 
-    /// Writes a frame; false, and nothing written, if there is no room for it.
+    /// Writes a frame; false, and nothing written, if there is no room for it. Padding must be the last.
     pub fn push(&mut self, frame: &Frame<'_>) -> bool {
         match *frame {
             Frame::Records { stream, offset, bytes } => self.push_records(stream, offset, [bytes, &[]]),
@@ -389,7 +405,21 @@ impl<'a> Writer<'a> {
             Frame::Refuse { nonce, reason } => self.put(code::REFUSE, reason.code(), &[&nonce.to_le_bytes()]),
             Frame::Reset { epoch } => self.put(code::RESET, 0, &[&epoch.0.to_le_bytes()]),
             Frame::Ping => self.put(code::PING, 0, &[]),
+            Frame::Padding { bytes } => {
+                let fits = bytes <= self.room();
+                if fits {
+                    self.packet[self.at..self.at + bytes].fill(code::PADDING);
+                    self.at += bytes;
+                }
+                fits
+            }
         }
+    }
+
+    /// Makes the packet as large as it may be, with zeros. No frame can follow them.
+    #[inline]
+    pub fn fill(&mut self) {
+        self.push(&Frame::Padding { bytes: self.room() });
     }
 
     /// Writes a `Records` frame whose bytes lie in two pieces.

@@ -55,6 +55,7 @@ fn golden_frames() -> Vec<(Frame<'static>, &'static str)> {
         (Frame::Refuse { nonce: NONCE, reason: Reason::WrongEpoch }, "080c0800 2827262524232221"),
         (Frame::Reset { epoch: CALLEE }, "09000800 1817161514131211"),
         (Frame::Ping, "0a000000"),
+        (Frame::Padding { bytes: 5 }, "0000000000"),
     ]
 }
 
@@ -195,7 +196,6 @@ fn a_frame_of_the_wrong_size_or_type_is_an_error() {
     let only = |bytes: &[u8]| Frames::new(bytes).next().expect("not empty").expect_err("not a frame");
     assert_eq!(only(&[1]), FrameError::Truncated);
     assert_eq!(only(&[10, 0, 1, 0]), FrameError::Truncated);
-    assert_eq!(only(&[0, 0, 0, 0]), FrameError::Type(0));
     assert_eq!(only(&[11, 0, 0, 0]), FrameError::Type(11));
     assert_eq!(only(&[10, 0, 1, 0, 0]), FrameError::Length { kind: 10, bytes: 1 });
     assert_eq!(only(&[1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0]), FrameError::Length { kind: 1, bytes: 8 });
@@ -208,6 +208,27 @@ fn a_frame_of_the_wrong_size_or_type_is_an_error() {
     // The first error ends a packet's frames.
     let mut frames = Frames::new(&[11, 0, 0, 0, 10, 0, 0, 0]);
     assert_eq!((frames.next(), frames.next()), (Some(Err(FrameError::Type(11))), None));
+}
+
+#[test]
+fn padding_is_zeros_to_the_end_of_the_packet_and_nothing_else() {
+    for zeros in 1..10 {
+        let mut bytes = vec![10, 0, 0, 0];
+        bytes.resize(4 + zeros, 0);
+        let frames: Vec<_> = Frames::new(&bytes).collect();
+        assert_eq!(frames, [Ok(Frame::Ping), Ok(Frame::Padding { bytes: zeros })]);
+        for at in 5..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] = 1;
+            let frames: Vec<_> = Frames::new(&bytes).collect();
+            assert_eq!(frames, [Ok(Frame::Ping), Err(FrameError::Reserved)]);
+        }
+    }
+    let mut packet = [0xee; 60];
+    let mut writer = Writer::new(&mut packet);
+    assert!(writer.push(&Frame::Ping) && !writer.push(&Frame::Padding { bytes: 17 }));
+    writer.fill();
+    assert_eq!((writer.room(), &writer.finish()[HEADER + FRAME_HEADER..]), (0, &[0; 16][..]));
 }
 
 #[test]
@@ -283,7 +304,7 @@ proptest! {
 
     #[test]
     fn any_frames_read_back_or_are_an_error(
-        kind in 0u8..12,
+        kind in 1u8..12,
         detail in prop_oneof![4 => Just(0u8), 1 => any::<u8>()],
         body in proptest::collection::vec(any::<u8>(), 0..160),
         rest in proptest::collection::vec(any::<u8>(), 0..20),

@@ -198,7 +198,7 @@ impl Node {
         let udp = Udp::open(&wanted)?;
         let has_helper = watch(udp.as_fd());
         let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
-        Ok(Some(Net::new(udp, self.0.epoch, secrets, has_helper)))
+        Ok(Some(Net::new(udp, self.0.epoch, secrets, has_helper)?))
     }
 
     pub(crate) fn remove_bundle(&self, bundle: BundleId) {

@@ -13,10 +13,15 @@ const PACKETS_MOST: usize = 64;
 /// Room for a run, and for one packet more.
 const ROOM: usize = 80_000;
 
-/// Packets that the link did not take.
+/// The largest packet that any link carries.
+const PACKET_MOST: usize = 9000;
+
+/// Times that one call makes packets smaller because the link says that they are too large.
+const SHRINKS_MOST: u32 = 16;
+
+/// Packets of equal size, the last of which may be shorter.
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    to: HostAddress,
+struct Run {
     from: usize,
     until: usize,
     segment: usize,
@@ -26,7 +31,10 @@ struct Held {
 #[derive(Debug, Default)]
 pub(super) struct Burst {
     bytes: Vec<u8>,
-    held: Option<Held>,
+    /// What the link did not take, and for whom it is.
+    held: Option<(HostAddress, Run)>,
+    /// A packet that was larger than those before it, and begins the next run.
+    ahead: Option<(usize, usize)>,
 }
 
 impl Burst {
@@ -43,60 +51,71 @@ impl Burst {
         if !self.send_held(link) {
             return false;
         }
-        if self.bytes.is_empty() {
-            self.bytes = vec![0; ROOM];
-        }
-        let most = channel.packet_size();
-        let (mut start, mut end, mut segment) = (0, 0, 0);
-        while let Some(len) = channel.transmit(now, &mut self.bytes[end..end + most]) {
-            if segment != 0 && len > segment {
-                // The kernel cuts a run into equal packets; this one begins another run.
-                counters.bursts_sent += 1;
-                if !self.give(link, Held { to, from: start, until: end, segment }) {
-                    // This packet is lost, as packets may be: what is in it goes again.
-                    return false;
-                }
-                (start, segment) = (end, 0);
-            }
-            let is_last = len < segment;
-            segment = segment.max(len);
-            end += len;
-            if is_last || end - start + segment > BURST_MOST || (end - start) / segment >= PACKETS_MOST {
-                counters.bursts_sent += 1;
-                if !self.give(link, Held { to, from: start, until: end, segment }) {
-                    return false;
-                }
-                (start, end, segment) = (0, 0, 0);
-            } else if end + most > ROOM {
-                self.bytes.copy_within(start..end, 0);
-                (start, end) = (0, end - start);
-            }
-        }
-        if end > start {
+        let mut shrinks = 0;
+        while let Some(run) = self.fill(channel, now) {
             counters.bursts_sent += 1;
-            return self.give(link, Held { to, from: start, until: end, segment });
+            match link.send(to, &self.bytes[run.from..run.until], run.segment) {
+                Sent::All => {}
+                Sent::Full(packets) => {
+                    self.hold(to, run, packets);
+                    return false;
+                }
+                Sent::TooLarge(_) if shrinks == SHRINKS_MOST => return true,
+                Sent::TooLarge(_) => {
+                    shrinks += 1;
+                    channel.too_large(now, run.segment);
+                }
+            }
         }
         true
     }
 
-    /// Gives a run to the link, and holds what it does not take.
+    /// Makes a run of what a channel has to say.
     #[inline]
-    fn give<L: Link>(&mut self, link: &mut L, run: Held) -> bool {
-        match link.send(run.to, &self.bytes[run.from..run.until], run.segment) {
-            Sent::All | Sent::TooLarge(_) => true,
-            Sent::Full(packets) => {
-                let from = (run.from + packets * run.segment).min(run.until);
-                self.held = (from < run.until).then_some(Held { from, ..run });
-                self.held.is_none()
+    fn fill(&mut self, channel: &mut Channel, now: Time) -> Option<Run> {
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; ROOM];
+        }
+        let (mut until, mut segment) = (0, 0);
+        if let Some((from, to)) = self.ahead.take() {
+            self.bytes.copy_within(from..to, 0);
+            (until, segment) = (to - from, to - from);
+        }
+        while until + segment <= BURST_MOST && until < segment * PACKETS_MOST || until == 0 {
+            let Some(len) = channel.transmit(now, &mut self.bytes[until..until + PACKET_MOST]) else { break };
+            if segment != 0 && len > segment {
+                self.ahead = Some((until, until + len));
+                break;
+            }
+            let is_last = len < segment;
+            segment = segment.max(len);
+            until += len;
+            if is_last {
+                break;
             }
         }
+        (until > 0).then_some(Run { from: 0, until, segment })
     }
 
+    /// Keeps what the link did not take. A packet ahead of it is lost, as packets may be: what is in it goes again.
+    #[cold]
+    fn hold(&mut self, to: HostAddress, run: Run, sent: usize) {
+        self.ahead = None;
+        let from = run.from + sent * run.segment;
+        self.held = (from < run.until).then_some((to, Run { from, ..run }));
+    }
+
+    /// Sends what was held. False if the link still takes no more.
     #[inline]
     fn send_held<L: Link>(&mut self, link: &mut L) -> bool {
-        match self.held.take() {
-            None => true,
-            Some(run) => self.give(link, run),
+        let Some((to, run)) = self.held.take() else { return true };
+        match link.send(to, &self.bytes[run.from..run.until], run.segment) {
+            // Too large now: its channel finds out when nothing comes back.
+            Sent::All | Sent::TooLarge(_) => true,
+            Sent::Full(packets) => {
+                self.hold(to, run, packets);
+                self.held.is_none()
+            }
         }
     }
 }

@@ -8,6 +8,7 @@
 //! peek / pop / release    on the streams of the events
 //! send                    as the program wishes
 //! transmit(now, ..)       until it returns none: only then next_timeout() is right
+//! too_large(now, ..)      if the link refused a packet for its size; then transmit again
 //! ```
 //!
 //! Each record is taken exactly once and in the order of its stream, while streams do not wait for each other. What a peer can
@@ -74,8 +75,11 @@ pub struct Settings {
     pub streams_most: u32,
     /// How long an acknowledgement may wait for something to ride on. At most 50 ms.
     pub ack_delay: Duration,
-    /// The largest packet that is taken.
+    /// The largest packet that is taken, and the largest that is tried.
     pub packet_most: u16,
+    /// The packet size to begin with, which the link is said to carry: that of the interface, less headers, where most paths
+    /// carry as much. Larger ones are tried, and a smaller one is found if this one does not get through.
+    pub packet_first: u16,
 }
 
 impl Default for Settings {
@@ -87,6 +91,7 @@ impl Default for Settings {
             streams_most: 64,
             ack_delay: Duration::from_millis(1),
             packet_most: 9000,
+            packet_first: 1200,
         }
     }
 }
@@ -94,13 +99,15 @@ impl Default for Settings {
 impl Settings {
     /// The same, within the ranges.
     fn checked(self) -> Settings {
+        let packet_most = self.packet_most.max(PACKET_LEAST as u16);
         let bytes = (RECORD_MOST as u32).next_power_of_two()..=256 << 20;
         Settings {
             suspicion: self.suspicion.clamp(Duration::from_millis(50), Duration::from_secs(300)),
             window: self.window.clamp(*bytes.start(), *bytes.end()),
             send_most: self.send_most.clamp(*bytes.start(), *bytes.end()),
             ack_delay: self.ack_delay.min(Duration::from_millis(50)),
-            packet_most: self.packet_most.max(PACKET_LEAST as u16),
+            packet_most,
+            packet_first: self.packet_first.clamp(PACKET_LEAST as u16, packet_most),
             ..self
         }
     }
@@ -155,6 +162,10 @@ pub struct Counters {
     pub packets_lost: u64,
     /// Packets taken for lost that had come.
     pub packets_late: u64,
+    /// Packets that tried a larger size; they are in no other count but that of packets made.
+    pub trials_sent: u64,
+    /// Those of them that were taken for lost.
+    pub trials_lost: u64,
     /// Times that no acknowledgement came in time.
     pub timeouts: u64,
     /// Packets that had come before, or that their sender had given up.
@@ -269,7 +280,7 @@ impl<C: Congestion> Channel<C> {
             terms: settings.terms(),
             is_unconfirmed: false,
             streams: Streams::default(),
-            sent: Sent::new(FIRST_NUMBER),
+            sent: Sent::new(FIRST_NUMBER, settings.packet_first),
             received: Received::new(FIRST_NUMBER),
             congestion,
             rtt: Rtt::default(),
@@ -378,6 +389,18 @@ impl<C: Congestion> Channel<C> {
         self.streams.poll_event()
     }
 
+    /// The link refused a packet of so many bytes for its size (EMSGSIZE): all as large that are under way count as lost, which
+    /// is nobody's congestion, and the packet size comes down. Call [`Channel::transmit`] afterwards.
+    pub fn too_large(&mut self, now: Time, bytes: usize) {
+        let Channel { sent, streams, counters, .. } = self;
+        let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+        counters.packets_lost += sent.give_up_large(now, bytes, |frame| streams.on_lost(frame));
+        counters.trials_lost = sent.size.trials_lost();
+        if sent.in_flight() == 0 {
+            self.retry_at = None;
+        }
+    }
+
     /// Whether the peer is to be asked now and then if it is there, though nothing is under way: a request waits for its reply.
     pub fn keep_watch(&mut self, wanted: bool) {
         self.watch.is_wanted = wanted;
@@ -427,9 +450,13 @@ impl<C: Congestion> Channel<C> {
         }
     }
 
-    /// Bytes of the packets that [`Channel::transmit`] is to be given room for.
+    /// Bytes of the largest packets that get through, as far as is known: no packet is larger but for single ones that try
+    /// more, and whoever has much to say fills packets to the last byte. So buffers of this size give a run of equal packets
+    /// for segmentation offload, of which the last may be shorter; none has room for a trial, which needs one more call with a
+    /// larger buffer.
+    #[inline]
     pub fn packet_size(&self) -> usize {
-        1472
+        usize::from(self.sent.size.after(self.backoff.tries()).min(self.terms.packet_most))
     }
 
     /// The round-trip time.

@@ -142,7 +142,7 @@ impl<C: Congestion> Channel<C> {
                 }
                 // A copy of what opened this channel.
                 Frame::Accept(accept) if accept.nonce == self.nonce => {}
-                Frame::Ping => {}
+                Frame::Ping | Frame::Padding { .. } => {}
                 _ => return Err(Stop::Violation),
             }
         }
@@ -152,7 +152,7 @@ impl<C: Congestion> Channel<C> {
     #[inline]
     fn on_acks(&mut self, now: Time, below: u32, bitmap: &[u8]) -> Result<(), Violation> {
         let Channel { sent, streams, .. } = self;
-        let acked = sent.on_acks(below, bitmap, |frame| streams.on_came(frame))?;
+        let acked = sent.on_acks(now, below, bitmap, |frame| streams.on_came(frame))?;
         self.counters.packets_late += u64::from(acked.late);
         if acked.bytes > 0 {
             self.congestion.on_acked(now, acked.bytes, self.rtt.smoothed());
@@ -168,6 +168,7 @@ impl<C: Congestion> Channel<C> {
         let Channel { sent, streams, counters, .. } = self;
         let patience = self.rtt.patience();
         let lost = sent.find_lost(now, patience, |frame| streams.on_lost(frame));
+        counters.trials_lost = sent.size.trials_lost();
         if lost.packets > 0 {
             counters.packets_lost += lost.packets;
             self.congestion.on_lost(now, lost.bytes);

@@ -11,8 +11,9 @@ use weft_wire::packet::{Header, PacketKind, Reflected, PACKET_LEAST};
 const SKIP_EVERY: u64 = 1024;
 
 impl<C: Congestion> Channel<C> {
-    /// Writes the next packet to `packet`, whose length is the most that the link carries, and returns its bytes; none if there
-    /// is nothing to say now. Call until then. What can ride together does.
+    /// Writes the next packet to `packet`, whose length is the most that may be made, and returns its bytes; none if there is
+    /// nothing to say now. Call until then. What can ride together does. A packet is larger than [`Channel::packet_size`] only
+    /// if it tries that size: once everything else was said, and if `packet` has room.
     ///
     /// # Panics
     /// If `packet` is smaller than what every link carries.
@@ -20,7 +21,7 @@ impl<C: Congestion> Channel<C> {
     pub fn transmit(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
         assert!(packet.len() >= PACKET_LEAST, "a link that carries {PACKET_LEAST} bytes");
         match self.phase {
-            Phase::Open => self.transmit_data(now, packet),
+            Phase::Open => self.transmit_data(now, packet).or_else(|| self.transmit_trial(now, packet)),
             Phase::Calling { cookie, next_at } if next_at <= now => Some(self.transmit_call(now, cookie, packet)),
             _ => None,
         }
@@ -36,7 +37,8 @@ impl<C: Congestion> Channel<C> {
             return None;
         }
         self.prepare_number();
-        let most = packet.len().min(usize::from(self.terms.packet_most));
+        let size = self.packet_size();
+        let most = packet.len().min(size);
         let mut writer = Writer::new(&mut packet[..most]);
         let (mut noted, mut asks) = (0, false);
         self.write_acks(&mut writer);
@@ -52,6 +54,10 @@ impl<C: Congestion> Channel<C> {
         }
         if may_send {
             self.streams.write_records(&mut writer, |frame: SentFrame| note(&mut self.sent, frame));
+            if self.streams.has_runs() || self.streams.has_words() {
+                // Of a run of packets all but the last are equally large.
+                writer.fill();
+            }
         }
         asks |= noted > 0;
         if may_ask && self.probes_due > 0 {
@@ -62,12 +68,38 @@ impl<C: Congestion> Channel<C> {
         self.header(now).seal(packet);
         let bytes = packet.len();
         self.sent.finish(now, bytes, noted, asks);
+        if bytes == size {
+            self.sent.size.on_filled();
+        }
         self.acks = Acks { is_due: self.streams.is_urgent() && may_ask, ..Acks::default() };
         self.counters.packets_sent += 1;
         if asks {
             self.watch.asked_at.get_or_insert(now);
             self.retry_at = Some(now + self.wait());
         }
+        Some(bytes)
+    }
+
+    /// A packet of zeros that tries a larger size: behind all else, and only if something is under way that gets answers.
+    #[inline]
+    fn transmit_trial(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
+        let most = packet.len().min(usize::from(self.settings.packet_most.min(self.terms.packet_most)));
+        if most <= self.packet_size() || self.sent.in_flight() == 0 || self.backoff.tries() > 0 || !self.sent.has_room()
+        {
+            return None;
+        }
+        let bytes = usize::from(self.sent.size.next_trial(now, most)?);
+        self.prepare_number();
+        let packet = &mut packet[..bytes];
+        let mut writer = Writer::new(packet);
+        writer.fill();
+        // What rides on it may be lost.
+        let reflect = self.reflect.take();
+        self.header(now).seal(writer.finish());
+        self.reflect = reflect;
+        self.sent.finish_trial(now, bytes);
+        self.counters.packets_sent += 1;
+        self.counters.trials_sent += 1;
         Some(bytes)
     }
 

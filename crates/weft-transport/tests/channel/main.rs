@@ -2,6 +2,7 @@
 //!
 //! * `world`: two hosts with doors and channels, bad links between them, and a ledger of every record.
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
+//! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
 //! * `hostile`: packets that no honest peer sends.
 //!
@@ -9,5 +10,6 @@
 
 mod faults;
 mod hostile;
+mod sizes;
 mod transcripts;
 mod world;

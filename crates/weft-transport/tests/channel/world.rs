@@ -128,7 +128,8 @@ impl Host {
             door: Door::new(epoch, [lot.bits(), lot.bits()]),
             channel: None,
             program: Program { bytes_most: 40, ..Program::default() },
-            settings: Settings::default(),
+            // The links carry whatever fits the buffer, unless a test says otherwise.
+            settings: Settings { packet_first: 9000, ..Settings::default() },
             window: FixedWindow::default(),
             calls: false,
             lot,
@@ -157,6 +158,8 @@ pub struct World {
     /// Where the packets of each host go.
     pub links: [Faulty<MemLink>; 2],
     pub mtu: usize,
+    /// Larger packets are refused by the link, at once.
+    pub interface: usize,
     pub tamper: Option<Tamper>,
     /// Everything that was put on the links.
     pub capture: Option<Vec<(usize, Vec<u8>)>>,
@@ -176,6 +179,7 @@ impl World {
             hosts: [0, 1].map(|at| Host::new(at, 0, seed)),
             links,
             mtu: MTU,
+            interface: usize::MAX,
             tamper: None,
             capture: None,
             packets: [0; 2],
@@ -301,7 +305,11 @@ impl World {
     pub fn transmit(&mut self, at: usize) {
         let (now, mut packet) = (self.now, vec![0; self.mtu]);
         while let Some(bytes) = self.channel(at).transmit(now, &mut packet) {
-            self.put(at, packet[..bytes].to_vec());
+            if bytes > self.interface {
+                self.channel(at).too_large(now, bytes);
+            } else {
+                self.put(at, packet[..bytes].to_vec());
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! A bundle's network: a UDP socket under its network interface, and when it is looked at.
 
+use super::address::first_packet_bytes;
 use super::udp::{Received, Stop, Udp, RECEIVE_BYTES};
+use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -102,11 +104,14 @@ pub(crate) struct Net {
 
 impl Net {
     /// A network interface for a bundle of this node on a socket of its own.
-    pub fn new(udp: Udp, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Net {
+    ///
+    /// # Errors
+    /// If the interface of its address carries packets that are too small.
+    pub fn new(udp: Udp, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Result<Net, NetworkError> {
         let address = host_address(udp.local());
-        let settings = settings_for(udp.receive_bytes());
+        let settings = settings_for(udp.receive_bytes(), first_packet_bytes(udp.local().ip())?);
         let ni = Ni::new(UdpLink { udp, began: Instant::now() }, epoch, settings, secrets);
-        Net {
+        Ok(Net {
             local_work: 0,
             still: STILL,
             sessions: HostSessions::new(ni),
@@ -117,7 +122,7 @@ impl Net {
             looks: 0,
             has_helper,
             is_armed: false,
-        }
+        })
     }
 
     /// Where other hosts reach this bundle.
@@ -241,8 +246,13 @@ pub(crate) struct Looked {
     pub turns: u32,
 }
 
-/// Windows such that what one peer may have under way fits what the kernel keeps for us.
-fn settings_for(receive_bytes: usize) -> Settings {
-    let _ = receive_bytes;
-    Settings::default()
+/// Bytes of a stream that may wait here, at most: more does not make anything faster.
+const WINDOW_MOST: usize = 256 << 10;
+
+/// What suits a socket for which the kernel keeps `receive_bytes`, and packets of `packet` bytes: a window that fits what is
+/// kept, which the kernel counts with its own overhead.
+fn settings_for(receive_bytes: usize, packet: usize) -> Settings {
+    let packet = u16::try_from(packet).unwrap_or(u16::MAX);
+    let window = (receive_bytes / 2).min(WINDOW_MOST) as u32;
+    Settings { window, packet_first: packet, packet_most: packet, ..Settings::default() }
 }

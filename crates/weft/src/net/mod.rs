@@ -15,21 +15,49 @@ use std::net::IpAddr;
 pub enum NetworkError {
     /// A variable of the environment says something that it cannot.
     #[error("{variable} is {value:?}, and should be {wanted}")]
-    Setting { variable: &'static str, value: String, wanted: &'static str },
+    Setting {
+        /// Its name.
+        variable: &'static str,
+        /// What it says.
+        value: String,
+        /// What it may say.
+        wanted: &'static str,
+    },
     /// Somebody else has the port, or all ports of the range.
     #[error(
         "UDP port {ports} at {address} is in use. Set WEFT_PORT to another port, to a range of ports (first-last), or \
          unset it: then any free port is taken"
     )]
-    PortInUse { address: IpAddr, ports: Ports },
+    PortInUse {
+        /// Where the port was wanted.
+        address: IpAddr,
+        /// The port, or the ports.
+        ports: Ports,
+    },
     /// An interface carries packets that are too small.
     #[error(
         "network interface {interface} ({address}) carries packets of {mtu} bytes, and weft needs {least}. Raise its MTU \
          (ip link set dev {interface} mtu {least}), set WEFT_ADDR to another address of this host, or to `none`: then weft \
          does without the network"
     )]
-    SmallMtu { interface: String, address: IpAddr, mtu: u32, least: u32 },
+    SmallMtu {
+        /// The interface's name.
+        interface: String,
+        /// The address that it has.
+        address: IpAddr,
+        /// Bytes of the packets that it carries.
+        mtu: u32,
+        /// Bytes that it should carry.
+        least: u32,
+    },
     /// The kernel refused something else.
     #[error("{what}: {source}. {way_out}")]
-    System { what: String, source: io::Error, way_out: &'static str },
+    System {
+        /// What weft was doing.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+        /// What helps.
+        way_out: &'static str,
+    },
 }
