@@ -1,7 +1,8 @@
-//! The network interface in the process: so far the address that names carry.
+//! The network interface in the process: its link over UDP, and the address that names carry.
 #![allow(dead_code)] // Until the node uses it.
 
 pub(crate) mod address;
+pub(crate) mod udp;
 
 use address::Ports;
 use std::io;

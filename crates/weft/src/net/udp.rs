@@ -1,0 +1,490 @@
+//! The link over UDP: one socket of the kernel. Packets go out in runs and come in in runs, so that bulk costs one system
+//! call for many packets, and a single packet one call without anything besides.
+//!
+//! What the kernel can do is found out while it is used: a run goes as one segmented datagram (UDP_SEGMENT), where that is
+//! refused by one `sendmmsg`, and where there is none packet by packet.
+//!
+//! Runs come in whole only if the kernel is asked (UDP_GRO), and then it has to be asked for their segments' length with each
+//! datagram, which makes a small one dearer by a quarter. So runs are asked for while packets follow one another, see [`Pace`].
+//! The calls for single packets are compiled into their caller: a return just after a system call is dear as well.
+//!
+//! Our own and not `quinn-udp`: that takes control data with every datagram, sent or received, which is dearer by 40 %.
+
+use super::address::Wanted;
+use super::Error;
+use nix::sys::socket::sockopt::UdpGroSegment;
+use nix::sys::socket::{self, ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage};
+use rustix::io::Errno;
+use rustix::net::{self, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{addr::SocketAddrArg, MMsgHdr, SendAncillaryBuffer};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A buffer that no datagram and no run overfills.
+pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Packets that the kernel took, from the first on.
+    pub packets: usize,
+    /// Why it took no more; `None` if it took all.
+    pub stop: Option<Stop>,
+}
+
+/// Why the kernel takes no more packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The link is full: the rest may go when the socket can be written again.
+    Full,
+    /// The next packet is larger than what the interface carries.
+    TooLarge,
+    /// Nothing goes there now: the rest is to be dropped as if it were lost.
+    Unreachable,
+}
+
+/// What was there to receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Nothing; or only errors, and so many that the next look should see what else there is to do.
+    Nothing,
+    /// Packets of one sender in the first `bytes` of the buffer, at least one: each has `segment` bytes, the last one may
+    /// have fewer. Neither is 0.
+    Run { from: SocketAddr, bytes: usize, segment: usize },
+}
+
+/// One UDP socket.
+#[derive(Debug)]
+pub(crate) struct Udp<K = Linux> {
+    socket: OwnedFd,
+    local: SocketAddr,
+    receive_bytes: usize,
+    pace: Pace,
+    dropped: u64,
+    /// The best [`Way`] of sending that the kernel has not refused.
+    way: AtomicU8,
+    kernel: K,
+}
+
+/// How the socket receives, and what decides it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// The kernel puts packets together that arrive together.
+    is_for_runs: bool,
+    /// It refused to.
+    is_fixed: bool,
+    /// Datagrams since a look found nothing.
+    streak: u32,
+    /// Datagrams of one packet each since one of more, or since runs are asked for.
+    singles: u32,
+}
+
+impl Udp {
+    /// Opens a socket at one address of this host, or at all, on the first port of the wanted ones that is free.
+    ///
+    /// # Errors
+    /// If all of these ports are in use, the address is not this host's, or the kernel gives no socket.
+    pub fn open(at: &Wanted) -> Result<Udp, Error> {
+        Udp::with_kernel(at, Linux)
+    }
+}
+
+impl<K: Kernel> Udp<K> {
+    fn with_kernel(at: &Wanted, kernel: K) -> Result<Udp<K>, Error> {
+        let family = if at.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = net::socket_with(family, SocketType::DGRAM, flags, None).map_err(|e| Error::System {
+            what: format!("cannot make a UDP socket for {}", at.address),
+            source: e.into(),
+            way_out: "Raise the limit of open files (ulimit -n); if this host has no such addresses set WEFT_ADDR to \
+                      another, or to `none`",
+        })?;
+        ask_for_features(&socket, family);
+        let local = bind(&socket, at)?;
+        let receive_bytes = sockopt::socket_recv_buffer_size(&socket).unwrap_or(0);
+        let way = AtomicU8::new(Way::Segments as u8);
+        Ok(Udp { socket, local, receive_bytes, pace: Pace::default(), dropped: 0, way, kernel })
+    }
+
+    /// Receives one datagram, or some that the kernel has put together. Does not block. What does not fit into `buffer` is
+    /// dropped, as are errors that the network reported: the transport finds out by itself what is lost.
+    #[inline(always)]
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        for _ in 0..ERRORS_MOST {
+            let socket = self.socket.as_fd();
+            let got = match self.pace.is_for_runs {
+                false => self.kernel.receive_one(socket, buffer),
+                true => self.kernel.receive_run(socket, buffer),
+            };
+            match got {
+                Ok(Got { from: Some(from), bytes, segment, is_whole: true }) if bytes > 0 => {
+                    let segment = segment.filter(|bytes| *bytes > 0).map_or(bytes, |segment| segment.min(bytes));
+                    self.note_datagram(segment < bytes);
+                    return Received::Run { from, bytes, segment };
+                }
+                Err(Errno::AGAIN) => {
+                    self.note_nothing();
+                    return Received::Nothing;
+                }
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => self.dropped += 1,
+            }
+        }
+        Received::Nothing
+    }
+
+    /// Sends a run of packets that have `segment` bytes each, but the last, which may have fewer. Does not block.
+    #[inline(always)]
+    pub fn send(&self, to: &SocketAddr, packets: &[u8], segment: usize) -> Sent {
+        let to = self.reach(to);
+        if packets.len() > segment && segment > 0 {
+            return self.send_run(&to, packets, segment);
+        }
+        match retried(|| self.kernel.send_one(self.socket.as_fd(), &to, packets)) {
+            Ok(()) => Sent { packets: 1, stop: None },
+            Err(error) => Sent { packets: 0, stop: Some(stop(error)) },
+        }
+    }
+
+    /// Where the socket is, with the port that it got.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// How much the kernel keeps for us, as it counts: with its own overhead, so of small packets far less fits.
+    pub fn receive_bytes(&self) -> usize {
+        self.receive_bytes
+    }
+
+    /// How many datagrams and errors [`receive`](Udp::receive) has dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    #[inline(always)]
+    fn note_datagram(&mut self, is_run: bool) {
+        self.pace.streak = self.pace.streak.saturating_add(1);
+        self.pace.singles = if is_run { 0 } else { self.pace.singles.saturating_add(1) };
+        if self.pace.streak >= RUNS_FROM && !self.pace.is_for_runs && !self.pace.is_fixed {
+            self.ask_for_runs();
+        }
+    }
+
+    #[inline(always)]
+    fn note_nothing(&mut self) {
+        self.pace.streak = 0;
+        if self.pace.is_for_runs && self.pace.singles >= SINGLES_MOST {
+            self.ask_for_no_runs();
+        }
+    }
+
+    #[cold]
+    fn ask_for_runs(&mut self) {
+        self.pace.singles = 0;
+        match self.kernel.put_together(self.socket.as_fd(), true) {
+            Ok(()) => self.pace.is_for_runs = true,
+            Err(_) => self.pace.is_fixed = true,
+        }
+    }
+
+    /// Nothing was there a moment ago. What came since, put together by the old rule, must be received by the old rule: by
+    /// the new one nobody would know where its packets end.
+    #[cold]
+    fn ask_for_no_runs(&mut self) {
+        self.pace.singles = 0;
+        let socket = self.socket.as_fd();
+        if self.kernel.put_together(socket, false).is_err() {
+            return;
+        }
+        let is_still_empty = self.kernel.is_empty(socket);
+        self.pace.is_for_runs = !is_still_empty && self.kernel.put_together(socket, true).is_ok();
+    }
+
+    #[inline(never)]
+    fn send_run(&self, to: &SocketAddr, run: &[u8], segment: usize) -> Sent {
+        let all = run.len().div_ceil(segment);
+        let mut packets = 0;
+        while packets < all {
+            match self.send_some(to, &run[packets * segment..], segment) {
+                Ok(some) => packets += some,
+                Err(stop) => return Sent { packets, stop: Some(stop) },
+            }
+        }
+        Sent { packets, stop: None }
+    }
+
+    /// Sends one packet of a run or more.
+    fn send_some(&self, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Stop> {
+        let most = (DATAGRAM_MOST / segment).min(SEGMENTS_MOST);
+        let part = &run[..run.len().min(most * segment)];
+        // Relaxed: a thread that does not know yet what another found out finds it out itself.
+        let has_segments = self.way.load(Ordering::Relaxed) == Way::Segments as u8;
+        let length = u16::try_from(segment).ok().filter(|_| has_segments && part.len() > segment);
+        let Some(length) = length else { return self.send_separately(to, run, segment) };
+        match retried(|| self.kernel.send_segments(self.socket.as_fd(), to, part, length)) {
+            Ok(()) => Ok(part.len().div_ceil(segment)),
+            // Also said of packets that cannot go by any way (too large ones, by older kernels). Only if they do go otherwise
+            // it was the segments that were refused: by the interface, or by a tunnel of the kernel's.
+            Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => {
+                let some = self.send_separately(to, run, segment)?;
+                self.way.fetch_max(Way::Many as u8, Ordering::Relaxed);
+                Ok(some)
+            }
+            Err(error) => Err(stop(error)),
+        }
+    }
+
+    /// As `send_some`, each packet a datagram from the start.
+    #[cold]
+    fn send_separately(&self, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Stop> {
+        if self.way.load(Ordering::Relaxed) != Way::Single as u8 {
+            match retried(|| self.kernel.send_many(self.socket.as_fd(), to, run, segment)) {
+                Ok(0) => return Err(Stop::Full),
+                Ok(some) => return Ok(some),
+                Err(Errno::NOSYS) => self.way.store(Way::Single as u8, Ordering::Relaxed),
+                Err(error) => return Err(stop(error)),
+            }
+        }
+        let packet = &run[..run.len().min(segment)];
+        retried(|| self.kernel.send_one(self.socket.as_fd(), to, packet)).map(|()| 1).map_err(stop)
+    }
+
+    /// An IPv6 socket reaches IPv4 addresses by their mapped form (RFC 4291, section 2.5.5.2).
+    #[inline(always)]
+    fn reach(&self, to: &SocketAddr) -> SocketAddr {
+        match to {
+            SocketAddr::V4(v4) if self.local.is_ipv6() => {
+                SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0))
+            }
+            _ => *to,
+        }
+    }
+}
+
+impl<K> AsFd for Udp<K> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Ways to send a run, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Way {
+    /// The kernel, or the network card, cuts it.
+    Segments,
+    /// One call, many datagrams.
+    Many,
+    Single,
+}
+
+/// The system calls of the fast path. Tests put errors in their place.
+pub(crate) trait Kernel {
+    fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno>;
+    /// A run as one datagram for the kernel to cut. It takes all or nothing.
+    fn send_segments(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: u16) -> Result<(), Errno>;
+    /// The first packets of a run; says how many it took.
+    fn send_many(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Errno>;
+    /// A datagram, where the kernel puts none together.
+    fn receive_one(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno>;
+    /// A datagram, or some that the kernel has put together.
+    fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno>;
+    /// Whether the kernel is to put datagrams together.
+    fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno>;
+    /// Whether there is nothing to receive.
+    fn is_empty(&self, socket: BorrowedFd<'_>) -> bool;
+}
+
+/// What the kernel says of something received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Got {
+    from: Option<SocketAddr>,
+    bytes: usize,
+    /// `None` for one datagram as it was sent.
+    segment: Option<usize>,
+    is_whole: bool,
+}
+
+/// The kernel itself.
+#[derive(Debug)]
+pub(crate) struct Linux;
+
+impl Kernel for Linux {
+    #[inline(always)]
+    fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
+        net::sendto(socket, packet, SendFlags::empty(), to).map(drop)
+    }
+
+    fn send_segments(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: u16) -> Result<(), Errno> {
+        let control = [ControlMessage::UdpGsoSegments(&segment)];
+        let to = SockaddrStorage::from(*to);
+        socket::sendmsg(socket.as_raw_fd(), &[IoSlice::new(run)], &control, MsgFlags::empty(), Some(&to))
+            .map(drop)
+            .map_err(errno)
+    }
+
+    fn send_many(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Errno> {
+        let to = to.as_any();
+        let mut packets = run.chunks(segment);
+        let slices: [_; MANY_MOST] = std::array::from_fn(|_| packets.next().map(IoSlice::new));
+        let mut controls: [_; MANY_MOST] = std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let slices = slices.iter().flatten().map(std::slice::from_ref);
+        let headers = slices.zip(&mut controls).map(|(slice, control)| MMsgHdr::new_with_addr(&to, slice, control));
+        net::sendmmsg(socket, &mut headers.collect::<Vec<_>>(), SendFlags::empty())
+    }
+
+    #[inline(always)]
+    fn receive_one(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
+        let (bytes, whole, from) = net::recvfrom(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)?;
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok()).map(unmapped);
+        Ok(Got { from, bytes, segment: None, is_whole: whole == bytes })
+    }
+
+    #[inline(never)]
+    fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
+        let mut control = Control([0; CONTROL_BYTES]);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let message = socket::recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control.0), flags)
+            .map_err(errno)?;
+        let segment = message.cmsgs().ok().and_then(|mut controls| {
+            controls.find_map(|control| match control {
+                ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
+                _ => None,
+            })
+        });
+        let is_whole = !message.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC);
+        Ok(Got { from: message.address.as_ref().and_then(sender), bytes: message.bytes, segment, is_whole })
+    }
+
+    fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno> {
+        socket::setsockopt(&socket, UdpGroSegment, &should).map_err(errno)
+    }
+
+    fn is_empty(&self, socket: BorrowedFd<'_>) -> bool {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        matches!(net::recv(socket, &mut [0u8; 1], flags), Err(Errno::AGAIN))
+    }
+}
+
+/// Room for one control message with an integer, aligned as the kernel's headers are.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+fn sender(address: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = address.as_sockaddr_in() {
+        return Some(SocketAddr::from((v4.ip(), v4.port())));
+    }
+    let v6 = address.as_sockaddr_in6()?;
+    Some(unmapped(SocketAddr::V6(SocketAddrV6::new(v6.ip(), v6.port(), 0, v6.scope_id()))))
+}
+
+/// IPv4 addresses as such, also from a socket of both families.
+#[inline(always)]
+fn unmapped(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => address,
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::from((v4, v6.port())),
+            None => address,
+        },
+    }
+}
+
+fn errno(error: nix::Error) -> Errno {
+    Errno::from_raw_os_error(error as i32)
+}
+
+/// Calls again as long as a signal comes between.
+#[inline(always)]
+fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+#[cold]
+fn stop(error: Errno) -> Stop {
+    match error {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Stop::Full,
+        Errno::MSGSIZE => Stop::TooLarge,
+        // No route, nobody there, a firewall. Whatever else it may be: time will tell, and the transport sends again.
+        _ => Stop::Unreachable,
+    }
+}
+
+/// Asks for what makes the link faster. Where it is refused the link works without.
+fn ask_for_features(socket: &OwnedFd, family: AddressFamily) {
+    // Beyond the host's limit (net.core.rmem_max) if we are privileged, else up to it.
+    let _ = sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES));
+    let _ = sockopt::set_socket_send_buffer_size_force(socket, BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES));
+    // No packet is cut on its way, and what the kernel believes of the path does not count: the transport finds out itself.
+    let _ = sockopt::set_ip_mtu_discover(socket, sockopt::Ipv4PathMtuDiscovery::PROBE);
+    if family == AddressFamily::INET6 {
+        let _ = sockopt::set_ipv6_mtu_discover(socket, sockopt::Ipv6PathMtuDiscovery::PROBE);
+        // IPv4 as well, if the socket is for all addresses.
+        let _ = sockopt::set_ipv6_v6only(socket, false);
+    }
+}
+
+/// Binds the first port that is free, and says where the socket is.
+fn bind(socket: &OwnedFd, at: &Wanted) -> Result<SocketAddr, Error> {
+    for port in at.ports.iter() {
+        match net::bind(socket, &SocketAddr::new(at.address, port)) {
+            Ok(()) => return local(socket),
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => {
+                return Err(Error::System {
+                    what: format!("cannot bind UDP port {port} at {}", at.address),
+                    source: error.into(),
+                    way_out:
+                        "Set WEFT_ADDR to an address of this host (`ip addr` lists them), and WEFT_PORT to a port \
+                              above 1023, or unset them",
+                })
+            }
+        }
+    }
+    Err(Error::PortInUse { address: at.address, ports: at.ports })
+}
+
+fn local(socket: &OwnedFd) -> Result<SocketAddr, Error> {
+    net::getsockname(socket).and_then(SocketAddr::try_from).map_err(|e| Error::System {
+        what: "cannot learn the UDP socket's address".into(),
+        source: e.into(),
+        way_out: "Set WEFT_ADDR to `none`: then weft does without the network",
+    })
+}
+
+/// What a link should hold while the program computes: 4 ms at 1 GB/s. The kernel counts its own overhead in.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// Segments that every kernel with UDP_SEGMENT takes (from 6.9 on it takes 128).
+const SEGMENTS_MOST: usize = 64;
+
+/// What an IPv4 datagram holds: 65,535 bytes less the headers of IP and UDP.
+const DATAGRAM_MOST: usize = 65_535 - 20 - 8;
+
+/// Packets of one `sendmmsg`.
+const MANY_MOST: usize = 32;
+
+/// Errors and misfits that one look skips.
+const ERRORS_MOST: usize = 8;
+
+/// From so many datagrams on, with no empty look between them, runs are asked for.
+const RUNS_FROM: u32 = 8;
+
+/// After so many datagrams in a row that were no runs, runs are not asked for any more.
+const SINGLES_MOST: u32 = 64;
+
+/// A control message's header, and an integer in whole words.
+const CONTROL_BYTES: usize = 16 + 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,455 @@
+use super::super::address::Ports;
+use super::*;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::{fcntl_getfd, FdFlags};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// A system call of [`Kernel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    One,
+    Segments,
+    Many,
+    ReceiveOne,
+    ReceiveRun,
+    PutTogether,
+    IsEmpty,
+}
+
+/// The kernel, but calls fail as planned: the next call of its kind does.
+#[derive(Debug, Default)]
+struct Faulty {
+    planned: RefCell<VecDeque<(Call, Errno)>>,
+    seen: RefCell<Vec<Call>>,
+}
+
+impl Faulty {
+    fn plan(&self, call: Call, error: Errno) {
+        self.planned.borrow_mut().push_back((call, error));
+    }
+
+    fn pass(&self, call: Call) -> Result<(), Errno> {
+        self.seen.borrow_mut().push(call);
+        let mut planned = self.planned.borrow_mut();
+        match planned.iter().position(|(which, _)| *which == call) {
+            Some(at) => Err(planned.remove(at).expect("just found").1),
+            None => Ok(()),
+        }
+    }
+
+    fn take_seen(&self) -> Vec<Call> {
+        std::mem::take(&mut *self.seen.borrow_mut())
+    }
+}
+
+impl Kernel for Faulty {
+    fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
+        self.pass(Call::One).and_then(|()| Linux.send_one(socket, to, packet))
+    }
+
+    fn send_segments(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: u16) -> Result<(), Errno> {
+        self.pass(Call::Segments).and_then(|()| Linux.send_segments(socket, to, run, segment))
+    }
+
+    fn send_many(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Errno> {
+        self.pass(Call::Many).and_then(|()| Linux.send_many(socket, to, run, segment))
+    }
+
+    fn receive_one(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
+        self.pass(Call::ReceiveOne).and_then(|()| Linux.receive_one(socket, buffer))
+    }
+
+    fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
+        self.pass(Call::ReceiveRun).and_then(|()| Linux.receive_run(socket, buffer))
+    }
+
+    fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno> {
+        self.pass(Call::PutTogether).and_then(|()| Linux.put_together(socket, should))
+    }
+
+    fn is_empty(&self, socket: BorrowedFd<'_>) -> bool {
+        // An error stands for something that came just now.
+        self.pass(Call::IsEmpty).is_ok() && Linux.is_empty(socket)
+    }
+}
+
+fn at(address: &str) -> Wanted {
+    Wanted { address: address.parse().expect("a test's address is right"), ports: Ports::ANY }
+}
+
+fn open(address: &str) -> Udp<Faulty> {
+    Udp::with_kernel(&at(address), Faulty::default()).expect("loopback has free ports")
+}
+
+fn pair() -> (Udp<Faulty>, Udp<Faulty>) {
+    (open("127.0.0.1"), open("127.0.0.1"))
+}
+
+/// Waits until a socket has something, and receives it.
+fn receive(udp: &mut Udp<Faulty>, buffer: &mut [u8]) -> (SocketAddr, usize, usize) {
+    loop {
+        let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&udp.as_fd(), PollFlags::IN)], Some(&limit));
+        assert_ne!(ready, Ok(0), "nothing came");
+        if let Received::Run { from, bytes, segment } = udp.receive(buffer) {
+            return (from, bytes, segment);
+        }
+    }
+}
+
+/// As many packets as asked for, each by itself.
+fn packets(udp: &mut Udp<Faulty>, count: usize) -> Vec<Vec<u8>> {
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    let mut packets = Vec::new();
+    while packets.len() < count {
+        let (_, bytes, segment) = receive(udp, &mut buffer);
+        packets.extend(buffer[..bytes].chunks(segment).map(<[u8]>::to_vec));
+    }
+    packets
+}
+
+/// A run of packets that differ.
+fn run(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+fn cut(run: &[u8], segment: usize) -> Vec<Vec<u8>> {
+    run.chunks(segment).map(<[u8]>::to_vec).collect()
+}
+
+const ALL_GONE: Option<Stop> = None;
+
+#[test]
+fn packet_arrives_with_its_sender() {
+    let (a, mut b) = pair();
+    assert_eq!(a.send(&b.local(), b"hello", 1000), Sent { packets: 1, stop: ALL_GONE });
+    let mut buffer = [0; 100];
+    assert_eq!(receive(&mut b, &mut buffer), (a.local(), 5, 5));
+    assert_eq!(&buffer[..5], b"hello");
+    assert_eq!(b.receive(&mut buffer), Received::Nothing);
+    assert_eq!(a.kernel.take_seen(), [Call::One]);
+}
+
+#[test]
+fn socket_is_not_inherited_does_not_block_and_has_room() {
+    let udp = Udp::open(&at("127.0.0.1")).expect("loopback has free ports");
+    assert!(fcntl_getfd(udp.as_fd()).is_ok_and(|flags| flags.contains(FdFlags::CLOEXEC)));
+    assert!(rustix::fs::fcntl_getfl(udp.as_fd()).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)));
+    assert_eq!(sockopt::ip_mtu_discover(udp.as_fd()), Ok(sockopt::Ipv4PathMtuDiscovery::PROBE));
+    assert_eq!(sockopt::socket_recv_buffer_size(udp.as_fd()), Ok(udp.receive_bytes()));
+    assert!(udp.receive_bytes() > 0);
+    assert_ne!(udp.local().port(), 0);
+}
+
+#[test]
+fn ports_in_use_are_passed_over_and_then_told() {
+    let held = open("127.0.0.1");
+    let port = held.local().port();
+    let wanted = |setting: String| Wanted {
+        address: held.local().ip(),
+        ports: Ports::from_setting(Some(&setting)).expect("a good setting"),
+    };
+    let error = Udp::open(&wanted(port.to_string())).expect_err("the port is held").to_string();
+    assert!(error.contains(&port.to_string()) && error.contains("WEFT_PORT"), "{error}");
+    // Somebody else may hold all of the next ones, but then that is what is said.
+    match Udp::open(&wanted(format!("{port}-{}", port.saturating_add(50)))) {
+        Ok(next) => assert!(next.local().port() > port),
+        Err(error) => assert!(error.to_string().contains(&port.to_string()), "{error}"),
+    }
+}
+
+#[test]
+fn address_of_another_host_is_told_with_the_way_out() {
+    // Kept for documentation (RFC 5737): no host has it.
+    let error = Udp::open(&at("192.0.2.1")).expect_err("not ours").to_string();
+    assert!(error.contains("192.0.2.1") && error.contains("WEFT_ADDR"), "{error}");
+}
+
+#[test]
+fn run_arrives_packet_by_packet_by_every_way() {
+    for (refused, way) in [(0, Way::Segments), (1, Way::Many), (2, Way::Single)] {
+        for (bytes, segment) in
+            [(1, 1), (17, 16), (4000, 1000), (3999, 1000), (130, 1), (150_001, 1200), (60_000, 30_000)]
+        {
+            let (a, mut b) = pair();
+            for (call, error) in [(Call::Segments, Errno::IO), (Call::Many, Errno::NOSYS)].into_iter().take(refused) {
+                a.kernel.plan(call, error);
+            }
+            let sent = run(bytes);
+            let all = bytes.div_ceil(segment);
+            let mut came = Vec::new();
+            // In parts that fit into any socket's buffer.
+            for part in sent.chunks(40 * segment) {
+                let count = part.len().div_ceil(segment);
+                assert_eq!(a.send(&b.local(), part, segment), Sent { packets: count, stop: ALL_GONE });
+                came.extend(packets(&mut b, count));
+            }
+            assert_eq!(came.len(), all);
+            assert!(came == cut(&sent, segment), "{way:?}, {bytes} bytes by {segment}");
+        }
+    }
+}
+
+#[test]
+fn long_run_is_split_at_what_one_call_takes() {
+    let (a, mut b) = pair();
+    let sent = run(130 * 100);
+    assert_eq!(a.send(&b.local(), &sent, 100), Sent { packets: 130, stop: ALL_GONE });
+    assert_eq!(a.kernel.take_seen(), [Call::Segments; 3]);
+    assert!(packets(&mut b, 130) == cut(&sent, 100));
+    // 65,507 bytes are the most: 43 packets of 1,500, and the rest.
+    let sent = run(44 * 1500);
+    assert_eq!(a.send(&b.local(), &sent, 1500), Sent { packets: 44, stop: ALL_GONE });
+    assert_eq!(a.kernel.take_seen(), [Call::Segments, Call::Many]);
+    assert!(packets(&mut b, 44) == cut(&sent, 1500));
+}
+
+#[test]
+fn refused_segments_are_not_tried_again() {
+    for error in [Errno::IO, Errno::INVAL, Errno::OPNOTSUPP, Errno::NOPROTOOPT] {
+        let (a, mut b) = pair();
+        a.kernel.plan(Call::Segments, error);
+        for _ in 0..2 {
+            assert_eq!(a.send(&b.local(), &run(40), 10), Sent { packets: 4, stop: ALL_GONE });
+            assert_eq!(packets(&mut b, 4), cut(&run(40), 10));
+        }
+        assert_eq!(a.kernel.take_seen(), [Call::Segments, Call::Many, Call::Many], "{error}");
+    }
+}
+
+#[test]
+fn missing_sendmmsg_is_not_tried_again() {
+    let (a, mut b) = pair();
+    a.kernel.plan(Call::Segments, Errno::INVAL);
+    a.kernel.plan(Call::Many, Errno::NOSYS);
+    assert_eq!(a.send(&b.local(), &run(25), 10), Sent { packets: 3, stop: ALL_GONE });
+    assert_eq!(a.kernel.take_seen(), [Call::Segments, Call::Many, Call::One, Call::One, Call::One]);
+    assert_eq!(packets(&mut b, 3), cut(&run(25), 10));
+}
+
+#[test]
+fn packets_that_go_by_no_way_do_not_cost_the_segments() {
+    let (a, mut b) = pair();
+    a.kernel.plan(Call::Segments, Errno::INVAL);
+    a.kernel.plan(Call::Many, Errno::MSGSIZE);
+    assert_eq!(a.send(&b.local(), &run(40), 10), Sent { packets: 0, stop: Some(Stop::TooLarge) });
+    assert_eq!(a.send(&b.local(), &run(40), 10), Sent { packets: 4, stop: ALL_GONE });
+    assert_eq!(a.kernel.take_seen(), [Call::Segments, Call::Many, Call::Segments]);
+    assert_eq!(packets(&mut b, 4), cut(&run(40), 10));
+}
+
+#[test]
+fn errors_of_every_way_of_sending_are_told_apart() {
+    let stops = [
+        (Errno::AGAIN, Stop::Full),
+        (Errno::NOBUFS, Stop::Full),
+        (Errno::MSGSIZE, Stop::TooLarge),
+        (Errno::CONNREFUSED, Stop::Unreachable),
+        (Errno::HOSTUNREACH, Stop::Unreachable),
+        (Errno::NETUNREACH, Stop::Unreachable),
+        (Errno::PERM, Stop::Unreachable),
+        (Errno::BADF, Stop::Unreachable),
+    ];
+    for (error, stop) in stops {
+        for call in [Call::One, Call::Segments, Call::Many] {
+            let (a, mut b) = pair();
+            let segment = if call == Call::One { 40 } else { 10 };
+            if call == Call::Many {
+                a.way.store(Way::Many as u8, Ordering::Relaxed);
+            }
+            a.kernel.plan(call, error);
+            assert_eq!(
+                a.send(&b.local(), &run(40), segment),
+                Sent { packets: 0, stop: Some(stop) },
+                "{call:?} {error}"
+            );
+            // It is forgotten with the next run.
+            assert_eq!(a.send(&b.local(), &run(40), segment).stop, ALL_GONE, "{call:?} {error}");
+            assert_eq!(packets(&mut b, 40 / segment).len(), 40 / segment);
+        }
+    }
+}
+
+#[test]
+fn packets_that_went_before_an_error_are_counted() {
+    let mut b = open("127.0.0.1");
+    let a = Udp::with_kernel(&at("127.0.0.1"), FullAfter(RefCell::new(3))).expect("loopback has free ports");
+    assert_eq!(a.send(&b.local(), &run(100), 10), Sent { packets: 3, stop: Some(Stop::Full) });
+    assert_eq!(packets(&mut b, 3), cut(&run(30), 10));
+}
+
+/// Takes some packets, then is full.
+#[derive(Debug)]
+struct FullAfter(RefCell<usize>);
+
+impl Kernel for FullAfter {
+    fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
+        let mut left = self.0.borrow_mut();
+        *left = left.checked_sub(1).ok_or(Errno::AGAIN)?;
+        Linux.send_one(socket, to, packet)
+    }
+    fn send_segments(&self, _: BorrowedFd<'_>, _: &SocketAddr, _: &[u8], _: u16) -> Result<(), Errno> {
+        Err(Errno::INVAL)
+    }
+    fn send_many(&self, _: BorrowedFd<'_>, _: &SocketAddr, _: &[u8], _: usize) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+    fn receive_one(&self, _: BorrowedFd<'_>, _: &mut [u8]) -> Result<Got, Errno> {
+        Err(Errno::AGAIN)
+    }
+    fn receive_run(&self, _: BorrowedFd<'_>, _: &mut [u8]) -> Result<Got, Errno> {
+        Err(Errno::AGAIN)
+    }
+    fn put_together(&self, _: BorrowedFd<'_>, _: bool) -> Result<(), Errno> {
+        Err(Errno::NOPROTOOPT)
+    }
+    fn is_empty(&self, _: BorrowedFd<'_>) -> bool {
+        true
+    }
+}
+
+#[test]
+fn interrupted_calls_are_made_again() {
+    for call in [Call::One, Call::Segments, Call::Many] {
+        let (a, mut b) = pair();
+        let segment = if call == Call::One { 40 } else { 10 };
+        if call == Call::Many {
+            a.way.store(Way::Many as u8, Ordering::Relaxed);
+        }
+        a.kernel.plan(call, Errno::INTR);
+        a.kernel.plan(call, Errno::INTR);
+        assert_eq!(a.send(&b.local(), &run(40), segment).stop, ALL_GONE);
+        assert_eq!(a.kernel.take_seen(), [call; 3]);
+        b.kernel.plan(Call::ReceiveOne, Errno::INTR);
+        assert_eq!(packets(&mut b, 40 / segment), cut(&run(40), segment));
+        assert_eq!(b.dropped(), 0);
+    }
+}
+
+#[test]
+fn reported_errors_are_swallowed_and_the_packet_behind_them_received() {
+    let (a, mut b) = pair();
+    a.send(&b.local(), b"x", 1);
+    for error in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::IO, Errno::MSGSIZE, Errno::NOBUFS] {
+        b.kernel.plan(Call::ReceiveOne, error);
+    }
+    assert_eq!(packets(&mut b, 1), [b"x"]);
+    assert_eq!(b.dropped(), 5);
+}
+
+#[test]
+fn a_look_at_nothing_but_errors_ends() {
+    let mut udp = open("127.0.0.1");
+    for _ in 0..3 * ERRORS_MOST {
+        udp.kernel.plan(Call::ReceiveOne, Errno::CONNREFUSED);
+    }
+    assert_eq!(udp.receive(&mut [0; 10]), Received::Nothing);
+    assert_eq!(udp.kernel.take_seen().len(), ERRORS_MOST);
+}
+
+#[test]
+fn datagrams_that_do_not_fit_or_are_empty_are_dropped() {
+    let (a, mut b) = pair();
+    let mut buffer = [0; 16];
+    for _ in 0..2 {
+        for packet in [&run(17)[..], &[], b"last"] {
+            assert_eq!(a.send(&b.local(), packet, 1000).stop, ALL_GONE);
+        }
+        assert_eq!(receive(&mut b, &mut buffer), (a.local(), 4, 4));
+        b.ask_for_runs();
+    }
+    assert_eq!(b.dropped(), 4);
+}
+
+#[test]
+fn runs_are_asked_for_while_packets_follow_one_another() {
+    let (a, mut b) = pair();
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    // A burst: no look finds nothing.
+    a.send(&b.local(), &run(640), 10);
+    assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
+    assert!(b.pace.is_for_runs);
+    // Packets that come alone, until none is asked for any more; nothing is lost on the way.
+    for at in 0..2 * SINGLES_MOST {
+        a.send(&b.local(), &at.to_le_bytes(), 4);
+        receive(&mut b, &mut buffer);
+        assert_eq!(buffer[..4], at.to_le_bytes());
+        assert_eq!(b.receive(&mut buffer), Received::Nothing);
+    }
+    assert!(!b.pace.is_for_runs);
+    // And again, for as long as runs come, though a look finds nothing after each.
+    a.send(&b.local(), &run(640), 10);
+    assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
+    assert!(b.pace.is_for_runs);
+    for _ in 0..2 * SINGLES_MOST {
+        a.send(&b.local(), &run(40), 10);
+        assert_eq!(packets(&mut b, 4), cut(&run(40), 10));
+        assert_eq!(b.receive(&mut buffer), Received::Nothing);
+    }
+    assert!(b.pace.is_for_runs);
+}
+
+#[test]
+fn what_came_while_runs_were_given_up_is_received_as_a_run() {
+    let (a, mut b) = pair();
+    b.ask_for_runs();
+    a.send(&b.local(), &run(200), 10);
+    // The kernel has put it together already.
+    b.ask_for_no_runs();
+    assert!(b.pace.is_for_runs);
+    assert_eq!(packets(&mut b, 20), cut(&run(200), 10));
+    // The test's own word for "something came" is heeded as well.
+    b.kernel.plan(Call::IsEmpty, Errno::IO);
+    b.ask_for_no_runs();
+    assert!(b.pace.is_for_runs);
+}
+
+#[test]
+fn a_kernel_that_puts_nothing_together_is_asked_once() {
+    let (a, mut b) = pair();
+    b.kernel.plan(Call::PutTogether, Errno::NOPROTOOPT);
+    for _ in 0..2 {
+        a.send(&b.local(), &run(640), 10);
+        assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
+    }
+    let asked = b.kernel.take_seen().iter().filter(|call| **call == Call::PutTogether).count();
+    assert_eq!(asked, 1);
+    assert!(!b.pace.is_for_runs);
+}
+
+#[test]
+fn socket_for_both_families_shows_ipv4_as_such() {
+    // A host may have no IPv6.
+    let Ok(mut both) = Udp::with_kernel(&at("::"), Faulty::default()) else { return };
+    let mut old = open("127.0.0.1");
+    let here: SocketAddr = ("127.0.0.1".parse::<IpAddr>().expect("right"), both.local().port()).into();
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    for _ in 0..2 {
+        assert_eq!(old.send(&here, b"there", 5).stop, ALL_GONE);
+        assert_eq!(receive(&mut both, &mut buffer), (old.local(), 5, 5));
+        assert_eq!(both.send(&old.local(), b"back", 4).stop, ALL_GONE);
+        assert_eq!(receive(&mut old, &mut buffer), (here, 4, 4));
+        assert_eq!(both.send(&old.local(), &run(40), 10).stop, ALL_GONE);
+        assert_eq!(packets(&mut old, 4), cut(&run(40), 10));
+        both.ask_for_runs();
+    }
+}
+
+#[test]
+fn run_arrives_over_ipv6() {
+    // A host may have no IPv6.
+    let Ok(mut b) = Udp::with_kernel(&at("::1"), Faulty::default()) else { return };
+    let a = open("::1");
+    assert_eq!(a.send(&b.local(), &run(50 * 1400), 1400), Sent { packets: 50, stop: ALL_GONE });
+    assert!(packets(&mut b, 50) == cut(&run(50 * 1400), 1400));
+    assert_eq!(a.way.load(Ordering::Relaxed), Way::Segments as u8);
+}
+
+#[test]
+fn packet_larger_than_any_is_too_large() {
+    let (a, b) = pair();
+    assert_eq!(a.send(&b.local(), &run(65_508), 65_508), Sent { packets: 0, stop: Some(Stop::TooLarge) });
+    assert_eq!(a.send(&b.local(), &run(2 * 65_508), 65_508), Sent { packets: 0, stop: Some(Stop::TooLarge) });
+}
