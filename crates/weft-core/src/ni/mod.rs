@@ -25,6 +25,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 use weft_transport::{Answer, Caller, Channel, Door, FixedWindow, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId};
@@ -38,8 +39,12 @@ const STREAM: StreamId = StreamId(1);
 /// Bytes that a program may leave unsent before a send sends them: half of the largest burst.
 const UNSENT_MOST: usize = 32 << 10;
 
-/// Hosts that have not shown that they know one of our endpoints and its key; the oldest goes for the next.
-const STRANGERS_MOST: usize = 64;
+/// Hosts that have not shown that they know one of our endpoints and its key. Who calls when there are so many is not heard,
+/// and calls again.
+const STRANGERS_MOST: usize = 256;
+
+/// A stranger that has shown nothing for so long makes room.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What became of a run of packets that was given to a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,8 +136,8 @@ pub struct Ni<L> {
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     events: VecDeque<NiEvent>,
     burst: Burst,
-    /// Hosts that called us and have no session, oldest first.
-    strangers: VecDeque<HostId>,
+    /// Hosts that called us and have no session, oldest first, and since when.
+    strangers: VecDeque<(HostId, Time)>,
     /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
     turns: Rc<Cell<u32>>,
     counters: NiCounters,
@@ -200,14 +205,14 @@ impl<L: Link> Ni<L> {
 
     /// The host has a session from now on.
     pub fn join(&mut self, id: HostId) {
-        self.strangers.retain(|&other| other != id);
+        self.strangers.retain(|&(other, _)| other != id);
     }
 
     /// Ends a host: tells it why and what was taken. [`StreamTx::abandoned`] has what it did not surely take.
     ///
     /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
     pub fn close(&mut self, id: HostId, reason: Reason) {
-        self.strangers.retain(|&other| other != id);
+        self.strangers.retain(|&(other, _)| other != id);
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };
         let given_up = match host.channel.lost() {
             Some(_) => host.channel.abandon().into_iter().flat_map(|(_, records)| records).collect(),
@@ -419,21 +424,22 @@ impl<L: Link> Ni<L> {
             // It has forgotten us, or it would not call: what we sent there is lost.
             self.end(id, Reason::PeerLost);
         }
-        while self.strangers.len() >= STRANGERS_MOST {
-            if let Some(&oldest) = self.strangers.front() {
-                self.close(oldest, Reason::NoRoom);
+        if let Some(&(oldest, since)) = self.strangers.front().filter(|_| self.strangers.len() >= STRANGERS_MOST) {
+            if now.since(since) < PATIENCE {
+                return;
             }
+            self.close(oldest, Reason::NoRoom);
         }
         let (life, lot) = self.draw();
         let channel = Channel::answer(now, life, caller, self.settings, lot, FixedWindow::default());
         let id = self.add(key, channel);
-        self.strangers.push_back(id);
+        self.strangers.push_back((id, now));
         self.mark(id.index);
     }
 
     /// The host is no more; whoever has a session with it is told, and closes it.
     fn end(&mut self, id: HostId, reason: Reason) {
-        if self.strangers.contains(&id) {
+        if self.strangers.iter().any(|&(other, _)| other == id) {
             return self.close(id, reason);
         }
         self.hosts.forget_key(id);

@@ -75,10 +75,10 @@ struct Pace {
     is_for_runs: bool,
     /// It refused to.
     is_fixed: bool,
-    /// Packets since a look found nothing.
+    /// Datagrams since a look found nothing.
     streak: u32,
-    /// Packets in a row that were alone: a look found one, and the next one nothing.
-    alone: u32,
+    /// Datagrams of one packet each since one of more, or since runs are asked for.
+    singles: u32,
 }
 
 impl Udp {
@@ -121,7 +121,7 @@ impl<K: Kernel> Udp<K> {
             match got {
                 Ok(Got { from: Some(from), bytes, segment, is_whole: true }) if bytes > 0 => {
                     let segment = segment.filter(|bytes| *bytes > 0).map_or(bytes, |segment| segment.min(bytes));
-                    self.note_packets(if segment < bytes { 2 } else { 1 });
+                    self.note_datagram(segment < bytes);
                     return Received::Run { from, bytes, segment };
                 }
                 Err(Errno::AGAIN) => {
@@ -164,8 +164,9 @@ impl<K: Kernel> Udp<K> {
     }
 
     #[inline(always)]
-    fn note_packets(&mut self, packets: u32) {
-        self.pace.streak = self.pace.streak.saturating_add(packets);
+    fn note_datagram(&mut self, is_run: bool) {
+        self.pace.streak = self.pace.streak.saturating_add(1);
+        self.pace.singles = if is_run { 0 } else { self.pace.singles.saturating_add(1) };
         if self.pace.streak >= RUNS_FROM && !self.pace.is_for_runs && !self.pace.is_fixed {
             self.ask_for_runs();
         }
@@ -173,19 +174,15 @@ impl<K: Kernel> Udp<K> {
 
     #[inline(always)]
     fn note_nothing(&mut self) {
-        match self.pace.streak {
-            0 => return,
-            1 => self.pace.alone += 1,
-            _ => self.pace.alone = 0,
-        }
         self.pace.streak = 0;
-        if self.pace.is_for_runs && self.pace.alone >= ALONE_MOST {
+        if self.pace.is_for_runs && self.pace.singles >= SINGLES_MOST {
             self.ask_for_no_runs();
         }
     }
 
     #[cold]
     fn ask_for_runs(&mut self) {
+        self.pace.singles = 0;
         match self.kernel.put_together(self.socket.as_fd(), true) {
             Ok(()) => self.pace.is_for_runs = true,
             Err(_) => self.pace.is_fixed = true,
@@ -196,7 +193,7 @@ impl<K: Kernel> Udp<K> {
     /// the new one nobody would know where its packets end.
     #[cold]
     fn ask_for_no_runs(&mut self) {
-        self.pace.alone = 0;
+        self.pace.singles = 0;
         let socket = self.socket.as_fd();
         if self.kernel.put_together(socket, false).is_err() {
             return;
@@ -480,11 +477,11 @@ const MANY_MOST: usize = 32;
 /// Errors and misfits that one look skips.
 const ERRORS_MOST: usize = 8;
 
-/// From so many packets on, with no empty look between them, runs are asked for.
+/// From so many datagrams on, with no empty look between them, runs are asked for.
 const RUNS_FROM: u32 = 8;
 
-/// After so many packets that came alone runs are not asked for any more.
-const ALONE_MOST: u32 = 64;
+/// After so many datagrams in a row that were no runs, runs are not asked for any more.
+const SINGLES_MOST: u32 = 64;
 
 /// A control message's header, and an integer in whole words.
 const CONTROL_BYTES: usize = 16 + 8;

@@ -372,16 +372,22 @@ fn runs_are_asked_for_while_packets_follow_one_another() {
     assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
     assert!(b.pace.is_for_runs);
     // Packets that come alone, until none is asked for any more; nothing is lost on the way.
-    for at in 0..2 * ALONE_MOST {
+    for at in 0..2 * SINGLES_MOST {
         a.send(&b.local(), &at.to_le_bytes(), 4);
         receive(&mut b, &mut buffer);
         assert_eq!(buffer[..4], at.to_le_bytes());
         assert_eq!(b.receive(&mut buffer), Received::Nothing);
     }
     assert!(!b.pace.is_for_runs);
-    // And again.
+    // And again, for as long as runs come, though a look finds nothing after each.
     a.send(&b.local(), &run(640), 10);
     assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
+    assert!(b.pace.is_for_runs);
+    for _ in 0..2 * SINGLES_MOST {
+        a.send(&b.local(), &run(40), 10);
+        assert_eq!(packets(&mut b, 4), cut(&run(40), 10));
+        assert_eq!(b.receive(&mut buffer), Received::Nothing);
+    }
     assert!(b.pace.is_for_runs);
 }
 

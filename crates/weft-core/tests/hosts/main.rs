@@ -1,0 +1,8 @@
+//! Bundles of different hosts: the network interface, the transport and the core as they ship, over links in memory and in
+//! virtual time.
+
+mod endings;
+mod faults;
+mod strangers;
+mod transcripts;
+mod world;

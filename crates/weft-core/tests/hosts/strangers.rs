@@ -1,0 +1,74 @@
+//! Packets that nobody honest sends.
+
+use crate::world::{address, millis, World, ECHO, KEY};
+use weft_transport::Random;
+use weft_transport::Settings;
+use weft_wire::packet::reseal;
+use weft_wire::Key;
+
+#[test]
+fn garbage_changes_nothing_and_is_answered_with_less() {
+    let mut world = World::connected(1);
+    world.run(millis(100));
+    let mut random = Random::new(5);
+    let before = world.network.borrow().packets;
+    for n in 0..20_000 {
+        let mut packet: Vec<u8> = (0..random.below(200)).map(|_| random.bits() as u8).collect();
+        if packet.len() >= 40 && n % 2 == 0 {
+            packet[4] = 1;
+            packet[5] = random.below(6) as u8;
+            reseal(&mut packet);
+        }
+        let now = world.now.get();
+        world.processes[1].sessions.ni().borrow_mut().on_packet(now, address(50), &packet);
+    }
+    assert!(world.network.borrow().packets - before < 20_000);
+    world.run(millis(10));
+    world.request(ECHO, &[1], b"");
+    world.run(millis(10));
+    assert_eq!(world.processes[0].program.got.len(), 1);
+    assert_eq!(world.processes[1].core.state().sessions().count(), 1);
+}
+
+#[test]
+fn callers_without_the_key_get_no_session_and_leave_nothing_behind() {
+    let mut world = World::new(1, 1);
+    let there = world.processes[0].name;
+    for n in 1..=300 {
+        let mut caller = world.start(address(n), Settings::default());
+        caller.map(there, Key(1));
+        assert!(caller.try_request(ECHO, &[n as u32], b"").is_err());
+        world.processes.push(caller);
+    }
+    // Some are heard only when others have been refused.
+    world.run(millis(3000));
+    for n in 1..=300 {
+        let _ = world.processes[n].try_request(ECHO, &[n as u32], b"");
+    }
+    world.run(millis(20_000));
+    let victim = &world.processes[0];
+    assert_eq!(victim.core.state().sessions().count(), 0);
+    assert_eq!(victim.sessions.ni().borrow().hosts().count(), 0);
+    assert!(victim.program.got.is_empty());
+    for n in 1..=300 {
+        assert_eq!(world.processes[n].program.returned.len(), 1, "caller {n}");
+    }
+}
+
+#[test]
+fn callers_that_say_nothing_are_bounded() {
+    let mut world = World::new(1, 1);
+    let there = world.processes[0].name;
+    for n in 1..=600 {
+        let mut caller = world.start(address(n), Settings::default());
+        caller.map(there, KEY);
+        assert!(caller.try_request(ECHO, &[n as u32], b"").is_err());
+        world.processes.push(caller);
+    }
+    // Calls are made, cookies come back; then the callers' first records are cut off.
+    for _ in 0..40 {
+        world.run(millis(1) / 50);
+        let hosts = world.processes[0].sessions.ni().borrow().hosts().count();
+        assert!(hosts <= 256 + world.processes[0].core.state().sessions().count(), "{hosts}");
+    }
+}
