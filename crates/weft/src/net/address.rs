@@ -1,4 +1,4 @@
-//! Which address of this host names carry, which others there are, and how large packets may be there.
+//! Which address of this host names carry, and how large packets may be there.
 //!
 //! `WEFT_ADDR` and `WEFT_PORT` decide where they are set; else the host's routes and interfaces do. Nothing here sends a packet.
 
@@ -72,12 +72,6 @@ impl fmt::Display for Ports {
     }
 }
 
-/// Addresses of this host besides `chosen` at which others may reach it, the best first: those of `chosen`'s family, and
-/// those that are no tunnels.
-pub(crate) fn others(chosen: IpAddr) -> Vec<IpAddr> {
-    others_among(&interfaces(), chosen)
-}
-
 /// The first guess how many bytes a packet may have, headers of IP and UDP left out, at an address of this host.
 ///
 /// # Errors
@@ -97,7 +91,6 @@ struct Interface {
     address: IpAddr,
     is_up: bool,
     is_loopback: bool,
-    is_tunnel: bool,
     is_bridge: bool,
 }
 
@@ -128,14 +121,6 @@ fn choose(
             wanted: "an IPv4 or IPv6 address of this host (`ip addr` lists them), or `none` for no network",
         }),
     }
-}
-
-fn others_among(interfaces: &[Interface], chosen: IpAddr) -> Vec<IpAddr> {
-    let is_other = |i: &&Interface| i.is_usable() && i.address != chosen;
-    let mut others: Vec<&Interface> = interfaces.iter().filter(is_other).collect();
-    // Stable: otherwise in the kernel's order.
-    others.sort_by_key(|i| (i.is_tunnel, i.address.is_ipv4() != chosen.is_ipv4()));
-    others.iter().map(|i| i.address).collect()
 }
 
 /// Packets without their headers, at an interface that carries `mtu` bytes.
@@ -169,7 +154,6 @@ fn interfaces() -> Vec<Interface> {
             address,
             is_up: i.flags.contains(InterfaceFlags::IFF_UP),
             is_loopback: i.flags.contains(InterfaceFlags::IFF_LOOPBACK),
-            is_tunnel: i.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
             is_bridge: Path::new(CLASS_NET).join(&i.interface_name).join("bridge").exists(),
             name: i.interface_name,
         })
@@ -231,7 +215,6 @@ mod tests {
             address: ip(address),
             is_up: true,
             is_loopback: flag("lo"),
-            is_tunnel: flag("tun"),
             is_bridge: flag("br"),
         }
     }
@@ -285,12 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn others_are_those_that_lead_somewhere_best_first() {
-        assert_eq!(others_among(&host(), ip("10.0.0.1")), ["10.1.0.1", "fd00::1", "10.8.0.1"].map(ip));
-        assert_eq!(others_among(&host(), ip("fd00::1")), ["10.0.0.1", "10.1.0.1", "10.8.0.1"].map(ip));
-    }
-
-    #[test]
     fn ports_are_one_or_some_or_any() {
         let ports = |value| Ports::from_setting(value).expect("a good setting");
         let all = |value| ports(Some(value)).iter().collect::<Vec<u16>>();
@@ -336,7 +313,6 @@ mod tests {
             assert!(first_packet_bytes(interface.address).is_ok_and(|bytes| (548..=8972).contains(&bytes)));
         }
         assert!(source_of_default_route().is_none_or(is_global));
-        assert!(others(ip("127.0.0.1")).into_iter().all(is_global));
         assert_eq!(first_packet_bytes(ip("192.0.2.1")).ok(), Some(1252));
     }
 }

@@ -159,6 +159,7 @@ impl<K: Kernel> Udp<K> {
     }
 
     /// How many datagrams and errors [`receive`](Udp::receive) has dropped.
+    #[cfg(test)]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
