@@ -148,7 +148,9 @@ impl Ucx {
                 let_end(&mut server);
                 return Ok(found);
             }
-            last = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            // It logs to standard output.
+            let said = [output.stderr, output.stdout].concat();
+            last = String::from_utf8_lossy(&said).trim().to_owned();
             if !last.contains("connect") {
                 break;
             }
