@@ -40,6 +40,9 @@ pub enum Error {
     /// What was asked for cannot be.
     #[error("{cause}. {way_out}")]
     Usage { cause: String, way_out: String },
+    /// Nobody answered.
+    #[error("none of {sent} requests was answered. {way_out}")]
+    Unanswered { sent: usize, way_out: &'static str },
     /// weft said no.
     #[error(transparent)]
     Weft(#[from] weft::Error),

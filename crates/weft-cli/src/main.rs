@@ -3,9 +3,13 @@
 
 mod bench;
 mod child;
+mod contact;
 mod demo;
 mod error;
+mod interrupt;
+mod ping;
 mod repository;
+mod serve;
 
 use clap::{Parser, Subcommand};
 use error::Error;
@@ -26,6 +30,10 @@ enum What {
     /// Measures weft beside the limits of the machine and its peers.
     #[command(subcommand)]
     Bench(Bench),
+    /// Answers `weft ping` until Ctrl-C.
+    Serve(serve::Options),
+    /// Sends requests to an endpoint and tells how long the answers took.
+    Ping(ping::Options),
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
@@ -54,6 +62,8 @@ fn run(what: What) -> Result<(), Error> {
     match what {
         What::Demo(options) => demo::run(&options),
         What::Bench(Bench::Local(options)) => bench::run(&options),
+        What::Serve(options) => serve::run(&options),
+        What::Ping(options) => ping::run(&options),
         What::DemoWorker => demo::run_worker(),
         What::BenchPeer(options) => bench::run_peer(&options),
     }
