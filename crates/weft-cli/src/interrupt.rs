@@ -40,4 +40,12 @@ impl Interrupt {
     pub fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// An error if somebody asked for the end.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.came() {
+            true => Err(Error::Interrupted),
+            false => Ok(()),
+        }
+    }
 }

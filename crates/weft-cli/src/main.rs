@@ -46,6 +46,8 @@ enum What {
 enum Bench {
     /// Two processes of this machine, pinned to two CPUs.
     Local(bench::Options),
+    /// Two hosts: processes in two network namespaces of this machine. Needs root.
+    Hosts(bench::hosts::Options),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +64,7 @@ fn run(what: What) -> Result<(), Error> {
     match what {
         What::Demo(options) => demo::run(&options),
         What::Bench(Bench::Local(options)) => bench::run(&options),
+        What::Bench(Bench::Hosts(options)) => bench::hosts::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Ping(options) => ping::run(&options),
         What::DemoWorker => demo::run_worker(),
