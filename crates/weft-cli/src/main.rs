@@ -48,6 +48,8 @@ enum Bench {
     Local(bench::Options),
     /// Two hosts: processes in two network namespaces of this machine. Needs root.
     Hosts(bench::hosts::Options),
+    /// Two real machines: one listens, the other connects and measures.
+    Pair(bench::pair::Options),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Demo(options) => demo::run(&options),
         What::Bench(Bench::Local(options)) => bench::run(&options),
         What::Bench(Bench::Hosts(options)) => bench::hosts::run(&options),
+        What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Ping(options) => ping::run(&options),
         What::DemoWorker => demo::run_worker(),

@@ -1,8 +1,10 @@
-//! `weft bench hosts`: what it measures, what it says, and what it leaves behind.
+//! `weft bench hosts` and `weft bench pair`: what they measure, what they say, and what they leave behind.
 
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -158,4 +160,59 @@ fn an_interrupted_run_removes_its_namespaces_and_the_next_one_those_of_a_killed_
     let output = run(&next);
     assert!(output.status.success(), "{}", err(&output));
     assert_eq!(namespaces_of(pid), 0);
+}
+
+/// A listener that is killed when it is let go.
+struct Listener(Child);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The network namespace of an ordinary user's test has a loopback interface that is down.
+fn has_loopback() -> bool {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| TcpStream::connect(l.local_addr()?)).is_ok()
+}
+
+#[test]
+fn a_pair_measures_weft_and_bare_sockets_once_the_key_is_known() {
+    let _alone = alone();
+    if !has_loopback() {
+        let output = run(&["bench", "pair", "--connect", "127.0.0.1:7118#1"]);
+        assert!(err(&output).contains("cannot reach the machine that listens"), "{}", err(&output));
+        return;
+    }
+    let listener =
+        weft(&["bench", "pair", "--listen", "--port", "0"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut listener = Listener(listener.expect("it was built"));
+    let mut contact = String::new();
+    let lines = listener.0.stdout.take().expect("it has a pipe");
+    BufReader::new(lines).read_line(&mut contact).expect("it prints how it is reached");
+    let (address, key) = contact.trim().split_once('#').expect("an address and a key");
+    let (_, port) = address.split_once(':').expect("a host and a port");
+    let connect = |key: &str| {
+        let to = format!("127.0.0.1:{port}#{key}");
+        run(&["bench", "pair", "--connect", &to, "--quick", "--rounds", "1", "--ms", "5", "--json", "-"])
+    };
+    let stranger = connect("12");
+    assert_eq!(stranger.status.code(), Some(2));
+    assert!(err(&stranger).contains("Is the key the one that it printed?"), "{}", err(&stranger));
+    let output = connect(key);
+    assert!(output.status.success(), "{}", err(&output));
+    let rows = rows(&output);
+    has(&rows, &["weft", "udp-spin", "tcp-spin"].map(|system| ("rtt", 16, system)));
+    has(&rows, &[("rate", 16, "weft"), ("rate", 16, "udp-spin")]);
+    has(&rows, &[("bandwidth", 65536, "weft"), ("bandwidth", 65536, "tcp-stream")]);
+}
+
+#[test]
+fn a_pair_needs_a_side() {
+    let output = run(&["bench", "pair"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("--listen"), "{}", err(&output));
+    let output = run(&["bench", "pair", "--connect", "10.0.0.1:7118"]);
+    assert!(err(&output).contains("there is no key"), "{}", err(&output));
 }

@@ -1,11 +1,13 @@
 //! `weft bench local`: what messages cost between two processes of this machine, beside what they could cost.
 
+mod bare;
 mod goals;
 pub mod hosts;
 mod json;
 mod limits;
 mod machine;
 pub mod meter;
+pub mod pair;
 mod peer;
 mod plan;
 mod results;

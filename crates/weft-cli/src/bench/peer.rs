@@ -1,5 +1,6 @@
 //! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
 
+use super::bare;
 use super::machine::{pin, Cpus};
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Answer, Contact, Job};
@@ -11,6 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::io::{BufRead, Write};
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use weft::am::Bundle;
 use weft::{Endpoint, Event, Node, SendError};
 
@@ -78,7 +81,7 @@ pub fn command(cpus: Cpus) -> Result<Command, Error> {
 pub fn run(options: &PeerOptions) -> Result<(), Error> {
     child::die_with_parent()?;
     pin(options.cpu)?;
-    let worker = Worker::new()?;
+    let worker = Worker::new(Gone::default())?;
     let mut out = std::io::stdout();
     std::io::stdin().lock().lines().try_for_each(|line| worker.answer(line, &mut out))
 }
@@ -88,12 +91,16 @@ pub fn run(options: &PeerOptions) -> Result<(), Error> {
 pub struct Worker {
     node: Node,
     source: Rc<Source>,
+    gone: Gone,
 }
+
+/// Set when whoever gives the jobs is gone.
+pub type Gone = Arc<AtomicBool>;
 
 impl Worker {
     /// With a node of its own.
-    pub fn new() -> Result<Worker, Error> {
-        Ok(Worker { node: Node::new()?, source: Rc::new(Source::new()) })
+    pub fn new(gone: Gone) -> Result<Worker, Error> {
+        Ok(Worker { node: Node::new()?, source: Rc::new(Source::new()), gone })
     }
 
     /// Does the job of a line.
@@ -105,7 +112,7 @@ impl Worker {
     }
 
     fn work(&self, job: &Job, out: &mut dyn Write) -> Result<Answer, Error> {
-        let Worker { node, source } = self;
+        let Worker { node, source, gone } = self;
         let mut bundle = Bundle::new(node)?;
         let tally = Rc::new(Tally::default());
         let endpoint = bundle.endpoint_with_random_key()?;
@@ -122,6 +129,7 @@ impl Worker {
                 contacts.push(contact(&bundle, idle)?);
                 echo(&mut bundle, endpoint, source, &tally, *size)?;
             }
+            Job::Bare(job) => return bare::serve(*job, source, gone, out),
             Job::Note => {
                 echo(&mut bundle, endpoint, source, &tally, ARGS_BYTES_MOST)?;
                 note(&mut bundle, endpoint, &noted)?;
@@ -136,7 +144,7 @@ impl Worker {
         let sent = match job {
             Job::Stream { size, .. } => send_until_stopped(&mut bundle, endpoint, source, &tally, *size)?,
             _ => {
-                serve_until_stopped(&mut bundle, &tally)?;
+                serve_until_stopped(&mut bundle, &tally, gone)?;
                 tally.count.get()
             }
         };
@@ -210,13 +218,14 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally) -> Result<(), Error> {
+fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally, gone: &Gone) -> Result<(), Error> {
     let mut idle = 0u32;
     while !tally.is_stopped.get() {
         if bundle.poll() == 0 {
             idle += 1;
             if idle % LOOK_EVERY == 0 {
                 expect_life(bundle)?;
+                expect_jobs(gone)?;
             }
         }
     }
@@ -276,6 +285,19 @@ fn pump(
         }
     }
     Ok(sent)
+}
+
+/// An error if there is nobody any more to give jobs.
+pub fn expect_jobs(gone: &Gone) -> Result<(), Error> {
+    // Relaxed: nothing else is told by it.
+    match gone.load(Ordering::Relaxed) {
+        true => Err(Error::Process {
+            who: "the process that measures".to_owned(),
+            cause: "its connection ended".to_owned(),
+            way_out: "Look at what it said",
+        }),
+        false => Ok(()),
+    }
 }
 
 /// An error if a message came back or the other process is gone.

@@ -1,10 +1,11 @@
 //! What the two processes of a measurement say to each other beside the messages that are measured: lines of JSON through
-//! pipes, before and after each run. While a run lasts nothing is said.
+//! pipes, or a TCP connection, before and after each run. While a run lasts nothing is said.
 
 use crate::child::Owned;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -27,6 +28,21 @@ pub enum Job {
     Note,
     /// Send messages of `size` bytes to an endpoint until told to stop.
     Stream { size: usize, to: Contact },
+    /// Without weft.
+    Bare(BareJob),
+}
+
+/// A job done with bare sockets. The measuring side comes to the port that is answered.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum BareJob {
+    /// Answer datagrams of `size` bytes.
+    UdpEcho { size: usize },
+    /// Send datagrams of `size` bytes to whoever asks by a datagram.
+    UdpStream { size: usize },
+    /// Answer as many bytes as come, `size` at a time, through a connection.
+    TcpEcho { size: usize },
+    /// Send through a connection, `size` bytes with each call.
+    TcpStream { size: usize },
 }
 
 /// What the peer answers.
@@ -34,6 +50,8 @@ pub enum Job {
 pub enum Answer {
     /// It does the job, at these endpoints.
     Ready(Vec<Contact>),
+    /// It does a job without weft, at this port.
+    ReadyAt(u16),
     /// It was told to stop.
     Done(Account),
     /// The same, of messages that carried their time: the nanoseconds that each was under way.
@@ -104,11 +122,26 @@ impl Peer {
         Ok(Peer { process: Some(process), jobs: Box::new(jobs), answers: lines_of(lines) })
     }
 
+    /// Speaks to one that runs on another machine.
+    pub fn on_line(connection: TcpStream) -> Result<Peer, Error> {
+        let lines = connection.try_clone().map_err(|e| failed(e.to_string()))?;
+        Ok(Peer { process: None, jobs: Box::new(connection), answers: lines_of(lines) })
+    }
+
     /// Gives it a job and waits until it is ready. Returns its endpoints.
     pub fn give(&mut self, job: &Job) -> Result<Vec<Contact>, Error> {
         self.tell(job)?;
         match self.hear()? {
             Answer::Ready(endpoints) => Ok(endpoints),
+            other => Err(failed(format!("it answered {other:?}"))),
+        }
+    }
+
+    /// The same of a job without weft. Returns its port.
+    pub fn give_bare(&mut self, job: BareJob) -> Result<u16, Error> {
+        self.tell(&Job::Bare(job))?;
+        match self.hear()? {
+            Answer::ReadyAt(port) => Ok(port),
             other => Err(failed(format!("it answered {other:?}"))),
         }
     }

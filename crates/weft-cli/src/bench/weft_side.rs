@@ -3,12 +3,14 @@
 //! A message of 8 or 16 bytes travels as two or four arguments, a longer one as payload. Both sides add up every byte of
 //! every message, and after each run the sums and the counts are compared with what was sent.
 
+use super::bare::Bare;
 use super::meter::{summarize, Meter, Per, Sampled};
 use super::peer::{answer, ask, contact, expect_life, monotonic_ns, Tally, ARGS_BYTES_MOST};
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Contact, Job, Peer, PATIENCE};
 use crate::error::Error;
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::am::Bundle;
@@ -88,6 +90,11 @@ impl Bench {
     /// With samples of no more than so many round trips.
     pub fn with_batch(self, batch_most: u32) -> Bench {
         Bench { batch_most, ..self }
+    }
+
+    /// What is measured of bare sockets with the same peer, between two measurements of weft.
+    pub fn bare(&mut self, to: IpAddr) -> Bare<'_> {
+        Bare { peer: &mut self.peer, source: &self.source, to, time: self.time }
     }
 
     /// Round trip of a request of `size` bytes and its reply of as many.
