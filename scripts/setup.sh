@@ -3,8 +3,8 @@
 #
 # Looks first, and installs with apt only what is missing, so it may be repeated and takes no time when all is there.
 #   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
-#   test          these, util-linux and valgrind, and the lint tools rustfmt and clippy where they can be had
-#   bench         these of build, and ucx_perftest to compare with, where it can be had
+#   test          these, util-linux, iproute2 and valgrind, and the lint tools rustfmt and clippy where they can be had
+#   bench         these of build, iproute2, and ucx_perftest to compare with, where it can be had
 # Without root it installs nothing, and prints the command to type instead.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -36,6 +36,8 @@ system_packages() {
     has cc && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || echo gcc libc6-dev
     has make || echo make
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+    [ "$purpose" = test ] || [ "$purpose" = bench ] || return 0
+    has ip || echo iproute2
     [ "$purpose" = test ] || return 0
     has unshare && has setpriv || echo util-linux
     has valgrind || echo valgrind

@@ -15,7 +15,11 @@ struct options {
     int cpu[2];          /* of the measuring process and of its peer */
     unsigned window;     /* two-rings: requests outstanding */
     const char *variant; /* ring, pipe: measure this one only */
-    const char *how;     /* kernel programs: which channel */
+    const char *how;     /* kernel and host programs: which channel */
+    const char *listen;  /* host programs: this side's address, of the side that is started first */
+    const char *connect; /* host programs: the other side's address, of the side that measures */
+    unsigned port;       /* host programs */
+    double pause;        /* host-lone: seconds of computing behind each message */
 };
 
 /* One line on stderr: the cause and the way out. Ends the process. */
@@ -95,5 +99,9 @@ void sum_bandwidth(const struct options *o);
 void kernel_rtt(const struct options *o);
 void kernel_rate(const struct options *o);
 void kernel_bandwidth(const struct options *o);
+void host_rtt(const struct options *o);
+void host_rate(const struct options *o);
+void host_bandwidth(const struct options *o);
+void host_lone(const struct options *o);
 
 #endif

@@ -1,5 +1,6 @@
 /* What the kernel's own channels do between the same two processes: pipes, Unix, TCP and UDP sockets on loopback. */
 #include "peer.h"
+#include "sockets.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,8 +11,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum { MESSAGE_MAX = 65536, UDP_MAX = 65507, STREAM_READ = 65536 };
 
 enum kind { PIPE, UNIX, TCP, UDP, KINDS };
 static const char *const KIND_NAMES[KINDS] = { "pipe", "unix", "tcp", "udp" };
@@ -25,12 +24,6 @@ struct channel {
     size_t size;
     struct end parent, child;
 };
-
-static void must(bool done, const char *what)
-{
-    if (!done)
-        fail(STATUS_FAILED, "%s: %s; check `ulimit -n` and that loopback is up (`ip link set lo up`)", what, strerror(errno));
-}
 
 /* ---- opening ---- */
 
@@ -100,43 +93,6 @@ static void end_close(struct end e)
         close(e.out);
 }
 
-/* ---- moving bytes ---- */
-
-static bool again(void)
-{
-    return errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
-}
-
-static void send_message(int fd, const char *message, size_t n)
-{
-    while (n > 0) {
-        ssize_t sent = write(fd, message, n);
-        if (sent < 0) {
-            must(again(), "cannot send");
-            continue;
-        }
-        message += sent;
-        n -= (size_t)sent;
-    }
-}
-
-/* False at the stream's end, or on an empty datagram, which stands for it. */
-static bool receive_message(int fd, char *message, size_t n)
-{
-    while (n > 0) {
-        ssize_t got = read(fd, message, n);
-        if (got == 0)
-            return false;
-        if (got < 0) {
-            must(again(), "cannot receive");
-            continue;
-        }
-        message += got;
-        n -= (size_t)got;
-    }
-    return true;
-}
-
 /* ---- round trips ---- */
 
 static char message[MESSAGE_MAX];
@@ -195,46 +151,24 @@ static void send_until_stopped(void *argument)
     shared->received_sum = 0;
 }
 
-/* A stream's reader takes what is there, up to 64 KiB or a message; words may be split between two reads. */
-static struct result receive_stream(struct channel *c, double seconds, double units_per_byte)
+static void stop_peer(void *argument)
 {
-    enum { TICK = 16384 }; /* bytes between two reads of the clock */
-    size_t most = c->size > STREAM_READ ? c->size : STREAM_READ, carried = 0, pending = 0;
-    char *buffer = map(most + 8, false);
-    uint64_t sum = 0;
-    bool more = true;
-    struct meter meter = meter_start(UNITS_PER_SECOND, seconds);
-    for (;;) {
-        ssize_t got = read(c->parent.in, buffer + carried, most);
-        if (got == 0)
-            break;
-        must(got > 0 || again(), "cannot receive");
-        if (got < 0)
-            continue;
-        size_t whole = (carried + (size_t)got) / 8 * 8;
-        sum += sum_bytes(buffer, whole);
-        carried = carried + (size_t)got - whole;
-        memmove(buffer, buffer + whole, carried);
-        pending += (size_t)got;
-        if (more && pending >= TICK) {
-            more = meter_tick(&meter, (double)pending * units_per_byte);
-            pending = 0;
-            if (!more)
-                atomic_store(&shared->stop, true);
-        }
-    }
-    peer_wait();
-    peer_compare(0, sum);
-    return meter_finish(&meter);
+    (void)argument;
+    atomic_store(&shared->stop, true);
 }
 
-/* Datagrams may be lost: each one that comes tells by its first word which message it is, and is accounted for. */
+static struct result receive_stream(struct channel *c, double seconds, double units_per_byte)
+{
+    struct stream s = { .fd = c->parent.in, .size = c->size, .units_per_byte = units_per_byte, .stop = stop_peer };
+    struct result result = stream_receive(&s, seconds);
+    peer_wait();
+    peer_compare(0, s.sum);
+    return result;
+}
+
 static struct result receive_datagrams(struct channel *c, double seconds, double units_per_byte, double *lost)
 {
-    struct source source = source_start(c->size, false);
-    uint32_t *hits = calloc(source.slots, sizeof *hits);
-    must(hits != NULL, "no memory for the account of datagrams");
-    uint64_t sum = 0, expected = 0, n = 0;
+    struct tally tally = tally_start(c->size, false);
     bool more = true;
     struct meter meter = meter_start(UNITS_PER_SECOND, seconds);
     for (;;) {
@@ -246,22 +180,12 @@ static struct result receive_datagrams(struct channel *c, double seconds, double
         must(got >= 0 || again() || errno == ECONNREFUSED, "cannot receive");
         if (got < 0)
             continue;
-        size_t slot = source_slot(c->size, message);
-        if ((size_t)got != c->size || slot == source.slots)
-            fail(STATUS_SUM, "a datagram came that was never sent; the limit program is wrong, do not use its numbers");
-        hits[slot]++;
-        n++;
-        sum += sum_bytes(message, c->size);
-        if (more && n % 8 == 0 && !(more = meter_tick(&meter, 8 * units_per_byte * (double)c->size)))
+        tally_take(&tally, message, (size_t)got);
+        if (more && tally.n % 8 == 0 && !(more = meter_tick(&meter, 8 * units_per_byte * (double)c->size)))
             atomic_store(&shared->stop, true);
     }
-    for (size_t i = 0; i < source.slots; i++)
-        if (hits[i] > 0)
-            expected += hits[i] * sum_bytes(source.base + i * source.stride, c->size);
-    free(hits);
-    if (sum != expected)
-        fail(STATUS_SUM, "sums of the datagrams differ; the limit program is wrong, do not use its numbers");
-    *lost = 1 - (double)n / (double)shared->sent_count;
+    tally_finish(&tally);
+    *lost = 1 - (double)tally.n / (double)shared->sent_count;
     return meter_finish(&meter);
 }
 

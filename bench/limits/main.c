@@ -22,13 +22,21 @@ static const char HELP[] =
     "  kernel            round trip; --how pipe-spin|pipe-block|unix-...|tcp-...|udp-...\n"
     "  kernel-rate       one-way messages per second; --how pipe|unix|tcp|udp\n"
     "  kernel-bandwidth  one-way bytes per second; --how pipe|unix|tcp|udp\n"
+    "  host-rtt          between hosts, one process on each: round trip; --how udp-spin|udp-block|tcp-...\n"
+    "  host-rate         likewise, one-way datagrams per second with sendmmsg; --how udp\n"
+    "  host-bandwidth    likewise, one-way bytes per second; --how udp (segmentation offload) or tcp\n"
+    "  host-lone         likewise, one datagram's way while its sender computes; both on one clock; --how udp\n"
     "\n"
     "options\n"
     "  --size N          bytes of a message, a multiple of 8 (default 16; memcpy, sum and bandwidths 65536)\n"
     "  --seconds S       per measurement, 0.001 to 5 (default 0.15); screening takes about as long again\n"
     "  --cpus A,B        CPUs of the two processes (default: the first two allowed)\n"
     "  --window N        two-rings: requests outstanding (default 1)\n"
-    "  --how NAME        kernel programs: the channel\n"
+    "  --how NAME        kernel and host programs: the channel\n"
+    "  --listen ADDRESS  host programs: the side that is started first; its own IPv4 address\n"
+    "  --connect ADDRESS host programs: the side that measures and prints; the other's address\n"
+    "  --port N          host programs: TCP and UDP port of the listening side (default 7117)\n"
+    "  --pause S         host-lone: computing behind each message, 0.001 to 5 s (default 1)\n"
     "  --variant R,S,T   ring programs: this variant only, no screening;\n"
     "                    R: 64K 256K 1M 2M 8M; S (stores): memcpy vector nt early early-nt ahead;\n"
     "                    T (reads): memcpy vector place vector-prefetch prefetch\n"
@@ -51,6 +59,10 @@ static const struct program {
     { "kernel", kernel_rtt, 16 },
     { "kernel-rate", kernel_rate, 16 },
     { "kernel-bandwidth", kernel_bandwidth, 65536 },
+    { "host-rtt", host_rtt, 16 },
+    { "host-rate", host_rate, 16 },
+    { "host-bandwidth", host_bandwidth, 65536 },
+    { "host-lone", host_lone, 16 },
 };
 
 static const struct program *program_named(const char *name)
@@ -70,12 +82,12 @@ static unsigned long number(const char *text, const char *option, unsigned long 
     return n;
 }
 
-static double seconds(const char *text)
+static double seconds(const char *text, const char *option)
 {
     char *end;
     double s = strtod(text, &end);
     if (end == text || *end != '\0' || !(s >= 0.001 && s <= 5))
-        fail(STATUS_USAGE, "--seconds %s: give a number from 0.001 to 5", text);
+        fail(STATUS_USAGE, "--%s %s: give a number from 0.001 to 5", option, text);
     return s;
 }
 
@@ -106,18 +118,24 @@ int main(int argc, char **argv)
         { "size", required_argument, NULL, 'n' },   { "seconds", required_argument, NULL, 's' },
         { "cpus", required_argument, NULL, 'c' },   { "window", required_argument, NULL, 'w' },
         { "how", required_argument, NULL, 'k' },    { "variant", required_argument, NULL, 'v' },
+        { "listen", required_argument, NULL, 'l' }, { "connect", required_argument, NULL, 't' },
+        { "port", required_argument, NULL, 'p' },   { "pause", required_argument, NULL, 'z' },
         { "help", no_argument, NULL, 'h' },         { 0 },
     };
-    struct options o = { .seconds = 0.15, .window = 1, .cpu = { -1, -1 } };
+    struct options o = { .seconds = 0.15, .window = 1, .cpu = { -1, -1 }, .port = 7117, .pause = 1 };
     int option;
     while ((option = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1) {
         switch (option) {
         case 'n': o.size = number(optarg, "size", 8, 2 << 20); break;
-        case 's': o.seconds = seconds(optarg); break;
+        case 's': o.seconds = seconds(optarg, "seconds"); break;
         case 'c': cpus(optarg, o.cpu); break;
         case 'w': o.window = (unsigned)number(optarg, "window", 1, 1024); break;
         case 'k': o.how = optarg; break;
         case 'v': o.variant = optarg; break;
+        case 'l': o.listen = optarg; break;
+        case 't': o.connect = optarg; break;
+        case 'p': o.port = (unsigned)number(optarg, "port", 1, 65535); break;
+        case 'z': o.pause = seconds(optarg, "pause"); break;
         case 'h': fputs(HELP, stdout); return 0;
         default: fail(STATUS_USAGE, "see `limits --help`");
         }

@@ -73,13 +73,18 @@ static _Noreturn void serve(pid_t parent)
     }
 }
 
+void peer_watch(void)
+{
+    handle(SIGALRM, on_alarm);
+    handle(SIGPIPE, SIG_IGN); /* writing to a dead peer is an error like others */
+    alarm(WATCHDOG_SECONDS);
+}
+
 void peer_fork(const struct options *o)
 {
     shared = map(sizeof *shared, true);
-    handle(SIGALRM, on_alarm);
     handle(SIGCHLD, on_child);
-    handle(SIGPIPE, SIG_IGN); /* writing to a dead peer is an error like others */
-    alarm(WATCHDOG_SECONDS);
+    peer_watch();
     sigset_t child, before; /* the handler must know the pid before it runs */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);

@@ -21,6 +21,8 @@ struct shared {
 
 extern struct shared *shared;
 
+/* Ends this process after 20 s. For those whose peer somebody else starts; peer_fork does it too. */
+void peer_watch(void);
 /* Forks the peer and pins both. Memory that the two share must be mapped before. */
 void peer_fork(const struct options *o);
 /* Jobs end when they see shared->stop (or the end of a stream). */

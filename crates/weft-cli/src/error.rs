@@ -40,6 +40,12 @@ pub enum Error {
     /// What was asked for cannot be.
     #[error("{cause}. {way_out}")]
     Usage { cause: String, way_out: String },
+    /// Somebody asked for the end.
+    #[error("interrupted; what was made for the measurement is removed")]
+    Interrupted,
+    /// Nobody answered.
+    #[error("none of {sent} requests was answered. {way_out}")]
+    Unanswered { sent: usize, way_out: &'static str },
     /// weft said no.
     #[error(transparent)]
     Weft(#[from] weft::Error),
@@ -52,6 +58,7 @@ impl Error {
     /// What the shell is told.
     pub fn exit_status(&self) -> u8 {
         match self {
+            Error::Interrupted => crate::interrupt::EXIT_STATUS,
             Error::Usage { .. } | Error::TooFewCpus { .. } => USAGE,
             _ => FAILED,
         }

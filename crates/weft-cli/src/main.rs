@@ -3,9 +3,13 @@
 
 mod bench;
 mod child;
+mod contact;
 mod demo;
 mod error;
+mod interrupt;
+mod ping;
 mod repository;
+mod serve;
 
 use clap::{Parser, Subcommand};
 use error::Error;
@@ -26,6 +30,10 @@ enum What {
     /// Measures weft beside the limits of the machine and its peers.
     #[command(subcommand)]
     Bench(Bench),
+    /// Answers `weft ping` until Ctrl-C.
+    Serve(serve::Options),
+    /// Sends requests to an endpoint and tells how long the answers took.
+    Ping(ping::Options),
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
@@ -38,6 +46,10 @@ enum What {
 enum Bench {
     /// Two processes of this machine, pinned to two CPUs.
     Local(bench::Options),
+    /// Two hosts: processes in two network namespaces of this machine. Needs root.
+    Hosts(bench::hosts::Options),
+    /// Two real machines: one listens, the other connects and measures.
+    Pair(bench::pair::Options),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +66,10 @@ fn run(what: What) -> Result<(), Error> {
     match what {
         What::Demo(options) => demo::run(&options),
         What::Bench(Bench::Local(options)) => bench::run(&options),
+        What::Bench(Bench::Hosts(options)) => bench::hosts::run(&options),
+        What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
+        What::Serve(options) => serve::run(&options),
+        What::Ping(options) => ping::run(&options),
         What::DemoWorker => demo::run_worker(),
         What::BenchPeer(options) => bench::run_peer(&options),
     }

@@ -10,6 +10,8 @@ use std::path::Path;
 #[derive(Serialize)]
 struct Document<'a> {
     machine: &'a Machine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
     rows: Vec<Row<'a>>,
 }
 
@@ -28,16 +30,29 @@ struct Row<'a> {
     detail: Option<&'a str>,
 }
 
+/// Where it was measured.
+#[derive(Clone, Copy, Debug)]
+pub enum Between {
+    /// Two processes of one machine.
+    Local,
+    /// Two hosts, over a network of that MTU, if it is known.
+    Hosts { mtu: Option<u32> },
+}
+
 /// Writes all results to a file, or to standard output if it is called `-`.
-pub fn write(path: &Path, machine: &Machine, results: &Results) -> Result<(), Error> {
-    let rows = results.series().iter().map(row).collect();
+pub fn write(path: &Path, machine: &Machine, between: Between, results: &Results) -> Result<(), Error> {
+    let (place, mtu) = match between {
+        Between::Local => ("local", None),
+        Between::Hosts { mtu } => ("hosts", mtu),
+    };
+    let rows = results.series().iter().map(|series| row(place, series)).collect();
     let failed = |source| Error::File {
         verb: "write",
         path: path.to_path_buf(),
         source,
         way_out: "Name a file in a directory where you may write, or `-`",
     };
-    let mut text = serde_json::to_string_pretty(&Document { machine, rows }).map_err(|e| failed(e.into()))?;
+    let mut text = serde_json::to_string_pretty(&Document { machine, mtu, rows }).map_err(|e| failed(e.into()))?;
     text.push('\n');
     match path.as_os_str() == "-" {
         true => std::io::stdout().write_all(text.as_bytes()).map_err(failed),
@@ -45,11 +60,11 @@ pub fn write(path: &Path, machine: &Machine, results: &Results) -> Result<(), Er
     }
 }
 
-fn row(series: &Series) -> Row<'_> {
+fn row<'a>(place: &'static str, series: &'a Series) -> Row<'a> {
     let metric = series.key.metric;
     let median = series.median();
     Row {
-        place: "local",
+        place,
         metric: metric.name(),
         // The result of n_half is itself a size.
         size: if metric == Metric::NHalf { median.round() as usize } else { series.key.size },

@@ -71,12 +71,17 @@ impl Limits {
         Ok(Limits { path, cpus })
     }
 
-    /// Runs one program. `Ok(None)`: it does not measure this, and said why.
-    pub fn run(&self, arguments: &[String], time: Duration) -> Result<Line, String> {
+    /// A command that runs one program.
+    pub fn command(&self, arguments: &[String], time: Duration) -> Command {
         let cpus = format!("{},{}", self.cpus.ours, self.cpus.theirs);
         let mut command = Command::new(&self.path);
         command.args(arguments).args(["--cpus", &cpus, "--seconds", &time.as_secs_f64().to_string()]);
-        let output = output_of(&mut command, RUN_MOST).map_err(|e| match e {
+        command
+    }
+
+    /// Runs one program. `Ok(None)`: it does not measure this, and said why.
+    pub fn run(&self, arguments: &[String], time: Duration) -> Result<Line, String> {
+        let output = output_of(&mut self.command(arguments, time), RUN_MOST).map_err(|e| match e {
             NoOutput::NotStarted(e) => format!("{} cannot be run: {e}", self.path.display()),
             NoOutput::TooLong => format!("no end after {} s", RUN_MOST.as_secs()),
         })?;
@@ -94,7 +99,9 @@ impl Limits {
 impl Line {
     /// The series that it belongs to, if its metric is one of ours.
     pub fn key(&self, way: Way) -> Option<Key> {
-        let metric = [Metric::Rtt, Metric::Rate, Metric::Bandwidth].into_iter().find(|m| m.name() == self.metric)?;
+        let metric = [Metric::Rtt, Metric::Rate, Metric::Bandwidth, Metric::Lone]
+            .into_iter()
+            .find(|m| m.name() == self.metric)?;
         Some(Key::plain(metric, self.size, &self.system).by(way))
     }
 

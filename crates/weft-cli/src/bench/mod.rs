@@ -1,16 +1,19 @@
 //! `weft bench local`: what messages cost between two processes of this machine, beside what they could cost.
 
+mod bare;
 mod goals;
+pub mod hosts;
 mod json;
 mod limits;
 mod machine;
-mod meter;
+pub mod meter;
+pub mod pair;
 mod peer;
 mod plan;
 mod results;
 mod runner;
 mod source;
-mod table;
+pub mod table;
 mod talk;
 mod ucx;
 mod weft_side;
@@ -22,7 +25,7 @@ use machine::Machine;
 use plan::{Extent, Group, System};
 use results::Results;
 use runner::{Pace, Runner};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use peer::run as run_peer;
@@ -94,12 +97,9 @@ pub struct Report {
 pub fn run(options: &Options) -> Result<(), Error> {
     let report = measure(options)?;
     let text = table::render(&report.machine, &report.results, &goals::goals(&report.results), &report.notes);
+    show(&text, options.json.as_deref());
     match &options.json {
-        Some(path) if path.as_os_str() == "-" => eprint!("{text}"),
-        _ => print!("{text}"),
-    }
-    match &options.json {
-        Some(path) => json::write(path, &report.machine, &report.results),
+        Some(path) => json::write(path, &report.machine, json::Between::Local, &report.results),
         None => Ok(()),
     }
 }
@@ -129,6 +129,14 @@ fn measure(options: &Options) -> Result<Report, Error> {
     let (results, notes) = measured?;
     machine.line = results.line;
     Ok(Report { machine, results, notes })
+}
+
+/// Where the tables go: they must not mix with JSON.
+fn show(text: &str, json: Option<&Path>) {
+    match json {
+        Some(path) if path.as_os_str() == "-" => eprint!("{text}"),
+        _ => print!("{text}"),
+    }
 }
 
 /// On a terminal only, on standard error.

@@ -1,14 +1,19 @@
 //! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
 
-use super::machine::pin;
+use super::bare;
+use super::machine::{pin, Cpus};
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Answer, Contact, Job};
 use super::PeerOptions;
 use crate::child;
 use crate::error::Error;
-use std::cell::Cell;
+use rustix::time::{clock_gettime, ClockId};
+use std::cell::{Cell, RefCell};
 use std::io::{BufRead, Write};
+use std::process::Command;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use weft::am::Bundle;
 use weft::{Endpoint, Event, Node, SendError};
 
@@ -22,6 +27,8 @@ pub mod ask {
     pub const STOP: u8 = 3;
     /// A request with a payload that nobody reads, answered likewise.
     pub const UNREAD: u8 = 4;
+    /// A message that carries the time at which it was sent, in two arguments.
+    pub const NOTE: u8 = 5;
 }
 
 /// Handlers of the endpoints that measure.
@@ -36,6 +43,9 @@ pub mod answer {
 
 /// Messages up to this size travel as arguments.
 pub const ARGS_BYTES_MOST: usize = 16;
+
+/// Messages whose time under way is noted in one job.
+const NOTES_MOST: usize = 1 << 12;
 
 /// Turns without a message between two looks whether the other process still lives.
 const LOOK_EVERY: u32 = 1 << 16;
@@ -60,62 +70,97 @@ impl Tally {
     }
 }
 
+/// Starts it, on the second CPU.
+pub fn command(cpus: Cpus) -> Result<Command, Error> {
+    let mut command = child::myself()?;
+    command.args(["bench-peer", "--cpu", &cpus.theirs.to_string()]);
+    Ok(command)
+}
+
 /// Does the jobs that come by standard input until it ends.
 pub fn run(options: &PeerOptions) -> Result<(), Error> {
     child::die_with_parent()?;
     pin(options.cpu)?;
-    let source = Rc::new(Source::new());
-    let node = Node::new()?;
-    for line in std::io::stdin().lock().lines() {
-        let cannot = |e| Error::system("read the next job", e, "Start this role through `weft bench local` only");
-        let line = line.map_err(cannot)?;
-        let job: Job = serde_json::from_str(&line).map_err(|e| cannot(e.into()))?;
-        match work(&node, &source, &job) {
-            Ok(account) => say(&Answer::Done(account))?,
-            Err(error) => say(&Answer::Failed(error.to_string()))?,
-        }
-    }
-    Ok(())
+    let worker = Worker::new(Gone::default())?;
+    let mut out = std::io::stdout();
+    std::io::stdin().lock().lines().try_for_each(|line| worker.answer(line, &mut out))
 }
 
-fn say(answer: &Answer) -> Result<(), Error> {
-    let cannot = |e| Error::system("answer the first process", e, "Start this role through `weft bench local` only");
+/// What jobs are done with.
+#[derive(Debug)]
+pub struct Worker {
+    node: Node,
+    source: Rc<Source>,
+    gone: Gone,
+}
+
+/// Set when whoever gives the jobs is gone.
+pub type Gone = Arc<AtomicBool>;
+
+impl Worker {
+    /// With a node of its own.
+    pub fn new(gone: Gone) -> Result<Worker, Error> {
+        Ok(Worker { node: Node::new()?, source: Rc::new(Source::new()), gone })
+    }
+
+    /// Does the job of a line.
+    pub fn answer(&self, line: std::io::Result<String>, out: &mut dyn Write) -> Result<(), Error> {
+        let cannot = |e| Error::system("read the next job", e, "Start this role through `weft bench` only");
+        let job: Job = serde_json::from_str(&line.map_err(cannot)?).map_err(|e| cannot(e.into()))?;
+        let answer = self.work(&job, out);
+        say(&answer.unwrap_or_else(|error| Answer::Failed(error.to_string())), out)
+    }
+
+    fn work(&self, job: &Job, out: &mut dyn Write) -> Result<Answer, Error> {
+        let Worker { node, source, gone } = self;
+        let mut bundle = Bundle::new(node)?;
+        let tally = Rc::new(Tally::default());
+        let endpoint = bundle.endpoint_with_random_key()?;
+        let stopped = tally.clone();
+        bundle.on(endpoint, ask::STOP, move |_| stopped.is_stopped.set(true))?;
+        let noted = Rc::new(RefCell::new(Vec::with_capacity(NOTES_MOST)));
+        let mut contacts = vec![contact(&bundle, endpoint)?];
+        match job {
+            Job::Echo { size } => echo(&mut bundle, endpoint, source, &tally, *size)?,
+            Job::EchoBesideIdle { size } => {
+                let idle = bundle.endpoint_with_random_key()?;
+                bundle.on(idle, ask::PAYLOAD, |_| {})?;
+                bundle.set_served(idle, false)?;
+                contacts.push(contact(&bundle, idle)?);
+                echo(&mut bundle, endpoint, source, &tally, *size)?;
+            }
+            Job::Bare(job) => return bare::serve(*job, source, gone, out),
+            Job::Note => {
+                echo(&mut bundle, endpoint, source, &tally, ARGS_BYTES_MOST)?;
+                note(&mut bundle, endpoint, &noted)?;
+            }
+            Job::Stream { size, to } => {
+                let (name, key) = to.read()?;
+                bundle.map(endpoint, 0, name, key)?;
+                source.rewind(*size, Half::First);
+            }
+        }
+        say(&Answer::Ready(contacts), out)?;
+        let sent = match job {
+            Job::Stream { size, .. } => send_until_stopped(&mut bundle, endpoint, source, &tally, *size)?,
+            _ => {
+                serve_until_stopped(&mut bundle, &tally, gone)?;
+                tally.count.get()
+            }
+        };
+        Ok(match job {
+            Job::Note => Answer::Noted(noted.take()),
+            _ => Answer::Done(Account { received: tally.count.get(), received_sum: tally.sum.get(), sent }),
+        })
+    }
+}
+
+/// Tells the first process.
+pub fn say(answer: &Answer, out: &mut dyn Write) -> Result<(), Error> {
+    let cannot = |e| Error::system("answer the first process", e, "Start this role through `weft bench` only");
     let line = serde_json::to_string(answer).map_err(|e| cannot(e.into()))?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(cannot)
-}
-
-fn work(node: &Node, source: &Rc<Source>, job: &Job) -> Result<Account, Error> {
-    let mut bundle = Bundle::new(node)?;
-    let tally = Rc::new(Tally::default());
-    let endpoint = bundle.endpoint_with_random_key()?;
-    let stopped = tally.clone();
-    bundle.on(endpoint, ask::STOP, move |_| stopped.is_stopped.set(true))?;
-    let mut contacts = vec![contact(&bundle, endpoint)?];
-    match job {
-        Job::Echo { size } => echo(&mut bundle, endpoint, source, &tally, *size)?,
-        Job::EchoBesideIdle { size } => {
-            let idle = bundle.endpoint_with_random_key()?;
-            bundle.on(idle, ask::PAYLOAD, |_| {})?;
-            bundle.set_served(idle, false)?;
-            contacts.push(contact(&bundle, idle)?);
-            echo(&mut bundle, endpoint, source, &tally, *size)?;
-        }
-        Job::Stream { size, to } => {
-            let (name, key) = to.read()?;
-            bundle.map(endpoint, 0, name, key)?;
-            source.rewind(*size, Half::First);
-        }
-    }
-    say(&Answer::Ready(contacts))?;
-    let sent = match job {
-        Job::Stream { size, .. } => send_until_stopped(&mut bundle, endpoint, source, &tally, *size)?,
-        Job::Echo { .. } | Job::EchoBesideIdle { .. } => {
-            serve_until_stopped(&mut bundle, &tally)?;
-            tally.count.get()
-        }
-    };
-    Ok(Account { received: tally.count.get(), received_sum: tally.sum.get(), sent })
+    // One write: what goes over a network must not wait for its end.
+    out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).map_err(cannot)
 }
 
 /// How an endpoint is reached.
@@ -153,13 +198,34 @@ fn echo(
     Ok(())
 }
 
-fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally) -> Result<(), Error> {
+/// Notes how long messages were under way. Both sides must read the same clock.
+fn note(bundle: &mut Bundle, endpoint: Endpoint, noted: &Rc<RefCell<Vec<f64>>>) -> Result<(), Error> {
+    let noted = noted.clone();
+    bundle.on(endpoint, ask::NOTE, move |m| {
+        let now = monotonic_ns();
+        let mut noted = noted.borrow_mut();
+        if let (&[low, high], true) = (m.args(), noted.len() < NOTES_MOST) {
+            let sent = u64::from(low) | u64::from(high) << 32;
+            noted.push(now.wrapping_sub(sent) as f64);
+        }
+    })?;
+    Ok(())
+}
+
+/// The clock that all processes of a machine share, its network namespaces too.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally, gone: &Gone) -> Result<(), Error> {
     let mut idle = 0u32;
     while !tally.is_stopped.get() {
         if bundle.poll() == 0 {
             idle += 1;
             if idle % LOOK_EVERY == 0 {
                 expect_life(bundle)?;
+                expect_jobs(gone)?;
             }
         }
     }
@@ -219,6 +285,19 @@ fn pump(
         }
     }
     Ok(sent)
+}
+
+/// An error if there is nobody any more to give jobs.
+pub fn expect_jobs(gone: &Gone) -> Result<(), Error> {
+    // Relaxed: nothing else is told by it.
+    match gone.load(Ordering::Relaxed) {
+        true => Err(Error::Process {
+            who: "the process that measures".to_owned(),
+            cause: "its connection ended".to_owned(),
+            way_out: "Look at what it said",
+        }),
+        false => Ok(()),
+    }
 }
 
 /// An error if a message came back or the other process is gone.

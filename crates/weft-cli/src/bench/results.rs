@@ -13,6 +13,7 @@ pub enum Metric {
     LogpL,
     LogpG,
     NHalf,
+    Lone,
 }
 
 impl Metric {
@@ -27,13 +28,14 @@ impl Metric {
             Metric::LogpL => "logp.l",
             Metric::LogpG => "logp.g",
             Metric::NHalf => "n_half",
+            Metric::Lone => "lone",
         }
     }
 
     /// Its unit, as it stands in rows.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG => "ns",
+            Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG | Metric::Lone => "ns",
             Metric::Rate => "1/s",
             Metric::Bandwidth => "B/s",
             Metric::NHalf => "B",
@@ -55,6 +57,8 @@ pub enum Way {
     RequestReply,
     /// Of the same bytes every time, which nobody reads: as UCX's benchmark does it.
     Unread,
+    /// Copied into memory of the program's own before it is read.
+    Copied,
     /// From the only one of one peer, measured as the next two are.
     OnePeer,
     /// From one fixed sender of many.

@@ -3,13 +3,16 @@
 use super::limits::Limits;
 use super::machine::Cpus;
 use super::meter::{median, Sampled};
+use super::peer;
 use super::plan::{Probe, System, SMALL};
 use super::results::{Key, Metric, Results, Run, Way};
+use super::talk::Peer;
 use super::ucx::{Question, Ucx};
-use super::weft_side::{Bench, Who, WINDOW};
+use super::weft_side::{Bench, Landing, Who, WINDOW};
 use crate::error::Error;
 use indicatif::ProgressBar;
 use std::collections::HashMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Peers of one bundle where there are many.
@@ -59,7 +62,11 @@ impl Runner {
         let needs_weft = needs(|p| p.system() == System::Weft);
         Ok(Runner {
             pace,
-            weft: if needs_weft { Some(Bench::start(cpus, pace.time)?) } else { None },
+            weft: if needs_weft {
+                Some(Bench::new(Peer::start(peer::command(cpus)?, Command::spawn)?, pace.time)?)
+            } else {
+                None
+            },
             limits: limits.and_then(Result::ok),
             ucx: ucx.and_then(Result::ok),
             results: Results::default(),
@@ -136,7 +143,7 @@ impl Runner {
                 (key(Metric::Rtt, size).by(Way::Unread), weft.round_trip_unread(size)?, Some(detail))
             }
             Probe::Rate(size) => (key(Metric::Rate, size), weft.rate(size)?, None),
-            Probe::Bandwidth(size) => (key(Metric::Bandwidth, size), weft.bandwidth(size)?, None),
+            Probe::Bandwidth(size) => (key(Metric::Bandwidth, size), weft.bandwidth(size, Landing::InPlace)?, None),
             Probe::RequestRate(size) => {
                 let detail = format!("request and reply, window {WINDOW}");
                 (key(Metric::Rate, size).by(Way::RequestReply), weft.request_rate(size)?, Some(detail))

@@ -14,13 +14,18 @@ pub fn render(machine: &Machine, results: &Results, goals: &[Goal], notes: &[Str
     for part in [figures, parameters(results), judgement(goals)].into_iter().flatten() {
         let _ = write!(text, "\n{part}\n");
     }
-    for note in notes {
-        let _ = write!(text, "\nleft out: {note}");
-    }
-    if !notes.is_empty() {
-        text.push('\n');
-    }
+    text.push_str(&left_out(notes));
     text
+}
+
+/// What was left out, and why.
+pub fn left_out(notes: &[String]) -> String {
+    let lines: String = notes.iter().map(|note| format!("\nleft out: {note}")).collect();
+    if lines.is_empty() {
+        lines
+    } else {
+        lines + "\n"
+    }
 }
 
 fn headline(machine: &Machine) -> String {
@@ -94,7 +99,7 @@ fn parameters(results: &Results) -> Option<Table> {
 }
 
 /// What was asked, and whether it holds.
-fn judgement(goals: &[Goal]) -> Option<Table> {
+pub fn judgement(goals: &[Goal]) -> Option<Table> {
     let mut table = new(&["how good", "measured", "asked", ""]);
     for goal in goals {
         let (sign, bound) = match goal.asked {
@@ -112,20 +117,22 @@ fn judgement(goals: &[Goal]) -> Option<Table> {
     (!goals.is_empty()).then_some(table)
 }
 
-fn new(header: &[&str]) -> Table {
+/// An empty table.
+pub fn new(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
     table
 }
 
-fn right(text: String) -> Cell {
+/// A cell whose text stands at the right.
+pub fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// A figure in a unit that suits it.
 pub fn figure(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG => ns(value),
+        Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG | Metric::Lone => ns(value),
         Metric::Rate => format!("{} M/s", digits(value / 1e6)),
         Metric::Bandwidth => format!("{} GB/s", digits(value / 1e9)),
         Metric::NHalf => format!("{value:.0} B"),

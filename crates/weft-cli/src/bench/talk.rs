@@ -1,18 +1,21 @@
 //! What the two processes of a measurement say to each other beside the messages that are measured: lines of JSON through
-//! pipes, before and after each run. While a run lasts nothing is said.
+//! pipes, or a TCP connection, before and after each run. While a run lasts nothing is said.
 
-use super::machine::Cpus;
-use crate::child::{self, Owned};
+use crate::child::Owned;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 use weft::{Key, Name};
 
 /// How long an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a peer that seems lost may take to say why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the peer shall do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,8 +24,25 @@ pub enum Job {
     Echo { size: usize },
     /// The same, beside a second endpoint that is never served.
     EchoBesideIdle { size: usize },
+    /// Note how long messages were under way that carry the time at which they were sent, and answer requests of 16 bytes.
+    Note,
     /// Send messages of `size` bytes to an endpoint until told to stop.
     Stream { size: usize, to: Contact },
+    /// Without weft.
+    Bare(BareJob),
+}
+
+/// A job done with bare sockets. The measuring side comes to the port that is answered.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum BareJob {
+    /// Answer datagrams of `size` bytes.
+    UdpEcho { size: usize },
+    /// Send datagrams of `size` bytes to whoever asks by a datagram.
+    UdpStream { size: usize },
+    /// Answer as many bytes as come, `size` at a time, through a connection.
+    TcpEcho { size: usize },
+    /// Send through a connection, `size` bytes with each call.
+    TcpStream { size: usize },
 }
 
 /// What the peer answers.
@@ -30,8 +50,12 @@ pub enum Job {
 pub enum Answer {
     /// It does the job, at these endpoints.
     Ready(Vec<Contact>),
+    /// It does a job without weft, at this port.
+    ReadyAt(u16),
     /// It was told to stop.
     Done(Account),
+    /// The same, of messages that carried their time: the nanoseconds that each was under way.
+    Noted(Vec<f64>),
     /// It cannot.
     Failed(String),
 }
@@ -68,19 +92,26 @@ impl Contact {
 }
 
 /// The second process.
-#[derive(Debug)]
 pub struct Peer {
-    process: Owned,
-    jobs: ChildStdin,
+    /// `None` if somebody else started it, on another machine.
+    process: Option<Owned>,
+    jobs: Box<dyn Write>,
     answers: mpsc::Receiver<String>,
 }
 
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
 impl Peer {
-    /// Starts it on the second CPU.
-    pub fn start(cpus: Cpus) -> Result<Peer, Error> {
-        let mut command = child::myself()?;
-        command.args(["bench-peer", "--cpu", &cpus.theirs.to_string()]);
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    /// Starts it by a command, which `spawn` runs where it shall run.
+    pub fn start(
+        mut command: Command,
+        spawn: impl FnOnce(&mut Command) -> std::io::Result<std::process::Child>,
+    ) -> Result<Peer, Error> {
+        let spawned = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut process = Owned(
             spawned
                 .map_err(|e| Error::system("start a second process", e, "Check the limit of processes (ulimit -u)"))?,
@@ -88,23 +119,29 @@ impl Peer {
         let (Some(jobs), Some(lines)) = (process.0.stdin.take(), process.0.stdout.take()) else {
             return Err(failed("it has no pipes".to_owned()));
         };
-        let (to, answers) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                if to.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok(Peer { process, jobs, answers })
+        Ok(Peer { process: Some(process), jobs: Box::new(jobs), answers: lines_of(lines) })
+    }
+
+    /// Speaks to one that runs on another machine.
+    pub fn on_line(connection: TcpStream) -> Result<Peer, Error> {
+        let lines = connection.try_clone().map_err(|e| failed(e.to_string()))?;
+        Ok(Peer { process: None, jobs: Box::new(connection), answers: lines_of(lines) })
     }
 
     /// Gives it a job and waits until it is ready. Returns its endpoints.
     pub fn give(&mut self, job: &Job) -> Result<Vec<Contact>, Error> {
-        let line = serde_json::to_string(job).map_err(|e| failed(e.to_string()))?;
-        writeln!(self.jobs, "{line}").map_err(|e| failed(e.to_string()))?;
+        self.tell(job)?;
         match self.hear()? {
             Answer::Ready(endpoints) => Ok(endpoints),
+            other => Err(failed(format!("it answered {other:?}"))),
+        }
+    }
+
+    /// The same of a job without weft. Returns its port.
+    pub fn give_bare(&mut self, job: BareJob) -> Result<u16, Error> {
+        self.tell(&Job::Bare(job))?;
+        match self.hear()? {
+            Answer::ReadyAt(port) => Ok(port),
             other => Err(failed(format!("it answered {other:?}"))),
         }
     }
@@ -113,6 +150,14 @@ impl Peer {
     pub fn finish(&mut self) -> Result<Account, Error> {
         match self.hear()? {
             Answer::Done(account) => Ok(account),
+            other => Err(failed(format!("it answered {other:?}"))),
+        }
+    }
+
+    /// The same of a job that notes how long messages were under way.
+    pub fn finish_noting(&mut self) -> Result<Vec<f64>, Error> {
+        match self.hear()? {
+            Answer::Noted(ns) => Ok(ns),
             other => Err(failed(format!("it answered {other:?}"))),
         }
     }
@@ -129,20 +174,31 @@ impl Peer {
         }
     }
 
-    /// What it says if it fails while it is being measured.
-    pub fn cause_of_loss(&mut self) -> Error {
-        match self.hear() {
+    /// What it says if it fails while it is being measured; if it says nothing, what this process saw of it.
+    pub fn cause_of_loss(&mut self, seen: Error) -> Error {
+        match self.hear_within(LAST_WORDS) {
             Ok(answer) => failed(format!("it was lost; its last words: {answer:?}")),
+            Err(Error::Silence { .. }) => seen,
             Err(error) => error,
         }
     }
 
+    fn tell(&mut self, job: &Job) -> Result<(), Error> {
+        let line = serde_json::to_string(job).map_err(|e| failed(e.to_string()))?;
+        // One write: what goes over a network must not wait for its end.
+        self.jobs.write_all(format!("{line}\n").as_bytes()).map_err(|e| failed(e.to_string()))
+    }
+
     fn hear(&mut self) -> Result<Answer, Error> {
-        match self.answers.recv_timeout(PATIENCE) {
+        self.hear_within(PATIENCE)
+    }
+
+    fn hear_within(&mut self, most: Duration) -> Result<Answer, Error> {
+        match self.answers.recv_timeout(most) {
             Ok(line) => read(&line),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let what = "an answer of the second process".to_owned();
-                Err(Error::Silence { seconds: PATIENCE.as_secs(), what })
+                Err(Error::Silence { seconds: most.as_secs(), what })
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(self.ended()),
         }
@@ -150,8 +206,24 @@ impl Peer {
 
     /// Its output has ended, so it has or will.
     fn ended(&mut self) -> Error {
-        failed(self.process.0.wait().map_or_else(|e| e.to_string(), |status| status.to_string()))
+        match &mut self.process {
+            Some(process) => failed(process.0.wait().map_or_else(|e| e.to_string(), |status| status.to_string())),
+            None => failed("its connection ended; look at what it said".to_owned()),
+        }
     }
+}
+
+/// Lines as they come, until the end.
+pub fn lines_of(from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (to, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if to.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
 }
 
 fn read(line: &str) -> Result<Answer, Error> {

@@ -1,13 +1,15 @@
-//! UCX beside weft: `ucx_perftest` between the same two CPUs, over its shared-memory transport.
+//! UCX beside weft: `ucx_perftest` between the same two CPUs, over its shared-memory transport, or over TCP between hosts.
 //!
 //! It reports half of a round trip, and for rates the mean of a run only. Its receivers do not read the bytes.
 
+use super::hosts::{Place, Side};
 use super::machine::Cpus;
 use super::meter::Sampled;
 use super::results::Metric;
 use crate::child::{output_of, NoOutput, Owned};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// What one run may take.
@@ -32,6 +34,8 @@ pub enum Api {
     UcpAm,
     /// Tagged messages of the protocol layer (one way only).
     UcpTag,
+    /// Active messages of the protocol layer, over TCP.
+    Tcp,
 }
 
 impl Api {
@@ -41,6 +45,7 @@ impl Api {
             Api::UctAm => "ucx-uct-am",
             Api::UcpAm => "ucx-ucp-am",
             Api::UcpTag => "ucx-ucp-tag",
+            Api::Tcp => "ucx-tcp",
         }
     }
 
@@ -62,6 +67,7 @@ pub struct Question {
 #[derive(Clone, Debug)]
 pub struct Ucx {
     cpus: Cpus,
+    place: Rc<Place>,
 }
 
 /// The columns of its last line, in its units.
@@ -76,11 +82,16 @@ struct Final {
 impl Ucx {
     /// Finds it, or says how to get it.
     pub fn find(cpus: Cpus) -> Result<Ucx, String> {
+        Ucx::find_between(cpus, &Rc::new(Place::Here))
+    }
+
+    /// The same, to be run at two places.
+    pub fn find_between(cpus: Cpus, place: &Rc<Place>) -> Result<Ucx, String> {
         let found = output_of(Command::new("ucx_perftest").arg("-h"), RUN_MOST);
         let with_taskset = output_of(Command::new("taskset").arg("--version"), RUN_MOST);
         match (found, with_taskset) {
             (Ok(_), Ok(_)) => loopback()
-                .map(|()| Ucx { cpus })
+                .map(|()| Ucx { cpus, place: place.clone() })
                 .map_err(|e| format!("it needs TCP on loopback: {e}; type `ip link set lo up`")),
             (Err(NoOutput::NotStarted(_)), _) => {
                 Err("ucx_perftest is not installed; to have it type `make bench`, or apt-get install ucx-utils"
@@ -125,14 +136,15 @@ impl Ucx {
 
     fn ask(&self, question: Question, iterations: u64, percentile: u32) -> Result<Final, String> {
         let port = free_port()?.to_string();
-        let server =
-            self.command(self.cpus.theirs).args(["-p", &port]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut server = self.command(question.api, Side::There);
+        server.args(["-p", &port]).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = server.spawn();
         let mut server = Owned(server.map_err(|e| format!("it cannot be run: {e}"))?);
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
             std::thread::sleep(BETWEEN_ATTEMPTS);
-            let mut client = self.command(self.cpus.ours);
-            client.args(["127.0.0.1", "-p", &port, "-f", "-R", &percentile.to_string()]);
+            let mut client = self.command(question.api, Side::Here);
+            client.args([&self.place.there().to_string(), "-p", &port, "-f", "-R", &percentile.to_string()]);
             client.args(arguments(question)).args([
                 "-n",
                 &iterations.to_string(),
@@ -148,7 +160,9 @@ impl Ucx {
                 let_end(&mut server);
                 return Ok(found);
             }
-            last = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            // It logs to standard output.
+            let said = [output.stderr, output.stdout].concat();
+            last = String::from_utf8_lossy(&said).trim().to_owned();
             if !last.contains("connect") {
                 break;
             }
@@ -156,10 +170,15 @@ impl Ucx {
         Err(last.lines().last().unwrap_or("it printed no result").to_owned())
     }
 
-    fn command(&self, cpu: usize) -> Command {
-        let mut command = Command::new("taskset");
+    fn command(&self, api: Api, side: Side) -> Command {
+        let cpu = if side == Side::Here { self.cpus.ours } else { self.cpus.theirs };
+        let mut command = self.place.command(side, "taskset");
         command.args(["-c", &cpu.to_string(), "ucx_perftest"]).stdin(Stdio::null());
-        command.env("UCX_TLS", "posix,self,cma").env("UCX_LOG_LEVEL", "error");
+        command.env("UCX_LOG_LEVEL", "error");
+        match api {
+            Api::Tcp => command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", self.place.interface()),
+            _ => command.env("UCX_TLS", "posix,self,cma"),
+        };
         command
     }
 }
@@ -181,8 +200,8 @@ fn arguments(question: Question) -> Vec<String> {
     let words: Vec<&str> = match (question.api, is_rtt) {
         (Api::UctAm, true) => vec!["-t", "am_lat", "-x", "posix", "-d", "memory", "-D", layout],
         (Api::UctAm, false) => vec!["-t", "am_bw", "-x", "posix", "-d", "memory", "-D", layout],
-        (Api::UcpAm, true) => vec!["-t", "ucp_am_lat"],
-        (Api::UcpAm, false) => vec!["-t", "ucp_am_bw"],
+        (Api::UcpAm | Api::Tcp, true) => vec!["-t", "ucp_am_lat"],
+        (Api::UcpAm | Api::Tcp, false) => vec!["-t", "ucp_am_bw"],
         (Api::UcpTag, true) => vec!["-t", "tag_lat"],
         (Api::UcpTag, false) => vec!["-t", "tag_bw"],
     };
@@ -192,6 +211,9 @@ fn arguments(question: Question) -> Vec<String> {
 
 /// What a message may take before anything is known: half a round trip, or the interval between two.
 fn guess_ns(question: Question) -> f64 {
+    if question.api == Api::Tcp {
+        return 10e3 + question.size as f64 / 2.0;
+    }
     let start = if question.metric == Metric::Rtt { 400.0 } else { 150.0 };
     start + question.size as f64 / 4.0
 }

@@ -3,13 +3,14 @@
 //! A message of 8 or 16 bytes travels as two or four arguments, a longer one as payload. Both sides add up every byte of
 //! every message, and after each run the sums and the counts are compared with what was sent.
 
-use super::machine::Cpus;
+use super::bare::Bare;
 use super::meter::{summarize, Meter, Per, Sampled};
-use super::peer::{answer, ask, contact, expect_life, Tally, ARGS_BYTES_MOST};
+use super::peer::{answer, ask, contact, expect_life, monotonic_ns, Tally, ARGS_BYTES_MOST};
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Contact, Job, Peer, PATIENCE};
 use crate::error::Error;
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::am::Bundle;
@@ -24,6 +25,12 @@ const BURST: u64 = 16;
 /// Turns without a message between two looks whether the peer still lives.
 const LOOK_EVERY: u32 = 1 << 18;
 
+/// Round trips that make a sample, of messages up to 1 KiB.
+const BATCH: u32 = 64;
+
+/// How long a process polls before it sends a lone message, so that nothing is left to do.
+const SETTLE: Duration = Duration::from_millis(2);
+
 /// Bytes received between two looks at the clock.
 const TICK_BYTES: u64 = 16 << 10;
 
@@ -37,6 +44,17 @@ pub struct Bench {
     peer: Peer,
     source: Rc<Source>,
     time: Duration,
+    /// The most round trips that make a sample.
+    batch_most: u32,
+}
+
+/// Where a message's bytes are when they are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Landing {
+    /// Where weft put them.
+    InPlace,
+    /// In the program's own memory, to which its handler has copied them.
+    Copied,
 }
 
 /// The parameters of LogP that are measured apart.
@@ -64,10 +82,19 @@ pub enum Who {
 }
 
 impl Bench {
-    /// Starts the peer. This process must be pinned to the first CPU.
-    pub fn start(cpus: Cpus, time: Duration) -> Result<Bench, Error> {
-        let peer = Peer::start(cpus)?;
-        Ok(Bench { node: Node::new()?, peer, source: Rc::new(Source::new()), time })
+    /// With a peer. This process must be pinned to the first CPU.
+    pub fn new(peer: Peer, time: Duration) -> Result<Bench, Error> {
+        Ok(Bench { node: Node::new()?, peer, source: Rc::new(Source::new()), time, batch_most: BATCH })
+    }
+
+    /// With samples of no more than so many round trips.
+    pub fn with_batch(self, batch_most: u32) -> Bench {
+        Bench { batch_most, ..self }
+    }
+
+    /// What is measured of bare sockets with the same peer, between two measurements of weft.
+    pub fn bare(&mut self, to: IpAddr) -> Bare<'_> {
+        Bare { peer: &mut self.peer, source: &self.source, to, time: self.time }
     }
 
     /// Round trip of a request of `size` bytes and its reply of as many.
@@ -80,7 +107,7 @@ impl Bench {
     pub fn round_trip_unread(&mut self, size: usize) -> Result<Sampled, Error> {
         let (mut caller, tally) = self.caller(size)?;
         caller.is_unread = true;
-        let sampled = caller.trip().and_then(|()| trips(&mut caller, self.time, batch(size)));
+        let sampled = caller.trip().and_then(|()| trips(&mut caller, self.time, self.batch(size)));
         let sampled = self.or_its_cause(sampled)?;
         let account = self.stop(&mut caller)?;
         agree("the numbers of requests and replies", account.received, tally.count.get())?;
@@ -98,10 +125,10 @@ impl Bench {
             self.or_its_cause(caller.trip())?;
             callers.push(caller);
         }
-        let time = self.time;
+        let (time, batch) = (self.time, self.batch(size));
         let sampled = match who {
-            Who::Fixed => trips(&mut callers[0], time, batch(size)),
-            Who::Drawn => drawn_trips(&mut callers, time),
+            Who::Fixed => trips(&mut callers[0], time, batch),
+            Who::Drawn => drawn_trips(&mut callers, time, batch),
         };
         let sampled = self.or_its_cause(sampled)?;
         let account = self.stop(&mut callers[0])?;
@@ -141,12 +168,30 @@ impl Bench {
 
     /// One-way messages received, per second.
     pub fn rate(&mut self, size: usize) -> Result<Sampled, Error> {
-        self.receive(size, 1.0)
+        self.receive(size, 1.0, Landing::InPlace)
     }
 
     /// Bytes received one way, per second.
-    pub fn bandwidth(&mut self, size: usize) -> Result<Sampled, Error> {
-        self.receive(size, size as f64)
+    pub fn bandwidth(&mut self, size: usize, landing: Landing) -> Result<Sampled, Error> {
+        self.receive(size, size as f64, landing)
+    }
+
+    /// One-way messages sent singly, behind each of which this process computes for `pause` without polling: how long they
+    /// were under way. Both processes must be on one machine, for the clock.
+    pub fn lone(&mut self, count: u32, pause: Duration) -> Result<Sampled, Error> {
+        let contacts = self.peer.give(&Job::Note)?;
+        let tally = Rc::new(Tally::default());
+        self.source.rewind(ARGS_BYTES_MOST, Half::First);
+        let mut caller = Caller::new(&self.node, &contacts[0], &self.source, &tally, ARGS_BYTES_MOST)?;
+        let sent = (0..count).try_for_each(|_| caller.send_alone(pause));
+        self.or_its_cause(sent)?;
+        let seen = caller.trip();
+        self.or_its_cause(seen)?;
+        caller.bundle.send(caller.endpoint, 0, ask::STOP, &[], &[])?;
+        caller.bundle.flush();
+        let noted = self.peer.finish_noting()?;
+        agree("the numbers of lone messages sent and received", u64::from(count), noted.len() as u64)?;
+        Ok(summarize(noted, Per::Unit))
     }
 
     /// What sending and receiving cost the processor, after Culler and others ("LogP Performance Assessment of Fast Network
@@ -204,22 +249,24 @@ impl Bench {
         Ok(beside)
     }
 
-    fn receive(&mut self, size: usize, units: f64) -> Result<Sampled, Error> {
+    fn receive(&mut self, size: usize, units: f64, landing: Landing) -> Result<Sampled, Error> {
         let mut bundle = Bundle::new(&self.node)?;
         let endpoint = bundle.endpoint_with_random_key()?;
         let tally = Rc::new(Tally::default());
         count_answers(&mut bundle, endpoint, &tally)?;
+        if landing == Landing::Copied {
+            copy_answers(&mut bundle, endpoint, &tally, size)?;
+        }
         let to = contact(&bundle, endpoint)?;
         let contacts = self.peer.give(&Job::Stream { size, to })?;
         let (name, key) = contacts[0].read()?;
         bundle.map(endpoint, 0, name, key)?;
         let mut run = || {
-            let (mut ticked, mut idle) = (0, 0u32);
+            let (mut ticked, mut quiet) = (0, Quiet::new());
             let mut meter = Meter::start(Per::Second, self.time);
             loop {
                 if bundle.poll() == 0 {
-                    idle += 1;
-                    look_now_and_then(&mut bundle, idle)?;
+                    quiet.look_now_and_then(&mut bundle, tally.count.get())?;
                 }
                 let count = tally.count.get();
                 if (count - ticked) * size as u64 >= TICK_BYTES {
@@ -273,6 +320,11 @@ impl Bench {
         self.peer.finish()
     }
 
+    /// Round trips that make a sample.
+    fn batch(&self, size: usize) -> u32 {
+        self.batch_most.min(if size <= 1024 { BATCH } else { 16 })
+    }
+
     /// Both processes must have received what the other one has sent.
     fn compare(&self, size: usize, tally: &Tally, account: Account) -> Result<(), Error> {
         let count = tally.count.get();
@@ -286,7 +338,7 @@ impl Bench {
     /// When the peer was lost, it is asked why.
     fn or_its_cause<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
-            Err(Error::Process { .. }) => Err(self.peer.cause_of_loss()),
+            Err(seen @ Error::Process { .. }) => Err(self.peer.cause_of_loss(seen)),
             other => other,
         }
     }
@@ -301,7 +353,7 @@ struct Caller {
     size: usize,
     /// The same bytes go every time, and are not read.
     is_unread: bool,
-    idle: u32,
+    quiet: Quiet,
 }
 
 impl Caller {
@@ -312,7 +364,7 @@ impl Caller {
         bundle.map(endpoint, 0, name, key)?;
         count_answers(&mut bundle, endpoint, tally)?;
         let (source, tally) = (source.clone(), tally.clone());
-        Ok(Caller { bundle, endpoint, source, tally, size, is_unread: false, idle: 0 })
+        Ok(Caller { bundle, endpoint, source, tally, size, is_unread: false, quiet: Quiet::new() })
     }
 
     /// Asks, unless it is full.
@@ -348,8 +400,7 @@ impl Caller {
     #[inline(always)]
     fn turn(&mut self) -> Result<(), Error> {
         if self.bundle.poll() == 0 {
-            self.idle = self.idle.wrapping_add(1);
-            look_now_and_then(&mut self.bundle, self.idle)?;
+            self.quiet.look_now_and_then(&mut self.bundle, self.tally.count.get())?;
         }
         Ok(())
     }
@@ -368,6 +419,22 @@ impl Caller {
         let answers = self.tally.count.get() + 1;
         self.ask()?;
         self.wait_for(answers)
+    }
+
+    /// A round trip, so that nothing is under way, then a message that carries its time, then work without polls.
+    fn send_alone(&mut self, pause: Duration) -> Result<(), Error> {
+        self.trip()?;
+        let settled = Instant::now();
+        while settled.elapsed() < SETTLE {
+            self.turn()?;
+        }
+        let now = monotonic_ns();
+        self.bundle.try_send(self.endpoint, 0, ask::NOTE, &[now as u32, (now >> 32) as u32], &[])?;
+        let sent = Instant::now();
+        while sent.elapsed() < pause {
+            spin(1000);
+        }
+        Ok(())
     }
 
     /// Nanoseconds in which a burst of requests is issued. Afterwards all are answered.
@@ -405,20 +472,57 @@ fn count_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>) -> 
     Ok(())
 }
 
-#[inline(always)]
-fn look_now_and_then(bundle: &mut Bundle, idle: u32) -> Result<(), Error> {
-    match idle % LOOK_EVERY {
-        0 => expect_life(bundle),
-        _ => Ok(()),
-    }
+/// The same, of messages that are copied before they are read.
+fn copy_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>, size: usize) -> Result<(), Error> {
+    let seen = tally.clone();
+    let mut own = vec![0u8; size];
+    bundle.on(endpoint, answer::PAYLOAD, move |m| {
+        let bytes = m.payload();
+        match own.get_mut(..bytes.len()) {
+            Some(own) => {
+                own.copy_from_slice(bytes);
+                seen.add(sum_bytes(black_box(own)));
+            }
+            None => seen.add(0),
+        }
+    })?;
+    Ok(())
 }
 
-/// Round trips that make a sample.
-fn batch(size: usize) -> u32 {
-    if size <= 1024 {
-        64
-    } else {
-        16
+/// Watches over a wait: the peer must live, and must not be silent for long.
+struct Quiet {
+    idle: u32,
+    count: u64,
+    since: Instant,
+}
+
+impl Quiet {
+    fn new() -> Quiet {
+        Quiet { idle: 0, count: 0, since: Instant::now() }
+    }
+
+    /// Called when a poll found nothing, with the number of messages that came so far.
+    #[inline(always)]
+    fn look_now_and_then(&mut self, bundle: &mut Bundle, count: u64) -> Result<(), Error> {
+        self.idle = self.idle.wrapping_add(1);
+        match self.idle % LOOK_EVERY {
+            0 => self.look(bundle, count),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, bundle: &mut Bundle, count: u64) -> Result<(), Error> {
+        expect_life(bundle)?;
+        if std::mem::replace(&mut self.count, count) != count {
+            self.since = Instant::now();
+        }
+        if self.since.elapsed() > PATIENCE {
+            let what = "a message of the peer".to_owned();
+            return Err(Error::Silence { seconds: PATIENCE.as_secs(), what });
+        }
+        Ok(())
     }
 }
 
@@ -434,11 +538,11 @@ fn trips(caller: &mut Caller, time: Duration, batch: u32) -> Result<Sampled, Err
     }
 }
 
-fn drawn_trips(callers: &mut [Caller], time: Duration) -> Result<Sampled, Error> {
+fn drawn_trips(callers: &mut [Caller], time: Duration, batch: u32) -> Result<Sampled, Error> {
     let mut drawn = 0x2545_f491_4f6c_dd1d_u64;
     let mut meter = Meter::start(Per::Unit, time);
     loop {
-        for _ in 0..batch(0) {
+        for _ in 0..batch {
             // xorshift64: cheap, and no order that the machine could learn.
             drawn ^= drawn << 13;
             drawn ^= drawn >> 7;
@@ -446,7 +550,7 @@ fn drawn_trips(callers: &mut [Caller], time: Duration) -> Result<Sampled, Error>
             let which = (drawn >> 32) as usize % callers.len();
             callers[which].trip()?;
         }
-        if !meter.tick(f64::from(batch(0))) {
+        if !meter.tick(f64::from(batch)) {
             return Ok(meter.finish());
         }
     }

@@ -1,0 +1,113 @@
+//! `weft bench hosts`: what messages cost between two hosts, which are two network namespaces of this machine.
+
+mod goals;
+mod namespaces;
+mod place;
+mod plan;
+mod runner;
+mod sockets;
+pub mod table;
+
+pub use place::{Place, Side};
+
+use super::json::{self, Between};
+use super::machine::{self, Machine};
+use super::plan::Extent;
+use super::{progress_bar, show};
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use namespaces::{Names, Namespaces};
+use plan::{Group, System};
+use runner::{Pace, Runner};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Rounds, the time of each run, and lone messages with the computing behind each: by default, and when it has to be quick.
+const ROUNDS: u32 = 5;
+const TIME: Duration = Duration::from_millis(150);
+const LONE: (u32, Duration) = (3, Duration::from_secs(1));
+const QUICK_ROUNDS: u32 = 3;
+const QUICK_TIME: Duration = Duration::from_millis(60);
+const QUICK_LONE: (u32, Duration) = (5, Duration::from_millis(50));
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+Makes two network namespaces joined by a veth pair, with one process in each, and removes them at the end; that needs root, and \
+`ip` of iproute2. In every round each system runs once, for a moment, and those that are compared run one after the other; the \
+table tells the median of the rounds' medians, and of their 99th percentiles. The receivers add up every byte. What goes one way \
+is counted by the receiver.
+
+A lone message is one behind which its sender computes, for a second, without giving weft a chance to run; the time that it was \
+under way is taken by the clock that both namespaces share.
+
+udp-spin and tcp-spin never wait in the kernel, udp-block and tcp-block sleep there. udp-mmsg sends and receives 64 datagrams \
+with each call. udp-offload leaves the cutting up of bursts into datagrams to the kernel, and their putting together.";
+
+/// What can be asked of `weft bench hosts`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Fewer rounds, shorter runs, fewer sizes of the others.
+    #[arg(long)]
+    quick: bool,
+    /// Writes the figures to a file as JSON; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// How often each system runs (5, and 3 if it has to be quick).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Only these groups of figures.
+    #[arg(long, value_name = "METRIC", value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Only these systems.
+    #[arg(long, value_name = "SYSTEM", value_delimiter = ',')]
+    systems: Vec<System>,
+    /// The largest packet of the network between the two.
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: u32,
+    /// The time of each run, in milliseconds; for tests.
+    #[arg(long, hide = true, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=5000))]
+    ms: Option<u64>,
+    /// Without namespaces, both sides on this host; for tests.
+    #[arg(long, hide = true)]
+    here: bool,
+}
+
+/// Measures, and prints the tables.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let before = machine::affinity()?;
+    let cpus = machine::choose_cpus()?;
+    let (lone, pause) = if options.quick { QUICK_LONE } else { LONE };
+    let pace = Pace {
+        rounds: options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS }),
+        time: options.ms.map_or(if options.quick { QUICK_TIME } else { TIME }, Duration::from_millis),
+        pause,
+        lone,
+    };
+    let extent = if options.quick { Extent::Quick } else { Extent::Full };
+    let probes = plan::probes(extent, &options.only, &options.systems);
+    let machine = Machine::describe(cpus);
+    let (interrupt, place) = match options.here {
+        true => (Interrupt::watch(|| {})?, Place::Here),
+        false => {
+            let names = Names::ours();
+            (Interrupt::watch(move || names.remove())?, Place::Namespaces(Namespaces::make(options.mtu)?))
+        }
+    };
+    let title = place.title(options.mtu, cpus);
+    let progress = progress_bar();
+    machine::pin(cpus.ours)?;
+    let measured = Runner::prepare(cpus, pace, Rc::new(place), interrupt, &probes)
+        .and_then(|runner| runner.run(&probes, &progress));
+    progress.finish_and_clear();
+    machine::keep_to(&before)?;
+    let (results, notes) = measured?;
+    let text = table::render(&machine, &title, &results, &goals::goals(&results), &notes);
+    show(&text, options.json.as_deref());
+    let mtu = (!options.here).then_some(options.mtu);
+    match &options.json {
+        Some(path) => json::write(path, &machine, Between::Hosts { mtu }, &results),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,64 @@
+//! How an endpoint is told from one person to another: `NAME#KEY`, the key as hexadecimal digits.
+
+use std::fmt;
+use std::str::FromStr;
+use weft::{Key, Name, NameError};
+
+/// An endpoint's name and key.
+#[derive(Clone, Copy, Debug)]
+pub struct Contact {
+    pub name: Name,
+    pub key: Key,
+}
+
+/// Why a text is not a contact.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ContactError {
+    /// There is no `#`.
+    #[error("there is no key: behind the name must stand # and the key, as `weft serve` prints them")]
+    NoKey,
+    /// What follows it is not a key.
+    #[error("what follows # is not a key: that is up to 16 hexadecimal digits, as `weft serve` prints it")]
+    Key,
+    /// What stands before it is not a name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl fmt::Display for Contact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{:016x}", self.name, self.key.0)
+    }
+}
+
+impl FromStr for Contact {
+    type Err = ContactError;
+
+    fn from_str(text: &str) -> Result<Contact, ContactError> {
+        let (name, key) = split_key(text)?;
+        Ok(Contact { name: name.parse()?, key: Key(key) })
+    }
+}
+
+/// What stands before the last `#`, and the key behind it.
+pub fn split_key(text: &str) -> Result<(&str, u64), ContactError> {
+    let (before, key) = text.trim().rsplit_once('#').ok_or(ContactError::NoKey)?;
+    let key = u64::from_str_radix(key, 16).map_err(|_| ContactError::Key)?;
+    Ok((before, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contact_reads_back_and_what_is_none_says_why() {
+        let name = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA";
+        let contact: Contact = format!("{name}#00000000000000ff").parse().expect("a name and a key");
+        assert_eq!(contact.key.0, 255);
+        assert_eq!(contact.to_string(), format!("{name}#00000000000000ff"));
+        assert_eq!(name.parse::<Contact>().err(), Some(ContactError::NoKey));
+        assert_eq!(format!("{name}#key").parse::<Contact>().err(), Some(ContactError::Key));
+        assert_eq!("10.0.0.1:80#1".parse::<Contact>().err(), Some(ContactError::Name(NameError::Prefix)));
+    }
+}

@@ -1,0 +1,247 @@
+//! `weft ping`: how long an endpoint takes to answer, and why it does not.
+
+use crate::bench::meter::median;
+use crate::bench::table::ns;
+use crate::contact::Contact;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::serve::{answer, ask};
+use serde::Serialize;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weft::am::Bundle;
+use weft::{Endpoint, Event, Node, SendError};
+
+/// How long a wait spins before it sleeps between polls, and how long it then sleeps.
+const SPIN: Duration = Duration::from_millis(5);
+const NAP: Duration = Duration::from_micros(100);
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+The first round trip sets the session up and takes longer than the others. The exit status is 0 if anything was answered.";
+
+/// What can be asked of `weft ping`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// The endpoint's name and key, as `weft serve` prints them.
+    #[arg(value_name = "NAME#KEY")]
+    to: Contact,
+    /// How many requests to send (until Ctrl-C).
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+    /// Seconds between two requests.
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Seconds to wait for an answer.
+    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    timeout: Duration,
+    /// Prints one JSON document at the end and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of one request.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    /// Answered after so many nanoseconds.
+    Ns(f64),
+    /// It came back: why.
+    Returned(String),
+    /// Nothing was heard of it in time.
+    Silent,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    name: String,
+    sent: usize,
+    answered: usize,
+    /// Missing if nothing was answered.
+    #[serde(flatten)]
+    times: Option<Times>,
+    requests: &'a [Outcome],
+}
+
+/// Sends requests and tells what became of them.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let interrupt = Interrupt::watch(|| {})?;
+    let mut pinger = Pinger::new(options, interrupt)?;
+    let mut outcomes = Vec::new();
+    while options.count.is_none_or(|count| outcomes.len() < count as usize) {
+        let start = Instant::now();
+        let Some(outcome) = pinger.ping()? else { break };
+        if !options.json {
+            println!("{}: {}", outcomes.len() + 1, outcome.in_words(options.timeout));
+        }
+        outcomes.push(outcome);
+        let is_last = options.count.is_some_and(|count| outcomes.len() >= count as usize);
+        let rest = options.interval.saturating_sub(start.elapsed());
+        if is_last || !pinger.idle_for(rest) {
+            break;
+        }
+    }
+    tell(options, &outcomes)
+}
+
+/// An endpoint that asks.
+struct Pinger {
+    bundle: Bundle,
+    endpoint: Endpoint,
+    /// The number of the last request that was answered.
+    answered: Rc<Cell<u32>>,
+    sent: u32,
+    timeout: Duration,
+    interrupt: Interrupt,
+}
+
+impl Pinger {
+    fn new(options: &Options, interrupt: Interrupt) -> Result<Pinger, Error> {
+        let mut bundle = Bundle::new(&Node::new()?)?;
+        let endpoint = bundle.endpoint_with_random_key()?;
+        bundle.map(endpoint, 0, options.to.name, options.to.key)?;
+        let answered = Rc::new(Cell::new(0));
+        let seen = answered.clone();
+        bundle.on(endpoint, answer::PONG, move |m| {
+            if let [number, ..] = *m.args() {
+                seen.set(number);
+            }
+        })?;
+        Ok(Pinger { bundle, endpoint, answered, sent: 0, timeout: options.timeout, interrupt })
+    }
+
+    /// Sends one request and waits for what becomes of it. `None` if somebody asks for the end meanwhile.
+    fn ping(&mut self) -> Result<Option<Outcome>, Error> {
+        self.sent = self.sent.wrapping_add(1);
+        let start = Instant::now();
+        let mut is_sent = false;
+        loop {
+            if !is_sent {
+                match self.bundle.try_request(self.endpoint, 0, ask::PING, &[self.sent], &[]) {
+                    Ok(()) => is_sent = true,
+                    Err(SendError::Full) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            self.bundle.poll();
+            if is_sent && self.answered.get() == self.sent {
+                return Ok(Some(Outcome::Ns(start.elapsed().as_nanos() as f64)));
+            }
+            if let Some(why) = self.returned() {
+                return Ok(Some(Outcome::Returned(why)));
+            }
+            if self.interrupt.came() {
+                return Ok(None);
+            }
+            let waited = start.elapsed();
+            if waited > self.timeout {
+                return Ok(Some(Outcome::Silent));
+            }
+            if waited > SPIN {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// Why the request came back, if it did.
+    fn returned(&mut self) -> Option<String> {
+        while let Some(event) = self.bundle.next_event() {
+            match event {
+                // One that came back late is an earlier one, which was given up.
+                Event::Returned(m) if m.args == [self.sent] => return Some(format!("{} ({})", m.reason, m.certainty)),
+                Event::Returned(_) | Event::PeerLost { .. } | Event::Completed(_) | Event::CanSend { .. } => {}
+            }
+        }
+        None
+    }
+
+    /// Lets time pass. Says whether to go on.
+    fn idle_for(&mut self, time: Duration) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < time && !self.interrupt.came() {
+            self.bundle.poll();
+            std::thread::sleep(NAP);
+        }
+        !self.interrupt.came()
+    }
+}
+
+impl Outcome {
+    fn in_words(&self, timeout: Duration) -> String {
+        match self {
+            Outcome::Ns(time) => ns(*time),
+            Outcome::Returned(why) => format!("came back: {why}"),
+            Outcome::Silent => format!("no answer within {} s", timeout.as_secs_f64()),
+        }
+    }
+}
+
+/// What the answered requests took, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+struct Times {
+    min_ns: f64,
+    median_ns: f64,
+    p99_ns: f64,
+}
+
+impl Times {
+    /// `None` if nothing was answered.
+    fn of(outcomes: &[Outcome]) -> Option<Times> {
+        let ns = |outcome: &Outcome| if let Outcome::Ns(ns) = outcome { Some(*ns) } else { None };
+        let mut times: Vec<f64> = outcomes.iter().filter_map(ns).collect();
+        times.sort_by(f64::total_cmp);
+        // The least of them that 99 in a hundred do not exceed.
+        let p99 = (99 * times.len()).div_ceil(100).checked_sub(1)?;
+        Some(Times { min_ns: times[0], median_ns: median(times.iter().copied())?, p99_ns: times[p99] })
+    }
+}
+
+fn tell(options: &Options, outcomes: &[Outcome]) -> Result<(), Error> {
+    let sent = outcomes.len();
+    let answered = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ns(_))).count();
+    let times = Times::of(outcomes);
+    if options.json {
+        let name = options.to.name.to_string();
+        let text = serde_json::to_string_pretty(&Document { name, sent, answered, times, requests: outcomes });
+        println!("{}", text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?);
+    } else if let Some(Times { min_ns, median_ns, p99_ns }) = times {
+        println!(
+            "{answered} of {sent} answered: at least {}, median {}, p99 {}",
+            ns(min_ns),
+            ns(median_ns),
+            ns(p99_ns)
+        );
+    }
+    let way_out = match outcomes.iter().any(|outcome| matches!(outcome, Outcome::Returned(_))) {
+        true => "Why they came back stands above, with what helps",
+        false => "Does `weft serve` run there, and is there a way through the network?",
+    };
+    match answered {
+        0 => Err(Error::Unanswered { sent, way_out }),
+        _ => Ok(()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| "give a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if time <= Duration::from_secs(86_400) => Ok(time),
+        _ => Err("give a number of seconds from 0 to 86400".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_few_answers_the_slowest_is_the_tail() {
+        let outcomes = [Outcome::Ns(3.0), Outcome::Silent, Outcome::Ns(1.0)];
+        assert_eq!(Times::of(&outcomes), Some(Times { min_ns: 1.0, median_ns: 2.0, p99_ns: 3.0 }));
+        assert_eq!(Times::of(&[Outcome::Silent]), None);
+        let many: Vec<Outcome> = (1..=200).map(|ns| Outcome::Ns(f64::from(ns))).collect();
+        assert_eq!(Times::of(&many).map(|times| times.p99_ns), Some(198.0));
+    }
+}

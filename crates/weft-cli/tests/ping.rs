@@ -1,0 +1,92 @@
+//! `weft serve` and `weft ping`, between two processes of this host.
+
+use rustix::process::{kill_process, Pid, Signal};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+
+struct Server {
+    child: Child,
+    contact: String,
+}
+
+impl Server {
+    fn start() -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        let mut child =
+            command.arg("serve").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it was built");
+        let mut contact = String::new();
+        let out = child.stdout.take().expect("it has a pipe");
+        BufReader::new(out).read_line(&mut contact).expect("it prints its name and key");
+        Server { child, contact: contact.trim().to_owned() }
+    }
+
+    /// As Ctrl-C does it. Returns what it said.
+    fn interrupt(mut self) -> String {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it lives");
+        assert!(self.child.wait().expect("it is ours").success());
+        let mut said = String::new();
+        self.child.stderr.take().expect("it has a pipe").read_to_string(&mut said).expect("it said text");
+        said
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ping(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.arg("ping").args(arguments).output().expect("it was built")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn every_ping_is_answered_and_the_server_counts_them() {
+    let server = Server::start();
+    let output = ping(&[&server.contact, "-c", "3", "-i", "0.01"]);
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(out(&output).contains("3 of 3 answered: at least"), "{}", out(&output));
+    let output = ping(&[&server.contact, "-c", "2", "-i", "0", "--json"]);
+    let document: Value = serde_json::from_str(&out(&output)).expect("standard output is the document alone");
+    assert_eq!((&document["sent"], &document["answered"]), (&2.into(), &2.into()), "{document}");
+    let ns = |field: &str| document[field].as_f64().expect("a number of nanoseconds");
+    assert!(0.0 < ns("min_ns") && ns("min_ns") <= ns("median_ns") && ns("median_ns") <= ns("p99_ns"), "{document}");
+    assert!(server.interrupt().contains("answered 5 requests"));
+}
+
+#[test]
+fn what_comes_back_is_told_with_the_reason_and_a_failing_status() {
+    let server = Server::start();
+    let contact = server.contact.clone();
+    let (name, _) = contact.split_once('#').expect("a name and a key");
+    let fails = |to: &str, reason: &str| {
+        let output = ping(&[to, "-c", "2", "-i", "0"]);
+        assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+        assert_eq!(out(&output).matches(reason).count(), 2, "{}", out(&output));
+        assert!(err(&output).contains("none of 2 requests was answered"), "{}", err(&output));
+    };
+    fails(&format!("{name}#12"), "came back: wrong key");
+    drop(server);
+    fails(&contact, "came back: nobody there");
+}
+
+#[test]
+fn a_name_without_its_key_is_refused_with_a_hint() {
+    for (to, hint) in [("weft1:AQAA", "there is no key"), ("weft1:AQAA#1", "was it cut"), ("x#1", "a name begins with")]
+    {
+        let output = ping(&[to]);
+        assert_eq!(output.status.code(), Some(2), "{to}");
+        assert!(err(&output).contains(hint), "{to}: {}", err(&output));
+    }
+}
