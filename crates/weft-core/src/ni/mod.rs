@@ -63,6 +63,8 @@ pub trait Link {
     fn now(&self) -> Time;
     /// Sends packets that lie one behind the other, each of `segment` bytes but the last, which may be shorter.
     fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent;
+    /// Bytes of the packets that the way to a host begins with: the first guess of what gets there. May make system calls.
+    fn packet_bytes(&self, to: HostAddress) -> u16;
 }
 
 /// A host of a network interface. The life tells it from earlier ones with the same index.
@@ -170,7 +172,7 @@ impl<L: Link> Ni<L> {
         }
         let now = self.link.now();
         let (life, lot) = self.draw();
-        let channel = Channel::call(now, life, to.epoch, self.settings, lot, FixedWindow::default());
+        let channel = Channel::call(now, life, to.epoch, self.settings_for(to), lot, FixedWindow::default());
         let id = self.add(to, channel);
         self.flush_host(id.index, now);
         id
@@ -383,6 +385,11 @@ impl<L: Link> Ni<L> {
         self.hosts.add(Host::new(key, channel))
     }
 
+    fn settings_for(&self, host: HostKey) -> Settings {
+        let packet = self.link.packet_bytes(host.address).min(self.settings.packet_most);
+        Settings { packet_first: packet, packet_most: packet, ..self.settings }
+    }
+
     fn draw(&mut self) -> (weft_transport::Life, Lot) {
         let id = loop {
             let id = ChannelId(self.random.bits() as u32);
@@ -431,7 +438,7 @@ impl<L: Link> Ni<L> {
             self.close(oldest, Reason::NoRoom);
         }
         let (life, lot) = self.draw();
-        let channel = Channel::answer(now, life, caller, self.settings, lot, FixedWindow::default());
+        let channel = Channel::answer(now, life, caller, self.settings_for(key), lot, FixedWindow::default());
         let id = self.add(key, channel);
         self.strangers.push_back((id, now));
         self.mark(id.index);

@@ -103,6 +103,10 @@ impl Link for SimLink {
         }
         Sent::All
     }
+
+    fn packet_bytes(&self, _to: HostAddress) -> u16 {
+        1472
+    }
 }
 
 pub type Core = Bundle<StreamRx<SimLink>, StreamTx<SimLink>, NoBells>;

@@ -29,12 +29,20 @@ const STILL: u32 = 2;
 /// Looks between two checks of who waits for something from which host: some milliseconds.
 const WATCH_EVERY: u32 = 1 << 12;
 
+/// Bytes of a stream that may wait here, at most. Less if the kernel keeps less for us: then packets would be lost.
+const WINDOW_MOST: usize = 256 << 10;
+
+/// Bytes of the largest packet: Ethernet's jumbo frames less the headers of IPv4 and UDP.
+const PACKET_MOST: u16 = 9000 - 28;
+
 /// The link of a bundle: a UDP socket and a clock.
 #[derive(Debug)]
 pub(crate) struct UdpLink {
     udp: Udp,
     /// When time began.
     began: Instant,
+    /// What the interface of our address carries.
+    packet_bytes: usize,
 }
 
 impl Link for UdpLink {
@@ -54,6 +62,11 @@ impl Link for UdpLink {
             Some(Stop::Full) => Sent::Full(sent.packets),
             Some(Stop::TooLarge) => Sent::TooLarge(sent.packets),
         }
+    }
+
+    fn packet_bytes(&self, to: HostAddress) -> u16 {
+        let known = self.udp.packet_bytes(&socket_address(to)).unwrap_or(self.packet_bytes);
+        u16::try_from(known).unwrap_or(u16::MAX)
     }
 }
 
@@ -109,8 +122,11 @@ impl Net {
     /// If the interface of its address carries packets that are too small.
     pub fn new(udp: Udp, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Result<Net, NetworkError> {
         let address = host_address(udp.local());
-        let settings = settings_for(udp.receive_bytes(), first_packet_bytes(udp.local().ip())?);
-        let ni = Ni::new(UdpLink { udp, began: Instant::now() }, epoch, settings, secrets);
+        let packet_bytes = first_packet_bytes(udp.local().ip())?;
+        let window = (udp.receive_bytes() / 2).min(WINDOW_MOST) as u32;
+        let settings = Settings { window, packet_most: PACKET_MOST, ..Settings::default() };
+        let link = UdpLink { udp, began: Instant::now(), packet_bytes };
+        let ni = Ni::new(link, epoch, settings, secrets);
         Ok(Net {
             local_work: 0,
             still: STILL,
@@ -244,15 +260,4 @@ pub(crate) struct Looked {
     pub rests: bool,
     /// Polls until the next look, if nothing happens before.
     pub turns: u32,
-}
-
-/// Bytes of a stream that may wait here, at most: more does not make anything faster.
-const WINDOW_MOST: usize = 256 << 10;
-
-/// What suits a socket for which the kernel keeps `receive_bytes`, and packets of `packet` bytes: a window that fits what is
-/// kept, which the kernel counts with its own overhead.
-fn settings_for(receive_bytes: usize, packet: usize) -> Settings {
-    let packet = u16::try_from(packet).unwrap_or(u16::MAX);
-    let window = (receive_bytes / 2).min(WINDOW_MOST) as u32;
-    Settings { window, packet_first: packet, packet_most: packet, ..Settings::default() }
 }

@@ -12,15 +12,15 @@
 
 use super::address::Wanted;
 use super::NetworkError as Error;
-use nix::sys::socket::sockopt::UdpGroSegment;
-use nix::sys::socket::{self, ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage};
+use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, SockaddrStorage};
 use rustix::io::Errno;
 use rustix::net::{self, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{addr::SocketAddrArg, MMsgHdr, SendAncillaryBuffer};
 use std::io::{IoSlice, IoSliceMut};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU8, Ordering};
 
 /// A buffer that no datagram and no run overfills.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
@@ -87,7 +87,7 @@ impl Udp {
     /// # Errors
     /// If all of these ports are in use, the address is not this host's, or the kernel gives no socket.
     pub fn open(at: &Wanted) -> Result<Udp, Error> {
-        Udp::with_kernel(at, Linux)
+        Udp::with_kernel(at, Linux::default())
     }
 }
 
@@ -151,6 +151,19 @@ impl<K: Kernel> Udp<K> {
     /// Where the socket is, with the port that it got.
     pub fn local(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Bytes of the packets that the way to an address begins with, headers left out; `None` if the kernel does not know.
+    #[cold]
+    pub fn packet_bytes(&self, to: &SocketAddr) -> Option<usize> {
+        // Connecting sends nothing; it looks up the route.
+        let probe = UdpSocket::bind((self.local.ip(), 0)).ok()?;
+        probe.connect(self.reach(to)).ok()?;
+        let (mtu, headers) = match to.ip() {
+            IpAddr::V4(_) => (sockopt::ip_mtu(&probe).ok()?, 28),
+            IpAddr::V6(_) => (sockopt::ipv6_mtu(&probe).ok()?, 48),
+        };
+        (mtu as usize).checked_sub(headers)
     }
 
     /// How much the kernel keeps for us, as it counts: with its own overhead, so of small packets far less fits.
@@ -229,6 +242,7 @@ impl<K: Kernel> Udp<K> {
             // Also said of packets that cannot go by any way (too large ones, by older kernels). Only if they do go otherwise
             // it was the segments that were refused: by the interface, or by a tunnel of the kernel's.
             Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => {
+                self.kernel.forget_segments(self.socket.as_fd());
                 let some = self.send_separately(to, run, segment)?;
                 self.way.fetch_max(Way::Many as u8, Ordering::Relaxed);
                 Ok(some)
@@ -286,6 +300,8 @@ pub(crate) trait Kernel {
     fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno>;
     /// A run as one datagram for the kernel to cut. It takes all or nothing.
     fn send_segments(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: u16) -> Result<(), Errno>;
+    /// From now on what is sent as one datagram goes as one.
+    fn forget_segments(&self, socket: BorrowedFd<'_>);
     /// The first packets of a run; says how many it took.
     fn send_many(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Errno>;
     /// A datagram, where the kernel puts none together.
@@ -309,21 +325,37 @@ pub(crate) struct Got {
 }
 
 /// The kernel itself.
-#[derive(Debug)]
-pub(crate) struct Linux;
+#[derive(Debug, Default)]
+pub(crate) struct Linux {
+    /// The length of segments that the socket was told, or 0. Told once, and not with each datagram, for it rarely changes.
+    segment: AtomicU16,
+}
 
 impl Kernel for Linux {
     #[inline(always)]
     fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
+        // Relaxed, here and below: threads that send other segments over one socket at once would need a lock anyway.
+        let segment = usize::from(self.segment.load(Ordering::Relaxed));
+        if packet.len() > segment && segment != 0 {
+            self.forget_segments(socket);
+        }
         net::sendto(socket, packet, SendFlags::empty(), to).map(drop)
     }
 
     fn send_segments(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: u16) -> Result<(), Errno> {
-        let control = [ControlMessage::UdpGsoSegments(&segment)];
-        let to = SockaddrStorage::from(*to);
-        socket::sendmsg(socket.as_raw_fd(), &[IoSlice::new(run)], &control, MsgFlags::empty(), Some(&to))
-            .map(drop)
-            .map_err(errno)
+        if self.segment.load(Ordering::Relaxed) != segment {
+            socket::setsockopt(&socket, UdpGsoSegment, &segment.into()).map_err(errno)?;
+            self.segment.store(segment, Ordering::Relaxed);
+        }
+        net::sendto(socket, run, SendFlags::empty(), to).map(drop)
+    }
+
+    #[cold]
+    fn forget_segments(&self, socket: BorrowedFd<'_>) {
+        if self.segment.swap(0, Ordering::Relaxed) != 0 {
+            // It took another length before, so it takes this one.
+            let _ = socket::setsockopt(&socket, UdpGsoSegment, &0);
+        }
     }
 
     fn send_many(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Errno> {

@@ -23,6 +23,7 @@ enum Call {
 struct Faulty {
     planned: RefCell<VecDeque<(Call, Errno)>>,
     seen: RefCell<Vec<Call>>,
+    linux: Linux,
 }
 
 impl Faulty {
@@ -46,32 +47,36 @@ impl Faulty {
 
 impl Kernel for Faulty {
     fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
-        self.pass(Call::One).and_then(|()| Linux.send_one(socket, to, packet))
+        self.pass(Call::One).and_then(|()| self.linux.send_one(socket, to, packet))
     }
 
     fn send_segments(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: u16) -> Result<(), Errno> {
-        self.pass(Call::Segments).and_then(|()| Linux.send_segments(socket, to, run, segment))
+        self.pass(Call::Segments).and_then(|()| self.linux.send_segments(socket, to, run, segment))
     }
 
     fn send_many(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Errno> {
-        self.pass(Call::Many).and_then(|()| Linux.send_many(socket, to, run, segment))
+        self.pass(Call::Many).and_then(|()| self.linux.send_many(socket, to, run, segment))
+    }
+
+    fn forget_segments(&self, socket: BorrowedFd<'_>) {
+        self.linux.forget_segments(socket);
     }
 
     fn receive_one(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
-        self.pass(Call::ReceiveOne).and_then(|()| Linux.receive_one(socket, buffer))
+        self.pass(Call::ReceiveOne).and_then(|()| self.linux.receive_one(socket, buffer))
     }
 
     fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
-        self.pass(Call::ReceiveRun).and_then(|()| Linux.receive_run(socket, buffer))
+        self.pass(Call::ReceiveRun).and_then(|()| self.linux.receive_run(socket, buffer))
     }
 
     fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno> {
-        self.pass(Call::PutTogether).and_then(|()| Linux.put_together(socket, should))
+        self.pass(Call::PutTogether).and_then(|()| self.linux.put_together(socket, should))
     }
 
     fn is_empty(&self, socket: BorrowedFd<'_>) -> bool {
         // An error stands for something that came just now.
-        self.pass(Call::IsEmpty).is_ok() && Linux.is_empty(socket)
+        self.pass(Call::IsEmpty).is_ok() && self.linux.is_empty(socket)
     }
 }
 
@@ -288,7 +293,7 @@ impl Kernel for FullAfter {
     fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
         let mut left = self.0.borrow_mut();
         *left = left.checked_sub(1).ok_or(Errno::AGAIN)?;
-        Linux.send_one(socket, to, packet)
+        Linux::default().send_one(socket, to, packet)
     }
     fn send_segments(&self, _: BorrowedFd<'_>, _: &SocketAddr, _: &[u8], _: u16) -> Result<(), Errno> {
         Err(Errno::INVAL)
@@ -296,6 +301,7 @@ impl Kernel for FullAfter {
     fn send_many(&self, _: BorrowedFd<'_>, _: &SocketAddr, _: &[u8], _: usize) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
+    fn forget_segments(&self, _: BorrowedFd<'_>) {}
     fn receive_one(&self, _: BorrowedFd<'_>, _: &mut [u8]) -> Result<Got, Errno> {
         Err(Errno::AGAIN)
     }
