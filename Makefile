@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 cargo := scripts/cargo.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build limits demo test bench soak lint fmt docs clean
+.PHONY: help setup build limits demo test bench fuzz soak lint fmt docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,10 @@ bench: ## weft beside the machine's limits, the kernel's sockets and UCX (ARGS="
 	$(MAKE) build
 	$(target)/release/weft bench local $(ARGS)
 
+fuzz: ## mutated input for every decoder, five minutes each (SECONDS=n, TARGETS="packets channel")
+	scripts/setup.sh --for test
+	scripts/fuzz.sh $(or $(SECONDS),300) $(TARGETS)
+
 soak: setup ## the long tests, those marked `ignore`
 	$(cargo) test --workspace --release --locked -- --ignored
 
@@ -36,6 +40,7 @@ lint: ## layout, lints and documentation only
 
 fmt: ## lay the code out
 	$(cargo) fmt --all
+	$(cargo) fmt --manifest-path fuzz/Cargo.toml
 
 docs: setup ## the reference of all crates, below target/doc
 	$(cargo) doc --workspace --no-deps --locked

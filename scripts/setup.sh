@@ -3,7 +3,8 @@
 #
 # Looks first, and installs with apt only what is missing, so it may be repeated and takes no time when all is there.
 #   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
-#   test          these, util-linux, iproute2 and valgrind, and the lint tools rustfmt and clippy where they can be had
+#   test          these, a C++ compiler, util-linux, iproute2 and valgrind, and the lint tools rustfmt and clippy where they can
+#                 be had
 #   bench         these of build, iproute2, and ucx_perftest to compare with, where it can be had
 # Without root it installs nothing, and prints the command to type instead.
 set -euo pipefail
@@ -39,6 +40,7 @@ system_packages() {
     [ "$purpose" = test ] || [ "$purpose" = bench ] || return 0
     has ip || echo iproute2
     [ "$purpose" = test ] || return 0
+    has c++ && echo "#include <vector>" | c++ -xc++ -E - >/dev/null 2>&1 || echo g++
     has unshare && has setpriv || echo util-linux
     has valgrind || echo valgrind
 }

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The stages, in order: what each is for stands beside its command in run_stage.
-stages=(fmt clippy doc limits build test loom ordinary)
+stages=(fmt clippy doc limits build test fuzz loom ordinary)
 
 # Prints a command as it could be typed, then runs it.
 run() {
@@ -21,7 +21,8 @@ run() {
 run_stage() {
     case "$1" in
         fmt) # the layout of the code
-            run cargo fmt --all --check ;;
+            run cargo fmt --all --check
+            run cargo fmt --manifest-path fuzz/Cargo.toml --check ;;
         clippy) # the lints
             run cargo clippy --workspace --all-targets --locked -- -D warnings ;;
         doc) # the documentation builds, and its links lead somewhere
@@ -32,6 +33,8 @@ run_stage() {
             run cargo build --workspace --bins --lib --examples --release --locked ;;
         test) # all tests, as whoever runs this
             run cargo test --workspace --release --locked --no-fail-fast ;;
+        fuzz) # every decoder, ten seconds of mutated input each
+            run scripts/fuzz.sh 10 ;;
         loom) # the rings under every interleaving
             run env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$root/target/loom" \
                 cargo test -p weft-shm --release --locked --test loom ;;

@@ -41,10 +41,26 @@ impl Bytes {
     /// Copies bytes out.
     #[inline]
     pub fn read(&self, at: u64, to: &mut [u8]) {
+        let start = self.index(at);
+        if let Some(whole) = self.memory.get(start..start + to.len()) {
+            return to.copy_from_slice(whole);
+        }
         let [first, second] = self.slices(at, to.len());
         let (a, b) = to.split_at_mut(first.len());
         a.copy_from_slice(first);
         b.copy_from_slice(second);
+    }
+
+    /// So many bytes, by value: a load where they lie in one piece.
+    #[inline]
+    pub fn array<const N: usize>(&self, at: u64) -> [u8; N] {
+        let start = self.index(at);
+        if let Some(whole) = self.memory.get(start..).and_then(|from| from.first_chunk()) {
+            return *whole;
+        }
+        let mut bytes = [0; N];
+        self.read(at, &mut bytes);
+        bytes
     }
 
     /// Gives the memory back.
@@ -98,6 +114,9 @@ mod tests {
                 let mut all = vec![0; model.len()];
                 bytes.read(from, &mut all);
                 prop_assert_eq!(&all, &Vec::from(model.clone()));
+                if let Some(last) = all.last_chunk::<16>() {
+                    prop_assert_eq!(bytes.array(to - 16), *last);
+                }
                 let pop = pop.min(model.len());
                 model.drain(..pop);
                 from += pop as u64;

@@ -193,9 +193,7 @@ impl Incoming {
         if here < HEADER as u64 {
             return Ok(None);
         }
-        let mut words = [0; HEADER];
-        self.bytes.read(self.read, &mut words);
-        let head = HeadWords::check(read_words(&words))?;
+        let head = HeadWords::check(read_words(&self.bytes.array(self.read)))?;
         if head.is(Kind::Pad) || head.is(Kind::Switch) {
             return Err(Malformed::Kind(head.kind() as u8));
         }

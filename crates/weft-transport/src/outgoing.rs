@@ -246,9 +246,7 @@ impl Outgoing {
     /// The header of the record that begins there, and where it ends.
     #[inline]
     fn record_at(&self, at: u64) -> (HeadWords, u64) {
-        let mut words = [0; HEADER];
-        self.bytes.read(at, &mut words);
-        let head = HeadWords::check(read_words(&words)).expect("a header that push wrote");
+        let head = HeadWords::check(read_words(&self.bytes.array(at))).expect("a header that push wrote");
         (head, at + stream_bytes(head.args(), head.len()) as u64)
     }
 }

@@ -90,9 +90,10 @@ pub struct Backoff {
 impl Backoff {
     /// How long to wait now: `base`, doubled for each try up to `most` (never below `base`), and up to a quarter more.
     pub fn wait(&self, base: Duration, most: Duration, random: &mut Random) -> Duration {
+        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let (base, most) = (nanos(base), nanos(most));
         let doubled = base.saturating_mul(1 << self.tries.min(16)).min(most.max(base));
-        let quarter = u64::try_from(doubled.as_nanos() / 4).unwrap_or(u64::MAX);
-        doubled + Duration::from_nanos(random.below(quarter))
+        Duration::from_nanos(doubled.saturating_add(random.below(doubled / 4)))
     }
 
     /// Nothing came.

@@ -157,7 +157,7 @@ impl<C: Congestion> Channel<C> {
         if acked.bytes > 0 {
             self.congestion.on_acked(now, acked.bytes, self.rtt.smoothed());
             self.backoff.on_answer();
-            self.retry_at = (self.sent.in_flight() > 0).then_some(now + self.wait());
+            self.retry_at = (self.sent.in_flight() > 0).then(|| now + self.wait());
         }
         self.find_lost(now);
         Ok(())

@@ -94,6 +94,8 @@ fn a_path_that_shrinks_holds_a_stream_up_for_a_few_timeouts_and_loses_nothing() 
         let start = world.now;
         world.run_until_done(Duration::from_secs(5)).expect("exactly once, in order");
         let took = world.now.since(start);
+        let timeouts = [0, 1].map(|at| world.channel(at).counters().timeouts);
+        println!("to {carries}: {took:?} for the rest of the stream, {timeouts:?} time-outs");
         assert!(took < Duration::from_millis(250), "{took:?}, to {carries}");
         for at in [0, 1] {
             let size = world.channel(at).packet_size();

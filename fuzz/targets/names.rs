@@ -1,0 +1,16 @@
+//! Names, as text and as bytes: what is read is written as it was.
+#![no_main]
+
+use weft_wire::Name;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    if let Ok(name) = Name::from_bytes(data) {
+        assert_eq!(name.to_bytes(), data);
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+    if let Ok(text) = std::str::from_utf8(data) {
+        if let Ok(name) = text.parse::<Name>() {
+            assert_eq!(name.to_string(), text.trim());
+        }
+    }
+});
