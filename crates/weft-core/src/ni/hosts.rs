@@ -15,6 +15,8 @@ pub(super) struct Host {
     pub is_marked: bool,
     /// Bytes of records that were not sent, about.
     pub unsent: usize,
+    /// When something was sent to it.
+    pub sent_at: Time,
     /// There are records to take.
     pub is_readable: bool,
     pub is_watched: bool,
@@ -33,6 +35,7 @@ impl Host {
             channel,
             is_marked: false,
             unsent: 0,
+            sent_at: Time::default(),
             is_readable: false,
             is_watched: false,
             is_closing: false,

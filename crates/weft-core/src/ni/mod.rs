@@ -39,6 +39,9 @@ const STREAM: StreamId = StreamId(1);
 /// Bytes that a program may leave unsent before a send sends them: half of the largest burst.
 const UNSENT_MOST: usize = 32 << 10;
 
+/// Nothing is gained by keeping records back for others if nothing went to their host for so long.
+const LONG_AGO: Duration = Duration::from_micros(50);
+
 /// Hosts that have not shown that they know one of our endpoints and its key. Who calls when there are so many is not heard,
 /// and calls again.
 const STRANGERS_MOST: usize = 256;
@@ -134,6 +137,8 @@ pub struct Ni<L> {
     hosts: Hosts,
     /// Hosts for which something may have to be sent.
     dirty: Vec<u32>,
+    /// One of these has records that were not sent.
+    has_unsent_records: bool,
     /// When a host wants to be looked at. Some say so too early; none too late.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     events: VecDeque<NiEvent>,
@@ -156,6 +161,7 @@ impl<L: Link> Ni<L> {
             random: Random::new(secrets.seed),
             hosts: Hosts::default(),
             dirty: Vec::with_capacity(16),
+            has_unsent_records: false,
             timers: BinaryHeap::with_capacity(64),
             events: VecDeque::with_capacity(16),
             burst: Burst::default(),
@@ -286,6 +292,15 @@ impl<L: Link> Ni<L> {
         }
     }
 
+    /// Sends the records that wait, and what can ride with them. Acknowledgements alone are left to [`Ni::flush`].
+    #[inline]
+    pub fn flush_records(&mut self) {
+        if self.has_unsent_records {
+            let now = self.link.now();
+            self.flush_dirty_records(now);
+        }
+    }
+
     /// Whether something waits for [`Ni::flush`].
     pub fn has_unsent(&self) -> bool {
         !self.dirty.is_empty()
@@ -338,8 +353,8 @@ impl<L: Link> Ni<L> {
         if was_quiet || host.unsent >= UNSENT_MOST {
             let now = self.link.now();
             self.flush_host(id.index, now);
-        } else if !host.is_marked {
-            self.mark(id.index);
+        } else if !self.has_unsent_records || !host.is_marked {
+            self.leave_unsent(id.index);
         }
         Ok(())
     }
@@ -479,7 +494,29 @@ impl<L: Link> Ni<L> {
         }
     }
 
+    /// Records wait that are to share a packet with those behind them, unless it is long since one went there.
+    fn leave_unsent(&mut self, index: u32) {
+        let now = self.link.now();
+        let Some(host) = self.hosts.at(index) else { return };
+        if now.since(host.sent_at) >= LONG_AGO {
+            return self.flush_host(index, now);
+        }
+        self.has_unsent_records = true;
+        self.mark(index);
+    }
+
+    fn flush_dirty_records(&mut self, now: Time) {
+        self.has_unsent_records = false;
+        for at in 0..self.dirty.len() {
+            let index = self.dirty[at];
+            if self.hosts.at(index).is_some_and(|h| h.unsent > 0) {
+                self.flush_host(index, now);
+            }
+        }
+    }
+
     fn flush_dirty(&mut self, now: Time) {
+        self.has_unsent_records = false;
         let mut dirty = std::mem::take(&mut self.dirty);
         for &index in &dirty {
             if let Some(host) = self.hosts.at(index) {
@@ -504,6 +541,7 @@ impl<L: Link> Ni<L> {
             return self.mark(index);
         }
         host.unsent = 0;
+        host.sent_at = now;
         if host.is_closing && host.abandoned.is_empty() && (host.channel.lost().is_some() || host.channel.is_quiet()) {
             return self.hosts.remove(index);
         }

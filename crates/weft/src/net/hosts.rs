@@ -4,18 +4,19 @@ use super::address::first_packet_bytes;
 use super::udp::{Received, Stop, Udp, RECEIVE_BYTES};
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
+use rustix::time::{clock_gettime, ClockId};
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weft_core::ni::{HostSessions, Link, Ni, Secrets, Sent};
 use weft_core::{Call, SessionId, Sink};
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
 
 /// Runs of packets taken in one turn.
-const RUNS_MOST: usize = 4;
+const RUNS_MOST: u32 = 4;
 
 /// For so long after something was heard the socket is looked at on every turn.
 const HOT: Duration = Duration::from_micros(100);
@@ -39,8 +40,6 @@ const PACKET_MOST: u16 = 9000 - 28;
 #[derive(Debug)]
 pub(crate) struct UdpLink {
     udp: Udp,
-    /// When time began.
-    began: Instant,
     /// What the interface of our address carries.
     packet_bytes: usize,
 }
@@ -48,8 +47,9 @@ pub(crate) struct UdpLink {
 impl Link for UdpLink {
     #[inline]
     fn now(&self) -> Time {
-        // 584 years fit.
-        Time::from_nanos(self.began.elapsed().as_nanos() as u64)
+        let now = clock_gettime(ClockId::Monotonic);
+        // The kernel's clock begins with the machine's start, and 584 years fit.
+        Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
     }
 
     #[inline]
@@ -109,6 +109,8 @@ pub(crate) struct Net {
     attention: Attention,
     heard_at: Time,
     looks: u32,
+    /// Looks since one found nothing.
+    streak: u32,
     /// There is a helper to say when something comes.
     has_helper: bool,
     /// It watches now.
@@ -125,7 +127,7 @@ impl Net {
         let packet_bytes = first_packet_bytes(udp.local().ip())?;
         let window = (udp.receive_bytes() / 2).min(WINDOW_MOST) as u32;
         let settings = Settings { window, packet_most: PACKET_MOST, ..Settings::default() };
-        let link = UdpLink { udp, began: Instant::now(), packet_bytes };
+        let link = UdpLink { udp, packet_bytes };
         let ni = Ni::new(link, epoch, settings, secrets);
         Ok(Net {
             local_work: 0,
@@ -136,6 +138,7 @@ impl Net {
             attention: Attention::Seldom,
             heard_at: Time::default(),
             looks: 0,
+            streak: 0,
             has_helper,
             is_armed: false,
         })
@@ -182,10 +185,14 @@ impl Net {
         if self.looks % WATCH_EVERY == 0 {
             self.sessions.keep_watch(core);
         }
-        let now = self.receive();
+        let (found, now) = self.receive();
         let is_readable = self.sessions.take_events(core, sink);
         let work = if is_readable { core.poll(budget, sink) } else { 0 };
-        self.sessions.ni().borrow_mut().flush();
+        match found {
+            // Acknowledgements wait: the program may have more to say at once.
+            true => self.sessions.ni().borrow_mut().flush_records(),
+            false => self.sessions.ni().borrow_mut().flush(),
+        }
         let rests = self.settle_down(core, now);
         let is_hot = self.attention == Attention::Hot && self.still >= STILL;
         let turns = if is_hot || self.sessions.ni().borrow().has_unsent() { 0 } else { SELDOM };
@@ -202,25 +209,30 @@ impl Net {
         ni.has_unsent() || ni.next_time().is_some()
     }
 
-    /// Takes in what came, and does what is due. Returns the time.
+    /// Takes in what came, and does what is due. Says whether something came, and the time.
     #[inline]
-    fn receive(&mut self) -> Time {
+    fn receive(&mut self) -> (bool, Time) {
         let ni = &mut *self.sessions.ni().borrow_mut();
-        let mut now = ni.link().now();
-        for _ in 0..RUNS_MOST {
+        let mut runs = 0;
+        // One only if the last look found nothing: whoever waits for it should have it before another call is made.
+        while runs <= self.streak.min(RUNS_MOST - 1) {
             let Received::Run { from, bytes, segment } = ni.link_mut().udp.receive(&mut self.buffer) else { break };
-            now = ni.link().now();
-            self.heard_at = now;
-            self.attention = Attention::Hot;
+            runs += 1;
+            self.heard_at = ni.link().now();
             let from = host_address(from);
             for packet in self.buffer[..bytes].chunks(segment) {
-                ni.on_packet(now, from, packet);
+                ni.on_packet(self.heard_at, from, packet);
             }
+        }
+        self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };
+        let now = if runs > 0 { self.heard_at } else { ni.link().now() };
+        if runs > 0 {
+            self.attention = Attention::Hot;
         }
         if ni.next_time().is_some_and(|at| at <= now) {
             ni.on_time(now);
         }
-        now
+        (runs > 0, now)
     }
 
     /// How closely to look from now on. True if the helper is to watch.
