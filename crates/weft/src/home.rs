@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::{Call, PeerId, SessionId, Sink};
@@ -103,8 +103,7 @@ impl Home {
             .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
         let (id, inbox) = node.add_bundle(signals.clone());
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
-        let has_helper = |fd: BorrowedFd<'_>| is_watched && node.helper().is_some_and(|h| h.add_network(id, fd));
-        let net = node.open_network(has_helper)?;
+        let net = node.open_network(is_watched)?;
         Ok(Home {
             node: node.clone(),
             id,
@@ -136,8 +135,14 @@ impl Home {
     pub fn look_at_network<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> (u32, u32) {
         let Some(net) = &mut self.net else { return (0, u32::MAX) };
         let looked = net.look(core, budget, sink);
-        if let Some(helper) = self.node.helper().filter(|_| looked.rests) {
-            net.with_socket(|socket| helper.rearm_network(self.id, socket));
+        if let (Some(watch), Some(helper)) = (looked.watch, self.node.helper()) {
+            let is_done = net.with_socket(|socket| match watch {
+                true => helper.watch_network(self.id, socket),
+                false => helper.unwatch_network(socket),
+            });
+            if !is_done {
+                net.do_without_helper();
+            }
         }
         (looked.work, looked.turns)
     }
@@ -413,9 +418,9 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(helper) = self.node.helper() {
-            match &self.net {
-                Some(net) => net.with_socket(|socket| helper.remove(self.id, &self.epoll, Some(socket))),
-                None => helper.remove(self.id, &self.epoll, None),
+            helper.remove(self.id, &self.epoll);
+            if let Some(net) = &self.net {
+                net.with_socket(|socket| helper.unwatch_network(socket));
             }
         }
         self.node.remove_bundle(self.id);

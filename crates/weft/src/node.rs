@@ -191,12 +191,10 @@ impl Node {
         (id, inbox)
     }
 
-    /// A network interface for a bundle, or none if this host has no network, or is to have none. `watch` is told its socket,
-    /// and says whether somebody watches it.
-    pub(crate) fn open_network(&self, watch: impl FnOnce(BorrowedFd<'_>) -> bool) -> Result<Option<Net>, Error> {
+    /// A network interface for a bundle, or none if this host has no network, or is to have none.
+    pub(crate) fn open_network(&self, has_helper: bool) -> Result<Option<Net>, Error> {
         let Some(wanted) = self.0.wanted else { return Ok(None) };
         let udp = Udp::open(&wanted)?;
-        let has_helper = watch(udp.as_fd());
         let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
         Ok(Some(Net::new(udp, self.0.epoch, secrets, has_helper)?))
     }

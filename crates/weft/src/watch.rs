@@ -10,7 +10,7 @@ use rustix::event::{epoll, eventfd, EventfdFlags};
 use rustix::process::{getpid, Pid};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -109,26 +109,27 @@ impl Helper {
         let _ = epoll::modify(&self.watched.epoll, fd, token(bundle), ONE_EVENT);
     }
 
-    /// Watches the socket of a bundle's network, once it is asked to. False if the kernel has no room for it.
-    pub fn add_network(&self, bundle: BundleId, fd: impl AsFd) -> bool {
-        epoll::add(&self.watched.epoll, fd, network_token(bundle), epoll::EventFlags::ONESHOT).is_ok()
+    /// Watches the socket of a bundle's network for one event. False if the kernel has no room for it.
+    pub fn watch_network(&self, bundle: BundleId, fd: impl AsFd) -> bool {
+        let token = epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK);
+        epoll::add(&self.watched.epoll, fd, token, ONE_EVENT).is_ok()
     }
 
-    /// Watches a bundle's network for one event.
-    pub fn rearm_network(&self, bundle: BundleId, fd: impl AsFd) {
-        // As in `rearm`.
-        let _ = epoll::modify(&self.watched.epoll, fd, network_token(bundle), ONE_EVENT);
+    /// Does not watch it any more.
+    pub fn unwatch_network(&self, fd: impl AsFd) -> bool {
+        if self.process == getpid() {
+            // It fails if nobody watches.
+            let _ = epoll::delete(&self.watched.epoll, fd);
+        }
+        true
     }
 
-    /// Forgets a bundle, and the socket of its network.
-    pub fn remove(&self, bundle: BundleId, fd: impl AsFd, network: Option<BorrowedFd<'_>>) {
+    /// Forgets a bundle.
+    pub fn remove(&self, bundle: BundleId, fd: impl AsFd) {
         if self.process != getpid() {
             return;
         }
         let _ = epoll::delete(&self.watched.epoll, fd);
-        if let Some(network) = network {
-            let _ = epoll::delete(&self.watched.epoll, network);
-        }
         lock(&self.watched.bundles).remove(&bundle);
     }
 }
@@ -172,10 +173,6 @@ impl Watched {
 
 fn token(bundle: BundleId) -> epoll::EventData {
     epoll::EventData::new_u64(bundle.0.into())
-}
-
-fn network_token(bundle: BundleId) -> epoll::EventData {
-    epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK)
 }
 
 /// Starts the helper with all signals blocked: the program's handlers run in the program's threads.

@@ -113,8 +113,8 @@ pub(crate) struct Net {
     streak: u32,
     /// There is a helper to say when something comes.
     has_helper: bool,
-    /// It watches now.
-    is_armed: bool,
+    /// It watches now. Not while we look ourselves: the kernel would have to ask for each packet whether to wake it.
+    is_watched: bool,
 }
 
 impl Net {
@@ -140,7 +140,7 @@ impl Net {
             looks: 0,
             streak: 0,
             has_helper,
-            is_armed: false,
+            is_watched: false,
         })
     }
 
@@ -167,7 +167,6 @@ impl Net {
 
     /// The helper says that something came.
     pub fn wake(&mut self) {
-        self.is_armed = false;
         self.attention = Attention::Hot;
         self.heard_at = self.sessions.ni().borrow().link().now();
     }
@@ -176,7 +175,7 @@ impl Net {
     #[inline]
     pub fn look<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> Looked {
         if self.attention == Attention::Asleep && !self.has_work() {
-            return Looked { work: 0, rests: false, turns: SELDOM };
+            return Looked { work: 0, watch: None, turns: SELDOM };
         }
         let local_work = core.hot_work();
         self.still = if self.local_work == local_work { self.still.saturating_add(1) } else { 0 };
@@ -193,10 +192,16 @@ impl Net {
             true => self.sessions.ni().borrow_mut().flush_records(),
             false => self.sessions.ni().borrow_mut().flush(),
         }
-        let rests = self.settle_down(core, now);
+        let watch = self.settle_down(core, now);
         let is_hot = self.attention == Attention::Hot && self.still >= STILL;
         let turns = if is_hot || self.sessions.ni().borrow().has_unsent() { 0 } else { SELDOM };
-        Looked { work, rests, turns }
+        Looked { work, watch, turns }
+    }
+
+    /// There is nobody to watch.
+    pub fn do_without_helper(&mut self) {
+        self.has_helper = false;
+        self.attention = Attention::Seldom;
     }
 
     /// The socket, for the helper to watch.
@@ -235,14 +240,14 @@ impl Net {
         (runs > 0, now)
     }
 
-    /// How closely to look from now on. True if the helper is to watch.
+    /// How closely to look from now on, and whether the helper is to watch, if that changes.
     #[inline]
-    fn settle_down(&mut self, core: &Core, now: Time) -> bool {
-        if self.attention == Attention::Asleep || now.since(self.heard_at) <= HOT {
-            return false;
+    fn settle_down(&mut self, core: &Core, now: Time) -> Option<bool> {
+        if self.attention != Attention::Asleep && now.since(self.heard_at) > HOT {
+            self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }
-        self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
-        !std::mem::replace(&mut self.is_armed, true)
+        let watch = self.has_helper && self.attention != Attention::Hot;
+        (std::mem::replace(&mut self.is_watched, watch) != watch).then_some(watch)
     }
 
     /// Whether nothing is under way, and nothing is waited for.
@@ -268,8 +273,8 @@ impl Drop for Net {
 pub(crate) struct Looked {
     /// Messages taken.
     pub work: u32,
-    /// Nothing was heard for a while: the helper is to watch.
-    pub rests: bool,
+    /// The helper is to watch from now on, or not any more.
+    pub watch: Option<bool>,
     /// Polls until the next look, if nothing happens before.
     pub turns: u32,
 }
