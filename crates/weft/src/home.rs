@@ -136,7 +136,7 @@ impl Home {
         let Some(net) = &mut self.net else { return (0, u32::MAX) };
         let looked = net.look(core, budget, sink);
         if let (Some(watch), Some(helper)) = (looked.watch, self.node.helper()) {
-            let is_done = net.with_socket(|socket| match watch {
+            let is_done = net.for_sockets(|socket| match watch {
                 true => helper.watch_network(self.id, socket),
                 false => helper.unwatch_network(socket),
             });
@@ -420,7 +420,7 @@ impl Drop for Home {
         if let Some(helper) = self.node.helper() {
             helper.remove(self.id, &self.epoll);
             if let Some(net) = &self.net {
-                net.with_socket(|socket| helper.unwatch_network(socket));
+                net.for_sockets(|socket| helper.unwatch_network(socket));
             }
         }
         self.node.remove_bundle(self.id);

@@ -7,6 +7,7 @@
 use crate::node::{lock, Error};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{epoll, eventfd, EventfdFlags};
+use rustix::io::Errno;
 use rustix::process::{getpid, Pid};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -112,7 +113,10 @@ impl Helper {
     /// Watches the socket of a bundle's network for one event. False if the kernel has no room for it.
     pub fn watch_network(&self, bundle: BundleId, fd: impl AsFd) -> bool {
         let token = epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK);
-        epoll::add(&self.watched.epoll, fd, token, ONE_EVENT).is_ok()
+        match epoll::add(&self.watched.epoll, &fd, token, ONE_EVENT) {
+            Err(Errno::EXIST) => epoll::modify(&self.watched.epoll, &fd, token, ONE_EVENT).is_ok(),
+            added => added.is_ok(),
+        }
     }
 
     /// Does not watch it any more.
@@ -154,7 +158,7 @@ impl Watched {
         loop {
             let ready = match epoll::wait(&self.epoll, &mut events, None) {
                 Ok((ready, _)) => ready,
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(Errno::INTR) => continue,
                 // Only for a descriptor that is none, and ours lives as long as we do.
                 Err(_) => return,
             };

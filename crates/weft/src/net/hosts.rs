@@ -1,16 +1,14 @@
 //! A bundle's network: a UDP socket under its network interface, and when it is looked at.
 
-use super::address::first_packet_bytes;
-use super::udp::{Received, Stop, Udp, RECEIVE_BYTES};
+use super::link::{UdpLink, PACKET_MOST};
+use super::udp::{Udp, RECEIVE_BYTES};
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
-use rustix::time::{clock_gettime, ClockId};
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_core::ni::{HostSessions, Link, Ni, Secrets, Sent};
+use weft_core::ni::{HostSessions, Link, Ni, Secrets};
 use weft_core::{Call, SessionId, Sink};
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
@@ -32,59 +30,6 @@ const WATCH_EVERY: u32 = 1 << 12;
 
 /// Bytes of a stream that may wait here, at most. Less if the kernel keeps less for us: then packets would be lost.
 const WINDOW_MOST: usize = 256 << 10;
-
-/// Bytes of the largest packet: Ethernet's jumbo frames less the headers of IPv4 and UDP.
-const PACKET_MOST: u16 = 9000 - 28;
-
-/// The link of a bundle: a UDP socket and a clock.
-#[derive(Debug)]
-pub(crate) struct UdpLink {
-    udp: Udp,
-    /// What the interface of our address carries.
-    packet_bytes: usize,
-}
-
-impl Link for UdpLink {
-    #[inline]
-    fn now(&self) -> Time {
-        let now = clock_gettime(ClockId::Monotonic);
-        // The kernel's clock begins with the machine's start, and 584 years fit.
-        Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
-    }
-
-    #[inline]
-    fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent {
-        let to = socket_address(to);
-        let sent = self.udp.send(&to, packets, segment);
-        match sent.stop {
-            // What cannot get there is lost, as packets may be.
-            None | Some(Stop::Unreachable) => Sent::All,
-            Some(Stop::Full) => Sent::Full(sent.packets),
-            Some(Stop::TooLarge) => Sent::TooLarge(sent.packets),
-        }
-    }
-
-    fn packet_bytes(&self, to: HostAddress) -> u16 {
-        let known = self.udp.packet_bytes(&socket_address(to)).unwrap_or(self.packet_bytes);
-        u16::try_from(known).unwrap_or(u16::MAX)
-    }
-}
-
-/// An address as the kernel wants it.
-#[inline]
-fn socket_address(address: HostAddress) -> SocketAddr {
-    SocketAddr::new(Ipv6Addr::from(address.ip).to_canonical(), address.port)
-}
-
-/// An address as names carry it.
-#[inline]
-fn host_address(address: SocketAddr) -> HostAddress {
-    let ip = match address.ip() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    HostAddress { ip: ip.octets(), port: address.port() }
-}
 
 /// How closely the socket is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,11 +68,10 @@ impl Net {
     /// # Errors
     /// If the interface of its address carries packets that are too small.
     pub fn new(udp: Udp, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Result<Net, NetworkError> {
-        let address = host_address(udp.local());
-        let packet_bytes = first_packet_bytes(udp.local().ip())?;
         let window = (udp.receive_bytes() / 2).min(WINDOW_MOST) as u32;
         let settings = Settings { window, packet_most: PACKET_MOST, ..Settings::default() };
-        let link = UdpLink { udp, packet_bytes };
+        let link = UdpLink::new(udp)?;
+        let address = link.address();
         let ni = Ni::new(link, epoch, settings, secrets);
         Ok(Net {
             local_work: 0,
@@ -204,9 +148,9 @@ impl Net {
         self.attention = Attention::Seldom;
     }
 
-    /// The socket, for the helper to watch.
-    pub fn with_socket<R>(&self, run: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
-        run(self.sessions.ni().borrow().link().udp.as_fd())
+    /// Calls `run` for each socket until one says no. Says whether none did.
+    pub fn for_sockets(&self, run: impl FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        self.sessions.ni().borrow().link().sockets().all(run)
     }
 
     fn has_work(&self) -> bool {
@@ -221,10 +165,9 @@ impl Net {
         let mut runs = 0;
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         while runs <= self.streak.min(RUNS_MOST - 1) {
-            let Received::Run { from, bytes, segment } = ni.link_mut().udp.receive(&mut self.buffer) else { break };
+            let Some((from, bytes, segment)) = ni.link_mut().receive(&mut self.buffer) else { break };
             runs += 1;
             self.heard_at = ni.link().now();
-            let from = host_address(from);
             for packet in self.buffer[..bytes].chunks(segment) {
                 ni.on_packet(self.heard_at, from, packet);
             }
@@ -247,6 +190,9 @@ impl Net {
             self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }
         let watch = self.has_helper && self.attention != Attention::Hot;
+        if watch && self.sessions.ni().borrow_mut().link_mut().take_new() {
+            self.is_watched = false;
+        }
         (std::mem::replace(&mut self.is_watched, watch) != watch).then_some(watch)
     }
 

@@ -2,9 +2,11 @@
 
 pub(crate) mod address;
 pub(crate) mod hosts;
+mod link;
 pub(crate) mod udp;
 
-pub(crate) use hosts::{Net, UdpLink};
+pub(crate) use hosts::Net;
+pub(crate) use link::UdpLink;
 
 use address::Ports;
 use std::io;

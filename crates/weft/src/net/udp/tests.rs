@@ -46,15 +46,27 @@ impl Faulty {
 }
 
 impl Kernel for Faulty {
-    fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
+    fn send_one(&self, socket: BorrowedFd<'_>, to: Option<&SocketAddr>, packet: &[u8]) -> Result<(), Errno> {
         self.pass(Call::One).and_then(|()| self.linux.send_one(socket, to, packet))
     }
 
-    fn send_segments(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: u16) -> Result<(), Errno> {
+    fn send_segments(
+        &self,
+        socket: BorrowedFd<'_>,
+        to: Option<&SocketAddr>,
+        run: &[u8],
+        segment: u16,
+    ) -> Result<(), Errno> {
         self.pass(Call::Segments).and_then(|()| self.linux.send_segments(socket, to, run, segment))
     }
 
-    fn send_many(&self, socket: BorrowedFd<'_>, to: &SocketAddr, run: &[u8], segment: usize) -> Result<usize, Errno> {
+    fn send_many(
+        &self,
+        socket: BorrowedFd<'_>,
+        to: Option<&SocketAddr>,
+        run: &[u8],
+        segment: usize,
+    ) -> Result<usize, Errno> {
         self.pass(Call::Many).and_then(|()| self.linux.send_many(socket, to, run, segment))
     }
 
@@ -62,8 +74,8 @@ impl Kernel for Faulty {
         self.linux.forget_segments(socket);
     }
 
-    fn receive_one(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
-        self.pass(Call::ReceiveOne).and_then(|()| self.linux.receive_one(socket, buffer))
+    fn receive_one(&self, socket: BorrowedFd<'_>, peer: Option<SocketAddr>, buffer: &mut [u8]) -> Result<Got, Errno> {
+        self.pass(Call::ReceiveOne).and_then(|()| self.linux.receive_one(socket, peer, buffer))
     }
 
     fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
@@ -93,7 +105,7 @@ fn pair() -> (Udp<Faulty>, Udp<Faulty>) {
 }
 
 /// Waits until a socket has something, and receives it.
-fn receive(udp: &mut Udp<Faulty>, buffer: &mut [u8]) -> (SocketAddr, usize, usize) {
+fn receive<K: Kernel>(udp: &mut Udp<K>, buffer: &mut [u8]) -> (SocketAddr, usize, usize) {
     loop {
         let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&udp.as_fd(), PollFlags::IN)], Some(&limit));
@@ -105,7 +117,7 @@ fn receive(udp: &mut Udp<Faulty>, buffer: &mut [u8]) -> (SocketAddr, usize, usiz
 }
 
 /// As many packets as asked for, each by itself.
-fn packets(udp: &mut Udp<Faulty>, count: usize) -> Vec<Vec<u8>> {
+fn packets<K: Kernel>(udp: &mut Udp<K>, count: usize) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; RECEIVE_BYTES];
     let mut packets = Vec::new();
     while packets.len() < count {
@@ -290,19 +302,19 @@ fn packets_that_went_before_an_error_are_counted() {
 struct FullAfter(RefCell<usize>);
 
 impl Kernel for FullAfter {
-    fn send_one(&self, socket: BorrowedFd<'_>, to: &SocketAddr, packet: &[u8]) -> Result<(), Errno> {
+    fn send_one(&self, socket: BorrowedFd<'_>, to: Option<&SocketAddr>, packet: &[u8]) -> Result<(), Errno> {
         let mut left = self.0.borrow_mut();
         *left = left.checked_sub(1).ok_or(Errno::AGAIN)?;
         Linux::default().send_one(socket, to, packet)
     }
-    fn send_segments(&self, _: BorrowedFd<'_>, _: &SocketAddr, _: &[u8], _: u16) -> Result<(), Errno> {
+    fn send_segments(&self, _: BorrowedFd<'_>, _: Option<&SocketAddr>, _: &[u8], _: u16) -> Result<(), Errno> {
         Err(Errno::INVAL)
     }
-    fn send_many(&self, _: BorrowedFd<'_>, _: &SocketAddr, _: &[u8], _: usize) -> Result<usize, Errno> {
+    fn send_many(&self, _: BorrowedFd<'_>, _: Option<&SocketAddr>, _: &[u8], _: usize) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
     fn forget_segments(&self, _: BorrowedFd<'_>) {}
-    fn receive_one(&self, _: BorrowedFd<'_>, _: &mut [u8]) -> Result<Got, Errno> {
+    fn receive_one(&self, _: BorrowedFd<'_>, _: Option<SocketAddr>, _: &mut [u8]) -> Result<Got, Errno> {
         Err(Errno::AGAIN)
     }
     fn receive_run(&self, _: BorrowedFd<'_>, _: &mut [u8]) -> Result<Got, Errno> {
@@ -458,4 +470,31 @@ fn packet_larger_than_any_is_too_large() {
     let (a, b) = pair();
     assert_eq!(a.send(&b.local(), &run(65_508), 65_508), Sent { packets: 0, stop: Some(Stop::TooLarge) });
     assert_eq!(a.send(&b.local(), &run(2 * 65_508), 65_508), Sent { packets: 0, stop: Some(Stop::TooLarge) });
+}
+
+#[test]
+fn a_direct_socket_talks_to_one_peer_and_the_other_hears_the_rest() {
+    let plain = |address| Udp::open(&at(address)).expect("loopback has free ports");
+    let (mut a, mut b, c) = (plain("127.0.0.1"), plain("127.0.0.1"), plain("127.0.0.1"));
+    let mut direct = a.direct(&b.local()).expect("two sockets may have one port");
+    assert_eq!(direct.local(), a.local());
+    direct.send_to_peer(b"from a", 6);
+    let mut buffer = [0; 100];
+    assert_eq!(b.receive(&mut buffer), Received::Run { from: a.local(), bytes: 6, segment: 6 });
+    b.send(&a.local(), b"from b", 6);
+    c.send(&a.local(), b"from c", 6);
+    assert_eq!(direct.receive(&mut buffer), Received::Run { from: b.local(), bytes: 6, segment: 6 });
+    assert_eq!(a.receive(&mut buffer), Received::Run { from: c.local(), bytes: 6, segment: 6 });
+    assert_eq!((direct.receive(&mut buffer), a.receive(&mut buffer)), (Received::Nothing, Received::Nothing));
+    // A run of segments, too.
+    let run: Vec<u8> = (0..100).collect();
+    assert_eq!(direct.send_to_peer(&run, 30).stop, None);
+    assert_eq!(packets(&mut b, 4), cut(&run, 30));
+    // Nobody else gets the port, and when the direct one is gone the first hears everybody again.
+    let taken =
+        Wanted { ports: Ports::from_setting(Some(&a.local().port().to_string())).expect("a port"), ..at("127.0.0.1") };
+    assert!(matches!(Udp::open(&taken), Err(Error::PortInUse { .. })));
+    drop(direct);
+    b.send(&a.local(), b"again", 5);
+    assert_eq!(a.receive(&mut buffer), Received::Run { from: b.local(), bytes: 5, segment: 5 });
 }

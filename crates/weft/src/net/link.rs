@@ -1,0 +1,179 @@
+//! The link of a bundle: a UDP socket for everybody, direct ones for the peers that much is said to, and a clock.
+
+use super::address::first_packet_bytes;
+use super::udp::{Received, Sent as Went, Stop, Udp};
+use super::NetworkError;
+use rustix::time::{clock_gettime, ClockId};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use weft_core::ni::{Link, Sent};
+use weft_transport::Time;
+use weft_wire::HostAddress;
+
+/// Bytes of the largest packet: Ethernet's jumbo frames less the headers of IPv4 and UDP.
+pub(crate) const PACKET_MOST: u16 = 9000 - 28;
+
+/// Peers with a socket of their own, as many as there are sessions that are looked at on every poll.
+const DIRECT_MOST: usize = 4;
+
+/// So many more sends to one peer than to others make it one with a socket of its own.
+const DIRECT_FROM: u32 = 64;
+
+/// The socket for everybody is looked at once in so many looks while there are direct ones.
+const OTHERS_EVERY: u32 = 8;
+
+/// A socket that is connected to one peer.
+#[derive(Debug)]
+struct Direct {
+    to: HostAddress,
+    udp: Udp,
+    /// The send at which it was used last.
+    used_at: u32,
+}
+
+/// The link.
+#[derive(Debug)]
+pub(crate) struct UdpLink {
+    udp: Udp,
+    direct: Vec<Direct>,
+    /// Who may get the next direct socket, and by how many sends it leads.
+    favourite: (HostAddress, u32),
+    sends: u32,
+    looks: u32,
+    /// A direct socket was made that nobody watches.
+    has_new: bool,
+    /// What the interface of our address carries.
+    packet_bytes: usize,
+}
+
+impl UdpLink {
+    /// A link over a socket.
+    ///
+    /// # Errors
+    /// If the interface of its address carries packets that are too small.
+    pub fn new(udp: Udp) -> Result<UdpLink, NetworkError> {
+        let packet_bytes = first_packet_bytes(udp.local().ip())?;
+        let favourite = (HostAddress::NONE, 0);
+        Ok(UdpLink {
+            udp,
+            direct: Vec::with_capacity(DIRECT_MOST),
+            favourite,
+            sends: 0,
+            looks: 0,
+            has_new: false,
+            packet_bytes,
+        })
+    }
+
+    /// Where others reach it.
+    pub fn address(&self) -> HostAddress {
+        host_address(self.udp.local())
+    }
+
+    /// The next run of packets, if one came: from whom, bytes, and bytes of each packet but the last.
+    #[inline(always)]
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Option<(HostAddress, usize, usize)> {
+        for direct in &mut self.direct {
+            if let Received::Run { bytes, segment, .. } = direct.udp.receive(buffer) {
+                return Some((direct.to, bytes, segment));
+            }
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if !self.direct.is_empty() && self.looks % OTHERS_EVERY != 0 {
+            return None;
+        }
+        match self.udp.receive(buffer) {
+            Received::Run { from, bytes, segment } => Some((host_address(from), bytes, segment)),
+            Received::Nothing => None,
+        }
+    }
+
+    /// Whether there is a socket that was not there when this was last asked.
+    pub fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.has_new)
+    }
+
+    /// All sockets.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.udp.as_fd()).chain(self.direct.iter().map(|d| d.udp.as_fd()))
+    }
+
+    /// Sends to a peer without a direct socket, which it gets if more is said to it than to others (Boyer and Moore's vote).
+    fn send_plainly(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Went {
+        let address = socket_address(to);
+        let (favourite, lead) = &mut self.favourite;
+        match (*favourite == to, *lead) {
+            (true, DIRECT_FROM) => self.make_direct(to, &address),
+            (true, _) => *lead += 1,
+            (false, 0) => self.favourite = (to, 1),
+            (false, _) => *lead -= 1,
+        }
+        self.udp.send(&address, packets, segment)
+    }
+
+    #[cold]
+    fn make_direct(&mut self, to: HostAddress, address: &SocketAddr) {
+        self.favourite = (HostAddress::NONE, 0);
+        if self.direct.len() == DIRECT_MOST {
+            let idle = |d: &Direct| self.sends.wrapping_sub(d.used_at);
+            let Some(oldest) = (0..self.direct.len()).max_by_key(|&at| idle(&self.direct[at])) else { return };
+            if idle(&self.direct[oldest]) < DIRECT_FROM * DIRECT_MOST as u32 {
+                return; // all of them are busy
+            }
+            // What waits in it is lost, as packets may be.
+            self.direct.swap_remove(oldest);
+        }
+        if let Some(udp) = self.udp.direct(address) {
+            self.direct.push(Direct { to, udp, used_at: self.sends });
+            self.has_new = true;
+        }
+    }
+}
+
+impl Link for UdpLink {
+    #[inline]
+    fn now(&self) -> Time {
+        let now = clock_gettime(ClockId::Monotonic);
+        // The kernel's clock begins with the machine's start, and 584 years fit.
+        Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    }
+
+    #[inline]
+    fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent {
+        self.sends = self.sends.wrapping_add(1);
+        let went = match self.direct.iter_mut().find(|d| d.to == to) {
+            Some(direct) => {
+                direct.used_at = self.sends;
+                direct.udp.send_to_peer(packets, segment)
+            }
+            None => self.send_plainly(to, packets, segment),
+        };
+        match went.stop {
+            // What cannot get there is lost, as packets may be.
+            None | Some(Stop::Unreachable) => Sent::All,
+            Some(Stop::Full) => Sent::Full(went.packets),
+            Some(Stop::TooLarge) => Sent::TooLarge(went.packets),
+        }
+    }
+
+    fn packet_bytes(&self, to: HostAddress) -> u16 {
+        let known = self.udp.packet_bytes(&socket_address(to)).unwrap_or(self.packet_bytes);
+        u16::try_from(known).unwrap_or(u16::MAX)
+    }
+}
+
+/// An address as the kernel wants it.
+#[inline]
+fn socket_address(address: HostAddress) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(address.ip).to_canonical(), address.port)
+}
+
+/// An address as names carry it.
+#[inline]
+fn host_address(address: SocketAddr) -> HostAddress {
+    let ip = match address.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    HostAddress { ip: ip.octets(), port: address.port() }
+}
