@@ -167,7 +167,7 @@ impl<'a> Packet<'a> {
         if b[4] != PACKET_VERSION {
             return Err(PacketError::Version(b[4]));
         }
-        if u32_at(b, 0) != crc32c::crc32c(&bytes[4..]) {
+        if u32_at(b, 0) != checksum_of(&bytes[4..]) {
             return Err(PacketError::Checksum);
         }
         let kind = kind_of(b[5]).ok_or(PacketError::Kind(b[5]))?;
@@ -218,13 +218,19 @@ pub fn receiver_of(bytes: &[u8]) -> Option<ChannelId> {
     Some(ChannelId(u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?)))
 }
 
+/// CRC32C (RFC 3720, section 12.1).
+#[inline]
+fn checksum_of(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
 /// Writes the checksum anew, after bytes of a packet were changed on purpose.
 ///
 /// # Panics
 /// If the packet is shorter than a header.
 #[inline]
 pub fn reseal(packet: &mut [u8]) {
-    let checksum = crc32c::crc32c(&packet[4..]);
+    let checksum = checksum_of(&packet[4..]);
     packet[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 
