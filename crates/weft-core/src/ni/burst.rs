@@ -5,7 +5,7 @@ use weft_transport::{Channel, Time};
 use weft_wire::HostAddress;
 
 /// Bytes of a run, at most: what one datagram may have, of which the kernel makes many.
-const BURST_MOST: usize = 65_000;
+pub(super) const BURST_MOST: usize = 65_000;
 
 /// Packets of a run, at most: the kernel takes 64, older ones too.
 const PACKETS_MOST: usize = 64;
@@ -18,6 +18,17 @@ const PACKET_MOST: usize = 9000;
 
 /// Times that one call makes packets smaller because the link says that they are too large.
 const SHRINKS_MOST: u32 = 16;
+
+/// How far a channel's packets went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// All that it had to say.
+    All,
+    /// As many runs as were wanted, of so many bytes; there may be more.
+    Some(usize),
+    /// The link takes no more.
+    LinkFull,
+}
 
 /// Packets of equal size, the last of which may be shorter.
 #[derive(Clone, Copy, Debug)]
@@ -38,36 +49,38 @@ pub(super) struct Burst {
 }
 
 impl Burst {
-    /// Sends all that a channel has to say now. False if the link takes no more.
+    /// Sends what a channel has to say now, at most so many runs.
     #[inline]
     pub fn send<L: Link>(
         &mut self,
         channel: &mut Channel,
         to: HostAddress,
         now: Time,
+        runs_most: u32,
         link: &mut L,
         counters: &mut NiCounters,
-    ) -> bool {
+    ) -> Progress {
         if !self.send_held(link) {
-            return false;
+            return Progress::LinkFull;
         }
-        let mut shrinks = 0;
-        while let Some(run) = self.fill(channel, now) {
+        let (mut shrinks, mut bytes) = (0, 0);
+        for _ in 0..runs_most {
+            let Some(run) = self.fill(channel, now) else { return Progress::All };
             counters.bursts_sent += 1;
             match link.send(to, &self.bytes[run.from..run.until], run.segment) {
-                Sent::All => {}
+                Sent::All => bytes += run.until,
                 Sent::Full(packets) => {
                     self.hold(to, run, packets);
-                    return false;
+                    return Progress::LinkFull;
                 }
-                Sent::TooLarge(_) if shrinks == SHRINKS_MOST => return true,
+                Sent::TooLarge(_) if shrinks == SHRINKS_MOST => return Progress::All,
                 Sent::TooLarge(_) => {
                     shrinks += 1;
                     channel.too_large(now, run.segment);
                 }
             }
         }
-        true
+        Progress::Some(bytes)
     }
 
     /// Makes a run of what a channel has to say.

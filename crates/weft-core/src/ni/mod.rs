@@ -19,7 +19,7 @@ mod sessions;
 pub use path::{StreamRx, StreamTx};
 pub use sessions::HostSessions;
 
-use burst::Burst;
+use burst::{Burst, Progress, BURST_MOST};
 use hosts::{Host, Hosts};
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -35,9 +35,6 @@ use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
 
 /// The one stream of a channel, in either direction.
 const STREAM: StreamId = StreamId(1);
-
-/// Bytes that a program may leave unsent before a send sends them: half of the largest burst.
-const UNSENT_MOST: usize = 32 << 10;
 
 /// Nothing is gained by keeping records back for others if nothing went to their host for so long.
 const LONG_AGO: Duration = Duration::from_micros(50);
@@ -180,7 +177,7 @@ impl<L: Link> Ni<L> {
         let (life, lot) = self.draw();
         let channel = Channel::call(now, life, to.epoch, self.settings_for(to), lot, FixedWindow::default());
         let id = self.add(to, channel);
-        self.flush_host(id.index, now);
+        self.flush_host(id.index, now, u32::MAX);
         id
     }
 
@@ -350,9 +347,11 @@ impl<L: Link> Ni<L> {
         let was_quiet = host.channel.is_quiet();
         host.channel.send(STREAM, head, args, payload)?;
         host.unsent += stream_bytes(args.len(), payload.len());
-        if was_quiet || host.unsent >= UNSENT_MOST {
+        if was_quiet || host.unsent >= BURST_MOST {
+            // What is behind a full run waits for its like: packets are dear, whatever is in them.
+            let runs = if was_quiet { u32::MAX } else { 1 };
             let now = self.link.now();
-            self.flush_host(id.index, now);
+            self.flush_host(id.index, now, runs);
         } else if !self.has_unsent_records || !host.is_marked {
             self.leave_unsent(id.index);
         }
@@ -499,7 +498,7 @@ impl<L: Link> Ni<L> {
         let now = self.link.now();
         let Some(host) = self.hosts.at(index) else { return };
         if now.since(host.sent_at) >= LONG_AGO {
-            return self.flush_host(index, now);
+            return self.flush_host(index, now, u32::MAX);
         }
         self.has_unsent_records = true;
         self.mark(index);
@@ -510,7 +509,7 @@ impl<L: Link> Ni<L> {
         for at in 0..self.dirty.len() {
             let index = self.dirty[at];
             if self.hosts.at(index).is_some_and(|h| h.unsent > 0) {
-                self.flush_host(index, now);
+                self.flush_host(index, now, u32::MAX);
             }
         }
     }
@@ -524,23 +523,31 @@ impl<L: Link> Ni<L> {
             }
         }
         for index in dirty.drain(..) {
-            self.flush_host(index, now);
+            self.flush_host(index, now, u32::MAX);
         }
         // Hosts that the link had no room for were marked again.
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
     }
 
-    /// Sends what a host is to get, as far as the link takes it.
+    /// Sends what a host is to get, as far as the link takes it, and at most so many runs.
     #[inline]
-    fn flush_host(&mut self, index: u32, now: Time) {
+    fn flush_host(&mut self, index: u32, now: Time, runs: u32) {
         let Ni { hosts, burst, link, counters, .. } = self;
         let Some(host) = hosts.at(index) else { return };
-        if !burst.send(&mut host.channel, host.key.address, now, link, counters) {
-            counters.link_full += 1;
-            return self.mark(index);
+        match burst.send(&mut host.channel, host.key.address, now, runs, link, counters) {
+            Progress::All => host.unsent = 0,
+            Progress::Some(bytes) => {
+                host.unsent = host.unsent.saturating_sub(bytes).max(1);
+                self.has_unsent_records = true;
+                self.mark(index);
+            }
+            Progress::LinkFull => {
+                counters.link_full += 1;
+                return self.mark(index);
+            }
         }
-        host.unsent = 0;
+        let Some(host) = self.hosts.at(index) else { return };
         host.sent_at = now;
         if host.is_closing && host.abandoned.is_empty() && (host.channel.lost().is_some() || host.channel.is_quiet()) {
             return self.hosts.remove(index);
