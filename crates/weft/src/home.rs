@@ -8,6 +8,7 @@ use crate::net::Net;
 use crate::node::{address, owner_of, refuse, Caller, Error, Inbox, Node};
 use crate::paths::{Core, Inlet, Outlet};
 use crate::watch::Signals;
+use crate::watched::Watched;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{
@@ -64,7 +65,7 @@ struct Answering {
 
 #[derive(Debug)]
 struct Line {
-    socket: OwnedFd,
+    socket: Watched,
     talk: Talk,
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct Home {
     node: Node,
     id: BundleId,
     inbox: Arc<Inbox>,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     lines: HashMap<u64, Line>,
     next_line: u64,
     /// Calls that found the peer's backlog of connections full.
@@ -108,7 +109,7 @@ impl Home {
             node: node.clone(),
             id,
             inbox,
-            epoll,
+            epoll: Arc::new(epoll),
             lines: HashMap::new(),
             next_line: NODE_TOKEN + 1,
             retries: Vec::new(),
@@ -176,7 +177,7 @@ impl Home {
     /// All that the helper left word of was looked at.
     pub fn watch_on(&self) {
         if let Some(helper) = self.node.helper().filter(|_| self.is_watched) {
-            helper.rearm(self.id, &self.epoll);
+            helper.rearm(self.id, self.epoll.as_fd());
         }
     }
 
@@ -257,7 +258,7 @@ impl Home {
     fn look_at_descriptors<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else {
+        let Ok((ready, _)) = epoll::wait(self.epoll.as_fd(), &mut events, Some(&now)) else {
             return;
         };
         let tokens: Vec<u64> = ready.iter().map(|e| e.data.u64()).collect();
@@ -306,7 +307,7 @@ impl Home {
         &mut self,
         core: &mut Core,
         token: u64,
-        socket: OwnedFd,
+        socket: Watched,
         call: Call,
         name: &Name,
         heard: Heard,
@@ -407,7 +408,7 @@ impl Home {
     fn add_line(&mut self, socket: OwnedFd, talk: Talk) -> Result<(), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(token), flags).map_err(|_| Reason::NoRoom)?;
+        let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|_| Reason::NoRoom)?;
         self.next_line += 1;
         self.quick_looks = QUICK_LOOKS;
         self.lines.insert(token, Line { socket, talk });
@@ -418,7 +419,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(helper) = self.node.helper() {
-            helper.remove(self.id, &self.epoll);
+            helper.remove(self.id, self.epoll.as_fd());
             if let Some(net) = &self.net {
                 net.for_sockets(|socket| helper.unwatch_network(socket));
             }
@@ -451,7 +452,7 @@ enum Heard {
 }
 
 /// Receives one message and at most two descriptors; the kernel closes any more.
-fn receive(socket: &OwnedFd) -> Heard {
+fn receive(socket: impl AsFd + Copy) -> Heard {
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -478,7 +479,7 @@ fn receive(socket: &OwnedFd) -> Heard {
 }
 
 /// Sends a message with a ring's and the bell page's descriptor.
-fn send_with(socket: &OwnedFd, message: &Message, ring: &OwnedFd, bells: &BellPage) -> Result<(), Reason> {
+fn send_with(socket: impl AsFd, message: &Message, ring: &OwnedFd, bells: &BellPage) -> Result<(), Reason> {
     let fds = [ring.as_fd(), bells.fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -39,6 +39,7 @@ mod net;
 mod node;
 mod paths;
 mod watch;
+mod watched;
 
 pub use net::address::Ports;
 pub use net::NetworkError;

@@ -8,6 +8,7 @@ use crate::net::address::Wanted;
 use crate::net::udp::Udp;
 use crate::net::{Net, NetworkError};
 use crate::watch::{Helper, Signals};
+use crate::watched::Watched;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -67,7 +68,7 @@ struct Shared {
     uses_memory: bool,
     listener: OwnedFd,
     /// Watches the listener and the strangers; watched itself by every bundle.
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     /// `None` if there is no thread to be had: then bundles look for themselves.
     helper: Option<Helper>,
     inner: Mutex<Inner>,
@@ -79,7 +80,7 @@ struct Inner {
     next_bundle: u32,
     endpoints: HashMap<EndpointId, (BundleId, Key)>,
     inboxes: HashMap<BundleId, Arc<Inbox>>,
-    strangers: VecDeque<OwnedFd>,
+    strangers: VecDeque<Watched>,
 }
 
 /// Callers that proved themselves and wait for the bundle that they called.
@@ -166,7 +167,16 @@ impl Node {
         let uid = Uid(rustix::process::geteuid().as_raw());
         let wanted = Wanted::from_environment()?;
         let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
-        Ok(Node(Arc::new(Shared { epoch, uid, wanted, uses_memory, listener, epoll, helper, inner: Mutex::default() })))
+        Ok(Node(Arc::new(Shared {
+            epoch,
+            uid,
+            wanted,
+            uses_memory,
+            listener,
+            epoll: Arc::new(epoll),
+            helper,
+            inner: Mutex::default(),
+        })))
     }
 
     pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
@@ -252,10 +262,10 @@ impl Node {
         if !is_own_user(&socket, self.0.uid) {
             return refuse(&socket, Reason::ForeignUser);
         }
-        let watch = epoll::add(&self.0.epoll, &socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN);
-        if watch.is_err() {
-            return refuse(&socket, Reason::NoRoom);
-        }
+        let socket = match Watched::new(socket, &self.0.epoll, 1, epoll::EventFlags::IN) {
+            Ok(socket) => socket,
+            Err(socket) => return refuse(&socket, Reason::NoRoom),
+        };
         if inner.strangers.len() == STRANGERS_MOST {
             inner.strangers.pop_front();
         }
@@ -263,7 +273,7 @@ impl Node {
     }
 
     /// Hears a stranger's first message, if it is there. One that says anything else is dropped.
-    fn hear(&self, inner: &mut Inner, socket: OwnedFd) {
+    fn hear(&self, inner: &mut Inner, socket: Watched) {
         let mut buffer = [0u8; MESSAGE_BYTES + 1];
         // No room for descriptors: the kernel closes any that were sent.
         let heard = match net::recv(&socket, &mut buffer, RecvFlags::DONTWAIT) {
@@ -271,7 +281,7 @@ impl Node {
             Err(_) | Ok((_, 0)) => return,
             Ok((_, bytes)) => Message::from_bytes(&buffer[..bytes.min(buffer.len())]),
         };
-        let _ = epoll::delete(&self.0.epoll, &socket);
+        let socket = socket.into_inner();
         let reason = match heard {
             Ok(Message::Hello { source, destination, key, bundle, is_alone }) => {
                 match self.find(inner, &destination, key) {

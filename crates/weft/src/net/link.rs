@@ -3,7 +3,8 @@
 use super::address::first_packet_bytes;
 use super::udp::{Received, Sent as Went, Stop, Udp};
 use super::NetworkError;
-use rustix::time::{clock_gettime, ClockId};
+use nix::sys::time::TimeValLike;
+use nix::time::{clock_gettime, ClockId};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use weft_core::ni::{Link, Sent};
@@ -133,9 +134,9 @@ impl UdpLink {
 impl Link for UdpLink {
     #[inline]
     fn now(&self) -> Time {
-        let now = clock_gettime(ClockId::Monotonic);
-        // The kernel's clock begins with the machine's start, and 584 years fit.
-        Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+        // It cannot fail. The kernel's clock begins with the machine's start, and 584 years fit.
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds());
+        Time::from_nanos(now as u64)
     }
 
     #[inline]

@@ -1,0 +1,53 @@
+//! Sockets in an epoll set.
+
+use rustix::event::epoll;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// A socket in an epoll set, which it leaves before it is closed.
+///
+/// A set forgets closed sockets by itself, but Linux since 6.10 lets a thread that waits for the set, or for a set around it,
+/// hold the socket for a moment; if the socket is closed just then, it lives on until that thread wakes up, and its other end
+/// does not hear that it was closed.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// `None` only when it was taken out.
+    socket: Option<OwnedFd>,
+    set: Arc<OwnedFd>,
+}
+
+impl Watched {
+    /// Puts a socket into a set. If the kernel has no room for it, the socket comes back.
+    pub fn new(socket: OwnedFd, set: &Arc<OwnedFd>, token: u64, events: epoll::EventFlags) -> Result<Watched, OwnedFd> {
+        match epoll::add(set, &socket, epoll::EventData::new_u64(token), events) {
+            Ok(()) => Ok(Watched { socket: Some(socket), set: set.clone() }),
+            Err(_) => Err(socket),
+        }
+    }
+
+    /// Takes the socket out of the set.
+    pub fn into_inner(mut self) -> OwnedFd {
+        let socket = self.socket.take().expect("taken out only here");
+        self.forget(&socket);
+        socket
+    }
+
+    fn forget(&self, socket: &OwnedFd) {
+        // It is in the set, and so cannot be missing.
+        let _ = epoll::delete(&self.set, socket);
+    }
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("taken out only by `into_inner`").as_fd()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            self.forget(&socket);
+        }
+    }
+}
