@@ -4,7 +4,7 @@ use super::link::{UdpLink, PACKET_MOST};
 use super::udp::{Udp, RECEIVE_BYTES};
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,6 +31,11 @@ const WATCH_EVERY: u32 = 1 << 12;
 /// Bytes of a stream that may wait here, at most. Less if the kernel keeps less for us: then packets would be lost.
 const WINDOW_MOST: usize = 256 << 10;
 
+thread_local! {
+    /// Where packets are received: for all bundles of a thread, since each is done with it before the next looks.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// How closely the socket is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attention {
@@ -47,7 +52,6 @@ enum Attention {
 pub(crate) struct Net {
     sessions: HostSessions<UdpLink>,
     address: HostAddress,
-    buffer: Box<[u8]>,
     /// Messages that had come from processes of this host at the last look, and looks since that changed.
     local_work: u32,
     still: u32,
@@ -78,7 +82,6 @@ impl Net {
             still: STILL,
             sessions: HostSessions::new(ni),
             address,
-            buffer: vec![0; RECEIVE_BYTES].into(),
             attention: Attention::Seldom,
             heard_at: Time::default(),
             looks: 0,
@@ -161,14 +164,20 @@ impl Net {
     /// Takes in what came, and does what is due. Says whether something came, and the time.
     #[inline]
     fn receive(&mut self) -> (bool, Time) {
+        BUFFER.with_borrow_mut(|buffer| self.receive_into(buffer))
+    }
+
+    #[inline(always)]
+    fn receive_into(&mut self, buffer: &mut Vec<u8>) -> (bool, Time) {
+        buffer.resize(RECEIVE_BYTES, 0);
         let ni = &mut *self.sessions.ni().borrow_mut();
         let mut runs = 0;
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         while runs <= self.streak.min(RUNS_MOST - 1) {
-            let Some((from, bytes, segment)) = ni.link_mut().receive(&mut self.buffer) else { break };
+            let Some((from, bytes, segment)) = ni.link_mut().receive(buffer) else { break };
             runs += 1;
             self.heard_at = ni.link().now();
-            for packet in self.buffer[..bytes].chunks(segment) {
+            for packet in buffer[..bytes].chunks(segment) {
                 ni.on_packet(self.heard_at, from, packet);
             }
         }

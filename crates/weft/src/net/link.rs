@@ -57,7 +57,7 @@ impl UdpLink {
         let favourite = (HostAddress::NONE, 0);
         Ok(UdpLink {
             udp,
-            direct: Vec::with_capacity(DIRECT_MOST),
+            direct: Vec::new(),
             favourite,
             sends: 0,
             looks: 0,
