@@ -36,6 +36,8 @@ struct Run {
     from: usize,
     until: usize,
     segment: usize,
+    /// The last packet had room left: there is nothing more to say.
+    says_all: bool,
 }
 
 /// The run that is being made.
@@ -68,6 +70,7 @@ impl Burst {
             let Some(run) = self.fill(channel, now) else { return Progress::All };
             counters.bursts_sent += 1;
             match link.send(to, &self.bytes[run.from..run.until], run.segment) {
+                Sent::All if run.says_all => return Progress::All,
                 Sent::All => bytes += run.until,
                 Sent::Full(packets) => {
                     self.hold(to, run, packets);
@@ -94,20 +97,22 @@ impl Burst {
             self.bytes.copy_within(from..to, 0);
             (until, segment) = (to - from, to - from);
         }
+        let size = channel.packet_size();
+        let mut says_all = false;
         while until + segment <= BURST_MOST && until < segment * PACKETS_MOST || until == 0 {
             let Some(len) = channel.transmit(now, &mut self.bytes[until..until + PACKET_MOST]) else { break };
             if segment != 0 && len > segment {
                 self.ahead = Some((until, until + len));
                 break;
             }
-            let is_last = len < segment;
             segment = segment.max(len);
             until += len;
-            if is_last {
+            if len < size {
+                says_all = true;
                 break;
             }
         }
-        (until > 0).then_some(Run { from: 0, until, segment })
+        (until > 0).then_some(Run { from: 0, until, segment, says_all })
     }
 
     /// Keeps what the link did not take. A packet ahead of it is lost, as packets may be: what is in it goes again.

@@ -55,15 +55,7 @@ impl UdpLink {
     pub fn new(udp: Udp) -> Result<UdpLink, NetworkError> {
         let packet_bytes = first_packet_bytes(udp.local().ip())?;
         let favourite = (HostAddress::NONE, 0);
-        Ok(UdpLink {
-            udp,
-            direct: Vec::new(),
-            favourite,
-            sends: 0,
-            looks: 0,
-            has_new: false,
-            packet_bytes,
-        })
+        Ok(UdpLink { udp, direct: Vec::new(), favourite, sends: 0, looks: 0, has_new: false, packet_bytes })
     }
 
     /// Where others reach it.
