@@ -57,10 +57,11 @@ impl Place {
     /// Starts the second process of weft's measurements there. From now on the names of both processes carry addresses.
     pub fn start_peer(&self, cpus: Cpus) -> Result<Peer, Error> {
         let mut command = peer::command(cpus)?;
-        if let Place::Namespaces(_) = self {
+        if let Place::Namespaces(namespaces) = self {
             let [ours, theirs] = self.addresses();
             std::env::set_var(ADDRESS_VARIABLE, ours.to_string());
             command.env(ADDRESS_VARIABLE, theirs.to_string());
+            command.arg("--local-in").arg(namespaces.path(Side::Here));
         }
         Peer::start(command, |command| self.spawn_there(command))
     }

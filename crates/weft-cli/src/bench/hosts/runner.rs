@@ -6,6 +6,7 @@ use super::sockets;
 use crate::bench::limits::Limits;
 use crate::bench::machine::Cpus;
 use crate::bench::meter::Sampled;
+use crate::bench::mixed::{Beside, Route};
 use crate::bench::results::{Key, Metric, Results, Run, Way};
 use crate::bench::ucx::{Api, Question, Ucx};
 use crate::bench::weft_side::{Bench, Landing};
@@ -114,6 +115,14 @@ impl Runner {
 
     fn run_weft(&mut self, probe: Probe, round: u32) -> Result<(), Error> {
         let Some(weft) = &mut self.weft else { return Ok(()) };
+        if probe == Probe::MixedBoth {
+            let both = weft.round_trips_by_both()?;
+            for (route, sampled) in [Route::Memory, Route::Network].into_iter().zip(both) {
+                let detail = Some(Beside::Busy.detail(route).to_owned());
+                self.results.add(mixed_key(route, Beside::Busy), Run { round, sampled, detail });
+            }
+            return Ok(());
+        }
         let key = |metric, size| Key::plain(metric, size, "weft");
         let (key, sampled, detail) = match probe {
             Probe::RoundTrip(size) => (key(Metric::Rtt, size), weft.round_trip(size)?, "request and reply".to_owned()),
@@ -131,7 +140,10 @@ impl Runner {
                 let detail = format!("behind it {} ms of computing without polls", self.pace.pause.as_millis());
                 (key(Metric::Lone, SMALL), weft.lone(self.pace.lone, self.pace.pause)?, detail)
             }
-            Probe::Socket { .. } | Probe::Ucx { .. } => return Ok(()),
+            Probe::Mixed(route, beside) => {
+                (mixed_key(route, beside), weft.round_trip_by(route, beside)?, beside.detail(route).to_owned())
+            }
+            Probe::MixedBoth | Probe::Socket { .. } | Probe::Ucx { .. } => return Ok(()),
         };
         self.results.add(key, Run { round, sampled, detail: Some(detail) });
         Ok(())
@@ -167,4 +179,13 @@ impl Runner {
             .add(Key::plain(metric, size, api.system()), Run { round, sampled, detail: Some(detail.to_owned()) });
         Ok(())
     }
+}
+
+/// What is told of a round trip by one way beside what goes on by the other.
+pub fn mixed_key(route: Route, beside: Beside) -> Key {
+    let metric = match route {
+        Route::Memory => Metric::MixedMemory,
+        Route::Network => Metric::MixedNetwork,
+    };
+    Key::plain(metric, SMALL, beside.system())
 }

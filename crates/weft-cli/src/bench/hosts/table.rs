@@ -57,6 +57,8 @@ fn title(metric: Metric) -> &'static str {
         Metric::Rate => "one way, messages",
         Metric::Bandwidth => "one way, bytes",
         Metric::Lone => "one way, then computing",
+        Metric::MixedMemory => "round trip, memory",
+        Metric::MixedNetwork => "round trip, UDP",
         other => other.name(),
     }
 }
