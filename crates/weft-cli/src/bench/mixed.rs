@@ -10,7 +10,7 @@ use super::talk::{Contact, Job, Polls};
 use super::weft_side::{count_answers, Bench, Quiet, BATCH};
 use crate::error::Error;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft::am::Bundle;
 use weft::{Endpoint, Node, SendError};
 
@@ -22,6 +22,9 @@ const BOTH: Polls = Polls { memory: 64, network: 1 };
 
 /// Round trips over the network that make a sample.
 const NETWORK_BATCH: u32 = 16;
+
+/// Round trips through memory between two over the network, where they take turns.
+const TURN: u32 = 16;
 
 /// The way to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +40,10 @@ pub enum Beside {
     Nothing,
     /// The peer is connected, and nothing is said.
     Idle,
-    /// The same.
+    /// The same, at the same time.
     Busy,
+    /// The same, in turns: nothing is under way by two ways at once.
+    Turns,
 }
 
 impl Beside {
@@ -47,7 +52,8 @@ impl Beside {
         match self {
             Beside::Nothing => "weft-alone",
             Beside::Idle => "weft-beside-idle",
-            Beside::Busy => "weft-beside-busy",
+            Beside::Busy => "weft-at-once",
+            Beside::Turns => "weft-in-turns",
         }
     }
 
@@ -56,10 +62,12 @@ impl Beside {
         match (self, route) {
             (Beside::Nothing, Route::Memory) => "no UDP peer",
             (Beside::Idle, Route::Memory) => "a UDP peer is connected, and idle",
-            (Beside::Busy, Route::Memory) => "UDP round trips in the same bundle; both peers are one thread",
+            (Beside::Busy, Route::Memory) => "beside UDP round trips in the same bundle; both peers are one thread",
+            (Beside::Turns, Route::Memory) => "16 of them, then one over UDP, and so on",
+            (Beside::Turns, Route::Network) => "one of them, then 16 through memory, and so on",
             (Beside::Nothing, Route::Network) => "no local peer",
             (Beside::Idle, Route::Network) => "a local peer is connected, and idle",
-            (Beside::Busy, Route::Network) => "local round trips in the same bundle; both peers are one thread",
+            (Beside::Busy, Route::Network) => "beside local round trips in the same bundle; both peers are one thread",
         }
     }
 }
@@ -114,6 +122,25 @@ impl Bench {
             Ok(())
         })?;
         Ok(figures.map(|figure| figure.unwrap_or_else(|| summarize(Vec::new(), Per::Unit))))
+    }
+
+    /// Round trips of 16 bytes by both ways in turns, each timed by itself: through memory, and over the network.
+    pub fn round_trips_in_turns(&mut self) -> Result<[Sampled; 2], Error> {
+        let mut samples = [(); 2].map(|()| Vec::with_capacity(1 << 16));
+        self.between_two(BOTH, |caller, time| {
+            caller.trip(Route::Network)?;
+            caller.trip(Route::Memory)?;
+            let start = Instant::now();
+            while start.elapsed() < time {
+                for (route, trips) in [(Route::Memory, TURN), (Route::Network, 1)] {
+                    let start = Instant::now();
+                    (0..trips).try_for_each(|_| caller.trip(route))?;
+                    samples[route as usize].push(start.elapsed().as_nanos() as f64 / f64::from(trips));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(samples.map(|samples| summarize(samples, Per::Unit)))
     }
 
     /// Gives the peers their job, measures, and compares what was sent with what came.

@@ -87,6 +87,9 @@ pub struct PeerOptions {
     /// The network namespace of the process that measures, if it is another one.
     #[arg(long)]
     local_in: Option<PathBuf>,
+    /// Without the rights over the network that an ordinary user has not.
+    #[arg(long)]
+    ordinary: bool,
 }
 
 /// A finished measurement.

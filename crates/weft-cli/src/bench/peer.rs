@@ -1,6 +1,7 @@
 //! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
 
 use super::bare;
+use super::hosts::rights;
 use super::machine::{pin, Cpus};
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Answer, Contact, Job, Polls};
@@ -88,6 +89,9 @@ pub fn command(cpus: Cpus) -> Result<Command, Error> {
 pub fn run(options: &PeerOptions) -> Result<(), Error> {
     child::die_with_parent()?;
     pin(options.cpu)?;
+    if options.ordinary {
+        rights::give_up()?;
+    }
     let worker = Worker { local_in: options.local_in.clone(), ..Worker::new(Gone::default())? };
     let mut out = std::io::stdout();
     std::io::stdin().lock().lines().try_for_each(|line| worker.answer(line, &mut out))

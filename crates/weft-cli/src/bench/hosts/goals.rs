@@ -47,6 +47,8 @@ pub fn goals(results: &Results) -> Vec<Goal> {
         mixed("16 B over UDP, a local peer idle ÷ without it", Route::Network, Beside::Idle, 1.05),
         mixed("16 B through memory, both at once ÷ alone", Route::Memory, Beside::Busy, 2.0),
         mixed("16 B over UDP, both at once ÷ alone", Route::Network, Beside::Busy, 2.0),
+        mixed("16 B through memory, both in turns ÷ alone", Route::Memory, Beside::Turns, 2.0),
+        mixed("16 B over UDP, both in turns ÷ alone", Route::Network, Beside::Turns, 2.0),
     ]);
     let measured = asked.filter_map(|(what, ours, theirs, asked)| {
         let value = results.compare(&ours, &theirs, |a, b| a.median / b.median)?;

@@ -53,10 +53,12 @@ pub enum Probe {
     Bandwidth(usize, Landing),
     /// weft's one-way message whose sender computes.
     Lone,
+    /// weft's one-way rate, or bandwidth, with the buffers that an ordinary user gets.
+    Ordinary(Metric),
     /// weft's round trip by one way, and what else goes on.
     Mixed(Route, Beside),
-    /// weft's round trips by both ways at once.
-    MixedBoth,
+    /// weft's round trips by both ways, at once or in turns.
+    MixedBoth(Beside),
     /// A limit program over bare sockets.
     Socket { program: &'static str, how: &'static str, size: usize },
     /// UCX over TCP.
@@ -82,9 +84,10 @@ impl Probe {
             Probe::Bandwidth(size, Landing::InPlace) => format!("weft, bandwidth at {size} B"),
             Probe::Bandwidth(size, Landing::Copied) => format!("weft, bandwidth at {size} B, copied"),
             Probe::Lone => "weft, a lone message".to_owned(),
+            Probe::Ordinary(metric) => format!("weft, {}, an ordinary user's buffers", metric.name()),
             Probe::Mixed(Route::Memory, _) => "weft, round trip through memory".to_owned(),
             Probe::Mixed(Route::Network, _) => "weft, round trip over the network".to_owned(),
-            Probe::MixedBoth => "weft, round trips by both ways at once".to_owned(),
+            Probe::MixedBoth(_) => "weft, round trips by both ways".to_owned(),
             Probe::Socket { program, how, size } => format!("{program}: {how}, {size} B"),
             Probe::Ucx { metric, size } => format!("UCX over TCP: {}, {size} B", metric.name()),
         }
@@ -101,11 +104,13 @@ pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe
     }
     if wants(Group::Rate) {
         probes.extend([Probe::Rate(SMALL), socket("host-rate", "udp", SMALL)]);
+        probes.push(Probe::Ordinary(Metric::Rate));
         probes.push(Probe::Ucx { metric: Metric::Rate, size: SMALL });
     }
     if wants(Group::Bandwidth) {
         probes.extend([Probe::Bandwidth(LARGE, Landing::InPlace), socket("host-bandwidth", "udp", LARGE)]);
         probes.extend([Probe::Bandwidth(LARGE, Landing::Copied), socket("host-bandwidth", "tcp", LARGE)]);
+        probes.push(Probe::Ordinary(Metric::Bandwidth));
         probes.push(Probe::Ucx { metric: Metric::Bandwidth, size: LARGE });
     }
     if wants(Group::Lone) {
@@ -115,7 +120,7 @@ pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe
         let one = |route| [Beside::Nothing, Beside::Idle].map(|beside| Probe::Mixed(route, beside));
         probes.extend(one(Route::Memory));
         // Between what it is compared with.
-        probes.push(Probe::MixedBoth);
+        probes.extend([Beside::Busy, Beside::Turns].map(Probe::MixedBoth));
         probes.extend(one(Route::Network));
     }
     probes.retain(|probe| systems.is_empty() || systems.contains(&probe.system()));
