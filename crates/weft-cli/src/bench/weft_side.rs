@@ -92,6 +92,12 @@ impl Bench {
         Bench { batch_most, ..self }
     }
 
+    /// The same with another peer, and a node of its own. They take turns with the source.
+    pub fn with_another(&self, peer: Peer) -> Result<Bench, Error> {
+        let Bench { source, time, batch_most, .. } = self;
+        Ok(Bench { node: Node::new()?, peer, source: source.clone(), time: *time, batch_most: *batch_most })
+    }
+
     /// What is measured of bare sockets with the same peer, between two measurements of weft.
     pub fn bare(&mut self, to: IpAddr) -> Bare<'_> {
         Bare { peer: &mut self.peer, source: &self.source, to, time: self.time }

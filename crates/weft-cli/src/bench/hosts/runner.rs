@@ -72,9 +72,11 @@ impl Runner {
             true => Some(Bench::new(place.start_peer(cpus)?, pace.time)?.with_batch(BATCH)),
             false => None,
         };
-        let ordinary = match probes.iter().any(|probe| matches!(probe, Probe::Ordinary(_))) {
-            true => Some(rights::as_ordinary_user(|| Bench::new(place.start_ordinary_peer(cpus)?, pace.time))??),
-            false => None,
+        let ordinary = match (&weft, probes.iter().any(|probe| matches!(probe, Probe::Ordinary(_)))) {
+            (Some(weft), true) => {
+                Some(rights::as_ordinary_user(|| weft.with_another(place.start_ordinary_peer(cpus)?))??)
+            }
+            _ => None,
         };
         Ok(Runner {
             pace,
