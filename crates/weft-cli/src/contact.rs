@@ -15,7 +15,9 @@ pub struct Contact {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ContactError {
     /// There is no `#`.
-    #[error("there is no key: behind the name must stand # and the key, as `weft serve` prints them")]
+    #[error(
+        "there is no key: behind the name must stand # and the key, as `weft serve` prints them (or type HOST:PORT)"
+    )]
     NoKey,
     /// What follows it is not a key.
     #[error("what follows # is not a key: that is up to 16 hexadecimal digits, as `weft serve` prints it")]
@@ -40,6 +42,27 @@ impl FromStr for Contact {
     }
 }
 
+/// Whom to ask, as it is typed.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// An endpoint.
+    Endpoint(Contact),
+    /// `HOST:PORT`, where somebody may tell an endpoint's name.
+    Host(String),
+}
+
+impl FromStr for Target {
+    type Err = ContactError;
+
+    fn from_str(text: &str) -> Result<Target, ContactError> {
+        let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse().ok());
+        match port {
+            Some(1u16..) => Ok(Target::Host(text.to_owned())),
+            _ => text.parse().map(Target::Endpoint),
+        }
+    }
+}
+
 /// What stands before the last `#`, and the key behind it.
 pub fn split_key(text: &str) -> Result<(&str, u64), ContactError> {
     let (before, key) = text.trim().rsplit_once('#').ok_or(ContactError::NoKey)?;
@@ -59,6 +82,10 @@ mod tests {
         assert_eq!(contact.to_string(), format!("{name}#00000000000000ff"));
         assert_eq!(name.parse::<Contact>().err(), Some(ContactError::NoKey));
         assert_eq!(format!("{name}#key").parse::<Contact>().err(), Some(ContactError::Key));
+        let is_host = |text: &str| matches!(text.parse(), Ok(Target::Host(_)));
+        assert!(["10.0.0.1:80", "[fd00::1]:4000", "loom.example:65535"].into_iter().all(is_host));
+        assert!(matches!(format!("{name}#1").parse(), Ok(Target::Endpoint(_))));
+        assert!(["10.0.0.1", ":80", "host:0", "host:65536", name, "10.0.0.1:80#1"].into_iter().all(|t| !is_host(t)));
         assert_eq!("10.0.0.1:80#1".parse::<Contact>().err(), Some(ContactError::Name(NameError::Prefix)));
     }
 }

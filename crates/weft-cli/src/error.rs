@@ -43,6 +43,12 @@ pub enum Error {
     /// Somebody asked for the end.
     #[error("interrupted; what was made for the measurement is removed")]
     Interrupted,
+    /// A host did not tell its endpoint's name.
+    #[error(
+        "cannot get a name and key from {at}: {source}. Does `weft serve --port` run there with this port, and does TCP get \
+         through? If not, give the NAME#KEY that it printed"
+    )]
+    Rendezvous { at: String, source: io::Error },
     /// Nobody answered.
     #[error("none of {sent} requests was answered. {way_out}")]
     Unanswered { sent: usize, way_out: &'static str },

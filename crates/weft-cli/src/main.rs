@@ -8,6 +8,7 @@ mod demo;
 mod error;
 mod interrupt;
 mod ping;
+mod rendezvous;
 mod repository;
 mod serve;
 

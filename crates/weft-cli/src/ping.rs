@@ -2,9 +2,10 @@
 
 use crate::bench::meter::median;
 use crate::bench::table::ns;
-use crate::contact::Contact;
+use crate::contact::{Contact, Target};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::rendezvous;
 use crate::serve::{answer, ask};
 use serde::Serialize;
 use std::cell::Cell;
@@ -19,15 +20,16 @@ const NAP: Duration = Duration::from_micros(100);
 
 /// What is said at the end of `--help`.
 const HELP: &str = "\
-The first round trip sets the session up and takes longer than the others. The exit status is 0 if anything was answered.";
+With HOST:PORT the name and key are first asked for by TCP, at the port of `weft serve`. The first round trip sets the session up \
+and takes longer than the others. The exit status is 0 if anything was answered.";
 
 /// What can be asked of `weft ping`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// The endpoint's name and key, as `weft serve` prints them.
-    #[arg(value_name = "NAME#KEY")]
-    to: Contact,
+    /// The endpoint's name and key, as `weft serve` prints them, or the host and the port where it runs.
+    #[arg(value_name = "NAME#KEY|HOST:PORT")]
+    to: Target,
     /// How many requests to send (until Ctrl-C).
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
@@ -68,7 +70,11 @@ struct Document<'a> {
 /// Sends requests and tells what became of them.
 pub fn run(options: &Options) -> Result<(), Error> {
     let interrupt = Interrupt::watch(|| {})?;
-    let mut pinger = Pinger::new(options, interrupt)?;
+    let to = match &options.to {
+        Target::Endpoint(contact) => *contact,
+        Target::Host(host_and_port) => rendezvous::ask(host_and_port, options.timeout)?,
+    };
+    let mut pinger = Pinger::new(to, options.timeout, interrupt)?;
     let mut outcomes = Vec::new();
     while options.count.is_none_or(|count| outcomes.len() < count as usize) {
         let start = Instant::now();
@@ -83,7 +89,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             break;
         }
     }
-    tell(options, &outcomes)
+    tell(options, to, &outcomes)
 }
 
 /// An endpoint that asks.
@@ -98,10 +104,10 @@ struct Pinger {
 }
 
 impl Pinger {
-    fn new(options: &Options, interrupt: Interrupt) -> Result<Pinger, Error> {
+    fn new(to: Contact, timeout: Duration, interrupt: Interrupt) -> Result<Pinger, Error> {
         let mut bundle = Bundle::new(&Node::new()?)?;
         let endpoint = bundle.endpoint_with_random_key()?;
-        bundle.map(endpoint, 0, options.to.name, options.to.key)?;
+        bundle.map(endpoint, 0, to.name, to.key)?;
         let answered = Rc::new(Cell::new(0));
         let seen = answered.clone();
         bundle.on(endpoint, answer::PONG, move |m| {
@@ -109,7 +115,7 @@ impl Pinger {
                 seen.set(number);
             }
         })?;
-        Ok(Pinger { bundle, endpoint, answered, sent: 0, timeout: options.timeout, interrupt })
+        Ok(Pinger { bundle, endpoint, answered, sent: 0, timeout, interrupt })
     }
 
     /// Sends one request and waits for what becomes of it. `None` if somebody asks for the end meanwhile.
@@ -198,12 +204,12 @@ impl Times {
     }
 }
 
-fn tell(options: &Options, outcomes: &[Outcome]) -> Result<(), Error> {
+fn tell(options: &Options, to: Contact, outcomes: &[Outcome]) -> Result<(), Error> {
     let sent = outcomes.len();
     let answered = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ns(_))).count();
     let times = Times::of(outcomes);
     if options.json {
-        let name = options.to.name.to_string();
+        let name = to.name.to_string();
         let text = serde_json::to_string_pretty(&Document { name, sent, answered, times, requests: outcomes });
         println!("{}", text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?);
     } else if let Some(Times { min_ns, median_ns, p99_ns }) = times {

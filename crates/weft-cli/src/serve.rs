@@ -3,8 +3,10 @@
 use crate::contact::Contact;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::rendezvous;
 use std::cell::Cell;
 use std::io::Write;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use weft::am::Bundle;
 use weft::Node;
@@ -24,16 +26,22 @@ pub mod answer {
 /// The variable by which weft is told which port to take.
 const PORT_VARIABLE: &str = "WEFT_PORT";
 
+/// The variable by which weft is told the only address at which it is to be reached.
+const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
+
 /// What is said at the end of `--help`.
 const HELP: &str = "\
 Prints one line, NAME#KEY: the endpoint's name and its key. Whoever has it may type `weft ping NAME#KEY`. Quote it: some shells \
-take # for something else.";
+take # for something else.
+
+Whoever connects by TCP to the port of the same number is told this line as well; that is what `weft ping HOST:PORT` does. So the \
+key keeps nobody out: this is an echo for everybody who reaches the port.";
 
 /// What can be asked of `weft serve`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// The port by which other hosts reach it (any that is free).
+    /// The port by which other hosts reach it, of UDP and TCP (any that is free).
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 }
@@ -55,9 +63,31 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
     })?;
     let contact = Contact { name: bundle.name(endpoint)?, key: bundle.key(endpoint)? };
+    meet_callers(options, contact)?;
     let told = writeln!(std::io::stdout(), "{contact}").and_then(|()| std::io::stdout().flush());
     told.map_err(|e| Error::system("print the endpoint's name", e, "Give it an open standard output"))?;
     bundle.poll_until(|_| interrupt.came());
     eprintln!("answered {} requests", answered.get());
+    Ok(())
+}
+
+/// Tells the endpoint's name to whoever connects to the port that it has.
+fn meet_callers(options: &Options, contact: Contact) -> Result<(), Error> {
+    let address = contact.name.address;
+    let Some(port) = options.port.or((!address.is_none()).then_some(address.port)) else {
+        return Ok(()); // no network, and no port asked for
+    };
+    let is_told = !address.is_none() && std::env::var_os(ADDRESS_VARIABLE).is_some();
+    let at = is_told.then(|| IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical());
+    match rendezvous::open(port, at) {
+        Ok(listener) => rendezvous::tell_callers(listener, contact),
+        Err(error) if options.port.is_some() => {
+            return Err(Error::system("listen by TCP at this port", error, "Choose another one with --port"));
+        }
+        // Somebody has this port of TCP by chance. Names work all the same.
+        Err(error) => {
+            eprintln!("weft: `weft ping HOST:{port}` finds nobody: {error}. Give the name, or choose a --port")
+        }
+    }
     Ok(())
 }

@@ -46,6 +46,16 @@ fn has(rows: &BTreeSet<(String, u64, String)>, wanted: &[(&str, u64, &str)]) {
     }
 }
 
+/// All that is measured of weft.
+fn has_weft(rows: &BTreeSet<(String, u64, String)>) {
+    [16, 64, 1024, 8192].iter().for_each(|&size| has(rows, &[("rtt", size, "weft")]));
+    has(rows, &[("rate", 16, "weft"), ("bandwidth", 65536, "weft"), ("lone", 16, "weft")]);
+    has(rows, &[("rate", 16, "weft-ordinary"), ("bandwidth", 65536, "weft-ordinary")]);
+    for system in ["weft-alone", "weft-beside-idle", "weft-at-once", "weft-in-turns"] {
+        has(rows, &[("mixed.memory", 16, system), ("mixed.network", 16, system)]);
+    }
+}
+
 /// To be held while something spins: on two CPUs only two processes at a time do so without being in each other's way.
 fn alone() -> MutexGuard<'static, ()> {
     static SPINNING: Mutex<()> = Mutex::new(());
@@ -90,20 +100,19 @@ fn weft_has_all_its_figures_without_namespaces_too() {
         run(&["bench", "hosts", "--here", "--quick", "--rounds", "1", "--ms", "2", "--systems", "weft", "--json", "-"]);
     assert!(output.status.success(), "{}", err(&output));
     let rows = rows(&output);
-    [16, 64, 1024, 8192].iter().for_each(|&size| has(&rows, &[("rtt", size, "weft")]));
-    has(&rows, &[("rate", 16, "weft"), ("bandwidth", 65536, "weft"), ("lone", 16, "weft")]);
+    has_weft(&rows);
     assert!(err(&output).contains("copies them into its own memory"), "{}", err(&output));
     assert!(err(&output).contains("no figures between hosts"), "{}", err(&output));
 }
 
 #[test]
-fn bare_sockets_are_measured_between_namespaces_that_are_gone_afterwards() {
+fn weft_and_bare_sockets_are_measured_between_namespaces_that_are_gone_afterwards() {
     let _alone = alone();
     if !has_two_cpus() {
         return;
     }
     let arguments =
-        ["bench", "hosts", "--quick", "--rounds", "1", "--ms", "5", "--systems", "udp,tcp", "--mtu", "9000"];
+        ["bench", "hosts", "--quick", "--rounds", "1", "--ms", "5", "--systems", "weft,udp,tcp", "--mtu", "9000"];
     let command =
         weft(&[&arguments[..], &["--json", "-"]].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = command.expect("it was built");
@@ -116,6 +125,10 @@ fn bare_sockets_are_measured_between_namespaces_that_are_gone_afterwards() {
     assert!(output.status.success(), "{}", err(&output));
     assert!(err(&output).contains("MTU 9000") && err(&output).contains("datagrams of 8960 B"), "{}", err(&output));
     let rows = rows(&output);
+    has_weft(&rows);
+    for goal in ["round trip, 16 B ÷ bare UDP", "a UDP peer idle ÷ without it", "both at once ÷ alone"] {
+        assert!(err(&output).contains(goal), "{}", err(&output));
+    }
     has(&rows, &["udp-spin", "udp-block", "tcp-spin", "tcp-block"].map(|system| ("rtt", 16, system)));
     has(&rows, &[("rate", 16, "udp-mmsg"), ("bandwidth", 65536, "udp-offload")]);
     has(&rows, &[("bandwidth", 65536, "tcp-stream"), ("lone", 16, "udp-spin")]);

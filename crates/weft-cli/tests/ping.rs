@@ -3,6 +3,7 @@
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 
 struct Server {
@@ -12,9 +13,18 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    fn start_with(arguments: &[&str]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-        let mut child =
-            command.arg("serve").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it was built");
+        let mut child = command
+            .arg("serve")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it was built");
         let mut contact = String::new();
         let out = child.stdout.take().expect("it has a pipe");
         BufReader::new(out).read_line(&mut contact).expect("it prints its name and key");
@@ -89,4 +99,42 @@ fn a_name_without_its_key_is_refused_with_a_hint() {
         assert_eq!(output.status.code(), Some(2), "{to}");
         assert!(err(&output).contains(hint), "{to}: {}", err(&output));
     }
+}
+
+/// A port that was free a moment ago. `None` where the network has no loopback.
+fn free_port() -> Option<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").ok()?;
+    let address = listener.local_addr().ok()?;
+    TcpStream::connect(address).ok()?;
+    Some(address.port())
+}
+
+#[test]
+fn a_host_and_port_are_enough_where_a_server_tells_its_name() {
+    let Some(port) = free_port() else {
+        let output = ping(&["127.0.0.1:7119", "-c", "1"]);
+        assert!(err(&output).contains("cannot get a name and key"), "{}", err(&output));
+        return;
+    };
+    let to = format!("127.0.0.1:{port}");
+    let nobody = ping(&[&to, "-c", "1"]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(err(&nobody).contains(&to) && err(&nobody).contains("weft serve --port"), "{}", err(&nobody));
+
+    let port = port.to_string();
+    let server = Server::start_with(&["--port", &port]);
+    // Callers that say nothing, or go at once, keep nobody waiting.
+    let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&to).expect("it listens")).collect();
+    (0..20).for_each(|_| drop(TcpStream::connect(&to)));
+    let output = ping(&[&to, "-c", "2", "-i", "0", "--json"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let document: Value = serde_json::from_str(&out(&output)).expect("standard output is the document alone");
+    let name = document["name"].as_str().expect("a name");
+    assert!(server.contact.starts_with(name), "{name} is not of {}", server.contact);
+
+    let mut second = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let second = second.args(["serve", "--port", &port]).output().expect("it was built");
+    assert_eq!(second.status.code(), Some(1), "two have one port: {}", out(&second));
+    assert!(err(&second).contains("port"), "{}", err(&second));
+    assert!(server.interrupt().contains("answered 2 requests"));
 }

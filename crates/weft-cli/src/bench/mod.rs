@@ -7,6 +7,7 @@ mod json;
 mod limits;
 mod machine;
 pub mod meter;
+mod mixed;
 pub mod pair;
 mod peer;
 mod plan;
@@ -78,11 +79,17 @@ pub struct Options {
 }
 
 /// How the second process is started.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct PeerOptions {
     /// The CPU on which it stays.
     #[arg(long)]
     cpu: usize,
+    /// The network namespace of the process that measures, if it is another one.
+    #[arg(long)]
+    local_in: Option<PathBuf>,
+    /// Without the rights over the network that an ordinary user has not.
+    #[arg(long)]
+    ordinary: bool,
 }
 
 /// A finished measurement.

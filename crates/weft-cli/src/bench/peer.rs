@@ -1,15 +1,20 @@
 //! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
 
 use super::bare;
+use super::hosts::rights;
 use super::machine::{pin, Cpus};
 use super::source::{sum_args, sum_bytes, Half, Source};
-use super::talk::{Account, Answer, Contact, Job};
+use super::talk::{Account, Answer, Contact, Job, Polls};
 use super::PeerOptions;
 use crate::child;
 use crate::error::Error;
+use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use rustix::time::{clock_gettime, ClockId};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::fs::File;
 use std::io::{BufRead, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +55,9 @@ const NOTES_MOST: usize = 1 << 12;
 /// Turns without a message between two looks whether the other process still lives.
 const LOOK_EVERY: u32 = 1 << 16;
 
+/// The variable by which weft is told the address that its names carry.
+const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
+
 /// Messages a sender sends before it polls.
 const SENDS_PER_POLL: u32 = 64;
 
@@ -81,7 +89,10 @@ pub fn command(cpus: Cpus) -> Result<Command, Error> {
 pub fn run(options: &PeerOptions) -> Result<(), Error> {
     child::die_with_parent()?;
     pin(options.cpu)?;
-    let worker = Worker::new(Gone::default())?;
+    if options.ordinary {
+        rights::give_up()?;
+    }
+    let worker = Worker { local_in: options.local_in.clone(), ..Worker::new(Gone::default())? };
     let mut out = std::io::stdout();
     std::io::stdin().lock().lines().try_for_each(|line| worker.answer(line, &mut out))
 }
@@ -90,6 +101,10 @@ pub fn run(options: &PeerOptions) -> Result<(), Error> {
 #[derive(Debug)]
 pub struct Worker {
     node: Node,
+    /// The network namespace of the process that measures, if it is another one.
+    local_in: Option<PathBuf>,
+    /// A node there, without a network. Made when it is asked for.
+    local: OnceCell<Node>,
     source: Rc<Source>,
     gone: Gone,
 }
@@ -100,7 +115,8 @@ pub type Gone = Arc<AtomicBool>;
 impl Worker {
     /// With a node of its own.
     pub fn new(gone: Gone) -> Result<Worker, Error> {
-        Ok(Worker { node: Node::new()?, source: Rc::new(Source::new()), gone })
+        let (local_in, local) = (None, OnceCell::new());
+        Ok(Worker { node: Node::new()?, local_in, local, source: Rc::new(Source::new()), gone })
     }
 
     /// Does the job of a line.
@@ -112,7 +128,7 @@ impl Worker {
     }
 
     fn work(&self, job: &Job, out: &mut dyn Write) -> Result<Answer, Error> {
-        let Worker { node, source, gone } = self;
+        let Worker { node, source, gone, .. } = self;
         let mut bundle = Bundle::new(node)?;
         let tally = Rc::new(Tally::default());
         let endpoint = bundle.endpoint_with_random_key()?;
@@ -130,6 +146,7 @@ impl Worker {
                 echo(&mut bundle, endpoint, source, &tally, *size)?;
             }
             Job::Bare(job) => return bare::serve(*job, source, gone, out),
+            Job::EchoAtTwo { size, polls } => return self.echo_at_two(*size, *polls, out),
             Job::Note => {
                 echo(&mut bundle, endpoint, source, &tally, ARGS_BYTES_MOST)?;
                 note(&mut bundle, endpoint, &noted)?;
@@ -153,6 +170,70 @@ impl Worker {
             _ => Answer::Done(Account { received: tally.count.get(), received_sum: tally.sum.get(), sent }),
         })
     }
+}
+
+impl Worker {
+    /// One thread answers by both ways, so that no two processes take turns on the CPU.
+    fn echo_at_two(&self, size: usize, polls: Polls, out: &mut dyn Write) -> Result<Answer, Error> {
+        let tally = Rc::new(Tally::default());
+        let open = |node: &Node| {
+            let mut bundle = Bundle::new(node)?;
+            let endpoint = bundle.endpoint_with_random_key()?;
+            let stopped = tally.clone();
+            bundle.on(endpoint, ask::STOP, move |_| stopped.is_stopped.set(true))?;
+            echo(&mut bundle, endpoint, &self.source, &tally, size)?;
+            let contact = contact(&bundle, endpoint)?;
+            Ok::<_, Error>((bundle, contact))
+        };
+        let (mut memory, near) = open(self.local_node()?)?;
+        let (mut network, far) = open(&self.node)?;
+        say(&Answer::Ready(vec![near, far]), out)?;
+        let mut turns = 0u32;
+        while !tally.is_stopped.get() {
+            (0..polls.memory).for_each(|_| _ = memory.poll());
+            (0..polls.network).for_each(|_| _ = network.poll());
+            turns = turns.wrapping_add(1);
+            if turns % LOOK_EVERY == 0 {
+                expect_life(&mut memory)?;
+                expect_life(&mut network)?;
+                expect_jobs(&self.gone)?;
+            }
+        }
+        Ok(Answer::Done(Account { received: tally.count.get(), received_sum: tally.sum.get(), sent: 0 }))
+    }
+
+    /// A node that the process which measures reaches through memory only: its set-up socket is where that process is.
+    fn local_node(&self) -> Result<&Node, Error> {
+        if let Some(node) = self.local.get() {
+            return Ok(node);
+        }
+        let address = std::env::var_os(ADDRESS_VARIABLE);
+        std::env::set_var(ADDRESS_VARIABLE, "none");
+        let node = match &self.local_in {
+            Some(there) => within(there),
+            None => Node::new().map_err(Error::from),
+        };
+        match address {
+            Some(address) => std::env::set_var(ADDRESS_VARIABLE, address),
+            None => std::env::remove_var(ADDRESS_VARIABLE),
+        }
+        let node = node?;
+        Ok(self.local.get_or_init(|| node))
+    }
+}
+
+/// A node whose set-up socket is in another network namespace. This thread is back in its own afterwards.
+fn within(namespace: &Path) -> Result<Node, Error> {
+    let cannot = |e| Error::system("enter a network namespace", e, "Start this role through `weft bench hosts` only");
+    let enter = |namespace: &File| {
+        let entered = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network));
+        entered.map_err(|e| cannot(e.into()))
+    };
+    let own = File::open("/proc/thread-self/ns/net").map_err(cannot)?;
+    enter(&File::open(namespace).map_err(cannot)?)?;
+    let node = Node::new();
+    enter(&own)?;
+    Ok(node?)
 }
 
 /// Tells the first process.

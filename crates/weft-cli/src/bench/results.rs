@@ -14,6 +14,10 @@ pub enum Metric {
     LogpG,
     NHalf,
     Lone,
+    /// Round trip through memory, of a process with peers on both sides of the network.
+    MixedMemory,
+    /// Round trip over the network, of the same.
+    MixedNetwork,
 }
 
 impl Metric {
@@ -29,16 +33,18 @@ impl Metric {
             Metric::LogpG => "logp.g",
             Metric::NHalf => "n_half",
             Metric::Lone => "lone",
+            Metric::MixedMemory => "mixed.memory",
+            Metric::MixedNetwork => "mixed.network",
         }
     }
 
     /// Its unit, as it stands in rows.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG | Metric::Lone => "ns",
             Metric::Rate => "1/s",
             Metric::Bandwidth => "B/s",
             Metric::NHalf => "B",
+            _ => "ns",
         }
     }
 

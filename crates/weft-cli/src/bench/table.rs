@@ -132,10 +132,10 @@ pub fn right(text: String) -> Cell {
 /// A figure in a unit that suits it.
 pub fn figure(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Rtt | Metric::LogpOs | Metric::LogpOr | Metric::LogpL | Metric::LogpG | Metric::Lone => ns(value),
         Metric::Rate => format!("{} M/s", digits(value / 1e6)),
         Metric::Bandwidth => format!("{} GB/s", digits(value / 1e9)),
         Metric::NHalf => format!("{value:.0} B"),
+        _ => ns(value),
     }
 }
 

@@ -24,12 +24,22 @@ pub enum Job {
     Echo { size: usize },
     /// The same, beside a second endpoint that is never served.
     EchoBesideIdle { size: usize },
+    /// Answer requests of `size` bytes at two endpoints: one that is reached through memory, one over the network. Tells
+    /// the contact of the first, then of the second.
+    EchoAtTwo { size: usize, polls: Polls },
     /// Note how long messages were under way that carry the time at which they were sent, and answer requests of 16 bytes.
     Note,
     /// Send messages of `size` bytes to an endpoint until told to stop.
     Stream { size: usize, to: Contact },
     /// Without weft.
     Bare(BareJob),
+}
+
+/// How often each of two bundles is polled in one turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Polls {
+    pub memory: u32,
+    pub network: u32,
 }
 
 /// A job done with bare sockets. The measuring side comes to the port that is answered.

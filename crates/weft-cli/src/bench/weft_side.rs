@@ -26,7 +26,7 @@ const BURST: u64 = 16;
 const LOOK_EVERY: u32 = 1 << 18;
 
 /// Round trips that make a sample, of messages up to 1 KiB.
-const BATCH: u32 = 64;
+pub(super) const BATCH: u32 = 64;
 
 /// How long a process polls before it sends a lone message, so that nothing is left to do.
 const SETTLE: Duration = Duration::from_millis(2);
@@ -40,10 +40,10 @@ const FULL_AFTER: u32 = 20_000;
 /// The process that measures, and its peer.
 #[derive(Debug)]
 pub struct Bench {
-    node: Node,
-    peer: Peer,
-    source: Rc<Source>,
-    time: Duration,
+    pub(super) node: Node,
+    pub(super) peer: Peer,
+    pub(super) source: Rc<Source>,
+    pub(super) time: Duration,
     /// The most round trips that make a sample.
     batch_most: u32,
 }
@@ -90,6 +90,12 @@ impl Bench {
     /// With samples of no more than so many round trips.
     pub fn with_batch(self, batch_most: u32) -> Bench {
         Bench { batch_most, ..self }
+    }
+
+    /// The same with another peer, and a node of its own. They take turns with the source.
+    pub fn with_another(&self, peer: Peer) -> Result<Bench, Error> {
+        let Bench { source, time, batch_most, .. } = self;
+        Ok(Bench { node: Node::new()?, peer, source: source.clone(), time: *time, batch_most: *batch_most })
     }
 
     /// What is measured of bare sockets with the same peer, between two measurements of weft.
@@ -326,7 +332,7 @@ impl Bench {
     }
 
     /// Both processes must have received what the other one has sent.
-    fn compare(&self, size: usize, tally: &Tally, account: Account) -> Result<(), Error> {
+    pub(super) fn compare(&self, size: usize, tally: &Tally, account: Account) -> Result<(), Error> {
         let count = tally.count.get();
         agree("the numbers of requests and replies", account.received, count)?;
         let there = self.source.sum_of(size, Half::First, count);
@@ -336,7 +342,7 @@ impl Bench {
     }
 
     /// When the peer was lost, it is asked why.
-    fn or_its_cause<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn or_its_cause<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Err(seen @ Error::Process { .. }) => Err(self.peer.cause_of_loss(seen)),
             other => other,
@@ -462,7 +468,7 @@ impl Caller {
     }
 }
 
-fn count_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>) -> Result<(), Error> {
+pub(super) fn count_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>) -> Result<(), Error> {
     let seen = tally.clone();
     bundle.on(endpoint, answer::ARGS, move |m| seen.add(sum_args(m.args())))?;
     let seen = tally.clone();
@@ -490,20 +496,20 @@ fn copy_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>, size
 }
 
 /// Watches over a wait: the peer must live, and must not be silent for long.
-struct Quiet {
+pub(super) struct Quiet {
     idle: u32,
     count: u64,
     since: Instant,
 }
 
 impl Quiet {
-    fn new() -> Quiet {
+    pub fn new() -> Quiet {
         Quiet { idle: 0, count: 0, since: Instant::now() }
     }
 
     /// Called when a poll found nothing, with the number of messages that came so far.
     #[inline(always)]
-    fn look_now_and_then(&mut self, bundle: &mut Bundle, count: u64) -> Result<(), Error> {
+    pub fn look_now_and_then(&mut self, bundle: &mut Bundle, count: u64) -> Result<(), Error> {
         self.idle = self.idle.wrapping_add(1);
         match self.idle % LOOK_EVERY {
             0 => self.look(bundle, count),

@@ -1,7 +1,9 @@
 //! How good weft must be between hosts, beside what bare UDP does in the same round.
 
 use super::plan::{LARGE, SMALL};
+use super::runner::mixed_key;
 use crate::bench::goals::{Asked, Goal};
+use crate::bench::mixed::{Beside, Route};
 use crate::bench::results::{Key, Metric, Results, Way};
 
 /// All goals of which both sides were measured.
@@ -37,7 +39,18 @@ pub fn goals(results: &Results) -> Vec<Goal> {
             Asked::AtMost(1.2),
         ),
     ];
-    let measured = asked.into_iter().filter_map(|(what, ours, theirs, asked)| {
+    let mixed = |what, route, beside, most| {
+        (what, mixed_key(route, beside), mixed_key(route, Beside::Nothing), Asked::AtMost(most))
+    };
+    let asked = asked.into_iter().chain([
+        mixed("16 B through memory, a UDP peer idle ÷ without it", Route::Memory, Beside::Idle, 1.1),
+        mixed("16 B over UDP, a local peer idle ÷ without it", Route::Network, Beside::Idle, 1.05),
+        mixed("16 B through memory, both at once ÷ alone", Route::Memory, Beside::Busy, 2.0),
+        mixed("16 B over UDP, both at once ÷ alone", Route::Network, Beside::Busy, 2.0),
+        mixed("16 B through memory, both in turns ÷ alone", Route::Memory, Beside::Turns, 2.0),
+        mixed("16 B over UDP, both in turns ÷ alone", Route::Network, Beside::Turns, 2.0),
+    ]);
+    let measured = asked.filter_map(|(what, ours, theirs, asked)| {
         let value = results.compare(&ours, &theirs, |a, b| a.median / b.median)?;
         Some(Goal { what: what.to_owned(), value, asked, unit: "" })
     });

@@ -4,6 +4,7 @@ mod goals;
 mod namespaces;
 mod place;
 mod plan;
+pub mod rights;
 mod runner;
 mod sockets;
 pub mod table;
@@ -42,7 +43,12 @@ A lone message is one behind which its sender computes, for a second, without gi
 under way is taken by the clock that both namespaces share.
 
 udp-spin and tcp-spin never wait in the kernel, udp-block and tcp-block sleep there. udp-mmsg sends and receives 64 datagrams \
-with each call. udp-offload leaves the cutting up of bursts into datagrams to the kernel, and their putting together.";
+with each call. udp-offload leaves the cutting up of bursts into datagrams to the kernel, and their putting together. \
+weft-ordinary is weft without CAP_NET_ADMIN: it gets the socket buffers that any user gets (net.core.rmem_max).
+
+The group mixed has round trips of a process that has a peer on its own host, which it reaches through memory, and one on the \
+other host, in one bundle: one of them alone, beside the other one idle, both at once, and both in turns. The peers are one thread \
+on the other CPU. At once the two share both CPUs, and a round trip over UDP keeps one or the other busy all the time.";
 
 /// What can be asked of `weft bench hosts`.
 #[derive(Clone, Debug, clap::Args)]

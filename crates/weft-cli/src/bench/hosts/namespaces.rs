@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,11 @@ impl Namespaces {
             Side::Here => here,
             Side::There => there,
         }
+    }
+
+    /// The file that stands for one of them.
+    pub fn path(&self, side: Side) -> PathBuf {
+        Path::new(DIRECTORY).join(self.name(side))
     }
 
     /// The address in the first one, and in the second one.

@@ -56,11 +56,22 @@ impl Place {
 
     /// Starts the second process of weft's measurements there. From now on the names of both processes carry addresses.
     pub fn start_peer(&self, cpus: Cpus) -> Result<Peer, Error> {
+        self.start(peer::command(cpus)?)
+    }
+
+    /// The same with no more rights over the network than an ordinary user has.
+    pub fn start_ordinary_peer(&self, cpus: Cpus) -> Result<Peer, Error> {
         let mut command = peer::command(cpus)?;
-        if let Place::Namespaces(_) = self {
+        command.arg("--ordinary");
+        self.start(command)
+    }
+
+    fn start(&self, mut command: Command) -> Result<Peer, Error> {
+        if let Place::Namespaces(namespaces) = self {
             let [ours, theirs] = self.addresses();
             std::env::set_var(ADDRESS_VARIABLE, ours.to_string());
             command.env(ADDRESS_VARIABLE, theirs.to_string());
+            command.arg("--local-in").arg(namespaces.path(Side::Here));
         }
         Peer::start(command, |command| self.spawn_there(command))
     }

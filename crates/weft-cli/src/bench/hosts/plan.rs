@@ -1,5 +1,6 @@
 //! What is measured between hosts, and in which order: what is compared with each other stands together.
 
+use crate::bench::mixed::{Beside, Route};
 use crate::bench::plan::Extent;
 use crate::bench::results::Metric;
 use crate::bench::weft_side::Landing;
@@ -24,6 +25,8 @@ pub enum Group {
     Bandwidth,
     /// A lone message whose sender computes behind it.
     Lone,
+    /// Round trips of a process with a peer on its own host and one on the other.
+    Mixed,
 }
 
 /// Who is measured.
@@ -50,6 +53,12 @@ pub enum Probe {
     Bandwidth(usize, Landing),
     /// weft's one-way message whose sender computes.
     Lone,
+    /// weft's one-way rate, or bandwidth, with the buffers that an ordinary user gets.
+    Ordinary(Metric),
+    /// weft's round trip by one way, and what else goes on.
+    Mixed(Route, Beside),
+    /// weft's round trips by both ways, at once or in turns.
+    MixedBoth(Beside),
     /// A limit program over bare sockets.
     Socket { program: &'static str, how: &'static str, size: usize },
     /// UCX over TCP.
@@ -75,6 +84,10 @@ impl Probe {
             Probe::Bandwidth(size, Landing::InPlace) => format!("weft, bandwidth at {size} B"),
             Probe::Bandwidth(size, Landing::Copied) => format!("weft, bandwidth at {size} B, copied"),
             Probe::Lone => "weft, a lone message".to_owned(),
+            Probe::Ordinary(metric) => format!("weft, {}, an ordinary user's buffers", metric.name()),
+            Probe::Mixed(Route::Memory, _) => "weft, round trip through memory".to_owned(),
+            Probe::Mixed(Route::Network, _) => "weft, round trip over the network".to_owned(),
+            Probe::MixedBoth(_) => "weft, round trips by both ways".to_owned(),
             Probe::Socket { program, how, size } => format!("{program}: {how}, {size} B"),
             Probe::Ucx { metric, size } => format!("UCX over TCP: {}, {size} B", metric.name()),
         }
@@ -91,15 +104,24 @@ pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe
     }
     if wants(Group::Rate) {
         probes.extend([Probe::Rate(SMALL), socket("host-rate", "udp", SMALL)]);
+        probes.push(Probe::Ordinary(Metric::Rate));
         probes.push(Probe::Ucx { metric: Metric::Rate, size: SMALL });
     }
     if wants(Group::Bandwidth) {
         probes.extend([Probe::Bandwidth(LARGE, Landing::InPlace), socket("host-bandwidth", "udp", LARGE)]);
         probes.extend([Probe::Bandwidth(LARGE, Landing::Copied), socket("host-bandwidth", "tcp", LARGE)]);
+        probes.push(Probe::Ordinary(Metric::Bandwidth));
         probes.push(Probe::Ucx { metric: Metric::Bandwidth, size: LARGE });
     }
     if wants(Group::Lone) {
         probes.extend([Probe::Lone, socket("host-lone", "udp", SMALL)]);
+    }
+    if wants(Group::Mixed) {
+        let one = |route| [Beside::Nothing, Beside::Idle].map(|beside| Probe::Mixed(route, beside));
+        probes.extend(one(Route::Memory));
+        // Between what it is compared with.
+        probes.extend([Beside::Busy, Beside::Turns].map(Probe::MixedBoth));
+        probes.extend(one(Route::Network));
     }
     probes.retain(|probe| systems.is_empty() || systems.contains(&probe.system()));
     probes

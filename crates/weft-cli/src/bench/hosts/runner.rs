@@ -1,12 +1,14 @@
 //! Runs the plan between hosts: round after round, each system for a moment, so that all see the same weather.
 
 use super::place::Place;
-use super::plan::{Probe, System, SMALL};
-use super::sockets;
+use super::plan::{Probe, System, LARGE, SMALL};
+use super::{rights, sockets};
 use crate::bench::limits::Limits;
 use crate::bench::machine::Cpus;
 use crate::bench::meter::Sampled;
+use crate::bench::mixed::{Beside, Route};
 use crate::bench::results::{Key, Metric, Results, Run, Way};
+use crate::bench::table::bytes;
 use crate::bench::ucx::{Api, Question, Ucx};
 use crate::bench::weft_side::{Bench, Landing};
 use crate::error::Error;
@@ -36,6 +38,8 @@ pub struct Pace {
 pub struct Runner {
     pace: Pace,
     weft: Option<Bench>,
+    /// The same with what an ordinary user may have.
+    ordinary: Option<Bench>,
     limits: Option<Limits>,
     ucx: Option<Ucx>,
     place: Rc<Place>,
@@ -68,9 +72,16 @@ impl Runner {
             true => Some(Bench::new(place.start_peer(cpus)?, pace.time)?.with_batch(BATCH)),
             false => None,
         };
+        let ordinary = match (&weft, probes.iter().any(|probe| matches!(probe, Probe::Ordinary(_)))) {
+            (Some(weft), true) => {
+                Some(rights::as_ordinary_user(|| weft.with_another(place.start_ordinary_peer(cpus)?))??)
+            }
+            _ => None,
+        };
         Ok(Runner {
             pace,
             weft,
+            ordinary,
             limits: limits.and_then(Result::ok),
             ucx: ucx.and_then(Result::ok),
             place,
@@ -103,6 +114,7 @@ impl Runner {
         let outcome = match probe {
             Probe::Socket { program, how, size } => self.run_socket(program, how, size, round),
             Probe::Ucx { metric, size } => self.run_ucx(Question { api: Api::Tcp, metric, size }, round),
+            Probe::Ordinary(metric) => return self.run_ordinary(metric, round),
             _ => return self.run_weft(probe, round),
         };
         if let Err(why) = outcome {
@@ -114,6 +126,17 @@ impl Runner {
 
     fn run_weft(&mut self, probe: Probe, round: u32) -> Result<(), Error> {
         let Some(weft) = &mut self.weft else { return Ok(()) };
+        if let Probe::MixedBoth(beside) = probe {
+            let both = match beside {
+                Beside::Turns => weft.round_trips_in_turns()?,
+                _ => weft.round_trips_by_both()?,
+            };
+            for (route, sampled) in [Route::Memory, Route::Network].into_iter().zip(both) {
+                let detail = Some(beside.detail(route).to_owned());
+                self.results.add(mixed_key(route, beside), Run { round, sampled, detail });
+            }
+            return Ok(());
+        }
         let key = |metric, size| Key::plain(metric, size, "weft");
         let (key, sampled, detail) = match probe {
             Probe::RoundTrip(size) => (key(Metric::Rtt, size), weft.round_trip(size)?, "request and reply".to_owned()),
@@ -131,9 +154,30 @@ impl Runner {
                 let detail = format!("behind it {} ms of computing without polls", self.pace.pause.as_millis());
                 (key(Metric::Lone, SMALL), weft.lone(self.pace.lone, self.pace.pause)?, detail)
             }
-            Probe::Socket { .. } | Probe::Ucx { .. } => return Ok(()),
+            Probe::Mixed(route, beside) => {
+                (mixed_key(route, beside), weft.round_trip_by(route, beside)?, beside.detail(route).to_owned())
+            }
+            Probe::Ordinary(_) | Probe::MixedBoth(_) | Probe::Socket { .. } | Probe::Ucx { .. } => return Ok(()),
         };
         self.results.add(key, Run { round, sampled, detail: Some(detail) });
+        Ok(())
+    }
+
+    /// One way, with the kernel's bounds for buffers. Fails if not every message arrives.
+    fn run_ordinary(&mut self, metric: Metric, round: u32) -> Result<(), Error> {
+        let Some(weft) = &mut self.ordinary else { return Ok(()) };
+        let before = rights::dropped_datagrams();
+        let (size, sampled) = rights::as_ordinary_user(|| match metric {
+            Metric::Rate => (SMALL, weft.rate(SMALL)),
+            _ => (LARGE, weft.bandwidth(LARGE, Landing::InPlace)),
+        })?;
+        let dropped = match (before, rights::dropped_datagrams()) {
+            (Some(before), Some(after)) => format!("; the kernel dropped {} packets", after.wrapping_sub(before)),
+            _ => String::new(),
+        };
+        let most = rights::receive_buffer_most().map_or_else(String::new, |most| format!(" (at most {})", bytes(most)));
+        let detail = Some(format!("an ordinary user's buffers{most}: all messages arrived{dropped}"));
+        self.results.add(Key::plain(metric, size, "weft-ordinary"), Run { round, sampled: sampled?, detail });
         Ok(())
     }
 
@@ -167,4 +211,13 @@ impl Runner {
             .add(Key::plain(metric, size, api.system()), Run { round, sampled, detail: Some(detail.to_owned()) });
         Ok(())
     }
+}
+
+/// What is told of a round trip by one way beside what goes on by the other.
+pub fn mixed_key(route: Route, beside: Beside) -> Key {
+    let metric = match route {
+        Route::Memory => Metric::MixedMemory,
+        Route::Network => Metric::MixedNetwork,
+    };
+    Key::plain(metric, SMALL, beside.system())
 }

@@ -21,7 +21,7 @@ pub fn render(machine: &Machine, title: &str, results: &Results, goals: &[Goal],
 fn figures(results: &Results) -> Option<Table> {
     let mut table = new(&["", "size", "", "median", "p99", "÷ weft", "how"]);
     let mut last = ("", 0);
-    for series in results.series() {
+    for series in grouped(results) {
         let Key { metric, size, ref system, .. } = series.key;
         let what = (title(metric), size);
         let begins = what != last;
@@ -43,6 +43,15 @@ fn figures(results: &Results) -> Option<Table> {
     has_rows.then_some(table)
 }
 
+/// All series, those of one figure together, in the order in which each figure was first measured.
+fn grouped(results: &Results) -> Vec<&Series> {
+    let figure = |series: &Series| (series.key.metric, series.key.size);
+    let first = |series: &Series| results.series().iter().position(|other| figure(other) == figure(series));
+    let mut all: Vec<&Series> = results.series().iter().collect();
+    all.sort_by_key(|series| first(series));
+    all
+}
+
 /// Some systems tell none.
 fn tail(series: &Series) -> String {
     match series.p99() {
@@ -57,6 +66,8 @@ fn title(metric: Metric) -> &'static str {
         Metric::Rate => "one way, messages",
         Metric::Bandwidth => "one way, bytes",
         Metric::Lone => "one way, then computing",
+        Metric::MixedMemory => "round trip, memory",
+        Metric::MixedNetwork => "round trip, UDP",
         other => other.name(),
     }
 }

@@ -1,0 +1,67 @@
+//! What root may do with sockets and others may not: have buffers beyond the kernel's bounds.
+
+use crate::error::Error;
+use rustix::thread::{capabilities, set_capabilities, CapabilitySet};
+use std::fs;
+
+/// The right in question, `CAP_NET_ADMIN`.
+const RIGHT: CapabilitySet = CapabilitySet::NET_ADMIN;
+
+/// Runs something as if this thread had not the right. It has it again afterwards, if it had.
+pub fn as_ordinary_user<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
+    let before = capabilities(None).map_err(cannot)?;
+    give_up()?;
+    let result = run();
+    set_capabilities(None, before).map_err(cannot)?;
+    Ok(result)
+}
+
+/// Does without the right from now on.
+pub fn give_up() -> Result<(), Error> {
+    let mut sets = capabilities(None).map_err(cannot)?;
+    sets.effective.remove(RIGHT);
+    set_capabilities(None, sets).map_err(cannot)
+}
+
+fn cannot(source: rustix::io::Errno) -> Error {
+    Error::system("change the rights of this thread", source, "Run it on Linux, where capset(2) is allowed")
+}
+
+/// Bytes of the largest receive buffer that an ordinary user gets. `None` if the kernel does not say.
+pub fn receive_buffer_most() -> Option<usize> {
+    fs::read_to_string("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok()
+}
+
+/// UDP packets that the kernel has dropped in this network namespace because a receive buffer was full. `None` if it does not
+/// say.
+pub fn dropped_datagrams() -> Option<u64> {
+    read_dropped(&fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
+}
+
+/// Two lines begin with `Udp:`, one with names and one with numbers: proc_net(5).
+fn read_dropped(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|line| line.starts_with("Udp:"));
+    let at = lines.next()?.split_whitespace().position(|name| name == "RcvbufErrors")?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_count_is_found_by_its_name() {
+        let text = "Tcp: A B\nTcp: 1 2\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 7 8 9\nUdpLite: RcvbufErrors\nUdpLite: 3\n";
+        assert_eq!(read_dropped(text), Some(9));
+        assert_eq!(read_dropped("Udp: InDatagrams\nUdp: 7\n"), None);
+    }
+
+    #[test]
+    fn a_right_that_was_given_up_is_there_again_afterwards() {
+        let effective = || capabilities(None).map(|sets| sets.effective);
+        let before = effective().ok();
+        let meanwhile = as_ordinary_user(effective).expect("a thread may give up its rights").ok();
+        assert!(meanwhile.is_some_and(|effective| !effective.contains(RIGHT)));
+        assert_eq!(effective().ok(), before);
+    }
+}
