@@ -266,6 +266,25 @@ impl<L: Link> Ni<L> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// Forgets timers that nothing waits for any more: after this, [`Ni::next_time`] is none if nothing is under way.
+    pub fn drop_stale_timers(&mut self) {
+        while let Some(&Reverse((at, index))) = self.timers.peek() {
+            let wanted = match self.hosts.at(index).filter(|h| h.timer_at == Some(at)) {
+                Some(host) => {
+                    let next = host.channel.next_timeout();
+                    if next.is_some_and(|next| next <= at) {
+                        return;
+                    }
+                    host.timer_at = next;
+                    next
+                }
+                None => None,
+            };
+            self.timers.pop();
+            self.timers.extend(wanted.map(|at| Reverse((at, index))));
+        }
+    }
+
     /// Does what is due.
     pub fn on_time(&mut self, now: Time) {
         while let Some(&Reverse((at, index))) = self.timers.peek().filter(|Reverse((at, _))| *at <= now) {

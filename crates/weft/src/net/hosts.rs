@@ -207,6 +207,7 @@ impl Net {
 
     /// Whether nothing is under way, and nothing is waited for.
     fn is_idle(&mut self, core: &Core) -> bool {
+        self.sessions.ni().borrow_mut().drop_stale_timers();
         if self.has_work() {
             return false;
         }
