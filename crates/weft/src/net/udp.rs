@@ -593,7 +593,7 @@ const MANY_MOST: usize = 32;
 const ERRORS_MOST: usize = 8;
 
 /// From so many datagrams on, with no empty look between them, runs are asked for.
-const RUNS_FROM: u32 = 8;
+const RUNS_FROM: u32 = 3;
 
 /// After so many datagrams in a row that were no runs, runs are not asked for any more.
 const SINGLES_MOST: u32 = 64;
