@@ -210,6 +210,8 @@ struct Watch {
     asked_at: Option<Time>,
     /// Time-outs since something was heard.
     probes: u32,
+    /// Time that we were away does not count as silence any more, until something is heard.
+    has_forgiven: bool,
     /// The owner wants to know even though nothing is under way.
     is_wanted: bool,
 }
@@ -287,7 +289,7 @@ impl<C: Congestion> Channel<C> {
             backoff: Backoff::default(),
             random,
             acks: Acks::default(),
-            watch: Watch { heard_at: now, asked_at: None, probes: 0, is_wanted: false },
+            watch: Watch { heard_at: now, asked_at: None, probes: 0, has_forgiven: false, is_wanted: false },
             reflect: None,
             retry_at: None,
             probes_due: 0,
@@ -481,7 +483,7 @@ impl<C: Congestion> Channel<C> {
         self.acks.is_due = true;
         self.reflect = Some((caller.sent_at, caller.arrived));
         self.backoff.on_answer();
-        self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, ..self.watch };
+        self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, has_forgiven: false, ..self.watch };
         self.set_terms(caller.terms);
     }
 

@@ -32,6 +32,7 @@ fn child() {
     support::play(&[
         ("server", server),
         ("streamer", messages::streamer),
+        ("asker", messages::asker),
         ("opener", names::opener),
         ("far", namespaces::far),
     ]);

@@ -1,6 +1,6 @@
 //! Every size, both ways, many endpoints, floods; and a peer that is stopped for a while.
 
-use super::support::{insist, over_udp, poll_until, tell, Address, Orders, Peer};
+use super::support::{insist, over_udp, poll_until, tell, Address, Order, Orders, Peer};
 use super::{contents, inverted, numbered, Client, Stream, ANSWER, BACK, COUNT, ECHO, NOTE};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -190,4 +190,43 @@ fn a_peer_that_is_stopped_for_a_second_loses_nothing() {
     let counters = client.bundle.counters();
     assert_eq!((counters.returned, counters.sessions_lost), (0, 0));
     peer.finish();
+}
+
+/// As when a machine is suspended: much time has passed for both, and one of them wakes up a moment later.
+#[test]
+fn two_that_are_stopped_together_go_on_together() {
+    let Some(_turn) = over_udp("messages::two_that_are_stopped_together_go_on_together") else { return };
+    let server = Peer::start("server", &[]);
+    let mut asker = Peer::start("asker", &[&server.address().to_string()]);
+    asker.say("begin");
+    assert_eq!(asker.hear(), "begun");
+    server.stop();
+    asker.stop();
+    std::thread::sleep(Duration::from_secs(4));
+    asker.go_on();
+    std::thread::sleep(Duration::from_millis(50));
+    server.go_on();
+    assert_eq!(asker.ask("end"), "0 lost");
+    asker.finish();
+    server.finish();
+}
+
+/// Asks without a pause from the first order to the second, and says how many sessions were lost.
+pub fn asker(orders: Orders) {
+    let mut client = Client::of(&[Address::parse(&orders.words[0])]);
+    client.ask(0, 1, 10);
+    assert_eq!(orders.wait().as_deref(), Some("begin"));
+    tell("begun");
+    let mut number = 0;
+    while let Order::None = orders.look() {
+        if client.returns.borrow().is_empty() {
+            let _ = client.bundle.try_request(client.here, 0, ECHO, &[number], b"");
+            number += 1;
+        }
+        client.bundle.poll();
+        client.answers.borrow_mut().clear();
+    }
+    client.bundle.drain();
+    tell(format!("{} lost", client.bundle.counters().sessions_lost));
+    while orders.wait().is_some() {}
 }
