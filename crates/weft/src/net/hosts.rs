@@ -4,7 +4,7 @@ use super::link::{UdpLink, PACKET_MOST};
 use super::udp::{Udp, RECEIVE_BYTES};
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,6 +31,10 @@ const WATCH_EVERY: u32 = 1 << 12;
 /// Bytes of a stream that may wait here, at most. Less if the kernel keeps less for us: then packets would be lost.
 const WINDOW_MOST: usize = 256 << 10;
 
+thread_local! {
+    static BUFFER: Rc<RefCell<Box<[u8]>>> = Rc::new(RefCell::new(vec![0; RECEIVE_BYTES].into()));
+}
+
 /// How closely the socket is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attention {
@@ -47,7 +51,8 @@ enum Attention {
 pub(crate) struct Net {
     sessions: HostSessions<UdpLink>,
     address: HostAddress,
-    buffer: Box<[u8]>,
+    /// For what comes. The bundles of a thread share one: only one of them is polled at a time.
+    buffer: Rc<RefCell<Box<[u8]>>>,
     /// Messages that had come from processes of this host at the last look, and looks since that changed.
     local_work: u32,
     still: u32,
@@ -78,7 +83,7 @@ impl Net {
             still: STILL,
             sessions: HostSessions::new(ni),
             address,
-            buffer: vec![0; RECEIVE_BYTES].into(),
+            buffer: BUFFER.with(Rc::clone),
             attention: Attention::Seldom,
             heard_at: Time::default(),
             looks: 0,
@@ -162,13 +167,14 @@ impl Net {
     #[inline]
     fn receive(&mut self) -> (bool, Time) {
         let ni = &mut *self.sessions.ni().borrow_mut();
+        let buffer = &mut **self.buffer.borrow_mut();
         let mut runs = 0;
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         while runs <= self.streak.min(RUNS_MOST - 1) {
-            let Some((from, bytes, segment)) = ni.link_mut().receive(&mut self.buffer) else { break };
+            let Some((from, bytes, segment)) = ni.link_mut().receive(buffer) else { break };
             runs += 1;
             self.heard_at = ni.link().now();
-            for packet in self.buffer[..bytes].chunks(segment) {
+            for packet in buffer[..bytes].chunks(segment) {
                 ni.on_packet(self.heard_at, from, packet);
             }
         }
