@@ -247,6 +247,8 @@ pub struct Channel<C = FixedWindow> {
     skip_at: u64,
     called_at: Time,
     counters: Counters,
+    /// Packets made and taken in at the last rest.
+    rested_at: u64,
 }
 
 impl<C: Congestion> Channel<C> {
@@ -296,6 +298,7 @@ impl<C: Congestion> Channel<C> {
             skip_at,
             called_at: now,
             counters: Counters::default(),
+            rested_at: 0,
         }
     }
 
@@ -408,10 +411,14 @@ impl<C: Congestion> Channel<C> {
         self.watch.is_wanted = wanted;
     }
 
-    /// Gives back the memory that an idle channel can do without.
+    /// Gives back the memory that an idle channel can do without, if it was idle since the last rest: one that rests between two
+    /// bursts would have to get it anew each time.
     pub fn rest(&mut self) {
-        self.streams.rest();
-        self.sent.rest();
+        let used = self.counters.packets_sent + self.counters.packets_received;
+        if std::mem::replace(&mut self.rested_at, used) == used {
+            self.streams.rest();
+            self.sent.rest();
+        }
     }
 
     /// Whether a record with so many arguments and payload bytes would be taken now. If not, an [`Event::Room`] follows.

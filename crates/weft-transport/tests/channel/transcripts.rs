@@ -505,7 +505,8 @@ fn an_idle_channel_takes_less_than_8_kib() {
     for at in [0, 1] {
         let channel = world.channel(at);
         assert!(channel.memory() > 100_000, "it was in use");
-        channel.rest();
+        // The first one finds that something went on.
+        (0..2).for_each(|_| channel.rest());
         let rested = channel.memory();
         println!("{rested} bytes, of which the channel itself {}", std::mem::size_of_val(channel));
         assert!(rested < 8 << 10, "{rested} bytes");
