@@ -114,7 +114,7 @@ pub fn again(test: &str, before: &[&str], environment: &[(&str, &str)]) -> Optio
 }
 
 /// Whether messages can go over 127.0.0.1. In a network namespace of one's own that interface is down at first.
-fn has_loopback() -> bool {
+pub fn has_loopback() -> bool {
     let works = || {
         let there = std::net::UdpSocket::bind("127.0.0.1:0")?;
         there.send_to(b"", there.local_addr()?)
