@@ -7,11 +7,15 @@ use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::Pid;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use support::{events, left_out, poll_until, tell, turn, wait_until, Address, Orders, Peer, BOUND};
+use support::{
+    events, has_loopback, left_out, over_udp, poll_until, tell, turn, wait_until, Address, Order, Orders, Peer, BOUND,
+    OVER_UDP,
+};
 use weft::am::Bundle;
 use weft::{Endpoint, Node, SendError};
 
@@ -66,7 +70,14 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn child() {
-    support::play(&[("ponger", ponger), ("pinger", pinger), ("idlers", idlers), ("mesh", mesh)]);
+    support::play(&[
+        ("ponger", ponger),
+        ("pinger", pinger),
+        ("idlers", idlers),
+        ("mesh", mesh),
+        ("crowd", crowd),
+        ("sleeper", sleeper),
+    ]);
 }
 
 /// Answers, and says what it allocated and what memory it has.
@@ -100,6 +111,26 @@ fn bundle_to(there: Address) -> (Bundle, Endpoint, Rc<Cell<u64>>) {
 #[test]
 fn messages_allocate_nothing_once_warm() {
     let _turn = turn("allocations");
+    expect_no_allocations(300, 100_000);
+}
+
+#[test]
+fn messages_over_udp_allocate_nothing_once_warm() {
+    let Some(_turn) = over_udp("messages_over_udp_allocate_nothing_once_warm") else { return };
+    expect_no_allocations(300, 50_000);
+    expect_no_allocations(65_536, 2_000);
+}
+
+/// Queues grow to what they hold on a busy machine, which no warming up is sure to have seen, and are given back when the other
+/// side stands still for long. So there are more rounds than one; what a message costs is seen in each.
+fn expect_no_allocations(bytes: usize, count: u64) {
+    let rounds = allocations(&vec![7u8; bytes], count, 10);
+    assert_eq!(rounds.last(), Some(&(0, 0)), "here and there, for {count} of {bytes} bytes: {rounds:?}");
+}
+
+/// Allocations in so many requests, replies and one-way messages of up to this payload, here and at the peer, once both are warm:
+/// again and again until there are none, and at most so many times.
+fn allocations(payload: &[u8], count: u64, rounds: u32) -> Vec<(u64, u64)> {
     let peer = Peer::start("ponger", &[]);
     let (mut bundle, here, answers) = bundle_to(peer.address());
     let theirs = Rc::new(Cell::new(None));
@@ -112,11 +143,10 @@ fn messages_allocate_nothing_once_warm() {
         poll_until(bundle, "the peer's count", |_| theirs.get().is_some());
         theirs.take().expect("just there")
     };
-    let payload = [7u8; 300];
     let exchange = |bundle: &mut Bundle, count: u64| {
         let until = answers.get() + count;
         for number in 0..count {
-            let bytes = number as usize % payload.len();
+            let bytes = payload.len() - number as usize % payload.len().min(300);
             bundle.request(here, 0, ECHO, &[1, 2, 3, 4], &payload[..bytes]).expect("mapped");
             bundle.send(here, 0, ONE_WAY, &[1, 2], &payload[..bytes]).expect("mapped");
             while bundle.next_event().is_some() {}
@@ -127,26 +157,41 @@ fn messages_allocate_nothing_once_warm() {
     };
     // Warm is: every slot of the window has held a message of the largest size. Without a poll in between none is used twice.
     for _ in 0..WINDOW {
-        bundle.try_request(here, 0, ECHO, &[], &payload).ok();
+        bundle.try_request(here, 0, ECHO, &[], payload).ok();
     }
-    assert_eq!(bundle.try_request(here, 0, ECHO, &[], &payload), Err(SendError::Full), "the window is full");
-    exchange(&mut bundle, 20_000);
-    let (here_before, there_before) = (allocated(), ask(&mut bundle));
-    let own_question = allocated();
-    exchange(&mut bundle, 100_000);
-    let own = allocated() - own_question;
-    let there = ask(&mut bundle) - there_before;
-    eprintln!("allocations in 100,000 requests, replies and one-way messages: {own} here, {there} there");
-    assert!(here_before > 0, "the allocator counts");
-    assert_eq!((own, there), (0, 0));
+    assert_eq!(bundle.try_request(here, 0, ECHO, &[], payload), Err(SendError::Full), "the window is full");
+    exchange(&mut bundle, count / 5);
+    let mut before = ask(&mut bundle);
+    assert!(allocated() > 0 && before > 0, "the allocator counts");
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        let own_before = allocated();
+        exchange(&mut bundle, count);
+        let (own, after) = (allocated() - own_before, ask(&mut bundle));
+        all.push((own, after - before));
+        if (own, after) == (0, before) {
+            break;
+        }
+        before = after;
+    }
+    let bytes = payload.len();
+    eprintln!("allocations in {count} requests, replies and one-way messages of {bytes} bytes at most: {all:?}");
     peer.finish();
+    all
 }
 
-/// So many ping-pongs when told; says how many polls found nothing.
+/// So many ping-pongs when told; says how many polls found nothing. With a second word it polls before, until it is asked how
+/// many sessions it has.
 fn pinger(orders: Orders) {
     let (mut bundle, here, answers) = bundle_to(Address::parse(&orders.words[0]));
     bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
     poll_until(&mut bundle, "the first answer", |_| answers.get() == 1);
+    if orders.words.len() > 1 {
+        bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+        tell(Address::of(&bundle, here));
+        bundle.poll_until(|_| !matches!(orders.look(), Order::None));
+        tell(bundle.sessions());
+    }
     tell(rustix::thread::gettid().as_raw_nonzero());
     while let Some(line) = orders.wait() {
         let mut idle = 0u64;
@@ -165,8 +210,32 @@ fn pinger(orders: Orders) {
 fn ping_pongs_make_no_system_calls() {
     let _turn = turn("system calls");
     let server = Peer::start("ponger", &[]);
-    let there = server.address();
-    let mut peer = Peer::start("pinger", &[&there.to_string()]);
+    let peer = Peer::start("pinger", &[&server.address().to_string()]);
+    expect_no_system_calls(peer);
+    server.finish();
+}
+
+/// The peer of another host is connected, and idle.
+#[test]
+fn ping_pongs_beside_an_idle_peer_of_another_host_make_no_system_calls() {
+    let address = [("WEFT_ADDR", OsStr::new("127.0.0.1"))];
+    let _turn = turn("system calls beside an idle peer");
+    if !has_loopback() {
+        return left_out("system calls beside an idle peer: the loopback interface is down");
+    }
+    let server = Peer::start_with("ponger", &[], &address);
+    let mut peer = Peer::start_with("pinger", &[&server.address().to_string(), "polls"], &address);
+    // It calls the one that will be traced, over UDP, and goes on polling.
+    let over_udp = OVER_UDP.map(|(name, value)| (name, OsStr::new(value)));
+    let mut far = Peer::start_with("crowd", &[&peer.hear()], &over_udp);
+    assert_eq!(far.ask("1"), "there");
+    assert_eq!(peer.ask("sessions"), "2");
+    expect_no_system_calls(peer);
+    far.finish();
+    server.finish();
+}
+
+fn expect_no_system_calls(mut peer: Peer) {
     // The thread that plays the role is traced, no other.
     let tracee = Pid::from_raw(peer.hear().parse().expect("a thread's number"));
     if let Err(why) = ptrace::seize(tracee, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
@@ -187,7 +256,6 @@ fn ping_pongs_make_no_system_calls() {
     wait_stop(tracee);
     ptrace::detach(tracee, None).expect("stopped");
     peer.finish();
-    server.finish();
 }
 
 /// System calls that the peer makes from hearing a number to saying that so many ping-pongs are done; and its idle polls.
@@ -279,6 +347,117 @@ fn an_idle_peer_takes_at_most_32_kib() {
     assert!(after.1 > before.1, "it can be measured");
     clients.finish();
     server.finish();
+}
+
+/// Bundles that stay polled, as many more as it is told; each has asked once. It says when nothing is under way any more.
+fn crowd(orders: Orders) {
+    let there = Address::parse(&orders.words[0]);
+    let node = Node::new().expect("node");
+    let mut bundles: Vec<Bundle> = Vec::new();
+    let answers = Rc::new(Cell::new(0));
+    loop {
+        bundles.iter_mut().for_each(|bundle| _ = bundle.poll());
+        let more: usize = match orders.look() {
+            Order::None => {
+                std::thread::sleep(Duration::from_micros(200));
+                continue;
+            }
+            Order::End => return,
+            Order::Line(line) => line.parse().expect("a number"),
+        };
+        for _ in 0..more {
+            let mut bundle = Bundle::new(&node).expect("bundle");
+            let here = bundle.endpoint_with_random_key().expect("endpoint");
+            bundle.map(here, 0, there.name, there.key).expect("map");
+            let seen = answers.clone();
+            bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+            bundle.request(here, 0, ECHO, &[1, 2], b"once").expect("mapped");
+            bundles.push(bundle);
+            bundles.iter_mut().for_each(|bundle| _ = bundle.poll());
+        }
+        // The last acknowledgements take a few milliseconds.
+        let since = Instant::now();
+        while answers.get() < bundles.len() || since.elapsed() < Duration::from_millis(300) {
+            assert!(since.elapsed() < BOUND, "{} answers for {} bundles", answers.get(), bundles.len());
+            bundles.iter_mut().for_each(|bundle| _ = bundle.poll());
+        }
+        tell("there");
+    }
+}
+
+#[test]
+fn a_thousand_idle_peers_of_other_hosts_take_at_most_8_mib() {
+    let Some(_turn) = over_udp("a_thousand_idle_peers_of_other_hosts_take_at_most_8_mib") else { return };
+    const CROWDS: u64 = 4;
+    // A bundle has three descriptors, and a socket more for a peer that it says much to.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+    let each = (limit.saturating_sub(64) / 4).min(1000 / CROWDS);
+    let mut server = Peer::start("ponger", &[]);
+    let there = server.address().to_string();
+    let number = |line: String| line.parse::<u64>().expect("a number");
+    let mut first = Peer::start("crowd", &[&there]);
+    assert_eq!(first.ask("8"), "there");
+    let before = number(server.ask("resident"));
+    let crowds: Vec<Peer> = (0..CROWDS)
+        .map(|_| {
+            let mut crowd = Peer::start("crowd", &[&there]);
+            assert_eq!(crowd.ask(&each.to_string()), "there");
+            crowd
+        })
+        .collect();
+    let (peers, taken) = (CROWDS * each, number(server.ask("resident")) - before);
+    eprintln!("KiB resident for {peers} idle peers of other hosts: {taken}");
+    assert!(taken <= (8 << 10) * peers / 1000, "{taken} KiB for {peers} idle peers (open files: at most {limit})");
+    assert!(peers >= 100 && taken > 0, "it can be measured: {taken} KiB for {peers} peers");
+    crowds.into_iter().for_each(Peer::finish);
+    first.finish();
+    server.finish();
+}
+
+/// Serves until it is told to sleep; says which thread that is, and sleeps until the end.
+fn sleeper(orders: Orders) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+    tell(Address::of(&bundle, here));
+    bundle.poll_until(|_| !matches!(orders.look(), Order::None));
+    tell(format!("{} {}", bundle.sessions(), rustix::thread::gettid().as_raw_nonzero()));
+    while orders.wait().is_some() {}
+}
+
+#[test]
+fn a_process_that_sleeps_is_not_woken_by_idle_peers_of_other_hosts() {
+    let Some(_turn) = over_udp("a_process_that_sleeps_is_not_woken_by_idle_peers_of_other_hosts") else { return };
+    let mut peer = Peer::start("sleeper", &[]);
+    let mut crowd = Peer::start("crowd", &[&peer.address().to_string()]);
+    assert_eq!(crowd.ask("10"), "there");
+    let said = peer.ask("sleep");
+    let (sessions, thread) = said.split_once(' ').expect("two numbers");
+    assert_eq!(sessions, "10");
+    let tasks = PathBuf::from(format!("/proc/{}/task", peer.id()));
+    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+    let all = std::fs::read_dir(&tasks).expect("its threads").map(|task| task.expect("a thread").path());
+    let helper = all.into_iter().find(|task| name(task).trim() == "weft-helper").expect("a helper");
+    // Waking up is to leave the processor of one's own will, sooner or later.
+    let slept = |task: &Path| {
+        let status = std::fs::read_to_string(task.join("status")).expect("status");
+        let field = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the field");
+        field.trim().parse::<u64>().expect("a number")
+    };
+    let threads = [tasks.join(thread), helper];
+    wait_until("both to sleep", || {
+        threads.iter().all(|task| {
+            let status = std::fs::read_to_string(task.join("status")).expect("status");
+            status.lines().any(|line| line.starts_with("State:") && line.contains('S'))
+        })
+    });
+    let before = threads.each_ref().map(|task| slept(task));
+    std::thread::sleep(Duration::from_secs(4)); // more than the suspicion time
+    let after = threads.each_ref().map(|task| slept(task));
+    let woken = [after[0] - before[0], after[1] - before[1]];
+    assert!(woken[0] <= 2 && woken[1] <= 2, "the program and its helper were woken {woken:?} times in 4 s");
+    crowd.finish();
+    peer.finish();
 }
 
 const MESH: usize = 8;

@@ -210,6 +210,8 @@ struct Watch {
     asked_at: Option<Time>,
     /// Time-outs since something was heard.
     probes: u32,
+    /// Time that we were away does not count as silence any more, until something is heard.
+    has_forgiven: bool,
     /// The owner wants to know even though nothing is under way.
     is_wanted: bool,
 }
@@ -245,6 +247,8 @@ pub struct Channel<C = FixedWindow> {
     skip_at: u64,
     called_at: Time,
     counters: Counters,
+    /// Packets made and taken in at the last rest.
+    rested_at: u64,
 }
 
 impl<C: Congestion> Channel<C> {
@@ -287,13 +291,14 @@ impl<C: Congestion> Channel<C> {
             backoff: Backoff::default(),
             random,
             acks: Acks::default(),
-            watch: Watch { heard_at: now, asked_at: None, probes: 0, is_wanted: false },
+            watch: Watch { heard_at: now, asked_at: None, probes: 0, has_forgiven: false, is_wanted: false },
             reflect: None,
             retry_at: None,
             probes_due: 0,
             skip_at,
             called_at: now,
             counters: Counters::default(),
+            rested_at: 0,
         }
     }
 
@@ -406,10 +411,14 @@ impl<C: Congestion> Channel<C> {
         self.watch.is_wanted = wanted;
     }
 
-    /// Gives back the memory that an idle channel can do without.
+    /// Gives back the memory that an idle channel can do without, if it was idle since the last rest: one that rests between two
+    /// bursts would have to get it anew each time.
     pub fn rest(&mut self) {
-        self.streams.rest();
-        self.sent.rest();
+        let used = self.counters.packets_sent + self.counters.packets_received;
+        if std::mem::replace(&mut self.rested_at, used) == used {
+            self.streams.rest();
+            self.sent.rest();
+        }
     }
 
     /// Whether a record with so many arguments and payload bytes would be taken now. If not, an [`Event::Room`] follows.
@@ -481,7 +490,7 @@ impl<C: Congestion> Channel<C> {
         self.acks.is_due = true;
         self.reflect = Some((caller.sent_at, caller.arrived));
         self.backoff.on_answer();
-        self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, ..self.watch };
+        self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, has_forgiven: false, ..self.watch };
         self.set_terms(caller.terms);
     }
 

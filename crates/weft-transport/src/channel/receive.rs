@@ -180,6 +180,7 @@ impl<C: Congestion> Channel<C> {
     fn on_heard(&mut self, now: Time) {
         self.watch.heard_at = now;
         self.watch.probes = 0;
+        self.watch.has_forgiven = false;
         self.watch.asked_at = (self.sent.in_flight() > 0).then_some(now);
     }
 

@@ -3,10 +3,14 @@
 use super::{Channel, Phase};
 use crate::congestion::Congestion;
 use crate::time::Time;
+use std::time::Duration;
 use weft_wire::Reason;
 
 /// Fewer time-outs than this in silence say that we were away, not the peer.
 const PROBES_LEAST: u32 = 3;
+
+/// Who comes later than by this part of the suspicion time was away.
+const ABSENCE: u32 = 8;
 
 /// Packets that go when no acknowledgement came in time.
 const PROBES: u32 = 2;
@@ -37,6 +41,7 @@ impl<C: Congestion> Channel<C> {
             }
             Phase::Open => {}
         }
+        self.forgive_absence(now);
         if self.lost_at().is_some_and(|at| at <= now) {
             return self.lose(Reason::PeerLost);
         }
@@ -47,6 +52,16 @@ impl<C: Congestion> Channel<C> {
         }
         if self.ask_at().is_some_and(|at| at <= now) {
             self.probes_due = 1;
+        }
+    }
+
+    /// If we were away, the peer perhaps was so with us: a machine that was suspended, a group of processes that was stopped.
+    /// That time does not count as its silence; once, for a program that polls seldom is to learn of a death too.
+    fn forgive_absence(&mut self, now: Time) {
+        let away = self.retry_at.map_or(Duration::ZERO, |at| now.since(at));
+        if away >= self.settings.suspicion / ABSENCE && !self.watch.has_forgiven {
+            self.watch.asked_at = self.watch.asked_at.map(|at| at + away);
+            self.watch.has_forgiven = true;
         }
     }
 

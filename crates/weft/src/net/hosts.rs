@@ -32,8 +32,7 @@ const WATCH_EVERY: u32 = 1 << 12;
 const WINDOW_MOST: usize = 256 << 10;
 
 thread_local! {
-    /// Where packets are received: for all bundles of a thread, since each is done with it before the next looks.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: Rc<RefCell<Box<[u8]>>> = Rc::new(RefCell::new(vec![0; RECEIVE_BYTES].into()));
 }
 
 /// How closely the socket is looked at.
@@ -52,6 +51,8 @@ enum Attention {
 pub(crate) struct Net {
     sessions: HostSessions<UdpLink>,
     address: HostAddress,
+    /// For what comes. The bundles of a thread share one: only one of them is polled at a time.
+    buffer: Rc<RefCell<Box<[u8]>>>,
     /// Messages that had come from processes of this host at the last look, and looks since that changed.
     local_work: u32,
     still: u32,
@@ -82,6 +83,7 @@ impl Net {
             still: STILL,
             sessions: HostSessions::new(ni),
             address,
+            buffer: BUFFER.with(Rc::clone),
             attention: Attention::Seldom,
             heard_at: Time::default(),
             looks: 0,
@@ -164,13 +166,8 @@ impl Net {
     /// Takes in what came, and does what is due. Says whether something came, and the time.
     #[inline]
     fn receive(&mut self) -> (bool, Time) {
-        BUFFER.with_borrow_mut(|buffer| self.receive_into(buffer))
-    }
-
-    #[inline(always)]
-    fn receive_into(&mut self, buffer: &mut Vec<u8>) -> (bool, Time) {
-        buffer.resize(RECEIVE_BYTES, 0);
         let ni = &mut *self.sessions.ni().borrow_mut();
+        let buffer = &mut **self.buffer.borrow_mut();
         let mut runs = 0;
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         while runs <= self.streak.min(RUNS_MOST - 1) {

@@ -73,6 +73,59 @@ fn watch(what: &str) {
     });
 }
 
+// ---- tests between hosts
+
+/// What makes processes of one host talk over UDP: names say the loopback interface, and memory is not used.
+pub const OVER_UDP: [(&str, &str); 2] = [("WEFT_ADDR", "127.0.0.1"), ("WEFT_LOCAL", "off")];
+
+/// Waits for this test's turn, and runs the test again, in a process of its own whose messages and whose children's messages
+/// all go over UDP. `Some` there; here, once that process has ended well, `None`: the test returns.
+pub fn over_udp(test: &str) -> Option<Turn> {
+    again(test, &[], &OVER_UDP)
+}
+
+/// The same with another environment, and behind a command that starts it.
+pub fn again(test: &str, before: &[&str], environment: &[(&str, &str)]) -> Option<Turn> {
+    const AGAIN: &str = "WEFT_TEST_AGAIN";
+    let turn = turn(test);
+    if std::env::var_os(AGAIN).is_some() {
+        die_with_the_parent();
+        return Some(turn);
+    }
+    if before.is_empty() && !has_loopback() {
+        left_out(&format!("{test}: the loopback interface is down, and to set it up is not allowed"));
+        return None;
+    }
+    let program = std::env::current_exe().expect("this program");
+    let arguments = ["--exact", test, "--nocapture", "--test-threads=1"];
+    let mut command = match before {
+        [] => Command::new(program),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    command.args(arguments).env(AGAIN, "").envs(environment.iter().copied()).stdout(Stdio::null());
+    let status = command.status();
+    let status = status.unwrap_or_else(|e| panic!("{test}: cannot run it again by {command:?}: {e}"));
+    assert!(status.success(), "{test}, in a process of its own with {environment:?}: {status} (see above)");
+    None
+}
+
+/// Whether messages can go over 127.0.0.1. In a network namespace of one's own that interface is down at first.
+pub fn has_loopback() -> bool {
+    let works = || {
+        let there = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        there.send_to(b"", there.local_addr()?)
+    };
+    works().is_ok() || (Command::new("ip").args(["link", "set", "lo", "up"]).status().is_ok() && works().is_ok())
+}
+
+fn die_with_the_parent() {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("die with the parent");
+}
+
 /// Another process of this test program.
 pub struct Peer {
     role: String,
@@ -89,7 +142,12 @@ impl Peer {
 
     /// The same, with more in its environment.
     pub fn start_with(role: &str, words: &[&str], environment: &[(&str, &OsStr)]) -> Peer {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
+        Peer::start_by(Command::new(std::env::current_exe().expect("this program")), role, words, environment)
+    }
+
+    /// The same, by a command that begins with another program and ends with this one.
+    pub fn start_by(mut command: Command, role: &str, words: &[&str], environment: &[(&str, &OsStr)]) -> Peer {
+        let mut child = command
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(WORDS, words.join("\n"))
@@ -174,6 +232,25 @@ impl Peer {
         self.child.wait().expect("wait");
     }
 
+    /// Stops the process until [`Peer::go_on`].
+    pub fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("it lives");
+    }
+
+    /// Ends the child's input, without waiting for its end.
+    pub fn hang_up(&mut self) {
+        self.orders = None;
+    }
+
     /// Ends the child's input and expects it to end well.
     pub fn finish(mut self) {
         self.orders = None;
@@ -204,7 +281,7 @@ pub type Role = (&'static str, fn(Orders));
 /// Plays the role that the environment asks for; the body of each program's test `child`.
 pub fn play(roles: &[Role]) {
     let Ok(role) = std::env::var(ROLE) else { return };
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("die with the parent");
+    die_with_the_parent();
     watch(&format!("child {role:?}"));
     let words = std::env::var(WORDS).unwrap_or_default();
     let words = words.split('\n').filter(|w| !w.is_empty()).map(str::to_owned).collect();
