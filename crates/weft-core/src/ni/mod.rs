@@ -134,7 +134,9 @@ pub struct Ni<L> {
     hosts: Hosts,
     /// Hosts for which something may have to be sent.
     dirty: Vec<u32>,
-    /// One of these has records that were not sent.
+    /// The other list, empty but while one is flushed.
+    flushed: Vec<u32>,
+    /// One of the dirty ones has records that were not sent.
     has_unsent_records: bool,
     /// When a host wants to be looked at. Some say so too early; none too late.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
@@ -158,6 +160,7 @@ impl<L: Link> Ni<L> {
             random: Random::new(secrets.seed),
             hosts: Hosts::default(),
             dirty: Vec::new(),
+            flushed: Vec::new(),
             has_unsent_records: false,
             timers: BinaryHeap::new(),
             events: VecDeque::new(),
@@ -535,18 +538,16 @@ impl<L: Link> Ni<L> {
 
     fn flush_dirty(&mut self, now: Time) {
         self.has_unsent_records = false;
-        let mut dirty = std::mem::take(&mut self.dirty);
-        for &index in &dirty {
+        // Two lists that change places, so that hosts which the link has no room for can be marked again meanwhile.
+        std::mem::swap(&mut self.dirty, &mut self.flushed);
+        for at in 0..self.flushed.len() {
+            let index = self.flushed[at];
             if let Some(host) = self.hosts.at(index) {
                 host.is_marked = false;
+                self.flush_host(index, now, u32::MAX);
             }
         }
-        for index in dirty.drain(..) {
-            self.flush_host(index, now, u32::MAX);
-        }
-        // Hosts that the link had no room for were marked again.
-        dirty.append(&mut self.dirty);
-        self.dirty = dirty;
+        self.flushed.clear();
     }
 
     /// Sends what a host is to get, as far as the link takes it, and at most so many runs.
