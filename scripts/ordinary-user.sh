@@ -2,7 +2,8 @@
 # Runs a command the way an ordinary user of a hardened machine would: scripts/ordinary-user.sh COMMAND [ARGUMENT...]
 #
 #   - without root: if root starts it, as user 65532, who owns nothing (not nobody: that one is the kernel's overflow user);
-#   - in user and network namespaces of its own (`unshare -Urn`): called root in there, with none of root's rights outside;
+#   - in user and network namespaces of its own (`unshare -Urn`): called root in there, with none of root's rights outside, and
+#     no network but a loopback interface;
 #   - with `ulimit -l 0`: no locked memory;
 #   - with process_vm_readv and process_vm_writev refused, by tests/tools/refuse-process-vm.c, which tries both and says so;
 #   - with an empty directory of its own as HOME and TMPDIR, removed at the end: the only place it may write to.
@@ -46,4 +47,5 @@ if ! "${as_user[@]}" "${namespaces[@]}" true; then
 fi
 # The inner shell, not this one, gives up locked memory: this one might be root, who is not bound by it.
 "${as_user[@]}" env -u XDG_RUNTIME_DIR HOME="$home" TMPDIR="$home" "${namespaces[@]}" \
-    bash -c 'ulimit -l 0 && exec "$@"' bash "$tool" "$@"
+    bash -c 'ulimit -l 0 && if [ -n "$1" ]; then ip link set lo up; fi && shift && exec "$@"' \
+    bash "${namespaces[*]}" "$tool" "$@"
