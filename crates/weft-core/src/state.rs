@@ -308,7 +308,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Whether requests or one-way messages are under way on a session, or replies owed there: then its peer must live.
+    /// Whether requests or one-way messages of ours are under way on a session: then its peer is to be watched.
     pub fn awaits(&self, session: SessionId) -> bool {
         let flows = self.session(session).into_iter().flat_map(|s| &s.flows_out);
         flows.into_iter().any(|f| f.window.taken() != 0 || f.sent > f.stored)
