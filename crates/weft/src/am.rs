@@ -332,7 +332,8 @@ impl Bundle {
 
     /// Pushes what waits in this process, as far as there is room. Says whether nothing waits any more.
     pub fn flush(&mut self) -> bool {
-        self.core.state_mut().flush()
+        let is_done = self.core.state_mut().flush();
+        self.home.flush_network() && is_done
     }
 
     /// The next event, oldest first.

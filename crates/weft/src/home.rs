@@ -148,6 +148,11 @@ impl Home {
         (looked.work, looked.turns)
     }
 
+    /// Sends what waits for the network. Says whether nothing waits any more.
+    pub fn flush_network(&mut self) -> bool {
+        self.net.as_mut().is_none_or(Net::flush)
+    }
+
     /// Packets came.
     pub fn wake_network(&mut self) {
         if let Some(net) = &mut self.net {
@@ -337,7 +342,8 @@ impl Home {
                 Ok(())
             }
             Message::Join { bundle } => {
-                let there = |peer: &PeerId| peer.epoch == name.epoch && peer.bundle == bundle;
+                // By memory: of a session over the network nobody can say whose it is.
+                let there = |peer: &PeerId| (peer.epoch, peer.bundle, peer.uid) == (name.epoch, bundle, name.uid);
                 let found = core.state().sessions().find(|(_, peer)| there(peer)).map(|(id, _)| id);
                 core.state_mut().connected(call, found.ok_or(Answer::NotJoined)?);
                 Ok(())

@@ -66,7 +66,10 @@ impl Burst {
             return Progress::LinkFull;
         }
         let (mut shrinks, mut bytes) = (0, 0);
-        for _ in 0..runs_most {
+        let mut runs = 0;
+        // Not without the packet that begins the next run: that is for this host.
+        while runs < runs_most || self.ahead.is_some() {
+            runs = runs.saturating_add(1);
             let Some(run) = self.fill(channel, now) else { return Progress::All };
             counters.bursts_sent += 1;
             match link.send(to, &self.bytes[run.from..run.until], run.segment) {
@@ -76,9 +79,13 @@ impl Burst {
                     self.hold(to, run, packets);
                     return Progress::LinkFull;
                 }
-                Sent::TooLarge(_) if shrinks == SHRINKS_MOST => return Progress::All,
+                Sent::TooLarge(_) if shrinks == SHRINKS_MOST => {
+                    self.ahead = None;
+                    return Progress::All;
+                }
                 Sent::TooLarge(_) => {
                     shrinks += 1;
+                    self.ahead = None;
                     channel.too_large(now, run.segment);
                 }
             }

@@ -63,6 +63,10 @@ pub trait Link {
     fn now(&self) -> Time;
     /// Sends packets that lie one behind the other, each of `segment` bytes but the last, which may be shorter.
     fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent;
+    /// Answers a stranger with one packet. If there is no room it is lost, as packets are; it will be asked for again.
+    fn answer(&mut self, to: HostAddress, packet: &[u8]) {
+        let _ = self.send(to, packet, packet.len());
+    }
     /// Bytes of the packets that the way to a host begins with: the first guess of what gets there. May make system calls.
     fn packet_bytes(&self, to: HostAddress) -> u16;
 }
@@ -220,7 +224,9 @@ impl<L: Link> Ni<L> {
     ///
     /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
     pub fn close(&mut self, id: HostId, reason: Reason) {
+        let strangers = self.strangers.len();
         self.strangers.retain(|&(other, _)| other != id);
+        let is_stranger = self.strangers.len() < strangers;
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };
         let given_up = match host.channel.lost() {
             Some(_) => host.channel.abandon().into_iter().flat_map(|(_, records)| records).collect(),
@@ -229,6 +235,12 @@ impl<L: Link> Ni<L> {
         host.abandoned = given_up;
         host.is_closing = true;
         self.hosts.forget_key(id);
+        if is_stranger {
+            // Told once; if that is lost, the door tells it. Nothing of a stranger is kept.
+            let now = self.link.now();
+            self.flush_host(id.index, now, u32::MAX);
+            return self.hosts.remove(id.index);
+        }
         self.mark(id.index);
     }
 
@@ -441,8 +453,7 @@ impl<L: Link> Ni<L> {
     fn on_stranger(&mut self, now: Time, from: HostAddress, bytes: &[u8]) {
         self.counters.strangers += 1;
         match self.door.answer(now, &from.to_bytes(), bytes) {
-            // An answer that finds no room is lost, as packets are; it will be asked for again.
-            Answer::Reply(reply) => _ = self.link.send(from, reply.bytes(), reply.bytes().len()),
+            Answer::Reply(reply) => self.link.answer(from, reply.bytes()),
             Answer::Admit(caller) => self.admit(now, from, &caller),
             Answer::Drop => {}
         }
@@ -464,8 +475,10 @@ impl<L: Link> Ni<L> {
                 // We called it at the same time, and it is the one to give way.
                 return;
             }
-            // It has forgotten us, or it would not call: what we sent there is lost.
-            self.end(id, Reason::PeerLost);
+            // It has forgotten us and calls anew, or this call is old and was late. If the first, it says so when it is asked, and
+            // its next call finds nobody in its way.
+            host.channel.ask();
+            return self.mark(id.index);
         }
         if let Some(&(oldest, since)) = self.strangers.front().filter(|_| self.strangers.len() >= STRANGERS_MOST) {
             if now.since(since) < PATIENCE {

@@ -303,11 +303,13 @@ impl<C: Congestion> Channel<C> {
     }
 
     /// Answers an admitted caller in place of calling it, if both sides called at once and it is we who have to give way: those
-    /// with the larger epoch. What was sent stays. False, and nothing done, if this channel is not such a one; then the peer
+    /// with the larger epoch, and of two bundles of one life the one that drew the larger number. What was sent stays. False, and nothing done, if this channel is not such a one; then the peer
     /// gives way, or the call is another one's.
     pub fn give_way(&mut self, caller: &Caller) -> bool {
         let is_calling = matches!(self.phase, Phase::Calling { .. });
-        let gives_way = is_calling && caller.epoch == self.theirs.epoch && self.ours.epoch > caller.epoch;
+        // Two interfaces of one life tell who by the numbers that they drew.
+        let is_larger = (self.ours.epoch, self.nonce) > (caller.epoch, caller.nonce);
+        let gives_way = is_calling && caller.epoch == self.theirs.epoch && is_larger;
         if gives_way {
             self.theirs.id = caller.id;
             self.begin_answer(caller);
@@ -411,6 +413,13 @@ impl<C: Congestion> Channel<C> {
         self.watch.is_wanted = wanted;
     }
 
+    /// Asks the peer once whether it is there: it may have forgotten this channel, and then says so.
+    pub fn ask(&mut self) {
+        if self.phase == Phase::Open {
+            self.probes_due = self.probes_due.max(1);
+        }
+    }
+
     /// Gives back the memory that an idle channel can do without, if it was idle since the last rest: one that rests between two
     /// bursts would have to get it anew each time.
     pub fn rest(&mut self) {
@@ -433,7 +442,8 @@ impl<C: Congestion> Channel<C> {
 
     /// Whether this channel came from that very call.
     pub fn is_of(&self, caller: &Caller) -> bool {
-        self.theirs == Life { epoch: caller.epoch, id: caller.id } && self.nonce == caller.nonce
+        // An id is of one channel; and of two calls at once one gave way, whose number is not the one that was agreed on.
+        self.theirs == Life { epoch: caller.epoch, id: caller.id }
     }
 
     /// Our side.

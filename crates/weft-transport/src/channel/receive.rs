@@ -118,7 +118,7 @@ impl<C: Congestion> Channel<C> {
     /// Each frame may be acted on twice without harm, so a packet that is refused half-way simply comes again.
     #[inline]
     fn on_frames(&mut self, now: Time, packet: &Packet<'_>) -> Result<bool, Stop> {
-        let mut asks = false;
+        let (mut asks, mut has_bitmap) = (false, false);
         let acked = packet.header.acked;
         if let Some(below) = acked {
             self.on_acks(now, below, &[])?;
@@ -126,7 +126,9 @@ impl<C: Congestion> Channel<C> {
         for frame in packet.frames() {
             let frame = frame.map_err(|_| Stop::Violation)?;
             if let Frame::Acks { bitmap } = frame {
-                let below = acked.ok_or(Stop::Violation)?;
+                // One says all; many would make much work of one packet.
+                let below = acked.filter(|_| !has_bitmap).ok_or(Stop::Violation)?;
+                has_bitmap = true;
                 self.on_acks(now, below, bitmap)?;
                 continue;
             }

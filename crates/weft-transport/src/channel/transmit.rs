@@ -4,8 +4,11 @@ use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
 use crate::sent::SentFrame;
 use crate::time::Time;
-use weft_wire::frame::{Cookie, Frame, Hello, Writer, BITMAP_MOST};
+use weft_wire::frame::{Cookie, Frame, Hello, Writer, BITMAP_MOST, FRAME_HEADER};
 use weft_wire::packet::{Header, PacketKind, Reflected, PACKET_LEAST};
+
+/// Bytes of what says that there is no such channel.
+const RESET_FRAME: usize = FRAME_HEADER + 8;
 
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
 const SKIP_EVERY: u64 = 1024;
@@ -62,7 +65,10 @@ impl<C: Congestion> Channel<C> {
         asks |= noted > 0;
         if may_ask && self.probes_due > 0 {
             self.probes_due -= 1;
-            asks = asks || writer.push(&Frame::Ping);
+            if !asks {
+                // Large enough that who knows nothing of the channel may say so.
+                asks = writer.push(&Frame::Ping) && writer.push(&Frame::Padding { bytes: RESET_FRAME });
+            }
         }
         let packet = writer.finish();
         self.header(now).seal(packet);

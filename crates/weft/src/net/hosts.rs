@@ -25,6 +25,12 @@ const SELDOM: u32 = 64;
 /// Looks without such a message after which every turn is the network's again.
 const STILL: u32 = 2;
 
+/// Looks in a row that find something after which acknowledgements are sent all the same.
+const ACKS_WAIT: u32 = 8;
+
+/// Looks in a row, each of which may have left packets unread, in which nobody is taken for silent.
+const UNFINISHED_MOST: u32 = 16;
+
 /// Looks between two checks of who waits for something from which host: some milliseconds.
 const WATCH_EVERY: u32 = 1 << 12;
 
@@ -65,6 +71,10 @@ pub(crate) struct Net {
     has_helper: bool,
     /// It watches now. Not while we look ourselves: the kernel would have to ask for each packet whether to wake it.
     is_watched: bool,
+    /// It has told, and does not watch any more until it is asked again.
+    is_spent: bool,
+    /// Looks in a row after which more may wait, and in which nothing was said to be late.
+    unfinished: u32,
 }
 
 impl Net {
@@ -90,6 +100,8 @@ impl Net {
             streak: 0,
             has_helper,
             is_watched: false,
+            is_spent: false,
+            unfinished: 0,
         })
     }
 
@@ -116,8 +128,11 @@ impl Net {
 
     /// The helper says that something came.
     pub fn wake(&mut self) {
+        self.is_spent = true;
         self.attention = Attention::Hot;
-        self.heard_at = self.sessions.ni().borrow().link().now();
+        let mut ni = self.sessions.ni().borrow_mut();
+        ni.link_mut().look_at_all();
+        self.heard_at = ni.link().now();
     }
 
     /// Looks for packets and hands over what they bring.
@@ -136,7 +151,7 @@ impl Net {
         let (found, now) = self.receive();
         let is_readable = self.sessions.take_events(core, sink);
         let work = if is_readable { core.poll(budget, sink) } else { 0 };
-        match found {
+        match found && self.streak < ACKS_WAIT {
             // Acknowledgements wait: the program may have more to say at once.
             true => self.sessions.ni().borrow_mut().flush_records(),
             false => self.sessions.ni().borrow_mut().flush(),
@@ -145,6 +160,13 @@ impl Net {
         let is_hot = self.attention == Attention::Hot && self.still >= STILL;
         let turns = if is_hot || self.sessions.ni().borrow().has_unsent() { 0 } else { SELDOM };
         Looked { work, watch, turns }
+    }
+
+    /// Sends what waits, as far as the link takes it. Says whether nothing waits any more.
+    pub fn flush(&mut self) -> bool {
+        let mut ni = self.sessions.ni().borrow_mut();
+        ni.flush();
+        !ni.has_unsent()
     }
 
     /// There is nobody to watch.
@@ -170,7 +192,8 @@ impl Net {
         let buffer = &mut **self.buffer.borrow_mut();
         let mut runs = 0;
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
-        while runs <= self.streak.min(RUNS_MOST - 1) {
+        let most = self.streak.min(RUNS_MOST - 1) + 1;
+        while runs < most {
             let Some((from, bytes, segment)) = ni.link_mut().receive(buffer) else { break };
             runs += 1;
             self.heard_at = ni.link().now();
@@ -183,7 +206,11 @@ impl Net {
         if runs > 0 {
             self.attention = Attention::Hot;
         }
-        if ni.next_time().is_some_and(|at| at <= now) {
+        self.unfinished = if runs == most { self.unfinished + 1 } else { 0 };
+        // Who seems silent may have answered with what is still unread.
+        let may_be_late = self.unfinished == 0 || self.unfinished > UNFINISHED_MOST;
+        if may_be_late && ni.next_time().is_some_and(|at| at <= now) {
+            self.unfinished = 0;
             ni.on_time(now);
         }
         (runs > 0, now)
@@ -196,7 +223,9 @@ impl Net {
             self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }
         let watch = self.has_helper && self.attention != Attention::Hot;
-        if watch && self.sessions.ni().borrow_mut().link_mut().take_new() {
+        self.sessions.ni().borrow_mut().link_mut().keep_sockets(watch);
+        let is_new = self.sessions.ni().borrow_mut().link_mut().take_new();
+        if watch && (is_new || std::mem::take(&mut self.is_spent)) {
             self.is_watched = false;
         }
         (std::mem::replace(&mut self.is_watched, watch) != watch).then_some(watch)

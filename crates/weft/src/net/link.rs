@@ -43,6 +43,10 @@ pub(crate) struct UdpLink {
     looks: u32,
     /// A direct socket was made that nobody watches.
     has_new: bool,
+    /// Something woke us: it may be on any socket.
+    has_woken: bool,
+    /// Sockets are watched: one that is closed would live on for as long as its watcher sleeps.
+    keeps_sockets: bool,
     /// What the interface of our address carries.
     packet_bytes: usize,
 }
@@ -55,7 +59,17 @@ impl UdpLink {
     pub fn new(udp: Udp) -> Result<UdpLink, NetworkError> {
         let packet_bytes = first_packet_bytes(udp.local().ip())?;
         let favourite = (HostAddress::NONE, 0);
-        Ok(UdpLink { udp, direct: Vec::new(), favourite, sends: 0, looks: 0, has_new: false, packet_bytes })
+        Ok(UdpLink {
+            udp,
+            direct: Vec::new(),
+            favourite,
+            sends: 0,
+            looks: 0,
+            has_new: false,
+            has_woken: false,
+            keeps_sockets: false,
+            packet_bytes,
+        })
     }
 
     /// Where others reach it.
@@ -66,19 +80,33 @@ impl UdpLink {
     /// The next run of packets, if one came: from whom, bytes, and bytes of each packet but the last.
     #[inline(always)]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Option<(HostAddress, usize, usize)> {
-        for direct in &mut self.direct {
+        self.looks = self.looks.wrapping_add(1);
+        let is_others_turn = self.direct.is_empty() || self.has_woken || self.looks % OTHERS_EVERY == 0;
+        if is_others_turn {
+            if let Received::Run { from, bytes, segment } = self.udp.receive(buffer) {
+                return Some((host_address(from), bytes, segment));
+            }
+            self.has_woken = false;
+        }
+        // Another one first each time, so that none keeps the rest unread.
+        let all = self.direct.len();
+        for at in 0..all {
+            let direct = &mut self.direct[(self.looks as usize + at) % all];
             if let Received::Run { bytes, segment, .. } = direct.udp.receive(buffer) {
                 return Some((direct.to, bytes, segment));
             }
         }
-        self.looks = self.looks.wrapping_add(1);
-        if !self.direct.is_empty() && self.looks % OTHERS_EVERY != 0 {
-            return None;
-        }
-        match self.udp.receive(buffer) {
-            Received::Run { from, bytes, segment } => Some((host_address(from), bytes, segment)),
-            Received::Nothing => None,
-        }
+        None
+    }
+
+    /// The next look is at all sockets.
+    pub fn look_at_all(&mut self) {
+        self.has_woken = true;
+    }
+
+    /// Whether sockets are watched, and so must not be closed now.
+    pub fn keep_sockets(&mut self, keep: bool) {
+        self.keeps_sockets = keep;
     }
 
     /// Whether there is a socket that was not there when this was last asked.
@@ -110,13 +138,13 @@ impl UdpLink {
         if self.direct.len() == DIRECT_MOST {
             let idle = |d: &Direct| self.sends.wrapping_sub(d.used_at);
             let Some(oldest) = (0..self.direct.len()).max_by_key(|&at| idle(&self.direct[at])) else { return };
-            if idle(&self.direct[oldest]) < DIRECT_FROM * DIRECT_MOST as u32 {
-                return; // all of them are busy
+            if self.keeps_sockets || idle(&self.direct[oldest]) < DIRECT_FROM * DIRECT_MOST as u32 {
+                return; // all of them are busy, or it is not the time
             }
             // What waits in it is lost, as packets may be.
             self.direct.swap_remove(oldest);
         }
-        if let Some(udp) = self.udp.direct(address) {
+        if let Some(udp) = self.udp.direct(address, self.direct.iter().map(|d| &d.udp)) {
             self.direct.push(Direct { to, udp, used_at: self.sends });
             self.has_new = true;
         }
@@ -147,6 +175,11 @@ impl Link for UdpLink {
             Some(Stop::Full) => Sent::Full(went.packets),
             Some(Stop::TooLarge) => Sent::TooLarge(went.packets),
         }
+    }
+
+    fn answer(&mut self, to: HostAddress, packet: &[u8]) {
+        // Whether it went or not; and what strangers are told makes them no favourites.
+        let _ = self.udp.send(&socket_address(to), packet, packet.len());
     }
 
     fn packet_bytes(&self, to: HostAddress) -> u16 {

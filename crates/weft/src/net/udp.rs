@@ -94,19 +94,21 @@ impl Udp {
 
     /// A second socket at the same address and port, connected to one peer: a round trip of small packets takes a sixth less
     /// time over it, for the kernel looks up no route. What comes from that peer comes to this socket from now on. `None` if the
-    /// kernel does not want to.
+    /// kernel does not want to. `others` are the ones that were made so before.
     #[cold]
-    pub fn direct(&self, peer: &SocketAddr) -> Option<Udp> {
+    pub fn direct<'a>(&self, peer: &SocketAddr, others: impl Iterator<Item = &'a Udp> + Clone) -> Option<Udp> {
         let peer = self.reach(peer);
         let family = if self.local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(family, SocketType::DGRAM, flags, None).ok()?;
         ask_for_features(&socket, family);
         // Two sockets may have one port if both say so and are of one user; said for this moment only, nobody else joins.
-        sockopt::set_socket_reuseport(&self.socket, true).ok()?;
-        let bound = sockopt::set_socket_reuseport(&socket, true).and_then(|()| net::bind(&socket, &self.local)).is_ok();
-        let _ = sockopt::set_socket_reuseport(&self.socket, false);
-        let _ = sockopt::set_socket_reuseport(&socket, false);
+        let share = |should| {
+            let all = others.clone().map(|u| &u.socket).chain([&self.socket, &socket]);
+            all.map(|socket| sockopt::set_socket_reuseport(socket, should)).fold(Ok(()), Result::and)
+        };
+        let bound = share(true).and_then(|()| net::bind(&socket, &self.local)).is_ok();
+        let _ = share(false);
         if !bound || net::connect(&socket, &peer).is_err() {
             return None;
         }

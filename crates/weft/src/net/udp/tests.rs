@@ -476,7 +476,7 @@ fn packet_larger_than_any_is_too_large() {
 fn a_direct_socket_talks_to_one_peer_and_the_other_hears_the_rest() {
     let plain = |address| Udp::open(&at(address)).expect("loopback has free ports");
     let (mut a, mut b, c) = (plain("127.0.0.1"), plain("127.0.0.1"), plain("127.0.0.1"));
-    let mut direct = a.direct(&b.local()).expect("two sockets may have one port");
+    let mut direct = a.direct(&b.local(), [].into_iter()).expect("two sockets may have one port");
     assert_eq!(direct.local(), a.local());
     direct.send_to_peer(b"from a", 6);
     let mut buffer = [0; 100];
@@ -490,6 +490,10 @@ fn a_direct_socket_talks_to_one_peer_and_the_other_hears_the_rest() {
     let run: Vec<u8> = (0..100).collect();
     assert_eq!(direct.send_to_peer(&run, 30).stop, None);
     assert_eq!(packets(&mut b, 4), cut(&run, 30));
+    // A second one, beside the first.
+    let second = a.direct(&c.local(), [&direct].into_iter()).expect("three sockets may have one port");
+    assert_eq!(second.local(), a.local());
+    drop(second);
     // Nobody else gets the port, and when the direct one is gone the first hears everybody again.
     let taken =
         Wanted { ports: Ports::from_setting(Some(&a.local().port().to_string())).expect("a port"), ..at("127.0.0.1") };
