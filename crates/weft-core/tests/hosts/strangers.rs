@@ -72,3 +72,34 @@ fn callers_that_say_nothing_are_bounded() {
         assert!(hosts <= 256 + world.processes[0].core.state().sessions().count(), "{hosts}");
     }
 }
+
+#[test]
+fn everything_that_was_ever_sent_comes_again_and_changes_nothing() {
+    for seed in 1..10 {
+        let mut world = World::new(2, seed);
+        world.network.borrow_mut().log = Some(Vec::new());
+        let names = [0, 1].map(|n| world.processes[n].name);
+        // Both call at once, so that one of them gives way.
+        for n in 0..2 {
+            world.processes[n].map(names[1 - n], KEY);
+            assert!(world.processes[n].try_request(ECHO, &[n as u32], b"").is_err(), "no session yet");
+        }
+        world.run(millis(20));
+        world.request(ECHO, &[7], b"");
+        world.run(millis(20));
+        let log = world.network.borrow_mut().log.take().expect("kept");
+        for (from, to, packet) in log.iter().chain(log.iter().rev()) {
+            let now = world.now.get();
+            let process = world.processes.iter().find(|p| p.name.address == *to).expect("one of the two");
+            process.sessions.ni().borrow_mut().on_packet(now, *from, packet);
+            world.run(millis(1));
+        }
+        world.run(millis(100));
+        world.request(ECHO, &[8], b"");
+        world.run(millis(20));
+        let answers: Vec<_> = world.processes[0].program.got.iter().map(|got| got.args.clone()).collect();
+        assert_eq!(answers.last(), Some(&vec![8]), "seed {seed}");
+        assert!(world.processes.iter().all(|p| p.program.returned.is_empty()), "seed {seed}");
+        assert!(world.processes.iter().all(|p| p.core.state().counters().sessions_lost == 0), "seed {seed}");
+    }
+}

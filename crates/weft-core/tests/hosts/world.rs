@@ -45,6 +45,8 @@ pub struct Network {
     pub packets: u64,
     /// Packets that a link still takes, if it does not take all.
     pub room: Option<usize>,
+    /// Everything that was sent, if it is to be kept: from where, to where.
+    pub log: Option<Vec<(HostAddress, HostAddress, Vec<u8>)>>,
     /// Addresses that nothing reaches.
     pub cut: BTreeSet<HostAddress>,
     seed: u64,
@@ -54,6 +56,7 @@ impl Network {
     fn send(&mut self, now: Time, from: HostAddress, to: HostAddress, packet: &[u8]) {
         self.packets += 1;
         self.seed += 1;
+        self.log.iter_mut().for_each(|log| log.push((from, to, packet.to_vec())));
         if self.cut.contains(&to) || self.cut.contains(&from) {
             return;
         }

@@ -217,3 +217,23 @@ fn garbage_thrown_at_the_ports_during_traffic_changes_nothing() {
     client.ask(0, 2, 100);
     peer.finish();
 }
+
+/// An empty datagram wakes the helper, and there is nothing to be found then.
+#[test]
+fn datagrams_that_are_nothing_leave_an_idle_process_awake_enough() {
+    let Some(_turn) = over_udp("hostile::datagrams_that_are_nothing_leave_an_idle_process_awake_enough") else {
+        return;
+    };
+    let peer = Peer::start("server", &[]);
+    let there = peer.address();
+    let socket = socket();
+    for round in 0..5 {
+        // Long enough for it to fall asleep each time.
+        std::thread::sleep(Duration::from_millis(30));
+        socket.send_to(&[], loopback(there.name.address.port)).expect("sent");
+        std::thread::sleep(Duration::from_millis(30));
+        let mut client = Client::of(&[there]);
+        client.ask(0, round, 100);
+    }
+    peer.finish();
+}

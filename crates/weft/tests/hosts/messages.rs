@@ -230,3 +230,30 @@ pub fn asker(orders: Orders) {
     tell(format!("{} lost", client.bundle.counters().sessions_lost));
     while orders.wait().is_some() {}
 }
+
+#[test]
+fn bundles_of_one_process_call_each_other_at_once() {
+    let Some(_turn) = over_udp("messages::bundles_of_one_process_call_each_other_at_once") else { return };
+    let node = weft::Node::new().expect("node");
+    let mut bundles: Vec<Bundle> = (0..2).map(|_| Bundle::new(&node).expect("bundle")).collect();
+    let ends: Vec<_> = bundles.iter_mut().map(|b| b.endpoint(Key(5)).expect("endpoint")).collect();
+    let names: Vec<_> = (0..2).map(|at| bundles[at].name(ends[at]).expect("name")).collect();
+    let answers = Rc::new(Cell::new(0));
+    for at in 0..2 {
+        let seen = answers.clone();
+        bundles[at].on(ends[at], ECHO, |m| m.reply(ANSWER, &[], b"").expect("asked")).expect("on");
+        bundles[at].on(ends[at], ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+        bundles[at].map(ends[at], 0, names[1 - at], Key(5)).expect("map");
+        assert!(bundles[at].try_request(ends[at], 0, ECHO, &[], b"").is_err(), "no session yet");
+    }
+    let mut asked = [false; 2];
+    let until = Instant::now() + Duration::from_secs(30);
+    while answers.get() < 2 {
+        assert!(Instant::now() < until, "no answers");
+        for at in 0..2 {
+            bundles[at].poll();
+            asked[at] = asked[at] || bundles[at].try_request(ends[at], 0, ECHO, &[], b"").is_ok();
+        }
+    }
+    assert!(bundles.iter().all(|b| b.sessions() == 1));
+}
