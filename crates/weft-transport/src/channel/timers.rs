@@ -57,7 +57,8 @@ impl<C: Congestion> Channel<C> {
 
     /// If we were away, the peer perhaps was so with us: a machine that was suspended, a group of processes that was stopped.
     /// That time does not count as its silence; once, for a program that polls seldom is to learn of a death too.
-    fn forgive_absence(&mut self, now: Time) {
+    #[cold]
+    pub(super) fn forgive_absence(&mut self, now: Time) {
         let away = self.retry_at.map_or(Duration::ZERO, |at| now.since(at));
         if away >= self.settings.suspicion / ABSENCE && !self.watch.has_forgiven {
             self.watch.asked_at = self.watch.asked_at.map(|at| at + away);

@@ -31,6 +31,10 @@ impl<C: Congestion> Channel<C> {
     }
 
     fn transmit_data(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
+        if self.retry_at.is_some_and(|at| at < now) {
+            // Before it is set anew.
+            self.forgive_absence(now);
+        }
         self.arm_acks(now);
         let may_ask = self.sent.has_room();
         let may_send = may_ask

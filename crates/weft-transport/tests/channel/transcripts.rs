@@ -407,6 +407,21 @@ fn two_that_were_stopped_together_do_not_take_each_other_for_dead() {
     assert_eq!(world.lost(0), Some(Reason::PeerLost));
 }
 
+/// Sending sets the time-out anew, and then nothing would say any more that we were away.
+#[test]
+fn who_sends_before_it_looks_at_the_clock_was_away_all_the_same() {
+    let mut world = World::connected(2, 1);
+    world.links[0].faults.drop = 1_000_000;
+    world.order(0, 1);
+    world.run(Duration::from_millis(50)).expect("in order");
+    world.now = world.now + Duration::from_secs(30);
+    let now = world.now;
+    world.channel(0).send(B, head(), &[1], b"").expect("room");
+    while world.channel(0).transmit(now, &mut vec![0; MTU]).is_some() {}
+    world.run(Duration::from_millis(200)).expect("in order");
+    assert_eq!(world.lost(0), None);
+}
+
 #[test]
 fn the_link_may_begin_to_carry_less_at_any_time() {
     let mut world = World::connected(2, 1);
