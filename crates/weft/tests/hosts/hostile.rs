@@ -1,7 +1,7 @@
 //! Networks that lose, copy, mix and damage packets, and strangers who throw whatever they have at a port.
 
-use super::support::{insist, over_udp, Address, Dice, Peer};
-use super::{numbered, Client, ECHO, NOTE};
+use super::support::{insist, over_udp, poll_until, Address, Dice, Peer};
+use super::{numbered, Client, ANSWER, ECHO, NOTE};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -218,22 +218,36 @@ fn garbage_thrown_at_the_ports_during_traffic_changes_nothing() {
     peer.finish();
 }
 
-/// An empty datagram wakes the helper, and there is nothing to be found then.
+/// An empty datagram wakes the helper, and when the program looks there is nothing. It has to be woken again all the same.
 #[test]
-fn datagrams_that_are_nothing_leave_an_idle_process_awake_enough() {
-    let Some(_turn) = over_udp("hostile::datagrams_that_are_nothing_leave_an_idle_process_awake_enough") else {
-        return;
+fn a_datagram_that_is_nothing_leaves_no_program_deaf() {
+    let Some(_turn) = over_udp("hostile::a_datagram_that_is_nothing_leaves_no_program_deaf") else { return };
+    let mut bundle = weft::am::Bundle::new(&weft::Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint(weft::Key(5)).expect("endpoint");
+    bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("asked")).expect("on");
+    let there = Address::of(&bundle, here);
+    // A program that polls now and then, and between its polls does something else.
+    let mut polls = |count: u32| {
+        for _ in 0..count {
+            bundle.poll();
+            std::thread::sleep(Duration::from_millis(2));
+        }
     };
-    let peer = Peer::start("server", &[]);
-    let there = peer.address();
-    let socket = socket();
-    for round in 0..5 {
-        // Long enough for it to fall asleep each time.
-        std::thread::sleep(Duration::from_millis(30));
-        socket.send_to(&[], loopback(there.name.address.port)).expect("sent");
-        std::thread::sleep(Duration::from_millis(30));
-        let mut client = Client::of(&[there]);
-        client.ask(0, round, 100);
+    polls(20);
+    for _ in 0..3 {
+        socket().send_to(&[], loopback(there.name.address.port)).expect("sent");
+        polls(20);
     }
-    peer.finish();
+    let caller = std::thread::spawn(move || {
+        let mut client = Client::of(&[there]);
+        client.bundle.request(client.here, 0, ECHO, &[1], b"heard?").expect("mapped");
+        poll_until(&mut client.bundle, "an answer or a return", |b| {
+            !client.answers.borrow().is_empty() || b.counters().returned > 0
+        });
+        client.bundle.counters().returned
+    });
+    while !caller.is_finished() {
+        polls(1);
+    }
+    assert_eq!(caller.join().expect("it ends well"), 0, "somebody is there");
 }
