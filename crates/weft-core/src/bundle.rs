@@ -21,8 +21,6 @@ struct Inbound<R> {
     rx: R,
     id: SessionId,
     is_hot: bool,
-    /// It never is.
-    stays_cold: bool,
     /// The turn in which it last had something.
     busy_at: u32,
 }
@@ -133,7 +131,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         place.session = Some(Session::new(peer, tx));
         let id = SessionId { index, life: place.life };
         let stays_cold = rx.stays_cold();
-        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, stays_cold, busy_at: self.turns });
+        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, busy_at: self.turns });
         match self.hot.len() < HOT_MOST && !stays_cold {
             true => self.warm(index),
             false => self.cool(index),
@@ -270,7 +268,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             let Some(inbound) = self.inbound.get(index as usize).and_then(Option::as_ref).filter(|i| !i.is_hot) else {
                 continue;
             };
-            let stays_cold = inbound.stays_cold;
+            let stays_cold = inbound.rx.stays_cold();
             let taken = self.serve(index, LOITER, sink);
             work += taken;
             if taken > 0 {

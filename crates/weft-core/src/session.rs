@@ -24,7 +24,7 @@ pub struct PeerId {
     pub bundle: BundleId,
     /// Its user, as the kernel says; of a peer on another host it cannot.
     pub uid: Uid,
-    /// Where it is, if that is another host.
+    /// Where other hosts reach it.
     pub address: HostAddress,
 }
 

@@ -1,6 +1,6 @@
 //! Runs of packets, made one behind the other so that the link can take them with one call.
 
-use super::{Link, NiCounters, Sent};
+use super::{Link, Sent};
 use weft_transport::{Channel, Time};
 use weft_wire::HostAddress;
 
@@ -60,7 +60,6 @@ impl Burst {
         now: Time,
         runs_most: u32,
         link: &mut L,
-        counters: &mut NiCounters,
     ) -> Progress {
         if !self.send_held(link) {
             return Progress::LinkFull;
@@ -71,7 +70,6 @@ impl Burst {
         while runs < runs_most || self.ahead.is_some() {
             runs = runs.saturating_add(1);
             let Some(run) = self.fill(channel, now) else { return Progress::All };
-            counters.bursts_sent += 1;
             match link.send(to, &self.bytes[run.from..run.until], run.segment) {
                 Sent::All if run.says_all => return Progress::All,
                 Sent::All => bytes += run.until,

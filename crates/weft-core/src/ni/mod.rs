@@ -114,24 +114,10 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// What a network interface counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NiCounters {
-    /// Packets that came.
-    pub packets_received: u64,
-    /// Runs of packets that were given to the link.
-    pub bursts_sent: u64,
-    /// Times that the link took no more.
-    pub link_full: u64,
-    /// Packets of strangers that were answered or dropped.
-    pub strangers: u64,
-}
-
 /// A network interface over a link.
 #[derive(Debug)]
 pub struct Ni<L> {
     link: L,
-    epoch: Epoch,
     door: Door,
     settings: Settings,
     random: Random,
@@ -150,7 +136,6 @@ pub struct Ni<L> {
     strangers: VecDeque<(HostId, Time)>,
     /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
     turns: Rc<Cell<u32>>,
-    counters: NiCounters,
 }
 
 impl<L: Link> Ni<L> {
@@ -158,7 +143,6 @@ impl<L: Link> Ni<L> {
     pub fn new(link: L, epoch: Epoch, settings: Settings, secrets: Secrets) -> Ni<L> {
         Ni {
             link,
-            epoch,
             door: Door::new(epoch, secrets.door),
             settings,
             random: Random::new(secrets.seed),
@@ -171,7 +155,6 @@ impl<L: Link> Ni<L> {
             burst: Burst::default(),
             strangers: VecDeque::new(),
             turns: Rc::default(),
-            counters: NiCounters::default(),
         }
     }
 
@@ -256,7 +239,6 @@ impl<L: Link> Ni<L> {
     /// Takes a packet in.
     #[inline]
     pub fn on_packet(&mut self, now: Time, from: HostAddress, bytes: &[u8]) {
-        self.counters.packets_received += 1;
         let Some(receiver) = receiver_of(bytes) else { return };
         match self.hosts.by_channel(receiver) {
             Some(index) => {
@@ -343,11 +325,6 @@ impl<L: Link> Ni<L> {
         self.turns.clone()
     }
 
-    /// Its life.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// The link.
     pub fn link(&self) -> &L {
         &self.link
@@ -356,16 +333,6 @@ impl<L: Link> Ni<L> {
     /// The link.
     pub fn link_mut(&mut self) -> &mut L {
         &mut self.link
-    }
-
-    /// What was counted.
-    pub fn counters(&self) -> NiCounters {
-        self.counters
-    }
-
-    /// The channel to a host, for its figures.
-    pub fn channel(&self, id: HostId) -> Option<&Channel> {
-        Some(&self.hosts.get(id)?.channel)
     }
 
     /// The hosts there are, those that are ending left out.
@@ -451,7 +418,6 @@ impl<L: Link> Ni<L> {
     #[cold]
     #[inline(never)]
     fn on_stranger(&mut self, now: Time, from: HostAddress, bytes: &[u8]) {
-        self.counters.strangers += 1;
         match self.door.answer(now, &from.to_bytes(), bytes) {
             Answer::Reply(reply) => self.link.answer(from, reply.bytes()),
             Answer::Admit(caller) => self.admit(now, from, &caller),
@@ -566,19 +532,16 @@ impl<L: Link> Ni<L> {
     /// Sends what a host is to get, as far as the link takes it, and at most so many runs.
     #[inline]
     fn flush_host(&mut self, index: u32, now: Time, runs: u32) {
-        let Ni { hosts, burst, link, counters, .. } = self;
+        let Ni { hosts, burst, link, .. } = self;
         let Some(host) = hosts.at(index) else { return };
-        match burst.send(&mut host.channel, host.key.address, now, runs, link, counters) {
+        match burst.send(&mut host.channel, host.key.address, now, runs, link) {
             Progress::All => host.unsent = 0,
             Progress::Some(bytes) => {
                 host.unsent = host.unsent.saturating_sub(bytes).max(1);
                 self.has_unsent_records = true;
                 self.mark(index);
             }
-            Progress::LinkFull => {
-                counters.link_full += 1;
-                return self.mark(index);
-            }
+            Progress::LinkFull => return self.mark(index),
         }
         let Some(host) = self.hosts.at(index) else { return };
         host.sent_at = now;
