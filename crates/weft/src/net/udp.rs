@@ -17,10 +17,10 @@ use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, SockaddrStorage};
 use rustix::io::Errno;
 use rustix::net::{self, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{addr::SocketAddrArg, MMsgHdr, SendAncillaryBuffer};
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU16, AtomicU8, Ordering};
 
 /// A buffer that no datagram and no run overfills.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
@@ -66,7 +66,7 @@ pub(crate) struct Udp<K = Linux> {
     pace: Pace,
     dropped: u64,
     /// The best [`Way`] of sending that the kernel has not refused.
-    way: AtomicU8,
+    way: Cell<Way>,
     kernel: K,
 }
 
@@ -98,10 +98,7 @@ impl Udp {
     #[cold]
     pub fn direct<'a>(&self, peer: &SocketAddr, others: impl Iterator<Item = &'a Udp> + Clone) -> Option<Udp> {
         let peer = self.reach(peer);
-        let family = if self.local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = net::socket_with(family, SocketType::DGRAM, flags, None).ok()?;
-        ask_for_features(&socket, family);
+        let socket = socket_for(self.local.ip()).ok()?;
         // Two sockets may have one port if both say so and are of one user; said for this moment only, nobody else joins.
         let share = |should| {
             let all = others.clone().map(|u| &u.socket).chain([&self.socket, &socket]);
@@ -119,7 +116,7 @@ impl Udp {
             receive_bytes: self.receive_bytes,
             pace: Pace::default(),
             dropped: 0,
-            way: AtomicU8::new(self.way.load(Ordering::Relaxed)),
+            way: self.way.clone(),
             kernel: Linux::default(),
         })
     }
@@ -127,18 +124,15 @@ impl Udp {
 
 impl<K: Kernel> Udp<K> {
     fn with_kernel(at: &Wanted, kernel: K) -> Result<Udp<K>, Error> {
-        let family = if at.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = net::socket_with(family, SocketType::DGRAM, flags, None).map_err(|e| Error::System {
+        let socket = socket_for(at.address).map_err(|e| Error::System {
             what: format!("cannot make a UDP socket for {}", at.address),
             source: e.into(),
             way_out: "Raise the limit of open files (ulimit -n); if this host has no such addresses set WEFT_ADDR to \
                       another, or to `none`",
         })?;
-        ask_for_features(&socket, family);
         let local = bind(&socket, at)?;
         let receive_bytes = sockopt::socket_recv_buffer_size(&socket).unwrap_or(0);
-        let way = AtomicU8::new(Way::Segments as u8);
+        let way = Cell::new(Way::Segments);
         Ok(Udp { socket, local, peer: None, receive_bytes, pace: Pace::default(), dropped: 0, way, kernel })
     }
 
@@ -277,8 +271,7 @@ impl<K: Kernel> Udp<K> {
     fn send_some(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
         let most = (DATAGRAM_MOST / segment).min(SEGMENTS_MOST);
         let part = &run[..run.len().min(most * segment)];
-        // Relaxed: a thread that does not know yet what another found out finds it out itself.
-        let has_segments = self.way.load(Ordering::Relaxed) == Way::Segments as u8;
+        let has_segments = self.way.get() == Way::Segments;
         let length = u16::try_from(segment).ok().filter(|_| has_segments && part.len() > segment);
         let Some(length) = length else { return self.send_separately(to, run, segment) };
         match retried(|| self.kernel.send_segments(self.socket.as_fd(), to, part, length)) {
@@ -288,7 +281,7 @@ impl<K: Kernel> Udp<K> {
             Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => {
                 self.kernel.forget_segments(self.socket.as_fd());
                 let some = self.send_separately(to, run, segment)?;
-                self.way.fetch_max(Way::Many as u8, Ordering::Relaxed);
+                self.way.set(self.way.get().max(Way::Many));
                 Ok(some)
             }
             Err(error) => Err(stop(error)),
@@ -298,11 +291,11 @@ impl<K: Kernel> Udp<K> {
     /// As `send_some`, each packet a datagram from the start.
     #[cold]
     fn send_separately(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
-        if self.way.load(Ordering::Relaxed) != Way::Single as u8 {
+        if self.way.get() != Way::Single {
             match retried(|| self.kernel.send_many(self.socket.as_fd(), to, run, segment)) {
                 Ok(0) => return Err(Stop::Full),
                 Ok(some) => return Ok(some),
-                Err(Errno::NOSYS) => self.way.store(Way::Single as u8, Ordering::Relaxed),
+                Err(Errno::NOSYS) => self.way.set(Way::Single),
                 Err(error) => return Err(stop(error)),
             }
         }
@@ -329,8 +322,7 @@ impl<K> AsFd for Udp<K> {
 }
 
 /// Ways to send a run, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     /// The kernel, or the network card, cuts it.
     Segments,
@@ -384,14 +376,13 @@ pub(crate) struct Got {
 #[derive(Debug, Default)]
 pub(crate) struct Linux {
     /// The length of segments that the socket was told, or 0. Told once, and not with each datagram, for it rarely changes.
-    segment: AtomicU16,
+    segment: Cell<u16>,
 }
 
 impl Kernel for Linux {
     #[inline(always)]
     fn send_one(&self, socket: BorrowedFd<'_>, to: Option<&SocketAddr>, packet: &[u8]) -> Result<(), Errno> {
-        // Relaxed, here and below: threads that send other segments over one socket at once would need a lock anyway.
-        let segment = usize::from(self.segment.load(Ordering::Relaxed));
+        let segment = usize::from(self.segment.get());
         if packet.len() > segment && segment != 0 {
             self.forget_segments(socket);
         }
@@ -405,16 +396,16 @@ impl Kernel for Linux {
         run: &[u8],
         segment: u16,
     ) -> Result<(), Errno> {
-        if self.segment.load(Ordering::Relaxed) != segment {
+        if self.segment.get() != segment {
             socket::setsockopt(&socket, UdpGsoSegment, &segment.into()).map_err(errno)?;
-            self.segment.store(segment, Ordering::Relaxed);
+            self.segment.set(segment);
         }
         send(socket, to, run)
     }
 
     #[cold]
     fn forget_segments(&self, socket: BorrowedFd<'_>) {
-        if self.segment.swap(0, Ordering::Relaxed) != 0 {
+        if self.segment.replace(0) != 0 {
             // It took another length before, so it takes this one.
             let _ = socket::setsockopt(&socket, UdpGsoSegment, &0);
         }
@@ -533,6 +524,15 @@ fn stop(error: Errno) -> Stop {
         // No route, nobody there, a firewall. Whatever else it may be: time will tell, and the transport sends again.
         _ => Stop::Unreachable,
     }
+}
+
+/// A socket for addresses of this one's family.
+fn socket_for(address: IpAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    ask_for_features(&socket, family);
+    Ok(socket)
 }
 
 /// Asks for what makes the link faster. Where it is refused the link works without.

@@ -274,7 +274,7 @@ fn errors_of_every_way_of_sending_are_told_apart() {
             let (a, mut b) = pair();
             let segment = if call == Call::One { 40 } else { 10 };
             if call == Call::Many {
-                a.way.store(Way::Many as u8, Ordering::Relaxed);
+                a.way.set(Way::Many);
             }
             a.kernel.plan(call, error);
             assert_eq!(
@@ -334,7 +334,7 @@ fn interrupted_calls_are_made_again() {
         let (a, mut b) = pair();
         let segment = if call == Call::One { 40 } else { 10 };
         if call == Call::Many {
-            a.way.store(Way::Many as u8, Ordering::Relaxed);
+            a.way.set(Way::Many);
         }
         a.kernel.plan(call, Errno::INTR);
         a.kernel.plan(call, Errno::INTR);
@@ -462,7 +462,7 @@ fn run_arrives_over_ipv6() {
     let a = open("::1");
     assert_eq!(a.send(&b.local(), &run(50 * 1400), 1400), Sent { packets: 50, stop: ALL_GONE });
     assert!(packets(&mut b, 50) == cut(&run(50 * 1400), 1400));
-    assert_eq!(a.way.load(Ordering::Relaxed), Way::Segments as u8);
+    assert_eq!(a.way.get(), Way::Segments);
 }
 
 #[test]
