@@ -52,14 +52,14 @@ impl Signals {
 /// The helper of a node.
 #[derive(Debug)]
 pub(crate) struct Helper {
-    watched: Arc<Watched>,
+    list: Arc<Watchlist>,
     thread: Option<JoinHandle<()>>,
     /// The process that the thread is of. A forked child has our memory and shares our descriptors, but not the thread.
     process: Pid,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct Watchlist {
     epoll: OwnedFd,
     /// Written when the thread is to end.
     stop: OwnedFd,
@@ -92,29 +92,29 @@ impl Helper {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(failed)?;
-        let watched = Arc::new(Watched { epoll, stop, bundles: Mutex::default() });
-        let thread = spawn_without_signals(watched.clone())
+        let list = Arc::new(Watchlist { epoll, stop, bundles: Mutex::default() });
+        let thread = spawn_without_signals(list.clone())
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
-        Ok(Helper { watched, thread: Some(thread), process: getpid() })
+        Ok(Helper { list, thread: Some(thread), process: getpid() })
     }
 
     /// Watches a bundle's descriptor. False if the kernel has no room for it.
     pub fn add(&self, bundle: BundleId, fd: impl AsFd, signals: Arc<Signals>) -> bool {
-        lock(&self.watched.bundles).insert(bundle, signals);
-        epoll::add(&self.watched.epoll, fd, token(bundle), ONE_EVENT).is_ok()
+        lock(&self.list.bundles).insert(bundle, signals);
+        epoll::add(&self.list.epoll, fd, token(bundle), ONE_EVENT).is_ok()
     }
 
     /// Watches for one event more: the bundle has looked at all there was.
     pub fn rearm(&self, bundle: BundleId, fd: impl AsFd) {
         // It cannot fail for a descriptor that is watched, and `add` said whether it is.
-        let _ = epoll::modify(&self.watched.epoll, fd, token(bundle), ONE_EVENT);
+        let _ = epoll::modify(&self.list.epoll, fd, token(bundle), ONE_EVENT);
     }
 
     /// Watches the socket of a bundle's network for one event. False if the kernel has no room for it.
     pub fn watch_network(&self, bundle: BundleId, fd: impl AsFd) -> bool {
         let token = epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK);
-        match epoll::add(&self.watched.epoll, &fd, token, ONE_EVENT) {
-            Err(Errno::EXIST) => epoll::modify(&self.watched.epoll, &fd, token, ONE_EVENT).is_ok(),
+        match epoll::add(&self.list.epoll, &fd, token, ONE_EVENT) {
+            Err(Errno::EXIST) => epoll::modify(&self.list.epoll, &fd, token, ONE_EVENT).is_ok(),
             added => added.is_ok(),
         }
     }
@@ -123,7 +123,7 @@ impl Helper {
     pub fn unwatch_network(&self, fd: impl AsFd) -> bool {
         if self.process == getpid() {
             // It fails if nobody watches.
-            let _ = epoll::delete(&self.watched.epoll, fd);
+            let _ = epoll::delete(&self.list.epoll, fd);
         }
         true
     }
@@ -133,8 +133,8 @@ impl Helper {
         if self.process != getpid() {
             return;
         }
-        let _ = epoll::delete(&self.watched.epoll, fd);
-        lock(&self.watched.bundles).remove(&bundle);
+        let _ = epoll::delete(&self.list.epoll, fd);
+        lock(&self.list.bundles).remove(&bundle);
     }
 }
 
@@ -143,7 +143,7 @@ impl Drop for Helper {
         if self.process != getpid() {
             return;
         }
-        let told = rustix::io::write(&self.watched.stop, &1u64.to_ne_bytes()).is_ok();
+        let told = rustix::io::write(&self.list.stop, &1u64.to_ne_bytes()).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| told) {
             // It panics nowhere; if it did, there is nothing left to end.
             let _ = thread.join();
@@ -151,7 +151,7 @@ impl Drop for Helper {
     }
 }
 
-impl Watched {
+impl Watchlist {
     /// The thread: one call per turn, and nothing while nothing happens.
     fn run(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
@@ -180,10 +180,10 @@ fn token(bundle: BundleId) -> epoll::EventData {
 }
 
 /// Starts the helper with all signals blocked: the program's handlers run in the program's threads.
-fn spawn_without_signals(watched: Arc<Watched>) -> std::io::Result<JoinHandle<()>> {
+fn spawn_without_signals(list: Arc<Watchlist>) -> std::io::Result<JoinHandle<()>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let thread = std::thread::Builder::new().name("weft-helper".into()).stack_size(STACK_BYTES);
-    let started = thread.spawn(move || watched.run());
+    let started = thread.spawn(move || list.run());
     // It was in force a moment ago, so the kernel takes it.
     let _ = before.thread_set_mask();
     started
