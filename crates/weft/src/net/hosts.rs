@@ -38,6 +38,7 @@ const WATCH_EVERY: u32 = 1 << 12;
 const WINDOW_MOST: usize = 256 << 10;
 
 thread_local! {
+    /// Where packets are received.
     static BUFFER: Rc<RefCell<Box<[u8]>>> = Rc::new(RefCell::new(vec![0; RECEIVE_BYTES].into()));
 }
 
@@ -223,9 +224,8 @@ impl Net {
             self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }
         let watch = self.has_helper && self.attention != Attention::Hot;
-        self.sessions.ni().borrow_mut().link_mut().keep_sockets(watch);
-        let is_new = self.sessions.ni().borrow_mut().link_mut().take_new();
-        if watch && (is_new || std::mem::take(&mut self.is_spent)) {
+        let is_new = self.sessions.ni().borrow_mut().link_mut().set_watched(watch);
+        if watch && (std::mem::take(&mut self.is_spent) || is_new) {
             self.is_watched = false;
         }
         (std::mem::replace(&mut self.is_watched, watch) != watch).then_some(watch)

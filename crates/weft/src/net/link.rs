@@ -46,7 +46,7 @@ pub(crate) struct UdpLink {
     /// Something woke us: it may be on any socket.
     has_woken: bool,
     /// Sockets are watched: one that is closed would live on for as long as its watcher sleeps.
-    keeps_sockets: bool,
+    is_watched: bool,
     /// What the interface of our address carries.
     packet_bytes: usize,
 }
@@ -67,7 +67,7 @@ impl UdpLink {
             looks: 0,
             has_new: false,
             has_woken: false,
-            keeps_sockets: false,
+            is_watched: false,
             packet_bytes,
         })
     }
@@ -104,14 +104,10 @@ impl UdpLink {
         self.has_woken = true;
     }
 
-    /// Whether sockets are watched, and so must not be closed now.
-    pub fn keep_sockets(&mut self, keep: bool) {
-        self.keeps_sockets = keep;
-    }
-
-    /// Whether there is a socket that was not there when this was last asked.
-    pub fn take_new(&mut self) -> bool {
-        std::mem::take(&mut self.has_new)
+    /// The sockets are watched from now on, or are not. Says whether there is one that was not there when they last were.
+    pub fn set_watched(&mut self, is_watched: bool) -> bool {
+        self.is_watched = is_watched;
+        is_watched && std::mem::take(&mut self.has_new)
     }
 
     /// All sockets.
@@ -138,7 +134,7 @@ impl UdpLink {
         if self.direct.len() == DIRECT_MOST {
             let idle = |d: &Direct| self.sends.wrapping_sub(d.used_at);
             let Some(oldest) = (0..self.direct.len()).max_by_key(|&at| idle(&self.direct[at])) else { return };
-            if self.keeps_sockets || idle(&self.direct[oldest]) < DIRECT_FROM * DIRECT_MOST as u32 {
+            if self.is_watched || idle(&self.direct[oldest]) < DIRECT_FROM * DIRECT_MOST as u32 {
                 return; // all of them are busy, or it is not the time
             }
             // What waits in it is lost, as packets may be.
