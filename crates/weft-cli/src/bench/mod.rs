@@ -54,6 +54,32 @@ under way. n_half is the size at which half of the best bandwidth is reached.
 
 UCX is measured with ucx_perftest, whose receivers do not read what they receive, and which tells the mean of rates only.";
 
+/// What can be asked of every benchmark.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Common {
+    /// Writes the figures to a file as JSON; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// How often each system runs (5, and 3 if it has to be quick).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// The time of each run, in milliseconds; for tests.
+    #[arg(long, hide = true, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=5000))]
+    ms: Option<u64>,
+}
+
+impl Common {
+    /// How often each system runs.
+    fn rounds(&self, is_quick: bool) -> u32 {
+        self.rounds.unwrap_or(if is_quick { QUICK_ROUNDS } else { ROUNDS })
+    }
+
+    /// The time of each run, which is `usual` if nothing else is said.
+    fn time(&self, is_quick: bool, usual: Duration) -> Duration {
+        self.ms.map_or(if is_quick { QUICK_TIME } else { usual }, Duration::from_millis)
+    }
+}
+
 /// What can be asked of `weft bench local`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = HELP)]
@@ -61,21 +87,14 @@ pub struct Options {
     /// In less than 40 seconds: fewer rounds, shorter runs, fewer sizes of the others.
     #[arg(long)]
     quick: bool,
-    /// Writes the figures to a file as JSON; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// How often each system runs (5, and 3 if it has to be quick).
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
+    #[command(flatten)]
+    common: Common,
     /// Only these groups of figures.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     only: Vec<Group>,
     /// Only these systems.
     #[arg(long, value_name = "SYSTEM", value_delimiter = ',')]
     systems: Vec<System>,
-    /// The time of each run, in milliseconds; for tests.
-    #[arg(long, hide = true, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=5000))]
-    ms: Option<u64>,
 }
 
 /// How the second process is started.
@@ -104,8 +123,8 @@ pub struct Report {
 pub fn run(options: &Options) -> Result<(), Error> {
     let report = measure(options)?;
     let text = table::render(&report.machine, &report.results, &goals::goals(&report.results), &report.notes);
-    show(&text, options.json.as_deref());
-    match &options.json {
+    show(&text, options.common.json.as_deref());
+    match &options.common.json {
         Some(path) => json::write(path, &report.machine, json::Between::Local, &report.results),
         None => Ok(()),
     }
@@ -121,8 +140,8 @@ fn measure(options: &Options) -> Result<Report, Error> {
     let cpus = machine::choose_cpus()?;
     let extent = if options.quick { Extent::Quick } else { Extent::Full };
     let pace = Pace {
-        rounds: options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS }),
-        time: options.ms.map_or(if options.quick { QUICK_TIME } else { TIME }, Duration::from_millis),
+        rounds: options.common.rounds(options.quick),
+        time: options.common.time(options.quick, TIME),
         is_quick: options.quick,
         most: options.quick.then_some(QUICK_MOST),
     };

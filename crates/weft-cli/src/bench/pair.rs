@@ -2,7 +2,7 @@
 //! bare UDP and TCP in the same rounds. Between the runs they speak through a TCP connection.
 
 use super::bare::Bare;
-use super::hosts::table;
+use super::hosts::{table, ADDRESS_VARIABLE};
 use super::json::{self, Between};
 use super::machine::{self, Cpus, Machine};
 use super::meter::Sampled;
@@ -10,13 +10,12 @@ use super::peer::{Gone, Worker};
 use super::results::{Key, Metric, Results, Run};
 use super::talk::{lines_of, Peer, PATIENCE};
 use super::weft_side::{Bench, Landing};
-use super::{progress_bar, show};
+use super::{progress_bar, show, Common};
 use crate::contact::{split_key, ContactError};
 use crate::error::Error;
 use indicatif::ProgressBar;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,14 +23,8 @@ use std::time::Duration;
 /// The port of the connection, unless another one is asked for.
 const PORT: u16 = 7118;
 
-/// The variable by which weft is told the address that its names carry.
-const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
-
-/// Rounds, and the time of each run: by default, and when it has to be quick.
-const ROUNDS: u32 = 5;
+/// The time of each run, unless it has to be quick.
 const TIME: Duration = Duration::from_millis(300);
-const QUICK_ROUNDS: u32 = 3;
-const QUICK_TIME: Duration = Duration::from_millis(60);
 
 /// Round trips of weft that make a sample: as many as of bare sockets.
 const BATCH: u32 = 16;
@@ -63,15 +56,8 @@ pub struct Options {
     /// Fewer rounds, shorter runs.
     #[arg(long)]
     quick: bool,
-    /// Writes the figures to a file as JSON; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// How often each system runs (5, and 3 if it has to be quick).
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// The time of each run, in milliseconds; for tests.
-    #[arg(long, hide = true, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=5000))]
-    ms: Option<u64>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// How the listening machine is reached, and the key that it wants to hear.
@@ -215,14 +201,14 @@ fn measure(options: &Options, contact: &Contact) -> Result<(), Error> {
     let title = format!("from CPU {ours} to {}", contact.host);
     let machine = Machine::describe(Cpus { ours, theirs: ours });
     machine::pin(ours)?;
-    let rounds = options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS });
-    let time = options.ms.map_or(if options.quick { QUICK_TIME } else { TIME }, Duration::from_millis);
+    let rounds = options.common.rounds(options.quick);
+    let time = options.common.time(options.quick, TIME);
     let progress = progress_bar();
     let measured = run_all(connection, rounds, time, &progress);
     progress.finish_and_clear();
     let results = measured?;
-    show(&table::render(&machine, &title, &results, &[], &[]), options.json.as_deref());
-    match &options.json {
+    show(&table::render(&machine, &title, &results, &[], &[]), options.common.json.as_deref());
+    match &options.common.json {
         Some(path) => json::write(path, &machine, Between::Hosts { mtu: None }, &results),
         None => Ok(()),
     }

@@ -9,27 +9,23 @@ mod runner;
 mod sockets;
 pub mod table;
 
-pub use place::{Place, Side};
+pub use place::{Place, Side, ADDRESS_VARIABLE};
 
 use super::json::{self, Between};
 use super::machine::{self, Machine};
 use super::plan::Extent;
-use super::{progress_bar, show};
+use super::{progress_bar, show, Common};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use namespaces::{Names, Namespaces};
 use plan::{Group, System};
 use runner::{Pace, Runner};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Rounds, the time of each run, and lone messages with the computing behind each: by default, and when it has to be quick.
-const ROUNDS: u32 = 5;
+/// The time of each run; and lone messages with the computing behind each: by default, and when it has to be quick.
 const TIME: Duration = Duration::from_millis(150);
 const LONE: (u32, Duration) = (3, Duration::from_secs(1));
-const QUICK_ROUNDS: u32 = 3;
-const QUICK_TIME: Duration = Duration::from_millis(60);
 const QUICK_LONE: (u32, Duration) = (5, Duration::from_millis(50));
 
 /// What is said at the end of `--help`.
@@ -57,12 +53,8 @@ pub struct Options {
     /// Fewer rounds, shorter runs, fewer sizes of the others.
     #[arg(long)]
     quick: bool,
-    /// Writes the figures to a file as JSON; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// How often each system runs (5, and 3 if it has to be quick).
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
+    #[command(flatten)]
+    common: Common,
     /// Only these groups of figures.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     only: Vec<Group>,
@@ -72,9 +64,6 @@ pub struct Options {
     /// The largest packet of the network between the two.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: u32,
-    /// The time of each run, in milliseconds; for tests.
-    #[arg(long, hide = true, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=5000))]
-    ms: Option<u64>,
     /// Without namespaces, both sides on this host; for tests.
     #[arg(long, hide = true)]
     here: bool,
@@ -86,8 +75,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let cpus = machine::choose_cpus()?;
     let (lone, pause) = if options.quick { QUICK_LONE } else { LONE };
     let pace = Pace {
-        rounds: options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS }),
-        time: options.ms.map_or(if options.quick { QUICK_TIME } else { TIME }, Duration::from_millis),
+        rounds: options.common.rounds(options.quick),
+        time: options.common.time(options.quick, TIME),
         pause,
         lone,
     };
@@ -110,9 +99,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     machine::keep_to(&before)?;
     let (results, notes) = measured?;
     let text = table::render(&machine, &title, &results, &goals::goals(&results), &notes);
-    show(&text, options.json.as_deref());
+    show(&text, options.common.json.as_deref());
     let mtu = (!options.here).then_some(options.mtu);
-    match &options.json {
+    match &options.common.json {
         Some(path) => json::write(path, &machine, Between::Hosts { mtu }, &results),
         None => Ok(()),
     }

@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 const LIMITS_PORT: u16 = 7117;
 
 /// The variable by which weft is told the address that its names carry.
-const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
+pub const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
 
 /// One of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
