@@ -37,7 +37,7 @@ run_stage() {
             run scripts/fuzz.sh 10 ;;
         loom) # the rings under every interleaving
             run env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$root/target/loom" \
-                cargo test -p weft-shm --release --locked --test loom ;;
+                cargo test -p weft-shm --release --locked --test loom --test loom_sleep ;;
         ordinary) # the same test programs, as an ordinary user with little allowed
             local host
             host=$(rustc -vV | sed -n 's/^host: //p')

@@ -4,40 +4,67 @@
 //! after it publishes: a plain store, so bells of different producers need no locked operation and never undo each other.
 //! With more than 64 rings the producer also marks the byte's line in the summary line, and the consumer reads that first.
 //!
-//! A bell can be missed (the store that asks for it is not fenced against the producer's look at it); the consumer's
-//! occasional full scan of its rings bounds what that costs.
+//! While the consumer polls a bell can be missed (the store that asks for it is not fenced against the producer's look at
+//! it); the consumer's occasional full scan of its rings bounds what that costs.
+//!
+//! # Sleeping
+//!
+//! Before it sleeps the consumer asks all rings for their bells, *arms* the page with the number of its sleep, issues a
+//! [`crate::barrier`] and looks once more. A producer that rings looks at that number next and wakes the consumer if it is
+//! armed, once per sleep. The barrier takes effect between two instructions of the producer: if it is before the look, the
+//! producer sees that it has to wake; if it is behind, the consumer's last look finds what was published. So messages to
+//! who does not sleep pay for no fence.
 
+use crate::barrier;
 use crate::sys::{OpenError, Shared};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 use weft_wire::path::Bells;
 use weft_wire::LINE;
 
 const PAGE: usize = 4096;
 
-/// Bells of a page: all its lines but the summary.
-pub const BELLS: u32 = (PAGE - LINE) as u32;
+/// Where the number of the consumer's sleep lies: the beginning of the last line.
+const ARMED: usize = PAGE - LINE;
+
+/// Bells of a page: all its lines but the summary and the last.
+pub const BELLS: u32 = (ARMED - LINE) as u32;
 
 /// The consumer's side.
 #[derive(Debug)]
 pub struct BellPage {
     page: Page,
     fd: OwnedFd,
+    /// Sleeps so far. It comes round, and leaves 0 out.
+    sleeps: u32,
+}
+
+/// A producer's view of the page. The order that ringing needs of it: what was written before a `light_barrier` is visible
+/// to a consumer that issued a [`crate::barrier`] behind it, and what is loaded after it is no older than a barrier before it.
+pub trait BellMem {
+    /// Marks the bell as rung.
+    fn ring(&self, index: u32);
+    /// The number of the consumer's sleep, or 0 while it is awake.
+    fn armed(&self) -> u32;
+    /// Keeps the accesses before it before those behind it, together with the consumer's barrier.
+    fn light_barrier(&self);
 }
 
 /// The producer's side: one bell of a page.
 #[derive(Debug)]
-pub struct Bell {
-    page: Page,
+pub struct Bell<M = Page> {
+    page: M,
     index: u32,
+    /// The sleep that we ended, or 0.
+    ended: u32,
 }
 
 impl BellPage {
     /// A page with no bell rung.
     pub fn create() -> io::Result<BellPage> {
         let (shared, fd) = Shared::create("weft-bells", PAGE)?;
-        Ok(BellPage { page: Page(shared), fd })
+        Ok(BellPage { page: Page(shared), fd, sleeps: 0 })
     }
 
     /// The descriptor to send to producers.
@@ -74,7 +101,7 @@ impl BellPage {
 
     #[inline]
     fn collect_line(&self, line: usize, in_use: u32, rung: &mut impl FnMut(u32)) {
-        if line >= PAGE / LINE {
+        if line >= ARMED / LINE {
             return; // only a hostile producer marks a group that does not exist
         }
         for word in 0..LINE / 8 {
@@ -99,6 +126,17 @@ impl Bells for BellPage {
     fn collect(&mut self, in_use: u32, rung: impl FnMut(u32)) {
         BellPage::collect(self, in_use, rung);
     }
+
+    fn arm(&mut self) {
+        self.sleeps = self.sleeps.checked_add(1).unwrap_or(1);
+        // Relaxed: the barrier that follows orders it.
+        self.page.armed_word().store(self.sleeps, Ordering::Relaxed);
+    }
+
+    fn disarm(&mut self) {
+        // Relaxed: who sees it late wakes somebody who is awake.
+        self.page.armed_word().store(0, Ordering::Relaxed);
+    }
 }
 
 impl Bell {
@@ -107,22 +145,49 @@ impl Bell {
         if index >= BELLS {
             return Err(OpenError::Size { want: u64::from(index), have: u64::from(BELLS) });
         }
-        Ok(Bell { page: Page(Shared::open(fd, PAGE)?), index })
+        Ok(Bell::of(Page(Shared::open(fd, PAGE)?), index))
+    }
+}
+
+impl<M: BellMem> Bell<M> {
+    /// A bell of a page that is mapped already.
+    pub fn of(page: M, index: u32) -> Bell<M> {
+        Bell { page, index, ended: 0 }
     }
 
-    /// Rings. Two plain stores; never blocks.
+    /// Rings, after a publication. True if the consumer sleeps and is to be woken now. Never blocks.
     #[inline]
-    pub fn ring(&self) {
-        // Relaxed, but not before the record: stores of x86 stay in order, and elsewhere the full scan finds what a bell
-        // that overtook its record missed.
-        self.page.byte(LINE + self.index as usize).store(1, Ordering::Release);
-        self.page.byte(self.index as usize / LINE).store(1, Ordering::Release);
+    pub fn ring(&mut self) -> bool {
+        self.page.ring(self.index);
+        self.page.light_barrier();
+        let armed = self.page.armed();
+        armed != 0 && std::mem::replace(&mut self.ended, armed) != armed
     }
 }
 
 /// A page of bells, as atomic bytes and words.
 #[derive(Debug)]
-struct Page(Shared);
+pub struct Page(Shared);
+
+impl BellMem for Page {
+    #[inline(always)]
+    fn ring(&self, index: u32) {
+        // Release, so not before the record; the page's line only when its line was marked.
+        self.byte(LINE + index as usize).store(1, Ordering::Release);
+        self.byte(index as usize / LINE).store(1, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn armed(&self) -> u32 {
+        // Relaxed: the barriers order it.
+        self.armed_word().load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn light_barrier(&self) {
+        barrier::light();
+    }
+}
 
 impl Page {
     #[inline(always)]
@@ -130,6 +195,13 @@ impl Page {
         assert!(index < PAGE, "outside the page");
         // SAFETY: inside the mapping of PAGE bytes, which lives as long as `self`; accessed only atomically.
         unsafe { AtomicU8::from_ptr(self.0.base().as_ptr().add(index)) }
+    }
+
+    #[inline(always)]
+    fn armed_word(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping, at the beginning of its last line, so aligned; accessed only as this atomic, for
+        // `byte` and `word` are asked for bells and summaries alone.
+        unsafe { AtomicU32::from_ptr(self.0.base().as_ptr().add(ARMED).cast()) }
     }
 
     #[inline(always)]
@@ -152,12 +224,26 @@ mod tests {
             let rung: Vec<u32> = (0..in_use).filter(|i| i % 3 == 0 || *i == in_use - 1).collect();
             for &index in &rung {
                 let fd = page.fd().try_clone_to_owned().expect("dup");
-                Bell::open(fd, index).expect("bell").ring();
+                assert!(!Bell::open(fd, index).expect("bell").ring(), "nobody sleeps");
             }
             let mut found = Vec::new();
             page.collect(in_use, |i| found.push(i));
             assert_eq!(found, rung);
             page.collect(in_use, |i| panic!("bell {i} twice"));
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_once_by_each_producer() {
+        let mut page = BellPage::create().expect("page");
+        let open = |index| Bell::open(page.fd().try_clone_to_owned().expect("dup"), index).expect("bell");
+        let mut bells = [open(0), open(BELLS - 1)];
+        for _ in 0..3 {
+            page.arm();
+            assert_eq!(bells.each_mut().map(Bell::ring), [true, true]);
+            assert_eq!(bells.each_mut().map(Bell::ring), [false, false], "woken already");
+            page.disarm();
+            assert_eq!(bells.each_mut().map(Bell::ring), [false, false], "awake");
         }
     }
 

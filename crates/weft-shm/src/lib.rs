@@ -8,12 +8,13 @@
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
 //! foreign word is loaded once and checked, and what fails a check breaks the ring for good.
 
+pub mod barrier;
 pub mod bell;
 pub mod mem;
 pub mod ring;
 pub mod sys;
 
-pub use bell::{Bell, BellPage};
+pub use bell::{Bell, BellMem, BellPage};
 pub use mem::{MapMem, RingMem};
 pub use ring::{Consumer, Lanes, Producer, Ringing, Steps};
 pub use sys::{OpenError, Shared};

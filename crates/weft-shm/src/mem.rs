@@ -13,6 +13,7 @@
 //! [`RingMem`] is the seam between the ring's algorithm, which is safe code, and the memory: [`MapMem`] is mapped memory,
 //! the loom tests bring their own.
 
+use crate::barrier;
 use crate::ring::Lanes;
 use crate::sys::Shared;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -83,6 +84,8 @@ pub trait RingMem {
     fn set_attention(&self, wanted: bool);
     /// Whether the consumer wants the bell.
     fn attention(&self) -> bool;
+    /// Between a `publish` and the `attention` after it, as [`crate::bell::BellMem::light_barrier`].
+    fn light_barrier(&self);
 }
 
 /// Ring memory in a mapping that two processes share.
@@ -286,7 +289,8 @@ impl RingMem for MapMem {
 
     #[inline(always)]
     fn set_attention(&self, wanted: bool) {
-        // Relaxed: a bell that is missed because of it is found by the consumer's next full scan.
+        // Relaxed: a bell that is missed because of it is found by the consumer's next full scan; before it sleeps, a
+        // barrier orders it.
         self.attention_word().store(u32::from(wanted), Ordering::Relaxed);
     }
 
@@ -294,6 +298,11 @@ impl RingMem for MapMem {
     fn attention(&self) -> bool {
         // Relaxed: see `set_attention`.
         self.attention_word().load(Ordering::Relaxed) != 0
+    }
+
+    #[inline(always)]
+    fn light_barrier(&self) {
+        barrier::light();
     }
 }
 

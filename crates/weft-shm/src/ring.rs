@@ -20,6 +20,7 @@
 use crate::bell::Bell;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Tx};
 use weft_wire::record::{self, args_bytes};
 use weft_wire::setup::Geometry;
@@ -301,6 +302,7 @@ impl<M: RingMem> Producer<M> {
     /// Whether the consumer asked for the bell. Ask after a push.
     #[inline(always)]
     pub fn wants_bell(&self) -> bool {
+        self.mem.light_barrier();
         self.mem.attention()
     }
 
@@ -599,8 +601,8 @@ impl Tx for Ringing {
     #[inline(always)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         self.producer.push(head, args, payload)?;
-        if self.producer.wants_bell() {
-            self.bell.ring();
+        if self.producer.wants_bell() && self.bell.ring() {
+            self.wake();
         }
         Ok(())
     }
@@ -618,17 +620,25 @@ impl Tx for Ringing {
     }
 }
 
-/// A producer in mapped memory together with the bell of its consumer.
+/// A producer in mapped memory together with the bell of its consumer, and what wakes it.
 #[derive(Debug)]
 pub struct Ringing {
     producer: Producer<MapMem>,
     bell: Bell,
+    /// An eventfd that the consumer sleeps on.
+    waker: OwnedFd,
 }
 
 impl Ringing {
-    /// Rings `bell` for records of `producer` when asked to.
-    pub fn new(producer: Producer<MapMem>, bell: Bell) -> Ringing {
-        Ringing { producer, bell }
+    /// Rings `bell` for records of `producer` when asked to, and writes to the eventfd `waker` if its consumer sleeps.
+    pub fn new(producer: Producer<MapMem>, bell: Bell, waker: OwnedFd) -> Ringing {
+        Ringing { producer, bell, waker }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // It fails only if the consumer gave us something else than it should have, and then it sleeps on.
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
 }
 

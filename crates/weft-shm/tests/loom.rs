@@ -221,6 +221,8 @@ impl RingMem for LoomMem {
     fn attention(&self) -> bool {
         false
     }
+
+    fn light_barrier(&self) {}
 }
 
 /// The payload of record `number` when it takes `lines`: different from every other record's in each word.

@@ -119,4 +119,8 @@ pub trait Rx {
 pub trait Bells {
     /// Calls `rung` for each bell below `in_use` that was rung since the last call.
     fn collect(&mut self, in_use: u32, rung: impl FnMut(u32));
+    /// From now on whoever rings wakes us, once. Sure only after a barrier that reaches the producers.
+    fn arm(&mut self);
+    /// Nobody wakes us any more.
+    fn disarm(&mut self);
 }

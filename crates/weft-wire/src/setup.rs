@@ -5,11 +5,13 @@
 //! ```text
 //! caller                         answerer
 //!   Hello(version, caller's name and bundle, endpoint, key) ->
-//!                                <- Accept(ring geometry, bell) + descriptors [ring caller->answerer, bell page]
+//!                                <- Accept(ring geometry, bell) + descriptors [ring caller->answerer, bell page, waker]
 //!                                or Join(bundle), if the two bundles have a session already; the socket is closed
 //!                                or Refuse(reason), and the socket is closed
-//!   Ready(ring geometry, bell) + descriptors [ring answerer->caller, bell page] ->
+//!   Ready(ring geometry, bell) + descriptors [ring answerer->caller, bell page, waker] ->
 //! ```
+//!
+//! The waker is an eventfd, to be written to when the bell is rung and its owner sleeps.
 
 use crate::name::{array, Name, NameError, NAME_BYTES};
 use crate::{BundleId, EndpointId, Key, Reason, Uid, VERSION};
@@ -44,7 +46,7 @@ pub enum Message {
         /// The caller has no session with the bundle that it was told to join.
         is_alone: bool,
     },
-    /// The answerer's ring, with two descriptors.
+    /// The answerer's ring, with three descriptors.
     Accept {
         /// Its shape.
         ring: Geometry,
@@ -53,7 +55,7 @@ pub enum Message {
         /// The answerer's bundle.
         bundle: BundleId,
     },
-    /// The caller's ring, with two descriptors.
+    /// The caller's ring, with three descriptors.
     Ready {
         /// Its shape.
         ring: Geometry,

@@ -285,4 +285,8 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
     fn attention(&self) -> bool {
         self.mem.attention()
     }
+
+    fn light_barrier(&self) {
+        self.mem.light_barrier();
+    }
 }
