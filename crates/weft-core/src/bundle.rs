@@ -21,6 +21,8 @@ struct Inbound<R> {
     rx: R,
     id: SessionId,
     is_hot: bool,
+    /// Its producer may not know yet that it is to ring: no barrier came since it was told.
+    is_unsure: bool,
     /// The turn in which it last had something.
     busy_at: u32,
 }
@@ -75,6 +77,8 @@ pub struct Bundle<R, T, B> {
     bells: B,
     /// The bells that were found rung in this poll.
     rung: Vec<u32>,
+    /// The sessions that are unsure to ring.
+    unsure: Vec<u32>,
     /// The session that had something last, among those that ring bells.
     last: u32,
     turns: u32,
@@ -91,6 +95,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             hot: Vec::with_capacity(HOT_MOST),
             bells,
             rung: Vec::with_capacity(64),
+            unsure: Vec::with_capacity(HOT_MOST),
             last: u32::MAX,
             turns: 0,
             hot_work: 0,
@@ -131,7 +136,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         place.session = Some(Session::new(peer, tx));
         let id = SessionId { index, life: place.life };
         let stays_cold = rx.stays_cold();
-        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, busy_at: self.turns });
+        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, is_unsure: false, busy_at: self.turns });
         match self.hot.len() < HOT_MOST && !stays_cold {
             true => self.warm(index),
             false => self.cool(index),
@@ -165,6 +170,27 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     /// The next poll looks at this session: something came for it by a way that has no bell of its own.
     pub fn ring(&mut self, id: SessionId) {
         self.rung.push(id.index);
+    }
+
+    /// Makes ready to sleep: all peers are asked to ring, and to wake us. After a barrier that reaches them (the home's) one
+    /// more [`Bundle::poll`] finds all that came before they knew; if it finds nothing, whatever comes wakes us.
+    pub fn arm(&mut self) {
+        while let Some(index) = self.hot.pop() {
+            self.cool(index);
+        }
+        self.bells.arm();
+        // From the barrier on they ring for sure. Until now they may have missed it, so the next poll looks at them.
+        for index in self.unsure.drain(..) {
+            if let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) {
+                inbound.is_unsure = false;
+                self.rung.push(index);
+            }
+        }
+    }
+
+    /// Nobody is to wake us any more.
+    pub fn disarm(&mut self) {
+        self.bells.disarm();
     }
 
     /// Takes what has arrived, at most about `budget` messages, and hands it to the sink. Returns how many were taken.
@@ -361,7 +387,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     fn hand_returns<S: Sink<T>>(&mut self, sink: &mut S) {
         while let Some(returned) = self.state.returns.pop_front() {
             if let Some(left) = sink.returned(&mut self.state, returned) {
-                self.state.events.push_back(crate::Event::Returned(Box::new(left)));
+                self.state.events.push(crate::Event::Returned(Box::new(left)));
             }
         }
     }
@@ -396,8 +422,11 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         if let Some(inbound) = self.inbound[index as usize].as_mut() {
             inbound.is_hot = false;
             inbound.rx.set_attention(true);
-            // What came before the producer saw that is found by this look, or by the next full scan.
+            // What came before the producer saw that is found by this look, by the next full scan, or before we sleep.
             self.rung.push(index);
+            if !std::mem::replace(&mut inbound.is_unsure, true) {
+                self.unsure.push(index);
+            }
         }
     }
 }

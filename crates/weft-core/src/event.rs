@@ -1,6 +1,7 @@
 //! What a bundle reports: events, returned messages, counters.
 
 use crate::endpoint::Endpoint;
+use std::collections::VecDeque;
 use weft_wire::{Certainty, Reason};
 
 /// The kinds of messages that can come back.
@@ -60,6 +61,100 @@ pub enum Event {
         /// Why.
         reason: Reason,
     },
+}
+
+/// Which of an endpoint's events end a wait (VN12). All, unless set otherwise. What is left out still happens: messages are
+/// handed over and events are queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EventMask {
+    /// A message came.
+    pub not_empty: bool,
+    /// A send that said *full* may be tried again.
+    pub can_send: bool,
+    /// A message of this endpoint's came back.
+    pub returned: bool,
+    /// A peer of this endpoint's is gone.
+    pub peer_lost: bool,
+}
+
+impl EventMask {
+    /// Everything ends a wait.
+    pub const ALL: EventMask = EventMask { not_empty: true, can_send: true, returned: true, peer_lost: true };
+    /// Nothing does.
+    pub const NONE: EventMask = EventMask { not_empty: false, can_send: false, returned: false, peer_lost: false };
+}
+
+impl Default for EventMask {
+    fn default() -> EventMask {
+        EventMask::ALL
+    }
+}
+
+/// Events that wait for the program, and what of them it waits for.
+#[derive(Debug)]
+pub(crate) struct Events {
+    queue: VecDeque<Event>,
+    /// By the index of the endpoint; those behind the end have all.
+    masks: Vec<EventMask>,
+    /// Events so far that end a wait. It comes round.
+    noted: u64,
+    /// Messages so far that do not. It comes round.
+    muted: u64,
+}
+
+impl Events {
+    pub fn new() -> Events {
+        Events { queue: VecDeque::with_capacity(64), masks: Vec::new(), noted: 0, muted: 0 }
+    }
+
+    pub fn push(&mut self, event: Event) {
+        let ends_wait = match &event {
+            Event::Completed(_) => true,
+            Event::CanSend { endpoint, .. } => self.mask(*endpoint).can_send,
+            Event::Returned(returned) => self.mask(returned.endpoint).returned,
+            Event::PeerLost { endpoint, .. } => self.mask(*endpoint).peer_lost,
+        };
+        self.noted = self.noted.wrapping_add(u64::from(ends_wait));
+        self.queue.push_back(event);
+    }
+
+    pub fn extend(&mut self, completions: impl IntoIterator<Item = u64>) {
+        for completion in completions {
+            self.push(Event::Completed(completion));
+        }
+    }
+
+    pub fn pop(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+
+    pub fn mask(&self, endpoint: Endpoint) -> EventMask {
+        self.masks.get(endpoint.index()).copied().unwrap_or_default()
+    }
+
+    pub fn set_mask(&mut self, endpoint: Endpoint, mask: EventMask) {
+        if self.masks.len() <= endpoint.index() {
+            self.masks.resize(endpoint.index() + 1, EventMask::ALL);
+        }
+        self.masks[endpoint.index()] = mask;
+    }
+
+    /// So many messages came to an endpoint, which may not care.
+    pub fn mute(&mut self, endpoint: Endpoint, messages: u32) {
+        if !self.mask(endpoint).not_empty {
+            self.muted = self.muted.wrapping_add(messages.into());
+        }
+    }
+
+    /// Events so far that end a wait.
+    pub fn noted(&self) -> u64 {
+        self.noted
+    }
+
+    /// Messages so far that do not.
+    pub fn muted(&self) -> u64 {
+        self.muted
+    }
 }
 
 /// What a bundle counted since it was made. All are totals.

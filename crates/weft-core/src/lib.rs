@@ -26,6 +26,6 @@ pub mod testing;
 
 pub use bundle::Bundle;
 pub use endpoint::Endpoint;
-pub use event::{Counters, Event, MessageKind, Returned};
+pub use event::{Counters, Event, EventMask, MessageKind, Returned};
 pub use session::{PeerId, SessionId};
-pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State};
+pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State, Tally};

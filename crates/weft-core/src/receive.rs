@@ -136,7 +136,8 @@ impl<T: Tx> State<T> {
 
     #[inline(never)]
     fn note_run(&mut self) -> Result<(), Violation> {
-        let Run { session, flow, messages, lines, asked, .. } = self.run;
+        let Run { session, flow, endpoint, messages, lines, asked, .. } = self.run;
+        self.events.mute(endpoint, messages);
         (self.run.messages, self.run.lines, self.run.asked) = (0, 0, false);
         // Lost meanwhile: nobody is left to be told.
         let Some(s) = self.live(session) else { return Ok(()) };
@@ -233,18 +234,23 @@ impl<T: Tx> State<T> {
     #[inline(never)]
     fn becomes_plain(&mut self, endpoint: Endpoint, session: u32, head: HeadWords) -> bool {
         let admission = self.admission;
-        let State { endpoints, sessions, .. } = self;
-        let Some(Some(endpoint)) = endpoints.get(endpoint.index()) else { return false };
+        let State { endpoints, sessions, events, .. } = self;
+        let Some(Some(state)) = endpoints.get(endpoint.index()) else { return false };
         let place = sessions.get_mut(session as usize);
         let Some(s) = place.and_then(|p| p.session.as_mut()) else { return false };
         let flow = usize::from(head.flow());
         let admitted = if head.is(Kind::Reply) {
             s.flows_out.get_mut(flow).map(|out| &mut out.admitted)
         } else {
-            s.flows_in.get_mut(flow).filter(|f| endpoint.key.matches(f.key)).map(|f| &mut f.admitted)
+            s.flows_in.get_mut(flow).filter(|f| state.key.matches(f.key)).map(|f| &mut f.admitted)
         };
-        let Some(admitted) = admitted.filter(|_| !endpoint.holds()) else { return false };
-        *admitted = admission;
+        let Some(admitted) = admitted.filter(|_| !state.holds()) else { return false };
+        if events.mask(endpoint).not_empty {
+            *admitted = admission;
+        } else if !head.is(Kind::Send) {
+            // Not noted as admitted, so that the next one is counted here too. One-way messages are counted by their run.
+            events.mute(endpoint, 1);
+        }
         !head.is(Kind::Request) || s.backlog_bytes <= BACKLOG_MOST
     }
 
@@ -252,7 +258,7 @@ impl<T: Tx> State<T> {
     #[inline(never)]
     fn after_reply(&mut self, session: u32, head: HeadWords) -> Result<(), Violation> {
         let completion = self.flow_out(session, head.flow())?.take_completion(head.slot());
-        self.events.extend(completion.map(Event::Completed));
+        self.events.extend(completion);
         let Credit { messages, lines } = head.credit();
         self.take_credit(session, head.flow(), messages.into(), lines.into(), messages.into())
     }
@@ -312,6 +318,7 @@ impl<T: Tx> State<T> {
         message.is_open.set(false);
         self.parked_bytes += bytes;
         self.counters.parked += 1;
+        self.events.mute(message.endpoint, 1);
         if let Ok(endpoint) = self.endpoint_mut(message.endpoint) {
             endpoint.parked.push_back(parked);
         }
@@ -352,6 +359,7 @@ impl<T: Tx> State<T> {
             MessageKind::Reply => self.counters.replies_delivered += 1,
             MessageKind::OneWay => self.counters.delivered += 1,
         }
+        self.events.mute(endpoint, 1);
         let taken = sink.deliver(self, &message);
         match (taken, message.kind()) {
             // It was stored, so it counts as delivered whatever the sink says.
@@ -442,7 +450,7 @@ impl<T: Tx> State<T> {
             *completion = out.take_completion(slot as u16);
         }
         self.counters.ended += u64::from(mask.count_ones());
-        self.events.extend(completions.into_iter().flatten().map(Event::Completed));
+        self.events.extend(completions.into_iter().flatten());
         self.tell_room(session, flow)
     }
 
@@ -459,7 +467,7 @@ impl<T: Tx> State<T> {
             return Err(Violation);
         }
         while let Some(completion) = self.flow_out(session, flow)?.due_completion() {
-            self.events.push_back(Event::Completed(completion));
+            self.events.push(Event::Completed(completion));
         }
         self.tell_room(session, flow)
     }
@@ -551,7 +559,7 @@ impl<T: Tx> State<T> {
         let out = self.flow_out(session, flow)?;
         if std::mem::take(&mut out.wants_room) {
             let event = Event::CanSend { endpoint: Endpoint(out.source), destination: out.destination };
-            self.events.push_back(event);
+            self.events.push(event);
         }
         Ok(())
     }

@@ -33,8 +33,8 @@ impl<T: Tx> State<T> {
             if let Some(entry) = entry.filter(|e| matches!(e.route, Route::Flow { session, .. } if session == id.index))
             {
                 entry.route = Route::Refused(reason);
-                self.events.push_back(Event::PeerLost { endpoint, destination, reason });
-                self.events.push_back(Event::CanSend { endpoint, destination });
+                self.events.push(Event::PeerLost { endpoint, destination, reason });
+                self.events.push(Event::CanSend { endpoint, destination });
             }
         }
     }
@@ -53,7 +53,7 @@ impl<T: Tx> State<T> {
         for (out, left) in s.flows_out.iter_mut().zip(&left) {
             out.stored = out.stored.max(out.sent.saturating_sub(*left));
             while let Some(completion) = out.due_completion() {
-                self.events.push_back(Event::Completed(completion));
+                self.events.push(Event::Completed(completion));
             }
         }
         for record in abandoned {
@@ -77,7 +77,7 @@ impl<T: Tx> State<T> {
                         Fate::InHand => (Certainty::Unknown, reason),
                         Fate::Refused(code) => (Certainty::NotDelivered, Reason::from_code(code).unwrap_or(reason)),
                         Fate::Done => {
-                            self.events.extend(completion.map(Event::Completed));
+                            self.events.extend(completion);
                             continue;
                         }
                     };

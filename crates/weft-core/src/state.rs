@@ -1,7 +1,7 @@
 //! A bundle's state, and everything that sends: what a program and a running handler may do.
 
 use crate::endpoint::{Endpoint, EndpointState, Parked, Route, Translation};
-use crate::event::{Counters, Event, MessageKind, Returned};
+use crate::event::{Counters, Event, EventMask, Events, MessageKind, Returned};
 use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId, FLOWS_MOST};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,8 +21,17 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { parked_bytes_most: 64 << 20, sessions_most: 4032 }
+        Settings { parked_bytes_most: 64 << 20, sessions_most: 3968 }
     }
+}
+
+/// What ends waits, counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Events that an endpoint's mask does not leave out.
+    pub events: u64,
+    /// Messages handed over or queued, likewise.
+    pub messages: u64,
 }
 
 /// A message on its way out: the client's operation and arguments are its header.
@@ -199,7 +208,7 @@ pub struct State<T> {
     pub(crate) settings: Settings,
     pub(crate) endpoints: Vec<Option<EndpointState>>,
     pub(crate) sessions: Vec<Place<T>>,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: Events,
     pub(crate) counters: Counters,
     pub(crate) calls: Vec<Call>,
     /// Flows that owe their sender `Ended` or `Credit`.
@@ -229,7 +238,7 @@ impl<T: Tx> State<T> {
             settings,
             endpoints: Vec::new(),
             sessions: Vec::new(),
-            events: VecDeque::with_capacity(64),
+            events: Events::new(),
             counters: Counters::default(),
             calls: Vec::new(),
             dirty: Vec::with_capacity(64),
@@ -285,6 +294,14 @@ impl<T: Tx> State<T> {
             self.unparking.push(endpoint);
             self.has_chores = true;
         }
+        self.admission += 1;
+        Ok(())
+    }
+
+    /// Which of an endpoint's events end a wait.
+    pub fn set_event_mask(&mut self, endpoint: Endpoint, mask: EventMask) -> Result<(), SendError> {
+        self.endpoint(endpoint)?;
+        self.events.set_mask(endpoint, mask);
         self.admission += 1;
         Ok(())
     }
@@ -523,7 +540,14 @@ impl<T: Tx> State<T> {
 
     /// The next event, oldest first.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
+    }
+
+    /// Events and messages so far that end a wait; both come round.
+    pub fn tally(&self) -> Tally {
+        let Counters { delivered, requests_delivered, replies_delivered, parked, .. } = self.counters;
+        let messages = delivered.wrapping_add(requests_delivered).wrapping_add(replies_delivered).wrapping_add(parked);
+        Tally { events: self.events.noted(), messages: messages.wrapping_sub(self.events.muted()) }
     }
 
     /// What was counted.
@@ -586,7 +610,7 @@ impl<T: Tx> State<T> {
     fn set_route(&mut self, call: Call, route: Route) {
         let Some(entry) = self.calling(call) else { return };
         entry.route = route;
-        self.events.push_back(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
+        self.events.push(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
     }
 
     /// The translation that waits for a call.
@@ -598,7 +622,8 @@ impl<T: Tx> State<T> {
     // ---- inside
 
     /// Whether chores are left for the next poll.
-    pub(crate) fn has_unfinished(&self) -> bool {
+    /// Whether something waits here for room in a path, or for the sink.
+    pub fn has_unfinished(&self) -> bool {
         let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
         !(nothing && self.returns.is_empty() && self.let_go.is_empty())
     }
@@ -830,7 +855,7 @@ impl<T: Tx> State<T> {
         for out in s.flows_out.iter_mut().filter(|f| f.wants_room) {
             out.wants_room = false;
             let endpoint = Endpoint(out.source);
-            self.events.push_back(Event::CanSend { endpoint, destination: out.destination });
+            self.events.push(Event::CanSend { endpoint, destination: out.destination });
         }
         true
     }

@@ -193,4 +193,8 @@ impl Rx for MemRx {
 
 impl Bells for NoBells {
     fn collect(&mut self, _in_use: u32, _rung: impl FnMut(u32)) {}
+
+    fn arm(&mut self) {}
+
+    fn disarm(&mut self) {}
 }
