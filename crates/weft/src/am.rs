@@ -7,6 +7,10 @@
 //! All calls are made by the one thread that owns the bundle. Calls named `try_…` never block and may be made by handlers;
 //! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
 
+mod wait;
+
+pub use wait::{Waited, Waker};
+
 use crate::home::Home;
 use crate::node::{lock, random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
@@ -14,6 +18,8 @@ use crate::watch::Signals;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use wait::Sleeper;
 use weft_core::{
     Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Sink, State,
 };
@@ -37,12 +43,8 @@ const LOOK_EVERY_BUSY: u32 = 1 << 14;
 /// are looked at in case the helper does not get to run: some tenths of a second.
 const REST_AFTER: u32 = 1 << 20;
 
-/// Seldom turns that a sleep counts for.
-const TURNS_PER_SLEEP: u32 = REST_AFTER >> 12;
-
-/// Idle polls after which a waiting program yields its core, and after which it sleeps.
-const YIELD_AFTER: u32 = 4 << 10;
-const SLEEP_AFTER: u32 = 256 << 10;
+/// The longest sleep of calls that wait for what nobody may wake us for.
+const DOZE_MOST: Duration = Duration::from_millis(1);
 
 /// Runs when a message for it arrives.
 pub type Handler = Box<dyn FnMut(&mut Message<'_>)>;
@@ -67,6 +69,7 @@ pub struct Bundle {
     restless: u32,
     /// Polls until the network is looked at. Set to zero by sends that leave something to be sent.
     net_turns: Rc<Cell<u32>>,
+    sleeper: Sleeper,
 }
 
 struct Handlers {
@@ -100,7 +103,7 @@ impl Bundle {
     pub fn with_settings(node: &Node, settings: Settings) -> Result<Bundle, Error> {
         let bells = BellPage::create()
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
-        let signals = Arc::new(Signals::default());
+        let signals = Arc::new(Signals::new()?);
         let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Mutex::default() });
         let home = Home::new(node, &signals)?;
         Ok(Bundle {
@@ -113,6 +116,7 @@ impl Bundle {
             busy: 0,
             owes_look: false,
             restless: 0,
+            sleeper: Sleeper::default(),
         })
     }
 
@@ -309,12 +313,13 @@ impl Bundle {
         work
     }
 
-    /// Polls until `done` says so. Spins first, then yields the core, then sleeps 50 µs at a time.
+    /// Waits until `done` says so, which is asked after each wake-up and every millisecond.
     pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle) -> bool) {
-        let mut idle = 0u32;
+        let mut begin = Instant::now();
         while !done(self) {
-            idle = if self.poll() > 0 { 0 } else { idle.saturating_add(1) };
-            self.pause(idle);
+            if self.doze(begin, self.core.state().tally(), DOZE_MOST) != Waited::Nothing {
+                begin = Instant::now();
+            }
         }
     }
 
@@ -352,13 +357,10 @@ impl Bundle {
     }
 
     fn insist(&mut self, mut attempt: impl FnMut(&mut Bundle) -> Result<(), SendError>) -> Result<(), SendError> {
-        let mut idle = 0u32;
+        let begin = Instant::now();
         loop {
             match attempt(self) {
-                Err(SendError::Full) => {
-                    idle = if self.poll() > 0 { 0 } else { idle.saturating_add(1) };
-                    self.pause(idle);
-                }
+                Err(SendError::Full) => _ = self.doze(begin, self.core.state().tally(), DOZE_MOST),
                 done => return done,
             }
         }
@@ -372,25 +374,6 @@ impl Bundle {
         work
     }
 
-    /// Lets others run while there is nothing to do.
-    fn pause(&mut self, idle: u32) {
-        if idle < YIELD_AFTER {
-            return std::hint::spin_loop();
-        }
-        self.net_turns.set(0);
-        if idle < SLEEP_AFTER {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(std::time::Duration::from_micros(50));
-            self.restless = self.restless.saturating_add(TURNS_PER_SLEEP);
-        }
-        // Polls have become rare (on a core that others use, a yield can take milliseconds), so more of them look.
-        let waits_for_word = self.home.is_watched() && !self.home.is_busy() && !self.core.state().has_calls();
-        if !waits_for_word && (idle >= SLEEP_AFTER || (idle >= YIELD_AFTER && idle % LOOK_EVERY_SETUP == 0)) {
-            self.home.service(&mut self.core, &mut self.handlers);
-        }
-    }
-
     /// What is not done on every poll.
     #[cold]
     #[inline(never)]
@@ -399,6 +382,7 @@ impl Bundle {
         if raised & Signals::LETTERS != 0 {
             self.read_letters();
         }
+        self.sleeper.is_nudged |= raised & Signals::NUDGE != 0;
         if raised & Signals::DATAGRAMS != 0 {
             self.home.wake_network();
             self.net_turns.set(0);
@@ -407,7 +391,7 @@ impl Bundle {
         self.owes_look |= raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
         let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
-        self.restless += 1;
+        self.restless = self.restless.saturating_add(1);
         let rests = self.restless >= REST_AFTER;
         if self.owes_look || urgent || due || rests {
             self.home.service(&mut self.core, &mut self.handlers);

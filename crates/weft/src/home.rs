@@ -10,6 +10,7 @@ use crate::paths::{Core, Inlet, Outlet};
 use crate::watch::Signals;
 use crate::watched::Watched;
 use rustix::event::epoll;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -19,9 +20,10 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use weft_core::{Call, PeerId, SessionId, Sink};
 use weft_shm::{Bell, BellPage, Consumer, Lanes, MapMem, Producer, Ringing, Shared};
 use weft_wire::setup::{Geometry, Message, MESSAGE_BYTES};
@@ -41,6 +43,9 @@ const LARGE_ARENAS_MOST: usize = 32;
 
 /// Looks that are made soon after a set-up began or went on, without waiting for the helper's word.
 const QUICK_LOOKS: u32 = 10_000;
+
+/// Descriptors that come with a ring: the ring, the bell page, what wakes its owner.
+const DESCRIPTORS: usize = 3;
 
 /// Events of one look at the descriptors.
 const EVENTS_MOST: usize = 32;
@@ -75,6 +80,8 @@ pub(crate) struct Home {
     node: Node,
     id: BundleId,
     inbox: Arc<Inbox>,
+    /// What wakes the bundle.
+    signals: Arc<Signals>,
     epoll: Arc<OwnedFd>,
     lines: HashMap<u64, Line>,
     next_line: u64,
@@ -109,6 +116,7 @@ impl Home {
             node: node.clone(),
             id,
             inbox,
+            signals: signals.clone(),
             epoll: Arc::new(epoll),
             lines: HashMap::new(),
             next_line: NODE_TOKEN + 1,
@@ -184,6 +192,37 @@ impl Home {
         if let Some(helper) = self.node.helper().filter(|_| self.is_watched) {
             helper.rearm(self.id, self.epoll.as_fd());
         }
+    }
+
+    /// Makes ready for the bundle to sleep, watching its descriptors itself. False if there is something to do.
+    pub fn lie_down(&mut self, core: &mut Core) -> bool {
+        let Some(net) = &mut self.net else { return true };
+        let may_sleep = net.lie_down(core);
+        if let Some(helper) = self.node.helper().filter(|_| net.take_watch()) {
+            // What comes now wakes the bundle, and is not to wake the helper as well.
+            net.for_sockets(|socket| helper.unwatch_network(socket));
+        }
+        may_sleep
+    }
+
+    /// How long until something is due, if anything is.
+    pub fn until_due(&self) -> Option<Duration> {
+        self.net.as_ref()?.until_due()
+    }
+
+    /// The descriptors of set-up and deaths.
+    pub fn sockets(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Calls `run` for each socket of the network until one says no. Says whether none did.
+    pub fn for_network(&self, run: impl FnMut(BorrowedFd<'_>) -> bool) -> bool {
+        self.net.as_ref().is_none_or(|net| net.for_sockets(run))
+    }
+
+    /// Whether calls are to be made again that nobody answered.
+    pub fn has_retries(&self) -> bool {
+        !self.retries.is_empty()
     }
 
     /// Does what there is to do: calls to make, callers to answer, peers that died. Returns at once.
@@ -329,7 +368,7 @@ impl Home {
                 let index = core.reserve().ok_or(Answer::Refused(Reason::NoRoom))?;
                 let made = self.make_rx(core).and_then(|(lanes, rx, fd)| {
                     let ready = Message::Ready { ring: lanes.geometry(), bell: index };
-                    send_with(&socket, &ready, &fd, core.bells())?;
+                    self.send_with(&socket, &ready, &fd, core.bells())?;
                     Ok(rx)
                 });
                 let rx = made.map_err(|reason| {
@@ -375,7 +414,7 @@ impl Home {
         };
         let made = self.make_rx(core).and_then(|(lanes, rx, fd)| {
             let accept = Message::Accept { ring: lanes.geometry(), bell: index, bundle: self.id };
-            send_with(&socket, &accept, &fd, core.bells())?;
+            self.send_with(&socket, &accept, &fd, core.bells())?;
             Ok(rx)
         });
         match made {
@@ -398,6 +437,19 @@ impl Home {
         let lanes = Lanes::new(HOT_BYTES, if many { SMALL_ARENA_BYTES } else { ARENA_BYTES });
         let (shared, fd) = Shared::create("weft-ring", lanes.bytes()).map_err(|_| Reason::NoRoom)?;
         Ok((lanes, Consumer::new(MapMem::new(shared, lanes), lanes), fd))
+    }
+
+    /// Sends a message with the descriptors of a ring, of the bell page, and of what wakes us.
+    fn send_with(&self, socket: impl AsFd, message: &Message, ring: &OwnedFd, bells: &BellPage) -> Result<(), Reason> {
+        let fds = [ring.as_fd(), bells.fd(), self.signals.waker()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(Reason::NoRoom);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = net::sendmsg(socket, &[IoSlice::new(&message.to_bytes())], &mut control, flags);
+        sent.map(|_| ()).map_err(|_| Reason::NobodyThere)
     }
 
     fn close_broken<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
@@ -457,10 +509,10 @@ enum Heard {
     End,
 }
 
-/// Receives one message and at most two descriptors; the kernel closes any more.
+/// Receives one message and at most three descriptors; the kernel closes any more.
 fn receive(socket: impl AsFd + Copy) -> Heard {
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
@@ -484,26 +536,16 @@ fn receive(socket: impl AsFd + Copy) -> Heard {
     }
 }
 
-/// Sends a message with a ring's and the bell page's descriptor.
-fn send_with(socket: impl AsFd, message: &Message, ring: &OwnedFd, bells: &BellPage) -> Result<(), Reason> {
-    let fds = [ring.as_fd(), bells.fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(Reason::NoRoom);
-    }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    net::sendmsg(socket, &[IoSlice::new(&message.to_bytes())], &mut control, flags).map_err(|_| Reason::NobodyThere)?;
-    Ok(())
-}
-
-/// Maps the ring and the bell that a peer sent.
+/// Maps the ring and the bell that a peer sent. Its waker is only ever written to, by calls that do not block.
 fn open_tx(ring: Geometry, bell: u32, fds: Vec<OwnedFd>) -> Result<Ringing, Reason> {
     let lanes = Lanes::check(ring).ok_or(Reason::Violation)?;
-    let Ok([ring_fd, bell_fd]) = <[OwnedFd; 2]>::try_from(fds) else {
+    let Ok([ring_fd, bell_fd, waker]) = <[OwnedFd; DESCRIPTORS]>::try_from(fds) else {
         return Err(Reason::Violation);
     };
+    if !rustix::fs::fcntl_getfl(&waker).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
+        return Err(Reason::Violation);
+    }
     let shared = Shared::open(ring_fd, lanes.bytes()).map_err(|_| Reason::Violation)?;
     let bell = Bell::open(bell_fd, bell).map_err(|_| Reason::Violation)?;
-    Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell))
+    Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell, waker))
 }

@@ -44,5 +44,7 @@ mod watched;
 pub use net::address::Ports;
 pub use net::NetworkError;
 pub use node::{Error, Node};
-pub use weft_core::{Counters, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings};
+pub use weft_core::{
+    Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings,
+};
 pub use weft_wire::{Certainty, EndpointId, HostAddress, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};

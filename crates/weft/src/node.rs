@@ -138,6 +138,8 @@ impl Node {
     /// # Errors
     /// If the kernel gives no socket, no descriptor or no randomness.
     pub fn new() -> Result<Node, Error> {
+        // Before there is another thread of ours: then it takes no time.
+        weft_shm::barrier::register();
         Node::with_helper(Helper::start().ok())
     }
 
@@ -147,6 +149,7 @@ impl Node {
     /// # Errors
     /// As [`Node::new`].
     pub fn without_helper() -> Result<Node, Error> {
+        weft_shm::barrier::register();
         Node::with_helper(None)
     }
 

@@ -11,15 +11,20 @@ use rustix::io::Errno;
 use rustix::process::{getpid, Pid};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use weft_wire::BundleId;
 
-/// What others leave for a bundle to notice in its next poll.
-#[derive(Debug, Default)]
-pub(crate) struct Signals(AtomicU32);
+/// What others leave for a bundle to notice in its next poll, and what wakes it if it sleeps.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    word: AtomicU32,
+    is_asleep: AtomicBool,
+    /// An eventfd. Watched for edges, so nobody ever reads it.
+    waker: OwnedFd,
+}
 
 impl Signals {
     /// Another thread gave a reply.
@@ -28,16 +33,56 @@ impl Signals {
     pub const SOCKETS: u32 = 2;
     /// Packets of other hosts wait.
     pub const DATAGRAMS: u32 = 4;
+    /// A wait is to end.
+    pub const NUDGE: u32 = 8;
+
+    /// Nothing raised.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub fn new() -> Result<Signals, Error> {
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| Error::system("cannot make an eventfd", e, "raise the limit of open files (ulimit -n)"))?;
+        Ok(Signals { word: AtomicU32::new(0), is_asleep: AtomicBool::new(false), waker })
+    }
+
+    /// What the bundle sleeps on, and what peers write to.
+    pub fn waker(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
 
     #[inline(always)]
     pub fn are_raised(&self) -> bool {
         // Relaxed: what is missed now is seen by the next poll; `take` orders what was signalled.
-        self.0.load(Ordering::Relaxed) != 0
+        self.word.load(Ordering::Relaxed) != 0
     }
 
+    /// Leaves word, and wakes the bundle if it sleeps.
     pub fn raise(&self, signal: u32) {
-        // Release: pairs with the acquire in `take`, so what is signalled is visible to the one who takes it.
-        self.0.fetch_or(signal, Ordering::Release);
+        // Release: pairs with the acquire in `take`, so what is signalled is visible to the one who takes it. And in one
+        // order with `lie_down`: either it sees the signal or we see that it sleeps.
+        self.word.fetch_or(signal, Ordering::SeqCst);
+        if self.is_asleep.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// The bundle is about to sleep. False if something was raised: then it is not to.
+    pub fn lie_down(&self) -> bool {
+        self.is_asleep.store(true, Ordering::SeqCst);
+        self.word.load(Ordering::SeqCst) == 0
+    }
+
+    /// The bundle does not sleep any more.
+    pub fn get_up(&self) {
+        // Relaxed: who sees it late wakes somebody who is awake.
+        self.is_asleep.store(false, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // It fails only if the counter is full, and then it has been readable for long.
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
 
     /// All signals raised since.
@@ -45,7 +90,7 @@ impl Signals {
         if !self.are_raised() {
             return 0;
         }
-        self.0.swap(0, Ordering::Acquire)
+        self.word.swap(0, Ordering::Acquire)
     }
 }
 

@@ -126,7 +126,7 @@ fn answerer(orders: Orders) {
         let (_ring, ring_fd) = Shared::create("weft-ring", lanes.bytes()).expect("memfd");
         let page = BellPage::create().expect("page");
         let accept = Message::Accept { ring: lanes.geometry(), bell: 0, bundle: BundleId(3) };
-        raw::say_with(&socket, &accept.to_bytes(), &[ring_fd.as_fd(), page.fd()]).expect("say");
+        raw::say_with(&socket, &accept.to_bytes(), &[ring_fd.as_fd(), page.fd(), raw::waker().as_fd()]).expect("say");
     }
     tell("there");
     while orders.wait().is_some() {}

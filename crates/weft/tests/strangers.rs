@@ -325,6 +325,7 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let good = || memfd(size, all);
     let page = || memfd(4096, all);
+    let waker = raw::waker;
     let regular = || {
         let path = std::env::temp_dir().join(format!("weft-strangers-{}", std::process::id()));
         let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
@@ -342,32 +343,34 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
     // 2 MiB in all, so that huge pages could hold it.
     let even = shape(252, (2 << 20) / 64 - 256);
     let mut cases: Vec<(&str, Geometry, u32, Vec<OwnedFd>)> = vec![
-        ("unsealed memory", ring, 0, vec![memfd(size, SealFlags::empty()), page()]),
-        ("memory sealed against growing only", ring, 0, vec![memfd(size, SealFlags::GROW), page()]),
-        ("memory sealed against writing", ring, 0, vec![memfd(size, all | SealFlags::WRITE), page()]),
-        ("memory open for reading only", ring, 0, vec![read_only(), page()]),
-        ("a ring too small", ring, 0, vec![memfd(size - 4096, all), page()]),
-        ("a ring too large", ring, 0, vec![memfd(size + 4096, all), page()]),
-        ("an empty ring", ring, 0, vec![memfd(0, all), page()]),
-        ("a pipe for a ring", ring, 0, vec![pipe(), page()]),
-        ("a file for a ring", ring, 0, vec![regular(), page()]),
-        ("unsealed bells", ring, 0, vec![good(), memfd(4096, SealFlags::empty())]),
-        ("an empty bell page", ring, 0, vec![good(), memfd(0, all)]),
-        ("a pipe for bells", ring, 0, vec![good(), pipe()]),
-        ("a bell outside the page", ring, 4032, vec![good(), page()]),
-        ("a bell far outside", ring, u32::MAX, vec![good(), page()]),
+        ("unsealed memory", ring, 0, vec![memfd(size, SealFlags::empty()), page(), waker()]),
+        ("memory sealed against growing only", ring, 0, vec![memfd(size, SealFlags::GROW), page(), waker()]),
+        ("memory sealed against writing", ring, 0, vec![memfd(size, all | SealFlags::WRITE), page(), waker()]),
+        ("memory open for reading only", ring, 0, vec![read_only(), page(), waker()]),
+        ("a ring too small", ring, 0, vec![memfd(size - 4096, all), page(), waker()]),
+        ("a ring too large", ring, 0, vec![memfd(size + 4096, all), page(), waker()]),
+        ("an empty ring", ring, 0, vec![memfd(0, all), page(), waker()]),
+        ("a pipe for a ring", ring, 0, vec![pipe(), page(), waker()]),
+        ("a file for a ring", ring, 0, vec![regular(), page(), waker()]),
+        ("unsealed bells", ring, 0, vec![good(), memfd(4096, SealFlags::empty()), waker()]),
+        ("an empty bell page", ring, 0, vec![good(), memfd(0, all), waker()]),
+        ("a pipe for bells", ring, 0, vec![good(), pipe(), waker()]),
+        ("a bell outside the page", ring, 3968, vec![good(), page(), waker()]),
+        ("a bell far outside", ring, u32::MAX, vec![good(), page(), waker()]),
         ("no descriptors", ring, 0, vec![]),
         ("one descriptor", ring, 0, vec![good()]),
-        ("no lines", shape(0, 0), 0, vec![good(), page()]),
-        ("no arena", shape(ring.hot_lines, 0), 0, vec![good(), page()]),
-        ("lines without end", shape(u32::MAX, u32::MAX), 0, vec![good(), page()]),
-        ("a sum that overflows", shape(u32::MAX - 3, ring.arena_lines), 0, vec![good(), page()]),
-        ("another hot lane", shape(ring.hot_lines + 64, ring.arena_lines), 0, vec![good(), page()]),
-        ("an odd hot lane", shape(ring.hot_lines + 1, ring.arena_lines), 0, vec![good(), page()]),
-        ("lanes exchanged", shape(ring.arena_lines, ring.hot_lines), 0, vec![good(), page()]),
+        ("no waker", ring, 0, vec![good(), page()]),
+        ("a waker that blocks", ring, 0, vec![good(), page(), pipe()]),
+        ("no lines", shape(0, 0), 0, vec![good(), page(), waker()]),
+        ("no arena", shape(ring.hot_lines, 0), 0, vec![good(), page(), waker()]),
+        ("lines without end", shape(u32::MAX, u32::MAX), 0, vec![good(), page(), waker()]),
+        ("a sum that overflows", shape(u32::MAX - 3, ring.arena_lines), 0, vec![good(), page(), waker()]),
+        ("another hot lane", shape(ring.hot_lines + 64, ring.arena_lines), 0, vec![good(), page(), waker()]),
+        ("an odd hot lane", shape(ring.hot_lines + 1, ring.arena_lines), 0, vec![good(), page(), waker()]),
+        ("lanes exchanged", shape(ring.arena_lines, ring.hot_lines), 0, vec![good(), page(), waker()]),
     ];
     match huge(2 << 20) {
-        Some(fd) => cases.push(("huge pages that are not there", even, 0, vec![fd, page()])),
+        Some(fd) => cases.push(("huge pages that are not there", even, 0, vec![fd, page(), waker()])),
         None => left_out("this kernel makes no memory of huge pages"),
     }
     let honest = Message::Accept { ring, bell: 0, bundle: weft_wire::BundleId(0) };
@@ -375,7 +378,7 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
         let socket = raw::connect(&there.name).expect("connect");
         raw::say(&socket, &raw::hello(&me, &there).to_bytes());
         let Said::Message(Message::Accept { .. }, theirs) = raw::hear(&socket) else { panic!("no accept") };
-        assert_eq!(theirs.len(), 2);
+        assert_eq!(theirs.len(), 3);
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         raw::say_with(&socket, &Message::Ready { ring, bell }.to_bytes(), &fds).expect("say");
         raw::expect_end(&socket, what);
@@ -511,7 +514,7 @@ impl ByHand {
         let socket = raw::connect(&there.name).expect("connect");
         assert!(raw::say(&socket, &raw::hello(me, there).to_bytes()));
         let Said::Message(Message::Accept { ring, .. }, fds) = raw::hear(&socket) else { panic!("no accept") };
-        let [ring_fd, bell_fd] = <[OwnedFd; 2]>::try_from(fds).expect("two descriptors");
+        let [ring_fd, bell_fd, _waker] = <[OwnedFd; 3]>::try_from(fds).expect("three descriptors");
         let lanes = Lanes::check(ring).expect("a shape");
         let file = File::from(ring_fd.try_clone().expect("dup"));
         let shared = Shared::open(ring_fd, lanes.bytes()).expect("map");
@@ -521,7 +524,7 @@ impl ByHand {
         let consumer = Consumer::new(MapMem::new(own, own_lanes), own_lanes);
         let page = BellPage::create().expect("page");
         let ready = Message::Ready { ring: own_lanes.geometry(), bell: 0 }.to_bytes();
-        raw::say_with(&socket, &ready, &[own_fd.as_fd(), page.fd()]).expect("say");
+        raw::say_with(&socket, &ready, &[own_fd.as_fd(), page.fd(), raw::waker().as_fd()]).expect("say");
         let bytes = lanes.bytes() as u64;
         ByHand { socket, producer, ring: file, bytes, bells: File::from(bell_fd), consumer, own: File::from(own_fd) }
     }

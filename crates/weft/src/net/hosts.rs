@@ -170,6 +170,25 @@ impl Net {
         !ni.has_unsent()
     }
 
+    /// Sends what waits, and makes ready for the bundle to sleep. False if the link takes no more now.
+    pub fn lie_down(&mut self, core: &Core) -> bool {
+        let may_sleep = self.is_idle(core) || self.flush();
+        // Nobody watches while the bundle is awake again, until a look has settled that.
+        self.attention = Attention::Seldom;
+        may_sleep
+    }
+
+    /// Whether the helper watches; it does not any more.
+    pub fn take_watch(&mut self) -> bool {
+        std::mem::take(&mut self.is_watched)
+    }
+
+    /// How long until something is due, if anything is.
+    pub fn until_due(&self) -> Option<Duration> {
+        let ni = self.sessions.ni().borrow();
+        ni.next_time().map(|at| at.since(ni.link().now()))
+    }
+
     /// There is nobody to watch.
     pub fn do_without_helper(&mut self) {
         self.has_helper = false;

@@ -347,19 +347,12 @@ impl Orders {
 
     /// Polls a bundle until the input ends; lines go to `obey`.
     pub fn serve(&self, bundle: &mut Bundle, mut obey: impl FnMut(&mut Bundle, &str)) {
-        let mut turns = 0u32;
-        bundle.poll_until(|bundle| {
-            turns = turns.wrapping_add(1);
-            if turns % 64 != 0 {
-                return false;
-            }
-            match self.look() {
-                Order::None => false,
-                Order::End => true,
-                Order::Line(line) => {
-                    obey(bundle, &line);
-                    false
-                }
+        bundle.poll_until(|bundle| match self.look() {
+            Order::None => false,
+            Order::End => true,
+            Order::Line(line) => {
+                obey(bundle, &line);
+                false
             }
         });
     }

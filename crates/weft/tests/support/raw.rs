@@ -50,6 +50,12 @@ pub fn hello(from: &Name, to: &Address) -> Message {
     Message::Hello { source: *from, destination: to.name, key: to.key, bundle: BundleId(77), is_alone: false }
 }
 
+/// A descriptor that could wake us.
+pub fn waker() -> OwnedFd {
+    use rustix::event::{eventfd, EventfdFlags};
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
+}
+
 /// The name of somebody who does not exist, of the same user.
 pub fn nobody(like: &Name) -> Name {
     Name { epoch: Epoch(like.epoch.0 ^ 0x5555), ..*like }

@@ -1,0 +1,401 @@
+//! Waiting: spinning for as long as that has paid lately, then sleeping until something comes.
+//!
+//! A wake-up costs 20 µs and more where a message costs a fifth of a microsecond, so a wait begins by polling. How long is learnt:
+//! if waits have ended soon lately, for as long as a wake-up takes (who then sleeps all the same has lost at most twice the
+//! best); if not, for a moment. A core that others want is given to them meanwhile.
+
+use super::{Bundle, LOOK_EVERY_SETUP, REST_AFTER};
+use crate::node::Error;
+use crate::watch::Signals;
+use rustix::event::{epoll, Timespec};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_core::{Endpoint, EventMask, Tally};
+
+/// The longest spinning: about what falling asleep and waking up cost.
+const SPIN_MOST: Duration = Duration::from_micros(50);
+
+/// The spinning that is always tried.
+const SPIN_LEAST: Duration = Duration::from_micros(2);
+
+/// A wait that ended so soon would have been worth spinning for, had we not slept.
+const SOON: Duration = Duration::from_micros(100);
+
+/// Of the last 16 waits so many must have ended soon for the next one to spin long.
+const SOON_LEAST: u32 = 4;
+
+/// The core is offered to others so often while spinning.
+const YIELD_EVERY: Duration = Duration::from_micros(4);
+
+/// If it took so long to get it back, others want it.
+const YIELD_LONG: Duration = Duration::from_micros(30);
+
+/// Waits that do not spin long after that.
+const CROWDED_WAITS: u32 = 16;
+
+/// Polls between two looks at the clock, as many as make one that looks at what is seldom looked at.
+const POLLS_PER_LOOK: u32 = LOOK_EVERY_SETUP;
+
+/// The longest sleep: bounds what a wake-up that was lost with its sender (killed between the bell and the wake-up) can cost.
+const SLEEP_MOST: Duration = Duration::from_millis(500);
+
+/// The longest sleep while something waits for which nobody wakes us: room in a ring.
+const SLEEP_FOR_ROOM: Duration = Duration::from_millis(1);
+
+/// The longest sleep where the kernel gives us no barrier: then who sends while we fall asleep may not see it.
+const SLEEP_UNSURE: Duration = Duration::from_millis(1);
+
+/// A rest is due after so much sleep.
+const REST_SLEPT: Duration = Duration::from_millis(300);
+
+/// Events taken at once; more wake us again.
+const EVENTS_MOST: usize = 8;
+
+/// Why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// So many messages were taken, now or since the last wait; their handlers have run.
+    Messages(u32),
+    /// Events came: see [`Bundle::next_event`].
+    Events,
+    /// The time is over, or a [`Waker`] was used.
+    Nothing,
+}
+
+/// Ends a bundle's wait, from any thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Signals>);
+
+impl Waker {
+    /// Ends the wait that is going on, or else the next one. Does not block.
+    pub fn wake(&self) {
+        self.0.raise(Signals::NUDGE);
+    }
+}
+
+impl Bundle {
+    /// Waits until a message was taken or an event came, at most for `timeout` (`None`: without end). Polls: handlers run here.
+    ///
+    /// Spins first if waits have been short lately, then sleeps: no core is used, and whoever sends wakes us. What an
+    /// endpoint's [`EventMask`] leaves out does not end the wait. Each message and each event ends one wait: the next, if
+    /// none goes on.
+    ///
+    /// [`EventMask`]: crate::EventMask
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Waited {
+        let since = self.sleeper.told;
+        let waited = self.poll_a_few(since);
+        if waited != Waited::Nothing {
+            self.sleeper.habit.ended_after(Duration::ZERO);
+            self.sleeper.told = self.core.state().tally();
+            return waited;
+        }
+        let begin = Instant::now();
+        loop {
+            let left = timeout.map_or(Duration::MAX, |timeout| timeout.saturating_sub(begin.elapsed()));
+            let waited = self.doze(begin, since, left);
+            let is_over = timeout.is_some_and(|timeout| begin.elapsed() >= timeout);
+            if waited != Waited::Nothing || is_over || std::mem::take(&mut self.sleeper.is_nudged) {
+                self.sleeper.told = self.core.state().tally();
+                return waited;
+            }
+        }
+    }
+
+    /// What ends this bundle's waits from other threads.
+    pub fn waker(&self) -> Waker {
+        Waker(self.signals.clone())
+    }
+
+    /// Which of an endpoint's events end a wait: all, unless set otherwise.
+    pub fn set_event_mask(&mut self, endpoint: Endpoint, mask: EventMask) -> Result<(), Error> {
+        Ok(self.core.state_mut().set_event_mask(endpoint, mask)?)
+    }
+
+    /// The most that a wait spins before it sleeps. Not set, it is 50 µs where that has paid lately. With zero a wait looks once
+    /// and sleeps: least work for the processor, and 20 µs and more to wake up for each message.
+    pub fn set_spin_limit(&mut self, most: Duration) {
+        self.sleeper.spin_most = Some(most);
+    }
+
+    /// A descriptor that becomes readable when something came for a bundle that is [armed](Bundle::arm): for `epoll`, `poll`
+    /// and `select`. To be waited for only, not read or written. It stays the same for the bundle's life.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub fn wait_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
+        Ok(self.sleeper.open(&self.signals)?.as_fd())
+    }
+
+    /// Arms [`Bundle::wait_fd`]. False if there was something to do (messages may have been taken, events may have come): then
+    /// do what there is, and call again. True if there is nothing: the descriptor becomes readable when there is, and no poll
+    /// may be made before it is, or before [`Bundle::wait_limit`] is over, for until then nobody runs the protocol's timers.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        self.sleeper.open(&self.signals)?;
+        // What was told is told: the descriptor becomes unreadable.
+        let told = self.listen(Some(Duration::ZERO));
+        self.get_up(told);
+        let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally());
+        Ok(self.lie_down(since) == (Waited::Nothing, true))
+    }
+
+    /// For how long a program that has armed the bundle may wait for its descriptor before it polls.
+    pub fn wait_limit(&self) -> Duration {
+        let mut most = SLEEP_MOST.min(self.home.until_due().unwrap_or(SLEEP_MOST));
+        if self.core.state().has_unfinished() || self.home.has_retries() {
+            most = most.min(SLEEP_FOR_ROOM);
+        }
+        if !self.sleeper.is_sure {
+            most = most.min(SLEEP_UNSURE);
+        }
+        most
+    }
+
+    /// Spins, as far as the wait that began then has not done so, and then sleeps at most once. Ends by what came since a
+    /// tally was taken.
+    pub(super) fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
+        let spin = self.sleeper.habit.spin().saturating_sub(begin.elapsed()).max(SPIN_LEAST);
+        let spin = spin.min(most).min(self.sleeper.spin_most.unwrap_or(spin));
+        let dozed = Instant::now();
+        let mut waited = self.spin(since, spin);
+        let left = most.saturating_sub(dozed.elapsed());
+        if waited == Waited::Nothing && !left.is_zero() {
+            waited = self.sleep(since, left);
+        }
+        if waited != Waited::Nothing {
+            self.sleeper.habit.ended_after(begin.elapsed());
+        }
+        waited
+    }
+
+    fn spin(&mut self, since: Tally, most: Duration) -> Waited {
+        let begin = Instant::now();
+        let mut yield_at = YIELD_EVERY;
+        loop {
+            let waited = self.poll_a_few(since);
+            if waited != Waited::Nothing {
+                return waited;
+            }
+            let now = begin.elapsed();
+            if now >= most || self.sleeper.is_nudged {
+                return Waited::Nothing;
+            }
+            if now >= yield_at {
+                std::thread::yield_now();
+                let after = begin.elapsed();
+                if after.saturating_sub(now) > YIELD_LONG {
+                    self.sleeper.habit.is_crowded();
+                }
+                yield_at = after + YIELD_EVERY;
+            }
+        }
+    }
+
+    /// Some polls without a look at the clock; one if the program is not to spin.
+    #[inline(always)]
+    fn poll_a_few(&mut self, since: Tally) -> Waited {
+        let polls = if self.sleeper.spin_most == Some(Duration::ZERO) { 1 } else { POLLS_PER_LOOK };
+        for _ in 0..polls {
+            let (waited, _) = self.poll_once(since);
+            if waited != Waited::Nothing {
+                return waited;
+            }
+            std::hint::spin_loop();
+        }
+        Waited::Nothing
+    }
+
+    /// A poll: what came since a tally was taken, and whether the poll found nothing at all.
+    #[inline(always)]
+    fn poll_once(&mut self, since: Tally) -> (Waited, bool) {
+        let taken = self.poll();
+        let Tally { events, messages } = self.core.state().tally();
+        let waited = match messages.wrapping_sub(since.messages) {
+            0 if events != since.events => Waited::Events,
+            0 => Waited::Nothing,
+            messages => Waited::Messages(messages as u32),
+        };
+        (waited, taken == 0)
+    }
+
+    /// Sleeps until something comes, and polls.
+    fn sleep(&mut self, since: Tally, most: Duration) -> Waited {
+        if self.sleeper.open(&self.signals).is_err() {
+            // No descriptor for the set: there is nothing to sleep on.
+            std::thread::sleep(most.min(SLEEP_UNSURE));
+            return self.poll_once(since).0;
+        }
+        let (waited, may_sleep) = self.lie_down(since);
+        let mut told = 0;
+        if may_sleep {
+            let begin = Instant::now();
+            told = self.listen(Some(most.min(self.wait_limit())));
+            self.rests_after(begin.elapsed());
+        }
+        self.get_up(told);
+        if waited != Waited::Nothing {
+            return waited;
+        }
+        // The first may only find who left word.
+        match self.poll_once(since) {
+            (Waited::Nothing, _) => self.poll_once(since).0,
+            (waited, _) => waited,
+        }
+    }
+
+    /// Time that was slept counts for the next rest as turns would have.
+    fn rests_after(&mut self, slept: Duration) {
+        let turns = u128::from(REST_AFTER) * slept.as_micros() / REST_SLEPT.as_micros();
+        self.restless = self.restless.saturating_add(turns.try_into().unwrap_or(u32::MAX));
+    }
+
+    /// Makes ready to sleep. What the last look before it brought, and whether to sleep now.
+    fn lie_down(&mut self, since: Tally) -> (Waited, bool) {
+        if self.home.is_busy() || self.core.state().has_calls() {
+            self.home.service(&mut self.core, &mut self.handlers);
+        }
+        self.core.arm();
+        self.sleeper.is_sure = weft_shm::barrier::heavy();
+        let (waited, is_still) = self.poll_once(since);
+        let may_sleep = is_still
+            && waited == Waited::Nothing
+            && !self.sleeper.is_nudged
+            && self.home.lie_down(&mut self.core)
+            && self.watch()
+            && self.signals.lie_down();
+        (waited, may_sleep)
+    }
+
+    /// Nobody is to wake us any more. What was told is found by the next polls.
+    fn get_up(&mut self, told: u32) {
+        self.signals.get_up();
+        self.core.disarm();
+        if told != 0 {
+            self.signals.raise(told);
+        }
+        if self.home.until_due().is_some_and(|left| left.is_zero()) {
+            self.net_turns.set(0);
+        }
+    }
+
+    /// Has the set tell of what it has told of, and does not watch since.
+    fn watch(&mut self) -> bool {
+        let Some(set) = &self.sleeper.set else { return false };
+        if !self.sleeper.watches_sockets && !self.home.is_stuck() {
+            self.sleeper.watches_sockets = put(set, self.home.sockets(), Signals::SOCKETS);
+        }
+        self.home.for_network(|socket| put(set, socket, Signals::DATAGRAMS))
+    }
+
+    /// Waits for the set. Returns the signals that it tells.
+    fn listen(&mut self, most: Option<Duration>) -> u32 {
+        let Some(set) = &self.sleeper.set else { return 0 };
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
+        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
+        let told = match epoll::wait(set, &mut events, most.as_ref()) {
+            Ok((ready, _)) => ready.iter().fold(0, |told, event| told | event.data.u64() as u32),
+            Err(_) => 0,
+        };
+        if told & Signals::SOCKETS != 0 {
+            self.sleeper.watches_sockets = false;
+        }
+        told
+    }
+}
+
+/// What a bundle sleeps on, and what it has learnt of its waits.
+#[derive(Debug, Default)]
+pub(super) struct Sleeper {
+    /// Made for the first sleep.
+    set: Option<OwnedFd>,
+    habit: Habit,
+    /// What the program allows, if it has said so.
+    spin_most: Option<Duration>,
+    /// The set tells when the sockets of set-up and deaths have something.
+    watches_sockets: bool,
+    /// The last barrier took effect.
+    is_sure: bool,
+    /// What has ended a wait.
+    told: Tally,
+    /// A wait is to end.
+    pub is_nudged: bool,
+}
+
+impl Sleeper {
+    fn open(&mut self, signals: &Signals) -> Result<&OwnedFd, Error> {
+        if self.set.is_none() {
+            let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
+            let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+            let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&set, signals.waker(), epoll::EventData::new_u64(0), edges).map_err(failed)?;
+            self.set = Some(set);
+        }
+        Ok(self.set.as_ref().expect("made above"))
+    }
+}
+
+/// How long waits last, and so how long to spin in the next one.
+#[derive(Debug, Default)]
+struct Habit {
+    /// The last 16 waits, the latest in the lowest bit: 1 if it ended soon.
+    soon: u16,
+    /// Waits left in which others are let have the core.
+    crowded: u32,
+}
+
+impl Habit {
+    fn spin(&self) -> Duration {
+        match self.crowded == 0 && self.soon.count_ones() >= SOON_LEAST {
+            true => SPIN_MOST,
+            false => SPIN_LEAST,
+        }
+    }
+
+    fn ended_after(&mut self, wait: Duration) {
+        self.soon = self.soon << 1 | u16::from(wait <= SOON);
+        self.crowded = self.crowded.saturating_sub(1);
+    }
+
+    fn is_crowded(&mut self) {
+        self.crowded = CROWDED_WAITS;
+    }
+}
+
+/// Has a set tell of a descriptor once more, by a signal.
+fn put(set: &OwnedFd, fd: BorrowedFd<'_>, signal: u32) -> bool {
+    let (data, once) = (epoll::EventData::new_u64(signal.into()), epoll::EventFlags::IN | epoll::EventFlags::ONESHOT);
+    match epoll::modify(set, fd, data, once) {
+        Err(Errno::NOENT) => epoll::add(set, fd, data, once).is_ok(),
+        modified => modified.is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spins_long_only_while_waits_are_short_and_nobody_wants_the_core() {
+        let mut habit = Habit::default();
+        assert_eq!(habit.spin(), SPIN_LEAST);
+        for _ in 0..SOON_LEAST {
+            habit.ended_after(Duration::from_micros(60));
+        }
+        assert_eq!(habit.spin(), SPIN_MOST);
+        habit.is_crowded();
+        for _ in 0..CROWDED_WAITS {
+            assert_eq!(habit.spin(), SPIN_LEAST);
+            habit.ended_after(Duration::from_micros(60));
+        }
+        assert_eq!(habit.spin(), SPIN_MOST);
+        for _ in 0..16 {
+            habit.ended_after(Duration::from_millis(1));
+        }
+        assert_eq!(habit.spin(), SPIN_LEAST);
+    }
+}
