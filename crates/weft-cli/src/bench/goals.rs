@@ -93,6 +93,12 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     let value = results.compare(&small.clone().by(Way::BesideFull), &small.clone().by(Way::Alone), tails);
     ratio("p99 beside an endpoint never served ÷ alone".to_owned(), value, Asked::AtMost(1.2));
 
+    let pipe = Key::plain(Metric::Rtt, SMALL, "kpipe-block");
+    for (way, what) in [(Way::Waiting, "wait"), (Way::Sleeping, "sleep")] {
+        let value = results.compare(&small.clone().by(way), &pipe, medians);
+        ratio(format!("round trip, {SMALL} B, both sides {what} ÷ blocking pipe"), value, Asked::AtMost(1.0));
+    }
+
     if let Some(value) = results.compare(&small, &line, |a, b| a.median - b.median) {
         let what = format!("round trip, {SMALL} B − cache line");
         goals.insert(1, Goal { what, value, asked: Asked::AtMost(75.0), unit: " ns" });

@@ -4,7 +4,7 @@ use super::bare;
 use super::hosts::rights;
 use super::machine::{pin, Cpus};
 use super::source::{sum_args, sum_bytes, Half, Source};
-use super::talk::{Account, Answer, Contact, Job, Polls};
+use super::talk::{Account, Answer, Contact, Job, Polls, Waiting};
 use super::PeerOptions;
 use crate::child;
 use crate::error::Error;
@@ -136,8 +136,13 @@ impl Worker {
         bundle.on(endpoint, ask::STOP, move |_| stopped.is_stopped.set(true))?;
         let noted = Rc::new(RefCell::new(Vec::with_capacity(NOTES_MOST)));
         let mut contacts = vec![contact(&bundle, endpoint)?];
+        let mut waiting = Waiting::Polls;
         match job {
-            Job::Echo { size } => echo(&mut bundle, endpoint, source, &tally, *size)?,
+            Job::Echo { size, waiting: how } => {
+                echo(&mut bundle, endpoint, source, &tally, *size)?;
+                how.set(&mut bundle);
+                waiting = *how;
+            }
             Job::EchoBesideIdle { size } => {
                 let idle = bundle.endpoint_with_random_key()?;
                 bundle.on(idle, ask::PAYLOAD, |_| {})?;
@@ -161,7 +166,7 @@ impl Worker {
         let sent = match job {
             Job::Stream { size, .. } => send_until_stopped(&mut bundle, endpoint, source, &tally, *size)?,
             _ => {
-                serve_until_stopped(&mut bundle, &tally, gone)?;
+                serve_until_stopped(&mut bundle, &tally, gone, waiting)?;
                 tally.count.get()
             }
         };
@@ -299,12 +304,13 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally, gone: &Gone) -> Result<(), Error> {
+fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally, gone: &Gone, waiting: Waiting) -> Result<(), Error> {
     let mut idle = 0u32;
+    let patience = waiting.patience(LOOK_EVERY);
     while !tally.is_stopped.get() {
-        if bundle.poll() == 0 {
+        if waiting.turn(bundle) == 0 {
             idle += 1;
-            if idle % LOOK_EVERY == 0 {
+            if idle % patience == 0 {
                 expect_life(bundle)?;
                 expect_jobs(gone)?;
             }

@@ -1,6 +1,7 @@
 //! What is measured, and in which order: what is compared with each other stands together.
 
 use super::results::{Metric, Way};
+use super::talk::Waiting;
 use super::ucx::{Api, Question};
 
 /// Sizes of round trips.
@@ -53,6 +54,8 @@ pub enum Probe {
     RoundTrip(usize),
     /// weft's round trip of bytes that nobody reads.
     UnreadRoundTrip(usize),
+    /// weft's round trip between processes that wait.
+    WaitingRoundTrip(usize, Waiting),
     /// weft's one-way rate.
     Rate(usize),
     /// weft's requests answered per second.
@@ -89,6 +92,7 @@ impl Probe {
         match self {
             Probe::RoundTrip(size) => format!("weft, round trip of {size} B"),
             Probe::UnreadRoundTrip(size) => format!("weft, round trip of {size} B unread"),
+            Probe::WaitingRoundTrip(size, _) => format!("weft, round trip of {size} B, waiting"),
             Probe::Rate(size) => format!("weft, messages of {size} B"),
             Probe::RequestRate(size) => format!("weft, requests of {size} B"),
             Probe::Bandwidth(size) => format!("weft, bandwidth at {size} B"),
@@ -161,6 +165,9 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
     let with_kernel: &[usize] = if extent == Extent::Full { &[SMALL, 64, 1024, 8192] } else { &[SMALL] };
     if with_kernel.contains(&size) {
         for how in ["spin", "block"] {
+            if how == "block" && size == SMALL {
+                probes.extend([Waiting::Waits, Waiting::Sleeps].map(|waiting| Probe::WaitingRoundTrip(size, waiting)));
+            }
             let how = CHANNELS.iter().map(|channel| format!("{channel}-{how}"));
             probes.extend(how.map(|how| Probe::Kernel { program: "kernel", size, how }));
         }

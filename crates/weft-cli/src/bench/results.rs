@@ -63,6 +63,10 @@ pub enum Way {
     RequestReply,
     /// Of the same bytes every time, which nobody reads: as UCX's benchmark does it.
     Unread,
+    /// Both sides wait, and spin as long as that has paid.
+    Waiting,
+    /// Both sides wait, and sleep at once.
+    Sleeping,
     /// Copied into memory of the program's own before it is read.
     Copied,
     /// From the only one of one peer, measured as the next two are.

@@ -6,7 +6,7 @@ use super::meter::{median, Sampled};
 use super::peer;
 use super::plan::{Probe, System, SMALL};
 use super::results::{Key, Metric, Results, Run, Way};
-use super::talk::Peer;
+use super::talk::{Peer, Waiting};
 use super::ucx::{Question, Ucx};
 use super::weft_side::{Bench, Landing, Who, WINDOW};
 use crate::error::Error;
@@ -142,6 +142,10 @@ impl Runner {
                 let detail = format!("{size} B, the same every time and read by nobody, as in ucx_perftest");
                 (key(Metric::Rtt, size).by(Way::Unread), weft.round_trip_unread(size)?, Some(detail))
             }
+            Probe::WaitingRoundTrip(size, waiting) => {
+                let (way, detail) = waiting_way(waiting);
+                (key(Metric::Rtt, size).by(way), weft.round_trip_waiting(size, waiting)?, Some(detail.to_owned()))
+            }
             Probe::Rate(size) => (key(Metric::Rate, size), weft.rate(size)?, None),
             Probe::Bandwidth(size) => (key(Metric::Bandwidth, size), weft.bandwidth(size, Landing::InPlace)?, None),
             Probe::RequestRate(size) => {
@@ -275,5 +279,14 @@ impl Results {
     pub fn compare(&self, a: &Key, b: &Key, figure: impl Fn(Sampled, Sampled) -> f64) -> Option<f64> {
         let runs = &self.get(a)?.runs;
         median(runs.iter().filter_map(|run| Some(figure(run.sampled, self.in_round(b, run.round)?))))
+    }
+}
+
+/// How a round trip between processes that wait is told.
+pub fn waiting_way(waiting: Waiting) -> (Way, &'static str) {
+    match waiting {
+        Waiting::Polls => (Way::Plain, "both sides poll"),
+        Waiting::Waits => (Way::Waiting, "both sides wait, and spin while waits are short"),
+        Waiting::Sleeps => (Way::Sleeping, "both sides wait, and sleep at once"),
     }
 }

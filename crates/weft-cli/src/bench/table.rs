@@ -85,6 +85,7 @@ fn parameters(results: &Results) -> Option<Table> {
         (Metric::LogpL, _) => Some("LogP L"),
         (Metric::LogpG, _) => Some("LogP g"),
         (Metric::NHalf, _) => Some("n_half"),
+        (_, Way::Waiting | Way::Sleeping) => Some("round trip"),
         (_, Way::Unread) => Some("round trip, unread"),
         (_, Way::OnePeer | Way::FixedOfMany | Way::DrawnOfMany | Way::Alone | Way::BesideFull) => Some("round trip"),
         _ => None,

@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
+use weft::am::{Bundle, Waited};
 use weft::{Key, Name};
 
 /// How long an answer may take.
@@ -21,7 +22,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
     /// Answer requests of `size` bytes with as many.
-    Echo { size: usize },
+    Echo { size: usize, waiting: Waiting },
     /// The same, beside a second endpoint that is never served.
     EchoBesideIdle { size: usize },
     /// Answer requests of `size` bytes at two endpoints: one that is reached through memory, one over the network. Tells
@@ -33,6 +34,47 @@ pub enum Job {
     Stream { size: usize, to: Contact },
     /// Without weft.
     Bare(BareJob),
+}
+
+/// What a process does that has nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Waiting {
+    /// It polls.
+    Polls,
+    /// It waits, and spins for as long as that has paid.
+    Waits,
+    /// It waits, and sleeps at once.
+    Sleeps,
+}
+
+impl Waiting {
+    /// As a bundle has it.
+    pub fn set(self, bundle: &mut Bundle) {
+        if self == Waiting::Sleeps {
+            bundle.set_spin_limit(Duration::ZERO);
+        }
+    }
+
+    /// Takes what came. Returns how many messages.
+    #[inline(always)]
+    pub fn turn(self, bundle: &mut Bundle) -> u32 {
+        match self {
+            Waiting::Polls => bundle.poll(),
+            _ => match bundle.wait(Some(Duration::from_secs(1))) {
+                Waited::Messages(messages) => messages,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Turns in which nothing came between two looks at what else could be: as many as take a moment.
+    pub fn patience(self, polls: u32) -> u32 {
+        if self == Waiting::Polls {
+            polls
+        } else {
+            1
+        }
+    }
 }
 
 /// How often each of two bundles is polled in one turn.

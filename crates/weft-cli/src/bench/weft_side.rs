@@ -7,7 +7,7 @@ use super::bare::Bare;
 use super::meter::{summarize, Meter, Per, Sampled};
 use super::peer::{answer, ask, contact, expect_life, monotonic_ns, Tally, ARGS_BYTES_MOST};
 use super::source::{sum_args, sum_bytes, Half, Source};
-use super::talk::{Account, Contact, Job, Peer, PATIENCE};
+use super::talk::{Account, Contact, Job, Peer, Waiting, PATIENCE};
 use crate::error::Error;
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -108,6 +108,16 @@ impl Bench {
         self.round_trip_of_many(size, 1, Who::Fixed)
     }
 
+    /// The same between processes of which both wait.
+    pub fn round_trip_waiting(&mut self, size: usize, waiting: Waiting) -> Result<Sampled, Error> {
+        let (mut caller, tally) = self.waiting_caller(size, waiting)?;
+        let sampled = caller.trip().and_then(|()| trips(&mut caller, self.time, self.batch(size)));
+        let sampled = self.or_its_cause(sampled)?;
+        let account = self.stop(&mut caller)?;
+        self.compare(size, &tally, account)?;
+        Ok(sampled)
+    }
+
     /// Round trip of a request and its reply of `size` bytes that are the same every time and that nobody reads: what UCX's
     /// benchmark measures.
     pub fn round_trip_unread(&mut self, size: usize) -> Result<Sampled, Error> {
@@ -122,7 +132,7 @@ impl Bench {
 
     /// The same with so many bundles of this process in session with the one that answers.
     pub fn round_trip_of_many(&mut self, size: usize, bundles: usize, who: Who) -> Result<Sampled, Error> {
-        let contacts = self.peer.give(&Job::Echo { size })?;
+        let contacts = self.peer.give(&Job::Echo { size, waiting: Waiting::Polls })?;
         let tally = Rc::new(Tally::default());
         self.source.rewind(size, Half::First);
         let mut callers = Vec::with_capacity(bundles);
@@ -314,10 +324,17 @@ impl Bench {
     }
 
     fn caller(&mut self, size: usize) -> Result<(Caller, Rc<Tally>), Error> {
-        let contacts = self.peer.give(&Job::Echo { size })?;
+        self.waiting_caller(size, Waiting::Polls)
+    }
+
+    fn waiting_caller(&mut self, size: usize, waiting: Waiting) -> Result<(Caller, Rc<Tally>), Error> {
+        let contacts = self.peer.give(&Job::Echo { size, waiting })?;
         let tally = Rc::new(Tally::default());
         self.source.rewind(size, Half::First);
-        Ok((Caller::new(&self.node, &contacts[0], &self.source, &tally, size)?, tally))
+        let mut caller = Caller::new(&self.node, &contacts[0], &self.source, &tally, size)?;
+        waiting.set(&mut caller.bundle);
+        caller.waiting = waiting;
+        Ok((caller, tally))
     }
 
     fn stop(&mut self, caller: &mut Caller) -> Result<Account, Error> {
@@ -359,6 +376,7 @@ struct Caller {
     size: usize,
     /// The same bytes go every time, and are not read.
     is_unread: bool,
+    waiting: Waiting,
     quiet: Quiet,
 }
 
@@ -370,7 +388,16 @@ impl Caller {
         bundle.map(endpoint, 0, name, key)?;
         count_answers(&mut bundle, endpoint, tally)?;
         let (source, tally) = (source.clone(), tally.clone());
-        Ok(Caller { bundle, endpoint, source, tally, size, is_unread: false, quiet: Quiet::new() })
+        Ok(Caller {
+            bundle,
+            endpoint,
+            source,
+            tally,
+            size,
+            is_unread: false,
+            waiting: Waiting::Polls,
+            quiet: Quiet::new(),
+        })
     }
 
     /// Asks, unless it is full.
@@ -405,7 +432,7 @@ impl Caller {
     /// One poll.
     #[inline(always)]
     fn turn(&mut self) -> Result<(), Error> {
-        if self.bundle.poll() == 0 {
+        if self.waiting.turn(&mut self.bundle) == 0 {
             self.quiet.look_now_and_then(&mut self.bundle, self.tally.count.get())?;
         }
         Ok(())

@@ -20,6 +20,18 @@ pub fn goals(results: &Results) -> Vec<Goal> {
             Asked::AtMost(1.15),
         ),
         (
+            "round trip, 16 B, both sides wait ÷ blocking UDP",
+            weft(Metric::Rtt, SMALL).by(Way::Waiting),
+            udp(Metric::Rtt, SMALL, "udp-block"),
+            Asked::AtMost(1.15),
+        ),
+        (
+            "round trip, 16 B, both sides sleep ÷ blocking UDP",
+            weft(Metric::Rtt, SMALL).by(Way::Sleeping),
+            udp(Metric::Rtt, SMALL, "udp-block"),
+            Asked::AtMost(1.15),
+        ),
+        (
             "one-way rate, 16 B ÷ bare UDP with sendmmsg",
             weft(Metric::Rate, SMALL),
             udp(Metric::Rate, SMALL, "udp-mmsg"),

@@ -3,6 +3,7 @@
 use crate::bench::mixed::{Beside, Route};
 use crate::bench::plan::Extent;
 use crate::bench::results::Metric;
+use crate::bench::talk::Waiting;
 use crate::bench::weft_side::Landing;
 
 /// The size at which rates and the lone message are measured.
@@ -47,6 +48,8 @@ pub enum System {
 pub enum Probe {
     /// weft's round trip.
     RoundTrip(usize),
+    /// weft's round trip between processes that wait.
+    WaitingRoundTrip(usize, Waiting),
     /// weft's one-way rate.
     Rate(usize),
     /// weft's one-way bandwidth.
@@ -80,6 +83,7 @@ impl Probe {
     pub fn title(self) -> String {
         match self {
             Probe::RoundTrip(size) => format!("weft, round trip of {size} B"),
+            Probe::WaitingRoundTrip(size, _) => format!("weft, round trip of {size} B, waiting"),
             Probe::Rate(size) => format!("weft, messages of {size} B"),
             Probe::Bandwidth(size, Landing::InPlace) => format!("weft, bandwidth at {size} B"),
             Probe::Bandwidth(size, Landing::Copied) => format!("weft, bandwidth at {size} B, copied"),
@@ -134,7 +138,12 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
         (_, Extent::Quick) => &["udp-spin"],
     };
     probes.push(Probe::RoundTrip(size));
-    probes.extend(others.iter().map(|how| Probe::Socket { program: "host-rtt", how, size }));
+    for how in others {
+        probes.push(Probe::Socket { program: "host-rtt", how, size });
+        if *how == "udp-block" {
+            probes.extend([Waiting::Waits, Waiting::Sleeps].map(|waiting| Probe::WaitingRoundTrip(size, waiting)));
+        }
+    }
     if size == SMALL || extent == Extent::Full {
         probes.push(Probe::Ucx { metric: Metric::Rtt, size });
     }

@@ -8,6 +8,7 @@ use crate::bench::machine::Cpus;
 use crate::bench::meter::Sampled;
 use crate::bench::mixed::{Beside, Route};
 use crate::bench::results::{Key, Metric, Results, Run, Way};
+use crate::bench::runner::waiting_way;
 use crate::bench::table::bytes;
 use crate::bench::ucx::{Api, Question, Ucx};
 use crate::bench::weft_side::{Bench, Landing};
@@ -140,6 +141,10 @@ impl Runner {
         let key = |metric, size| Key::plain(metric, size, "weft");
         let (key, sampled, detail) = match probe {
             Probe::RoundTrip(size) => (key(Metric::Rtt, size), weft.round_trip(size)?, "request and reply".to_owned()),
+            Probe::WaitingRoundTrip(size, waiting) => {
+                let (way, detail) = waiting_way(waiting);
+                (key(Metric::Rtt, size).by(way), weft.round_trip_waiting(size, waiting)?, detail.to_owned())
+            }
             Probe::Rate(size) => (key(Metric::Rate, size), weft.rate(size)?, "one pair of endpoints".to_owned()),
             Probe::Bandwidth(size, landing) => {
                 let (way, detail) = match landing {
