@@ -10,6 +10,7 @@
 
 pub mod barrier;
 pub mod bell;
+pub mod biased;
 pub mod mem;
 pub mod ring;
 pub mod sys;

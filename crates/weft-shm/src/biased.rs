@@ -1,0 +1,232 @@
+//! A value that one thread uses all the time and another now and then.
+//!
+//! An ordinary lock would cost its owner two locked operations for every use, 5 to 10 ns, though nobody else wants it. Here
+//! the owner stores that it is inside, keeps the compiler from changing the order, and looks whether a visitor wants in. The
+//! visitor says so, issues a [`crate::barrier`], which takes effect between two instructions of the owner, and looks whether
+//! the owner is inside. So at least one of the two sees the other: the owner then waits, the visitor goes away. (Known as
+//! biased locking; the owner's side is Dekker's with the fence moved to the other.)
+
+use crate::barrier;
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[derive(Debug)]
+struct Shared<T> {
+    /// Written by the owner alone. Odd while it is inside; so its changes tell how busy it is.
+    uses: AtomicU64,
+    /// A visitor is inside, or looks whether it may be.
+    is_wanted: AtomicBool,
+    /// Held by a visitor, and by an owner that waits for one.
+    visit: Mutex<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is used by one thread at a time: the owner's while `uses` is odd and no visitor is inside, or the visitor's
+// that holds `visit` and found `uses` even after the barrier. The two never are at once (see the module's head); the release
+// stores of `uses` and `is_wanted` and the acquire loads of them make what one did visible to the other.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+/// The owner's handle. Stays in one thread; clones are handles to the same value.
+#[derive(Debug)]
+pub struct Owner<T> {
+    shared: Arc<Shared<T>>,
+    /// Not to be sent: there is one owner thread.
+    _stays: PhantomData<Rc<()>>,
+}
+
+/// A visitor's handle, for any thread.
+#[derive(Debug)]
+pub struct Visitor<T>(Arc<Shared<T>>);
+
+impl<T> Clone for Owner<T> {
+    fn clone(&self) -> Owner<T> {
+        Owner { shared: self.shared.clone(), _stays: PhantomData }
+    }
+}
+
+impl<T> Clone for Visitor<T> {
+    fn clone(&self) -> Visitor<T> {
+        Visitor(self.0.clone())
+    }
+}
+
+impl<T> Owner<T> {
+    /// Owned by the thread that makes it.
+    pub fn new(value: T) -> Owner<T> {
+        let shared = Shared {
+            uses: AtomicU64::new(0),
+            is_wanted: AtomicBool::new(false),
+            visit: Mutex::new(()),
+            value: UnsafeCell::new(value),
+        };
+        Owner { shared: Arc::new(shared), _stays: PhantomData }
+    }
+
+    /// A handle for another thread.
+    pub fn visitor(&self) -> Visitor<T> {
+        Visitor(self.shared.clone())
+    }
+
+    /// Uses the value. Waits for a visitor that is inside, which is rare.
+    ///
+    /// # Panics
+    /// If it is called inside itself.
+    #[inline(always)]
+    pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
+        let shared = &*self.shared;
+        // Relaxed: this thread alone writes it.
+        let uses = shared.uses.load(Ordering::Relaxed);
+        assert!(uses % 2 == 0, "in use already");
+        shared.uses.store(uses.wrapping_add(1), Ordering::Relaxed);
+        let inside = Inside { uses: &shared.uses };
+        barrier::light();
+        // Acquire: pairs with the release at the end of a visit.
+        if shared.is_wanted.load(Ordering::Acquire) {
+            shared.wait_for_the_visitor(uses);
+        }
+        // SAFETY: `uses` is odd and no visitor is inside, nor will one be before `inside` is dropped; this thread has no other
+        // reference, or `uses` would have been odd before.
+        let result = run(unsafe { &mut *shared.value.get() });
+        drop(inside);
+        result
+    }
+}
+
+/// The owner is inside until this is dropped, by a panic too.
+struct Inside<'a> {
+    uses: &'a AtomicU64,
+}
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let uses = self.uses.load(Ordering::Relaxed);
+        // Release: pairs with the acquire of a visitor that finds nobody inside.
+        self.uses.store(uses.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl<T> Shared<T> {
+    #[cold]
+    #[inline(never)]
+    fn wait_for_the_visitor(&self, uses: u64) {
+        loop {
+            // Out, so that a visitor which looks now stays, and one that is to come does not find us waiting for it.
+            self.uses.store(uses, Ordering::Release);
+            let visit = self.visit.lock().unwrap_or_else(PoisonError::into_inner);
+            // In while nobody can begin a visit.
+            self.uses.store(uses.wrapping_add(1), Ordering::SeqCst);
+            drop(visit);
+            // SeqCst, with the visitor's: who began since either sees us, or we see it.
+            if !self.is_wanted.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+}
+
+impl<T> Visitor<T> {
+    /// Changes with each use that the owner makes.
+    pub fn uses(&self) -> u64 {
+        self.0.uses.load(Ordering::Relaxed)
+    }
+
+    /// Uses the value unless its owner does. `None` too if the kernel gives no barrier: then nobody knows.
+    pub fn try_with<R>(&self, run: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let shared = &*self.0;
+        let _visit = shared.visit.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.is_wanted.store(true, Ordering::SeqCst);
+        let wanted = Wanted { is_wanted: &shared.is_wanted };
+        // Acquire: pairs with the release at the end of the owner's use.
+        let is_free = barrier::heavy() && shared.uses.load(Ordering::Acquire) % 2 == 0;
+        // SAFETY: no other visitor is inside, for `visit` is held; the owner was not, and sees `is_wanted` before it is again.
+        let result = is_free.then(|| run(unsafe { &mut *shared.value.get() }));
+        drop(wanted);
+        result
+    }
+}
+
+/// A visit, until this is dropped, by a panic too.
+struct Wanted<'a> {
+    is_wanted: &'a AtomicBool,
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire of the owner.
+        self.is_wanted.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// Two halves of a number that only a use in between could see apart.
+    #[derive(Default)]
+    struct Halves(u64, u64);
+
+    #[test]
+    fn the_owner_and_visitors_are_never_inside_at_once() {
+        barrier::register();
+        let owner = Owner::new(Halves::default());
+        let step = |halves: &mut Halves| {
+            assert_eq!(halves.0, halves.1);
+            halves.0 += 1;
+            std::hint::spin_loop();
+            halves.1 += 1;
+        };
+        let is_over = Arc::new(AtomicBool::new(false));
+        let visitors: Vec<_> = (0..2)
+            .map(|_| {
+                let (visitor, is_over) = (owner.visitor(), is_over.clone());
+                thread::spawn(move || {
+                    let mut visits = 0u64;
+                    while !is_over.load(Ordering::Relaxed) || visits == 0 {
+                        visits += u64::from(visitor.try_with(step).is_some());
+                    }
+                    visits
+                })
+            })
+            .collect();
+        let uses = 1_000_000;
+        for turn in 0..uses {
+            owner.with(step);
+            if turn % 1000 == 0 {
+                thread::yield_now();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let visits: u64 = visitors.into_iter().map(|v| v.join().expect("a visitor")).sum();
+        assert_eq!(owner.with(|halves| (halves.0, halves.1)), (uses + visits, uses + visits));
+    }
+
+    #[test]
+    fn a_visitor_goes_away_while_the_owner_is_inside() {
+        barrier::register();
+        let owner = Owner::new(1);
+        let visitor = owner.visitor();
+        owner.with(|_| {
+            let visitor = visitor.clone();
+            let visited = thread::spawn(move || visitor.try_with(|value| *value += 1));
+            assert_eq!(visited.join().expect("it ends"), None);
+        });
+        let before = visitor.uses();
+        assert_eq!(thread::spawn(move || visitor.try_with(|value| *value += 1)).join().expect("it ends"), Some(()));
+        assert_eq!(owner.with(|value| *value), 2);
+        assert_ne!(owner.visitor().uses(), before);
+    }
+
+    #[test]
+    fn a_panic_inside_lets_others_in() {
+        barrier::register();
+        let owner = Owner::new(1);
+        let panics = std::panic::AssertUnwindSafe(|| owner.with(|_| panic!("inside")));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(owner.visitor().try_with(|value| *value), Some(1));
+    }
+}
