@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
+use std::time::Duration;
 use weft::am::Bundle;
 use weft::Node;
 
@@ -28,6 +29,9 @@ const PORT_VARIABLE: &str = "WEFT_PORT";
 
 /// The variable by which weft is told the only address at which it is to be reached.
 const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
+
+/// How often it is looked whether somebody wants it to end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What is said at the end of `--help`.
 const HELP: &str = "\
@@ -66,7 +70,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     meet_callers(options, contact)?;
     let told = writeln!(std::io::stdout(), "{contact}").and_then(|()| std::io::stdout().flush());
     told.map_err(|e| Error::system("print the endpoint's name", e, "Give it an open standard output"))?;
-    bundle.poll_until(|_| interrupt.came());
+    while !interrupt.came() {
+        bundle.wait(Some(LOOK_EVERY));
+    }
     eprintln!("answered {} requests", answered.get());
     Ok(())
 }

@@ -15,6 +15,9 @@ use weft::{Endpoint, Event, Key, Name, Node, SendError};
 /// Chunks that one worker has in hand: one to count, one on its way.
 const IN_HAND: usize = 2;
 
+/// How long it is waited for news before the workers are looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// How long nothing may come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -138,18 +141,15 @@ impl<'a> Master<'a> {
         Ok(Outcome { counts: self.counts, chunks: self.chunks.len(), given_again, starting, counting })
     }
 
-    /// One poll, and what came of it.
+    /// One wait, and what came of it.
     fn turn(&mut self) -> Result<(), Error> {
-        let (inbox, mut turns) = (self.inbox.clone(), 0);
         // Wakes now and then without news, to look after the workers.
-        self.bundle.poll_until(|_| {
-            turns += 1;
-            !inbox.borrow().is_empty() || turns % 10_000 == 0
-        });
-        let Inbox { hellos, parts, returned } = std::mem::take(&mut *inbox.borrow_mut());
-        if !(hellos.is_empty() && parts.is_empty() && returned.is_empty()) {
+        self.bundle.wait(Some(LOOK_EVERY));
+        let inbox = std::mem::take(&mut *self.inbox.borrow_mut());
+        if !inbox.is_empty() {
             self.last_news = Instant::now();
         }
+        let Inbox { hellos, parts, returned } = inbox;
         for hello in hellos {
             self.admit(&hello)?;
         }
