@@ -28,8 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         answer(m, value);
     })?;
     println!("{} {:016x}", bundle.name(server)?, bundle.key(server)?.0);
-    bundle.poll_until(|_| false);
-    Ok(())
+    loop {
+        bundle.wait(None);
+    }
 }
 
 fn answer(m: &mut Message, value: &[u8]) {

@@ -105,6 +105,7 @@ impl Bundle {
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
         let signals = Arc::new(Signals::new()?);
         let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Mutex::default() });
+        let sleeper = Sleeper::new(&signals)?;
         let home = Home::new(node, &signals)?;
         Ok(Bundle {
             core: Core::new(bells, settings),
@@ -116,7 +117,7 @@ impl Bundle {
             busy: 0,
             owes_look: false,
             restless: 0,
-            sleeper: Sleeper::default(),
+            sleeper,
         })
     }
 

@@ -122,26 +122,19 @@ impl Bundle {
 
     /// A descriptor that becomes readable when something came for a bundle that is [armed](Bundle::arm): for `epoll`, `poll`
     /// and `select`. To be waited for only, not read or written. It stays the same for the bundle's life.
-    ///
-    /// # Errors
-    /// If the kernel gives no descriptor.
-    pub fn wait_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
-        Ok(self.sleeper.open(&self.signals)?.as_fd())
+    pub fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.sleeper.set.as_fd()
     }
 
     /// Arms [`Bundle::wait_fd`]. False if there was something to do (messages may have been taken, events may have come): then
     /// do what there is, and call again. True if there is nothing: the descriptor becomes readable when there is, and no poll
     /// may be made before it is, or before [`Bundle::wait_limit`] is over, for until then nobody runs the protocol's timers.
-    ///
-    /// # Errors
-    /// If the kernel gives no descriptor.
-    pub fn arm(&mut self) -> Result<bool, Error> {
-        self.sleeper.open(&self.signals)?;
+    pub fn arm(&mut self) -> bool {
         // What was told is told: the descriptor becomes unreadable.
         let told = self.listen(Some(Duration::ZERO));
         self.get_up(told);
         let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally());
-        Ok(self.lie_down(since) == (Waited::Nothing, true))
+        self.lie_down(since) == (Waited::Nothing, true)
     }
 
     /// For how long a program that has armed the bundle may wait for its descriptor before it polls.
@@ -225,11 +218,6 @@ impl Bundle {
 
     /// Sleeps until something comes, and polls.
     fn sleep(&mut self, since: Tally, most: Duration) -> Waited {
-        if self.sleeper.open(&self.signals).is_err() {
-            // No descriptor for the set: there is nothing to sleep on.
-            std::thread::sleep(most.min(SLEEP_UNSURE));
-            return self.poll_once(since).0;
-        }
         let (waited, may_sleep) = self.lie_down(since);
         let mut told = 0;
         if may_sleep {
@@ -285,7 +273,7 @@ impl Bundle {
 
     /// Has the set tell of what it has told of, and does not watch since.
     fn watch(&mut self) -> bool {
-        let Some(set) = &self.sleeper.set else { return false };
+        let set = &self.sleeper.set;
         if !self.sleeper.watches_sockets && !self.home.is_stuck() {
             self.sleeper.watches_sockets = put(set, self.home.sockets(), Signals::SOCKETS);
         }
@@ -294,10 +282,9 @@ impl Bundle {
 
     /// Waits for the set. Returns the signals that it tells.
     fn listen(&mut self, most: Option<Duration>) -> u32 {
-        let Some(set) = &self.sleeper.set else { return 0 };
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
-        let told = match epoll::wait(set, &mut events, most.as_ref()) {
+        let told = match epoll::wait(&self.sleeper.set, &mut events, most.as_ref()) {
             Ok((ready, _)) => ready.iter().fold(0, |told, event| told | event.data.u64() as u32),
             Err(_) => 0,
         };
@@ -309,10 +296,9 @@ impl Bundle {
 }
 
 /// What a bundle sleeps on, and what it has learnt of its waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sleeper {
-    /// Made for the first sleep.
-    set: Option<OwnedFd>,
+    set: OwnedFd,
     habit: Habit,
     /// What the program allows, if it has said so.
     spin_most: Option<Duration>,
@@ -327,15 +313,21 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    fn open(&mut self, signals: &Signals) -> Result<&OwnedFd, Error> {
-        if self.set.is_none() {
-            let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
-            let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-            let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&set, signals.waker(), epoll::EventData::new_u64(0), edges).map_err(failed)?;
-            self.set = Some(set);
-        }
-        Ok(self.set.as_ref().expect("made above"))
+    /// Sleeps until these signals wake it, at least.
+    pub fn new(signals: &Signals) -> Result<Sleeper, Error> {
+        let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, signals.waker(), epoll::EventData::new_u64(0), edges).map_err(failed)?;
+        Ok(Sleeper {
+            set,
+            habit: Habit::default(),
+            spin_most: None,
+            watches_sockets: false,
+            is_sure: false,
+            told: Tally::default(),
+            is_nudged: false,
+        })
     }
 }
 
