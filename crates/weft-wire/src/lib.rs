@@ -12,7 +12,7 @@ pub mod reason;
 pub mod record;
 pub mod setup;
 
-pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, NameError, Uid};
+pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, NameError, Uid, ADDRESSES_MOST};
 pub use reason::{Certainty, Reason};
 pub use record::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 

@@ -4,7 +4,10 @@
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 /// The random 64 bits that tell one life of a network interface from every other.
@@ -60,7 +63,9 @@ pub const NAME_PREFIX: &str = "weft1:";
 
 /// An endpoint's address: 40 bytes, printed `weft1:` and base64url.
 ///
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// Names are equal if they are of the same endpoint, wherever they say that it is reached: its host may have several addresses,
+/// and who gets a message from it knows the one that the message came from.
+#[derive(Clone, Copy)]
 pub struct Name {
     /// The life of the network interface that the endpoint belongs to.
     pub epoch: Epoch,
@@ -72,14 +77,21 @@ pub struct Name {
     pub address: HostAddress,
 }
 
-/// Where a network interface is reached from other hosts.
+/// Where a network interface is reached from other hosts: at one address, or at any of several.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct HostAddress {
-    /// IPv6, or IPv4-mapped.
+    /// IPv6, or IPv4-mapped, or what [`HostAddress::of_several`] makes.
     pub ip: [u8; 16],
     /// The UDP port.
     pub port: u16,
 }
+
+/// Addresses that a name has room for, if they are of IPv4.
+pub const ADDRESSES_MOST: usize = 3;
+
+/// What several addresses begin with, before their number. No interface has such an address of IPv6: these are multicast, of a
+/// scope that is not assigned and with a flag that must be zero (RFC 4291, section 2.7).
+const SEVERAL: [u8; 3] = [0xff, 0xff, 4];
 
 impl HostAddress {
     /// Nowhere: only its own host can reach it.
@@ -88,6 +100,51 @@ impl HostAddress {
     /// Whether other hosts cannot reach it.
     pub fn is_none(self) -> bool {
         self == HostAddress::NONE
+    }
+
+    /// Several addresses with one port, the preferred one first. None if there are none or too many.
+    pub fn of_several(addresses: &[Ipv4Addr], port: u16) -> Option<HostAddress> {
+        let ip = match addresses {
+            [one] => one.to_ipv6_mapped().octets(),
+            [] => return None,
+            _ if addresses.len() > ADDRESSES_MOST => return None,
+            _ => {
+                let mut ip = [0; 16];
+                ip[..3].copy_from_slice(&SEVERAL);
+                ip[3] = addresses.len() as u8;
+                for (place, address) in ip[4..].chunks_exact_mut(4).zip(addresses) {
+                    place.copy_from_slice(&address.octets());
+                }
+                ip
+            }
+        };
+        Some(HostAddress { ip, port })
+    }
+
+    /// The addresses that this stands for, the preferred one first: none for [`HostAddress::NONE`].
+    pub fn each(self) -> impl Iterator<Item = HostAddress> {
+        let (one, several) = match (self.is_none(), self.several()) {
+            (true, _) => (None, None),
+            (false, None) => (Some(self), None),
+            (false, several) => (None, several),
+        };
+        let several = several.into_iter().flat_map(|(count, ip)| {
+            (0..count).map(move |at| Ipv4Addr::from(array::<4>(&ip[4 + 4 * at..])).to_ipv6_mapped().octets())
+        });
+        one.into_iter().chain(several.map(move |ip| HostAddress { ip, port: self.port }))
+    }
+
+    /// Whether these are bytes that [`HostAddress::of_several`] makes, or those of one address.
+    fn is_well_formed(self) -> bool {
+        let says_several = self.ip[..3] == SEVERAL;
+        let is_filled_up = |(count, ip): (usize, [u8; 16])| ip[4 + 4 * count..].iter().all(|byte| *byte == 0);
+        !says_several || self.several().is_some_and(is_filled_up)
+    }
+
+    /// How many addresses there are if there are several, and the bytes that have them.
+    fn several(self) -> Option<(usize, [u8; 16])> {
+        let count = usize::from(self.ip[3]);
+        (self.ip[..3] == SEVERAL && (2..=ADDRESSES_MOST).contains(&count)).then_some((count, self.ip))
     }
 
     /// The address as bytes, port last: what a cookie is baked with.
@@ -101,6 +158,9 @@ impl HostAddress {
 
 impl fmt::Debug for HostAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.several().is_some() {
+            return f.debug_list().entries(self.each()).finish();
+        }
         match (self.is_none(), self.ip) {
             (true, _) => f.write_str("nowhere"),
             (_, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]) => write!(f, "{a}.{b}.{c}.{d}:{}", self.port),
@@ -131,10 +191,18 @@ pub enum NameError {
     /// Bytes that must be zero are not.
     #[error("the name is damaged: reserved bytes are not zero")]
     Reserved,
+    /// It says that it has several addresses, and has not.
+    #[error("the name is damaged: its addresses are not what any weft writes")]
+    Addresses,
 }
 
 impl Name {
     const FORMAT: u8 = 1;
+
+    /// What tells an endpoint from every other.
+    fn identity(&self) -> (Epoch, EndpointId, Uid) {
+        (self.epoch, self.endpoint, self.uid)
+    }
 
     /// The 40 bytes that stand for this name everywhere.
     pub fn to_bytes(&self) -> [u8; NAME_BYTES] {
@@ -157,12 +225,42 @@ impl Name {
         if b[1] != 0 || b[36..] != [0; 4] {
             return Err(NameError::Reserved);
         }
+        let address = HostAddress { ip: array(&b[20..36]), port: u16::from_le_bytes(array(&b[2..4])) };
+        if !address.is_well_formed() {
+            return Err(NameError::Addresses);
+        }
         Ok(Name {
             epoch: Epoch(u64::from_le_bytes(array(&b[8..16]))),
             endpoint: EndpointId(u32::from_le_bytes(array(&b[16..20]))),
             uid: Uid(u32::from_le_bytes(array(&b[4..8]))),
-            address: HostAddress { ip: array(&b[20..36]), port: u16::from_le_bytes(array(&b[2..4])) },
+            address,
         })
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Name) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Name) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Name) -> Ordering {
+        self.identity().cmp(&other.identity())
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
     }
 }
 
@@ -214,7 +312,59 @@ mod tests {
     #[test]
     fn a_printed_name_is_the_golden_text_and_reads_back() {
         assert_eq!(sample().to_string(), GOLDEN);
-        assert_eq!(GOLDEN.parse::<Name>(), Ok(sample()));
+        assert_eq!(GOLDEN.parse::<Name>().map(|name| name.to_bytes()), Ok(sample().to_bytes()));
+    }
+
+    const GOLDEN_SEVERAL: &str = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAD__wQCCgAAAcCoAQIAAAAAAAAAAA";
+
+    fn address(ip: [u8; 4]) -> HostAddress {
+        HostAddress { ip: Ipv4Addr::from(ip).to_ipv6_mapped().octets(), port: 0x1234 }
+    }
+
+    #[test]
+    fn a_name_with_several_addresses_is_the_golden_text_and_gives_each() {
+        let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 168, 1, 2)];
+        let several = HostAddress::of_several(&addresses, 0x1234).expect("two");
+        let name = Name { address: several, ..sample() };
+        assert_eq!(name.to_string(), GOLDEN_SEVERAL);
+        let read: Name = GOLDEN_SEVERAL.parse().expect("golden");
+        assert_eq!(read.to_bytes(), name.to_bytes());
+        assert_eq!(read.address.each().collect::<Vec<_>>(), [address([10, 0, 0, 1]), address([192, 168, 1, 2])]);
+        assert_eq!(format!("{several:?}"), "[10.0.0.1:4660, 192.168.1.2:4660]");
+    }
+
+    #[test]
+    fn an_address_stands_for_itself_for_several_or_for_none() {
+        let all = [1, 2, 3, 4].map(|n| Ipv4Addr::new(10, 0, 0, n));
+        let each = |address: HostAddress| address.each().collect::<Vec<_>>();
+        assert_eq!(each(HostAddress::NONE), []);
+        assert_eq!(each(sample().address), [sample().address]);
+        assert_eq!(HostAddress::of_several(&all[..1], 0x1234), Some(address([10, 0, 0, 1])));
+        let three = HostAddress::of_several(&all[..3], 0x1234).expect("three");
+        assert_eq!(each(three), [1, 2, 3].map(|n| address([10, 0, 0, n])));
+        assert_eq!(HostAddress::of_several(&all, 1), None);
+        assert_eq!(HostAddress::of_several(&[], 1), None);
+    }
+
+    #[test]
+    fn several_addresses_that_nobody_writes_are_no_name() {
+        let good = Name { address: HostAddress::of_several(&[Ipv4Addr::LOCALHOST; 2], 7).expect("two"), ..sample() };
+        assert!(Name::from_bytes(&good.to_bytes()).is_ok());
+        // Their number, and what is behind the last one.
+        for (at, value) in [(23, 0), (23, 1), (23, 4), (23, 255), (32, 1), (35, 1)] {
+            let mut bytes = good.to_bytes();
+            bytes[at] = value;
+            assert_eq!(Name::from_bytes(&bytes), Err(NameError::Addresses), "{value} at {at}");
+        }
+    }
+
+    #[test]
+    fn names_of_one_endpoint_are_equal_wherever_it_is_reached() {
+        let elsewhere = Name { address: HostAddress::NONE, ..sample() };
+        assert_eq!(elsewhere, sample());
+        assert_eq!(std::collections::HashSet::from([elsewhere, sample()]).len(), 1);
+        assert_ne!(Name { endpoint: EndpointId(43), ..sample() }, sample());
+        assert_ne!(Name { epoch: Epoch(1), ..sample() }, sample());
     }
 
     #[test]
@@ -235,8 +385,19 @@ mod tests {
         fn any_bytes_are_a_name_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(name) = Name::from_bytes(&bytes) {
                 prop_assert_eq!(&name.to_bytes()[..], &bytes[..]);
-                prop_assert_eq!(name.to_string().parse::<Name>(), Ok(name));
+                prop_assert_eq!(name.to_string().parse::<Name>().map(|name| name.to_bytes()), Ok(name.to_bytes()));
             }
+        }
+
+        #[test]
+        fn any_address_stands_for_three_at_most(ip in any::<[u8; 16]>(), says_several: bool, count in 0u8..6) {
+            let mut address = HostAddress { ip, port: 7 };
+            if says_several {
+                address.ip[..3].copy_from_slice(&SEVERAL);
+                address.ip[3] = count;
+            }
+            prop_assert!(address.each().count() <= ADDRESSES_MOST);
+            prop_assert!(address.each().all(|one| one.each().eq([one]) || one.is_none()));
         }
 
         #[test]

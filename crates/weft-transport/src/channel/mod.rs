@@ -420,6 +420,13 @@ impl<C: Congestion> Channel<C> {
         }
     }
 
+    /// Calls again now, instead of waiting for an answer.
+    pub fn call_again(&mut self, now: Time) {
+        if let Phase::Calling { next_at, .. } = &mut self.phase {
+            *next_at = now;
+        }
+    }
+
     /// Gives back the memory that an idle channel can do without, if it was idle since the last rest: one that rests between two
     /// bursts would have to get it anew each time.
     pub fn rest(&mut self) {
@@ -454,6 +461,11 @@ impl<C: Congestion> Channel<C> {
     /// The peer's side; its id is not known before the channel is open.
     pub fn theirs(&self) -> Life {
         self.theirs
+    }
+
+    /// Whether we called, and have heard nothing of who was called.
+    pub fn is_unheard(&self) -> bool {
+        matches!(self.phase, Phase::Calling { cookie: None, .. })
     }
 
     /// Whether records go over it.

@@ -204,6 +204,16 @@ impl<C: Congestion> Channel<C> {
         self.on_data(now, packet)
     }
 
+    /// Why the sender of a packet refuses our call, if that is what it says. Changes nothing.
+    pub fn refusal(&self, bytes: &[u8]) -> Option<Reason> {
+        let packet = Packet::decode(bytes).ok()?;
+        let is_answer = packet.header.kind == PacketKind::Answer && packet.header.to == self.ours.id;
+        match packet.only_frame().filter(|_| is_answer && packet.authenticator.is_none())? {
+            Frame::Refuse { nonce, reason } if nonce == self.nonce => Some(reason),
+            _ => None,
+        }
+    }
+
     /// What one says who keeps no state for our call.
     fn on_answer(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         match packet.only_frame() {
