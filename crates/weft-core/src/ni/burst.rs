@@ -1,8 +1,7 @@
 //! Runs of packets, made one behind the other so that the link can take them with one call.
 
-use super::{Link, Sent};
+use super::{Link, Sent, Way};
 use weft_transport::{Channel, Time};
-use weft_wire::HostAddress;
 
 /// Bytes of a run, at most: what one datagram may have, of which the kernel makes many.
 pub(super) const BURST_MOST: usize = 65_000;
@@ -45,7 +44,7 @@ struct Run {
 pub(super) struct Burst {
     bytes: Vec<u8>,
     /// What the link did not take, and for whom it is.
-    held: Option<(HostAddress, Run)>,
+    held: Option<(Way, Run)>,
     /// A packet that was larger than those before it, and begins the next run.
     ahead: Option<(usize, usize)>,
 }
@@ -56,7 +55,7 @@ impl Burst {
     pub fn send<L: Link>(
         &mut self,
         channel: &mut Channel,
-        to: HostAddress,
+        to: Way,
         now: Time,
         runs_most: u32,
         link: &mut L,
@@ -122,7 +121,7 @@ impl Burst {
 
     /// Keeps what the link did not take. A packet ahead of it is lost, as packets may be: what is in it goes again.
     #[cold]
-    fn hold(&mut self, to: HostAddress, run: Run, sent: usize) {
+    fn hold(&mut self, to: Way, run: Run, sent: usize) {
         self.ahead = None;
         let from = run.from + sent * run.segment;
         self.held = (from < run.until).then_some((to, Run { from, ..run }));

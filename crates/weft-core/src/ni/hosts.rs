@@ -1,15 +1,24 @@
 //! The hosts of a network interface, and how they are found.
 
-use super::{HostId, HostKey};
+use super::{HostId, HostKey, Way};
 use std::collections::BTreeMap;
 use weft_transport::{Channel, Event, Time};
 use weft_wire::packet::ChannelId;
 use weft_wire::path::Abandoned;
+use weft_wire::Reason;
 
 /// What is known of a host.
 #[derive(Debug)]
 pub(super) struct Host {
     pub key: HostKey,
+    /// The way to it; while `others` are tried as well, the preferred one.
+    pub way: Way,
+    /// Other ways that are tried until it answers on one of them: none once it did.
+    pub others: Vec<Way>,
+    /// The preferred way was tried alone.
+    pub has_called: bool,
+    /// Why one of the ways led to somebody else.
+    pub refusal: Option<Reason>,
     pub channel: Channel,
     /// In the list of those for which something may have to be sent.
     pub is_marked: bool,
@@ -29,9 +38,13 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub fn new(key: HostKey, channel: Channel) -> Host {
+    pub fn new(key: HostKey, way: Way, channel: Channel) -> Host {
         Host {
             key,
+            way,
+            others: Vec::new(),
+            has_called: false,
+            refusal: None,
             channel,
             is_marked: false,
             unsent: 0,
@@ -42,6 +55,12 @@ impl Host {
             timer_at: None,
             abandoned: Vec::new(),
         }
+    }
+
+    /// Who it may be: as many as there are addresses that are tried.
+    fn keys(&self) -> impl Iterator<Item = HostKey> + '_ {
+        let others = self.others.iter().map(|way| HostKey { address: way.to, ..self.key });
+        std::iter::once(self.key).chain(others)
     }
 }
 
@@ -71,7 +90,10 @@ impl Hosts {
         let place = &mut self.places[index as usize];
         let id = HostId { index, life: place.life };
         self.by_channel.insert(host.channel.ours().id.0, index);
-        self.by_key.insert(host.key, id);
+        for key in host.keys() {
+            // When we call ourselves, who answers is not the one to be found.
+            self.by_key.entry(key).or_insert(id);
+        }
         place.host = Some(Box::new(host));
         id
     }
@@ -82,18 +104,36 @@ impl Hosts {
         let id = HostId { index, life: place.life };
         place.life = place.life.wrapping_add(1);
         self.by_channel.remove(&host.channel.ours().id.0);
-        if self.by_key.get(&host.key) == Some(&id) {
-            self.by_key.remove(&host.key);
-        }
+        self.forget_keys_of(&host, id);
         self.free.push(index);
         self.last = None;
     }
 
-    /// From now on a host with the same address and life is another one.
+    /// From now on a host with the same address and life is another one, and no further ways to this one are tried.
     pub fn forget_key(&mut self, id: HostId) {
-        let Some(key) = self.get(id).map(|h| h.key) else { return };
-        if self.by_key.get(&key) == Some(&id) {
-            self.by_key.remove(&key);
+        let Some(place) = self.places.get_mut(id.index as usize).filter(|p| p.life == id.life) else { return };
+        let Some(mut host) = place.host.take() else { return };
+        self.forget_keys_of(&host, id);
+        host.others.clear();
+        self.places[id.index as usize].host = Some(host);
+    }
+
+    /// This is the way to a host from now on, and these are the others that are still tried.
+    pub fn set_ways(&mut self, id: HostId, way: Way, others: Vec<Way>) {
+        self.forget_key(id);
+        let Some(host) = self.get_mut(id) else { return };
+        (host.key.address, host.way, host.others) = (way.to, way, others);
+        let keys: Vec<HostKey> = host.keys().collect();
+        for key in keys {
+            self.by_key.entry(key).or_insert(id);
+        }
+    }
+
+    fn forget_keys_of(&mut self, host: &Host, id: HostId) {
+        for key in host.keys() {
+            if self.by_key.get(&key) == Some(&id) {
+                self.by_key.remove(&key);
+            }
         }
     }
 
@@ -137,6 +177,11 @@ impl Hosts {
         let event = host.channel.poll_event()?;
         host.is_readable |= matches!(event, Event::Readable(_));
         Some((HostId { index, life: place.life }, event))
+    }
+
+    /// The id of the host at an index.
+    pub fn id(&self, index: u32) -> Option<HostId> {
+        self.places.get(index as usize).map(|place| HostId { index, life: place.life })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {

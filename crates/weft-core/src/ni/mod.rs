@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_transport::{Answer, Caller, Channel, Door, FixedWindow, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
-use weft_wire::packet::{receiver_of, ChannelId};
+use weft_wire::packet::{receiver_of, ChannelId, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError};
 use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
@@ -62,13 +62,26 @@ pub trait Link {
     /// The time, which never goes back.
     fn now(&self) -> Time;
     /// Sends packets that lie one behind the other, each of `segment` bytes but the last, which may be shorter.
-    fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent;
+    fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent;
     /// Answers a stranger with one packet. If there is no room it is lost, as packets are; it will be asked for again.
-    fn answer(&mut self, to: HostAddress, packet: &[u8]) {
+    fn answer(&mut self, to: Way, packet: &[u8]) {
         let _ = self.send(to, packet, packet.len());
     }
+    /// The way to an address, if any is known. May make system calls.
+    fn way_to(&self, address: HostAddress) -> Option<Way> {
+        Some(Way { to: address, from: 0 })
+    }
     /// Bytes of the packets that the way to a host begins with: the first guess of what gets there. May make system calls.
-    fn packet_bytes(&self, to: HostAddress) -> u16;
+    fn packet_bytes(&self, to: Way) -> u16;
+}
+
+/// A way to a host: where it is, and which of our own addresses it knows us by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Way {
+    /// One address.
+    pub to: HostAddress,
+    /// The number of ours, as the link counts them.
+    pub from: u8,
 }
 
 /// A host of a network interface. The life tells it from earlier ones with the same index.
@@ -159,21 +172,29 @@ impl<L: Link> Ni<L> {
     }
 
     /// Calls a host, unless it is known: then that one is told. An [`NiEvent::Open`] follows, or an `Ended`.
+    ///
+    /// If it has several addresses the first one that a way leads to is called; while it does not answer, all of them side by
+    /// side. The one that answers first is used from then on. None of the others keeps anything: before the second call,
+    /// which has the cookie, nobody does.
     pub fn call(&mut self, to: HostKey) -> HostId {
         if let Some(id) = self.find(to) {
             return id;
         }
         let now = self.link.now();
+        let mut ways = to.address.each().filter_map(|address| self.link.way_to(address));
+        let way = ways.next().unwrap_or(Way { to: to.address, from: 0 });
+        let others: Vec<Way> = ways.collect();
+        let settings = self.settings_for(std::iter::once(&way).chain(&others));
         let (life, lot) = self.draw();
-        let channel = Channel::call(now, life, to.epoch, self.settings_for(to), lot, FixedWindow::default());
-        let id = self.add(to, channel);
+        let channel = Channel::call(now, life, to.epoch, settings, lot, FixedWindow::default());
+        let id = self.add(Host { others, ..Host::new(HostKey { address: way.to, ..to }, way, channel) });
         self.flush_host(id.index, now, u32::MAX);
         id
     }
 
-    /// The host with this address and life, unless it is ending.
+    /// The host with this address, or one of these, and this life, unless it is ending.
     pub fn find(&self, key: HostKey) -> Option<HostId> {
-        self.hosts.find(key)
+        key.address.each().find_map(|address| self.hosts.find(HostKey { address, ..key }))
     }
 
     /// Who a host is.
@@ -238,16 +259,21 @@ impl<L: Link> Ni<L> {
 
     /// Takes a packet in.
     #[inline]
-    pub fn on_packet(&mut self, now: Time, from: HostAddress, bytes: &[u8]) {
+    pub fn on_packet(&mut self, now: Time, way: Way, bytes: &[u8]) {
         let Some(receiver) = receiver_of(bytes) else { return };
         match self.hosts.by_channel(receiver) {
             Some(index) => {
-                let Some(host) = self.hosts.at(index).filter(|h| h.key.address == from) else { return };
-                host.channel.on_packet(now, bytes);
-                self.mark(index);
-                self.take_events(index);
+                let Some(host) = self.hosts.at(index) else { return };
+                if !host.others.is_empty() {
+                    return self.on_answer(now, index, way, bytes);
+                }
+                if host.way == way {
+                    host.channel.on_packet(now, bytes);
+                    self.mark(index);
+                    self.take_events(index);
+                }
             }
-            None => self.on_stranger(now, from, bytes),
+            None => self.on_stranger(now, way, bytes),
         }
     }
 
@@ -393,16 +419,19 @@ impl<L: Link> Ni<L> {
 
     // ---- inside
 
-    fn add(&mut self, key: HostKey, mut channel: Channel) -> HostId {
+    fn add(&mut self, mut host: Host) -> HostId {
         // The first stream of a new channel.
-        let opened = channel.open(STREAM);
+        let opened = host.channel.open(STREAM);
         debug_assert!(opened.is_ok());
-        self.hosts.add(Host::new(key, channel))
+        self.hosts.add(host)
     }
 
-    fn settings_for(&self, host: HostKey) -> Settings {
-        let packet = self.link.packet_bytes(host.address).min(self.settings.packet_most);
-        Settings { packet_first: packet, packet_most: packet, ..self.settings }
+    /// For a channel that goes one of these ways: what fits all to begin with, and as much as one of them carries later.
+    fn settings_for<'a>(&self, ways: impl Iterator<Item = &'a Way>) -> Settings {
+        let most = self.settings.packet_most;
+        let packets = ways.map(|way| self.link.packet_bytes(*way).min(most));
+        let (least, most) = packets.fold((u16::MAX, 0), |(least, most), bytes| (least.min(bytes), most.max(bytes)));
+        Settings { packet_first: least, packet_most: most, ..self.settings }
     }
 
     fn draw(&mut self) -> (weft_transport::Life, Lot) {
@@ -417,16 +446,41 @@ impl<L: Link> Ni<L> {
 
     #[cold]
     #[inline(never)]
-    fn on_stranger(&mut self, now: Time, from: HostAddress, bytes: &[u8]) {
-        match self.door.answer(now, &from.to_bytes(), bytes) {
-            Answer::Reply(reply) => self.link.answer(from, reply.bytes()),
-            Answer::Admit(caller) => self.admit(now, from, &caller),
+    fn on_stranger(&mut self, now: Time, way: Way, bytes: &[u8]) {
+        match self.door.answer(now, &way.to.to_bytes(), bytes) {
+            Answer::Reply(reply) => self.link.answer(way, reply.bytes()),
+            Answer::Admit(caller) => self.admit(now, way, &caller),
             Answer::Drop => {}
         }
     }
 
-    fn admit(&mut self, now: Time, from: HostAddress, caller: &Caller) {
-        let key = HostKey { address: from, epoch: caller.epoch };
+    /// What one says whom we called, while there are several that it may be.
+    #[cold]
+    #[inline(never)]
+    fn on_answer(&mut self, now: Time, index: u32, way: Way, bytes: &[u8]) {
+        let Some((id, host)) = self.hosts.id(index).zip(self.hosts.at(index)) else { return };
+        let mut others: Vec<Way> = std::iter::once(host.way).chain(host.others.iter().copied()).collect();
+        let Some(place) = others.iter().position(|other| *other == way) else { return };
+        others.remove(place);
+        if let Some(reason) = host.channel.refusal(bytes) {
+            // This is somebody else's address, or was: one of the others may be right.
+            host.refusal = Some(reason);
+            host.has_called = true;
+            host.channel.call_again(now);
+            let preferred = others.remove(0);
+            self.hosts.set_ways(id, preferred, others);
+            return self.mark(index);
+        }
+        host.channel.on_packet(now, bytes);
+        if !host.channel.is_unheard() {
+            self.hosts.set_ways(id, way, Vec::new());
+        }
+        self.mark(index);
+        self.take_events(index);
+    }
+
+    fn admit(&mut self, now: Time, way: Way, caller: &Caller) {
+        let key = HostKey { address: way.to, epoch: caller.epoch };
         if let Some(id) = self.hosts.find(key) {
             let Some(host) = self.hosts.get_mut(id) else { return };
             if host.channel.is_of(caller) {
@@ -434,6 +488,7 @@ impl<L: Link> Ni<L> {
                 return;
             }
             if host.channel.give_way(caller) {
+                self.hosts.set_ways(id, way, Vec::new());
                 self.mark(id.index);
                 return self.take_events(id.index);
             }
@@ -452,9 +507,10 @@ impl<L: Link> Ni<L> {
             }
             self.close(oldest, Reason::NoRoom);
         }
+        let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
-        let channel = Channel::answer(now, life, caller, self.settings_for(key), lot, FixedWindow::default());
-        let id = self.add(key, channel);
+        let channel = Channel::answer(now, life, caller, settings, lot, FixedWindow::default());
+        let id = self.add(Host::new(key, way, channel));
         self.strangers.push_back((id, now));
         self.mark(id.index);
     }
@@ -464,6 +520,9 @@ impl<L: Link> Ni<L> {
         if self.strangers.iter().any(|&(other, _)| other == id) {
             return self.close(id, reason);
         }
+        // Silence says less than what one said who was called for it.
+        let refusal = self.hosts.get(id).and_then(|host| host.refusal);
+        let reason = refusal.filter(|_| reason == Reason::NobodyThere).unwrap_or(reason);
         self.hosts.forget_key(id);
         if self.hosts.get(id).is_some_and(|h| !h.is_closing) {
             self.events.push_back(NiEvent::Ended(id, reason));
@@ -534,7 +593,10 @@ impl<L: Link> Ni<L> {
     fn flush_host(&mut self, index: u32, now: Time, runs: u32) {
         let Ni { hosts, burst, link, .. } = self;
         let Some(host) = hosts.at(index) else { return };
-        match burst.send(&mut host.channel, host.key.address, now, runs, link) {
+        if !host.others.is_empty() {
+            return self.flush_call(index, now);
+        }
+        match burst.send(&mut host.channel, host.way, now, runs, link) {
             Progress::All => host.unsent = 0,
             Progress::Some(bytes) => {
                 host.unsent = host.unsent.saturating_sub(bytes).max(1);
@@ -543,6 +605,30 @@ impl<L: Link> Ni<L> {
             }
             Progress::LinkFull => return self.mark(index),
         }
+        self.settle_host(index, now);
+    }
+
+    /// Calls a host that has several addresses: the preferred one, and from the second time on all of them. What the link does
+    /// not take is lost, for the call is repeated.
+    #[cold]
+    #[inline(never)]
+    fn flush_call(&mut self, index: u32, now: Time) {
+        let Ni { hosts, link, .. } = self;
+        let Some(host) = hosts.at(index) else { return };
+        let mut packet = [0; PACKET_LEAST];
+        if let Some(bytes) = host.channel.transmit(now, &mut packet) {
+            let others = host.others.iter().filter(|_| host.has_called);
+            for way in std::iter::once(&host.way).chain(others) {
+                let _ = link.send(*way, &packet[..bytes], bytes);
+            }
+            host.has_called = true;
+        }
+        self.settle_host(index, now);
+    }
+
+    /// What is to be done with a host once it was sent all that it gets now.
+    #[inline]
+    fn settle_host(&mut self, index: u32, now: Time) {
         let Some(host) = self.hosts.at(index) else { return };
         host.sent_at = now;
         if host.is_closing && host.abandoned.is_empty() && (host.channel.lost().is_some() || host.channel.is_quiet()) {

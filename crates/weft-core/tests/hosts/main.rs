@@ -1,6 +1,7 @@
 //! Bundles of different hosts: the network interface, the transport and the core as they ship, over links in memory and in
 //! virtual time.
 
+mod addresses;
 mod endings;
 mod faults;
 mod strangers;

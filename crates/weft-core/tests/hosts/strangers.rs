@@ -1,6 +1,7 @@
 //! Packets that nobody honest sends.
 
 use crate::world::{address, millis, World, ECHO, KEY};
+use weft_core::ni::Way;
 use weft_transport::Random;
 use weft_transport::Settings;
 use weft_wire::packet::reseal;
@@ -20,7 +21,7 @@ fn garbage_changes_nothing_and_is_answered_with_less() {
             reseal(&mut packet);
         }
         let now = world.now.get();
-        world.processes[1].sessions.ni().borrow_mut().on_packet(now, address(50), &packet);
+        world.processes[1].sessions.ni().borrow_mut().on_packet(now, Way { to: address(50), from: 0 }, &packet);
     }
     assert!(world.network.borrow().packets - before < 20_000);
     world.run(millis(10));
@@ -91,7 +92,7 @@ fn everything_that_was_ever_sent_comes_again_and_changes_nothing() {
         for (from, to, packet) in log.iter().chain(log.iter().rev()) {
             let now = world.now.get();
             let process = world.processes.iter().find(|p| p.name.address == *to).expect("one of the two");
-            process.sessions.ni().borrow_mut().on_packet(now, *from, packet);
+            process.sessions.ni().borrow_mut().on_packet(now, Way { to: *from, from: 0 }, packet);
             world.run(millis(1));
         }
         world.run(millis(100));

@@ -2,9 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_core::ni::{HostSessions, Link, Ni, Secrets, Sent, StreamRx, StreamTx};
+use weft_core::ni::{HostSessions, Link, Ni, Secrets, Sent, StreamRx, StreamTx, Way};
 use weft_core::testing::NoBells;
 use weft_core::{Bundle, Delivery, Endpoint, Event, MessageKind, Outgoing, Returned, SendError, Settings, Sink, State};
 use weft_transport::testing::{Faults, Faulty, Link as _, MemLink};
@@ -49,6 +50,8 @@ pub struct Network {
     pub log: Option<Vec<(HostAddress, HostAddress, Vec<u8>)>>,
     /// Addresses that nothing reaches.
     pub cut: BTreeSet<HostAddress>,
+    /// Addresses that nobody has a way to.
+    pub unreachable: BTreeSet<HostAddress>,
     seed: u64,
 }
 
@@ -85,7 +88,7 @@ impl Network {
 /// A host's way into the network.
 pub struct SimLink {
     now: Rc<Cell<Time>>,
-    here: HostAddress,
+    here: Vec<HostAddress>,
     network: Rc<RefCell<Network>>,
 }
 
@@ -94,20 +97,28 @@ impl Link for SimLink {
         self.now.get()
     }
 
-    fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent {
+    fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
         let network = &mut *self.network.borrow_mut();
+        let here = self.here[usize::from(to.from)];
         for (n, packet) in packets.chunks(segment).enumerate() {
             match &mut network.room {
                 Some(0) => return Sent::Full(n),
                 Some(room) => *room -= 1,
                 None => {}
             }
-            network.send(self.now.get(), self.here, to, packet);
+            network.send(self.now.get(), here, to.to, packet);
         }
         Sent::All
     }
 
-    fn packet_bytes(&self, _to: HostAddress) -> u16 {
+    /// By our own address in the same network of 256, or by the first.
+    fn way_to(&self, address: HostAddress) -> Option<Way> {
+        let is_near = |here: &HostAddress| here.ip[..15] == address.ip[..15];
+        let from = self.here.iter().position(is_near).unwrap_or(0) as u8;
+        (!self.network.borrow().unreachable.contains(&address)).then_some(Way { to: address, from })
+    }
+
+    fn packet_bytes(&self, _to: Way) -> u16 {
         1472
     }
 }
@@ -229,6 +240,13 @@ pub fn address(n: usize) -> HostAddress {
     HostAddress { ip: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, a, b], port: 4000 }
 }
 
+/// All of these as one.
+pub fn several(addresses: &[HostAddress]) -> HostAddress {
+    let v4 = |address: &HostAddress| Ipv6Addr::from(address.ip).to_ipv4_mapped();
+    let addresses: Vec<Ipv4Addr> = addresses.iter().filter_map(v4).collect();
+    HostAddress::of_several(&addresses, 4000).expect("some")
+}
+
 impl World {
     /// So many processes on hosts of their own, the first of which has all others mapped at index 0 only if there is one.
     pub fn new(processes: usize, seed: u64) -> World {
@@ -245,8 +263,9 @@ impl World {
     /// A process at an address, in its first life there or a later one.
     pub fn start(&mut self, address: HostAddress, settings: ChannelSettings) -> Process {
         self.seed += 1;
+        let here: Vec<HostAddress> = address.each().collect();
         let epoch = Epoch(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let link = SimLink { now: self.now.clone(), here: address, network: self.network.clone() };
+        let link = SimLink { now: self.now.clone(), here, network: self.network.clone() };
         let secrets = Secrets { door: [self.seed, 5], seed: self.seed ^ 99 };
         let sessions = HostSessions::new(Ni::new(link, epoch, settings, secrets));
         let mut core = Core::new(NoBells, Settings::default());
@@ -298,9 +317,11 @@ impl World {
         loop {
             let now = self.now.get();
             for process in self.processes.iter_mut().filter(|p| !p.is_stopped) {
-                let packets = self.network.borrow_mut().receive(now, process.name.address);
-                for (from, packet) in packets {
-                    process.sessions.ni().borrow_mut().on_packet(now, from, &packet);
+                for (from, here) in (0..).zip(process.name.address.each()) {
+                    let packets = self.network.borrow_mut().receive(now, here);
+                    for (to, packet) in packets {
+                        process.sessions.ni().borrow_mut().on_packet(now, Way { to, from }, &packet);
+                    }
                 }
                 process.turn(now);
             }

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_core::ni::{HostSessions, Link, Ni, Secrets};
+use weft_core::ni::{HostSessions, Link, Ni, Secrets, Way};
 use weft_core::{Call, SessionId, Sink};
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
@@ -218,7 +218,7 @@ impl Net {
             runs += 1;
             self.heard_at = ni.link().now();
             for packet in buffer[..bytes].chunks(segment) {
-                ni.on_packet(self.heard_at, from, packet);
+                ni.on_packet(self.heard_at, Way { to: from, from: 0 }, packet);
             }
         }
         self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };

@@ -7,7 +7,7 @@ use nix::sys::time::TimeValLike;
 use nix::time::{clock_gettime, ClockId};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use weft_core::ni::{Link, Sent};
+use weft_core::ni::{Link, Sent, Way};
 use weft_transport::Time;
 use weft_wire::HostAddress;
 
@@ -156,7 +156,7 @@ impl Link for UdpLink {
     }
 
     #[inline]
-    fn send(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Sent {
+    fn send(&mut self, Way { to, .. }: Way, packets: &[u8], segment: usize) -> Sent {
         self.sends = self.sends.wrapping_add(1);
         let went = match self.direct.iter_mut().find(|d| d.to == to) {
             Some(direct) => {
@@ -173,12 +173,12 @@ impl Link for UdpLink {
         }
     }
 
-    fn answer(&mut self, to: HostAddress, packet: &[u8]) {
+    fn answer(&mut self, Way { to, .. }: Way, packet: &[u8]) {
         // Whether it went or not; and what strangers are told makes them no favourites.
         let _ = self.udp.send(&socket_address(to), packet, packet.len());
     }
 
-    fn packet_bytes(&self, to: HostAddress) -> u16 {
+    fn packet_bytes(&self, Way { to, .. }: Way) -> u16 {
         let known = self.udp.packet_bytes(&socket_address(to)).unwrap_or(self.packet_bytes);
         u16::try_from(known).unwrap_or(u16::MAX)
     }
