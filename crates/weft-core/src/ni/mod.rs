@@ -40,7 +40,7 @@ const STREAM: StreamId = StreamId(1);
 const LONG_AGO: Duration = Duration::from_micros(50);
 
 /// Hosts that have not shown that they know one of our endpoints and its key. Who calls when there are so many is not heard,
-/// and calls again.
+/// and calls again; nor is one whose address has as many of these places already as are left.
 const STRANGERS_MOST: usize = 256;
 
 /// A stranger that has shown nothing for so long makes room.
@@ -127,6 +127,28 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
+/// A host that called us and has no session.
+#[derive(Debug)]
+struct Stranger {
+    id: HostId,
+    since: Time,
+    origin: Origin,
+}
+
+/// Where a stranger calls from: an address, or all those of IPv6 that one may have who has one of them (RFC 4291, section 2.5.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Origin([u8; 16]);
+
+impl Origin {
+    fn of(address: HostAddress) -> Origin {
+        let mut ip = address.ip;
+        if ip[..12] != [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
+            ip[8..].fill(0);
+        }
+        Origin(ip)
+    }
+}
+
 /// A network interface over a link.
 #[derive(Debug)]
 pub struct Ni<L> {
@@ -145,8 +167,8 @@ pub struct Ni<L> {
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     events: VecDeque<NiEvent>,
     burst: Burst,
-    /// Hosts that called us and have no session, oldest first, and since when.
-    strangers: VecDeque<(HostId, Time)>,
+    /// Oldest first.
+    strangers: VecDeque<Stranger>,
     /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
     turns: Rc<Cell<u32>>,
 }
@@ -221,7 +243,7 @@ impl<L: Link> Ni<L> {
 
     /// The host has a session from now on.
     pub fn join(&mut self, id: HostId) {
-        self.strangers.retain(|&(other, _)| other != id);
+        self.strangers.retain(|stranger| stranger.id != id);
     }
 
     /// Ends a host: tells it why and what was taken. [`StreamTx::abandoned`] has what it did not surely take.
@@ -229,7 +251,7 @@ impl<L: Link> Ni<L> {
     /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
     pub fn close(&mut self, id: HostId, reason: Reason) {
         let strangers = self.strangers.len();
-        self.strangers.retain(|&(other, _)| other != id);
+        self.strangers.retain(|stranger| stranger.id != id);
         let is_stranger = self.strangers.len() < strangers;
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };
         let given_up = match host.channel.lost() {
@@ -501,23 +523,37 @@ impl<L: Link> Ni<L> {
             host.channel.ask();
             return self.mark(id.index);
         }
-        if let Some(&(oldest, since)) = self.strangers.front().filter(|_| self.strangers.len() >= STRANGERS_MOST) {
-            if now.since(since) < PATIENCE {
-                return;
-            }
-            self.close(oldest, Reason::NoRoom);
+        if !self.make_place(now, Origin::of(way.to)) {
+            return;
         }
         let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
         let channel = Channel::answer(now, life, caller, settings, lot, FixedWindow::default());
         let id = self.add(Host::new(key, way, channel));
-        self.strangers.push_back((id, now));
+        self.strangers.push_back(Stranger { id, since: now, origin: Origin::of(way.to) });
         self.mark(id.index);
+    }
+
+    /// Whether a stranger gets a place, perhaps that of one whose time is up. No origin gets more places than stay free (the
+    /// dynamic thresholds of Choudhury and Hahne, 1998): so one that takes all it can leaves half of them, the next half of these.
+    fn make_place(&mut self, now: Time, origin: Origin) -> bool {
+        let taken = self.strangers.iter().filter(|stranger| stranger.origin == origin).count();
+        if taken < STRANGERS_MOST.saturating_sub(self.strangers.len()) {
+            return true;
+        }
+        let oldest = self.strangers.iter().find(|stranger| taken == 0 || stranger.origin == origin);
+        match oldest.filter(|stranger| now.since(stranger.since) >= PATIENCE).map(|stranger| stranger.id) {
+            Some(id) => {
+                self.close(id, Reason::NoRoom);
+                true
+            }
+            None => false,
+        }
     }
 
     /// The host is no more; whoever has a session with it is told, and closes it.
     fn end(&mut self, id: HostId, reason: Reason) {
-        if self.strangers.iter().any(|&(other, _)| other == id) {
+        if self.strangers.iter().any(|stranger| stranger.id == id) {
             return self.close(id, reason);
         }
         // Silence says less than what one said who was called for it.

@@ -5,7 +5,7 @@ use weft_core::ni::Way;
 use weft_transport::Random;
 use weft_transport::Settings;
 use weft_wire::packet::reseal;
-use weft_wire::Key;
+use weft_wire::{HostAddress, Key};
 
 #[test]
 fn garbage_changes_nothing_and_is_answered_with_less() {
@@ -72,6 +72,60 @@ fn callers_that_say_nothing_are_bounded() {
         let hosts = world.processes[0].sessions.ni().borrow().hosts().count();
         assert!(hosts <= 256 + world.processes[0].core.state().sessions().count(), "{hosts}");
     }
+}
+
+/// So many callers from one address, each with a port of its own, that were admitted and then say nothing.
+fn crowd(world: &mut World, host: usize, callers: u16) {
+    let there = world.processes[0].name;
+    let first = world.processes.len();
+    for port in 1..=callers {
+        let mut caller = world.start(HostAddress { port, ..address(host) }, Settings::default());
+        caller.map(there, KEY);
+        assert!(caller.try_request(ECHO, &[], b"").is_err());
+        world.processes.push(caller);
+    }
+    // There and back for the cookie, and there again.
+    world.run(millis(1) * 3 / 40);
+    for caller in &mut world.processes[first..] {
+        caller.is_stopped = true;
+    }
+}
+
+#[test]
+fn callers_from_few_addresses_leave_room_for_others() {
+    let mut world = World::new(1, 1);
+    let there = world.processes[0].name;
+    for host in 1..=8 {
+        crowd(&mut world, host, 300);
+        let strangers = world.processes[0].sessions.ni().borrow().hosts().count();
+        let others = world.processes[0].core.state().sessions().count();
+        // Each takes half of what those before it left.
+        assert_eq!(strangers - others, 256 - (256 >> host), "of {host}");
+        // Somebody else is heard at once.
+        let mut caller = world.start(address(100 + host), Settings::default());
+        caller.map(there, KEY);
+        assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
+        world.processes.push(caller);
+        world.run(millis(1) / 5);
+        let caller = world.processes.last_mut().expect("just put there");
+        assert!(caller.try_request(ECHO, &[], b"").is_ok(), "a session although {host} hold what they get");
+    }
+}
+
+#[test]
+fn an_address_of_ipv6_counts_with_its_neighbours() {
+    let mut world = World::new(1, 1);
+    let there = world.processes[0].name;
+    for n in 1..=300u16 {
+        let [a, b] = n.to_be_bytes();
+        let ip = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, a, b, 0, 0, 0, 0, 0, 1];
+        let mut caller = world.start(HostAddress { ip, port: 4000 }, Settings::default());
+        caller.map(there, KEY);
+        assert!(caller.try_request(ECHO, &[], b"").is_err());
+        world.processes.push(caller);
+    }
+    world.run(millis(1) * 3 / 40);
+    assert_eq!(world.processes[0].sessions.ni().borrow().hosts().count(), 128);
 }
 
 #[test]
