@@ -169,6 +169,8 @@ pub struct Ni<L> {
     burst: Burst,
     /// Oldest first.
     strangers: VecDeque<Stranger>,
+    /// The one that answers when we call ourselves.
+    own: Option<HostId>,
     /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
     turns: Rc<Cell<u32>>,
 }
@@ -189,6 +191,7 @@ impl<L: Link> Ni<L> {
             events: VecDeque::new(),
             burst: Burst::default(),
             strangers: VecDeque::new(),
+            own: None,
             turns: Rc::default(),
         }
     }
@@ -503,6 +506,15 @@ impl<L: Link> Ni<L> {
 
     fn admit(&mut self, now: Time, way: Way, caller: &Caller) {
         let key = HostKey { address: way.to, epoch: caller.epoch };
+        let called = self.hosts.by_channel(caller.id);
+        if called.and_then(|index| self.hosts.at(index)).is_some_and(|host| host.channel.made(caller)) {
+            // We called ourselves: another host of ours answers, unless this is a copy.
+            if self.own.and_then(|id| self.hosts.get(id)).is_some_and(|host| host.channel.is_of(caller)) {
+                return;
+            }
+            self.own = self.answer(now, key, way, caller);
+            return;
+        }
         if let Some(id) = self.hosts.find(key) {
             let Some(host) = self.hosts.get_mut(id) else { return };
             if host.channel.is_of(caller) {
@@ -523,15 +535,22 @@ impl<L: Link> Ni<L> {
             host.channel.ask();
             return self.mark(id.index);
         }
-        if !self.make_place(now, Origin::of(way.to)) {
-            return;
+        self.answer(now, key, way, caller);
+    }
+
+    /// A channel for a caller, if there is a place for one more stranger.
+    fn answer(&mut self, now: Time, key: HostKey, way: Way, caller: &Caller) -> Option<HostId> {
+        let origin = Origin::of(way.to);
+        if !self.make_place(now, origin) {
+            return None;
         }
         let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
         let channel = Channel::answer(now, life, caller, settings, lot, FixedWindow::default());
         let id = self.add(Host::new(key, way, channel));
-        self.strangers.push_back(Stranger { id, since: now, origin: Origin::of(way.to) });
+        self.strangers.push_back(Stranger { id, since: now, origin });
         self.mark(id.index);
+        Some(id)
     }
 
     /// Whether a stranger gets a place, perhaps that of one whose time is up. No origin gets more places than stay free (the

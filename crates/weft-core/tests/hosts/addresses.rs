@@ -1,4 +1,4 @@
-//! Hosts with several addresses.
+//! Hosts with several addresses, and bundles that call themselves.
 
 use crate::world::{address, millis, several, World, ECHO, KEY};
 use std::collections::BTreeSet;
@@ -212,4 +212,66 @@ fn both_call_at_once_over_bad_networks_and_all_is_answered_once() {
             assert!(process.core.state().sessions().count() <= 2, "seed {seed}");
         }
     }
+}
+
+#[test]
+fn a_bundle_that_calls_itself_is_answered() {
+    for networks in [1, 3] {
+        let mut world = World::new(0, 1);
+        let process = world.start(everywhere(networks, 1), Settings::default());
+        world.processes.push(process);
+        let own = world.processes[0].name;
+        world.processes[0].map(own, KEY);
+        for n in 0..100 {
+            world.request(ECHO, &[n], &[5; 3000]);
+            world.run(millis(10));
+        }
+        let answers = world.processes[0].program.got.iter().filter(|got| got.kind == MessageKind::Reply);
+        assert_eq!(answers.map(|got| got.args[0]).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+        let process = &world.processes[0];
+        assert!(process.program.got.iter().all(|got| got.source == Some(own)));
+        // The two ends of one session.
+        assert_eq!(process.core.state().sessions().count(), 2);
+        assert_eq!(process.sessions.ni().borrow().hosts().count(), 2);
+        assert!(process.program.returned.is_empty());
+    }
+}
+
+#[test]
+fn copies_of_a_call_of_ones_own_change_nothing() {
+    let mut world = World::new(1, 1);
+    world.network.borrow_mut().faults = Faults { duplicate: 500, reorder: 200, ..Faults::default() };
+    world.network.borrow_mut().log = Some(Vec::new());
+    let own = world.processes[0].name;
+    world.processes[0].map(own, KEY);
+    world.request(ECHO, &[1], b"");
+    world.run(millis(50));
+    let log = world.network.borrow_mut().log.take().expect("kept");
+    for (from, _, packet) in log.iter().chain(log.iter().rev()) {
+        let way = weft_core::ni::Way { to: *from, from: 0 };
+        let now = world.now.get();
+        world.processes[0].sessions.ni().borrow_mut().on_packet(now, way, packet);
+        world.run(millis(1));
+    }
+    world.request(ECHO, &[2], b"");
+    world.run(millis(50));
+    let process = &world.processes[0];
+    assert_eq!(process.program.got.iter().filter(|got| got.kind == MessageKind::Reply).count(), 2);
+    assert_eq!(process.sessions.ni().borrow().hosts().count(), 2);
+    assert_eq!(process.core.state().counters().sessions_lost, 0);
+}
+
+#[test]
+fn a_bundle_that_calls_itself_by_a_wrong_name_hears_why() {
+    let mut world = World::new(1, 1);
+    let own = world.processes[0].name;
+    let nobody = Name { endpoint: weft_wire::EndpointId(99), ..own };
+    world.processes[0].map(nobody, KEY);
+    assert_eq!(end(&mut world, 100), (Reason::NoSuchEndpoint, Certainty::NotDelivered));
+    world.processes[0].map(own, weft_wire::Key(1));
+    assert_eq!(end(&mut world, 100), (Reason::WrongKey, Certainty::NotDelivered));
+    world.processes[0].map(own, KEY);
+    world.request(ECHO, &[1], b"");
+    world.run(millis(50));
+    assert_eq!(world.processes[0].program.got.len(), 2);
 }

@@ -453,6 +453,11 @@ impl<C: Congestion> Channel<C> {
         self.theirs == Life { epoch: caller.epoch, id: caller.id }
     }
 
+    /// Whether that is a call of this channel's own: it came back to where it was made.
+    pub fn made(&self, caller: &Caller) -> bool {
+        (self.ours, self.nonce) == (Life { epoch: caller.epoch, id: caller.id }, caller.nonce)
+    }
+
     /// Our side.
     pub fn ours(&self) -> Life {
         self.ours
