@@ -57,12 +57,14 @@ impl Host {
         }
     }
 
-    /// Who it may be: as many as there are addresses that are tried.
-    fn keys(&self) -> impl Iterator<Item = HostKey> + '_ {
-        let others = self.others.iter().map(|way| HostKey { address: way.to, ..self.key });
-        std::iter::once(self.key).chain(others)
+    /// Whom it is found as: as many as there are ways that are tried.
+    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        std::iter::once(&self.way).chain(&self.others).map(|way| (HostKey { address: way.to, ..self.key }, way.from))
     }
 }
+
+/// Who a host is, and by which of our own addresses it knows us: by each of them it may have called us.
+type Entry = (HostKey, u8);
 
 #[derive(Debug, Default)]
 struct Place {
@@ -76,7 +78,7 @@ pub(super) struct Hosts {
     places: Vec<Place>,
     free: Vec<u32>,
     by_channel: BTreeMap<u32, u32>,
-    by_key: BTreeMap<HostKey, HostId>,
+    by_key: BTreeMap<Entry, HostId>,
     /// The last id that was looked for, and the index that it led to.
     last: Option<(ChannelId, u32)>,
 }
@@ -90,9 +92,9 @@ impl Hosts {
         let place = &mut self.places[index as usize];
         let id = HostId { index, life: place.life };
         self.by_channel.insert(host.channel.ours().id.0, index);
-        for key in host.keys() {
+        for entry in host.entries() {
             // When we call ourselves, who answers is not the one to be found.
-            self.by_key.entry(key).or_insert(id);
+            self.by_key.entry(entry).or_insert(id);
         }
         place.host = Some(Box::new(host));
         id
@@ -123,22 +125,27 @@ impl Hosts {
         self.forget_key(id);
         let Some(host) = self.get_mut(id) else { return };
         (host.key.address, host.way, host.others) = (way.to, way, others);
-        let keys: Vec<HostKey> = host.keys().collect();
-        for key in keys {
-            self.by_key.entry(key).or_insert(id);
+        let entries: Vec<Entry> = host.entries().collect();
+        for entry in entries {
+            self.by_key.entry(entry).or_insert(id);
         }
     }
 
     fn forget_keys_of(&mut self, host: &Host, id: HostId) {
-        for key in host.keys() {
-            if self.by_key.get(&key) == Some(&id) {
-                self.by_key.remove(&key);
+        for entry in host.entries() {
+            if self.by_key.get(&entry) == Some(&id) {
+                self.by_key.remove(&entry);
             }
         }
     }
 
     pub fn find(&self, key: HostKey) -> Option<HostId> {
-        self.by_key.get(&key).copied()
+        self.by_key.range((key, u8::MIN)..=(key, u8::MAX)).next().map(|(_, id)| *id)
+    }
+
+    /// The host that knows us by this address of ours.
+    pub fn find_by(&self, key: HostKey, from: u8) -> Option<HostId> {
+        self.by_key.get(&(key, from)).copied()
     }
 
     /// The host whose channel has this id on our side.

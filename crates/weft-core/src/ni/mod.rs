@@ -515,7 +515,7 @@ impl<L: Link> Ni<L> {
             self.own = self.answer(now, key, way, caller);
             return;
         }
-        if let Some(id) = self.hosts.find(key) {
+        if let Some(id) = self.hosts.find_by(key, way.from) {
             let Some(host) = self.hosts.get_mut(id) else { return };
             if host.channel.is_of(caller) {
                 // A copy of the call that opened this channel: our answer is under way, or was lost and goes again by itself.

@@ -215,6 +215,22 @@ fn both_call_at_once_over_bad_networks_and_all_is_answered_once() {
 }
 
 #[test]
+fn a_host_is_reached_at_each_of_its_addresses_from_a_single_one() {
+    let mut world = two_hosts(3, 1);
+    world.processes[0] = world.start(on(9, 1), Settings::default());
+    for network in 1..=3 {
+        let there = Name { address: on(network, 2), ..world.processes[1].name };
+        world.processes[0].map(there, KEY);
+        world.processes[0].program.got.clear();
+        assert!(time_to_answer(&mut world) <= 2);
+    }
+    for process in &world.processes {
+        assert_eq!(process.core.state().sessions().count(), 3);
+        assert_eq!(process.core.state().counters().sessions_lost, 0);
+    }
+}
+
+#[test]
 fn a_bundle_that_calls_itself_is_answered() {
     for networks in [1, 3] {
         let mut world = World::new(0, 1);
