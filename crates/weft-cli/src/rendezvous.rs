@@ -7,6 +7,7 @@ use crate::contact::Contact;
 use crate::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Bytes of the longest line that is one: a name has 54 + 6 letters at most, a key 16.
@@ -14,6 +15,9 @@ const LINE_MOST: u64 = 128;
 
 /// How long a caller may take to take its line.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Addresses of a host that are asked.
+const ADDRESSES_MOST: usize = 16;
 
 /// Waits between two tries to accept after one failed for want of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
@@ -46,23 +50,34 @@ pub fn tell_callers(listener: TcpListener, contact: Contact) {
 
 /// Asks the port of a host for its endpoint's name and key.
 pub fn ask(host_and_port: &str, most: Duration) -> Result<Contact, Error> {
-    let cannot = |source| Error::Rendezvous { at: host_and_port.to_owned(), source };
     let end = Instant::now() + most;
-    let line = fetch(host_and_port, end).map_err(cannot)?;
-    let no_contact = |e| cannot(std::io::Error::new(ErrorKind::InvalidData, format!("what it said is no name: {e}")));
-    line.parse().map_err(no_contact)
+    let addresses = host_and_port.to_socket_addrs().map(|all| all.take(ADDRESSES_MOST).collect());
+    let said = addresses.and_then(|addresses| ask_all(addresses, end));
+    said.map_err(|source| Error::Rendezvous { at: host_and_port.to_owned(), source })
 }
 
-/// Tries the addresses of the host one after the other.
-fn fetch(host_and_port: &str, end: Instant) -> std::io::Result<String> {
+/// Asks all addresses of a host side by side. The first name that one of them says is taken; else the last error.
+fn ask_all(addresses: Vec<SocketAddr>, end: Instant) -> std::io::Result<Contact> {
+    let (tell, said) = mpsc::channel();
+    for address in addresses {
+        let tell = tell.clone();
+        // It ends in time by itself; if another one was faster nobody listens any more.
+        std::thread::spawn(move || tell.send(ask_one(&address, end)).ok());
+    }
+    drop(tell);
     let mut last = std::io::Error::new(ErrorKind::NotFound, "the host has no address");
-    for address in host_and_port.to_socket_addrs()? {
-        match fetch_from(&address, end) {
-            Ok(line) => return Ok(line),
+    for answer in said {
+        match answer {
+            Ok(contact) => return Ok(contact),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+fn ask_one(address: &SocketAddr, end: Instant) -> std::io::Result<Contact> {
+    let line = fetch_from(address, end)?;
+    line.parse().map_err(|e| std::io::Error::new(ErrorKind::InvalidData, format!("what it said is no name: {e}")))
 }
 
 fn fetch_from(address: &SocketAddr, end: Instant) -> std::io::Result<String> {
@@ -114,5 +129,19 @@ mod tests {
             assert!(error.contains(&at) && error.contains("weft serve"), "{error}");
             assert!(start.elapsed() < Duration::from_secs(5));
         }
+    }
+
+    #[test]
+    fn of_several_addresses_one_that_is_silent_or_wrong_keeps_nobody_waiting() {
+        let good = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA#7";
+        let line: &'static [u8] = b"weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA#7\n";
+        let servers: [&[u8]; 4] = [b"", b"SSH-2.0-x\r\n", line, b""];
+        let all: Option<Vec<SocketAddr>> =
+            servers.into_iter().map(|words| Some(one_who_says(words)?.parse().expect("an address"))).collect();
+        let Some(all) = all else { return };
+        let start = Instant::now();
+        let contact = ask_all(all, start + Duration::from_secs(60)).expect("one says it");
+        assert_eq!(contact.to_string(), good);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
 }
