@@ -83,7 +83,8 @@ fn meet_callers(options: &Options, contact: Contact) -> Result<(), Error> {
     let Some(port) = options.port.or((!address.is_none()).then_some(address.port)) else {
         return Ok(()); // no network, and no port asked for
     };
-    let is_told = !address.is_none() && std::env::var_os(ADDRESS_VARIABLE).is_some();
+    // At the address that was set; at all if it was none, or several.
+    let is_told = address.each().count() == 1 && std::env::var_os(ADDRESS_VARIABLE).is_some();
     let at = is_told.then(|| IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical());
     match rendezvous::open(port, at) {
         Ok(listener) => rendezvous::tell_callers(listener, contact),

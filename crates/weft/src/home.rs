@@ -292,7 +292,8 @@ impl Home {
     fn call_host(&mut self, core: &mut Core, call: Call) -> Result<(), Reason> {
         let there = call.name.address;
         let net = self.net.as_mut().filter(|_| !there.is_none()).ok_or(Reason::NobodyThere)?;
-        if self.node.uses_memory() && there.ip == net.address().ip {
+        let is_ours = |there: HostAddress| net.address().each().any(|here| here.ip == there.ip);
+        if self.node.uses_memory() && there.each().all(is_ours) {
             return Err(Reason::NobodyThere);
         }
         net.call(core, call);

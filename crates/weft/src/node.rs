@@ -5,7 +5,6 @@
 //! (endpoint, key): no memory, no descriptor, and a place among at most [`STRANGERS_MOST`].
 
 use crate::net::address::Wanted;
-use crate::net::udp::Udp;
 use crate::net::{Net, NetworkError};
 use crate::watch::{Helper, Signals};
 use crate::watched::Watched;
@@ -206,10 +205,9 @@ impl Node {
 
     /// A network interface for a bundle, or none if this host has no network, or is to have none.
     pub(crate) fn open_network(&self, has_helper: bool) -> Result<Option<Net>, Error> {
-        let Some(wanted) = self.0.wanted else { return Ok(None) };
-        let udp = Udp::open(&wanted)?;
+        let Some(wanted) = &self.0.wanted else { return Ok(None) };
         let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
-        Ok(Some(Net::new(udp, self.0.epoch, secrets, has_helper)?))
+        Ok(Some(Net::new(wanted, self.0.epoch, secrets, has_helper)?))
     }
 
     pub(crate) fn remove_bundle(&self, bundle: BundleId) {

@@ -1,4 +1,4 @@
-//! Which address of this host names carry, and how large packets may be there.
+//! Which addresses of this host names carry, and how large packets may be there.
 //!
 //! `WEFT_ADDR` and `WEFT_PORT` decide where they are set; else the host's routes and interfaces do. Nothing here sends a packet.
 
@@ -8,12 +8,15 @@ use nix::net::if_::InterfaceFlags;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::{env, fmt, fs};
+use weft_wire::ADDRESSES_MOST;
 
 /// Where a link is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// An address of this host; the unspecified one stands for all of them (IPv6: of both families).
-    pub address: IpAddr,
+    /// Addresses of this host, the preferred one first: at least one, and several only if they are of IPv4.
+    pub addresses: Vec<IpAddr>,
+    /// Somebody said so, and is to hear if one of them cannot be had.
+    pub are_set: bool,
     pub ports: Ports,
 }
 
@@ -23,8 +26,15 @@ impl Wanted {
     pub fn from_environment() -> Result<Option<Wanted>, Error> {
         let read = |variable| env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         let ports = Ports::from_setting(read(PORT).as_deref())?;
-        let address = choose(read(ADDR).as_deref(), source_of_default_route, interfaces)?;
-        Ok(address.map(|address| Wanted { address, ports }))
+        let addresses = match read(ADDR).as_deref().map(str::trim).filter(|value| !value.is_empty()) {
+            Some(value) => (from_setting(value)?, true),
+            None => (choose(source_of_default_route(), &interfaces()), false),
+        };
+        Ok(Some(addresses).filter(|(all, _)| !all.is_empty()).map(|(addresses, are_set)| Wanted {
+            addresses,
+            are_set,
+            ports,
+        }))
     }
 }
 
@@ -38,6 +48,11 @@ pub struct Ports {
 impl Ports {
     /// Whichever the kernel gives.
     pub const ANY: Ports = Ports { first: 0, last: 0 };
+
+    /// This one.
+    pub fn only(port: u16) -> Ports {
+        Ports { first: port, last: port }
+    }
 
     /// What `WEFT_PORT` says: `4000`, `4000-4099`, or nothing for any.
     pub fn from_setting(value: Option<&str>) -> Result<Ports, Error> {
@@ -89,6 +104,7 @@ pub(crate) fn first_packet_bytes(address: IpAddr) -> Result<usize, Error> {
 struct Interface {
     name: String,
     address: IpAddr,
+    /// It is set up, and has a carrier.
     is_up: bool,
     is_loopback: bool,
     is_bridge: bool,
@@ -102,25 +118,44 @@ impl Interface {
     }
 }
 
-fn choose(
-    setting: Option<&str>,
-    source: impl FnOnce() -> Option<IpAddr>,
-    interfaces: impl FnOnce() -> Vec<Interface>,
-) -> Result<Option<IpAddr>, Error> {
-    let Some(value) = setting.map(str::trim).filter(|value| !value.is_empty()) else {
-        return Ok(source().or_else(|| interfaces().iter().find(|i| i.is_usable()).map(|i| i.address)));
-    };
+/// The addresses that a setting says; none if it says that there is to be no network.
+fn from_setting(value: &str) -> Result<Vec<IpAddr>, Error> {
     if value == "none" {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    match value.parse::<IpAddr>().map(|address| address.to_canonical()) {
-        Ok(address) if !address.is_unspecified() && !address.is_multicast() => Ok(Some(address)),
-        _ => Err(Error::Setting {
-            variable: ADDR,
-            value: value.into(),
-            wanted: "an IPv4 or IPv6 address of this host (`ip addr` lists them), or `none` for no network",
-        }),
+    let address = |text: &str| {
+        let address = text.trim().parse::<IpAddr>().ok()?.to_canonical();
+        (!address.is_unspecified() && !address.is_multicast()).then_some(address)
+    };
+    let addresses: Option<Vec<IpAddr>> = value.split(',').map(address).collect();
+    let can_be = |all: &Vec<IpAddr>| {
+        let is_first = |(at, address): (usize, &IpAddr)| !all[..at].contains(address);
+        let are_v4 = all.iter().all(IpAddr::is_ipv4);
+        (all.len() == 1 || all.len() <= ADDRESSES_MOST && are_v4) && all.iter().enumerate().all(is_first)
+    };
+    addresses.filter(can_be).ok_or_else(|| Error::Setting {
+        variable: ADDR,
+        value: value.into(),
+        wanted: "an IPv4 or IPv6 address of this host (`ip addr` lists them), up to three of IPv4 with commas between \
+                 them, or `none` for no network",
+    })
+}
+
+/// The source of the default route, or what is next best, and one address of each further interface by which others may reach
+/// this host.
+fn choose(source: Option<IpAddr>, interfaces: &[Interface]) -> Vec<IpAddr> {
+    let usable = || interfaces.iter().filter(|i| i.is_usable());
+    let Some(first) = source.or_else(|| usable().next().map(|i| i.address)) else { return Vec::new() };
+    let mut addresses = vec![first];
+    let mut names: Vec<&str> = interfaces.iter().filter(|i| i.address == first).map(|i| &*i.name).collect();
+    for interface in usable().filter(|i| first.is_ipv4() && i.address.is_ipv4()) {
+        if !names.contains(&&*interface.name) && !addresses.contains(&interface.address) {
+            names.push(&interface.name);
+            addresses.push(interface.address);
+        }
     }
+    addresses.truncate(ADDRESSES_MOST);
+    addresses
 }
 
 /// Packets without their headers, at an interface that carries `mtu` bytes.
@@ -152,7 +187,7 @@ fn interfaces() -> Vec<Interface> {
         let address = v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))?;
         Some(Interface {
             address,
-            is_up: i.flags.contains(InterfaceFlags::IFF_UP),
+            is_up: i.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
             is_loopback: i.flags.contains(InterfaceFlags::IFF_LOOPBACK),
             is_bridge: Path::new(CLASS_NET).join(&i.interface_name).join("bridge").exists(),
             name: i.interface_name,
@@ -184,7 +219,7 @@ const PORT: &str = "WEFT_PORT";
 const CLASS_NET: &str = "/sys/class/net";
 
 /// Names of interfaces that lead to containers and virtual machines of this host only.
-const INNER: [&str; 3] = ["docker", "virbr", "veth"];
+const INNER: [&str; 10] = ["docker", "virbr", "veth", "cni", "flannel", "cali", "kube", "lxc", "lxd", "podman"];
 
 /// Packets that IP promises to carry everywhere: RFC 791, section 3.1 ("Total Length"), and RFC 8200, section 5.
 const IPV4_LEAST: u32 = 576;
@@ -238,33 +273,61 @@ mod tests {
         ]
     }
 
-    #[test]
-    fn variable_decides_before_the_host() {
-        let choose = |setting| choose(setting, || Some(ip("10.0.0.1")), host).expect("a good setting");
-        assert_eq!(choose(Some("none")), None);
-        assert_eq!(choose(Some("10.1.2.3")), Some(ip("10.1.2.3")));
-        assert_eq!(choose(Some(" fd00::7 ")), Some(ip("fd00::7")));
-        assert_eq!(choose(Some("::ffff:10.1.2.3")), Some(ip("10.1.2.3")));
-        assert_eq!(choose(Some("127.0.0.1")), Some(ip("127.0.0.1")));
-        assert_eq!(choose(Some("")), Some(ip("10.0.0.1")));
-        assert_eq!(choose(None), Some(ip("10.0.0.1")));
+    fn ips(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| ip(text)).collect()
     }
 
     #[test]
-    fn wrong_address_is_told_with_the_way_out() {
-        for value in ["eth0", "0.0.0.0", "::", "224.0.0.1", "10.0.0.1:4000", "None"] {
-            let error = choose(Some(value), || None, Vec::new).expect_err(value).to_string();
+    fn a_setting_is_one_address_or_some_or_none() {
+        let set = |value| from_setting(value).expect("a good setting");
+        assert_eq!(set("none"), ips(&[]));
+        assert_eq!(set("10.1.2.3"), ips(&["10.1.2.3"]));
+        assert_eq!(set(" fd00::7 "), ips(&["fd00::7"]));
+        assert_eq!(set("::ffff:10.1.2.3"), ips(&["10.1.2.3"]));
+        assert_eq!(set("127.0.0.1"), ips(&["127.0.0.1"]));
+        assert_eq!(set("10.1.2.3, 10.2.2.3,127.0.0.1"), ips(&["10.1.2.3", "10.2.2.3", "127.0.0.1"]));
+    }
+
+    #[test]
+    fn wrong_addresses_are_told_with_the_way_out() {
+        for value in [
+            "eth0",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "10.0.0.1:4000",
+            "None",
+            ",",
+            "10.0.0.1,",
+            "10.0.0.1,none",
+            "10.0.0.1,10.0.0.1",
+            "10.0.0.1,fd00::1",
+            "fd00::2,fd00::1",
+            "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4",
+        ] {
+            let error = from_setting(value).expect_err(value).to_string();
             assert!(error.contains("WEFT_ADDR") && error.contains(value) && error.contains("none"), "{error}");
         }
     }
 
     #[test]
-    fn without_a_default_route_the_first_real_interface_is_taken() {
-        let choose = |host| choose(None, || None, || host).expect("nothing is set");
-        assert_eq!(choose(host()), Some(ip("10.8.0.1")));
-        assert_eq!(choose(host().split_off(7)), Some(ip("fd00::1")));
+    fn the_source_of_the_default_route_is_first_and_one_address_of_other_real_interfaces_follows() {
+        assert_eq!(choose(Some(ip("10.1.0.1")), &host()), ips(&["10.1.0.1", "10.8.0.1", "10.0.0.1"]));
+        // It need not be on an interface that would be chosen.
+        assert_eq!(choose(Some(ip("172.18.0.1")), &host()), ips(&["172.18.0.1", "10.8.0.1", "10.0.0.1"]));
+        assert_eq!(choose(Some(ip("10.99.0.1")), &[]), ips(&["10.99.0.1"]));
+        let two_of_one = [interface("eth0", "10.0.0.1"), interface("eth0", "10.0.0.2"), interface("eth1", "10.0.0.1")];
+        assert_eq!(choose(Some(ip("10.0.0.2")), &two_of_one), ips(&["10.0.0.2"]));
+        // Names have room for one of IPv6.
+        assert_eq!(choose(Some(ip("fd00::1")), &host()), ips(&["fd00::1"]));
+    }
+
+    #[test]
+    fn without_a_default_route_the_first_real_interface_is_first() {
+        assert_eq!(choose(None, &host()), ips(&["10.8.0.1", "10.0.0.1", "10.1.0.1"]));
+        assert_eq!(choose(None, &host().split_off(7)), ips(&["fd00::1"]));
         let inner: Vec<Interface> = host().into_iter().filter(|i| !i.is_usable()).collect();
-        assert_eq!(choose(inner), None);
+        assert_eq!(choose(None, &inner), ips(&[]));
     }
 
     #[test]

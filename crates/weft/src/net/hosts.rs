@@ -1,14 +1,15 @@
 //! A bundle's network: a UDP socket under its network interface, and when it is looked at.
 
+use super::address::Wanted;
 use super::link::{UdpLink, PACKET_MOST};
-use super::udp::{Udp, RECEIVE_BYTES};
+use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_core::ni::{HostSessions, Link, Ni, Secrets, Way};
+use weft_core::ni::{HostSessions, Link, Ni, Secrets};
 use weft_core::{Call, SessionId, Sink};
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
@@ -79,14 +80,14 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// A network interface for a bundle of this node on a socket of its own.
+    /// A network interface for a bundle of this node on sockets of its own.
     ///
     /// # Errors
-    /// If the interface of its address carries packets that are too small.
-    pub fn new(udp: Udp, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Result<Net, NetworkError> {
-        let window = (udp.receive_bytes() / 2).min(WINDOW_MOST) as u32;
+    /// Those of [`UdpLink::open`].
+    pub fn new(wanted: &Wanted, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Result<Net, NetworkError> {
+        let link = UdpLink::open(wanted)?;
+        let window = (link.receive_bytes() / 2).min(WINDOW_MOST) as u32;
         let settings = Settings { window, packet_most: PACKET_MOST, ..Settings::default() };
-        let link = UdpLink::new(udp)?;
         let address = link.address();
         let ni = Ni::new(link, epoch, settings, secrets);
         Ok(Net {
@@ -210,15 +211,18 @@ impl Net {
     fn receive(&mut self) -> (bool, Time) {
         let ni = &mut *self.sessions.ni().borrow_mut();
         let buffer = &mut **self.buffer.borrow_mut();
+        if self.attention != Attention::Hot {
+            ni.link_mut().look_everywhere();
+        }
         let mut runs = 0;
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         let most = self.streak.min(RUNS_MOST - 1) + 1;
         while runs < most {
-            let Some((from, bytes, segment)) = ni.link_mut().receive(buffer) else { break };
+            let Some((way, bytes, segment)) = ni.link_mut().receive(buffer) else { break };
             runs += 1;
             self.heard_at = ni.link().now();
             for packet in buffer[..bytes].chunks(segment) {
-                ni.on_packet(self.heard_at, Way { to: from, from: 0 }, packet);
+                ni.on_packet(self.heard_at, way, packet);
             }
         }
         self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };

@@ -1,11 +1,15 @@
-//! The link of a bundle: a UDP socket for everybody, direct ones for the peers that much is said to, and a clock.
+//! The link of a bundle: at each of our addresses a UDP socket for everybody, direct ones for the peers that much is said to, and a
+//! clock.
+//!
+//! A socket for each address, and not one for all of them: so packets leave from the address that their receiver knows us by, and
+//! who reads one knows where it came to, without control data in every call.
 
-use super::address::first_packet_bytes;
+use super::address::{first_packet_bytes, Ports, Wanted};
 use super::udp::{Received, Sent as Went, Stop, Udp};
 use super::NetworkError;
 use nix::sys::time::TimeValLike;
 use nix::time::{clock_gettime, ClockId};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use weft_core::ni::{Link, Sent, Way};
 use weft_transport::Time;
@@ -20,13 +24,17 @@ const DIRECT_MOST: usize = 4;
 /// So many more sends to one peer than to others make it one with a socket of its own.
 const DIRECT_FROM: u32 = 64;
 
-/// The socket for everybody is looked at once in so many looks while there are direct ones.
+/// Once in so many looks it is the turn of a socket for everybody, of another one each time, while there are direct ones; while
+/// there are none the other looks are at the one that was heard last.
 const OTHERS_EVERY: u32 = 8;
+
+/// Nobody's way.
+const NOWHERE: Way = Way { to: HostAddress::NONE, from: 0 };
 
 /// A socket that is connected to one peer.
 #[derive(Debug)]
 struct Direct {
-    to: HostAddress,
+    to: Way,
     udp: Udp,
     /// The send at which it was used last.
     used_at: u32,
@@ -35,10 +43,13 @@ struct Direct {
 /// The link.
 #[derive(Debug)]
 pub(crate) struct UdpLink {
-    udp: Udp,
+    /// For everybody: one at each of our addresses, the preferred one first.
+    open: Vec<Udp>,
+    /// The one of them that was heard last.
+    heard: usize,
     direct: Vec<Direct>,
     /// Who may get the next direct socket, and by how many sends it leads.
-    favourite: (HostAddress, u32),
+    favourite: (Way, u32),
     sends: u32,
     looks: u32,
     /// A direct socket was made that nobody watches.
@@ -47,46 +58,73 @@ pub(crate) struct UdpLink {
     has_woken: bool,
     /// Sockets are watched: one that is closed would live on for as long as its watcher sleeps.
     is_watched: bool,
-    /// What the interface of our address carries.
+    /// What the interface of our first address carries.
     packet_bytes: usize,
 }
 
 impl UdpLink {
-    /// A link over a socket.
+    /// A link at these addresses, with one port at all of them. An address that nobody asked for is left out if it cannot be had.
     ///
     /// # Errors
-    /// If the interface of its address carries packets that are too small.
-    pub fn new(udp: Udp) -> Result<UdpLink, NetworkError> {
-        let packet_bytes = first_packet_bytes(udp.local().ip())?;
-        let favourite = (HostAddress::NONE, 0);
+    /// If an address or port cannot be had, or an interface carries packets that are too small.
+    pub fn open(wanted: &Wanted) -> Result<UdpLink, NetworkError> {
+        let mut open: Vec<Udp> = Vec::new();
+        let mut packet_bytes = None;
+        for address in &wanted.addresses {
+            let ports = open.first().map_or(wanted.ports, |first| Ports::only(first.local().port()));
+            match Udp::open(*address, ports).and_then(|udp| Ok((first_packet_bytes(*address)?, udp))) {
+                Ok((bytes, udp)) => {
+                    packet_bytes.get_or_insert(bytes);
+                    open.push(udp);
+                }
+                Err(error) if open.is_empty() || wanted.are_set => return Err(error),
+                Err(_) => {}
+            }
+        }
         Ok(UdpLink {
-            udp,
+            open,
+            heard: 0,
             direct: Vec::new(),
-            favourite,
+            favourite: (NOWHERE, 0),
             sends: 0,
             looks: 0,
             has_new: false,
             has_woken: false,
             is_watched: false,
-            packet_bytes,
+            packet_bytes: packet_bytes.unwrap_or(0),
         })
     }
 
     /// Where others reach it.
     pub fn address(&self) -> HostAddress {
-        host_address(self.udp.local())
+        let Some(first) = self.open.first() else { return HostAddress::NONE };
+        let v4 =
+            |udp: &Udp| Some(udp.local().ip()).and_then(|ip| if let IpAddr::V4(v4) = ip { Some(v4) } else { None });
+        let several: Vec<Ipv4Addr> = self.open.iter().filter_map(v4).collect();
+        HostAddress::of_several(&several, first.local().port()).unwrap_or_else(|| host_address(first.local()))
     }
 
-    /// The next run of packets, if one came: from whom, bytes, and bytes of each packet but the last.
+    /// How much the kernel keeps for us at an address.
+    pub fn receive_bytes(&self) -> usize {
+        self.open.iter().map(Udp::receive_bytes).min().unwrap_or(0)
+    }
+
+    /// The next run of packets, if one came: by which way, bytes, and bytes of each packet but the last.
     #[inline(always)]
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Option<(HostAddress, usize, usize)> {
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Option<(Way, usize, usize)> {
         self.looks = self.looks.wrapping_add(1);
-        let is_others_turn = self.direct.is_empty() || self.has_woken || self.looks % OTHERS_EVERY == 0;
-        if is_others_turn {
-            if let Received::Run { from, bytes, segment } = self.udp.receive(buffer) {
-                return Some((host_address(from), bytes, segment));
+        if self.has_woken {
+            let (first, all) = (self.turn(), self.open.len());
+            if let Some(run) = (first..all).chain(0..first).find_map(|index| self.receive_at(index, buffer)) {
+                return Some(run);
             }
             self.has_woken = false;
+        } else if self.looks % OTHERS_EVERY == 0 {
+            if let Some(run) = self.receive_at(self.turn(), buffer) {
+                return Some(run);
+            }
+        } else if self.direct.is_empty() {
+            return self.receive_at(self.heard, buffer);
         }
         // Another one first each time, so that none keeps the rest unread.
         let all = self.direct.len();
@@ -99,9 +137,31 @@ impl UdpLink {
         None
     }
 
+    /// The socket for everybody whose turn it is.
+    #[inline(always)]
+    fn turn(&self) -> usize {
+        (self.looks / OTHERS_EVERY) as usize % self.open.len().max(1)
+    }
+
+    #[inline(always)]
+    fn receive_at(&mut self, index: usize, buffer: &mut [u8]) -> Option<(Way, usize, usize)> {
+        match self.open.get_mut(index)?.receive(buffer) {
+            Received::Run { from, bytes, segment } => {
+                self.heard = index;
+                Some((Way { to: host_address(from), from: index as u8 }, bytes, segment))
+            }
+            Received::Nothing => None,
+        }
+    }
+
     /// The next look is at all sockets.
     pub fn look_at_all(&mut self) {
         self.has_woken = true;
+    }
+
+    /// Looks are seldom: each is at the sockets of all our addresses, if there are several.
+    pub fn look_everywhere(&mut self) {
+        self.has_woken |= self.open.len() > 1;
     }
 
     /// The sockets are watched from now on, or are not. Says whether there is one that was not there when they last were.
@@ -112,12 +172,12 @@ impl UdpLink {
 
     /// All sockets.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.udp.as_fd()).chain(self.direct.iter().map(|d| d.udp.as_fd()))
+        self.open.iter().chain(self.direct.iter().map(|d| &d.udp)).map(AsFd::as_fd)
     }
 
     /// Sends to a peer without a direct socket, which it gets if more is said to it than to others (Boyer and Moore's vote).
-    fn send_plainly(&mut self, to: HostAddress, packets: &[u8], segment: usize) -> Went {
-        let address = socket_address(to);
+    fn send_plainly(&mut self, to: Way, packets: &[u8], segment: usize) -> Went {
+        let address = socket_address(to.to);
         let (favourite, lead) = &mut self.favourite;
         match (*favourite == to, *lead) {
             (true, DIRECT_FROM) => self.make_direct(to, &address),
@@ -125,12 +185,12 @@ impl UdpLink {
             (false, 0) => self.favourite = (to, 1),
             (false, _) => *lead -= 1,
         }
-        self.udp.send(&address, packets, segment)
+        self.open[usize::from(to.from)].send(&address, packets, segment)
     }
 
     #[cold]
-    fn make_direct(&mut self, to: HostAddress, address: &SocketAddr) {
-        self.favourite = (HostAddress::NONE, 0);
+    fn make_direct(&mut self, to: Way, address: &SocketAddr) {
+        self.favourite = (NOWHERE, 0);
         if self.direct.len() == DIRECT_MOST {
             let idle = |d: &Direct| self.sends.wrapping_sub(d.used_at);
             let Some(oldest) = (0..self.direct.len()).max_by_key(|&at| idle(&self.direct[at])) else { return };
@@ -140,7 +200,8 @@ impl UdpLink {
             // What waits in it is lost, as packets may be.
             self.direct.swap_remove(oldest);
         }
-        if let Some(udp) = self.udp.direct(address, self.direct.iter().map(|d| &d.udp)) {
+        let others = self.direct.iter().filter(|d| d.to.from == to.from).map(|d| &d.udp);
+        if let Some(udp) = self.open[usize::from(to.from)].direct(address, others) {
             self.direct.push(Direct { to, udp, used_at: self.sends });
             self.has_new = true;
         }
@@ -156,7 +217,7 @@ impl Link for UdpLink {
     }
 
     #[inline]
-    fn send(&mut self, Way { to, .. }: Way, packets: &[u8], segment: usize) -> Sent {
+    fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
         self.sends = self.sends.wrapping_add(1);
         let went = match self.direct.iter_mut().find(|d| d.to == to) {
             Some(direct) => {
@@ -173,13 +234,27 @@ impl Link for UdpLink {
         }
     }
 
-    fn answer(&mut self, Way { to, .. }: Way, packet: &[u8]) {
+    fn answer(&mut self, to: Way, packet: &[u8]) {
         // Whether it went or not; and what strangers are told makes them no favourites.
-        let _ = self.udp.send(&socket_address(to), packet, packet.len());
+        let _ = self.open[usize::from(to.from)].send(&socket_address(to.to), packet, packet.len());
     }
 
-    fn packet_bytes(&self, Way { to, .. }: Way) -> u16 {
-        let known = self.udp.packet_bytes(&socket_address(to)).unwrap_or(self.packet_bytes);
+    /// By the address that the kernel would take by itself if it is one of ours.
+    #[cold]
+    fn way_to(&self, address: HostAddress) -> Option<Way> {
+        let there = socket_address(address);
+        // Connecting sends nothing; it looks up the route.
+        let unspecified: IpAddr =
+            if there.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let probe = UdpSocket::bind((unspecified, 0)).ok()?;
+        probe.connect(there).ok()?;
+        let here = probe.local_addr().ok()?.ip();
+        let from = self.open.iter().position(|udp| udp.local().ip() == here).unwrap_or(0);
+        Some(Way { to: address, from: from as u8 })
+    }
+
+    fn packet_bytes(&self, to: Way) -> u16 {
+        let known = self.open[usize::from(to.from)].packet_bytes(&socket_address(to.to)).unwrap_or(self.packet_bytes);
         u16::try_from(known).unwrap_or(u16::MAX)
     }
 }

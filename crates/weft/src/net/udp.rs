@@ -10,7 +10,7 @@
 //!
 //! Our own and not `quinn-udp`: that takes control data with every datagram, sent or received, which is dearer by 40 %.
 
-use super::address::Wanted;
+use super::address::Ports;
 use super::NetworkError as Error;
 use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, SockaddrStorage};
@@ -84,12 +84,13 @@ struct Pace {
 }
 
 impl Udp {
-    /// Opens a socket at one address of this host, or at all, on the first port of the wanted ones that is free.
+    /// Opens a socket at one address of this host, or at all (the unspecified one; of IPv6: of both families), on the first of
+    /// these ports that is free.
     ///
     /// # Errors
     /// If all of these ports are in use, the address is not this host's, or the kernel gives no socket.
-    pub fn open(at: &Wanted) -> Result<Udp, Error> {
-        Udp::with_kernel(at, Linux::default())
+    pub fn open(at: IpAddr, ports: Ports) -> Result<Udp, Error> {
+        Udp::with_kernel(at, ports, Linux::default())
     }
 
     /// A second socket at the same address and port, connected to one peer: a round trip of small packets takes a sixth less
@@ -123,14 +124,14 @@ impl Udp {
 }
 
 impl<K: Kernel> Udp<K> {
-    fn with_kernel(at: &Wanted, kernel: K) -> Result<Udp<K>, Error> {
-        let socket = socket_for(at.address).map_err(|e| Error::System {
-            what: format!("cannot make a UDP socket for {}", at.address),
+    fn with_kernel(at: IpAddr, ports: Ports, kernel: K) -> Result<Udp<K>, Error> {
+        let socket = socket_for(at).map_err(|e| Error::System {
+            what: format!("cannot make a UDP socket for {at}"),
             source: e.into(),
             way_out: "Raise the limit of open files (ulimit -n); if this host has no such addresses set WEFT_ADDR to \
                       another, or to `none`",
         })?;
-        let local = bind(&socket, at)?;
+        let local = bind(&socket, at, ports)?;
         let receive_bytes = sockopt::socket_recv_buffer_size(&socket).unwrap_or(0);
         let way = Cell::new(Way::Segments);
         Ok(Udp { socket, local, peer: None, receive_bytes, pace: Pace::default(), dropped: 0, way, kernel })
@@ -552,14 +553,14 @@ fn ask_for_features(socket: &OwnedFd, family: AddressFamily) {
 }
 
 /// Binds the first port that is free, and says where the socket is.
-fn bind(socket: &OwnedFd, at: &Wanted) -> Result<SocketAddr, Error> {
-    for port in at.ports.iter() {
-        match net::bind(socket, &SocketAddr::new(at.address, port)) {
+fn bind(socket: &OwnedFd, at: IpAddr, ports: Ports) -> Result<SocketAddr, Error> {
+    for port in ports.iter() {
+        match net::bind(socket, &SocketAddr::new(at, port)) {
             Ok(()) => return local(socket),
             Err(Errno::ADDRINUSE) => {}
             Err(error) => {
                 return Err(Error::System {
-                    what: format!("cannot bind UDP port {port} at {}", at.address),
+                    what: format!("cannot bind UDP port {port} at {at}"),
                     source: error.into(),
                     way_out:
                         "Set WEFT_ADDR to an address of this host (`ip addr` lists them), and WEFT_PORT to a port \
@@ -568,7 +569,7 @@ fn bind(socket: &OwnedFd, at: &Wanted) -> Result<SocketAddr, Error> {
             }
         }
     }
-    Err(Error::PortInUse { address: at.address, ports: at.ports })
+    Err(Error::PortInUse { address: at, ports })
 }
 
 fn local(socket: &OwnedFd) -> Result<SocketAddr, Error> {

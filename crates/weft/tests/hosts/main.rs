@@ -1,5 +1,6 @@
 //! Messages between hosts, by real processes: over UDP on the loopback interface, and between network namespaces.
 
+mod addresses;
 mod deaths;
 mod hostile;
 mod messages;
@@ -35,6 +36,7 @@ fn child() {
         ("asker", messages::asker),
         ("opener", names::opener),
         ("far", namespaces::far),
+        ("namer", addresses::namer),
     ]);
 }
 
@@ -76,7 +78,7 @@ impl Stream {
 
 /// A server. Its first word says how many endpoints it has (one if there is none); to the file that its second word names it
 /// writes the numbers that it handles. Told `stop`, it does not poll any more; told `drop` then, it drops its bundle;
-/// told `sessions`, it says how many it has, and its count of violations; told `link …`, it says that to `ip`.
+/// told `sessions`, it says how many it has, and its count of violations; told `link …`, `addr …` or `route …`, it says that to `ip`.
 fn server(orders: Orders) {
     let count = orders.words.first().map_or(1, |word| word.parse().expect("a number"));
     let file = orders.words.get(1).map(|path| OpenOptions::new().append(true).open(path).expect("a file"));
@@ -111,7 +113,7 @@ fn server(orders: Orders) {
                 tell(format!("{} {}", bundle.sessions(), bundle.counters().violations));
                 false
             }
-            Order::Line(line) if line.starts_with("link ") => {
+            Order::Line(line) if ["link ", "addr ", "route "].iter().any(|word| line.starts_with(word)) => {
                 namespaces::ip(line);
                 tell("done");
                 false

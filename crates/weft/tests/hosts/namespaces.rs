@@ -1,9 +1,10 @@
 //! Two network namespaces joined by a veth pair: hosts of their own, as far as the network is concerned. They are made by
 //! `unshare` and `ip`, by root or by an ordinary user who may have user namespaces, and end with their processes.
 
-use super::support::{again, insist, left_out, poll_until, tell, turn, Orders, Peer};
+use super::support::{again, insist, left_out, poll_until, tell, turn, Orders, Peer, BOUND};
 use super::{contents, Client, ECHO};
 use std::process::Command;
+use std::time::Instant;
 use weft::{HostAddress, MessageKind, Outgoing};
 
 /// The interface in each of the two. What begins with `veth` is taken for a container's.
@@ -14,24 +15,48 @@ pub fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Waits until an interface is told to have its carrier, which the kernel does when it finds the time.
+pub fn wait_for_carrier(interface: &str) {
+    let start = Instant::now();
+    let is_up = || {
+        let output = Command::new("ip").args(["-br", "link", "show", interface]).output().expect("ip, of iproute2");
+        String::from_utf8_lossy(&output.stdout).split_whitespace().nth(1) == Some("UP")
+    };
+    while !is_up() {
+        assert!(start.elapsed() < BOUND, "{interface} has no carrier");
+    }
+}
+
 /// The far side: sets its interface up as it is told, until it is told to serve.
 pub fn far(orders: Orders) {
     tell("there");
     while let Some(line) = orders.wait().filter(|line| line != "serve") {
-        ip(&line);
+        match line.strip_prefix("carrier ") {
+            Some(interface) => wait_for_carrier(interface),
+            None => ip(&line),
+        }
         tell("done");
     }
     super::server(orders);
 }
 
-/// How a namespace is had here, if at all.
-fn unshare() -> Option<&'static [&'static str]> {
+/// How a network namespace is had here, if at all; with these further options of `unshare`.
+pub fn unshare(options: &[&'static str]) -> Option<Vec<&'static str>> {
     let ways: [&[&str]; 2] = [&["unshare", "--net"], &["unshare", "--user", "--map-root-user", "--net"]];
-    let works = |way: &&[&str]| {
+    let works = |way: &Vec<&str>| {
         let output = Command::new(way[0]).args(&way[1..]).args(["ip", "link", "set", "lo", "up"]).output();
         output.is_ok_and(|output| output.status.success())
     };
-    ways.into_iter().find(works)
+    ways.into_iter().map(|way| [way, options].concat()).find(works)
+}
+
+/// Another process of this program in a network namespace of its own, for [`far`].
+pub fn start_far() -> Peer {
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(std::env::current_exe().expect("this program"));
+    let far = Peer::start_by(command, "far", &[], &[]);
+    assert_eq!(far.hear(), "there");
+    far
 }
 
 /// Both sides of a network, which carries packets of 1,500 bytes.
@@ -43,10 +68,7 @@ struct Sides {
 impl Sides {
     /// Here and there have these addresses, with the way to the rest of the world over each other.
     fn of([here, there]: [&str; 2], bits: u32) -> Sides {
-        let mut command = Command::new("unshare");
-        command.arg("--net").arg(std::env::current_exe().expect("this program"));
-        let mut far = Peer::start_by(command, "far", &[], &[]);
-        assert_eq!(far.hear(), "there");
+        let mut far = start_far();
         ip(&format!("link add {INTERFACE} type veth peer name {INTERFACE} netns {}", far.id()));
         // No time is lost with asking whether somebody else has an address of IPv6.
         let no_doubt = if bits == 64 { " nodad" } else { "" };
@@ -92,17 +114,17 @@ impl Sides {
     }
 }
 
-fn ip_of(address: HostAddress) -> String {
+pub fn ip_of(address: HostAddress) -> String {
     std::net::Ipv6Addr::from(address.ip).to_canonical().to_string()
 }
 
 /// Talks over a path of 1,500 bytes, over one that suddenly carries less, on either side, and over the old one again.
 fn talk_between(test: &str, addresses: [&str; 2], bits: u32) {
-    let Some(way) = unshare() else {
+    let Some(way) = unshare(&[]) else {
         let _turn = turn(test);
         return left_out(&format!("{test}: no network namespace is to be had here, not as an ordinary user either"));
     };
-    let Some(_turn) = again(test, way, &[]) else { return };
+    let Some(_turn) = again(test, &way, &[]) else { return };
     let mut sides = Sides::of(addresses, bits);
     sides.talk(40);
     for (is_far, mtu) in [(false, 1280), (false, 1500), (true, 1280), (true, 1500)] {

@@ -92,12 +92,12 @@ impl Kernel for Faulty {
     }
 }
 
-fn at(address: &str) -> Wanted {
-    Wanted { address: address.parse().expect("a test's address is right"), ports: Ports::ANY }
+fn at(address: &str) -> IpAddr {
+    address.parse().expect("a test's address is right")
 }
 
 fn open(address: &str) -> Udp<Faulty> {
-    Udp::with_kernel(&at(address), Faulty::default()).expect("loopback has free ports")
+    Udp::with_kernel(at(address), Ports::ANY, Faulty::default()).expect("loopback has free ports")
 }
 
 fn pair() -> (Udp<Faulty>, Udp<Faulty>) {
@@ -151,7 +151,7 @@ fn packet_arrives_with_its_sender() {
 
 #[test]
 fn socket_is_not_inherited_does_not_block_and_has_room() {
-    let udp = Udp::open(&at("127.0.0.1")).expect("loopback has free ports");
+    let udp = Udp::open(at("127.0.0.1"), Ports::ANY).expect("loopback has free ports");
     assert!(fcntl_getfd(udp.as_fd()).is_ok_and(|flags| flags.contains(FdFlags::CLOEXEC)));
     assert!(rustix::fs::fcntl_getfl(udp.as_fd()).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)));
     assert_eq!(sockopt::ip_mtu_discover(udp.as_fd()), Ok(sockopt::Ipv4PathMtuDiscovery::PROBE));
@@ -164,14 +164,14 @@ fn socket_is_not_inherited_does_not_block_and_has_room() {
 fn ports_in_use_are_passed_over_and_then_told() {
     let held = open("127.0.0.1");
     let port = held.local().port();
-    let wanted = |setting: String| Wanted {
-        address: held.local().ip(),
-        ports: Ports::from_setting(Some(&setting)).expect("a good setting"),
+    let wanted = |setting: String| {
+        let ports = Ports::from_setting(Some(&setting)).expect("a good setting");
+        Udp::open(held.local().ip(), ports)
     };
-    let error = Udp::open(&wanted(port.to_string())).expect_err("the port is held").to_string();
+    let error = wanted(port.to_string()).expect_err("the port is held").to_string();
     assert!(error.contains(&port.to_string()) && error.contains("WEFT_PORT"), "{error}");
     // Somebody else may hold all of the next ones, but then that is what is said.
-    match Udp::open(&wanted(format!("{port}-{}", port.saturating_add(50)))) {
+    match wanted(format!("{port}-{}", port.saturating_add(50))) {
         Ok(next) => assert!(next.local().port() > port),
         Err(error) => assert!(error.to_string().contains(&port.to_string()), "{error}"),
     }
@@ -180,7 +180,7 @@ fn ports_in_use_are_passed_over_and_then_told() {
 #[test]
 fn address_of_another_host_is_told_with_the_way_out() {
     // Kept for documentation (RFC 5737): no host has it.
-    let error = Udp::open(&at("192.0.2.1")).expect_err("not ours").to_string();
+    let error = Udp::open(at("192.0.2.1"), Ports::ANY).expect_err("not ours").to_string();
     assert!(error.contains("192.0.2.1") && error.contains("WEFT_ADDR"), "{error}");
 }
 
@@ -292,7 +292,7 @@ fn errors_of_every_way_of_sending_are_told_apart() {
 #[test]
 fn packets_that_went_before_an_error_are_counted() {
     let mut b = open("127.0.0.1");
-    let a = Udp::with_kernel(&at("127.0.0.1"), FullAfter(RefCell::new(3))).expect("loopback has free ports");
+    let a = Udp::with_kernel(at("127.0.0.1"), Ports::ANY, FullAfter(RefCell::new(3))).expect("loopback has free ports");
     assert_eq!(a.send(&b.local(), &run(100), 10), Sent { packets: 3, stop: Some(Stop::Full) });
     assert_eq!(packets(&mut b, 3), cut(&run(30), 10));
 }
@@ -440,7 +440,7 @@ fn a_kernel_that_puts_nothing_together_is_asked_once() {
 #[test]
 fn socket_for_both_families_shows_ipv4_as_such() {
     // A host may have no IPv6.
-    let Ok(mut both) = Udp::with_kernel(&at("::"), Faulty::default()) else { return };
+    let Ok(mut both) = Udp::with_kernel(at("::"), Ports::ANY, Faulty::default()) else { return };
     let mut old = open("127.0.0.1");
     let here: SocketAddr = ("127.0.0.1".parse::<IpAddr>().expect("right"), both.local().port()).into();
     let mut buffer = vec![0; RECEIVE_BYTES];
@@ -458,7 +458,7 @@ fn socket_for_both_families_shows_ipv4_as_such() {
 #[test]
 fn run_arrives_over_ipv6() {
     // A host may have no IPv6.
-    let Ok(mut b) = Udp::with_kernel(&at("::1"), Faulty::default()) else { return };
+    let Ok(mut b) = Udp::with_kernel(at("::1"), Ports::ANY, Faulty::default()) else { return };
     let a = open("::1");
     assert_eq!(a.send(&b.local(), &run(50 * 1400), 1400), Sent { packets: 50, stop: ALL_GONE });
     assert!(packets(&mut b, 50) == cut(&run(50 * 1400), 1400));
@@ -474,7 +474,7 @@ fn packet_larger_than_any_is_too_large() {
 
 #[test]
 fn a_direct_socket_talks_to_one_peer_and_the_other_hears_the_rest() {
-    let plain = |address| Udp::open(&at(address)).expect("loopback has free ports");
+    let plain = |address| Udp::open(at(address), Ports::ANY).expect("loopback has free ports");
     let (mut a, mut b, c) = (plain("127.0.0.1"), plain("127.0.0.1"), plain("127.0.0.1"));
     let mut direct = a.direct(&b.local(), [].into_iter()).expect("two sockets may have one port");
     assert_eq!(direct.local(), a.local());
@@ -495,9 +495,8 @@ fn a_direct_socket_talks_to_one_peer_and_the_other_hears_the_rest() {
     assert_eq!(second.local(), a.local());
     drop(second);
     // Nobody else gets the port, and when the direct one is gone the first hears everybody again.
-    let taken =
-        Wanted { ports: Ports::from_setting(Some(&a.local().port().to_string())).expect("a port"), ..at("127.0.0.1") };
-    assert!(matches!(Udp::open(&taken), Err(Error::PortInUse { .. })));
+    let taken = Udp::open(at("127.0.0.1"), Ports::only(a.local().port()));
+    assert!(matches!(taken, Err(Error::PortInUse { .. })));
     drop(direct);
     b.send(&a.local(), b"again", 5);
     assert_eq!(a.receive(&mut buffer), Received::Run { from: b.local(), bytes: 5, segment: 5 });
