@@ -616,7 +616,9 @@ impl<T: Tx> State<T> {
     /// The translation that waits for a call.
     fn calling(&mut self, call: Call) -> Option<&mut Translation> {
         let entry = self.endpoint_mut(call.endpoint).ok()?.translation_mut(call.destination)?;
-        (matches!(entry.route, Route::Calling) && entry.name == call.name).then_some(entry)
+        // Equal names may say different addresses, of which one is called.
+        let is_of_call = entry.name == call.name && entry.name.address == call.name.address;
+        (matches!(entry.route, Route::Calling) && is_of_call).then_some(entry)
     }
 
     // ---- inside

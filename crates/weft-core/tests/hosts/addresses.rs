@@ -215,6 +215,22 @@ fn both_call_at_once_over_bad_networks_and_all_is_answered_once() {
 }
 
 #[test]
+fn an_endpoint_that_is_mapped_anew_at_another_address_is_not_refused_for_the_old_one() {
+    let mut world = two_hosts(1, 1);
+    let there = world.processes[1].name;
+    // Nobody is there; another call goes to where the endpoint is.
+    world.processes[0].map(Name { address: on(1, 77), ..there }, KEY);
+    assert!(world.processes[0].try_request(ECHO, &[1], b"").is_err(), "no session yet");
+    world.run(millis(2950));
+    world.network.borrow_mut().cut.insert(on(1, 2));
+    world.processes[0].map(there, KEY);
+    assert!(world.processes[0].try_request(ECHO, &[1], b"").is_err(), "no session yet");
+    world.run(millis(500));
+    world.network.borrow_mut().cut.clear();
+    assert!(time_to_answer(&mut world) < 500);
+}
+
+#[test]
 fn a_host_is_reached_at_each_of_its_addresses_from_a_single_one() {
     let mut world = two_hosts(3, 1);
     world.processes[0] = world.start(on(9, 1), Settings::default());
