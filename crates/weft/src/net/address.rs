@@ -316,7 +316,7 @@ mod tests {
         // It need not be on an interface that would be chosen.
         assert_eq!(choose(Some(ip("172.18.0.1")), &host()), ips(&["172.18.0.1", "10.8.0.1", "10.0.0.1"]));
         assert_eq!(choose(Some(ip("10.99.0.1")), &[]), ips(&["10.99.0.1"]));
-        let two_of_one = [interface("eth0", "10.0.0.1"), interface("eth0", "10.0.0.2"), interface("eth1", "10.0.0.1")];
+        let two_of_one = [interface("eth0", "10.0.0.1"), interface("eth0", "10.0.0.2"), interface("eth1", "10.0.0.2")];
         assert_eq!(choose(Some(ip("10.0.0.2")), &two_of_one), ips(&["10.0.0.2"]));
         // Names have room for one of IPv6.
         assert_eq!(choose(Some(ip("fd00::1")), &host()), ips(&["fd00::1"]));
