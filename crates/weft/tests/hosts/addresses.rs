@@ -1,7 +1,7 @@
 //! Hosts with several addresses: which of them names carry, and what is said over which.
 
 use super::namespaces::{ip, ip_of, start_far, unshare, wait_for_carrier};
-use super::support::{again, left_out, tell, turn, Address, Orders, Peer};
+use super::support::{again, left_out, tell, turn, Address, Order, Orders, Peer};
 use super::Client;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,6 +20,18 @@ pub fn namer(_: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint(Key(1)).expect("endpoint");
     tell(addresses_of(bundle.name(here).expect("name")).join(" "));
+}
+
+/// A server that sleeps whenever it may.
+pub fn sleeper(orders: Orders) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    super::answer(&mut bundle, here, 0, &super::Log { file: None, back: Default::default() });
+    tell(Address::of(&bundle, here));
+    bundle.set_spin_limit(Duration::ZERO);
+    while !matches!(orders.look(), Order::End) {
+        bundle.wait(Some(Duration::from_secs(1)));
+    }
 }
 
 /// Two hosts on two networks: the first is that of the way to the rest of the world.
@@ -216,6 +228,26 @@ fn a_process_is_reached_at_all_addresses_that_are_set_and_reaches_itself() {
     assert_eq!(peer.ask("sessions"), "3 0");
     let own = client.bundle.name(client.here).expect("name");
     assert_eq!(addresses_of(own), ["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
+    peer.finish();
+}
+
+#[test]
+fn a_process_that_sleeps_wakes_up_for_what_comes_to_any_of_its_addresses() {
+    let test = "addresses::a_process_that_sleeps_wakes_up_for_what_comes_to_any_of_its_addresses";
+    let environment = [("WEFT_ADDR", "127.0.0.1,127.0.0.2,127.0.0.3"), ("WEFT_LOCAL", "off")];
+    let Some(_turn) = again(test, &[], &environment) else { return };
+    let peer = Peer::start("sleeper", &[]);
+    let there = peer.address();
+    let each = there.name.address.each().map(|address| Address { name: Name { address, ..there.name }, ..there });
+    let mut client = Client::of(&each.collect::<Vec<_>>());
+    let start = Instant::now();
+    for round in 0..30 {
+        for to in 0..3 {
+            client.ask(to, round, 100);
+        }
+    }
+    // It wakes up by itself once in a second.
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     peer.finish();
 }
 

@@ -37,6 +37,7 @@ fn child() {
         ("opener", names::opener),
         ("far", namespaces::far),
         ("namer", addresses::namer),
+        ("sleeper", addresses::sleeper),
     ]);
 }
 
