@@ -133,7 +133,6 @@ mod tests {
 
     #[test]
     fn of_several_addresses_one_that_is_silent_or_wrong_keeps_nobody_waiting() {
-        let good = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA#7";
         let line: &'static [u8] = b"weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA#7\n";
         let servers: [&[u8]; 4] = [b"", b"SSH-2.0-x\r\n", line, b""];
         let all: Option<Vec<SocketAddr>> =
@@ -141,7 +140,7 @@ mod tests {
         let Some(all) = all else { return };
         let start = Instant::now();
         let contact = ask_all(all, start + Duration::from_secs(60)).expect("one says it");
-        assert_eq!(contact.to_string(), good);
+        assert_eq!(format!("{}#{}\n", contact.name, contact.key.0).as_bytes(), line);
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
 }
