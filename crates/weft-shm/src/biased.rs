@@ -9,6 +9,7 @@
 use crate::barrier;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,42 +71,58 @@ impl<T> Owner<T> {
         Visitor(self.shared.clone())
     }
 
-    /// Uses the value. Waits for a visitor that is inside, which is rare.
+    /// Begins a use of the value. Waits for a visitor that is inside, which is rare.
     ///
     /// # Panics
-    /// If it is called inside itself.
+    /// If this thread uses it already.
     #[inline(always)]
-    pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
+    pub fn enter(&self) -> Inside<'_, T> {
         let shared = &*self.shared;
         // Relaxed: this thread alone writes it.
         let uses = shared.uses.load(Ordering::Relaxed);
         assert!(uses % 2 == 0, "in use already");
         shared.uses.store(uses.wrapping_add(1), Ordering::Relaxed);
-        let inside = Inside { uses: &shared.uses };
+        let inside = Inside { owner: self };
         barrier::light();
         // Acquire: pairs with the release at the end of a visit.
         if shared.is_wanted.load(Ordering::Acquire) {
             shared.wait_for_the_visitor(uses);
         }
-        // SAFETY: `uses` is odd and no visitor is inside, nor will one be before `inside` is dropped; this thread has no other
-        // reference, or `uses` would have been odd before.
-        let result = run(unsafe { &mut *shared.value.get() });
-        drop(inside);
-        result
+        inside
     }
 }
 
-/// The owner is inside until this is dropped, by a panic too.
-struct Inside<'a> {
-    uses: &'a AtomicU64,
+/// The owner's use of the value, until this is dropped.
+#[derive(Debug)]
+pub struct Inside<'a, T> {
+    owner: &'a Owner<T>,
 }
 
-impl Drop for Inside<'_> {
+impl<T> Deref for Inside<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: `uses` is odd and no visitor is inside, nor will one be before this is dropped; there is no other `Inside`, or
+        // `uses` would have been odd before.
+        unsafe { &*self.owner.shared.value.get() }
+    }
+}
+
+impl<T> DerefMut for Inside<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { &mut *self.owner.shared.value.get() }
+    }
+}
+
+impl<T> Drop for Inside<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        let uses = self.uses.load(Ordering::Relaxed);
+        let uses = &self.owner.shared.uses;
         // Release: pairs with the acquire of a visitor that finds nobody inside.
-        self.uses.store(uses.wrapping_add(1), Ordering::Release);
+        uses.store(uses.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 }
 
@@ -195,14 +212,15 @@ mod tests {
             .collect();
         let uses = 1_000_000;
         for turn in 0..uses {
-            owner.with(step);
+            step(&mut owner.enter());
             if turn % 1000 == 0 {
                 thread::yield_now();
             }
         }
         is_over.store(true, Ordering::Relaxed);
         let visits: u64 = visitors.into_iter().map(|v| v.join().expect("a visitor")).sum();
-        assert_eq!(owner.with(|halves| (halves.0, halves.1)), (uses + visits, uses + visits));
+        let halves = owner.enter();
+        assert_eq!((halves.0, halves.1), (uses + visits, uses + visits));
     }
 
     #[test]
@@ -210,14 +228,14 @@ mod tests {
         barrier::register();
         let owner = Owner::new(1);
         let visitor = owner.visitor();
-        owner.with(|_| {
-            let visitor = visitor.clone();
-            let visited = thread::spawn(move || visitor.try_with(|value| *value += 1));
-            assert_eq!(visited.join().expect("it ends"), None);
-        });
+        let inside = owner.enter();
+        let theirs = visitor.clone();
+        let visited = thread::spawn(move || theirs.try_with(|value| *value += 1));
+        assert_eq!(visited.join().expect("it ends"), None);
+        drop(inside);
         let before = visitor.uses();
         assert_eq!(thread::spawn(move || visitor.try_with(|value| *value += 1)).join().expect("it ends"), Some(()));
-        assert_eq!(owner.with(|value| *value), 2);
+        assert_eq!(*owner.enter(), 2);
         assert_ne!(owner.visitor().uses(), before);
     }
 
@@ -225,7 +243,10 @@ mod tests {
     fn a_panic_inside_lets_others_in() {
         barrier::register();
         let owner = Owner::new(1);
-        let panics = std::panic::AssertUnwindSafe(|| owner.with(|_| panic!("inside")));
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let _inside = owner.enter();
+            panic!("inside")
+        });
         assert!(std::panic::catch_unwind(panics).is_err());
         assert_eq!(owner.visitor().try_with(|value| *value), Some(1));
     }

@@ -21,10 +21,13 @@ pub use sessions::HostSessions;
 
 use burst::{Burst, Progress, BURST_MOST};
 use hosts::{Host, Hosts};
-use std::cell::Cell;
+use std::cell::{RefCell, RefMut};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::DerefMut;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 use weft_transport::{Answer, Caller, Channel, Door, FixedWindow, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
@@ -82,6 +85,32 @@ pub struct Way {
     pub to: HostAddress,
     /// The number of ours, as the link counts them.
     pub from: u8,
+}
+
+/// A handle to a network interface, by which the home and the ends of paths share it. Others may have it in between.
+pub trait Handle: Clone {
+    /// What carries its packets.
+    type Link: Link;
+    /// A use of it, until dropped.
+    type Use<'a>: DerefMut<Target = Ni<Self::Link>>
+    where
+        Self: 'a;
+
+    /// Begins a use of it. There may be one at a time.
+    fn borrow_mut(&self) -> Self::Use<'_>;
+}
+
+/// Within one thread.
+impl<L: Link> Handle for Rc<RefCell<Ni<L>>> {
+    type Link = L;
+    type Use<'a>
+        = RefMut<'a, Ni<L>>
+    where
+        L: 'a;
+
+    fn borrow_mut(&self) -> RefMut<'_, Ni<L>> {
+        RefCell::borrow_mut(self)
+    }
 }
 
 /// A host of a network interface. The life tells it from earlier ones with the same index.
@@ -172,7 +201,7 @@ pub struct Ni<L> {
     /// The one that answers when we call ourselves.
     own: Option<HostId>,
     /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
-    turns: Rc<Cell<u32>>,
+    turns: Arc<AtomicU32>,
 }
 
 impl<L: Link> Ni<L> {
@@ -192,7 +221,7 @@ impl<L: Link> Ni<L> {
             burst: Burst::default(),
             strangers: VecDeque::new(),
             own: None,
-            turns: Rc::default(),
+            turns: Arc::default(),
         }
     }
 
@@ -372,7 +401,7 @@ impl<L: Link> Ni<L> {
 
     /// How many polls are to go by before somebody looks at us: whoever polls counts it down, and sets it after a look. It
     /// becomes zero by itself when something is left to be sent.
-    pub fn turns(&self) -> Rc<Cell<u32>> {
+    pub fn turns(&self) -> Arc<AtomicU32> {
         self.turns.clone()
     }
 
@@ -604,7 +633,8 @@ impl<L: Link> Ni<L> {
         if let Some(host) = self.hosts.at(index).filter(|h| !h.is_marked) {
             host.is_marked = true;
             self.dirty.push(index);
-            self.turns.set(0);
+            // Relaxed: it only says when to look.
+            self.turns.store(0, Ordering::Relaxed);
         }
     }
 

@@ -1,9 +1,7 @@
 //! The two ends of a session's path over a network interface. They are compiled apart from the loops over sessions, whose code
 //! for rings would suffer from having these among it.
 
-use super::{HostId, Link, Ni};
-use std::cell::RefCell;
-use std::rc::Rc;
+use super::{Handle, HostId};
 use weft_transport::Incoming;
 use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Tx};
 use weft_wire::record::{LINE, MAX_PAYLOAD};
@@ -11,29 +9,29 @@ use weft_wire::Head;
 
 /// The writing end. What finds nothing under way is sent at once; the rest with [`Ni::flush`].
 #[derive(Debug)]
-pub struct StreamTx<L> {
-    ni: Rc<RefCell<Ni<L>>>,
+pub struct StreamTx<H> {
+    ni: H,
     host: HostId,
 }
 
 /// The reading end. While it has records to hand out, it has the stream's reading half to itself.
 #[derive(Debug)]
-pub struct StreamRx<L: Link> {
-    ni: Rc<RefCell<Ni<L>>>,
+pub struct StreamRx<H: Handle> {
+    ni: H,
     host: HostId,
     half: Option<Box<Incoming>>,
 }
 
-impl<L: Link> StreamTx<L> {
+impl<H: Handle> StreamTx<H> {
     /// The writing end of the path to a host.
-    pub fn new(ni: Rc<RefCell<Ni<L>>>, host: HostId) -> StreamTx<L> {
+    pub fn new(ni: H, host: HostId) -> StreamTx<H> {
         StreamTx { ni, host }
     }
 }
 
-impl<L: Link> StreamRx<L> {
+impl<H: Handle> StreamRx<H> {
     /// The reading end of the path from a host.
-    pub fn new(ni: Rc<RefCell<Ni<L>>>, host: HostId) -> StreamRx<L> {
+    pub fn new(ni: H, host: HostId) -> StreamRx<H> {
         StreamRx { ni, host, half: None }
     }
 
@@ -58,7 +56,7 @@ impl<L: Link> StreamRx<L> {
     }
 }
 
-impl<L: Link> Tx for StreamTx<L> {
+impl<H: Handle> Tx for StreamTx<H> {
     #[inline(never)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         self.ni.borrow_mut().push(self.host, head, args, payload)
@@ -77,7 +75,7 @@ impl<L: Link> Tx for StreamTx<L> {
     }
 }
 
-impl<L: Link> Rx for StreamRx<L> {
+impl<H: Handle> Rx for StreamRx<H> {
     #[inline(never)]
     fn peek(&mut self) -> Peek<'_> {
         self.borrow_half().map_or(Peek::Empty, |half| half.peek())
@@ -119,7 +117,7 @@ impl<L: Link> Rx for StreamRx<L> {
     }
 }
 
-impl<L: Link> Drop for StreamRx<L> {
+impl<H: Handle> Drop for StreamRx<H> {
     fn drop(&mut self) {
         self.give_back();
     }

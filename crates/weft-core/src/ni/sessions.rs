@@ -1,9 +1,7 @@
 //! The sessions of a bundle with other hosts: who is given one, and how it ends.
 
-use super::{HostId, HostKey, Link, Ni, NiEvent, StreamRx, StreamTx};
+use super::{Handle, HostId, HostKey, NiEvent, StreamRx, StreamTx};
 use crate::{Bundle, Call, PeerId, SessionId, Sink};
-use std::cell::RefCell;
-use std::rc::Rc;
 use weft_wire::path::{Bells, Rx, Tx};
 use weft_wire::{BundleId, Name, Reason, Uid};
 
@@ -18,29 +16,29 @@ struct Entry {
 
 /// Puts a network interface and a bundle together.
 #[derive(Debug)]
-pub struct HostSessions<L> {
-    ni: Rc<RefCell<Ni<L>>>,
+pub struct HostSessions<H> {
+    ni: H,
     /// By the index of the host.
     entries: Vec<Option<Entry>>,
 }
 
-impl<L: Link> HostSessions<L> {
+impl<H: Handle> HostSessions<H> {
     /// No sessions yet.
-    pub fn new(ni: Ni<L>) -> HostSessions<L> {
-        HostSessions { ni: Rc::new(RefCell::new(ni)), entries: Vec::new() }
+    pub fn new(ni: H) -> HostSessions<H> {
+        HostSessions { ni, entries: Vec::new() }
     }
 
     /// The network interface.
     #[inline(always)]
-    pub fn ni(&self) -> &RefCell<Ni<L>> {
+    pub fn ni(&self) -> &H {
         &self.ni
     }
 
     /// Calls what a name is of, on another host.
     pub fn call<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, call: Call)
     where
-        R: Rx + From<StreamRx<L>>,
-        T: Tx + From<StreamTx<L>>,
+        R: Rx + From<StreamRx<H>>,
+        T: Tx + From<StreamTx<H>>,
         B: Bells,
     {
         let Name { address, epoch, .. } = call.name;
@@ -50,7 +48,7 @@ impl<L: Link> HostSessions<L> {
             Some(session) => core.state_mut().connected(call, session),
             None => entry.calls.push(call),
         }
-        if self.ni.borrow().is_open(host) {
+        if self.ni.borrow_mut().is_open(host) {
             self.give_session(core, host);
         }
     }
@@ -59,8 +57,8 @@ impl<L: Link> HostSessions<L> {
     #[inline]
     pub fn take_events<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S) -> bool
     where
-        R: Rx + From<StreamRx<L>>,
-        T: Tx + From<StreamTx<L>>,
+        R: Rx + From<StreamRx<H>>,
+        T: Tx + From<StreamTx<H>>,
         B: Bells,
         S: Sink<T>,
     {
@@ -115,8 +113,8 @@ impl<L: Link> HostSessions<L> {
     #[cold]
     fn admit<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
     where
-        R: Rx + From<StreamRx<L>>,
-        T: Tx + From<StreamTx<L>>,
+        R: Rx + From<StreamRx<H>>,
+        T: Tx + From<StreamTx<H>>,
         B: Bells,
     {
         let Some(first) = self.ni.borrow_mut().first_open(host) else { return };
@@ -129,14 +127,14 @@ impl<L: Link> HostSessions<L> {
     /// A session over the channel to a host, and for the calls that waited for it.
     fn give_session<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
     where
-        R: Rx + From<StreamRx<L>>,
-        T: Tx + From<StreamTx<L>>,
+        R: Rx + From<StreamRx<H>>,
+        T: Tx + From<StreamTx<H>>,
         B: Bells,
     {
         if self.session_of(host).is_some() {
             return;
         }
-        let Some(HostKey { address, epoch }) = self.ni.borrow().key(host) else { return };
+        let Some(HostKey { address, epoch }) = self.ni.borrow_mut().key(host) else { return };
         let Some(index) = core.reserve() else {
             self.ni.borrow_mut().close(host, Reason::NoRoom);
             for call in self.take_entry(host) {

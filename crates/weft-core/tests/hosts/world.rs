@@ -123,7 +123,10 @@ impl Link for SimLink {
     }
 }
 
-pub type Core = Bundle<StreamRx<SimLink>, StreamTx<SimLink>, NoBells>;
+/// A network interface, as its home and its paths share it.
+type SimNi = Rc<RefCell<Ni<SimLink>>>;
+
+pub type Core = Bundle<StreamRx<SimNi>, StreamTx<SimNi>, NoBells>;
 
 /// A message that came.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -148,8 +151,8 @@ pub struct Program {
     kept: Vec<weft_core::ReplyToken>,
 }
 
-impl Sink<StreamTx<SimLink>> for Program {
-    fn deliver(&mut self, state: &mut State<StreamTx<SimLink>>, message: &Delivery<'_>) -> Result<(), Reason> {
+impl Sink<StreamTx<SimNi>> for Program {
+    fn deliver(&mut self, state: &mut State<StreamTx<SimNi>>, message: &Delivery<'_>) -> Result<(), Reason> {
         if message.op() == NOBODYS {
             return Err(Reason::NoHandler);
         }
@@ -173,7 +176,7 @@ impl Sink<StreamTx<SimLink>> for Program {
         Ok(())
     }
 
-    fn returned(&mut self, _state: &mut State<StreamTx<SimLink>>, message: Returned) -> Option<Returned> {
+    fn returned(&mut self, _state: &mut State<StreamTx<SimNi>>, message: Returned) -> Option<Returned> {
         self.returned.push(message);
         None
     }
@@ -182,7 +185,7 @@ impl Sink<StreamTx<SimLink>> for Program {
 /// A process with one bundle and one endpoint.
 pub struct Process {
     pub core: Core,
-    pub sessions: HostSessions<SimLink>,
+    pub sessions: HostSessions<SimNi>,
     pub program: Program,
     pub endpoint: Endpoint,
     pub name: Name,
@@ -267,7 +270,7 @@ impl World {
         let epoch = Epoch(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let link = SimLink { now: self.now.clone(), here, network: self.network.clone() };
         let secrets = Secrets { door: [self.seed, 5], seed: self.seed ^ 99 };
-        let sessions = HostSessions::new(Ni::new(link, epoch, settings, secrets));
+        let sessions = HostSessions::new(Rc::new(RefCell::new(Ni::new(link, epoch, settings, secrets))));
         let mut core = Core::new(NoBells, Settings::default());
         let name = Name { epoch, endpoint: EndpointId(3), uid: Uid(1000), address };
         let endpoint = core.state_mut().add_endpoint(name, KEY);
