@@ -15,8 +15,7 @@ use crate::home::Home;
 use crate::node::{lock, random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wait::Sleeper;
@@ -68,7 +67,7 @@ pub struct Bundle {
     /// Seldom turns since the last rest.
     restless: u32,
     /// Polls until the network is looked at. Set to zero by sends that leave something to be sent.
-    net_turns: Rc<Cell<u32>>,
+    net_turns: Arc<AtomicU32>,
     sleeper: Sleeper,
 }
 
@@ -294,8 +293,9 @@ impl Bundle {
     #[inline]
     pub fn poll(&mut self) -> u32 {
         let mut work = self.core.poll(BUDGET, &mut self.handlers);
-        match self.net_turns.get().checked_sub(1) {
-            Some(turns) => self.net_turns.set(turns),
+        // Relaxed, here as elsewhere: it only says when to look.
+        match self.net_turns.load(Ordering::Relaxed).checked_sub(1) {
+            Some(turns) => self.net_turns.store(turns, Ordering::Relaxed),
             None => work += self.look_at_network(),
         }
         if work > 0 {
@@ -322,6 +322,7 @@ impl Bundle {
                 begin = Instant::now();
             }
         }
+        self.home.get_up();
     }
 
     /// Polls until every message sent has ended: delivered, answered or returned.
@@ -362,7 +363,10 @@ impl Bundle {
         loop {
             match attempt(self) {
                 Err(SendError::Full) => _ = self.doze(begin, self.core.state().tally(), DOZE_MOST),
-                done => return done,
+                done => {
+                    self.home.get_up();
+                    return done;
+                }
             }
         }
     }
@@ -371,7 +375,7 @@ impl Bundle {
     #[inline(never)]
     fn look_at_network(&mut self) -> u32 {
         let (work, turns) = self.home.look_at_network(&mut self.core, BUDGET, &mut self.handlers);
-        self.net_turns.set(turns);
+        self.net_turns.store(turns, Ordering::Relaxed);
         work
     }
 
@@ -386,7 +390,7 @@ impl Bundle {
         self.sleeper.is_nudged |= raised & Signals::NUDGE != 0;
         if raised & Signals::DATAGRAMS != 0 {
             self.home.wake_network();
-            self.net_turns.set(0);
+            self.net_turns.store(0, Ordering::Relaxed);
         }
         // Kept until it was done, should a handler of a lost session's last words panic.
         self.owes_look |= raised & Signals::SOCKETS != 0;

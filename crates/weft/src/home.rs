@@ -16,12 +16,11 @@ use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::{Call, PeerId, SessionId, Sink};
@@ -112,6 +111,9 @@ impl Home {
         let (id, inbox) = node.add_bundle(signals.clone());
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         let net = node.open_network(is_watched)?;
+        if let (Some(net), Some(helper)) = (&net, node.helper().filter(|_| is_watched)) {
+            helper.add_deputy(id, net.deputy(signals, helper.summons()));
+        }
         Ok(Home {
             node: node.clone(),
             id,
@@ -135,8 +137,8 @@ impl Home {
     }
 
     /// A count of the polls until the next look at the network, which others set to zero.
-    pub fn net_turns(&self) -> Rc<Cell<u32>> {
-        self.net.as_ref().map_or_else(Rc::default, Net::turns)
+    pub fn net_turns(&self) -> Arc<AtomicU32> {
+        self.net.as_ref().map_or_else(Arc::default, Net::turns)
     }
 
     /// Looks for packets of other hosts. Returns how many messages were taken, and the polls until the next look.
@@ -203,6 +205,13 @@ impl Home {
             net.for_sockets(|socket| helper.unwatch_network(socket));
         }
         may_sleep
+    }
+
+    /// The bundle has slept.
+    pub fn get_up(&self) {
+        if let Some(net) = &self.net {
+            net.get_up();
+        }
     }
 
     /// How long until something is due, if anything is.

@@ -139,7 +139,8 @@ impl Node {
     pub fn new() -> Result<Node, Error> {
         // Before there is another thread of ours: then it takes no time.
         weft_shm::barrier::register();
-        Node::with_helper(Helper::start().ok())
+        let is_wanted = std::env::var_os("WEFT_HELPER").is_none_or(|value| value != "off");
+        Node::with_helper(if is_wanted { Helper::start().ok() } else { None })
     }
 
     /// As [`Node::new`], without the helper: every 1,024 idle polls, and after 16,384 messages, a poll looks at the sockets by

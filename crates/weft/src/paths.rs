@@ -1,7 +1,7 @@
 //! The paths of this home's sessions: rings to processes of the same host, streams to other hosts. Which one it is, is asked
 //! once per record, of a word that lies beside what is needed next.
 
-use crate::net::UdpLink;
+use crate::net::UdpNi;
 use weft_core::ni::{StreamRx, StreamTx};
 use weft_core::Bundle;
 use weft_shm::{BellPage, Consumer, MapMem, Ringing};
@@ -17,7 +17,7 @@ pub(crate) enum Outlet {
     /// To a process of this host.
     Ring(Ringing),
     /// To another host.
-    Stream(StreamTx<UdpLink>),
+    Stream(StreamTx<UdpNi>),
 }
 
 /// The reading end of a path.
@@ -28,17 +28,17 @@ pub(crate) enum Inlet {
     /// From a process of this host.
     Ring(Consumer<MapMem>),
     /// From another host.
-    Stream(StreamRx<UdpLink>),
+    Stream(StreamRx<UdpNi>),
 }
 
-impl From<StreamTx<UdpLink>> for Outlet {
-    fn from(stream: StreamTx<UdpLink>) -> Outlet {
+impl From<StreamTx<UdpNi>> for Outlet {
+    fn from(stream: StreamTx<UdpNi>) -> Outlet {
         Outlet::Stream(stream)
     }
 }
 
-impl From<StreamRx<UdpLink>> for Inlet {
-    fn from(stream: StreamRx<UdpLink>) -> Inlet {
+impl From<StreamRx<UdpNi>> for Inlet {
+    fn from(stream: StreamRx<UdpNi>) -> Inlet {
         Inlet::Stream(stream)
     }
 }

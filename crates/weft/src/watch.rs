@@ -4,9 +4,11 @@
 //! The helper reads and writes no socket. A bundle's descriptor is watched for one event at a time and again once the bundle
 //! has looked, so a program that does not poll costs one wake-up and no more.
 
+use crate::net::deputy::{Deputy, Summons};
+use crate::net::udp::RECEIVE_BYTES;
 use crate::node::{lock, Error};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use rustix::event::{epoll, eventfd, EventfdFlags};
+use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{getpid, Pid};
 use std::collections::HashMap;
@@ -15,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use weft_wire::BundleId;
 
 /// What others leave for a bundle to notice in its next poll, and what wakes it if it sleeps.
@@ -22,7 +25,7 @@ use weft_wire::BundleId;
 pub(crate) struct Signals {
     word: AtomicU32,
     is_asleep: AtomicBool,
-    /// An eventfd. Watched for edges, so nobody ever reads it.
+    /// An eventfd. Duty for edges, so nobody ever reads it.
     waker: OwnedFd,
 }
 
@@ -73,6 +76,11 @@ impl Signals {
         self.word.load(Ordering::SeqCst) == 0
     }
 
+    /// Whether it sleeps, or is about to.
+    pub fn is_asleep(&self) -> bool {
+        self.is_asleep.load(Ordering::SeqCst)
+    }
+
     /// The bundle does not sleep any more.
     pub fn get_up(&self) {
         // Relaxed: who sees it late wakes somebody who is awake.
@@ -108,11 +116,21 @@ struct Watchlist {
     epoll: OwnedFd,
     /// Written when the thread is to end.
     stop: OwnedFd,
-    bundles: Mutex<HashMap<BundleId, Arc<Signals>>>,
+    /// Written when a bundle calls its deputy. Duty for edges, so nobody ever reads it.
+    calls: Arc<OwnedFd>,
+    bundles: Mutex<HashMap<BundleId, Duty>>,
 }
 
-/// The token of `stop`; bundles have their number.
+/// What the helper does for a bundle.
+#[derive(Debug)]
+struct Duty {
+    signals: Arc<Signals>,
+    deputy: Option<Deputy>,
+}
+
+/// The tokens of `stop` and of `calls`; bundles have their number.
 const STOP: u64 = u64::MAX;
+const CALLS: u64 = u64::MAX - 1;
 
 /// In a token: the bundle's network.
 const NETWORK: u64 = 1 << 32;
@@ -120,8 +138,8 @@ const NETWORK: u64 = 1 << 32;
 /// Events taken at once.
 const EVENTS_MOST: usize = 32;
 
-/// Bytes of the thread's stack: it calls nothing deep.
-const STACK_BYTES: usize = 64 << 10;
+/// Bytes of the thread's stack: it runs the protocol, and no code of the program.
+const STACK_BYTES: usize = 256 << 10;
 
 /// One event, then none until asked again.
 const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
@@ -137,7 +155,10 @@ impl Helper {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(failed)?;
-        let list = Arc::new(Watchlist { epoll, stop, bundles: Mutex::default() });
+        let calls = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &calls, epoll::EventData::new_u64(CALLS), edges).map_err(failed)?;
+        let list = Arc::new(Watchlist { epoll, stop, calls: Arc::new(calls), bundles: Mutex::default() });
         let thread = spawn_without_signals(list.clone())
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
         Ok(Helper { list, thread: Some(thread), process: getpid() })
@@ -145,8 +166,20 @@ impl Helper {
 
     /// Watches a bundle's descriptor. False if the kernel has no room for it.
     pub fn add(&self, bundle: BundleId, fd: impl AsFd, signals: Arc<Signals>) -> bool {
-        lock(&self.list.bundles).insert(bundle, signals);
+        lock(&self.list.bundles).insert(bundle, Duty { signals, deputy: None });
         epoll::add(&self.list.epoll, fd, token(bundle), ONE_EVENT).is_ok()
+    }
+
+    /// How a bundle calls its deputy.
+    pub fn summons(&self) -> Summons {
+        Summons::new(self.list.calls.clone())
+    }
+
+    /// Has a bundle's deputy stand in while its program does not poll.
+    pub fn add_deputy(&self, bundle: BundleId, deputy: Deputy) {
+        if let Some(duty) = lock(&self.list.bundles).get_mut(&bundle) {
+            duty.deputy = Some(deputy);
+        }
     }
 
     /// Watches for one event more: the bundle has looked at all there was.
@@ -157,11 +190,7 @@ impl Helper {
 
     /// Watches the socket of a bundle's network for one event. False if the kernel has no room for it.
     pub fn watch_network(&self, bundle: BundleId, fd: impl AsFd) -> bool {
-        let token = epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK);
-        match epoll::add(&self.list.epoll, &fd, token, ONE_EVENT) {
-            Err(Errno::EXIST) => epoll::modify(&self.list.epoll, &fd, token, ONE_EVENT).is_ok(),
-            added => added.is_ok(),
-        }
+        self.list.watch_network(bundle, fd.as_fd())
     }
 
     /// Does not watch it any more.
@@ -200,24 +229,85 @@ impl Watchlist {
     /// The thread: one call per turn, and nothing while nothing happens.
     fn run(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
+        let mut buffer = Vec::new();
+        let mut due = None;
         loop {
-            let ready = match epoll::wait(&self.epoll, &mut events, None) {
+            let most = due.map(until);
+            let ready = match epoll::wait(&self.epoll, &mut events, most.as_ref()) {
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
                 // Only for a descriptor that is none, and ours lives as long as we do.
                 Err(_) => return,
             };
             for event in ready.iter() {
-                let token = event.data.u64();
-                if token == STOP {
-                    return;
-                }
-                if let Some(signals) = lock(&self.bundles).get(&BundleId(token as u32)) {
-                    signals.raise(if token & NETWORK == 0 { Signals::SOCKETS } else { Signals::DATAGRAMS });
+                match event.data.u64() {
+                    STOP => return,
+                    CALLS => self.hear_calls(),
+                    token => self.pass_on(token, &mut buffer),
                 }
             }
+            due = self.tick(&mut buffer);
         }
     }
+
+    /// Deputies that were called begin to tick.
+    fn hear_calls(&self) {
+        let now = Instant::now();
+        for deputy in lock(&self.bundles).values_mut().filter_map(|w| w.deputy.as_mut()) {
+            deputy.hear(now);
+        }
+    }
+
+    /// Leaves word for a bundle, and sees to it if its program computes.
+    fn pass_on(&self, token: u64, buffer: &mut Vec<u8>) {
+        let bundle = BundleId(token as u32);
+        let mut bundles = lock(&self.bundles);
+        let Some(Duty { signals, deputy }) = bundles.get_mut(&bundle) else { return };
+        if token & NETWORK == 0 {
+            return signals.raise(Signals::SOCKETS);
+        }
+        signals.raise(Signals::DATAGRAMS);
+        if let Some(deputy) = deputy {
+            deputy.on_word(Instant::now(), room(buffer), |socket| _ = self.watch_network(bundle, socket));
+        }
+    }
+
+    /// Has deputies look after their bundles. Returns when to do so again.
+    fn tick(&self, buffer: &mut Vec<u8>) -> Option<Instant> {
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        for (&bundle, duty) in lock(&self.bundles).iter_mut() {
+            let Some(deputy) = &mut duty.deputy else { continue };
+            if deputy.due().is_some_and(|due| due <= now) {
+                deputy.tick(now, room(buffer), |socket| _ = self.watch_network(bundle, socket));
+            }
+            next = next.into_iter().chain(deputy.due()).min();
+        }
+        next
+    }
+
+    /// Watches a socket of a bundle's network for one event.
+    fn watch_network(&self, bundle: BundleId, socket: BorrowedFd<'_>) -> bool {
+        let token = epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK);
+        match epoll::add(&self.epoll, socket, token, ONE_EVENT) {
+            Err(Errno::EXIST) => epoll::modify(&self.epoll, socket, token, ONE_EVENT).is_ok(),
+            added => added.is_ok(),
+        }
+    }
+}
+
+/// How long until then.
+fn until(due: Instant) -> Timespec {
+    let left = due.saturating_duration_since(Instant::now());
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+}
+
+/// Room for what comes. Made when it is first needed.
+fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
+    if buffer.is_empty() {
+        buffer.resize(RECEIVE_BYTES, 0);
+    }
+    buffer
 }
 
 fn token(bundle: BundleId) -> epoll::EventData {

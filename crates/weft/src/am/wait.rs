@@ -11,6 +11,7 @@ use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::{Endpoint, EventMask, Tally};
@@ -98,6 +99,7 @@ impl Bundle {
             let waited = self.doze(begin, since, left);
             let is_over = timeout.is_some_and(|timeout| begin.elapsed() >= timeout);
             if waited != Waited::Nothing || is_over || std::mem::take(&mut self.sleeper.is_nudged) {
+                self.home.get_up();
                 self.sleeper.told = self.core.state().tally();
                 return waited;
             }
@@ -133,6 +135,7 @@ impl Bundle {
         // What was told is told: the descriptor becomes unreadable.
         let told = self.listen(Some(Duration::ZERO));
         self.get_up(told);
+        self.home.get_up();
         let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally());
         self.lie_down(since) == (Waited::Nothing, true)
     }
@@ -150,7 +153,7 @@ impl Bundle {
     }
 
     /// Spins, as far as the wait that began then has not done so, and then sleeps at most once. Ends by what came since a
-    /// tally was taken.
+    /// tally was taken. Behind the last one the home is to be told that the bundle is up.
     pub(super) fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
         let spin = self.sleeper.habit.spin().saturating_sub(begin.elapsed()).max(SPIN_LEAST);
         let spin = spin.min(most).min(self.sleeper.spin_most.unwrap_or(spin));
@@ -267,7 +270,7 @@ impl Bundle {
             self.signals.raise(told);
         }
         if self.home.until_due().is_some_and(|left| left.is_zero()) {
-            self.net_turns.set(0);
+            self.net_turns.store(0, Ordering::Relaxed);
         }
     }
 

@@ -1,15 +1,20 @@
 //! A bundle's network: a UDP socket under its network interface, and when it is looked at.
 
 use super::address::Wanted;
+use super::deputy::{Deputy, Summons};
 use super::link::{UdpLink, PACKET_MOST};
+use super::shared::UdpNi;
 use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
-use std::cell::{Cell, RefCell};
+use crate::watch::Signals;
+use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU32;
+use std::sync::Arc;
 use std::time::Duration;
-use weft_core::ni::{HostSessions, Link, Ni, Secrets};
+use weft_core::ni::{Handle, HostSessions, Link, Ni, Secrets};
 use weft_core::{Call, SessionId, Sink};
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
@@ -57,7 +62,7 @@ enum Attention {
 /// A bundle's network.
 #[derive(Debug)]
 pub(crate) struct Net {
-    sessions: HostSessions<UdpLink>,
+    sessions: HostSessions<UdpNi>,
     address: HostAddress,
     /// For what comes. The bundles of a thread share one: only one of them is polled at a time.
     buffer: Rc<RefCell<Box<[u8]>>>,
@@ -89,7 +94,7 @@ impl Net {
         let window = (link.receive_bytes() / 2).min(WINDOW_MOST) as u32;
         let settings = Settings { window, packet_most: PACKET_MOST, ..Settings::default() };
         let address = link.address();
-        let ni = Ni::new(link, epoch, settings, secrets);
+        let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets));
         Ok(Net {
             local_work: 0,
             still: STILL,
@@ -112,9 +117,17 @@ impl Net {
         self.address
     }
 
+    /// A deputy for the times in which the program does not poll, called by `summons`.
+    pub fn deputy(&self, signals: &Arc<Signals>, summons: Summons) -> Deputy {
+        let summons = Arc::new(summons);
+        let ni = self.sessions.ni();
+        ni.borrow_mut().link_mut().summon_by(summons.clone());
+        Deputy::new(ni.visitor(), signals.clone(), summons)
+    }
+
     /// A count of the polls until the next look, which others set to zero.
-    pub fn turns(&self) -> Rc<Cell<u32>> {
-        self.sessions.ni().borrow().turns()
+    pub fn turns(&self) -> Arc<AtomicU32> {
+        self.sessions.ni().borrow_mut().turns()
     }
 
     /// Calls what a name is of, on another host.
@@ -134,7 +147,13 @@ impl Net {
         self.attention = Attention::Hot;
         let mut ni = self.sessions.ni().borrow_mut();
         ni.link_mut().look_at_all();
+        ni.link().notice();
         self.heard_at = ni.link().now();
+    }
+
+    /// The bundle has slept. Nobody watches its sockets now but a deputy that does not rest.
+    pub fn get_up(&self) {
+        self.sessions.ni().borrow_mut().link().notice();
     }
 
     /// Looks for packets and hands over what they bring.
@@ -160,7 +179,7 @@ impl Net {
         }
         let watch = self.settle_down(core, now);
         let is_hot = self.attention == Attention::Hot && self.still >= STILL;
-        let turns = if is_hot || self.sessions.ni().borrow().has_unsent() { 0 } else { SELDOM };
+        let turns = if is_hot || self.sessions.ni().borrow_mut().has_unsent() { 0 } else { SELDOM };
         Looked { work, watch, turns }
     }
 
@@ -186,7 +205,7 @@ impl Net {
 
     /// How long until something is due, if anything is.
     pub fn until_due(&self) -> Option<Duration> {
-        let ni = self.sessions.ni().borrow();
+        let ni = self.sessions.ni().borrow_mut();
         ni.next_time().map(|at| at.since(ni.link().now()))
     }
 
@@ -198,11 +217,11 @@ impl Net {
 
     /// Calls `run` for each socket until one says no. Says whether none did.
     pub fn for_sockets(&self, run: impl FnMut(BorrowedFd<'_>) -> bool) -> bool {
-        self.sessions.ni().borrow().link().sockets().all(run)
+        self.sessions.ni().borrow_mut().link().sockets().all(run)
     }
 
     fn has_work(&self) -> bool {
-        let ni = self.sessions.ni().borrow();
+        let ni = self.sessions.ni().borrow_mut();
         ni.has_unsent() || ni.next_time().is_some()
     }
 
@@ -247,7 +266,10 @@ impl Net {
             self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }
         let watch = self.has_helper && self.attention != Attention::Hot;
-        let is_new = self.sessions.ni().borrow_mut().link_mut().set_watched(watch);
+        let mut ni = self.sessions.ni().borrow_mut();
+        self.is_watched |= ni.link_mut().was_watched_by_deputy();
+        let is_new = ni.link_mut().set_watched(watch);
+        drop(ni);
         if watch && (std::mem::take(&mut self.is_spent) || is_new) {
             self.is_watched = false;
         }

@@ -5,12 +5,14 @@
 //! who reads one knows where it came to, without control data in every call.
 
 use super::address::{first_packet_bytes, Ports, Wanted};
+use super::deputy::Summons;
 use super::udp::{Received, Sent as Went, Stop, Udp};
 use super::NetworkError;
 use nix::sys::time::TimeValLike;
 use nix::time::{clock_gettime, ClockId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use weft_core::ni::{Link, Sent, Way};
 use weft_transport::Time;
 use weft_wire::HostAddress;
@@ -58,6 +60,10 @@ pub(crate) struct UdpLink {
     has_woken: bool,
     /// Sockets are watched: one that is closed would live on for as long as its watcher sleeps.
     is_watched: bool,
+    /// The deputy has asked for their word, and the bundle does not know.
+    is_watched_by_deputy: bool,
+    /// Calls the deputy.
+    summons: Option<Arc<Summons>>,
     /// What the interface of our first address carries.
     packet_bytes: usize,
 }
@@ -91,8 +97,33 @@ impl UdpLink {
             has_new: false,
             has_woken: false,
             is_watched: false,
+            is_watched_by_deputy: false,
+            summons: None,
             packet_bytes: packet_bytes.unwrap_or(0),
         })
+    }
+
+    /// From now on a deputy is to know of all that is sent.
+    pub fn summon_by(&mut self, summons: Arc<Summons>) {
+        self.summons = Some(summons);
+    }
+
+    /// The deputy asks for the sockets' word.
+    pub fn watch_for_the_deputy(&mut self) {
+        (self.is_watched, self.is_watched_by_deputy) = (true, true);
+    }
+
+    /// Whether the deputy has asked for it since the last time.
+    pub fn was_watched_by_deputy(&mut self) -> bool {
+        std::mem::take(&mut self.is_watched_by_deputy)
+    }
+
+    /// The bundle did something that the deputy should know of.
+    #[inline(always)]
+    pub fn notice(&self) {
+        if let Some(summons) = &self.summons {
+            summons.notice();
+        }
     }
 
     /// Where others reach it.
@@ -219,6 +250,7 @@ impl Link for UdpLink {
     #[inline]
     fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
         self.sends = self.sends.wrapping_add(1);
+        self.notice();
         let went = match self.direct.iter_mut().find(|d| d.to == to) {
             Some(direct) => {
                 direct.used_at = self.sends;

@@ -1,12 +1,14 @@
 //! The network interface in the process: its link over UDP, and the address that names carry.
 
 pub(crate) mod address;
+pub(crate) mod deputy;
 pub(crate) mod hosts;
 mod link;
+mod shared;
 pub(crate) mod udp;
 
 pub(crate) use hosts::Net;
-pub(crate) use link::UdpLink;
+pub(crate) use shared::UdpNi;
 
 use address::Ports;
 use std::io;

@@ -21,8 +21,8 @@ fn socket() -> UdpSocket {
 
 /// What a relay does to datagrams, each to one of so many.
 #[derive(Clone, Copy)]
-struct Faults {
-    one_of: u64,
+pub struct Faults {
+    pub one_of: u64,
 }
 
 /// What the relay did.
@@ -35,7 +35,7 @@ struct Done {
 
 /// Stands between two processes: each takes it for the other. It drops datagrams, sends them twice, later, cut or damaged, and
 /// old ones again; and whatever passes it sends to both of them from a foreign port as well.
-struct Relay {
+pub struct Relay {
     /// What the caller takes for the server.
     front: u16,
     done: Arc<Done>,
@@ -44,7 +44,7 @@ struct Relay {
 }
 
 impl Relay {
-    fn start(client: u16, server: u16, faults: Faults, dice: &mut Dice) -> Relay {
+    pub fn start(client: u16, server: u16, faults: Faults, dice: &mut Dice) -> Relay {
         let (front, back, foreign) = (socket(), socket(), socket());
         let port = front.local_addr().expect("bound").port();
         let (done, stop) = (Arc::new(Done::default()), Arc::new(AtomicBool::new(false)));
@@ -59,7 +59,7 @@ impl Relay {
     }
 
     /// Ends it; says how many datagrams it relayed, how many of these it harmed, and how many it sent from a foreign port.
-    fn end(self) -> [u64; 3] {
+    pub fn end(self) -> [u64; 3] {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("it ends well");
@@ -151,7 +151,7 @@ fn traffic(client: &mut Client, count: u32) {
 }
 
 /// A server as it is seen through a relay.
-fn behind(there: Address, relay: &Relay) -> Address {
+pub fn behind(there: Address, relay: &Relay) -> Address {
     let address = HostAddress { port: relay.front, ..there.name.address };
     Address { name: Name { address, ..there.name }, ..there }
 }

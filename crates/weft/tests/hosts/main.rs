@@ -2,6 +2,7 @@
 
 mod addresses;
 mod deaths;
+mod deputy;
 mod hostile;
 mod messages;
 mod names;
@@ -14,6 +15,7 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::rc::Rc;
+use std::time::Duration;
 use support::{contents, poll_until, returns_of, tell, Address, Order, Orders};
 use weft::am::{Bundle, Message, ReplyToken};
 use weft::{Endpoint, Key, Name, Node, Returned};
@@ -79,7 +81,7 @@ impl Stream {
 
 /// A server. Its first word says how many endpoints it has (one if there is none); to the file that its second word names it
 /// writes the numbers that it handles. Told `stop`, it does not poll any more; told `drop` then, it drops its bundle;
-/// told `sessions`, it says how many it has, and its count of violations; told `link …`, `addr …` or `route …`, it says that to `ip`.
+/// told `compute …`, it does not poll for so many milliseconds; told `sessions`, it says how many it has, and its count of violations; told `link …`, `addr …` or `route …`, it says that to `ip`.
 fn server(orders: Orders) {
     let count = orders.words.first().map_or(1, |word| word.parse().expect("a number"));
     let file = orders.words.get(1).map(|path| OpenOptions::new().append(true).open(path).expect("a file"));
@@ -92,7 +94,7 @@ fn server(orders: Orders) {
         first = first.or(Some(here));
         tell(Address::of(&bundle, here));
     }
-    let (mut turns, mut last, mut home) = (0u32, Order::None, None);
+    let (mut last, mut home) = (Order::None, None);
     bundle.poll_until(|bundle| {
         let next = log.back.borrow_mut().pop_front();
         if let Some((to, (args, payload))) = next {
@@ -102,10 +104,6 @@ fn server(orders: Orders) {
                 bundle.map(here, 0, to, Key(to.endpoint.0.into())).expect("map");
             }
             bundle.send(here, 0, SENT_BACK, &args, &payload).expect("mapped, and small");
-        }
-        turns = turns.wrapping_add(1);
-        if turns % 64 != 0 {
-            return false;
         }
         last = orders.look();
         match &last {
@@ -117,6 +115,11 @@ fn server(orders: Orders) {
             Order::Line(line) if ["link ", "addr ", "route "].iter().any(|word| line.starts_with(word)) => {
                 namespaces::ip(line);
                 tell("done");
+                false
+            }
+            Order::Line(line) if line.starts_with("compute ") => {
+                tell("computing");
+                std::thread::sleep(Duration::from_millis(line["compute ".len()..].parse().expect("milliseconds")));
                 false
             }
             Order::Line(_) | Order::End => true,

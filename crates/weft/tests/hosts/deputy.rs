@@ -1,0 +1,124 @@
+//! Programs that compute and do not poll: their helper keeps the protocol going.
+
+use super::hostile::{Faults, Relay};
+use super::support::{over_udp, wait_until, Address, Dice, Peer, BOUND};
+use super::{numbered, Client, ECHO, NOTE};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use weft::am::Waited;
+use weft::{Certainty, Reason};
+
+/// Longer than a peer may be silent.
+const COMPUTES: Duration = Duration::from_millis(4000);
+
+/// Waits for so long. Nothing may come meanwhile.
+fn wait_in_vain(client: &mut Client, time: Duration) {
+    let since = Instant::now();
+    // What came before may still end one.
+    client.bundle.wait(Some(Duration::ZERO));
+    while since.elapsed() < time {
+        let waited = client.bundle.wait(Some(time.saturating_sub(since.elapsed())));
+        assert!(!matches!(waited, Waited::Messages(_)), "an answer of somebody who computes");
+        assert!(client.returns.borrow().is_empty(), "{:?}", client.returns.borrow());
+    }
+}
+
+#[test]
+fn a_peer_that_computes_is_not_taken_for_dead() {
+    let Some(_turn) = over_udp("deputy::a_peer_that_computes_is_not_taken_for_dead") else { return };
+    let mut peer = Peer::start("server", &[]);
+    let mut client = Client::of(&[peer.address()]);
+    client.ask(0, 1, 100);
+    peer.say(&format!("compute {}", COMPUTES.as_millis()));
+    assert_eq!(peer.hear_polling(&mut client.bundle), "computing");
+    let (args, payload) = numbered(0);
+    for _ in 0..3 {
+        client.bundle.request(client.here, 0, ECHO, &args, &payload).expect("mapped");
+    }
+    // What is more than a window is taken in as well, as far as it has room.
+    for number in 0..200 {
+        let (args, payload) = numbered(number);
+        client.bundle.send(client.here, 0, NOTE, &args, &payload).expect("mapped");
+    }
+    wait_in_vain(&mut client, COMPUTES - Duration::from_millis(500));
+    for _ in 0..3 {
+        client.answer();
+    }
+    client.bundle.drain();
+    assert_eq!(client.count(0)[0], 200);
+    assert_eq!((client.bundle.counters().sessions_lost, client.bundle.counters().returned), (0, 0));
+    peer.finish();
+}
+
+#[test]
+fn without_its_helper_a_peer_that_computes_is_taken_for_dead() {
+    let Some(_turn) = over_udp("deputy::without_its_helper_a_peer_that_computes_is_taken_for_dead") else { return };
+    let mut peer = Peer::start_with("server", &[], &[("WEFT_HELPER", OsStr::new("off"))]);
+    let mut client = Client::of(&[peer.address()]);
+    client.ask(0, 1, 100);
+    peer.say(&format!("compute {}", 2 * COMPUTES.as_millis()));
+    assert_eq!(peer.hear_polling(&mut client.bundle), "computing");
+    let (args, payload) = numbered(0);
+    client.bundle.request(client.here, 0, ECHO, &args, &payload).expect("mapped");
+    let since = Instant::now();
+    while client.returns.borrow().is_empty() {
+        assert!(since.elapsed() < BOUND, "nothing comes back");
+        client.bundle.wait(Some(Duration::from_secs(1)));
+    }
+    let returned = client.returns.borrow_mut().remove(0);
+    assert_eq!((returned.reason, returned.certainty), (Reason::PeerLost, Certainty::Unknown));
+    assert!(returned.args == args && returned.payload == payload);
+}
+
+/// A file in which a server notes what it handles.
+struct Log(PathBuf);
+
+impl Log {
+    fn new(name: &str) -> Log {
+        let path = std::env::temp_dir().join(format!("weft-deputy-{name}-{}", std::process::id()));
+        fs::write(&path, b"").expect("a file");
+        Log(path)
+    }
+
+    fn handled(&self) -> usize {
+        fs::read(&self.0).expect("its file").len() / 4
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Messages that are sent by a program which computes from then on all arrive, though a part of the packets is lost.
+#[test]
+fn what_was_sent_arrives_while_its_sender_computes() {
+    let Some(_turn) = over_udp("deputy::what_was_sent_arrives_while_its_sender_computes") else { return };
+    let mut dice = Dice::fresh("a relay");
+    for one_of in [u64::MAX, 3] {
+        let log = Log::new("log");
+        let peer = Peer::start("server", &["1", log.0.to_str().expect("a path in words")]);
+        let there = peer.address();
+        let mut client = Client::of(&[]);
+        let own = client.bundle.name(client.here).expect("name").address.port;
+        let relay = Relay::start(own, there.name.address.port, Faults { one_of }, &mut dice);
+        let seen: Address = super::hostile::behind(there, &relay);
+        client.bundle.map(client.here, 0, seen.name, seen.key).expect("map");
+        client.ask(0, 1, 100);
+        client.bundle.drain();
+        let before = log.handled();
+        for number in 0..100 {
+            let (args, payload) = numbered(number);
+            client.bundle.try_send(client.here, 0, NOTE, &args, &payload).expect("room");
+        }
+        // This thread polls no more.
+        wait_until("all messages", || log.handled() == before + 100);
+        client.bundle.drain();
+        assert_eq!(client.bundle.counters().returned, 0);
+        relay.end();
+        peer.finish();
+    }
+}
