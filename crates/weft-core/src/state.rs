@@ -47,6 +47,18 @@ pub struct Outgoing<'a> {
     pub completion: Option<u64>,
 }
 
+/// A message to a destination without a session, without its contents. Not an [`Outgoing`]: handed on by reference, that
+/// would be put into memory for every message, for the sake of the rare one. (Why stores are dear: docs/architecture.md,
+/// "Few stores".)
+struct Unrouted {
+    from: Endpoint,
+    to: u32,
+    /// Whether it is a request.
+    asks: bool,
+    op: u8,
+    completion: Option<u64>,
+}
+
 /// Why a message was not taken. *Full* is a normal result: a [`Event::CanSend`] follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
@@ -368,7 +380,8 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     pub fn try_send(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
         let Some((session, flow)) = self.route(from, to) else {
-            return self.send_unrouted(from, to, message, false);
+            let Outgoing { op, args, payload, completion } = message;
+            return self.send_unrouted(Unrouted { from, to, asks: false, op, completion }, args, payload);
         };
         if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
             return Err(SendError::TooLarge);
@@ -401,7 +414,8 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     pub fn try_request(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
         let Some((session, flow)) = self.route(from, to) else {
-            return self.send_unrouted(from, to, message, true);
+            let Outgoing { op, args, payload, completion } = message;
+            return self.send_unrouted(Unrouted { from, to, asks: true, op, completion }, args, payload);
         };
         if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
             return Err(SendError::TooLarge);
@@ -667,10 +681,11 @@ impl<T: Tx> State<T> {
     /// A destination without a session: call, wait, or give the message back.
     #[cold]
     #[inline(never)]
-    fn send_unrouted(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, asks: bool) -> Result<(), SendError> {
-        if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
+    fn send_unrouted(&mut self, message: Unrouted, args: &[u32], payload: &[u8]) -> Result<(), SendError> {
+        if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
             return Err(SendError::TooLarge);
         }
+        let Unrouted { from, to, asks, op, completion } = message;
         let entry = self.endpoint_mut(from)?.translation_mut(to).ok_or(SendError::NotMapped(to))?;
         match entry.route {
             Route::Unknown => {
@@ -681,7 +696,7 @@ impl<T: Tx> State<T> {
             }
             Route::Refused(reason) => {
                 entry.route = Route::Unknown;
-                self.give_back(from, to, message, asks, reason);
+                self.give_back(from, to, Outgoing { op, args, payload, completion }, asks, reason);
                 Ok(())
             }
             Route::Calling | Route::Flow { .. } => Err(SendError::Full),

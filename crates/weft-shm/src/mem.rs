@@ -320,7 +320,9 @@ unsafe fn copy_words(from: *const u32, to: *mut u8, count: usize) {
             copy_block::<8>(from, to, count - 8);
         } else if count >= 4 {
             copy_block::<4>(from, to, 0);
-            copy_block::<4>(from, to, count - 4);
+            if count > 4 {
+                copy_block::<4>(from, to, count - 4);
+            }
         } else {
             for at in 0..count {
                 copy_block::<1>(from, to, at);

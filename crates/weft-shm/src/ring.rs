@@ -279,7 +279,7 @@ impl<M: RingMem> Producer<M> {
         let Cursor { line, end: short_end, largest, zeroed, guessed, .. } = self.cursor;
         let end = line + lines;
         if end > short_end || lines > largest {
-            return self.push_slow(words, args, payload, steps);
+            return self.push_slow(words[0], words[1], args, payload, steps);
         }
         steps.before(store::BODY);
         if payload.len() < LARGE {
@@ -396,12 +396,14 @@ impl<M: RingMem> Producer<M> {
             Cursor { line, end, largest: lane.largest, zeroed: line + 1, free: (line + free).min(last), guessed: 0 };
     }
 
-    /// Anything but the common case: the end of a lane, a full lane, a large record, a change of lanes.
+    /// Anything but the common case: the end of a lane, a full lane, a large record, a change of lanes. Takes the header's
+    /// words one by one, so that the common case has no need to put them into memory.
     #[cold]
     #[inline(never)]
     fn push_slow<S: Steps>(
         &mut self,
-        words: [u64; 2],
+        first: u64,
+        second: u64,
         args: &[u32],
         payload: &[u8],
         steps: &mut S,
@@ -410,7 +412,7 @@ impl<M: RingMem> Producer<M> {
             return Err(PushError::Broken);
         }
         self.leave_cursor();
-        let pushed = self.push_anywhere(&Item { words, args, payload }, steps);
+        let pushed = self.push_anywhere(&Item { words: [first, second], args, payload }, steps);
         self.place_cursor();
         pushed
     }

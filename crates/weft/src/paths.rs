@@ -48,7 +48,10 @@ impl Tx for Outlet {
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         match self {
             Outlet::Ring(ring) => ring.push(head, args, payload),
-            Outlet::Stream(stream) => stream.push(head, args, payload),
+            Outlet::Stream(stream) => {
+                let [first, second] = head.pack();
+                push_far(stream, first, second, args, payload)
+            }
         }
     }
 
@@ -134,4 +137,18 @@ impl Rx for Inlet {
             Inlet::Stream(stream) => stream.stays_cold(),
         }
     }
+}
+
+/// Pushes a record to another host. Its header comes in two words, not by reference: so it need not lie in memory either when
+/// it goes to a ring, where each store of a sender counts.
+#[inline(never)]
+fn push_far(
+    stream: &mut StreamTx<UdpLink>,
+    first: u64,
+    second: u64,
+    args: &[u32],
+    payload: &[u8],
+) -> Result<(), PushError> {
+    let head = Head::unpack([first, second]).map_err(|_| PushError::TooLarge)?;
+    stream.push(head, args, payload)
 }
