@@ -62,11 +62,16 @@ impl Source {
     /// The same of 8 or 16 bytes as arguments: the first `size / 4` of the four.
     #[inline(always)]
     pub fn args(&self, size: usize) -> [u32; 4] {
-        let mut args = [0; 4];
-        for (arg, bytes) in args.iter_mut().zip(self.message(size).chunks_exact(4)) {
-            *arg = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let message = self.message(size);
+        let arg = |bytes: &[u8], i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        // Of known length, so that they are copied at once.
+        if let Some(bytes) = message.first_chunk::<16>() {
+            [arg(bytes, 0), arg(bytes, 4), arg(bytes, 8), arg(bytes, 12)]
+        } else if let Some(bytes) = message.first_chunk::<8>() {
+            [arg(bytes, 0), arg(bytes, 4), 0, 0]
+        } else {
+            [0; 4]
         }
-        args
     }
 
     /// The message was taken: it is the next one's turn.
