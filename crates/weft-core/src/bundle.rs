@@ -64,6 +64,15 @@ impl<R: Rx> Inbound<R> {
     }
 }
 
+/// A look at a session.
+#[derive(Clone, Copy)]
+struct Visit {
+    /// Messages that are taken at most.
+    budget: u32,
+    /// One of many, on every poll: what is left will be found soon.
+    is_regular: bool,
+}
+
 /// Messages of a lost session that are still delivered: more than any path holds.
 const LAST_WORDS_MOST: u32 = 1 << 20;
 
@@ -154,7 +163,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         // Bounded, for a peer that only says it is dead may write on and on.
         let mut left = if reason == Reason::PeerLost { LAST_WORDS_MOST } else { 0 };
         while left > 0 {
-            match self.serve(id.index, LOITER.min(left), sink) {
+            match self.serve(id.index, Visit { budget: LOITER.min(left), is_regular: false }, sink) {
                 0 => break,
                 taken => left -= taken,
             }
@@ -260,7 +269,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 self.hot.rotate_left(1);
                 break;
             }
-            left -= self.serve(index, LOITER.min(left), sink).min(left);
+            left -= self.serve(index, Visit { budget: LOITER.min(left), is_regular: true }, sink).min(left);
             at += 1;
         }
         budget - left
@@ -295,7 +304,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 continue;
             };
             let stays_cold = inbound.rx.stays_cold();
-            let taken = self.serve(index, LOITER, sink);
+            let taken = self.serve(index, Visit { budget: LOITER, is_regular: false }, sink);
             work += taken;
             if taken > 0 {
                 // Twice in a row from the same one: it is worth a look on every poll.
@@ -327,12 +336,13 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         work
     }
 
-    /// Takes up to `budget` messages of one session.
+    /// Takes messages of one session. Returns how many.
     #[inline(always)]
-    fn serve<S: Sink<T>>(&mut self, index: u32, budget: u32, sink: &mut S) -> u32 {
+    fn serve<S: Sink<T>>(&mut self, index: u32, visit: Visit, sink: &mut S) -> u32 {
         let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) else {
             return 0;
         };
+        let budget = if visit.is_regular { inbound.rx.allowance(visit.budget) } else { visit.budget };
         let mut work = 0;
         while work < budget {
             let taken = match inbound.rx.glance() {
@@ -353,6 +363,9 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             work += 1;
         }
         if work > 0 {
+            if self.state.run.messages > 0 {
+                inbound.rx.note_visit(self.state.run.messages, work < budget);
+            }
             if self.state.end_run().is_err() {
                 self.cut(index);
                 return work;

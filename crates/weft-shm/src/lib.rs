@@ -11,6 +11,7 @@
 pub mod barrier;
 pub mod bell;
 pub mod biased;
+mod distance;
 pub mod mem;
 pub mod ring;
 pub mod sys;

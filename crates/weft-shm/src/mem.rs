@@ -6,7 +6,7 @@
 //! line 0    written by the consumer: head of the hot lane, head of the arena
 //! line 1    written by the consumer: claim of the hot lane, claim of the arena (read only after its death)
 //! line 2    written by the consumer: attention (1: ring the bell after publishing)
-//! line 3    unused
+//! line 3    written by the producer: its place, now and then (a hint)
 //! line 4..  the hot lane, then from the next page boundary the arena
 //! ```
 //!
@@ -80,6 +80,19 @@ pub trait RingMem {
     fn set_claim(&self, lane: usize, pos: u64);
     /// Loads the claim. Says something certain only when the consumer is dead.
     fn claim(&self, lane: usize) -> u64;
+    /// Stores the producer's place, which is a hint: unordered.
+    fn set_progress(&self, word: u64) {
+        let _ = word;
+    }
+    /// Loads it. The other side can have stored anything.
+    fn progress(&self) -> u64 {
+        0
+    }
+    /// About how many nanoseconds have passed since some time (a third of the processor's time stamps), where there is such a
+    /// counter that is read without a system call.
+    fn nanoseconds(&self) -> Option<u64> {
+        None
+    }
     /// Asks the producer to ring the bell after publishing, or to stop doing so.
     fn set_attention(&self, wanted: bool);
     /// Whether the consumer wants the bell.
@@ -285,6 +298,24 @@ impl RingMem for MapMem {
     #[inline(always)]
     fn claim(&self, lane: usize) -> u64 {
         self.control(1, lane).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn set_progress(&self, word: u64) {
+        // Relaxed: nothing is found by it.
+        self.control(3, 0).store(word, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn progress(&self) -> u64 {
+        // Relaxed: see `set_progress`.
+        self.control(3, 0).load(Ordering::Relaxed)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn nanoseconds(&self) -> Option<u64> {
+        // SAFETY: the instruction only counts; every x86-64 processor has it.
+        Some(unsafe { std::arch::x86_64::_rdtsc() } / 3)
     }
 
     #[inline(always)]

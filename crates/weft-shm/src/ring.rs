@@ -18,6 +18,7 @@
 //! | two lines are always free | one header behind the last record is zero; one line is kept for a `Switch` |
 
 use crate::bell::Bell;
+use crate::distance::{Distance, Progress, TELL_EVERY};
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -238,6 +239,8 @@ pub struct Producer<M> {
     lanes: [WriteLane; 2],
     now: usize,
     calm_looks: u32,
+    /// The line behind the last record that was no one-way message.
+    urgent: u32,
     /// How long the consumer's cursor took the last three times that it had moved, and what follows from that.
     distances: [u64; 3],
     is_far: bool,
@@ -251,7 +254,8 @@ impl<M: RingMem> Producer<M> {
         let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, free: 0, guessed: 0 };
         let lanes = [WriteLane::new(hot), WriteLane::new(arena)];
         let (distances, is_far) = ([0; 3], false);
-        let mut producer = Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, distances, is_far, broken: false };
+        let mut producer =
+            Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, urgent: 0, distances, is_far, broken: false };
         producer.place_cursor();
         producer
     }
@@ -295,6 +299,10 @@ impl<M: RingMem> Producer<M> {
         self.mem.publish(line, words[0]);
         steps.before(store::AHEAD);
         self.zero_ahead(end, lines);
+        // Crosses a multiple of it?
+        if head.kind != Kind::Send || (line ^ end) >= TELL_EVERY {
+            self.tell(head.kind);
+        }
         steps.before(store::DONE);
         Ok(())
     }
@@ -364,6 +372,15 @@ impl<M: RingMem> Producer<M> {
         cursor.zeroed = zeroed;
     }
 
+    /// Tells the consumer where we are, after a record of this kind.
+    #[inline(always)]
+    fn tell(&mut self, kind: Kind) {
+        if kind != Kind::Send {
+            self.urgent = self.cursor.line;
+        }
+        self.mem.set_progress(Progress { line: self.cursor.line, urgent: self.urgent }.pack());
+    }
+
     /// Writes a large record in the way that suits the distance of the two cores.
     #[inline(never)]
     fn write_large(&mut self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
@@ -414,6 +431,9 @@ impl<M: RingMem> Producer<M> {
         self.leave_cursor();
         let pushed = self.push_anywhere(&Item { words: [first, second], args, payload }, steps);
         self.place_cursor();
+        if pushed.is_ok() {
+            self.tell(HeadWords::check([first, second]).map_or(Kind::Pad, HeadWords::kind));
+        }
         pushed
     }
 
@@ -691,6 +711,7 @@ pub struct Consumer<M> {
     dropped: u32,
     /// The last look found something: then there is likely more behind.
     finds_more: bool,
+    distance: Distance,
     scratch: [u64; COPY_WORDS],
     broken: Option<Malformed>,
 }
@@ -715,6 +736,7 @@ impl<M: RingMem> Consumer<M> {
             held: VecDeque::new(),
             dropped: 0,
             finds_more: false,
+            distance: Distance::default(),
             scratch: [0; COPY_WORDS],
             broken: None,
         }
@@ -788,6 +810,42 @@ impl<M: RingMem> Consumer<M> {
         }
     }
 
+    /// How many records to take in this visit, at most `most`: fewer, or none, right behind a fast stream (see
+    /// [`crate::distance`]).
+    #[inline(always)]
+    pub fn allowance(&mut self, most: u32) -> u32 {
+        if self.distance.is_kept() {
+            self.keep_distance(most)
+        } else {
+            most
+        }
+    }
+
+    #[inline(never)]
+    fn keep_distance(&mut self, most: u32) -> u32 {
+        let pos = self.lane.pos;
+        if self.distance.free(pos) == 0 {
+            let progress = Progress::unpack(self.mem.progress());
+            let ahead = progress.ahead(self.lane.line, (self.lane.first, self.lane.last));
+            let (Some(ahead), Some(now)) = (ahead, self.mem.nanoseconds()) else { return most };
+            self.distance.look(progress, ahead, pos, now);
+        }
+        if !self.distance.is_kept() {
+            return most;
+        }
+        self.distance.free(pos).min(u64::from(most)) as u32
+    }
+
+    /// A visit took so many one-way messages, and all that there was if it `caught_up`.
+    #[inline(always)]
+    pub fn note_visit(&mut self, one_way: u32, caught_up: bool) {
+        if self.distance.note_visit(one_way, caught_up) {
+            if let Some(now) = self.mem.nanoseconds() {
+                self.distance.end_run(Progress::unpack(self.mem.progress()), now);
+            }
+        }
+    }
+
     /// Marks the record in hand as refused and keeps it when it is popped, with all that comes behind it, so that its sender
     /// finds it should we die, and can tell which it is.
     ///
@@ -842,7 +900,9 @@ impl<M: RingMem> Consumer<M> {
     }
 
     /// Asks the producer to ring the bell for records, or to stop doing so.
-    pub fn set_attention(&self, wanted: bool) {
+    pub fn set_attention(&mut self, wanted: bool) {
+        // Who is looked at only when the bell rings must find everything then.
+        self.distance.give_up();
         self.mem.set_attention(wanted);
     }
 
@@ -874,6 +934,7 @@ impl<M: RingMem> Consumer<M> {
                     self.release();
                     std::mem::swap(&mut self.lane, &mut self.other);
                     self.now = 1 - self.now;
+                    self.distance.change_lane();
                 }
                 Ok(head) if self.reaches(head.lines()) => return Some(head),
                 Ok(head) => self.give_up(Malformed::Reach(head.lines())),
@@ -943,6 +1004,16 @@ fn is_message(head: HeadWords) -> bool {
 }
 
 impl<M: RingMem> Rx for Consumer<M> {
+    #[inline(always)]
+    fn allowance(&mut self, most: u32) -> u32 {
+        Consumer::allowance(self, most)
+    }
+
+    #[inline(always)]
+    fn note_visit(&mut self, one_way: u32, caught_up: bool) {
+        Consumer::note_visit(self, one_way, caught_up);
+    }
+
     fn peek(&mut self) -> Peek<'_> {
         Consumer::peek(self)
     }

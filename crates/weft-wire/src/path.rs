@@ -109,6 +109,17 @@ pub trait Rx {
     fn release(&mut self);
     /// Asks the producer to ring the bell after each record, or to stop doing so.
     fn set_attention(&mut self, wanted: bool);
+    /// How many records to take in this visit, at most `most`. Fewer, or none, where it pays to let a fast stream run ahead for
+    /// some microseconds: for visits that are made again and again only.
+    #[inline(always)]
+    fn allowance(&mut self, most: u32) -> u32 {
+        most
+    }
+    /// A visit took so many one-way messages, and all that there was if it `caught_up`. Not called if there were none.
+    #[inline(always)]
+    fn note_visit(&mut self, one_way: u32, caught_up: bool) {
+        let _ = (one_way, caught_up);
+    }
     /// Whether it is of no use to look at this path on every poll: its bell says all.
     fn stays_cold(&self) -> bool {
         false

@@ -131,6 +131,22 @@ impl Rx for Inlet {
         }
     }
 
+    #[inline(always)]
+    fn allowance(&mut self, most: u32) -> u32 {
+        match self {
+            Inlet::Ring(ring) => ring.allowance(most),
+            Inlet::Stream(stream) => stream.allowance(most),
+        }
+    }
+
+    #[inline(always)]
+    fn note_visit(&mut self, one_way: u32, caught_up: bool) {
+        match self {
+            Inlet::Ring(ring) => ring.note_visit(one_way, caught_up),
+            Inlet::Stream(stream) => stream.note_visit(one_way, caught_up),
+        }
+    }
+
     fn stays_cold(&self) -> bool {
         match self {
             Inlet::Ring(ring) => ring.stays_cold(),
@@ -143,7 +159,7 @@ impl Rx for Inlet {
 /// it goes to a ring, where each store of a sender counts.
 #[inline(never)]
 fn push_far(
-    stream: &mut StreamTx<UdpLink>,
+    stream: &mut StreamTx<UdpNi>,
     first: u64,
     second: u64,
     args: &[u32],

@@ -478,6 +478,59 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
     assert_eq!(core.state().sessions().count(), 0);
 }
 
+#[test]
+fn what_a_path_keeps_its_distance_from_is_delivered_all_the_same_when_the_peer_is_lost() {
+    /// Opens a flow and has so many messages, which are better left alone for the moment.
+    #[derive(Debug)]
+    struct Distant {
+        is_open: bool,
+        left: u32,
+    }
+    impl Rx for Distant {
+        fn peek(&mut self) -> Peek<'_> {
+            let (kind, args): (_, &[u32]) = match (self.is_open, self.left) {
+                (false, _) => (Kind::Open, &[1, 1, 0, 0, 1000]),
+                (true, 0) => return Peek::Empty,
+                (true, _) => (Kind::Send, &[]),
+            };
+            Peek::Record(weft_wire::path::Record { head: Head::new(kind).into(), args, payload: &[] })
+        }
+        fn pop(&mut self) {
+            match self.is_open {
+                true => self.left -= 1,
+                false => self.is_open = true,
+            }
+        }
+        fn allowance(&mut self, _most: u32) -> u32 {
+            0
+        }
+        fn hold(&mut self, _reason: u8) {}
+        fn let_go(&mut self, _records: u32) {}
+        fn release(&mut self) {}
+        fn set_attention(&mut self, _wanted: bool) {}
+    }
+    struct Counting(u32);
+    impl weft_core::Sink<TestTx> for Counting {
+        fn deliver(
+            &mut self,
+            _: &mut crate::world::Inside,
+            _: &weft_core::Delivery<'_>,
+        ) -> Result<(), weft_wire::Reason> {
+            self.0 += 1;
+            Ok(())
+        }
+    }
+    let mut core = weft_core::Bundle::<Distant, TestTx, _>::new(weft_core::testing::NoBells, Settings::default());
+    core.state_mut().add_endpoint(crate::world::name(epoch(V), 1), Key(0));
+    let index = core.reserve().unwrap();
+    let path = Distant { is_open: false, left: 100 };
+    let id = core.attach(index, peer(epoch(EVIL)), TestTx::over(weft_core::testing::path(100).0), path);
+    let mut sink = Counting(0);
+    assert_eq!((core.poll(256, &mut sink), sink.0), (0, 0));
+    core.lose(id, Reason::PeerLost, &mut sink);
+    assert_eq!(sink.0, 100);
+}
+
 // ---- anything at all
 
 /// A record, more or less likely.

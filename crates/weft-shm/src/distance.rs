@@ -1,0 +1,243 @@
+//! The distance that a consumer keeps behind a stream of one-way messages.
+//!
+//! A consumer that has caught up with a stream is fed line by line: it asks for each line while the producer is about to
+//! write it, the processor asks for the lines behind it as well, and the producer's stores, which leave its core in order,
+//! wait for all of them to come back. So each is as slow as the other, and they stay together. Let go of for a moment, the
+//! producer gets ahead, and from then on the two cores work side by side: 25 million messages a second become 80.
+//!
+//! So a consumer that has been right behind a fast stream for a while takes no records until the producer is [`LEAD`] and
+//! [`GAP`] lines ahead, and goes on to [`GAP`] lines behind it. The producer tells its place now and then (see
+//! [`Progress`]). If it does not get ahead soon, there is no stream any more, and what is there is taken. What comes behind
+//! a stream and is no part of it is told at once.
+
+/// Lines between a consumer and its producer that the consumer leaves alone. More than processors ask for ahead.
+const GAP: u32 = 64;
+
+/// Lines beyond the gap that are worth going on for.
+const LEAD: u32 = 256;
+
+/// One-way messages in a row that make a stream.
+const RUN: u32 = 128;
+
+/// So many visits at least must have taken all that there was in that time: the consumer asks often, and is close behind. One
+/// that asks seldom finds much in each visit, and loses nothing.
+const CATCHES: u32 = 8;
+
+/// Nanoseconds that a run takes at most: 200 for a message.
+const RUN_TIME: u64 = 25_600;
+
+/// Nanoseconds that a consumer waits at most for its producer to get ahead. It waits no longer than twice the time that the
+/// run took.
+const PATIENCE: u64 = 40_000;
+
+/// The producer tells its place when it comes to a multiple of so many lines.
+pub(crate) const TELL_EVERY: u32 = 64;
+
+/// Where a producer says that it is. A hint: whatever it says, records are found by their headers only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Progress {
+    /// The line of the next header.
+    pub line: u32,
+    /// The line behind the last record that was no one-way message.
+    pub urgent: u32,
+}
+
+impl Progress {
+    pub fn pack(self) -> u64 {
+        u64::from(self.line) | u64::from(self.urgent) << 32
+    }
+
+    pub fn unpack(word: u64) -> Progress {
+        Progress { line: word as u32, urgent: (word >> 32) as u32 }
+    }
+
+    /// Lines from `line` to the producer, in a lane from `first` to before `last`. `None` if it is in another lane.
+    pub fn ahead(self, line: u32, (first, last): (u32, u32)) -> Option<u32> {
+        if !(first..last).contains(&self.line) || !(first..last).contains(&line) {
+            return None;
+        }
+        let (lines, passed) = (last - first, self.line < line);
+        let ahead = if passed { self.line + lines - line } else { self.line - line };
+        // What was told is up to two tellings old, so the consumer may have passed it.
+        Some(if ahead > lines.saturating_sub(2 * TELL_EVERY) { 0 } else { ahead })
+    }
+}
+
+/// Whether a consumer keeps its distance, and from whom it would.
+#[derive(Debug, Default)]
+pub(crate) struct Distance {
+    /// One-way messages, and the visits that took all there was, since `since`.
+    run: u32,
+    catches: u32,
+    since: u64,
+    is_kept: bool,
+    /// The producer's last record that was no one-way message, as far as we know.
+    urgent: u32,
+    /// Nanoseconds to wait, and until when if it waits.
+    patience: u64,
+    deadline: Option<u64>,
+    /// The position in the lane in use before which records may be taken without another look at the producer's place.
+    upto: u64,
+}
+
+impl Distance {
+    #[inline(always)]
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// A visit took this many one-way messages. Says whether a run is at its end: then [`Distance::end_run`] is to be called.
+    #[inline(always)]
+    pub fn note_visit(&mut self, one_way: u32, caught_up: bool) -> bool {
+        self.run = self.run.saturating_add(one_way);
+        self.catches += u32::from(caught_up);
+        caught_up && self.run >= RUN && !self.is_kept
+    }
+
+    /// The consumer has caught up once more: was that a stream which it is right behind?
+    #[inline(never)]
+    pub fn end_run(&mut self, progress: Progress, now: u64) {
+        let time = now.wrapping_sub(self.since);
+        let is_pure = std::mem::replace(&mut self.urgent, progress.urgent) == progress.urgent;
+        self.is_kept = is_pure && self.catches >= CATCHES && time <= RUN_TIME;
+        (self.run, self.catches, self.since) = (0, 0, now);
+        (self.patience, self.deadline, self.upto) = ((2 * time).min(PATIENCE), None, 0);
+    }
+
+    /// Takes everything again.
+    #[cold]
+    pub fn give_up(&mut self) {
+        (self.run, self.catches, self.is_kept) = (0, 0, false);
+    }
+
+    /// Lines that may be taken at this position without another look at the producer's place.
+    pub fn free(&self, pos: u64) -> u64 {
+        self.upto.saturating_sub(pos)
+    }
+
+    /// Positions are in another lane from now on.
+    pub fn change_lane(&mut self) {
+        self.upto = 0;
+    }
+
+    /// What the producer told last, when it was so many lines ahead of this position, which is at the end of what was free.
+    pub fn look(&mut self, progress: Progress, ahead: u32, pos: u64, now: u64) {
+        if progress.urgent != self.urgent {
+            self.give_up();
+        } else if ahead >= GAP + LEAD {
+            self.upto = pos.wrapping_add(u64::from(ahead - GAP));
+            self.deadline = None;
+        } else {
+            let deadline = *self.deadline.get_or_insert(now.wrapping_add(self.patience));
+            if now.wrapping_sub(deadline) as i64 > 0 {
+                self.since = now;
+                self.give_up();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: (u32, u32) = (4, 10_004);
+
+    /// So many lines behind `line`, and no urgent record.
+    fn told(line: u32, ahead: u32) -> (Progress, u32) {
+        let progress = Progress { line: line + ahead, urgent: 0 };
+        (progress, progress.ahead(line, LANE).expect("in the lane"))
+    }
+
+    /// A run of messages, a few of them in each visit, each of them `each` nanoseconds after the one before.
+    fn run(distance: &mut Distance, from: u64, each: u64) -> u64 {
+        let mut now = from;
+        while !distance.note_visit(4, true) {
+            now += 4 * each;
+        }
+        now += 4 * each;
+        distance.end_run(Progress { line: 4, urgent: 0 }, now);
+        now
+    }
+
+    /// Right behind a stream.
+    fn behind_a_stream() -> (Distance, u64) {
+        let mut distance = Distance::default();
+        let now = run(&mut distance, 1 << 40, 50);
+        assert!(!distance.is_kept(), "what came before the first run is not known");
+        let now = run(&mut distance, now, 50);
+        assert!(distance.is_kept());
+        (distance, now)
+    }
+
+    #[test]
+    fn a_consumer_right_behind_a_stream_lets_it_get_ahead() {
+        let (mut distance, now) = behind_a_stream();
+        let (progress, ahead) = told(100, GAP + LEAD - 1);
+        distance.look(progress, ahead, 1000, now);
+        assert!(distance.is_kept() && distance.free(1000) == 0);
+        let (progress, ahead) = told(100, GAP + LEAD);
+        distance.look(progress, ahead, 1000, now + 1);
+        assert_eq!(distance.free(1000), u64::from(LEAD));
+        assert_eq!(distance.free(1000 + u64::from(LEAD)), 0);
+    }
+
+    #[test]
+    fn a_stream_that_ends_is_waited_for_no_longer_than_twice_its_last_run() {
+        let (mut distance, now) = behind_a_stream();
+        let (progress, ahead) = told(100, 10);
+        let waits = |distance: &mut Distance, now| {
+            distance.look(progress, ahead, 1000, now);
+            distance.is_kept()
+        };
+        let patience = 2 * 50 * u64::from(RUN);
+        assert!(patience < PATIENCE);
+        assert!(waits(&mut distance, now) && waits(&mut distance, now + patience));
+        assert!(!waits(&mut distance, now + patience + 1));
+    }
+
+    #[test]
+    fn a_slow_stream_is_not_waited_for() {
+        let mut distance = Distance::default();
+        let now = run(&mut distance, 1 << 40, 250);
+        run(&mut distance, now, 250);
+        assert!(!distance.is_kept());
+    }
+
+    #[test]
+    fn who_finds_much_in_each_visit_is_not_right_behind() {
+        let mut distance = Distance::default();
+        let now = run(&mut distance, 1 << 40, 50);
+        assert!(distance.note_visit(RUN, true));
+        distance.end_run(Progress { line: 4, urgent: 0 }, now + 1000);
+        assert!(!distance.is_kept());
+    }
+
+    #[test]
+    fn what_is_no_part_of_the_stream_ends_the_wait_however_much_came_behind_it() {
+        let (mut distance, now) = behind_a_stream();
+        let urgent = Progress { line: 164, urgent: 130 };
+        distance.look(urgent, urgent.ahead(100, LANE).expect("in the lane"), 1000, now);
+        assert!(!distance.is_kept());
+        // A run with such a record in it is not one of a stream alone.
+        while !distance.note_visit(4, true) {}
+        distance.end_run(urgent, now + 1000);
+        assert!(!distance.is_kept());
+    }
+
+    #[test]
+    fn a_place_is_in_the_lane_and_ahead_or_not_believed() {
+        let ahead = |line, at| Progress { line, urgent: 0 }.ahead(at, LANE);
+        assert_eq!(ahead(200, 100), Some(100));
+        assert_eq!(ahead(104, 9_904), Some(200));
+        assert_eq!(ahead(100, 100), Some(0));
+        // Passed meanwhile.
+        assert_eq!(ahead(100, 130), Some(0));
+        // In another lane, or nowhere.
+        assert_eq!((ahead(3, 100), ahead(10_004, 100), ahead(u32::MAX, 100)), (None, None, None));
+        for word in [0, u64::MAX, 1 << 32, 0x8000_0000] {
+            let ahead = Progress::unpack(word).ahead(100, LANE);
+            assert!(ahead.is_none_or(|ahead| ahead < 10_000));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A consumer right behind a stream of one-way messages lets it run ahead, but never for long, and for nothing else.
+// A stream of a debug build is not fast enough to be one, and where no counter of time is read no distance is kept.
+#![cfg(all(not(loom), not(debug_assertions), target_arch = "x86_64"))]
+
+mod support;
+
+use std::time::{Duration, Instant};
+use support::Memory;
+use weft_shm::{Consumer, Lanes, MapMem, Producer};
+use weft_wire::path::Peek;
+use weft_wire::{Head, Kind};
+
+/// What a visit takes at most.
+const MOST: u32 = 64;
+
+/// Many times longer than any wait: for a machine on which others run.
+const LONG: Duration = Duration::from_secs(5);
+
+struct Pair {
+    producer: Producer<MapMem>,
+    consumer: Consumer<MapMem>,
+    pushed: u32,
+    taken: u32,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let memory = Memory::new(Lanes::new(16 << 10, 1 << 20));
+        Pair { producer: memory.producer(), consumer: memory.consumer(), pushed: 0, taken: 0 }
+    }
+
+    fn push(&mut self, kind: Kind) {
+        self.producer.push(Head::new(kind), &[self.pushed], &[]).expect("there is room");
+        self.pushed += 1;
+    }
+
+    /// As a bundle visits a session on each poll. Returns how many were taken.
+    fn visit(&mut self) -> u32 {
+        let most = self.consumer.allowance(MOST);
+        let mut one_way = 0;
+        for taken in 0..most {
+            let Peek::Record(record) = self.consumer.peek() else {
+                self.consumer.release();
+                if one_way > 0 {
+                    self.consumer.note_visit(one_way, true);
+                }
+                return taken;
+            };
+            assert_eq!(record.args, [self.taken]);
+            one_way += u32::from(record.head.is(Kind::Send));
+            self.taken += 1;
+            self.consumer.pop();
+        }
+        self.consumer.release();
+        if one_way > 0 {
+            self.consumer.note_visit(one_way, false);
+        }
+        most
+    }
+
+    /// Messages, a few for each visit, until the consumer keeps its distance.
+    fn chase(&mut self) {
+        let start = Instant::now();
+        while self.consumer.allowance(MOST) == MOST {
+            (0..4).for_each(|_| self.push(Kind::Send));
+            self.visit();
+            assert!(start.elapsed() < LONG, "no distance is kept behind a fast stream");
+        }
+    }
+}
+
+#[test]
+fn a_stream_gets_ahead_and_is_followed_at_a_distance() {
+    // The wait ends by itself after some microseconds, should the machine take the processor away just then.
+    let followed = (0..100).any(|_| {
+        let mut pair = Pair::new();
+        pair.chase();
+        (0..1000).for_each(|_| pair.push(Kind::Send));
+        while pair.visit() > 0 {}
+        pair.taken < pair.pushed && pair.taken > pair.pushed - 200
+    });
+    assert!(followed);
+}
+
+#[test]
+fn the_end_of_a_stream_is_taken_soon() {
+    let mut pair = Pair::new();
+    pair.chase();
+    pair.push(Kind::Send);
+    let start = Instant::now();
+    while pair.taken < pair.pushed {
+        pair.visit();
+        assert!(start.elapsed() < LONG, "{} of {} were taken", pair.taken, pair.pushed);
+    }
+}
+
+#[test]
+fn a_request_behind_a_stream_does_not_wait() {
+    for _ in 0..100 {
+        let mut pair = Pair::new();
+        pair.chase();
+        pair.push(Kind::Request);
+        (0..70).for_each(|_| pair.push(Kind::Send));
+        assert_eq!(pair.visit(), MOST);
+        assert!(pair.taken <= pair.pushed);
+    }
+}
+
+#[test]
+fn who_is_to_be_rung_for_finds_everything() {
+    for _ in 0..100 {
+        let mut pair = Pair::new();
+        pair.chase();
+        pair.push(Kind::Send);
+        pair.consumer.set_attention(true);
+        assert_eq!(pair.consumer.allowance(MOST), MOST);
+    }
+}
