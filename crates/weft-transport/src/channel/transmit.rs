@@ -141,7 +141,9 @@ impl<C: Congestion> Channel<C> {
         if owes && self.acks.due_at.is_none() {
             self.acks.due_at = Some(now + self.settings.ack_delay);
         }
-        self.acks.is_due |= self.streams.is_urgent() || self.acks.due_at.is_some_and(|at| at <= now);
+        // A word that cannot wait has to, while no packet with it could be followed.
+        let is_urgent = self.streams.is_urgent() && self.sent.has_room();
+        self.acks.is_due |= is_urgent || self.acks.due_at.is_some_and(|at| at <= now);
     }
 
     /// Sees to it that the next packet can have a number.

@@ -53,6 +53,21 @@ fn large_records_are_cut_and_put_together_again() {
     }
 }
 
+/// A word that could not wait was tried for ever while no packet with it could be followed.
+#[test]
+fn more_small_packets_than_can_be_followed_wait_with_whatever_is_in_them() {
+    let mut world = World::new(3, seed());
+    world.mtu = 548;
+    for at in [0, 1] {
+        world.hosts[at].settings.window = 1 << 20;
+        world.hosts[at].settings.send_most = 1 << 20;
+        world.hosts[at].window = FixedWindow(1 << 20);
+        world.hosts[at].program.bytes_most = 65_536;
+        world.order(at, 60);
+    }
+    world.run_until_done(Duration::from_secs(60)).expect("exactly once, in order");
+}
+
 #[test]
 fn two_thirds_loss_both_ways_loses_no_peer_and_no_record() {
     let mut world = World::new(2, seed());
