@@ -463,6 +463,19 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// What stands before the bytes in a `Records` frame, for who has the bytes in place.
+///
+/// # Panics
+/// If there are more than a frame can have.
+#[inline]
+pub fn records_header(stream: StreamId, offset: u32, bytes: u16) -> [u8; RECORDS_HEADER] {
+    let length = bytes.checked_add((RECORDS_HEADER - FRAME_HEADER) as u16).expect("bytes of one frame");
+    let [low, high] = length.to_le_bytes();
+    let [s0, s1, s2, s3] = stream.0.to_le_bytes();
+    let [o0, o1, o2, o3] = offset.to_le_bytes();
+    [code::RECORDS, 0, low, high, s0, s1, s2, s3, o0, o1, o2, o3]
+}
+
 fn words(words: [u32; 3]) -> [u8; 12] {
     let mut b = [0; 12];
     for (to, word) in b.chunks_exact_mut(4).zip(words) {

@@ -137,6 +137,25 @@ impl Header {
     /// If the packet is shorter than a header.
     #[inline]
     pub fn seal(&self, packet: &mut [u8]) {
+        self.write(packet);
+        reseal(packet);
+    }
+
+    /// As [`Header::seal`], where the checksum of the packet's last bytes is known: `shift` is made for as many.
+    ///
+    /// # Panics
+    /// If the packet is shorter than a header and these bytes.
+    #[inline]
+    pub fn seal_summed(&self, packet: &mut [u8], last: u32, shift: &Shift) {
+        self.write(packet);
+        let first = packet.len() - shift.bytes;
+        let checksum = shift.over(checksum_of(&packet[4..first])) ^ last;
+        packet[..4].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// All but the checksum.
+    #[inline(always)]
+    fn write(&self, packet: &mut [u8]) {
         let reflected = self.reflected.unwrap_or(Reflected { sent_at: 0, held: 0 });
         let reflects = if self.reflected.is_some() { REFLECTS } else { 0 };
         let acks = if self.acked.is_some() { ACKS } else { 0 };
@@ -153,7 +172,6 @@ impl Header {
         packet[32..36].copy_from_slice(&self.acked.unwrap_or(0).to_le_bytes());
         packet[36..38].copy_from_slice(&self.key.to_le_bytes());
         packet[38..40].fill(0);
-        reseal(packet);
     }
 }
 
@@ -220,8 +238,49 @@ pub fn receiver_of(bytes: &[u8]) -> Option<ChannelId> {
 
 /// CRC32C (RFC 3720, section 12.1).
 #[inline]
-fn checksum_of(bytes: &[u8]) -> u32 {
+pub fn checksum_of(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// What becomes of a checksum when so many bytes follow, their own checksum left out: the checksum of two pieces is that of the
+/// first, shifted over the second, and that of the second, added without carry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Shift {
+    bytes: usize,
+    /// What each byte of the checksum becomes: shifting is linear.
+    tables: [[u32; 256]; 4],
+}
+
+impl Shift {
+    /// For so many bytes.
+    pub fn new(bytes: usize) -> Shift {
+        let zeros = vec![0; bytes];
+        let mut tables = [[0; 256]; 4];
+        for bit in 0..32 {
+            // Zeros behind a state that begins and ends without inversion.
+            let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, 1 << bit);
+            digest.update(&zeros);
+            let shifted = !(digest.finalize() as u32);
+            let (table, low) = (&mut tables[bit / 8], 1 << (bit % 8));
+            for value in 0..low {
+                table[low | value] = table[value] ^ shifted;
+            }
+        }
+        Shift { bytes, tables }
+    }
+
+    /// The checksum, shifted.
+    #[inline]
+    pub fn over(&self, checksum: u32) -> u32 {
+        let bytes = checksum.to_le_bytes();
+        self.tables.iter().zip(bytes).fold(0, |sum, (table, byte)| sum ^ table[usize::from(byte)])
+    }
+}
+
+impl std::fmt::Debug for Shift {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shift({})", self.bytes)
+    }
 }
 
 /// Writes the checksum anew, after bytes of a packet were changed on purpose.

@@ -1,9 +1,13 @@
 //! Packets and frames: golden bytes, which `docs/wire.md` quotes, and decoders that meet anything.
 
 use proptest::prelude::*;
-use weft_wire::frame::{stream_bytes, BITMAP_MOST, FRAME_HEADER, HELLO_FRAME, RECORD_MOST};
+use weft_wire::frame::{
+    records_header, stream_bytes, BITMAP_MOST, FRAME_HEADER, HELLO_FRAME, RECORDS_HEADER, RECORD_MOST,
+};
 use weft_wire::frame::{Accept, Cookie, Frame, FrameError, Frames, Hello, StreamId, Terms, Writer};
-use weft_wire::packet::{receiver_of, reseal, ChannelId, Header, Packet, PacketError, PacketKind, Reflected};
+use weft_wire::packet::{
+    checksum_of, receiver_of, reseal, ChannelId, Header, Packet, PacketError, PacketKind, Reflected, Shift,
+};
 use weft_wire::packet::{AUTHENTICATOR, HEADER, PACKET_LEAST, SPAN};
 use weft_wire::{Epoch, Reason, MAX_ARGS, MAX_PAYLOAD};
 
@@ -116,6 +120,14 @@ fn the_document_quotes_the_golden_bytes() {
         let quoted = hex.strip_suffix(&"00".repeat(36)).unwrap_or(&hex);
         assert!(document.contains(quoted), "docs/wire.md lacks {quoted}");
     }
+}
+
+#[test]
+fn a_records_header_is_what_the_writer_writes() {
+    let mut packet = [0; 100];
+    let mut writer = Writer::new(&mut packet);
+    assert!(writer.push_records(STREAM, 0xfff0_0000, [b"we", b"ft"]));
+    assert_eq!(writer.finish()[HEADER..HEADER + RECORDS_HEADER], records_header(STREAM, 0xfff0_0000, 4));
 }
 
 #[test]
@@ -278,6 +290,19 @@ proptest! {
     fn any_header_reads_back(header in any_header()) {
         let packet = packet_with(header, &[Frame::Ping]);
         prop_assert_eq!(Packet::decode(&packet).map(|p| p.header), Ok(header));
+    }
+
+    #[test]
+    fn a_checksum_of_two_pieces_is_that_of_the_whole(
+        header in any_header(),
+        ahead in proptest::collection::vec(any::<u8>(), 0..40),
+        last in proptest::collection::vec(any::<u8>(), 0..3000),
+    ) {
+        let mut whole = [&[0; HEADER][..], &ahead, &last].concat();
+        let mut summed = whole.clone();
+        header.seal(&mut whole);
+        header.seal_summed(&mut summed, checksum_of(&last), &Shift::new(last.len()));
+        prop_assert_eq!(whole, summed);
     }
 
     #[test]
