@@ -124,7 +124,7 @@ impl Sent {
             if self.entries[0].is_open() {
                 self.give_up(0, Time::default(), &mut lost);
             }
-            self.drop_oldest();
+            self.drop_oldest(1);
         }
     }
 
@@ -324,28 +324,27 @@ impl Sent {
 
     /// Forgets what is settled at the old end, and lost packets that would have come by now.
     fn retire(&mut self, patience: Option<(Time, Duration)>) {
-        while let Some(first) = self.entries.front() {
-            let is_settled = match first.state {
-                State::InFlight | State::Trial => false,
-                State::Done => true,
-                State::Lost => {
-                    self.entries.len() > REMEMBERED_MOST
-                        || patience.is_some_and(|(now, patience)| now >= first.at + patience * 2)
-                }
-            };
-            if !is_settled {
-                break;
+        let all = self.entries.len();
+        let is_settled = |(at, entry): (usize, &Entry)| match entry.state {
+            State::InFlight | State::Trial => false,
+            State::Done => true,
+            State::Lost => {
+                all - at > REMEMBERED_MOST || patience.is_some_and(|(now, patience)| now >= entry.at + patience * 2)
             }
-            self.drop_oldest();
+        };
+        let settled = self.entries.iter().enumerate().take_while(|&e| is_settled(e)).count();
+        if settled > 0 {
+            self.drop_oldest(settled);
         }
     }
 
-    fn drop_oldest(&mut self) {
-        let frames = self.frames_of(0).len();
+    /// Forgets so many packets, at least one.
+    fn drop_oldest(&mut self, packets: usize) {
+        let frames = self.frames_of(packets - 1).end;
         self.frames.drain(..frames);
         self.frames_from = self.frames_from.wrapping_add(frames as u32);
-        self.entries.pop_front();
-        self.oldest += 1;
+        self.entries.drain(..packets);
+        self.oldest += packets as u64;
         self.open_from = self.open_from.max(self.oldest);
     }
 
