@@ -200,6 +200,11 @@ impl Outgoing {
         !self.lost.is_empty() || self.sent < self.end.min(self.limit)
     }
 
+    /// Whether something was never in a packet, be there room for it at the peer or not.
+    pub fn has_unsent(&self) -> bool {
+        self.touched.is_none() && self.sent < self.end
+    }
+
     /// Whether a record of so many bytes would be taken now.
     #[inline]
     pub fn has_room(&self, bytes: usize) -> bool {

@@ -191,6 +191,11 @@ impl Hosts {
         self.places.get(index as usize).map(|place| HostId { index, life: place.life })
     }
 
+    /// Whether no records wait for any host.
+    pub fn all_sent(&self) -> bool {
+        self.places.iter().filter_map(|place| place.host.as_ref()).all(|host| host.unsent == 0 || host.is_closing)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {
         self.places.iter().enumerate().filter_map(|(index, place)| {
             let host = place.host.as_deref().filter(|h| !h.is_closing)?;

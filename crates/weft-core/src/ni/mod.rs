@@ -399,6 +399,11 @@ impl<L: Link> Ni<L> {
         !self.dirty.is_empty()
     }
 
+    /// Whether all records went that were given to hosts.
+    pub fn has_sent_all(&self) -> bool {
+        self.dirty.is_empty() && self.hosts.all_sent()
+    }
+
     /// How many polls are to go by before somebody looks at us: whoever polls counts it down, and sets it after a look. It
     /// becomes zero by itself when something is left to be sent.
     pub fn turns(&self) -> Arc<AtomicU32> {
@@ -682,7 +687,8 @@ impl<L: Link> Ni<L> {
             return self.flush_call(index, now);
         }
         match burst.send(&mut host.channel, host.way, now, runs, link) {
-            Progress::All => host.unsent = 0,
+            // What the peer has no room for, or must not be under way yet, is kept until it says so.
+            Progress::All => host.unsent = usize::from(host.channel.has_unsent()),
             Progress::Some(bytes) => {
                 host.unsent = host.unsent.saturating_sub(bytes).max(1);
                 self.has_unsent_records = true;

@@ -36,6 +36,28 @@ fn every_size_crosses() {
 }
 
 #[test]
+fn records_that_the_other_host_has_no_room_for_are_not_sent() {
+    let mut world = World::new(1, 1);
+    let narrow = world.start(address(1), Settings { window: 128 << 10, ..Settings::default() });
+    let there = narrow.name;
+    world.processes.push(narrow);
+    world.processes[0].map(there, KEY);
+    world.request(ECHO, &[], b"");
+    world.run(millis(10));
+    let has_sent_all = |world: &World| world.processes[0].sessions.ni().borrow().has_sent_all();
+    assert!(has_sent_all(&world));
+    world.processes[1].is_stopped = true;
+    for n in 0..3 {
+        world.processes[0].try_send(NOTE, &[n], &[0; 60_000]).expect("room");
+    }
+    world.run(millis(1));
+    assert!(!has_sent_all(&world));
+    world.processes[1].is_stopped = false;
+    world.run(millis(50));
+    assert!(has_sent_all(&world));
+}
+
+#[test]
 fn thirty_two_requests_then_full_then_room() {
     let mut world = World::connected(1);
     for n in 0..32 {

@@ -447,6 +447,11 @@ impl<C: Congestion> Channel<C> {
         self.sent.in_flight() == 0 && !self.streams.has_runs()
     }
 
+    /// Whether there are records that were not sent to their end.
+    pub fn has_unsent(&self) -> bool {
+        self.streams.has_unsent()
+    }
+
     /// Whether this channel came from that very call.
     pub fn is_of(&self, caller: &Caller) -> bool {
         // An id is of one channel; and of two calls at once one gave way, whose number is not the one that was agreed on.

@@ -348,6 +348,11 @@ impl Streams {
         self.kept > 0
     }
 
+    /// Whether there are records that were not sent to their end.
+    pub fn has_unsent(&self) -> bool {
+        self.list.iter().any(|s| s.last_word.is_none() && s.out.has_unsent())
+    }
+
     pub fn memory(&self) -> usize {
         let each: usize = self.list.iter().map(|s| s.out.memory() + s.inc.as_ref().map_or(0, |inc| inc.memory())).sum();
         each + self.list.capacity() * std::mem::size_of::<Stream>()

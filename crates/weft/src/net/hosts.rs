@@ -187,7 +187,7 @@ impl Net {
     pub fn flush(&mut self) -> bool {
         let mut ni = self.sessions.ni().borrow_mut();
         ni.flush();
-        !ni.has_unsent()
+        ni.has_sent_all()
     }
 
     /// Sends what waits, and makes ready for the bundle to sleep. False if the link takes no more now.
