@@ -155,6 +155,13 @@ impl World {
         let mut packet = [0; 9000];
         for packets in 0.. {
             let size = self.channel.packet_size();
+            if let Some(run) = self.channel.transmit_run(self.now, 1 + most % 44) {
+                assert!(!run.is_empty());
+                for packet in run.chunks(size).map(|packet| Packet::decode(packet).expect("a packet")) {
+                    assert!(matches!(packet.only_frame(), Some(Frame::Records { .. })));
+                    self.sent = packet.header.number;
+                }
+            }
             let Some(bytes) = self.channel.transmit(self.now, &mut packet[..most]) else { return };
             let packet = Packet::decode(&packet[..bytes]).expect("a packet");
             assert!(packet.frames().all(|frame| frame.is_ok()));

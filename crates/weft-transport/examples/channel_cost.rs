@@ -51,6 +51,16 @@ impl Pair {
     }
 
     fn carry(&mut self, from: usize) {
+        let [one, other] = &mut self.channels;
+        let (ours, theirs) = if from == 0 { (one, other) } else { (other, one) };
+        let size = ours.packet_size();
+        while let Some(run) = ours.transmit_run(self.now, 44) {
+            for packet in run.chunks(size) {
+                self.now = self.now + Duration::from_micros(1);
+                theirs.on_packet(self.now, packet);
+                self.packets += 1;
+            }
+        }
         while let Some(bytes) = self.channels[from].transmit(self.now, &mut self.packet) {
             self.now = self.now + Duration::from_micros(1);
             self.channels[1 - from].on_packet(self.now, &self.packet[..bytes]);

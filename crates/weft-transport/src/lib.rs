@@ -25,7 +25,9 @@ pub mod time;
 pub mod window;
 
 mod bytes;
+mod cuts;
 mod incoming;
+mod kept;
 mod outgoing;
 mod packet_size;
 mod sent;

@@ -1,8 +1,10 @@
 //! The writing half of a stream: records that the peer has not surely taken.
 
-use crate::bytes::Bytes;
+use crate::cuts::{Cuts, Whole};
+use crate::kept::{Kept, Window};
 use crate::ranges::Ranges;
 use crate::sequence::widen;
+use std::ops::Range;
 use weft_wire::frame::stream_bytes;
 use weft_wire::path::{Abandoned, Fate, PushError};
 use weft_wire::record::{args_bytes, HEADER};
@@ -10,6 +12,15 @@ use weft_wire::{Head, HeadWords, Kind, MAX_ARGS, MAX_PAYLOAD};
 
 /// How far ahead of what was taken a peer may let us go: far less than what 32 bits of an offset tell apart.
 const LIMIT_MOST: u64 = 1 << 30;
+
+/// Bytes of the packets that a stream is laid out for before it is known how large they are.
+const PACKET_USUAL: usize = 1500 - 28;
+
+/// Full packets that must wait before they go from where they lie.
+const READY_LEAST: u64 = 4;
+
+/// The part of what goes that may have gone before.
+const AGAIN_MOST: u64 = 32;
 
 /// The peer said what cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +33,14 @@ pub(crate) struct Run {
     pub len: u16,
 }
 
+/// Packets that lie ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ready {
+    /// Where they begin.
+    pub start: usize,
+    pub packets: usize,
+}
+
 /// Records in the order in which they were sent, kept until the peer has taken them.
 ///
 /// ```text
@@ -30,7 +49,7 @@ pub(crate) struct Run {
 /// ```
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    bytes: Bytes,
+    bytes: Kept,
     taken: u64,
     /// What is above was never in a packet.
     sent: u64,
@@ -47,7 +66,7 @@ impl Outgoing {
     /// A stream that keeps at most so many bytes, begins at `start`, and may go as far as `limit`.
     pub fn new(start: u64, most: u32, window: u32) -> Outgoing {
         let mut new = Outgoing {
-            bytes: Bytes::default(),
+            bytes: Kept::new(PACKET_USUAL),
             taken: start,
             sent: start,
             end: start,
@@ -86,7 +105,7 @@ impl Outgoing {
         for (to, arg) in start[HEADER..].chunks_exact_mut(4).zip(args) {
             to.copy_from_slice(&arg.to_le_bytes());
         }
-        self.bytes.reserve(self.taken, self.end, self.end + size);
+        self.bytes.reserve(self.window(), self.end + size, u64::from(self.most));
         self.bytes.write(self.end, &start[..ahead]);
         self.bytes.write(self.end + ahead as u64, payload);
         let written = self.end + (ahead + payload.len()) as u64;
@@ -101,7 +120,11 @@ impl Outgoing {
     /// The bytes that go next, at most so many: first what was lost.
     #[inline]
     pub fn next_run(&mut self, most: usize) -> Option<Run> {
-        let most = most.min(usize::from(u16::MAX) - 16) as u64;
+        let mut most = most.min(usize::from(u16::MAX) - 16) as u64;
+        if let Some(cuts) = self.bytes.cuts() {
+            // More could lie in three pieces.
+            most = most.min(cuts.cut());
+        }
         if let Some((from, to)) = self.lost.take_first(most) {
             return Some(Run { from, len: (to - from) as u16 });
         }
@@ -112,6 +135,49 @@ impl Outgoing {
         let run = Run { from: self.sent, len: (until - self.sent) as u16 };
         self.sent = until;
         Some(run)
+    }
+
+    /// The packets that lie ready one behind the other, at most so many of so many bytes: all full but perhaps the last. None
+    /// if no more goes next than what fits into a packet or two.
+    #[inline]
+    pub fn ready(&mut self, most: usize, packet: usize) -> Option<Ready> {
+        self.bytes.fit(packet, self.window(), u64::from(self.most));
+        if !self.has_ready() {
+            return None;
+        }
+        let cuts = self.bytes.cuts()?;
+        let bytes = self.end.min(self.limit) - cuts.beginning(self.sent);
+        let (start, slots) = cuts.position(self.sent);
+        Some(Ready { start, packets: most.min(slots).min(bytes.div_ceil(cuts.cut()) as usize) })
+    }
+
+    /// Takes the next of those packets. The first may begin with bytes that were sent before, so that all begin where they have
+    /// to: what comes again does no harm.
+    #[inline]
+    pub fn next_ready(&mut self) -> Option<(Run, Whole<'_>)> {
+        let cuts = self.bytes.cuts()?;
+        let from = cuts.beginning(self.sent);
+        let until = self.end.min(self.limit).min(from + cuts.cut());
+        let run = Run { from, len: (until - from) as u16 };
+        self.sent = until;
+        Some((run, self.bytes.whole(from, usize::from(run.len))?))
+    }
+
+    /// What was made of them.
+    #[inline]
+    pub fn packets(&self, range: Range<usize>) -> &[u8] {
+        self.bytes.cuts().map_or(&[], |cuts| cuts.packets(range))
+    }
+
+    /// Whether what goes next lies ready, and is much.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        let unsent = self.end.min(self.limit).saturating_sub(self.sent);
+        let is_much = |cuts: &Cuts| {
+            let again = self.sent - cuts.beginning(self.sent);
+            unsent >= (READY_LEAST * cuts.cut()).max(AGAIN_MOST * again)
+        };
+        self.lost.is_empty() && self.bytes.cuts().is_some_and(is_much)
     }
 
     /// A packet with this run was lost.
@@ -244,8 +310,14 @@ impl Outgoing {
         if freed > 0 {
             self.lost.remove(self.taken, at);
             self.taken = at;
+            self.bytes.forget(at);
         }
         Ok(freed)
+    }
+
+    #[inline]
+    fn window(&self) -> Window {
+        Window { from: self.taken, edge: self.sent, end: self.end }
     }
 
     /// The header of the record that begins there, and where it ends.

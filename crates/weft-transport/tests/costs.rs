@@ -80,6 +80,16 @@ impl Pair {
     /// Carries packets from one to the other. Returns how many.
     fn carry(&mut self, from: usize) -> u32 {
         let mut packets = 0;
+        self.now = self.now + Duration::from_micros(10);
+        let [one, other] = &mut self.channels;
+        let (from_channel, to_channel) = if from == 0 { (one, other) } else { (other, one) };
+        let size = from_channel.packet_size();
+        while let Some(run) = from_channel.transmit_run(self.now, 44) {
+            for packet in run.chunks(size) {
+                to_channel.on_packet(self.now, packet);
+                packets += 1;
+            }
+        }
         while let Some(bytes) = self.channels[from].transmit(self.now, &mut self.packet) {
             self.now = self.now + Duration::from_micros(10);
             self.channels[1 - from].on_packet(self.now, &self.packet[..bytes]);

@@ -37,6 +37,8 @@ struct Run {
     segment: usize,
     /// The last packet had room left: there is nothing more to say.
     says_all: bool,
+    /// It lay ready.
+    is_whole: bool,
 }
 
 /// The run that is being made.
@@ -67,9 +69,16 @@ impl Burst {
         let mut runs = 0;
         // Not without the packet that begins the next run: that is for this host.
         while runs < runs_most || self.ahead.is_some() {
-            runs = runs.saturating_add(1);
-            let Some(run) = self.fill(channel, now) else { return Progress::All };
-            match link.send(to, &self.bytes[run.from..run.until], run.segment) {
+            let (run, went) = match self.send_in_place(channel, to, now, link) {
+                Some(done) => done,
+                None => {
+                    let Some(run) = self.fill(channel, now) else { return Progress::All };
+                    (run, link.send(to, &self.bytes[run.from..run.until], run.segment))
+                }
+            };
+            // What only leads up to packets that lie ready is no run of its own.
+            runs = runs.saturating_add(u32::from(run.is_whole || !channel.has_run()));
+            match went {
                 Sent::All if run.says_all => return Progress::All,
                 Sent::All => bytes += run.until,
                 Sent::Full(packets) => {
@@ -90,6 +99,28 @@ impl Burst {
         Progress::Some(bytes)
     }
 
+    /// Sends what lies ready at the channel.
+    #[inline]
+    fn send_in_place<L: Link>(
+        &mut self,
+        channel: &mut Channel,
+        to: Way,
+        now: Time,
+        link: &mut L,
+    ) -> Option<(Run, Sent)> {
+        if self.ahead.is_some() {
+            return None;
+        }
+        let segment = channel.packet_size();
+        let packets = channel.transmit_run(now, (BURST_MOST / segment).min(PACKETS_MOST))?;
+        let went = link.send(to, packets, segment);
+        if let Sent::Full(_) = went {
+            self.bytes.resize(ROOM, 0);
+            self.bytes[..packets.len()].copy_from_slice(packets);
+        }
+        Some((Run { from: 0, until: packets.len(), segment, says_all: false, is_whole: true }, went))
+    }
+
     /// Makes a run of what a channel has to say.
     #[inline]
     fn fill(&mut self, channel: &mut Channel, now: Time) -> Option<Run> {
@@ -104,6 +135,9 @@ impl Burst {
         let size = channel.packet_size();
         let mut says_all = false;
         while until + segment <= BURST_MOST && until < segment * PACKETS_MOST || until == 0 {
+            if until > 0 && channel.has_run() {
+                break;
+            }
             let Some(len) = channel.transmit(now, &mut self.bytes[until..until + PACKET_MOST]) else { break };
             if segment != 0 && len > segment {
                 self.ahead = Some((until, until + len));
@@ -116,7 +150,7 @@ impl Burst {
                 break;
             }
         }
-        (until > 0).then_some(Run { from: 0, until, segment, says_all })
+        (until > 0).then_some(Run { from: 0, until, segment, says_all, is_whole: false })
     }
 
     /// Keeps what the link did not take. A packet ahead of it is lost, as packets may be: what is in it goes again.

@@ -7,7 +7,8 @@
 //! on_timeout(now)         if next_timeout() is not later than now
 //! peek / pop / release    on the streams of the events
 //! send                    as the program wishes
-//! transmit(now, ..)       until it returns none: only then next_timeout() is right
+//! transmit_run(now, ..)   for what is much: it lies ready, and goes with one call of the link
+//! transmit(now, ..)       for the rest, until it returns none: only then next_timeout() is right
 //! too_large(now, ..)      if the link refused a packet for its size; then transmit again
 //! ```
 //!

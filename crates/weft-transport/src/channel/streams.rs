@@ -1,10 +1,12 @@
 //! The streams of a channel, and the queues of those that have something to do.
 
 use super::{Event, OpenError, Settings};
+use crate::cuts::Whole;
 use crate::incoming::{Incoming, Stored};
-use crate::outgoing::{Outgoing, Violation};
+use crate::outgoing::{Outgoing, Ready, Run, Violation};
 use crate::sent::SentFrame;
 use std::collections::VecDeque;
+use std::ops::Range;
 use weft_wire::frame::{stream_bytes, Frame, StreamId, Writer, FIRST_OFFSET, RECORDS_HEADER};
 use weft_wire::path::{Abandoned, Peek, PushError};
 use weft_wire::{Head, Reason};
@@ -317,6 +319,36 @@ impl Streams {
             note(SentFrame::Records(id, run));
             self.queue(id);
         }
+    }
+
+    /// The stream whose turn it is, and its packets that lie ready: at most so many of so many bytes.
+    #[inline]
+    pub fn ready(&mut self, most: usize, packet: usize) -> Option<(StreamId, Ready)> {
+        let &id = self.runs.front()?;
+        Some((id, self.find(id)?.out.ready(most, packet)?))
+    }
+
+    /// Takes the next of them.
+    #[inline]
+    pub fn next_ready(&mut self, id: StreamId) -> Option<(Run, Whole<'_>)> {
+        self.find(id)?.out.next_ready()
+    }
+
+    /// What was made of them; then it is another stream's turn.
+    #[inline]
+    pub fn end_turn(&mut self, id: StreamId, range: Range<usize>) -> &[u8] {
+        self.runs.pop_front();
+        if let Some(s) = self.find(id) {
+            s.is_queued = false;
+        }
+        self.queue(id);
+        self.find(id).map_or(&[], |s| s.out.packets(range))
+    }
+
+    /// Whether what goes next lies ready, and is much.
+    #[inline]
+    pub fn has_ready(&mut self) -> bool {
+        self.runs.front().copied().and_then(|id| self.find(id)).is_some_and(|s| s.out.has_ready())
     }
 
     /// Whether a stream has something to transmit.

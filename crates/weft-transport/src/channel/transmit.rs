@@ -2,10 +2,11 @@
 
 use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
+use crate::cuts::{Whole, AHEAD};
 use crate::sent::SentFrame;
 use crate::time::Time;
-use weft_wire::frame::{Cookie, Frame, Hello, Writer, BITMAP_MOST, FRAME_HEADER};
-use weft_wire::packet::{Header, PacketKind, Reflected, PACKET_LEAST};
+use weft_wire::frame::{records_header, Cookie, Frame, Hello, Writer, BITMAP_MOST, FRAME_HEADER};
+use weft_wire::packet::{Header, PacketKind, Reflected, HEADER, PACKET_LEAST};
 
 /// Bytes of what says that there is no such channel.
 const RESET_FRAME: usize = FRAME_HEADER + 8;
@@ -28,6 +29,63 @@ impl<C: Congestion> Channel<C> {
             Phase::Calling { cookie, next_at } if next_at <= now => Some(self.transmit_call(now, cookie, packet)),
             _ => None,
         }
+    }
+
+    /// Makes packets ready that lie where their stream is kept, one behind the other: at most so many, all of
+    /// [`Channel::packet_size`] but perhaps the last. None if what goes next has to be put together by [`Channel::transmit`].
+    #[inline]
+    pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<&[u8]> {
+        if !self.may_run() {
+            return None;
+        }
+        let size = self.packet_size();
+        let (stream, ready) = self.streams.ready(most, size)?;
+        if self.retry_at.is_some_and(|at| at < now) {
+            self.forgive_absence(now);
+        }
+        let mut until = ready.start;
+        for _ in 0..ready.packets {
+            if !self.may_send() {
+                break;
+            }
+            self.prepare_number();
+            let header = self.header(now);
+            let Some((run, Whole { packet, sum })) = self.streams.next_ready(stream) else { break };
+            packet[HEADER..AHEAD].copy_from_slice(&records_header(stream, run.from as u32, run.len));
+            match sum {
+                Some((sum, shift)) => header.seal_summed(packet, sum, shift),
+                None => header.seal(packet),
+            }
+            until += packet.len();
+            self.sent.note(SentFrame::Records(stream, run));
+            self.sent.finish(now, packet.len(), 1, true);
+            self.counters.packets_sent += 1;
+        }
+        self.sent.size.on_filled();
+        self.acks = Acks::default();
+        self.watch.asked_at.get_or_insert(now);
+        self.retry_at = Some(now + self.wait());
+        Some(self.streams.end_turn(stream, ready.start..until))
+    }
+
+    /// Whether [`Channel::transmit_run`] has something.
+    #[inline]
+    pub fn has_run(&mut self) -> bool {
+        self.may_run() && self.streams.has_ready()
+    }
+
+    /// Whether what goes next is records and nothing else.
+    #[inline]
+    fn may_run(&self) -> bool {
+        let is_plain = self.phase == Phase::Open && !self.is_unconfirmed && self.backoff.tries() == 0;
+        let tells = self.streams.has_words() || (self.acks.has_news && self.received.has_holes());
+        is_plain && !tells && self.probes_due == 0 && self.streams.has_runs() && self.may_send()
+    }
+
+    /// Whether one more packet may be under way.
+    #[inline]
+    fn may_send(&self) -> bool {
+        self.sent.has_room() && self.sent.in_flight() < self.congestion.window()
     }
 
     fn transmit_data(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {

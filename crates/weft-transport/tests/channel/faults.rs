@@ -130,6 +130,7 @@ fn goodput(delay: u64, drop: u32) -> f64 {
     let start = world.now;
     world.run_until_done(Duration::from_secs(60)).expect("exactly once, in order");
     let seconds = world.now.since(start).as_secs_f64();
+    assert!(world.runs[0] > 10, "much goes from where it is kept: {} runs", world.runs[0]);
     world.hosts[1].program.payload_bytes as f64 * 8.0 / 1e9 / seconds
 }
 

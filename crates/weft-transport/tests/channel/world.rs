@@ -164,6 +164,8 @@ pub struct World {
     /// Everything that was put on the links.
     pub capture: Option<Vec<(usize, Vec<u8>)>>,
     pub packets: [u64; 2],
+    /// Runs of packets that lay ready.
+    pub runs: [u64; 2],
     pub bytes: [u64; 2],
     seed: u64,
 }
@@ -183,6 +185,7 @@ impl World {
             tamper: None,
             capture: None,
             packets: [0; 2],
+            runs: [0; 2],
             bytes: [0; 2],
             seed,
         };
@@ -304,11 +307,31 @@ impl World {
 
     pub fn transmit(&mut self, at: usize) {
         let (now, mut packet) = (self.now, vec![0; self.mtu]);
-        while let Some(bytes) = self.channel(at).transmit(now, &mut packet) {
+        loop {
+            self.transmit_runs(at);
+            let Some(bytes) = self.channel(at).transmit(now, &mut packet) else { return };
             if bytes > self.interface {
                 self.channel(at).too_large(now, bytes);
             } else {
                 self.put(at, packet[..bytes].to_vec());
+            }
+        }
+    }
+
+    /// What lies ready, if it is not larger than what goes otherwise.
+    fn transmit_runs(&mut self, at: usize) {
+        let (now, mtu) = (self.now, self.mtu);
+        loop {
+            let channel = self.channel(at);
+            let size = channel.packet_size();
+            let Some(run) = (size <= mtu).then(|| channel.transmit_run(now, 44)).flatten() else { return };
+            let packets: Vec<Vec<u8>> = run.chunks(size).map(<[u8]>::to_vec).collect();
+            assert!(packets.len() <= 44);
+            if size > self.interface {
+                self.channel(at).too_large(now, size);
+            } else {
+                self.runs[at] += 1;
+                packets.into_iter().for_each(|packet| self.put(at, packet));
             }
         }
     }

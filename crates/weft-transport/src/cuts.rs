@@ -1,0 +1,166 @@
+//! A window on a stream's bytes, cut and laid out as full packets will have them, so that packets go out from where the bytes lie.
+
+use std::ops::Range;
+use weft_wire::frame::RECORDS_HEADER;
+use weft_wire::packet::{checksum_of, Shift, HEADER};
+
+/// Room before each cut, for what a packet has before the bytes of a stream.
+pub(crate) const AHEAD: usize = HEADER + RECORDS_HEADER;
+
+/// Memory for the bytes of a stream between two offsets that move up, in a ring of slots.
+///
+/// ```text
+/// | room, cut 0 | room, cut 1 | ... | room, cut n-1 |      the stream's bytes from `origin` on; after one lap it moves up
+/// ```
+#[derive(Debug)]
+pub(crate) struct Cuts {
+    memory: Vec<u8>,
+    /// The checksums of cuts that were written in one piece. They were taken where the bytes came from: what brings these into the
+    /// cache costs as much as the checksum.
+    sums: Vec<Option<u32>>,
+    shift: Shift,
+    /// Bytes of a cut.
+    cut: u64,
+    /// 2^64 / cut, rounded up: a product with it instead of a division.
+    reciprocal: u64,
+    /// Bytes of the stream in all slots.
+    lap: u64,
+    /// Where the bytes of the first slot begin. No more than a lap below what is kept.
+    origin: u64,
+}
+
+/// A packet that lies ready but for what is ahead of its bytes.
+pub(crate) struct Whole<'a> {
+    pub packet: &'a mut [u8],
+    /// Its bytes' checksum, and what shifts another one over them.
+    pub sum: Option<(u32, &'a Shift)>,
+}
+
+impl Cuts {
+    /// Room for the bytes from `kept` to before `to`, some of them cut at `edge` into packets of so many bytes.
+    pub fn new(kept: u64, to: u64, edge: u64, packet: usize) -> Cuts {
+        let cut = (packet - AHEAD) as u64;
+        let before = edge.saturating_sub(kept).div_ceil(cut) * cut;
+        // Where a stream begins near zero, it is cut elsewhere.
+        let origin = edge.checked_sub(before).unwrap_or(kept);
+        let slots = (to - origin).div_ceil(cut) as usize;
+        Cuts {
+            memory: vec![0; slots * packet],
+            sums: vec![None; slots],
+            shift: Shift::new(cut as usize),
+            cut,
+            reciprocal: u64::MAX / cut + 1,
+            lap: slots as u64 * cut,
+            origin,
+        }
+    }
+
+    /// Whether all bytes from `kept` to before `to` have room.
+    #[inline]
+    pub fn has_room(&self, kept: u64, to: u64) -> bool {
+        let (_, within) = self.place(kept);
+        to - (kept - within as u64) <= self.lap
+    }
+
+    /// What is below is not needed any more.
+    #[inline]
+    pub fn forget(&mut self, kept: u64) {
+        while kept >= self.origin + self.lap {
+            self.origin += self.lap;
+        }
+    }
+
+    /// Writes bytes behind those that were written before.
+    #[inline]
+    pub fn write(&mut self, mut at: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (slot, within) = self.place(at);
+            let (piece, rest) = bytes.split_at(bytes.len().min(self.cut as usize - within));
+            if within == 0 {
+                self.sums[slot] = (piece.len() == self.cut as usize).then(|| checksum_of(piece));
+            }
+            let start = self.start(slot) + within;
+            self.memory[start..start + piece.len()].copy_from_slice(piece);
+            (at, bytes) = (at + piece.len() as u64, rest);
+        }
+    }
+
+    /// The bytes from `at` on, in two pieces if they lie in two cuts, and not more than both have.
+    #[inline]
+    pub fn slices(&self, at: u64, len: usize) -> [&[u8]; 2] {
+        let (slot, within) = self.place(at);
+        let first = len.min(self.cut as usize - within);
+        let start = self.start(slot) + within;
+        let next = self.start(if slot + 1 == self.sums.len() { 0 } else { slot + 1 });
+        let second = (len - first).min(self.cut as usize);
+        [&self.memory[start..start + first], &self.memory[next..next + second]]
+    }
+
+    /// Copies bytes out.
+    #[inline]
+    pub fn read(&self, mut at: u64, mut to: &mut [u8]) {
+        while !to.is_empty() {
+            let [bytes, _] = self.slices(at, to.len());
+            let (now, later) = to.split_at_mut(bytes.len());
+            now.copy_from_slice(bytes);
+            (at, to) = (at + bytes.len() as u64, later);
+        }
+    }
+
+    /// Where the cut of an offset begins.
+    #[inline]
+    pub fn beginning(&self, at: u64) -> u64 {
+        at - self.place(at).1 as u64
+    }
+
+    /// Bytes of a cut.
+    #[inline]
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// The packet of a cut that begins there, or of its first `len` bytes.
+    #[inline]
+    pub fn whole(&mut self, at: u64, len: usize) -> Whole<'_> {
+        let (slot, _) = self.place(at);
+        let start = self.start(slot);
+        let sum = self.sums[slot].filter(|_| len == self.cut as usize).map(|sum| (sum, &self.shift));
+        Whole { packet: &mut self.memory[start - AHEAD..start + len], sum }
+    }
+
+    /// Where the packet of a cut lies in the memory, and how many have room from there to its end.
+    #[inline]
+    pub fn position(&self, at: u64) -> (usize, usize) {
+        let (slot, _) = self.place(at);
+        (self.start(slot) - AHEAD, self.sums.len() - slot)
+    }
+
+    /// Packets in a row.
+    #[inline]
+    pub fn packets(&self, range: Range<usize>) -> &[u8] {
+        &self.memory[range]
+    }
+
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        std::mem::size_of::<Self>() + self.memory.capacity() + self.sums.capacity() * std::mem::size_of::<Option<u32>>()
+    }
+
+    /// The slot that an offset lies in, and where in it.
+    #[inline]
+    fn place(&self, at: u64) -> (usize, usize) {
+        let mut from = at - self.origin;
+        if from >= self.lap {
+            from -= self.lap;
+        }
+        // Exact for all that a window may have: it is far below 2^32.
+        let slot = (u128::from(from) * u128::from(self.reciprocal)) >> 64;
+        (slot as usize, (from - slot as u64 * self.cut) as usize)
+    }
+
+    /// Where a slot's bytes begin.
+    #[inline]
+    fn start(&self, slot: usize) -> usize {
+        slot * (self.cut as usize + AHEAD) + AHEAD
+    }
+}
