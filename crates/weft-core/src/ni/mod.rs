@@ -42,6 +42,9 @@ const STREAM: StreamId = StreamId(1);
 /// Nothing is gained by keeping records back for others if nothing went to their host for so long.
 const LONG_AGO: Duration = Duration::from_micros(50);
 
+/// What may be under way to one host: a gigabit over four milliseconds, ten over 400 microseconds.
+const UNDER_WAY: FixedWindow = FixedWindow(512 << 10);
+
 /// Hosts that have not shown that they know one of our endpoints and its key. Who calls when there are so many is not heard,
 /// and calls again; nor is one whose address has as many of these places already as are left.
 const STRANGERS_MOST: usize = 256;
@@ -240,7 +243,7 @@ impl<L: Link> Ni<L> {
         let others: Vec<Way> = ways.collect();
         let settings = self.settings_for(std::iter::once(&way).chain(&others));
         let (life, lot) = self.draw();
-        let channel = Channel::call(now, life, to.epoch, settings, lot, FixedWindow::default());
+        let channel = Channel::call(now, life, to.epoch, settings, lot, UNDER_WAY);
         let id = self.add(Host { others, ..Host::new(HostKey { address: way.to, ..to }, way, channel) });
         self.flush_host(id.index, now, u32::MAX);
         id
@@ -580,7 +583,7 @@ impl<L: Link> Ni<L> {
         }
         let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
-        let channel = Channel::answer(now, life, caller, settings, lot, FixedWindow::default());
+        let channel = Channel::answer(now, life, caller, settings, lot, UNDER_WAY);
         let id = self.add(Host::new(key, way, channel));
         self.strangers.push_back(Stranger { id, since: now, origin });
         self.mark(id.index);

@@ -41,7 +41,7 @@ const UNFINISHED_MOST: u32 = 16;
 const WATCH_EVERY: u32 = 1 << 12;
 
 /// Bytes of a stream that may wait here, at most. Less if the kernel keeps less for us: then packets would be lost.
-const WINDOW_MOST: usize = 256 << 10;
+const WINDOW_MOST: usize = 512 << 10;
 
 thread_local! {
     /// Where packets are received.
@@ -92,7 +92,8 @@ impl Net {
     pub fn new(wanted: &Wanted, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Result<Net, NetworkError> {
         let link = UdpLink::open(wanted)?;
         let window = (link.receive_bytes() / 2).min(WINDOW_MOST) as u32;
-        let settings = Settings { window, packet_most: PACKET_MOST, ..Settings::default() };
+        let send_most = WINDOW_MOST as u32;
+        let settings = Settings { window, send_most, packet_most: PACKET_MOST, ..Settings::default() };
         let address = link.address();
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets));
         Ok(Net {
