@@ -94,7 +94,8 @@ impl<C: Congestion> Channel<C> {
             self.forgive_absence(now);
         }
         self.arm_acks(now);
-        let may_ask = self.sent.has_room();
+        // The oldest packet is given up for one that asks whether the peer is there.
+        let may_ask = self.sent.has_room() || self.probes_due > 0;
         let may_send = may_ask
             && self.streams.has_runs()
             && (self.probes_due > 0 || self.sent.in_flight() < self.congestion.window());

@@ -129,7 +129,7 @@ impl Host {
             channel: None,
             program: Program { bytes_most: 40, ..Program::default() },
             // The links carry whatever fits the buffer, unless a test says otherwise.
-            settings: Settings { packet_first: 9000, ..Settings::default() },
+            settings: Settings { packet_first: MTU as u16, ..Settings::default() },
             window: FixedWindow::default(),
             calls: false,
             lot,
