@@ -20,7 +20,7 @@ const PACKET_USUAL: usize = 1500 - 28;
 const READY_LEAST: u64 = 4;
 
 /// The part of what goes that may have gone before.
-const AGAIN_MOST: u64 = 32;
+const AGAIN_MOST: u64 = 64;
 
 /// The peer said what cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,9 +140,9 @@ impl Outgoing {
     /// The packets that lie ready one behind the other, at most so many of so many bytes: all full but perhaps the last. None
     /// if no more goes next than what fits into a packet or two.
     #[inline]
-    pub fn ready(&mut self, most: usize, packet: usize) -> Option<Ready> {
+    pub fn ready(&mut self, most: usize, packet: usize, room: u64) -> Option<Ready> {
         self.bytes.fit(packet, self.window(), u64::from(self.most));
-        if !self.has_ready() {
+        if !self.has_ready(room) {
             return None;
         }
         let cuts = self.bytes.cuts()?;
@@ -169,13 +169,13 @@ impl Outgoing {
         self.bytes.cuts().map_or(&[], |cuts| cuts.packets(range))
     }
 
-    /// Whether what goes next lies ready, and is much.
+    /// Whether what goes next lies ready, and is much; `room` bytes may be under way.
     #[inline]
-    pub fn has_ready(&self) -> bool {
+    pub fn has_ready(&self, room: u64) -> bool {
         let unsent = self.end.min(self.limit).saturating_sub(self.sent);
         let is_much = |cuts: &Cuts| {
             let again = self.sent - cuts.beginning(self.sent);
-            unsent >= (READY_LEAST * cuts.cut()).max(AGAIN_MOST * again)
+            unsent >= READY_LEAST * cuts.cut() && unsent.min(room) >= AGAIN_MOST * again
         };
         self.lost.is_empty() && self.bytes.cuts().is_some_and(is_much)
     }

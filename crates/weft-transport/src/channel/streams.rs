@@ -321,11 +321,11 @@ impl Streams {
         }
     }
 
-    /// The stream whose turn it is, and its packets that lie ready: at most so many of so many bytes.
+    /// The stream whose turn it is, and its packets that lie ready: at most so many of so many bytes, if there is room for much.
     #[inline]
-    pub fn ready(&mut self, most: usize, packet: usize) -> Option<(StreamId, Ready)> {
+    pub fn ready(&mut self, most: usize, packet: usize, room: u64) -> Option<(StreamId, Ready)> {
         let &id = self.runs.front()?;
-        Some((id, self.find(id)?.out.ready(most, packet)?))
+        Some((id, self.find(id)?.out.ready(most, packet, room)?))
     }
 
     /// Takes the next of them.
@@ -347,8 +347,8 @@ impl Streams {
 
     /// Whether what goes next lies ready, and is much.
     #[inline]
-    pub fn has_ready(&mut self) -> bool {
-        self.runs.front().copied().and_then(|id| self.find(id)).is_some_and(|s| s.out.has_ready())
+    pub fn has_ready(&mut self, room: u64) -> bool {
+        self.runs.front().copied().and_then(|id| self.find(id)).is_some_and(|s| s.out.has_ready(room))
     }
 
     /// Whether a stream has something to transmit.

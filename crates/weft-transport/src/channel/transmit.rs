@@ -39,7 +39,7 @@ impl<C: Congestion> Channel<C> {
             return None;
         }
         let size = self.packet_size();
-        let (stream, ready) = self.streams.ready(most, size)?;
+        let (stream, ready) = self.streams.ready(most, size, self.room())?;
         if self.retry_at.is_some_and(|at| at < now) {
             self.forgive_absence(now);
         }
@@ -71,7 +71,7 @@ impl<C: Congestion> Channel<C> {
     /// Whether [`Channel::transmit_run`] has something.
     #[inline]
     pub fn has_run(&mut self) -> bool {
-        self.may_run() && self.streams.has_ready()
+        self.may_run() && self.streams.has_ready(self.room())
     }
 
     /// Whether what goes next is records and nothing else.
@@ -80,6 +80,12 @@ impl<C: Congestion> Channel<C> {
         let is_plain = self.phase == Phase::Open && !self.is_unconfirmed && self.backoff.tries() == 0;
         let tells = self.streams.has_words() || (self.acks.has_news && self.received.has_holes());
         is_plain && !tells && self.probes_due == 0 && self.streams.has_runs() && self.may_send()
+    }
+
+    /// Bytes that may be under way besides those that are.
+    #[inline]
+    fn room(&self) -> u64 {
+        self.congestion.window().saturating_sub(self.sent.in_flight())
     }
 
     /// Whether one more packet may be under way.
