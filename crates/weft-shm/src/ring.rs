@@ -810,8 +810,8 @@ impl<M: RingMem> Consumer<M> {
         }
     }
 
-    /// How many records to take in this visit, at most `most`: fewer, or none, right behind a fast stream (see
-    /// [`crate::distance`]).
+    /// How many records to take in this visit, at most `most`: fewer, or none, right behind a fast stream (see the head of
+    /// `distance.rs`).
     #[inline(always)]
     pub fn allowance(&mut self, most: u32) -> u32 {
         if self.distance.is_kept() {
