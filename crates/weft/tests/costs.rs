@@ -258,8 +258,9 @@ fn expect_no_system_calls(mut peer: Peer) {
     let made = all.saturating_sub(nothing);
     eprintln!("system calls in {count} ping-pongs with {idle} idle polls: {made} ({nothing} calls around)");
     assert!(nothing >= 2, "the tracer counts");
-    // Where the peer's core is taken by others, the wait becomes long enough for a rest: every 2^24 idle polls, 3 calls at most.
-    assert!(made <= 3 * (idle >> 24), "{made} system calls");
+    // A rest takes 3 calls at most, every 2^24 idle polls: one may be due from the waiting before, and more where the peer's
+    // core is taken by others.
+    assert!(made <= 3 * (1 + (idle >> 24)), "{made} system calls");
     ptrace::interrupt(tracee).expect("traced");
     wait_stop(tracee);
     ptrace::detach(tracee, None).expect("stopped");

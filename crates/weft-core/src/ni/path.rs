@@ -7,7 +7,7 @@ use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Tx};
 use weft_wire::record::{LINE, MAX_PAYLOAD};
 use weft_wire::Head;
 
-/// The writing end. What finds nothing under way is sent at once; the rest with [`Ni::flush`].
+/// The writing end. What finds nothing under way is sent at once; the rest with [`Ni::flush`](super::Ni::flush).
 #[derive(Debug)]
 pub struct StreamTx<H> {
     ni: H,
