@@ -7,7 +7,7 @@ use base64::Engine as _;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use std::str::FromStr;
 
 /// The random 64 bits that tell one life of a network interface from every other.
