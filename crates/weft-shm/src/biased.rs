@@ -40,7 +40,11 @@ pub struct Owner<T> {
 
 /// A visitor's handle, for any thread.
 #[derive(Debug)]
-pub struct Visitor<T>(Arc<Shared<T>>);
+pub struct Visitor<T> {
+    shared: Arc<Shared<T>>,
+    /// Barriers reach the threads of this process. Without that nobody could know whether the owner is inside.
+    has_barriers: bool,
+}
 
 impl<T> Clone for Owner<T> {
     fn clone(&self) -> Owner<T> {
@@ -50,7 +54,7 @@ impl<T> Clone for Owner<T> {
 
 impl<T> Clone for Visitor<T> {
     fn clone(&self) -> Visitor<T> {
-        Visitor(self.0.clone())
+        Visitor { shared: self.shared.clone(), has_barriers: self.has_barriers }
     }
 }
 
@@ -66,9 +70,9 @@ impl<T> Owner<T> {
         Owner { shared: Arc::new(shared), _stays: PhantomData }
     }
 
-    /// A handle for another thread.
+    /// A handle for another thread. Registers the process for barriers, if that was not done.
     pub fn visitor(&self) -> Visitor<T> {
-        Visitor(self.shared.clone())
+        Visitor { shared: self.shared.clone(), has_barriers: barrier::register() }
     }
 
     /// Begins a use of the value. Waits for a visitor that is inside, which is rare.
@@ -148,17 +152,17 @@ impl<T> Shared<T> {
 impl<T> Visitor<T> {
     /// Changes with each use that the owner makes.
     pub fn uses(&self) -> u64 {
-        self.0.uses.load(Ordering::Relaxed)
+        self.shared.uses.load(Ordering::Relaxed)
     }
 
     /// Uses the value unless its owner does. `None` too if the kernel gives no barrier: then nobody knows.
     pub fn try_with<R>(&self, run: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let shared = &*self.0;
+        let shared = &*self.shared;
         let _visit = shared.visit.lock().unwrap_or_else(PoisonError::into_inner);
         shared.is_wanted.store(true, Ordering::SeqCst);
         let wanted = Wanted { is_wanted: &shared.is_wanted };
         // Acquire: pairs with the release at the end of the owner's use.
-        let is_free = barrier::heavy() && shared.uses.load(Ordering::Acquire) % 2 == 0;
+        let is_free = self.has_barriers && barrier::heavy() && shared.uses.load(Ordering::Acquire) % 2 == 0;
         // SAFETY: no other visitor is inside, for `visit` is held; the owner was not, and sees `is_wanted` before it is again.
         let result = is_free.then(|| run(unsafe { &mut *shared.value.get() }));
         drop(wanted);

@@ -73,9 +73,9 @@ pub(crate) struct Distance {
     is_kept: bool,
     /// The producer's last record that was no one-way message, as far as we know.
     urgent: u32,
-    /// Nanoseconds to wait, and until when if it waits.
+    /// Nanoseconds to wait, and since when it waits.
     patience: u64,
-    deadline: Option<u64>,
+    waits_since: Option<u64>,
     /// The position in the lane in use before which records may be taken without another look at the producer's place.
     upto: u64,
 }
@@ -90,7 +90,7 @@ impl Distance {
     #[inline(always)]
     pub fn note_visit(&mut self, one_way: u32, caught_up: bool) -> bool {
         self.run = self.run.saturating_add(one_way);
-        self.catches += u32::from(caught_up);
+        self.catches = self.catches.saturating_add(u32::from(caught_up));
         caught_up && self.run >= RUN && !self.is_kept
     }
 
@@ -101,7 +101,7 @@ impl Distance {
         let is_pure = std::mem::replace(&mut self.urgent, progress.urgent) == progress.urgent;
         self.is_kept = is_pure && self.catches >= CATCHES && time <= RUN_TIME;
         (self.run, self.catches, self.since) = (0, 0, now);
-        (self.patience, self.deadline, self.upto) = ((2 * time).min(PATIENCE), None, 0);
+        (self.patience, self.waits_since, self.upto) = ((2 * time).min(PATIENCE), None, 0);
     }
 
     /// Takes everything again.
@@ -126,10 +126,10 @@ impl Distance {
             self.give_up();
         } else if ahead >= GAP + LEAD {
             self.upto = pos.wrapping_add(u64::from(ahead - GAP));
-            self.deadline = None;
+            self.waits_since = None;
         } else {
-            let deadline = *self.deadline.get_or_insert(now.wrapping_add(self.patience));
-            if now.wrapping_sub(deadline) as i64 > 0 {
+            // A time that jumps back ends it too.
+            if now.wrapping_sub(*self.waits_since.get_or_insert(now)) > self.patience {
                 self.since = now;
                 self.give_up();
             }
