@@ -197,6 +197,16 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         }
     }
 
+    /// Whether all peers ring, and knew it before the last barrier behind [`Bundle::arm`].
+    pub fn all_ring(&self) -> bool {
+        self.hot.is_empty() && self.unsure.is_empty()
+    }
+
+    /// The next poll looks at every session.
+    pub fn look_at_all(&mut self) {
+        self.rung.extend(0..self.inbound.len() as u32);
+    }
+
     /// Nobody is to wake us any more.
     pub fn disarm(&mut self) {
         self.bells.disarm();

@@ -340,6 +340,12 @@ impl<L: Link> Ni<L> {
         self.events.pop_front()
     }
 
+    /// Whether there is something for [`Ni::poll_event`].
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// When [`Ni::on_time`] is to be called at the latest.
     #[inline]
     pub fn next_time(&self) -> Option<Time> {
