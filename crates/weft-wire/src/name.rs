@@ -4,10 +4,10 @@
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
+use core::net::Ipv4Addr;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use core::net::Ipv4Addr;
 use std::str::FromStr;
 
 /// The random 64 bits that tell one life of a network interface from every other.

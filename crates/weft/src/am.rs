@@ -17,7 +17,7 @@ use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wait::Sleeper;
 use weft_core::{
     Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Sink, State,
@@ -41,9 +41,6 @@ const LOOK_EVERY_BUSY: u32 = 1 << 14;
 /// Seldom turns (every [`LOOK_EVERY_SETUP`] idle polls) between two rests, in which unused arenas are given back, and sockets
 /// are looked at in case the helper does not get to run: some tenths of a second.
 const REST_AFTER: u32 = 1 << 20;
-
-/// The longest sleep of calls that wait for what nobody may wake us for.
-const DOZE_MOST: Duration = Duration::from_millis(1);
 
 /// Runs when a message for it arrives.
 pub type Handler = Box<dyn FnMut(&mut Message<'_>)>;
@@ -318,7 +315,7 @@ impl Bundle {
     pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle) -> bool) {
         let mut begin = Instant::now();
         while !done(self) {
-            if self.doze(begin, self.core.state().tally(), DOZE_MOST) != Waited::Nothing {
+            if self.nap(begin) != Waited::Nothing {
                 begin = Instant::now();
             }
         }
@@ -362,7 +359,7 @@ impl Bundle {
         let begin = Instant::now();
         loop {
             match attempt(self) {
-                Err(SendError::Full) => _ = self.doze(begin, self.core.state().tally(), DOZE_MOST),
+                Err(SendError::Full) => _ = self.nap(begin),
                 done => {
                     self.home.get_up();
                     return done;
@@ -384,6 +381,7 @@ impl Bundle {
     #[inline(never)]
     fn poll_seldom(&mut self) {
         let raised = self.signals.take();
+        self.sleeper.took_word |= raised != 0;
         if raised & Signals::LETTERS != 0 {
             self.read_letters();
         }

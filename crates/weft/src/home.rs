@@ -147,11 +147,11 @@ impl Home {
         let Some(net) = &mut self.net else { return (0, u32::MAX) };
         let looked = net.look(core, budget, sink);
         if let (Some(watch), Some(helper)) = (looked.watch, self.node.helper()) {
-            let is_done = net.for_sockets(|socket| match watch {
-                true => helper.watch_network(self.id, socket),
-                false => helper.unwatch_network(socket),
-            });
-            if !is_done {
+            if !watch {
+                net.unwatch(|socket| _ = helper.unwatch_network(socket));
+                // Nobody watches now but a deputy that does not rest.
+                net.get_up();
+            } else if !net.for_sockets(|socket| helper.watch_network(self.id, socket)) {
                 net.do_without_helper();
             }
         }
@@ -200,9 +200,9 @@ impl Home {
     pub fn lie_down(&mut self, core: &mut Core) -> bool {
         let Some(net) = &mut self.net else { return true };
         let may_sleep = net.lie_down(core);
-        if let Some(helper) = self.node.helper().filter(|_| net.take_watch()) {
+        if let Some(helper) = self.node.helper() {
             // What comes now wakes the bundle, and is not to wake the helper as well.
-            net.for_sockets(|socket| helper.unwatch_network(socket));
+            net.unwatch(|socket| _ = helper.unwatch_network(socket));
         }
         may_sleep
     }

@@ -25,6 +25,9 @@ use weft_wire::BundleId;
 pub(crate) struct Signals {
     word: AtomicU32,
     is_asleep: AtomicBool,
+    /// It is in the kernel and wakes up by itself for whatever comes. A bundle that is armed for another loop is asleep but does
+    /// not wait: the program may do something else.
+    is_waiting: AtomicBool,
     /// An eventfd. Duty for edges, so nobody ever reads it.
     waker: OwnedFd,
 }
@@ -46,7 +49,12 @@ impl Signals {
     pub fn new() -> Result<Signals, Error> {
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::system("cannot make an eventfd", e, "raise the limit of open files (ulimit -n)"))?;
-        Ok(Signals { word: AtomicU32::new(0), is_asleep: AtomicBool::new(false), waker })
+        Ok(Signals {
+            word: AtomicU32::new(0),
+            is_asleep: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+            waker,
+        })
     }
 
     /// What the bundle sleeps on, and what peers write to.
@@ -76,9 +84,14 @@ impl Signals {
         self.word.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether it sleeps, or is about to.
-    pub fn is_asleep(&self) -> bool {
-        self.is_asleep.load(Ordering::SeqCst)
+    /// Whether the bundle waits in the kernel, or is about to.
+    pub fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::SeqCst)
+    }
+
+    /// The bundle begins or ends to wait in the kernel.
+    pub fn set_waiting(&self, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::SeqCst);
     }
 
     /// The bundle does not sleep any more.
@@ -268,7 +281,7 @@ impl Watchlist {
         }
         signals.raise(Signals::DATAGRAMS);
         if let Some(deputy) = deputy {
-            deputy.on_word(Instant::now(), room(buffer), |socket| _ = self.watch_network(bundle, socket));
+            deputy.on_word(Instant::now(), room(buffer), |socket| self.watch_network(bundle, socket));
         }
     }
 
@@ -279,7 +292,7 @@ impl Watchlist {
         for (&bundle, duty) in lock(&self.bundles).iter_mut() {
             let Some(deputy) = &mut duty.deputy else { continue };
             if deputy.due().is_some_and(|due| due <= now) {
-                deputy.tick(now, room(buffer), |socket| _ = self.watch_network(bundle, socket));
+                deputy.tick(now, room(buffer), |socket| self.watch_network(bundle, socket));
             }
             next = next.into_iter().chain(deputy.due()).min();
         }

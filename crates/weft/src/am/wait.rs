@@ -52,6 +52,9 @@ const SLEEP_UNSURE: Duration = Duration::from_millis(1);
 /// A rest is due after so much sleep.
 const REST_SLEPT: Duration = Duration::from_millis(300);
 
+/// The longest sleep of calls that wait for what nobody may wake us for.
+const NAP_MOST: Duration = Duration::from_millis(1);
+
 /// Events taken at once; more wake us again.
 const EVENTS_MOST: usize = 8;
 
@@ -87,6 +90,7 @@ impl Bundle {
     /// [`EventMask`]: crate::EventMask
     pub fn wait(&mut self, timeout: Option<Duration>) -> Waited {
         let since = self.sleeper.told;
+        self.sleeper.is_nudged |= std::mem::take(&mut self.sleeper.kept_nudge);
         let waited = self.poll_a_few(since);
         if waited != Waited::Nothing {
             self.sleeper.habit.ended_after(Duration::ZERO);
@@ -137,7 +141,11 @@ impl Bundle {
         self.get_up(told);
         self.home.get_up();
         let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally());
-        self.lie_down(since) == (Waited::Nothing, true)
+        let is_armed = self.lie_down(since) == (Waited::Nothing, true);
+        // It may rest since, and our sockets are unwatched.
+        self.home.get_up();
+        let was_nudged = std::mem::take(&mut self.sleeper.is_nudged) | std::mem::take(&mut self.sleeper.kept_nudge);
+        is_armed && !was_nudged
     }
 
     /// For how long a program that has armed the bundle may wait for its descriptor before it polls.
@@ -152,9 +160,15 @@ impl Bundle {
         most
     }
 
+    /// Dozes in a call that no [`Waker`] ends: a nudge is for the next wait.
+    pub(super) fn nap(&mut self, begin: Instant) -> Waited {
+        self.sleeper.kept_nudge |= std::mem::take(&mut self.sleeper.is_nudged);
+        self.doze(begin, self.core.state().tally(), NAP_MOST)
+    }
+
     /// Spins, as far as the wait that began then has not done so, and then sleeps at most once. Ends by what came since a
     /// tally was taken. Behind the last one the home is to be told that the bundle is up.
-    pub(super) fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
+    fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
         let spin = self.sleeper.habit.spin().saturating_sub(begin.elapsed()).max(SPIN_LEAST);
         let spin = spin.min(most).min(self.sleeper.spin_most.unwrap_or(spin));
         let dozed = Instant::now();
@@ -225,8 +239,15 @@ impl Bundle {
         let mut told = 0;
         if may_sleep {
             let begin = Instant::now();
-            told = self.listen(Some(most.min(self.wait_limit())));
+            let most = most.min(self.wait_limit());
+            self.signals.set_waiting(true);
+            told = self.listen(Some(most));
+            self.signals.set_waiting(false);
             self.rests_after(begin.elapsed());
+            if told == 0 {
+                // Whose bell was lost is found now.
+                self.core.look_at_all();
+            }
         }
         self.get_up(told);
         if waited != Waited::Nothing {
@@ -252,9 +273,13 @@ impl Bundle {
         }
         self.core.arm();
         self.sleeper.is_sure = weft_shm::barrier::heavy();
+        self.sleeper.took_word = false;
         let (waited, is_still) = self.poll_once(since);
+        // What was left word of is looked at by the next poll, and who came in this one may not know that it is to ring.
         let may_sleep = is_still
             && waited == Waited::Nothing
+            && !self.sleeper.took_word
+            && self.core.all_ring()
             && !self.sleeper.is_nudged
             && self.home.lie_down(&mut self.core)
             && self.watch()
@@ -313,6 +338,10 @@ pub(super) struct Sleeper {
     told: Tally,
     /// A wait is to end.
     pub is_nudged: bool,
+    /// The next one is, for it was no wait that it came in.
+    kept_nudge: bool,
+    /// A poll took what others had left word of.
+    pub took_word: bool,
 }
 
 impl Sleeper {
@@ -330,6 +359,8 @@ impl Sleeper {
             is_sure: false,
             told: Tally::default(),
             is_nudged: false,
+            kept_nudge: false,
+            took_word: false,
         })
     }
 }

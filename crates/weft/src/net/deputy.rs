@@ -103,8 +103,8 @@ impl Deputy {
     }
 
     /// The bundle's sockets have something. If the program computes, it is seen to at once.
-    pub fn on_word(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>)) {
-        if self.interface.uses() == self.seen && !self.signals.is_asleep() {
+    pub fn on_word(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
+        if self.interface.uses() == self.seen && !self.signals.is_waiting() {
             self.stand_in(now, buffer, watch);
         } else {
             self.summons.is_resting.store(false, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Deputy {
     }
 
     /// Looks after the bundle if it is time to. `watch` asks for a socket's word.
-    pub fn tick(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>)) {
+    pub fn tick(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
@@ -121,7 +121,7 @@ impl Deputy {
         if uses != self.seen {
             self.seen = uses;
             self.later(now);
-        } else if self.signals.is_asleep() {
+        } else if self.signals.is_waiting() {
             // Short naps are not worth the calls.
             match self.interval < NAP {
                 true => self.later(now),
@@ -156,23 +156,24 @@ impl Deputy {
     }
 
     /// The program computes: does what its polls would do for the network.
-    fn stand_in(&mut self, now: Instant, buffer: &mut [u8], mut watch: impl FnMut(BorrowedFd<'_>)) {
+    fn stand_in(&mut self, now: Instant, buffer: &mut [u8], mut watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         let done = self.interface.try_with(|ni| {
             let has_heard = take_in(ni, buffer);
             ni.flush();
             ni.drop_stale_timers();
             ni.link_mut().watch_for_the_deputy();
-            ni.link().sockets().for_each(&mut watch);
+            let is_watched = ni.link().sockets().all(&mut watch);
             let left = ni.next_time().map(|at| at.since(ni.link().now()));
-            (has_heard, left.or(ni.has_unsent().then_some(TICK_LEAST)))
+            let left = left.or((ni.has_unsent() || !is_watched).then_some(TICK_MOST));
+            (has_heard, ni.has_events(), left)
         });
+        if let Some((_, true, _)) = done {
+            // The next poll takes what was brought, and hears who is lost.
+            self.signals.raise(Signals::DATAGRAMS);
+        }
         match done {
-            Some((false, None)) => self.rest(now),
-            Some((has_heard, left)) => {
-                if has_heard {
-                    // The next poll takes what it brought.
-                    self.signals.raise(Signals::DATAGRAMS);
-                }
+            Some((false, _, None)) => self.rest(now),
+            Some((has_heard, _, left)) => {
                 self.interval = if has_heard { TICK_LEAST } else { (self.interval * 2).min(TICK_MOST) };
                 self.due = Some(now + left.unwrap_or(self.interval).max(TIMER_LEAST).min(self.interval));
             }
@@ -185,7 +186,7 @@ impl Deputy {
 /// Takes in what came, and does what is due unless more waits: who seems silent may have answered with that. Says whether
 /// something came.
 fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
-    ni.link_mut().look_everywhere();
+    ni.link_mut().look_at_all();
     let mut runs = 0;
     while runs < RUNS_MOST {
         let Some((way, bytes, segment)) = ni.link_mut().receive(buffer) else { break };

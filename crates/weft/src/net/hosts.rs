@@ -8,6 +8,7 @@ use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
+use rustix::process::{getpid, Pid};
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -82,6 +83,7 @@ pub(crate) struct Net {
     is_spent: bool,
     /// Looks in a row after which more may wait, and in which nothing was said to be late.
     unfinished: u32,
+    process: Pid,
 }
 
 impl Net {
@@ -110,6 +112,7 @@ impl Net {
             is_watched: false,
             is_spent: false,
             unfinished: 0,
+            process: getpid(),
         })
     }
 
@@ -193,15 +196,24 @@ impl Net {
 
     /// Sends what waits, and makes ready for the bundle to sleep. False if the link takes no more now.
     pub fn lie_down(&mut self, core: &Core) -> bool {
-        let may_sleep = self.is_idle(core) || self.flush();
+        let may_sleep = self.is_idle(core) || {
+            let mut ni = self.sessions.ni().borrow_mut();
+            ni.flush();
+            !ni.has_unsent()
+        };
         // Nobody watches while the bundle is awake again, until a look has settled that.
         self.attention = Attention::Seldom;
         may_sleep
     }
 
-    /// Whether the helper watches; it does not any more.
-    pub fn take_watch(&mut self) -> bool {
-        std::mem::take(&mut self.is_watched)
+    /// The helper watches no more: `forget` is called for each socket that it may watch. In one use of the network interface,
+    /// so that the deputy does not ask for a word in between.
+    pub fn unwatch(&mut self, forget: impl FnMut(BorrowedFd<'_>)) {
+        let mut ni = self.sessions.ni().borrow_mut();
+        let by_deputy = ni.link_mut().was_watched_by_deputy();
+        if std::mem::take(&mut self.is_watched) || by_deputy {
+            ni.link().sockets().for_each(forget);
+        }
     }
 
     /// How long until something is due, if anything is.
@@ -223,7 +235,7 @@ impl Net {
 
     fn has_work(&self) -> bool {
         let ni = self.sessions.ni().borrow_mut();
-        ni.has_unsent() || ni.next_time().is_some()
+        ni.has_unsent() || ni.has_events() || ni.next_time().is_some()
     }
 
     /// Takes in what came, and does what is due. Says whether something came, and the time.
@@ -274,7 +286,9 @@ impl Net {
         if watch && (std::mem::take(&mut self.is_spent) || is_new) {
             self.is_watched = false;
         }
-        (std::mem::replace(&mut self.is_watched, watch) != watch).then_some(watch)
+        let is_other = self.is_watched != watch;
+        self.is_watched |= watch;
+        is_other.then_some(watch)
     }
 
     /// Whether nothing is under way, and nothing is waited for.
@@ -292,7 +306,10 @@ impl Net {
 impl Drop for Net {
     /// Says goodbye, so that nobody waits for us.
     fn drop(&mut self) {
-        self.sessions.say_goodbye();
+        // A forked child has no say.
+        if self.process == getpid() {
+            self.sessions.say_goodbye();
+        }
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::hostile::{Faults, Relay};
 use super::support::{over_udp, wait_until, Address, Dice, Peer, BOUND};
-use super::{numbered, Client, ECHO, NOTE};
+use super::{numbered, Client, ANSWER, ECHO, NOTE};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use weft::am::Waited;
-use weft::{Certainty, Reason};
+use weft::am::{Bundle, Waited};
+use weft::{Certainty, Node, Reason};
 
 /// Longer than a peer may be silent.
 const COMPUTES: Duration = Duration::from_millis(4000);
@@ -121,4 +122,82 @@ fn what_was_sent_arrives_while_its_sender_computes() {
         relay.end();
         peer.finish();
     }
+}
+
+fn poll_for(bundle: &mut Bundle, time: Duration) {
+    let since = Instant::now();
+    while since.elapsed() < time {
+        bundle.poll();
+    }
+}
+
+/// A server in a thread of its own that answers a request and polls until its network is asleep, and what it does then.
+fn server_then(then: impl FnOnce(&mut Bundle) + Send + 'static) -> (Client, mpsc::Receiver<()>) {
+    let (tell, told) = mpsc::channel();
+    let (say, said) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+        let here = bundle.endpoint_with_random_key().expect("endpoint");
+        bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+        tell.send(Address::of(&bundle, here)).expect("the test listens");
+        while bundle.counters().requests_delivered == 0 {
+            bundle.poll();
+        }
+        poll_for(&mut bundle, Duration::from_millis(300));
+        say.send(()).expect("the test listens");
+        then(&mut bundle);
+    });
+    let mut client = Client::of(&[told.recv().expect("its address")]);
+    client.bundle.request(client.here, 0, ECHO, &[1], b"").expect("mapped");
+    client.answer();
+    poll_for(&mut client.bundle, Duration::from_millis(300));
+    (client, said)
+}
+
+#[test]
+fn whoever_computes_then_waits_and_then_only_polls_is_reached() {
+    let Some(_turn) = over_udp("deputy::whoever_computes_then_waits_and_then_only_polls_is_reached") else { return };
+    let (computed, has_computed) = mpsc::channel();
+    let (mut client, _said) = server_then(move |bundle| {
+        std::thread::sleep(Duration::from_millis(700));
+        for _ in 0..2 {
+            bundle.wait(Some(Duration::from_millis(1)));
+        }
+        computed.send(()).expect("the test listens");
+        poll_for(bundle, BOUND);
+    });
+    has_computed.recv().expect("it computes");
+    poll_for(&mut client.bundle, Duration::from_millis(500));
+    client.bundle.request(client.here, 0, ECHO, &[2], b"").expect("mapped");
+    client.answer();
+}
+
+#[test]
+fn whoever_is_armed_and_computes_is_not_taken_for_dead() {
+    let Some(_turn) = over_udp("deputy::whoever_is_armed_and_computes_is_not_taken_for_dead") else { return };
+    let (mut client, said) = server_then(|bundle| {
+        while !bundle.arm() {}
+        std::thread::sleep(COMPUTES + Duration::from_secs(1));
+        poll_for(bundle, BOUND);
+    });
+    said.recv().expect("it polls until then");
+    poll_for(&mut client.bundle, Duration::from_millis(300));
+    client.bundle.request(client.here, 0, ECHO, &[2], b"").expect("mapped");
+    client.answer();
+}
+
+/// The deputy notices the death; the program, which only polls afterwards, is told.
+#[test]
+fn a_death_while_the_program_computes_is_told_to_its_next_polls() {
+    let Some(_turn) = over_udp("deputy::a_death_while_the_program_computes_is_told_to_its_next_polls") else { return };
+    let mut peer = Peer::start("server", &[]);
+    let mut client = Client::of(&[peer.address()]);
+    client.ask(0, 1, 100);
+    // Nothing is under way any more.
+    poll_for(&mut client.bundle, Duration::from_millis(1500));
+    peer.kill();
+    client.bundle.try_request(client.here, 0, ECHO, &[1], b"").expect("room");
+    std::thread::sleep(COMPUTES + Duration::from_secs(2));
+    poll_for(&mut client.bundle, Duration::from_millis(500));
+    assert_eq!(client.returns.borrow().len(), 1);
 }
