@@ -1,6 +1,6 @@
 //! The in-process home of a bundle: set-up of sessions with processes of the same host, and notice of their deaths.
 //!
-//! This is done inside `poll`, when the helper thread has left word that a socket has something to say; without a helper,
+//! This is done inside `poll` and `wait`, when the helper thread has left word that a socket has something to say; without a helper,
 //! when the bundle has been idle for some turns. So a message costs no system call. Every step is non-blocking; each
 //! connection is a small state machine behind one epoll descriptor.
 

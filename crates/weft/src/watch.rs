@@ -1,8 +1,8 @@
-//! The helper, in its first form: a thread that sleeps until a socket of one of the node's bundles has something to say, and
-//! leaves word for that bundle. So a poll learns by one load of a word in its own process what it would need a system call for.
+//! The helper: a thread that sleeps until a socket of one of the node's bundles has something to say, and leaves word for that
+//! bundle. So a poll learns by one load of a word in its own process what it would need a system call for.
 //!
-//! The helper reads and writes no socket. A bundle's descriptor is watched for one event at a time and again once the bundle
-//! has looked, so a program that does not poll costs one wake-up and no more.
+//! A bundle's descriptor is watched for one event at a time and again once the bundle has looked, so a program that does not poll
+//! costs one wake-up and no more. Sockets are read and written only by a bundle's deputy, while its program computes.
 
 use crate::net::deputy::{Deputy, Summons};
 use crate::net::udp::RECEIVE_BYTES;

@@ -8,8 +8,9 @@
 //! flush()                sends what the above and the program left
 //! ```
 //!
-//! One belongs to one bundle, so no lock stands between threads, and a *host* here is a bundle of another process: a channel
-//! with one stream each way, which is the path of the one session that the two bundles have.
+//! One belongs to one bundle, so threads with bundles of their own share none, and a *host* here is a bundle of another process: a
+//! channel with one stream each way, which is the path of the one session that the two bundles have. Through its [`Handle`] somebody
+//! may see to it while the bundle's program does not: packets, time and what is to be sent, but not the events.
 
 mod burst;
 mod hosts;

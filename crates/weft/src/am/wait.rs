@@ -58,6 +58,9 @@ const NAP_MOST: Duration = Duration::from_millis(1);
 /// Events taken at once; more wake us again.
 const EVENTS_MOST: usize = 8;
 
+/// What the set tells of the eventfd: no signal, for bells say more.
+const WAKER: u32 = 1 << 31;
+
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
@@ -291,8 +294,8 @@ impl Bundle {
     fn get_up(&mut self, told: u32) {
         self.signals.get_up();
         self.core.disarm();
-        if told != 0 {
-            self.signals.raise(told);
+        if told & !WAKER != 0 {
+            self.signals.raise(told & !WAKER);
         }
         if self.home.until_due().is_some_and(|left| left.is_zero()) {
             self.net_turns.store(0, Ordering::Relaxed);
@@ -308,7 +311,7 @@ impl Bundle {
         self.home.for_network(|socket| put(set, socket, Signals::DATAGRAMS))
     }
 
-    /// Waits for the set. Returns the signals that it tells.
+    /// Waits for the set. Returns the signals that it tells, and [`WAKER`] if a peer woke us; nothing if the time is over.
     fn listen(&mut self, most: Option<Duration>) -> u32 {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
@@ -350,7 +353,7 @@ impl Sleeper {
         let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&set, signals.waker(), epoll::EventData::new_u64(0), edges).map_err(failed)?;
+        epoll::add(&set, signals.waker(), epoll::EventData::new_u64(WAKER.into()), edges).map_err(failed)?;
         Ok(Sleeper {
             set,
             habit: Habit::default(),
