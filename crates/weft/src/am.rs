@@ -17,7 +17,6 @@ use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 use wait::Sleeper;
 use weft_core::{
     Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Sink, State,
@@ -313,13 +312,11 @@ impl Bundle {
 
     /// Waits until `done` says so, which is asked after each wake-up and every millisecond.
     pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle) -> bool) {
-        let mut begin = Instant::now();
+        let mut begin = None;
         while !done(self) {
-            if self.nap(begin) != Waited::Nothing {
-                begin = Instant::now();
-            }
+            self.nap(&mut begin);
         }
-        self.home.get_up();
+        self.end_naps(begin);
     }
 
     /// Polls until every message sent has ended: delivered, answered or returned.
@@ -356,12 +353,12 @@ impl Bundle {
     }
 
     fn insist(&mut self, mut attempt: impl FnMut(&mut Bundle) -> Result<(), SendError>) -> Result<(), SendError> {
-        let begin = Instant::now();
+        let mut begin = None;
         loop {
             match attempt(self) {
-                Err(SendError::Full) => _ = self.nap(begin),
+                Err(SendError::Full) => self.nap(&mut begin),
                 done => {
-                    self.home.get_up();
+                    self.end_naps(begin);
                     return done;
                 }
             }

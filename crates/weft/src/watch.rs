@@ -7,6 +7,7 @@
 use crate::net::deputy::{Deputy, Summons};
 use crate::net::udp::RECEIVE_BYTES;
 use crate::node::{lock, Error};
+use crate::watched::{watch_once, ONE_EVENT};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
 use rustix::io::Errno;
@@ -74,7 +75,7 @@ impl Signals {
         // order with `lie_down`: either it sees the signal or we see that it sleeps.
         self.word.fetch_or(signal, Ordering::SeqCst);
         if self.is_asleep.load(Ordering::SeqCst) {
-            self.wake();
+            ring(&self.waker);
         }
     }
 
@@ -98,12 +99,6 @@ impl Signals {
     pub fn get_up(&self) {
         // Relaxed: who sees it late wakes somebody who is awake.
         self.is_asleep.store(false, Ordering::Relaxed);
-    }
-
-    #[cold]
-    fn wake(&self) {
-        // It fails only if the counter is full, and then it has been readable for long.
-        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
 
     /// All signals raised since.
@@ -153,9 +148,6 @@ const EVENTS_MOST: usize = 32;
 
 /// Bytes of the thread's stack: it runs the protocol, and no code of the program.
 const STACK_BYTES: usize = 256 << 10;
-
-/// One event, then none until asked again.
-const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 
 impl Helper {
     /// Starts the thread.
@@ -230,8 +222,8 @@ impl Drop for Helper {
         if self.process != getpid() {
             return;
         }
-        let told = rustix::io::write(&self.list.stop, &1u64.to_ne_bytes()).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| told) {
+        ring(&self.list.stop);
+        if let Some(thread) = self.thread.take() {
             // It panics nowhere; if it did, there is nothing left to end.
             let _ = thread.join();
         }
@@ -301,11 +293,7 @@ impl Watchlist {
 
     /// Watches a socket of a bundle's network for one event.
     fn watch_network(&self, bundle: BundleId, socket: BorrowedFd<'_>) -> bool {
-        let token = epoll::EventData::new_u64(u64::from(bundle.0) | NETWORK);
-        match epoll::add(&self.epoll, socket, token, ONE_EVENT) {
-            Err(Errno::EXIST) => epoll::modify(&self.epoll, socket, token, ONE_EVENT).is_ok(),
-            added => added.is_ok(),
-        }
+        watch_once(&self.epoll, socket, u64::from(bundle.0) | NETWORK)
     }
 }
 
@@ -321,6 +309,13 @@ fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
         buffer.resize(RECEIVE_BYTES, 0);
     }
     buffer
+}
+
+/// Makes an eventfd readable.
+#[cold]
+pub(crate) fn ring(eventfd: impl AsFd) {
+    // It fails only if the counter is full, and then it is readable.
+    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }
 
 fn token(bundle: BundleId) -> epoll::EventData {

@@ -1,8 +1,21 @@
 //! Sockets in an epoll set.
 
 use rustix::event::epoll;
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+/// One event, then none until asked again.
+pub(crate) const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
+
+/// Has a set tell one event more of a descriptor, whether it has watched it before or not. False if there is no room for it.
+pub(crate) fn watch_once(set: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> bool {
+    let token = epoll::EventData::new_u64(token);
+    match epoll::modify(set, fd, token, ONE_EVENT) {
+        Err(Errno::NOENT) => epoll::add(set, fd, token, ONE_EVENT).is_ok(),
+        modified => modified.is_ok(),
+    }
+}
 
 /// A socket in an epoll set, which it leaves before it is closed.
 ///

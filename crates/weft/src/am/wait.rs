@@ -7,8 +7,8 @@
 use super::{Bundle, LOOK_EVERY_SETUP, REST_AFTER};
 use crate::node::Error;
 use crate::watch::Signals;
+use crate::watched::watch_once;
 use rustix::event::{epoll, Timespec};
-use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -163,10 +163,25 @@ impl Bundle {
         most
     }
 
-    /// Dozes in a call that no [`Waker`] ends: a nudge is for the next wait.
-    pub(super) fn nap(&mut self, begin: Instant) -> Waited {
+    /// Polls, and dozes if nothing comes, in a call that no [`Waker`] ends: a nudge is for the next wait. `begin` is when the
+    /// last polls that found nothing began; the clock is not read while something comes.
+    pub(super) fn nap(&mut self, begin: &mut Option<Instant>) {
+        let since = self.core.state().tally();
+        if self.poll_a_few(since) != Waited::Nothing {
+            return self.end_naps(begin.take());
+        }
         self.sleeper.kept_nudge |= std::mem::take(&mut self.sleeper.is_nudged);
-        self.doze(begin, self.core.state().tally(), NAP_MOST)
+        let began = *begin.get_or_insert_with(Instant::now);
+        if self.doze(began, since, NAP_MOST) != Waited::Nothing {
+            self.end_naps(begin.take());
+        }
+    }
+
+    /// Behind naps the home is told that the bundle is up, if it may have slept.
+    pub(super) fn end_naps(&self, begin: Option<Instant>) {
+        if begin.is_some() {
+            self.home.get_up();
+        }
     }
 
     /// Spins, as far as the wait that began then has not done so, and then sleeps at most once. Ends by what came since a
@@ -306,9 +321,9 @@ impl Bundle {
     fn watch(&mut self) -> bool {
         let set = &self.sleeper.set;
         if !self.sleeper.watches_sockets && !self.home.is_stuck() {
-            self.sleeper.watches_sockets = put(set, self.home.sockets(), Signals::SOCKETS);
+            self.sleeper.watches_sockets = watch_once(set, self.home.sockets(), Signals::SOCKETS.into());
         }
-        self.home.for_network(|socket| put(set, socket, Signals::DATAGRAMS))
+        self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()))
     }
 
     /// Waits for the set. Returns the signals that it tells, and [`WAKER`] if a peer woke us; nothing if the time is over.
@@ -392,15 +407,6 @@ impl Habit {
 
     fn is_crowded(&mut self) {
         self.crowded = CROWDED_WAITS;
-    }
-}
-
-/// Has a set tell of a descriptor once more, by a signal.
-fn put(set: &OwnedFd, fd: BorrowedFd<'_>, signal: u32) -> bool {
-    let (data, once) = (epoll::EventData::new_u64(signal.into()), epoll::EventFlags::IN | epoll::EventFlags::ONESHOT);
-    match epoll::modify(set, fd, data, once) {
-        Err(Errno::NOENT) => epoll::add(set, fd, data, once).is_ok(),
-        modified => modified.is_ok(),
     }
 }
 

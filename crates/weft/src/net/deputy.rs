@@ -7,10 +7,9 @@
 //! nothing is under way, or when the bundle sleeps: a sleeping bundle wakes up for its packets and timers. Whoever sends, or
 //! wakes up, calls a deputy that rests.
 
-use super::link::UdpLink;
-use super::shared::Interface;
-use crate::watch::Signals;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use super::shared::{take_run, Interface};
+use crate::watch::{ring, Signals};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,8 +60,7 @@ impl Summons {
         self.is_resting.store(false, Ordering::Relaxed);
         // Release: pairs with the acquire in `was_called`.
         self.is_called.store(true, Ordering::Release);
-        // It fails only if the counter is full, and then it has been readable for long.
-        let _ = rustix::io::write(self.bell.as_fd(), &1u64.to_ne_bytes());
+        ring(&*self.bell);
     }
 
     fn was_called(&self) -> bool {
@@ -188,15 +186,10 @@ impl Deputy {
 fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
     ni.link_mut().look_at_all();
     let mut runs = 0;
-    while runs < RUNS_MOST {
-        let Some((way, bytes, segment)) = ni.link_mut().receive(buffer) else { break };
+    while runs < RUNS_MOST && take_run(ni, buffer).is_some() {
         runs += 1;
-        let now = UdpLink::now(ni.link());
-        for packet in buffer[..bytes].chunks(segment) {
-            ni.on_packet(now, way, packet);
-        }
     }
-    let now = UdpLink::now(ni.link());
+    let now = ni.link().now();
     if runs < RUNS_MOST && ni.next_time().is_some_and(|at| at <= now) {
         ni.on_time(now);
     }

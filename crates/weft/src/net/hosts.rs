@@ -3,7 +3,7 @@
 use super::address::Wanted;
 use super::deputy::{Deputy, Summons};
 use super::link::{UdpLink, PACKET_MOST};
-use super::shared::UdpNi;
+use super::shared::{take_run, UdpNi};
 use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
@@ -250,12 +250,9 @@ impl Net {
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         let most = self.streak.min(RUNS_MOST - 1) + 1;
         while runs < most {
-            let Some((way, bytes, segment)) = ni.link_mut().receive(buffer) else { break };
+            let Some(heard_at) = take_run(ni, buffer) else { break };
             runs += 1;
-            self.heard_at = ni.link().now();
-            for packet in buffer[..bytes].chunks(segment) {
-                ni.on_packet(self.heard_at, way, packet);
-            }
+            self.heard_at = heard_at;
         }
         self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };
         let now = if runs > 0 { self.heard_at } else { ni.link().now() };

@@ -1,11 +1,23 @@
 //! A bundle's network interface, which is the bundle's own, and now and then its deputy's.
 
 use super::link::UdpLink;
-use weft_core::ni::{Handle, Ni};
+use weft_core::ni::{Handle, Link, Ni};
 use weft_shm::biased::{Inside, Owner, Visitor};
+use weft_transport::Time;
 
 /// The network interface over UDP.
 pub(crate) type Interface = Ni<UdpLink>;
+
+/// Takes in the next run of packets, if one came. Returns when that was.
+#[inline]
+pub(crate) fn take_run(ni: &mut Interface, buffer: &mut [u8]) -> Option<Time> {
+    let (way, bytes, segment) = ni.link_mut().receive(buffer)?;
+    let now = ni.link().now();
+    for packet in buffer[..bytes].chunks(segment) {
+        ni.on_packet(now, way, packet);
+    }
+    Some(now)
+}
 
 /// The bundle's handle to it.
 #[derive(Clone, Debug)]
