@@ -8,10 +8,11 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use support::raw::{self, Said};
 use support::{
-    contents, events, insist, poll_until, returns_of, tell, turn, wait_until, Address, Census, Dice, Orders, Peer,
+    bundle_with_endpoint, contents, events, insist, poll_until, returns_of, tell, turn, wait_until, Address, Census,
+    Dice, Orders, Peer,
 };
 use weft::am::{Bundle, ReplyToken};
-use weft::{Certainty, Endpoint, Event, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError};
+use weft::{Certainty, Endpoint, Event, Key, MessageKind, Name, Outgoing, Reason, Returned, SendError};
 use weft_shm::{BellPage, Lanes, Shared};
 use weft_wire::setup::Message;
 use weft_wire::BundleId;
@@ -31,12 +32,6 @@ fn child() {
         ("streamer", streamer),
         ("mesh", mesh),
     ]);
-}
-
-fn bundle_with_endpoint() -> (Bundle, Endpoint) {
-    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
-    let here = bundle.endpoint_with_random_key().expect("endpoint");
-    (bundle, here)
 }
 
 fn map(bundle: &mut Bundle, here: Endpoint, there: Address) {

@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{again, events, poll_until, tell, turn, Address, Dice, Orders, Peer, BOUND, OVER_UDP};
+use support::{
+    again, bundle_with_endpoint, events, poll_until, tell, turn, Address, Dice, Orders, Peer, BOUND, OVER_UDP,
+};
 use weft::am::{Bundle, Waited};
 use weft::{Endpoint, Event, EventMask, Node, SendError};
 
@@ -29,12 +31,6 @@ fn child() {
 
 /// Longer than any wait that the machine is not stopped in, shorter than what a lost wake-up costs.
 const LONG: Duration = Duration::from_secs(20);
-
-fn bundle_with_endpoint() -> (Bundle, Endpoint) {
-    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
-    let here = bundle.endpoint_with_random_key().expect("endpoint");
-    (bundle, here)
-}
 
 /// Sleeps until something comes, without end, and answers.
 fn server(_orders: Orders) {

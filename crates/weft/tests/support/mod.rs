@@ -386,6 +386,13 @@ impl std::fmt::Display for Address {
     }
 }
 
+/// A bundle of a node of its own, with one endpoint.
+pub fn bundle_with_endpoint() -> (Bundle, Endpoint) {
+    let mut bundle = Bundle::new(&weft::Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    (bundle, here)
+}
+
 /// Polls a bundle until `done`, for at most [`BOUND`].
 pub fn poll_until(bundle: &mut Bundle, what: &str, mut done: impl FnMut(&mut Bundle) -> bool) {
     let since = Instant::now();
