@@ -1,7 +1,7 @@
 //! The bundle: what is polled together.
 
 use crate::receive::{Trouble, Violation};
-use crate::session::{PeerId, Session, SessionId};
+use crate::session::{Limits, PeerId, Session, SessionId};
 use crate::state::{Place, Run, Settings, Sink, State};
 use weft_wire::path::{Bells, Glance, Peek, Rx, Tx};
 use weft_wire::Reason;
@@ -84,8 +84,10 @@ pub struct Bundle<R, T, B> {
     inbound: Vec<Option<Inbound<R>>>,
     hot: Vec<u32>,
     bells: B,
-    /// The bells that were found rung in this poll.
+    /// The sessions to look at in this poll: first those that are looked at for another reason, then whose bells were rung.
     rung: Vec<u32>,
+    /// How many of them are looked at for another reason.
+    unrung: usize,
     /// The sessions that are unsure to ring.
     unsure: Vec<u32>,
     /// The session that had something last, among those that ring bells.
@@ -104,6 +106,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             hot: Vec::with_capacity(HOT_MOST),
             bells,
             rung: Vec::with_capacity(64),
+            unrung: 0,
             unsure: Vec::with_capacity(HOT_MOST),
             last: u32::MAX,
             turns: 0,
@@ -122,7 +125,6 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         }
         if index == places.len() {
             places.push(Place { life: 0, session: None, is_reserved: false });
-            self.inbound.push(None);
         }
         places[index].is_reserved = true;
         Some(index as u32)
@@ -140,11 +142,15 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     /// # Panics
     /// If the place was not set aside.
     pub fn attach(&mut self, index: u32, peer: PeerId, tx: T, rx: R) -> SessionId {
+        let limits = if rx.is_of_other_user() { Limits::OTHER_USER } else { Limits::TRUSTED };
         let place = &mut self.state.sessions[index as usize];
         assert!(std::mem::take(&mut place.is_reserved), "a place that was set aside");
-        place.session = Some(Session::new(peer, tx));
+        place.session = Some(Session::new(peer, tx, limits));
         let id = SessionId { index, life: place.life };
         let stays_cold = rx.stays_cold();
+        if self.inbound.len() <= index as usize {
+            self.inbound.resize_with(index as usize + 1, || None);
+        }
         self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, is_unsure: false, busy_at: self.turns });
         match self.hot.len() < HOT_MOST && !stays_cold {
             true => self.warm(index),
@@ -179,6 +185,13 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     /// The next poll looks at this session: something came for it by a way that has no bell of its own.
     pub fn ring(&mut self, id: SessionId) {
         self.rung.push(id.index);
+    }
+
+    /// A session's peer woke us: the next poll looks at it. Who does that without cause is cut off.
+    pub fn on_wake(&mut self, id: SessionId) {
+        if self.justify(id.index) {
+            self.ring(id);
+        }
     }
 
     /// Makes ready to sleep: all peers are asked to ring, and to wake us. After a barrier that reaches them (the home's) one
@@ -268,6 +281,11 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         &self.bells
     }
 
+    /// The bells, to add some.
+    pub fn bells_mut(&mut self) -> &mut B {
+        &mut self.bells
+    }
+
     /// Sessions that are looked at on every poll.
     #[inline(always)]
     fn serve_hot<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
@@ -292,8 +310,10 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.turns = self.turns.wrapping_add(1);
         if self.turns % SCAN_EVERY == 0 {
             self.rung.extend(0..sessions as u32);
+            self.unrung = self.rung.len();
         } else {
             let rung = &mut self.rung;
+            self.unrung = rung.len();
             self.bells.collect(sessions as u32, |bell| rung.push(bell));
         }
         if self.rung.is_empty() {
@@ -316,6 +336,9 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             let stays_cold = inbound.rx.stays_cold();
             let taken = self.serve(index, Visit { budget: LOITER, is_regular: false }, sink);
             work += taken;
+            if at >= self.unrung && !self.justify(index) {
+                continue;
+            }
             if taken > 0 {
                 // Twice in a row from the same one: it is worth a look on every poll.
                 if self.last == index && !stays_cold {
@@ -332,6 +355,16 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         // What is behind them are sessions that were cooled meanwhile: the next poll looks at those once more.
         self.rung.drain(unfinished..rung);
         work
+    }
+
+    /// A session's bell was rung. False if its peer rings without cause and was cut off.
+    fn justify(&mut self, index: u32) -> bool {
+        let inbound = self.inbound.get_mut(index as usize).and_then(Option::as_mut);
+        let is_honest = inbound.is_none_or(|inbound| inbound.rx.note_bell());
+        if !is_honest {
+            self.cut(index);
+        }
+        is_honest
     }
 
     /// What most polls have nothing of: queued messages to hand over, peers to tell, backlogs, returned messages.

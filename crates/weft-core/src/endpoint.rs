@@ -4,7 +4,7 @@ use crate::session::SessionId;
 use crate::state::Delivery;
 use std::collections::VecDeque;
 use weft_wire::path::Record;
-use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason};
+use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason, Uid};
 
 /// A local endpoint, by its index in its bundle. Never used again for another endpoint of that bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -60,12 +60,24 @@ impl Parked {
     }
 }
 
+/// Whose messages an endpoint admits, of processes of this host. On other hosts it is who knows the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Admission {
+    /// Those of its own user.
+    #[default]
+    OwnUser,
+    /// Those of every user who knows the key. Processes of other users are *foreign*: what they send is copied before it is
+    /// looked at, and what they may have held here is bounded.
+    AnyUser,
+}
+
 /// A local endpoint's state.
 #[derive(Debug)]
 pub(crate) struct EndpointState {
     pub id: EndpointId,
     pub key: Key,
     pub name: Name,
+    pub admission: Admission,
     pub served: bool,
     pub table: Vec<Option<Translation>>,
     pub parked: VecDeque<Parked>,
@@ -73,7 +85,21 @@ pub(crate) struct EndpointState {
 
 impl EndpointState {
     pub fn new(name: Name, key: Key) -> EndpointState {
-        EndpointState { id: name.endpoint, key, name, served: true, table: Vec::new(), parked: VecDeque::new() }
+        let (table, parked) = (Vec::new(), VecDeque::new());
+        EndpointState { id: name.endpoint, key, name, admission: Admission::default(), served: true, table, parked }
+    }
+
+    /// Whether messages of a user's that carry a key are for it. Other users that it does not admit do not hear more than that.
+    pub fn admits(&self, user: Uid, key: Key) -> Result<(), Reason> {
+        let has_key = self.key.matches(key);
+        if user == Uid::UNKNOWN || user.is_same_as(self.name.uid) {
+            return if has_key { Ok(()) } else { Err(Reason::WrongKey) };
+        }
+        if has_key && self.admission == Admission::AnyUser {
+            Ok(())
+        } else {
+            Err(Reason::ForeignUser)
+        }
     }
 
     #[inline(always)]

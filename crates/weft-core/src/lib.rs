@@ -25,7 +25,7 @@ mod state;
 pub mod testing;
 
 pub use bundle::Bundle;
-pub use endpoint::Endpoint;
+pub use endpoint::{Admission, Endpoint};
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
 pub use session::{PeerId, SessionId};
 pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State, Tally};

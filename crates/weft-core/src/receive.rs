@@ -2,7 +2,7 @@
 
 use crate::endpoint::{Endpoint, Parked};
 use crate::event::{Event, MessageKind, Returned};
-use crate::session::{FlowIn, FlowOut, SessionId, BACKLOG_MOST, FLOWS_MOST};
+use crate::session::{FlowIn, FlowOut, SessionId};
 use crate::state::{Delivery, Run, Sink, State};
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
@@ -77,7 +77,7 @@ impl<T: Tx> State<T> {
             return Err(Violation);
         }
         let message = Delivery::new(Endpoint(flow.destination), id, record, true);
-        let is_plain = flow.admitted == admission && s.backlog_bytes <= BACKLOG_MOST;
+        let is_plain = flow.admitted == admission && s.backlog_bytes <= s.limits.backlog_bytes;
         if is_plain || self.becomes_plain(message.endpoint, id.index, head) {
             self.counters.requests_delivered += 1;
             if let Err(reason) = sink.deliver(self, &message) {
@@ -198,7 +198,7 @@ impl<T: Tx> State<T> {
     /// The return of a one-way message waits for room. A peer that does not read what comes back to it is cut off.
     fn unreturned(&mut self, message: &Delivery<'_>, reason: Reason) -> Trouble {
         match self.live(message.session.index) {
-            Some(s) if s.backlog_bytes > 2 * BACKLOG_MOST => Trouble::Violation,
+            Some(s) if s.backlog_bytes > 2 * s.limits.backlog_bytes => Trouble::Violation,
             _ => Trouble::Unreturned(reason),
         }
     }
@@ -242,7 +242,8 @@ impl<T: Tx> State<T> {
         let admitted = if head.is(Kind::Reply) {
             s.flows_out.get_mut(flow).map(|out| &mut out.admitted)
         } else {
-            s.flows_in.get_mut(flow).filter(|f| state.key.matches(f.key)).map(|f| &mut f.admitted)
+            let admits = |f: &&mut FlowIn| state.admits(s.peer.uid, f.key).is_ok();
+            s.flows_in.get_mut(flow).filter(admits).map(|f| &mut f.admitted)
         };
         let Some(admitted) = admitted.filter(|_| !state.holds()) else { return false };
         if events.mask(endpoint).not_empty {
@@ -251,7 +252,7 @@ impl<T: Tx> State<T> {
             // Not noted as admitted, so that the next one is counted here too. One-way messages are counted by their run.
             events.mute(endpoint, 1);
         }
-        !head.is(Kind::Request) || s.backlog_bytes <= BACKLOG_MOST
+        !head.is(Kind::Request) || s.backlog_bytes <= s.limits.backlog_bytes
     }
 
     /// What a reply brings beside itself.
@@ -293,10 +294,8 @@ impl<T: Tx> State<T> {
         }
         let s = self.session(message.session).ok_or(Reason::PeerLost)?;
         let state = s.flows_in.get(usize::from(message.head.flow())).ok_or(Reason::PeerLost)?;
-        if !endpoint?.key.matches(state.key) {
-            return Err(Reason::WrongKey);
-        }
-        if s.backlog_bytes > BACKLOG_MOST && message.kind() == MessageKind::Request {
+        endpoint?.admits(s.peer.uid, state.key)?;
+        if s.backlog_bytes > s.limits.backlog_bytes && message.kind() == MessageKind::Request {
             return Err(Reason::QueueFull);
         }
         Ok(())
@@ -305,9 +304,14 @@ impl<T: Tx> State<T> {
     /// Queues a message at its endpoint.
     fn park(&mut self, message: &Delivery<'_>) -> Result<(), Reason> {
         let bytes = Parked::bytes(message.args.len(), message.payload.len());
-        if self.parked_bytes.saturating_add(bytes) > self.settings.parked_bytes_most {
+        let (total, most) = (self.parked_bytes.saturating_add(bytes), self.settings.parked_bytes_most);
+        let s = self.session_mut(message.session).ok_or(Reason::PeerLost)?;
+        let of_session = s.parked_bytes.saturating_add(bytes);
+        if of_session > s.limits.parked_bytes || total > most {
             return Err(Reason::QueueFull);
         }
+        s.parked_bytes = of_session;
+        self.parked_bytes = total;
         let parked = Parked {
             head: message.head,
             session: message.session,
@@ -316,7 +320,6 @@ impl<T: Tx> State<T> {
         };
         // Queued counts as taken: a request stays open until it is served.
         message.is_open.set(false);
-        self.parked_bytes += bytes;
         self.counters.parked += 1;
         self.events.mute(message.endpoint, 1);
         if let Ok(endpoint) = self.endpoint_mut(message.endpoint) {
@@ -352,7 +355,7 @@ impl<T: Tx> State<T> {
     }
 
     fn serve_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
-        self.parked_bytes = self.parked_bytes.saturating_sub(Parked::bytes(parked.args.len(), parked.payload.len()));
+        self.note_unparked(&parked);
         let message = parked.message(endpoint);
         match message.kind() {
             MessageKind::Request => self.counters.requests_delivered += 1,
@@ -371,6 +374,15 @@ impl<T: Tx> State<T> {
                     self.end(token);
                 }
             }
+        }
+    }
+
+    /// A message is out of its endpoint's queue.
+    pub(crate) fn note_unparked(&mut self, parked: &Parked) {
+        let bytes = Parked::bytes(parked.args.len(), parked.payload.len());
+        self.parked_bytes = self.parked_bytes.saturating_sub(bytes);
+        if let Some(s) = self.session_mut(parked.session) {
+            s.parked_bytes = s.parked_bytes.saturating_sub(bytes);
         }
     }
 
@@ -431,7 +443,7 @@ impl<T: Tx> State<T> {
         let destination = found.map_or(u32::MAX, |index| index as u32);
         let s = self.live(session).ok_or(Violation)?;
         // Flows are numbered in the order they are opened, so a peer cannot make us hold more than it opens.
-        if usize::from(flow) != s.flows_in.len() || s.flows_in.len() >= FLOWS_MOST {
+        if usize::from(flow) != s.flows_in.len() || s.flows_in.len() >= s.limits.flows {
             return Err(Violation);
         }
         let source = s.name_of(open.source, open.uid);

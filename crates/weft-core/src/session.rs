@@ -203,12 +203,25 @@ impl FlowIn {
     }
 }
 
-/// Flows of one session in one direction, at most.
-pub(crate) const FLOWS_MOST: usize = 4096;
+/// What one session may make us hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Flows in one direction.
+    pub flows: usize,
+    /// Bytes of the backlog above which the peer's requests are refused. At twice that, one-way messages which would
+    /// have to go back with their contents are taken for an attack: no honest peer leaves so many returns unread.
+    pub backlog_bytes: usize,
+    /// Bytes of messages queued at endpoints that are not served.
+    pub parked_bytes: usize,
+}
 
-/// Bytes of a session's backlog above which its peer's requests are refused. At twice that, one-way messages which would
-/// have to go back with their contents are taken for an attack: no honest peer leaves so many returns unread.
-pub(crate) const BACKLOG_MOST: usize = 64 << 20;
+impl Limits {
+    /// Of a peer of our own class, and of other hosts' peers. What is queued is bounded for the bundle.
+    pub const TRUSTED: Limits = Limits { flows: 4096, backlog_bytes: 64 << 20, parked_bytes: usize::MAX };
+
+    /// Of a peer of another user: a share of the bundle's that leaves the others theirs.
+    pub const OTHER_USER: Limits = Limits { flows: 64, backlog_bytes: 2 << 20, parked_bytes: 1 << 20 };
+}
 
 /// The state of a session but for its reading end.
 #[derive(Debug)]
@@ -217,10 +230,13 @@ pub(crate) struct Session<T> {
     pub tx: T,
     pub flows_out: Vec<FlowOut>,
     pub flows_in: Vec<FlowIn>,
+    pub limits: Limits,
     /// Replies, returns and the like that found no room. Bounded by the requests and messages that we granted, and by
-    /// [`BACKLOG_MOST`] bytes, above which requests are refused.
+    /// [`Limits::backlog_bytes`], above which requests are refused.
     pub backlog: VecDeque<Pending>,
     pub backlog_bytes: usize,
+    /// Of messages of the peer's that are queued at endpoints.
+    pub parked_bytes: usize,
     /// A send found the path full.
     pub is_blocked: bool,
     /// Replies that the peer sent back.
@@ -228,14 +244,16 @@ pub(crate) struct Session<T> {
 }
 
 impl<T> Session<T> {
-    pub fn new(peer: PeerId, tx: T) -> Session<T> {
+    pub fn new(peer: PeerId, tx: T, limits: Limits) -> Session<T> {
         Session {
             peer,
             tx,
+            limits,
             flows_out: Vec::new(),
             flows_in: Vec::new(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            parked_bytes: 0,
             is_blocked: false,
             replies_returned: 0,
         }

@@ -1,8 +1,8 @@
 //! A bundle's state, and everything that sends: what a program and a running handler may do.
 
-use crate::endpoint::{Endpoint, EndpointState, Parked, Route, Translation};
+use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
 use crate::event::{Counters, Event, EventMask, Events, MessageKind, Returned};
-use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId, FLOWS_MOST};
+use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use weft_wire::path::{PushError, Record, Tx};
@@ -281,8 +281,7 @@ impl<T: Tx> State<T> {
         let freed = place.take().ok_or(SendError::NoEndpoint)?;
         self.admission += 1;
         for parked in freed.parked {
-            self.parked_bytes =
-                self.parked_bytes.saturating_sub(Parked::bytes(parked.args.len(), parked.payload.len()));
+            self.note_unparked(&parked);
             match parked.head.is(Kind::Request) {
                 true => _ = self.bounce(&parked.message(endpoint), Reason::NoSuchEndpoint),
                 false => self.settle_parked(&parked),
@@ -296,6 +295,18 @@ impl<T: Tx> State<T> {
         self.endpoint_mut(endpoint)?.key = key;
         self.admission += 1;
         Ok(())
+    }
+
+    /// Whose messages the endpoint admits, of processes of this host: those of its own user's (the default), or all.
+    pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), SendError> {
+        self.endpoint_mut(endpoint)?.admission = admission;
+        self.admission += 1;
+        Ok(())
+    }
+
+    /// Whose messages the endpoint admits.
+    pub fn admission_of(&self, endpoint: Endpoint) -> Result<Admission, SendError> {
+        Ok(self.endpoint(endpoint)?.admission)
     }
 
     /// Whether messages are handed to the endpoint (the default) or queued, up to the credit granted.
@@ -331,10 +342,7 @@ impl<T: Tx> State<T> {
     /// Whether there is an endpoint of this bundle for what a stranger wants to open, and whether it knows the key.
     pub fn admits(&self, open: &Open) -> Result<(), Reason> {
         let found = self.endpoints.iter().flatten().find(|e| e.id == open.destination);
-        match found.ok_or(Reason::NoSuchEndpoint)?.key.matches(open.key) {
-            true => Ok(()),
-            false => Err(Reason::WrongKey),
-        }
+        found.ok_or(Reason::NoSuchEndpoint)?.admits(Uid::UNKNOWN, open.key)
     }
 
     /// Whether requests or one-way messages of ours are under way on a session: then its peer is to be watched.
@@ -603,7 +611,7 @@ impl<T: Tx> State<T> {
             return self.set_route(call, Route::Flow { session: session.index, flow: flow as u16 });
         }
         let flow = s.flows_out.len();
-        if flow >= FLOWS_MOST {
+        if flow >= s.limits.flows {
             return self.refused(call, Reason::NoRoom);
         }
         s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint, key));

@@ -18,5 +18,5 @@ pub mod sys;
 
 pub use bell::{Bell, BellMem, BellPage};
 pub use mem::{MapMem, RingMem};
-pub use ring::{Consumer, Lanes, Producer, Ringing, Steps};
+pub use ring::{Consumer, Lanes, Producer, Ringing, Steps, Waker};
 pub use sys::{OpenError, Shared};

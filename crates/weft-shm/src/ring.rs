@@ -20,11 +20,12 @@
 use crate::bell::Bell;
 use crate::distance::{Distance, Progress, TELL_EVERY};
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
+use rustix::net::SendFlags;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Tx};
 use weft_wire::record::{self, args_bytes};
-use weft_wire::setup::Geometry;
+use weft_wire::setup::{Geometry, Message};
 use weft_wire::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 const HOT: usize = 0;
@@ -647,20 +648,34 @@ impl Tx for Ringing {
 pub struct Ringing {
     producer: Producer<MapMem>,
     bell: Bell,
-    /// An eventfd that the consumer sleeps on.
-    waker: OwnedFd,
+    waker: Waker,
+}
+
+/// How a sleeping consumer is woken.
+#[derive(Debug)]
+pub enum Waker {
+    /// By the eventfd that it sleeps on, where both trust each other: who has it could hinder all that use it.
+    Event(OwnedFd),
+    /// By a word on the set-up socket.
+    Socket(OwnedFd),
 }
 
 impl Ringing {
-    /// Rings `bell` for records of `producer` when asked to, and writes to the eventfd `waker` if its consumer sleeps.
-    pub fn new(producer: Producer<MapMem>, bell: Bell, waker: OwnedFd) -> Ringing {
+    /// Rings `bell` for records of `producer` when asked to, and uses the `waker` if its consumer sleeps.
+    pub fn new(producer: Producer<MapMem>, bell: Bell, waker: Waker) -> Ringing {
         Ringing { producer, bell, waker }
     }
 
     #[cold]
     fn wake(&self) {
-        // It fails only if the consumer gave us something else than it should have, and then it sleeps on.
-        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+        // It fails only if the consumer gave us something else than it should have, or does not read, and then it sleeps on.
+        match &self.waker {
+            Waker::Event(eventfd) => _ = rustix::io::write(eventfd, &1u64.to_ne_bytes()),
+            Waker::Socket(socket) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let _ = rustix::net::send(socket, &Message::Wake.to_bytes(), flags);
+            }
+        }
     }
 }
 
@@ -714,7 +729,24 @@ pub struct Consumer<M> {
     distance: Distance,
     scratch: [u64; COPY_WORDS],
     broken: Option<Malformed>,
+    /// What is done if the producer is not trusted.
+    foreign: Option<Box<Foreign>>,
 }
+
+/// What a consumer of a producer that is not trusted keeps beside the rest.
+#[derive(Debug, Default)]
+struct Foreign {
+    is_of_other_user: bool,
+    /// The payload in hand, copied out of the producer's reach.
+    payload: Vec<u8>,
+    /// Where each lane was read to when the bell was last rung.
+    read_at_bell: [u64; 2],
+    /// Rings that had nothing behind them, less the lines that were read.
+    idle_rings: u64,
+}
+
+/// Rings without cause for which a producer is cut off. Now and then one has nothing behind it: its record was found before.
+const IDLE_RINGS_MOST: u64 = 1000;
 
 /// How many lines ahead a consumer asks for while it finds record after record. Not in a ping-pong: there it would take
 /// lines away that the producer has just made ready.
@@ -739,7 +771,28 @@ impl<M: RingMem> Consumer<M> {
             distance: Distance::default(),
             scratch: [0; COPY_WORDS],
             broken: None,
+            foreign: None,
         }
+    }
+
+    /// The producer is not trusted: payloads are copied out before they are handed out, and its rings counted.
+    pub fn distrust(mut self, is_of_other_user: bool) -> Consumer<M> {
+        self.foreign = Some(Box::new(Foreign { is_of_other_user, ..Foreign::default() }));
+        self
+    }
+
+    /// Counts a ring of a producer's that is not trusted. False if there were too many that had nothing behind them.
+    #[cold]
+    fn note_foreign_bell(&mut self) -> bool {
+        let positions = self.positions();
+        let Some(foreign) = &mut self.foreign else { return true };
+        let before = std::mem::replace(&mut foreign.read_at_bell, positions);
+        let lines = (positions[0] - before[0]).saturating_add(positions[1] - before[1]);
+        foreign.idle_rings = match lines {
+            0 => foreign.idle_rings + 1,
+            lines => foreign.idle_rings.saturating_sub(lines),
+        };
+        foreign.idle_rings <= IDLE_RINGS_MOST
     }
 
     /// Looks for the next record. Reads one line of the other side's if there is none.
@@ -966,10 +1019,14 @@ impl<M: RingMem> Consumer<M> {
         let (len, args_len) = (head.len(), args_bytes(head.args()));
         let copied = len <= COPY_MOST;
         self.mem.copy_out(line, if copied { args_len + len } else { args_len }, &mut self.scratch);
-        let payload = if copied {
-            &bytes_of(&self.scratch)[args_len..args_len + len]
-        } else {
-            self.mem.in_place(line, head.payload_at(), len)
+        let payload = match &mut self.foreign {
+            _ if copied => &bytes_of(&self.scratch)[args_len..args_len + len],
+            None => self.mem.in_place(line, head.payload_at(), len),
+            Some(foreign) => {
+                foreign.payload.clear();
+                foreign.payload.extend_from_slice(self.mem.in_place(line, head.payload_at(), len));
+                &foreign.payload
+            }
         };
         Peek::Record(Record { head, args: &args_of(&self.scratch)[..head.args()], payload })
     }
@@ -1043,6 +1100,15 @@ impl<M: RingMem> Rx for Consumer<M> {
 
     fn set_attention(&mut self, wanted: bool) {
         Consumer::set_attention(self, wanted);
+    }
+
+    fn is_of_other_user(&self) -> bool {
+        self.foreign.as_ref().is_some_and(|f| f.is_of_other_user)
+    }
+
+    #[inline(always)]
+    fn note_bell(&mut self) -> bool {
+        self.foreign.is_none() || self.note_foreign_bell()
     }
 }
 

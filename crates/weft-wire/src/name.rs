@@ -29,6 +29,14 @@ pub struct Uid(pub u32);
 impl Uid {
     /// Nobody can say: the kernel gives this number to no user.
     pub const UNKNOWN: Uid = Uid(u32::MAX);
+
+    /// The user that the kernel shows for all users which a user namespace does not map: nobody's equal.
+    pub const OVERFLOW: Uid = Uid(65534);
+
+    /// Whether both are one user, of whom the kernel knows that.
+    pub fn is_same_as(self, other: Uid) -> bool {
+        self == other && self != Uid::OVERFLOW && self != Uid::UNKNOWN
+    }
 }
 
 /// What a message must carry to be delivered (AM-II calls it tag). `Debug` does not print it.

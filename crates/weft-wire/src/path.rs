@@ -120,6 +120,16 @@ pub trait Rx {
     fn note_visit(&mut self, one_way: u32, caught_up: bool) {
         let _ = (one_way, caught_up);
     }
+    /// Whether the producer is of another user of this host: then what it may have us hold is bounded more closely.
+    fn is_of_other_user(&self) -> bool {
+        false
+    }
+    /// The bell was rung, and what there was has been taken. False if it was rung without cause so often that the producer is
+    /// to be cut off.
+    #[inline(always)]
+    fn note_bell(&mut self) -> bool {
+        true
+    }
     /// Whether it is of no use to look at this path on every poll: its bell says all.
     fn stays_cold(&self) -> bool {
         false

@@ -45,8 +45,8 @@ pub enum Reason {
     /// The peer speaks another version.
     #[error("another version: the peer runs a weft of another wire version; use the same on both sides")]
     Version = 7,
-    /// The peer is of another user and did not allow that.
-    #[error("another user: the endpoint admits only processes of its own user")]
+    /// The peer is of another user, and does not admit others, or not with this key.
+    #[error("another user: the endpoint admits only processes of its own user, or another key; its owner can admit all users")]
     ForeignUser = 8,
     /// The peer broke the protocol and was cut off.
     #[error("protocol violation: the peer wrote what no weft writes and was cut off; restart it")]

@@ -4,12 +4,18 @@
 //!
 //! ```text
 //! caller                         answerer
-//!   Hello(version, caller's name and bundle, endpoint, key) ->
-//!                                <- Accept(ring geometry, bell) + descriptors [ring caller->answerer, bell page, waker]
+//!   Hello(version, caller's name and bundle, endpoint, key, where its nonce lies) ->
+//!                                <- Challenge(the caller's nonce, where the answerer's lies), if both are of one user
+//!   Proof(the answerer's nonce) ->
+//!                                <- Accept(ring geometry, bell, class) + descriptors [ring caller->answerer, bell page, waker]
 //!                                or Join(bundle), if the two bundles have a session already; the socket is closed
 //!                                or Refuse(reason), and the socket is closed
 //!   Ready(ring geometry, bell) + descriptors [ring answerer->caller, bell page, waker] ->
 //! ```
+//!
+//! Two processes are of one *trusted class* if they have one user and the kernel lets each read the other's memory: then neither
+//! can be protected from the other. That is what the nonces show. Between others there is no waker among the
+//! descriptors, and each has a bell page of its own; who sleeps is woken by a `Wake` on the socket.
 //!
 //! The waker is an eventfd, to be written to when the bell is rung and its owner sleeps.
 
@@ -30,6 +36,15 @@ pub struct Geometry {
     pub arena_lines: u32,
 }
 
+/// A secret in a process's memory: who knows it may read that memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nonce(pub u128);
+
+impl Nonce {
+    /// What says who could not read it.
+    pub const UNSEEN: Nonce = Nonce(0);
+}
+
 /// A set-up message.
 #[derive(Clone, Copy, Debug)]
 pub enum Message {
@@ -45,8 +60,22 @@ pub enum Message {
         bundle: BundleId,
         /// The caller has no session with the bundle that it was told to join.
         is_alone: bool,
+        /// Where the caller's nonce lies in its memory.
+        nonce_at: u64,
     },
-    /// The answerer's ring, with three descriptors.
+    /// Prove that you can read me as I can read you.
+    Challenge {
+        /// The caller's nonce, or [`Nonce::UNSEEN`].
+        seen: Nonce,
+        /// Where the answerer's nonce lies in its memory.
+        nonce_at: u64,
+    },
+    /// What the caller read.
+    Proof {
+        /// The answerer's nonce, or [`Nonce::UNSEEN`].
+        seen: Nonce,
+    },
+    /// The answerer's ring, with three descriptors, or with two if the two are not of one trusted class.
     Accept {
         /// Its shape.
         ring: Geometry,
@@ -54,8 +83,10 @@ pub enum Message {
         bell: u32,
         /// The answerer's bundle.
         bundle: BundleId,
+        /// The two are of one trusted class, as the answerer sees it.
+        is_trusted: bool,
     },
-    /// The caller's ring, with three descriptors.
+    /// The caller's ring, with as many descriptors as came with [`Message::Accept`].
     Ready {
         /// Its shape.
         ring: Geometry,
@@ -72,6 +103,8 @@ pub enum Message {
         /// The reason.
         reason: Reason,
     },
+    /// Wake up: your bell was rung. On the socket of a session between processes that are not of one trusted class.
+    Wake,
 }
 
 /// Why bytes are no set-up message.
@@ -101,15 +134,28 @@ impl Message {
         b[..4].copy_from_slice(&MAGIC);
         b[4..6].copy_from_slice(&VERSION.to_le_bytes());
         match self {
-            Message::Hello { source, destination, key, bundle, is_alone } => {
+            Message::Hello { source, destination, key, bundle, is_alone, nonce_at } => {
                 b[6] = 1;
                 b[8..48].copy_from_slice(&source.to_bytes());
                 b[48..88].copy_from_slice(&destination.to_bytes());
                 b[88..96].copy_from_slice(&key.0.to_le_bytes());
                 b[96..100].copy_from_slice(&bundle.0.to_le_bytes());
                 b[100] = u8::from(*is_alone);
+                b[104..112].copy_from_slice(&nonce_at.to_le_bytes());
             }
-            Message::Accept { ring, bell, bundle } => shape(&mut b, 2, ring, *bell, *bundle),
+            Message::Challenge { seen, nonce_at } => {
+                b[6] = 6;
+                b[8..24].copy_from_slice(&seen.0.to_le_bytes());
+                b[24..32].copy_from_slice(&nonce_at.to_le_bytes());
+            }
+            Message::Proof { seen } => {
+                b[6] = 7;
+                b[8..24].copy_from_slice(&seen.0.to_le_bytes());
+            }
+            Message::Accept { ring, bell, bundle, is_trusted } => {
+                shape(&mut b, 2, ring, *bell, *bundle);
+                b[24] = u8::from(*is_trusted);
+            }
             Message::Ready { ring, bell } => shape(&mut b, 3, ring, *bell, BundleId(0)),
             Message::Join { bundle } => {
                 b[6] = 5;
@@ -119,6 +165,7 @@ impl Message {
                 b[6] = 4;
                 b[8] = reason.code();
             }
+            Message::Wake => b[6] = 8,
         }
         b
     }
@@ -146,11 +193,18 @@ impl Message {
                 key: Key(u64::from_le_bytes(array(&b[88..96]))),
                 bundle: BundleId(u32::from_le_bytes(array(&b[96..100]))),
                 is_alone: b[100] != 0,
+                nonce_at: u64::from_le_bytes(array(&b[104..112])),
             }),
-            2 => Ok(Message::Accept { ring, bell, bundle }),
+            2 => Ok(Message::Accept { ring, bell, bundle, is_trusted: b[24] != 0 }),
             3 => Ok(Message::Ready { ring, bell }),
             4 => Ok(Message::Refuse { reason: Reason::from_code(b[8]).ok_or(SetupError::Reason(b[8]))? }),
             5 => Ok(Message::Join { bundle }),
+            6 => Ok(Message::Challenge {
+                seen: Nonce(u128::from_le_bytes(array(&b[8..24]))),
+                nonce_at: u64::from_le_bytes(array(&b[24..32])),
+            }),
+            7 => Ok(Message::Proof { seen: Nonce(u128::from_le_bytes(array(&b[8..24]))) }),
+            8 => Ok(Message::Wake),
             other => Err(SetupError::Type(other)),
         }
     }
@@ -217,8 +271,12 @@ mod tests {
                 key: Key(u64::MAX - 1),
                 bundle: BundleId(9),
                 is_alone: true,
+                nonce_at: 1 << 47,
             },
-            Message::Accept { ring, bell: 3, bundle: BundleId(8) },
+            Message::Challenge { seen: Nonce(u128::MAX - 5), nonce_at: 99 },
+            Message::Proof { seen: Nonce(3 << 70) },
+            Message::Wake,
+            Message::Accept { ring, bell: 3, bundle: BundleId(8), is_trusted: true },
             Message::Join { bundle: BundleId(7) },
             Message::Ready { ring, bell: 4 },
             Message::Refuse { reason: Reason::WrongKey },
@@ -239,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_an_error(tail in proptest::collection::vec(any::<u8>(), 124..125), kind in 0u8..8) {
+        fn any_bytes_are_a_message_or_an_error(tail in proptest::collection::vec(any::<u8>(), 124..125), kind in 0u8..10) {
             let mut bytes = MAGIC.to_vec();
             bytes.extend(tail);
             bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());

@@ -11,6 +11,7 @@ mod wait;
 
 pub use wait::{Waited, Waker};
 
+use crate::bells::Pages;
 use crate::home::Home;
 use crate::node::{lock, random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
@@ -19,7 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use wait::Sleeper;
 use weft_core::{
-    Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Sink, State,
+    Admission, Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings,
+    Sink, State,
 };
 use weft_shm::BellPage;
 use weft_wire::{Key, Name, Reason};
@@ -101,9 +103,11 @@ impl Bundle {
         let signals = Arc::new(Signals::new()?);
         let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Mutex::default() });
         let sleeper = Sleeper::new(&signals)?;
-        let home = Home::new(node, &signals)?;
+        let mut home = Home::new(node, &signals, &bells)?;
+        let mut core = Core::new(Pages::new(bells), settings);
+        home.set_places_aside(&mut core);
         Ok(Bundle {
-            core: Core::new(bells, settings),
+            core,
             handlers: Handlers { endpoints: Vec::new(), mailbox },
             net_turns: home.net_turns(),
             home,
@@ -134,7 +138,7 @@ impl Bundle {
     /// Frees an endpoint. Messages for it come back to their senders from now on.
     pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         let name = self.name(endpoint)?;
-        self.home.node().remove_endpoint(name.endpoint);
+        self.home.node().office().remove_endpoint(name.endpoint);
         self.core.state_mut().free_endpoint(endpoint)?;
         self.handlers.endpoints[endpoint.index()] = EndpointHandlers::default();
         Ok(())
@@ -153,8 +157,16 @@ impl Bundle {
     /// Changes the key. Messages that carry the old one come back to their senders.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
         let name = self.name(endpoint)?;
-        self.home.node().set_key(name.endpoint, key);
+        self.home.node().office().set_key(name.endpoint, key);
         Ok(self.core.state_mut().set_key(endpoint, key)?)
+    }
+
+    /// Whose messages the endpoint admits, of processes of this host: those of its own user's (the default), or of all users
+    /// who know the key. It also says to whom the endpoint may send, for answers come from there.
+    pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
+        let name = self.name(endpoint)?;
+        self.home.node().office().set_admission(name.endpoint, admission);
+        Ok(self.core.state_mut().set_admission(endpoint, admission)?)
     }
 
     /// Whether polls hand messages to the endpoint (the default), or queue them there up to the credit it granted.

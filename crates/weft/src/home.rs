@@ -2,69 +2,69 @@
 //!
 //! This is done inside `poll` and `wait`, when the helper thread has left word that a socket has something to say; without a helper,
 //! when the bundle has been idle for some turns. So a message costs no system call. Every step is non-blocking; each
-//! connection is a small state machine behind one epoll descriptor.
+//! connection is a small state machine behind one epoll descriptor. Who calls the bundle is answered elsewhere: in `office.rs`.
 
+use crate::foreigners::Pass;
 use crate::net::Net;
-use crate::node::{address, owner_of, refuse, Caller, Error, Inbox, Node};
+use crate::node::{Error, Node};
+use crate::office::address;
 use crate::paths::{Core, Inlet, Outlet};
+use crate::reception::{Arrival, Reception};
+use crate::setup::{owner_of, receive, receive_words, say, Class, Gift, Given, Heard};
 use crate::watch::Signals;
 use crate::watched::Watched;
 use rustix::event::epoll;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::collections::HashMap;
-use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_core::{Call, PeerId, SessionId, Sink};
-use weft_shm::{Bell, BellPage, Consumer, Lanes, MapMem, Producer, Ringing, Shared};
-use weft_wire::setup::{Geometry, Message, MESSAGE_BYTES};
-use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason};
-
-/// Bytes of a hot lane. Small enough that all lines of a busy pair stay in the private caches.
-const HOT_BYTES: usize = 16 << 10;
-
-/// Bytes of an arena: what a stream needs to run ahead until its lines have left the writer's private cache.
-const ARENA_BYTES: usize = 8 << 20;
-
-/// Bytes of an arena once the process has many sessions, so that all arenas of a process stay bounded.
-const SMALL_ARENA_BYTES: usize = 512 << 10;
-
-/// Sessions with a large arena.
-const LARGE_ARENAS_MOST: usize = 32;
+use weft_core::{Admission, Call, PeerId, SessionId, Sink};
+use weft_shm::BellPage;
+use weft_wire::setup::{Message, Nonce};
+use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 /// Looks that are made soon after a set-up began or went on, without waiting for the helper's word.
 const QUICK_LOOKS: u32 = 10_000;
 
-/// Descriptors that come with a ring: the ring, the bell page, what wakes its owner.
-const DESCRIPTORS: usize = 3;
-
 /// Events of one look at the descriptors.
 const EVENTS_MOST: usize = 32;
+
+/// Wake-ups of a peer's beyond the sleeps they could have ended, as which those under way are taken.
+const EARLY_WAKES_MOST: u32 = 16;
 
 /// What the home has a socket for.
 #[derive(Debug)]
 enum Talk {
     /// We called and wait for the answer.
-    Calling { call: Call, name: Name, is_alone: bool },
-    /// We were called, gave our ring, and wait for the caller's.
-    Answering(Answering),
+    Calling(Calling),
     /// A session; the socket tells of its end.
-    Session(SessionId),
+    Session(Tie),
 }
 
 #[derive(Debug)]
-struct Answering {
+struct Calling {
+    call: Call,
+    name: Name,
+    is_alone: bool,
+    /// Of which class the other side is, as far as it has been seen.
+    class: Class,
+}
+
+/// A session with a process of this host.
+#[derive(Debug)]
+struct Tie {
+    id: SessionId,
     peer: PeerId,
-    index: u32,
-    rx: Box<Consumer<MapMem>>,
+    class: Class,
+    /// Leave of a peer of another user's.
+    pass: Option<Pass>,
+    /// How often we had slept when the session began, and how often the peer has woken us.
+    first_sleep: u32,
+    wakes: u32,
 }
 
 #[derive(Debug)]
@@ -78,9 +78,8 @@ struct Line {
 pub(crate) struct Home {
     node: Node,
     id: BundleId,
-    inbox: Arc<Inbox>,
-    /// What wakes the bundle.
-    signals: Arc<Signals>,
+    /// Where callers are answered in our name.
+    reception: Arc<Reception>,
     epoll: Arc<OwnedFd>,
     lines: HashMap<u64, Line>,
     next_line: u64,
@@ -96,19 +95,22 @@ pub(crate) struct Home {
     net: Option<Net>,
 }
 
-/// The token of the node's descriptor in the epoll set; lines have others.
-const NODE_TOKEN: u64 = 0;
+/// The token of the office's descriptor in the epoll set; lines have others.
+const OFFICE_TOKEN: u64 = 0;
 
 impl Home {
     /// The home of a new bundle, which finds in `signals` what is left for it.
-    pub fn new(node: &Node, signals: &Arc<Signals>) -> Result<Home, Error> {
+    pub fn new(node: &Node, signals: &Arc<Signals>, bells: &BellPage) -> Result<Home, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .and_then(|e| {
-                epoll::add(&e, node.epoll(), epoll::EventData::new_u64(NODE_TOKEN), epoll::EventFlags::IN).map(|()| e)
-            })
-            .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
-        let (id, inbox) = node.add_bundle(signals.clone());
+        let failed = |e| Error::system("cannot watch the set-up socket", e, way_out);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        if node.helper().is_none() {
+            let (office, token) = (node.office().epoll(), epoll::EventData::new_u64(OFFICE_TOKEN));
+            epoll::add(&epoll, office, token, epoll::EventFlags::IN).map_err(failed)?;
+        }
+        let bells = bells.fd().try_clone_to_owned();
+        let bells = bells.map_err(|e| Error::system("cannot hand out the bell page", e, way_out))?;
+        let (id, reception) = node.office().add_bundle(signals.clone(), bells);
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         let net = node.open_network(is_watched)?;
         if let (Some(net), Some(helper)) = (&net, node.helper().filter(|_| is_watched)) {
@@ -117,11 +119,10 @@ impl Home {
         Ok(Home {
             node: node.clone(),
             id,
-            inbox,
-            signals: signals.clone(),
+            reception,
             epoll: Arc::new(epoll),
             lines: HashMap::new(),
-            next_line: NODE_TOKEN + 1,
+            next_line: OFFICE_TOKEN + 1,
             retries: Vec::new(),
             is_watched,
             quick_looks: 0,
@@ -133,7 +134,7 @@ impl Home {
     /// A name for a new endpoint.
     pub fn add_endpoint(&self, key: Key) -> Name {
         let address = self.net.as_ref().map_or(HostAddress::NONE, Net::address);
-        self.node.add_endpoint(self.id, key, address)
+        self.node.office().add_endpoint(self.id, key, address)
     }
 
     /// A count of the polls until the next look at the network, which others set to zero.
@@ -239,9 +240,9 @@ impl Home {
         self.is_stuck = false;
         self.make_calls(core);
         self.look_at_descriptors(core, sink);
-        self.answer_callers(core);
+        self.seat_arrivals(core);
         self.close_broken(core, sink);
-        self.quick_looks = match self.lines.values().any(|l| !matches!(l.talk, Talk::Session(_))) {
+        self.quick_looks = match self.lines.values().any(|l| matches!(l.talk, Talk::Calling(_))) {
             true => self.quick_looks.saturating_sub(1),
             false => 0,
         };
@@ -273,13 +274,31 @@ impl Home {
             }
             Connected::Nobody => return self.call_host(core, call),
         };
-        if owner_of(&socket) != Some(name.uid) {
-            return Err(Reason::WrongOwner);
-        }
-        let hello = Message::Hello { source, destination: name, key, bundle: self.id, is_alone };
+        let admission = core.state().admission_of(call.endpoint).unwrap_or_default();
+        let class = self.class_of_owner(owner_of(&socket).unwrap_or(Uid::UNKNOWN), name.uid, admission)?;
+        let nonce_at = self.node.office().nonce_at();
         // A callee that refuses us for who we are may have hung up already: what it said before is heard like any answer.
-        let _ = net::send(&socket, &hello.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-        self.add_line(socket, Talk::Calling { call, name, is_alone })
+        say(&socket, &Message::Hello { source, destination: name, key, bundle: self.id, is_alone, nonce_at });
+        let (token, socket) = self.watch(socket)?;
+        self.quick_looks = QUICK_LOOKS;
+        self.keep_line(token, socket, Talk::Calling(Calling { call, name, is_alone, class }));
+        Ok(())
+    }
+
+    /// Of which class a callee is at most, whom the kernel says to be of one user and its name of another, perhaps.
+    fn class_of_owner(&self, owner: Uid, named: Uid, admission: Admission) -> Result<Class, Reason> {
+        let own = self.node.office().user();
+        if owner == named && owner.is_same_as(own) {
+            // Until it has shown what it can read.
+            return Ok(Class::Unreadable);
+        }
+        // What a name says that was made in another user namespace, nobody here can say. Who is of our user could be us.
+        let is_beyond_knowing = owner == Uid::OVERFLOW || named == Uid::OVERFLOW || owner.is_same_as(own);
+        match admission {
+            Admission::AnyUser if owner == named || is_beyond_knowing => Ok(Class::OtherUser),
+            Admission::OwnUser if owner == named => Err(Reason::ForeignUser),
+            _ => Err(Reason::WrongOwner),
+        }
     }
 
     /// Connects to the set-up socket of a life on this host.
@@ -315,10 +334,14 @@ impl Home {
         let Ok((ready, _)) = epoll::wait(self.epoll.as_fd(), &mut events, Some(&now)) else {
             return;
         };
-        let tokens: Vec<u64> = ready.iter().map(|e| e.data.u64()).collect();
-        for token in tokens {
-            if token == NODE_TOKEN {
-                self.is_stuck = !self.node.service();
+        let events = ready.len();
+        let mut tokens = [0; EVENTS_MOST];
+        for (token, event) in tokens.iter_mut().zip(ready.iter()) {
+            *token = event.data.u64();
+        }
+        for &token in &tokens[..events] {
+            if token == OFFICE_TOKEN {
+                self.is_stuck = !self.node.office().service();
             } else if let Some(line) = self.lines.remove(&token) {
                 self.hear(token, line, core, sink);
             }
@@ -327,32 +350,43 @@ impl Home {
 
     /// Hears what a line says.
     fn hear<S: Sink<Outlet>>(&mut self, token: u64, line: Line, core: &mut Core, sink: &mut S) {
-        let heard = receive(&line.socket);
-        if matches!(heard, Heard::Nothing) {
-            self.lines.insert(token, line);
-            return;
-        }
         let Line { socket, talk } = line;
         match talk {
-            Talk::Calling { call, name, is_alone } => match self.on_answer(core, token, socket, call, &name, heard) {
-                Ok(()) => {}
-                Err(Answer::NotJoined) if !is_alone => self.retries.push((call, true)),
-                Err(Answer::NotJoined) => core.state_mut().refused(call, Reason::NobodyThere),
-                Err(Answer::Refused(reason)) => core.state_mut().refused(call, reason),
+            Talk::Calling(calling) => match receive(&socket) {
+                Heard::Nothing => self.keep_line(token, socket, Talk::Calling(calling)),
+                heard => self.hear_callee(token, socket, calling, core, heard),
             },
-            Talk::Answering(Answering { peer, index, rx }) => {
-                let ready = match heard {
-                    Heard::Message(Message::Ready { ring, bell }, fds) => open_tx(ring, bell, fds),
-                    _ => Err(Reason::Violation),
-                };
-                let Ok(tx) = ready else { return core.unreserve(index) };
-                let id = core.attach(index, peer, Outlet::Ring(tx), Inlet::Ring(*rx));
-                self.lines.insert(token, Line { socket, talk: Talk::Session(id) });
-            }
-            Talk::Session(id) => {
-                let reason = if matches!(heard, Heard::End) { Reason::PeerLost } else { Reason::Violation };
-                core.lose(id, reason, sink);
-            }
+            Talk::Session(mut tie) => match receive_words(&socket) {
+                Heard::Nothing => self.keep_line(token, socket, Talk::Session(tie)),
+                Heard::Message(Message::Wake, _) if tie.may_wake(core.bells().sleeps()) => {
+                    core.on_wake(tie.id);
+                    self.keep_line(token, socket, Talk::Session(tie));
+                }
+                Heard::End => {
+                    self.untie(core, &tie);
+                    core.lose(tie.id, Reason::PeerLost, sink);
+                }
+                _ => {
+                    self.untie(core, &tie);
+                    tie.bar();
+                    core.lose(tie.id, Reason::Violation, sink);
+                }
+            },
+        }
+    }
+
+    fn keep_line(&mut self, token: u64, socket: Watched, talk: Talk) {
+        self.lines.insert(token, Line { socket, talk });
+    }
+
+    /// Hears the answer to a call of ours.
+    fn hear_callee(&mut self, token: u64, socket: Watched, calling: Calling, core: &mut Core, heard: Heard) {
+        let (call, is_alone) = (calling.call, calling.is_alone);
+        match self.on_answer(core, token, socket, calling, heard) {
+            Ok(()) => {}
+            Err(Answer::NotJoined) if !is_alone => self.retries.push((call, true)),
+            Err(Answer::NotJoined) => core.state_mut().refused(call, Reason::NobodyThere),
+            Err(Answer::Refused(reason)) => core.state_mut().refused(call, reason),
         }
     }
 
@@ -362,32 +396,49 @@ impl Home {
         core: &mut Core,
         token: u64,
         socket: Watched,
-        call: Call,
-        name: &Name,
+        mut calling: Calling,
         heard: Heard,
     ) -> Result<(), Answer> {
         let (message, fds) = match heard {
             Heard::Message(message, fds) => (message, fds),
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
-            Heard::Nothing | Heard::Nonsense => return Err(Answer::Refused(Reason::Violation)),
+            Heard::Nothing | Heard::Version | Heard::Nonsense => return Err(Answer::Refused(Reason::Violation)),
         };
+        let Calling { call, name, .. } = calling;
         match message {
-            Message::Accept { ring, bell, bundle } => {
-                let tx = open_tx(ring, bell, fds).map_err(Answer::Refused)?;
+            Message::Challenge { seen, nonce_at } => {
+                let read = match calling.class {
+                    Class::OtherUser => Nonce::UNSEEN,
+                    _ => self.node.office().read_nonce(&socket, nonce_at),
+                };
+                if calling.class != Class::OtherUser {
+                    calling.class = self.node.office().class_of(seen, read);
+                }
+                say(&socket, &Message::Proof { seen: read });
+                self.keep_line(token, socket, Talk::Calling(calling));
+                Ok(())
+            }
+            Message::Accept { ring, bell, bundle, is_trusted } => {
+                let class = match calling.class {
+                    Class::Trusted if !is_trusted => Class::Unreadable,
+                    class => class,
+                };
+                let tx = Given { class, ring, bell, fds, socket: socket.as_fd() }.open().map_err(Answer::Refused)?;
                 let peer = PeerId { epoch: name.epoch, bundle, uid: name.uid, address: name.address };
-                let index = core.reserve().ok_or(Answer::Refused(Reason::NoRoom))?;
-                let made = self.make_rx(core).and_then(|(lanes, rx, fd)| {
-                    let ready = Message::Ready { ring: lanes.geometry(), bell: index };
-                    self.send_with(&socket, &ready, &fd, core.bells())?;
-                    Ok(rx)
+                let index = self.take_place(core).ok_or(Answer::Refused(Reason::NoRoom))?;
+                let given = Gift::make(class, index, self.reception.is_crowded()).and_then(|gift| {
+                    self.reception.give(&socket, &Message::Ready { ring: gift.ring, bell: gift.bell }, &gift)?;
+                    Ok(gift)
                 });
-                let rx = made.map_err(|reason| {
-                    core.unreserve(index);
+                let gift = given.map_err(|reason| {
+                    self.reception.give_place(index);
                     Answer::Refused(reason)
                 })?;
-                let id = core.attach(index, peer, Outlet::Ring(tx), Inlet::Ring(rx));
-                core.state_mut().connected(call, id);
-                self.lines.insert(token, Line { socket, talk: Talk::Session(id) });
+                self.reception.note_session(peer);
+                let arrival = Arrival { peer, index, class, tx, rx: gift.rx, page: gift.page, pass: None };
+                let tie = self.attach(core, arrival);
+                core.state_mut().connected(call, tie.id);
+                self.keep_line(token, socket, Talk::Session(tie));
                 Ok(())
             }
             Message::Join { bundle } => {
@@ -398,73 +449,58 @@ impl Home {
                 Ok(())
             }
             Message::Refuse { reason } => Err(Answer::Refused(reason)),
-            Message::Hello { .. } | Message::Ready { .. } => Err(Answer::Refused(Reason::Violation)),
+            _ => Err(Answer::Refused(Reason::Violation)),
         }
     }
 
-    /// Answers those who proved that they know one of our endpoints and its key.
-    fn answer_callers(&mut self, core: &mut Core) {
-        for caller in self.inbox.take() {
-            if let Err((socket, reason)) = self.answer(core, caller) {
-                refuse(&socket, reason);
-            }
-        }
+    /// Sets places aside, so that callers are answered also while the program computes.
+    pub fn set_places_aside(&mut self, core: &mut Core) {
+        self.reception.fill_up(|| core.reserve());
     }
 
-    fn answer(&mut self, core: &mut Core, caller: Caller) -> Result<(), (OwnedFd, Reason)> {
-        let Caller { socket, source, bundle, is_alone, uid } = caller;
-        let peer = PeerId { epoch: source.epoch, bundle, uid, address: source.address };
-        if !is_alone && core.state().sessions().any(|(_, p)| p == peer) {
-            let join = Message::Join { bundle: self.id };
-            let _ = net::send(&socket, &join.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-            return Ok(());
-        }
-        let Some(index) = core.reserve() else {
-            return Err((socket, Reason::NoRoom));
-        };
-        let made = self.make_rx(core).and_then(|(lanes, rx, fd)| {
-            let accept = Message::Accept { ring: lanes.geometry(), bell: index, bundle: self.id };
-            self.send_with(&socket, &accept, &fd, core.bells())?;
-            Ok(rx)
-        });
-        match made {
-            Ok(rx) => {
-                if self.add_line(socket, Talk::Answering(Answering { peer, index, rx: Box::new(rx) })).is_err() {
-                    core.unreserve(index);
+    /// A place for a session of our own calling.
+    fn take_place(&mut self, core: &mut Core) -> Option<u32> {
+        self.set_places_aside(core);
+        self.reception.take_place()
+    }
+
+    /// Takes over the sessions of those who called us, and makes room for more.
+    fn seat_arrivals(&mut self, core: &mut Core) {
+        for (arrival, socket) in self.reception.take_arrivals() {
+            match self.watch(socket) {
+                Ok((token, socket)) => {
+                    let tie = self.attach(core, arrival);
+                    self.keep_line(token, socket, Talk::Session(tie));
                 }
-                Ok(())
-            }
-            Err(reason) => {
-                core.unreserve(index);
-                Err((socket, reason))
+                Err(_) => self.reception.turn_away(arrival),
             }
         }
+        self.set_places_aside(core);
+        self.node.office().seat_waiting();
     }
 
-    /// A ring for what a peer will send us.
-    fn make_rx(&self, core: &Core) -> Result<(Lanes, Consumer<MapMem>, OwnedFd), Reason> {
-        let many = core.state().sessions().count() >= LARGE_ARENAS_MOST;
-        let lanes = Lanes::new(HOT_BYTES, if many { SMALL_ARENA_BYTES } else { ARENA_BYTES });
-        let (shared, fd) = Shared::create("weft-ring", lanes.bytes()).map_err(|_| Reason::NoRoom)?;
-        Ok((lanes, Consumer::new(MapMem::new(shared, lanes), lanes), fd))
+    /// Makes a session of what was set up.
+    fn attach(&self, core: &mut Core, arrival: Arrival) -> Tie {
+        let Arrival { peer, index, class, tx, rx, page, pass } = arrival;
+        core.bells_mut().add(index, page);
+        let id = core.attach(index, peer, Outlet::Ring(tx), Inlet::Ring(*rx));
+        Tie { id, peer, class, pass, first_sleep: core.bells().sleeps(), wakes: 0 }
     }
 
-    /// Sends a message with the descriptors of a ring, of the bell page, and of what wakes us.
-    fn send_with(&self, socket: impl AsFd, message: &Message, ring: &OwnedFd, bells: &BellPage) -> Result<(), Reason> {
-        let fds = [ring.as_fd(), bells.fd(), self.signals.waker()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(Reason::NoRoom);
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = net::sendmsg(socket, &[IoSlice::new(&message.to_bytes())], &mut control, flags);
-        sent.map(|_| ()).map_err(|_| Reason::NobodyThere)
+    /// A session is no more.
+    fn untie(&self, core: &mut Core, tie: &Tie) {
+        self.reception.forget_session(&tie.peer);
+        core.bells_mut().remove(tie.id.index);
     }
 
     fn close_broken<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         for id in core.take_broken() {
-            self.lines.retain(|_, line| !matches!(line.talk, Talk::Session(other) if other == id));
+            let is_it = |line: &Line| matches!(&line.talk, Talk::Session(tie) if tie.id == id);
+            let found = self.lines.iter().find(|(_, line)| is_it(line)).map(|(&token, _)| token);
+            if let Some(Line { talk: Talk::Session(tie), .. }) = found.and_then(|token| self.lines.remove(&token)) {
+                self.untie(core, &tie);
+                tie.bar();
+            }
             if let Some(net) = &mut self.net {
                 net.close(id, Reason::Violation);
             }
@@ -473,14 +509,12 @@ impl Home {
     }
 
     /// Watches a new socket. It keeps its token for as long as it lives, whatever it is used for.
-    fn add_line(&mut self, socket: OwnedFd, talk: Talk) -> Result<(), Reason> {
+    fn watch(&mut self, socket: OwnedFd) -> Result<(u64, Watched), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|_| Reason::NoRoom)?;
         self.next_line += 1;
-        self.quick_looks = QUICK_LOOKS;
-        self.lines.insert(token, Line { socket, talk });
-        Ok(())
+        Ok((token, socket))
     }
 }
 
@@ -492,7 +526,23 @@ impl Drop for Home {
                 net.for_sockets(|socket| helper.unwatch_network(socket));
             }
         }
-        self.node.remove_bundle(self.id);
+        self.node.office().remove_bundle(self.id);
+    }
+}
+
+impl Tie {
+    /// Whether the peer may have woken us once more, given how often we have slept by now.
+    fn may_wake(&mut self, sleeps: u32) -> bool {
+        self.wakes = self.wakes.saturating_add(1);
+        let slept = sleeps.wrapping_sub(self.first_sleep);
+        self.class != Class::Trusted && self.wakes <= slept.saturating_add(EARLY_WAKES_MOST)
+    }
+
+    /// The peer broke the protocol.
+    fn bar(&self) {
+        if let Some(pass) = &self.pass {
+            pass.bar();
+        }
     }
 }
 
@@ -509,53 +559,4 @@ enum Answer {
     Refused(Reason),
     /// We were told to join a session that we do not have (any more).
     NotJoined,
-}
-
-/// What a socket said.
-enum Heard {
-    Nothing,
-    Message(Message, Vec<OwnedFd>),
-    Nonsense,
-    End,
-}
-
-/// Receives one message and at most three descriptors; the kernel closes any more.
-fn receive(socket: impl AsFd + Copy) -> Heard {
-    let mut bytes = [0u8; MESSAGE_BYTES + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
-    if matches!(got, Err(Errno::CONNRESET)) {
-        // Said once, before what the other side had sent, if that side hung up without having read all: a refusal unread.
-        got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
-    }
-    let fds = control.drain().flat_map(|m| match m {
-        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
-        _ => Vec::new(),
-    });
-    let fds: Vec<OwnedFd> = fds.collect();
-    match got {
-        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-        Err(_) => Heard::End,
-        Ok(got) if got.bytes == 0 => Heard::End,
-        Ok(got) => match Message::from_bytes(&bytes[..got.bytes.min(bytes.len())]) {
-            Ok(message) => Heard::Message(message, fds),
-            Err(_) => Heard::Nonsense,
-        },
-    }
-}
-
-/// Maps the ring and the bell that a peer sent. Its waker is only ever written to, by calls that do not block.
-fn open_tx(ring: Geometry, bell: u32, fds: Vec<OwnedFd>) -> Result<Ringing, Reason> {
-    let lanes = Lanes::check(ring).ok_or(Reason::Violation)?;
-    let Ok([ring_fd, bell_fd, waker]) = <[OwnedFd; DESCRIPTORS]>::try_from(fds) else {
-        return Err(Reason::Violation);
-    };
-    if !rustix::fs::fcntl_getfl(&waker).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
-        return Err(Reason::Violation);
-    }
-    let shared = Shared::open(ring_fd, lanes.bytes()).map_err(|_| Reason::Violation)?;
-    let bell = Bell::open(bell_fd, bell).map_err(|_| Reason::Violation)?;
-    Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell, waker))
 }

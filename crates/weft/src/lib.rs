@@ -34,10 +34,15 @@
 #![deny(unsafe_code)]
 
 pub mod am;
+mod bells;
+mod foreigners;
 mod home;
 mod net;
 mod node;
+mod office;
 mod paths;
+mod reception;
+mod setup;
 mod watch;
 mod watched;
 
@@ -45,6 +50,6 @@ pub use net::address::Ports;
 pub use net::NetworkError;
 pub use node::{Error, Node};
 pub use weft_core::{
-    Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings,
+    Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings,
 };
 pub use weft_wire::{Certainty, EndpointId, HostAddress, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};

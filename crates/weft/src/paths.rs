@@ -1,15 +1,16 @@
 //! The paths of this home's sessions: rings to processes of the same host, streams to other hosts. Which one it is, is asked
 //! once per record, of a word that lies beside what is needed next.
 
+use crate::bells::Pages;
 use crate::net::UdpNi;
 use weft_core::ni::{StreamRx, StreamTx};
 use weft_core::Bundle;
-use weft_shm::{BellPage, Consumer, MapMem, Ringing};
+use weft_shm::{Consumer, MapMem, Ringing};
 use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Tx};
 use weft_wire::Head;
 
 /// A bundle over rings in shared memory and streams between hosts.
-pub(crate) type Core = Bundle<Inlet, Outlet, BellPage>;
+pub(crate) type Core = Bundle<Inlet, Outlet, Pages>;
 
 /// The writing end of a path.
 #[derive(Debug)]
@@ -151,6 +152,21 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.stays_cold(),
             Inlet::Stream(stream) => stream.stays_cold(),
+        }
+    }
+
+    fn is_of_other_user(&self) -> bool {
+        match self {
+            Inlet::Ring(ring) => ring.is_of_other_user(),
+            Inlet::Stream(stream) => stream.is_of_other_user(),
+        }
+    }
+
+    #[inline(always)]
+    fn note_bell(&mut self) -> bool {
+        match self {
+            Inlet::Ring(ring) => ring.note_bell(),
+            Inlet::Stream(stream) => stream.note_bell(),
         }
     }
 }

@@ -7,6 +7,7 @@
 use crate::net::deputy::{Deputy, Summons};
 use crate::net::udp::RECEIVE_BYTES;
 use crate::node::{lock, Error};
+use crate::office::Office;
 use crate::watched::{watch_once, ONE_EVENT};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
@@ -16,9 +17,9 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weft_wire::BundleId;
 
 /// What others leave for a bundle to notice in its next poll, and what wakes it if it sleeps.
@@ -127,6 +128,8 @@ struct Watchlist {
     /// Written when a bundle calls its deputy. Duty for edges, so nobody ever reads it.
     calls: Arc<OwnedFd>,
     bundles: Mutex<HashMap<BundleId, Duty>>,
+    /// Where the node's callers come.
+    office: OnceLock<Arc<Office>>,
 }
 
 /// What the helper does for a bundle.
@@ -136,12 +139,16 @@ struct Duty {
     deputy: Option<Deputy>,
 }
 
-/// The tokens of `stop` and of `calls`; bundles have their number.
+/// The tokens of `stop`, of `calls` and of the office; bundles have their number.
 const STOP: u64 = u64::MAX;
 const CALLS: u64 = u64::MAX - 1;
+const OFFICE: u64 = u64::MAX - 2;
 
 /// In a token: the bundle's network.
 const NETWORK: u64 = 1 << 32;
+
+/// A caller for whom there is no descriptor waits so long.
+const STUCK: Duration = Duration::from_millis(100);
 
 /// Events taken at once.
 const EVENTS_MOST: usize = 32;
@@ -163,10 +170,22 @@ impl Helper {
         let calls = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &calls, epoll::EventData::new_u64(CALLS), edges).map_err(failed)?;
-        let list = Arc::new(Watchlist { epoll, stop, calls: Arc::new(calls), bundles: Mutex::default() });
+        let list = Arc::new(Watchlist {
+            epoll,
+            stop,
+            calls: Arc::new(calls),
+            bundles: Mutex::default(),
+            office: OnceLock::new(),
+        });
         let thread = spawn_without_signals(list.clone())
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
         Ok(Helper { list, thread: Some(thread), process: getpid() })
+    }
+
+    /// Has callers answered from now on. False if the kernel has no room for it.
+    pub fn open_office(&self, office: Arc<Office>) -> bool {
+        let office = self.list.office.get_or_init(|| office);
+        watch_once(&self.list.epoll, office.epoll(), OFFICE)
     }
 
     /// Watches a bundle's descriptor. False if the kernel has no room for it.
@@ -236,6 +255,7 @@ impl Watchlist {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let mut buffer = Vec::new();
         let mut due = None;
+        let mut stuck = None;
         loop {
             let most = due.map(until);
             let ready = match epoll::wait(&self.epoll, &mut events, most.as_ref()) {
@@ -248,11 +268,26 @@ impl Watchlist {
                 match event.data.u64() {
                     STOP => return,
                     CALLS => self.hear_calls(),
+                    OFFICE => stuck = self.answer_callers(),
                     token => self.pass_on(token, &mut buffer),
                 }
             }
-            due = self.tick(&mut buffer);
+            if stuck.is_some_and(|until| until <= Instant::now()) {
+                stuck = self.answer_callers();
+            }
+            due = self.tick(&mut buffer).into_iter().chain(stuck).min();
         }
+    }
+
+    /// Answers callers. If there is no descriptor for one, says when to try again.
+    fn answer_callers(&self) -> Option<Instant> {
+        let office = self.office.get()?;
+        if !office.service() {
+            return Some(Instant::now() + STUCK);
+        }
+        // It cannot fail for a descriptor that was watched before.
+        watch_once(&self.epoll, office.epoll(), OFFICE);
+        None
     }
 
     /// Deputies that were called begin to tick.

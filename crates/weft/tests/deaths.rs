@@ -114,14 +114,16 @@ fn answerer(orders: Orders) {
     let listener = raw::listen(name.epoch);
     tell(Address { name, key: Key(1) });
     let socket = raw::accept(&listener);
-    let said = raw::hear(&socket);
-    assert!(matches!(said, Said::Message(Message::Hello { .. }, _)), "{said:?}");
+    let Said::Message(hello @ Message::Hello { .. }, _) = raw::hear(&socket) else { panic!("no hello") };
     if orders.words[1] == "accept" {
         let lanes = Lanes::new(16 << 10, 1 << 20);
         let (_ring, ring_fd) = Shared::create("weft-ring", lanes.bytes()).expect("memfd");
         let page = BellPage::create().expect("page");
-        let accept = Message::Accept { ring: lanes.geometry(), bell: 0, bundle: BundleId(3) };
-        raw::say_with(&socket, &accept.to_bytes(), &[ring_fd.as_fd(), page.fd(), raw::waker().as_fd()]).expect("say");
+        let is_trusted = raw::challenge(&socket, &hello);
+        let accept = Message::Accept { ring: lanes.geometry(), bell: 0, bundle: BundleId(3), is_trusted };
+        let waker = raw::waker();
+        let gifts = raw::gifts(ring_fd.as_fd(), page.fd(), &waker, is_trusted);
+        raw::say_with(&socket, &accept.to_bytes(), &gifts).expect("say");
     }
     tell("there");
     while orders.wait().is_some() {}

@@ -1,5 +1,8 @@
 //! The set-up protocol spoken by hand, well or badly: what a stranger can do with a socket.
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::uio::{process_vm_readv, RemoteIoVec};
+use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -9,7 +12,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weft::{Name, Reason};
-use weft_wire::setup::{Message, MESSAGE_BYTES};
+use weft_wire::setup::{Message, Nonce, MESSAGE_BYTES};
 use weft_wire::{BundleId, Epoch};
 
 use super::{Address, BOUND};
@@ -47,7 +50,22 @@ fn socket() -> OwnedFd {
 
 /// A `Hello` that is right in everything.
 pub fn hello(from: &Name, to: &Address) -> Message {
-    Message::Hello { source: *from, destination: to.name, key: to.key, bundle: BundleId(77), is_alone: false }
+    let nonce_at = std::ptr::from_ref(&NONCE) as u64;
+    Message::Hello { source: *from, destination: to.name, key: to.key, bundle: BundleId(77), is_alone: false, nonce_at }
+}
+
+/// Shows that who knows it may read our memory.
+static NONCE: Nonce = Nonce(0x6e6f_6e63_6500_1234_5678_9abc_def0_4321);
+
+/// Reads the nonce of who is at the other end of a socket.
+fn read_nonce(socket: &OwnedFd, nonce_at: u64) -> Nonce {
+    let there = getsockopt(socket, PeerCredentials).expect("credentials");
+    let mut bytes = [0u8; 16];
+    let nonce = RemoteIoVec { base: nonce_at as usize, len: bytes.len() };
+    match process_vm_readv(Pid::from_raw(there.pid()), &mut [IoSliceMut::new(&mut bytes)], &[nonce]) {
+        Ok(16) => Nonce(u128::from_ne_bytes(bytes)),
+        _ => Nonce::UNSEEN,
+    }
 }
 
 /// A descriptor that could wake us.
@@ -93,8 +111,41 @@ impl Said {
     }
 }
 
-/// Hears one message, within the bound.
+/// Hears one message, within the bound. If it is a challenge, answers it as well as it can, and hears the next.
 pub fn hear(socket: &OwnedFd) -> Said {
+    match hear_all(socket) {
+        Said::Message(Message::Challenge { nonce_at, .. }, _) => {
+            say(socket, &Message::Proof { seen: read_nonce(socket, nonce_at) }.to_bytes());
+            hear_all(socket)
+        }
+        other => other,
+    }
+}
+
+/// Challenges a caller whose hello came, and hears its proof. Says whether both are of one trusted class.
+pub fn challenge(socket: &OwnedFd, hello: &Message) -> bool {
+    let &Message::Hello { nonce_at, .. } = hello else { panic!("no hello: {hello:?}") };
+    let own = std::ptr::from_ref(&NONCE) as u64;
+    let read = read_nonce(socket, nonce_at);
+    say(socket, &Message::Challenge { seen: read, nonce_at: own }.to_bytes());
+    let Said::Message(Message::Proof { seen }, _) = hear_all(socket) else { panic!("no proof") };
+    seen == NONCE && read != Nonce::UNSEEN
+}
+
+/// What goes with a ring, between two who trust each other or do not.
+pub fn gifts<'a>(
+    ring: BorrowedFd<'a>,
+    page: BorrowedFd<'a>,
+    waker: &'a OwnedFd,
+    is_trusted: bool,
+) -> Vec<BorrowedFd<'a>> {
+    let mut fds = vec![ring, page];
+    fds.extend(is_trusted.then_some(waker.as_fd()));
+    fds
+}
+
+/// Hears one message, within the bound.
+pub fn hear_all(socket: &OwnedFd) -> Said {
     assert!(readable(socket.as_fd()), "the other side said nothing for {BOUND:?}");
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];

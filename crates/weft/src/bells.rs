@@ -1,0 +1,87 @@
+//! A bundle's bells: one page for the peers of its own trusted class, and one for each foreign peer. Whoever scribbles over the
+//! page that he was given rings his own bell.
+
+use weft_shm::BellPage;
+use weft_wire::path::Bells;
+
+/// The bell pages of a bundle.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    trusted: BellPage,
+    /// There is, or was, somebody to ring there: until then the page takes no memory.
+    has_trusted: bool,
+    foreign: Vec<ForeignPage>,
+    /// The foreign page to look at next: one in each turn, so that their number costs nothing.
+    next: usize,
+    sleeps: u32,
+    is_armed: bool,
+}
+
+#[derive(Debug)]
+struct ForeignPage {
+    page: BellPage,
+    /// The index of the session whose peer has the page.
+    session: u32,
+}
+
+impl Pages {
+    pub fn new(trusted: BellPage) -> Pages {
+        Pages { trusted, has_trusted: false, foreign: Vec::new(), next: 0, sleeps: 0, is_armed: false }
+    }
+
+    /// A session begins, whose peer was given a page of its own if it is foreign. That page's bell 0 is the session's.
+    pub fn add(&mut self, session: u32, page: Option<BellPage>) {
+        let Some(mut page) = page else {
+            if self.is_armed && !self.has_trusted {
+                self.trusted.arm();
+            }
+            self.has_trusted = true;
+            return;
+        };
+        if self.is_armed {
+            page.arm();
+        }
+        self.foreign.push(ForeignPage { page, session });
+    }
+
+    /// The session is no more.
+    pub fn remove(&mut self, session: u32) {
+        self.foreign.retain(|f| f.session != session);
+    }
+
+    /// How often the bundle lay down to sleep so far; it comes round.
+    pub fn sleeps(&self) -> u32 {
+        self.sleeps
+    }
+}
+
+impl Bells for Pages {
+    #[inline]
+    fn collect(&mut self, in_use: u32, mut rung: impl FnMut(u32)) {
+        if self.has_trusted {
+            self.trusted.collect(in_use, &mut rung);
+        }
+        if !self.foreign.is_empty() {
+            self.next = if self.next + 1 < self.foreign.len() { self.next + 1 } else { 0 };
+            let ForeignPage { page, session } = &self.foreign[self.next];
+            page.collect(1, |_| rung(*session));
+        }
+    }
+
+    fn arm(&mut self) {
+        self.sleeps = self.sleeps.wrapping_add(1);
+        self.is_armed = true;
+        if self.has_trusted {
+            self.trusted.arm();
+        }
+        self.foreign.iter_mut().for_each(|f| f.page.arm());
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
+        if self.has_trusted {
+            self.trusted.disarm();
+        }
+        self.foreign.iter_mut().for_each(|f| f.page.disarm());
+    }
+}

@@ -1,0 +1,390 @@
+//! A node's set-up socket, and who is behind which endpoint.
+//!
+//! The set-up socket is an abstract Unix socket named by the node's random epoch, so a process that ends leaves nothing
+//! behind and nobody inherits its address. A stranger is given nothing before its first message has proved that it knows
+//! (endpoint, key): no memory, no descriptor, and a place among at most [`STRANGERS_MOST`].
+//!
+//! Callers are answered by the helper, also while the program computes; without a helper by the polls of any bundle.
+
+use crate::foreigners::Foreigners;
+use crate::node::{lock, random_u64, Error};
+use crate::reception::{Answer, Answered, Caller, Reception};
+use crate::setup::{owner_of, read_nonce, receive, receive_words, say, Class, Heard};
+use crate::watch::Signals;
+use crate::watched::Watched;
+use rustix::event::{epoll, Timespec};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::{BTreeMap, HashMap};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use weft_core::Admission;
+use weft_wire::setup::{Message, Nonce};
+use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+
+/// Connections that have not said who they are; the oldest is dropped for the next.
+pub const STRANGERS_MOST: usize = 64;
+
+/// Of these, connections of other users.
+const FOREIGN_STRANGERS_MOST: usize = 16;
+
+/// Callers that proved that they know a key and are not done; the oldest is dropped for the next.
+const CALLERS_MOST: usize = 256;
+
+/// Connections accepted in one look at the set-up socket.
+const ACCEPTS_MOST: usize = 16;
+
+/// Events of one look.
+const EVENTS_MOST: usize = 32;
+
+/// The token of the set-up socket; guests have others.
+const LISTENER: u64 = 0;
+
+/// The set-up socket of a node.
+#[derive(Debug)]
+pub(crate) struct Office {
+    pub epoch: Epoch,
+    user: Uid,
+    /// `WEFT_TRUST=off`: no process is taken for trusted.
+    trusts: bool,
+    /// What shows a process of our user that it may read our memory. It stays where it is.
+    nonce: Box<Nonce>,
+    listener: OwnedFd,
+    /// Watches the listener and the guests.
+    epoll: Arc<OwnedFd>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next_endpoint: u32,
+    next_bundle: u32,
+    endpoints: HashMap<EndpointId, Resident>,
+    receptions: HashMap<BundleId, Arc<Reception>>,
+    /// By their tokens, so the oldest come first.
+    guests: BTreeMap<u64, Guest>,
+    next_guest: u64,
+    foreigners: Foreigners,
+}
+
+/// An endpoint, as far as callers are concerned.
+#[derive(Debug)]
+struct Resident {
+    bundle: BundleId,
+    key: Key,
+    admission: Admission,
+}
+
+/// A connection that is no session yet.
+#[derive(Debug)]
+struct Guest {
+    socket: Watched,
+    user: Uid,
+    step: Step,
+}
+
+/// How far a guest has come.
+#[derive(Debug)]
+enum Step {
+    /// It has said nothing.
+    Stranger,
+    /// It knows a key, and is to prove that it can read our memory as we can its.
+    Challenged(Arc<Reception>, Caller, Nonce),
+    /// It waits for a place.
+    Waiting(Arc<Reception>, Caller),
+    /// It was given a ring.
+    Answered(Box<Answered>),
+}
+
+impl Office {
+    /// Opens the set-up socket under a fresh random epoch.
+    pub fn open() -> Result<Office, Error> {
+        let way_out = "raise the limit of open files (ulimit -n), or close some";
+        let epoch = Epoch(random_u64()?);
+        let nonce = u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let listener = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(|e| Error::system("cannot make the set-up socket", e, way_out))?;
+        net::bind(&listener, &address(epoch)?)
+            .and_then(|()| net::listen(&listener, 128))
+            .map_err(|e| Error::system("cannot bind the set-up socket", e, "try again: its name is random"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .and_then(|epoll| {
+                epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
+                    .map(|()| epoll)
+            })
+            .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
+        let user = Uid(rustix::process::geteuid().as_raw());
+        let inner = Inner { next_guest: LISTENER + 1, ..Inner::default() };
+        let (nonce, epoll, inner) = (Box::new(Nonce(nonce)), Arc::new(epoll), Mutex::new(inner));
+        let trusts = std::env::var_os("WEFT_TRUST").is_none_or(|value| value != "off");
+        Ok(Office { epoch, user, trusts, nonce, listener, epoll, inner })
+    }
+
+    /// Readable when there is something to do here.
+    pub fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub fn user(&self) -> Uid {
+        self.user
+    }
+
+    /// Where our nonce lies, for processes that may read it.
+    pub fn nonce_at(&self) -> u64 {
+        std::ptr::from_ref(&*self.nonce) as u64
+    }
+
+    /// The nonce of the process at the other end of a socket, if we may read it and trust anybody.
+    pub fn read_nonce(&self, socket: &impl AsFd, nonce_at: u64) -> Nonce {
+        if self.trusts {
+            read_nonce(socket, nonce_at)
+        } else {
+            Nonce::UNSEEN
+        }
+    }
+
+    /// Of which class a process of our user is, which says it read `it_saw` in us, and in which we read `seen`.
+    pub fn class_of(&self, it_saw: Nonce, seen: Nonce) -> Class {
+        match it_saw == *self.nonce && seen != Nonce::UNSEEN {
+            true => Class::Trusted,
+            false => Class::Unreadable,
+        }
+    }
+
+    // ---- bundles and endpoints
+
+    pub fn add_bundle(&self, signals: Arc<Signals>, bells: OwnedFd) -> (BundleId, Arc<Reception>) {
+        let mut inner = lock(&self.inner);
+        let id = BundleId(inner.next_bundle);
+        inner.next_bundle += 1;
+        let reception = Arc::new(Reception::new(id, signals, bells));
+        inner.receptions.insert(id, reception.clone());
+        (id, reception)
+    }
+
+    pub fn remove_bundle(&self, bundle: BundleId) {
+        let mut inner = lock(&self.inner);
+        inner.receptions.remove(&bundle);
+        inner.endpoints.retain(|_, resident| resident.bundle != bundle);
+        inner.guests.retain(|_, guest| guest.bundle() != Some(bundle));
+    }
+
+    /// A name for a new endpoint of a bundle.
+    pub fn add_endpoint(&self, bundle: BundleId, key: Key, address: HostAddress) -> Name {
+        let mut inner = lock(&self.inner);
+        let endpoint = EndpointId(inner.next_endpoint);
+        inner.next_endpoint += 1;
+        inner.endpoints.insert(endpoint, Resident { bundle, key, admission: Admission::default() });
+        Name { epoch: self.epoch, endpoint, uid: self.user, address }
+    }
+
+    pub fn set_key(&self, endpoint: EndpointId, key: Key) {
+        if let Some(resident) = lock(&self.inner).endpoints.get_mut(&endpoint) {
+            resident.key = key;
+        }
+    }
+
+    pub fn set_admission(&self, endpoint: EndpointId, admission: Admission) {
+        if let Some(resident) = lock(&self.inner).endpoints.get_mut(&endpoint) {
+            resident.admission = admission;
+        }
+    }
+
+    pub fn remove_endpoint(&self, endpoint: EndpointId) {
+        lock(&self.inner).endpoints.remove(&endpoint);
+    }
+
+    // ---- guests
+
+    /// Accepts connections and hears what guests say. Returns at once; leaves it to another thread that is at it. False if
+    /// connections wait that the kernel has no descriptor for.
+    pub fn service(&self) -> bool {
+        let Ok(mut inner) = self.inner.try_lock() else { return true };
+        let mut can_accept = true;
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return true };
+        for event in ready.iter() {
+            match event.data.u64() {
+                LISTENER => can_accept = self.accept(&mut inner),
+                token => self.attend(&mut inner, token),
+            }
+        }
+        self.seat(&mut inner);
+        can_accept
+    }
+
+    /// Answers those who waited for places, of which there are some now.
+    pub fn seat_waiting(&self) {
+        self.seat(&mut lock(&self.inner));
+    }
+
+    fn accept(&self, inner: &mut Inner) -> bool {
+        for _ in 0..ACCEPTS_MOST {
+            match net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.admit_stranger(inner, socket),
+                Err(error) => return !matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
+            }
+        }
+        true
+    }
+
+    fn admit_stranger(&self, inner: &mut Inner, socket: OwnedFd) {
+        let user = owner_of(&socket).unwrap_or(Uid::UNKNOWN);
+        if !user.is_same_as(self.user) && inner.endpoints.values().all(|r| r.admission == Admission::OwnUser) {
+            return refuse(&socket, Reason::ForeignUser);
+        }
+        let token = inner.next_guest;
+        inner.next_guest += 1;
+        let socket = match Watched::new(socket, &self.epoll, token, epoll::EventFlags::IN) {
+            Ok(socket) => socket,
+            Err(socket) => return refuse(&socket, Reason::NoRoom),
+        };
+        let is_stranger = |guest: &Guest| matches!(guest.step, Step::Stranger);
+        inner.make_room(STRANGERS_MOST, is_stranger);
+        if !user.is_same_as(self.user) {
+            let own = self.user;
+            inner.make_room(FOREIGN_STRANGERS_MOST, |guest| is_stranger(guest) && !guest.user.is_same_as(own));
+        }
+        inner.guests.insert(token, Guest { socket, user, step: Step::Stranger });
+        // Most speak at once.
+        self.attend(inner, token);
+    }
+
+    /// Hears what a guest says, if it says something. Whoever says what is not his to say is dropped.
+    fn attend(&self, inner: &mut Inner, token: u64) {
+        let Some(guest) = inner.guests.remove(&token) else { return };
+        let heard = match guest.step {
+            Step::Answered(_) => receive(&guest.socket),
+            // No room for descriptors: the kernel closes any that were sent.
+            _ => receive_words(&guest.socket),
+        };
+        let Guest { socket, user, step } = guest;
+        let next = match (heard, step) {
+            (Heard::Nothing, step) => Ok(Some(step)),
+            (Heard::End, _) => Ok(None),
+            (Heard::Version, Step::Stranger) => Err(Reason::Version),
+            (Heard::Message(hello @ Message::Hello { .. }, _), Step::Stranger) => {
+                self.greet(inner, &socket, user, &hello)
+            }
+            (Heard::Message(Message::Proof { seen }, _), Step::Challenged(reception, mut caller, saw)) => {
+                caller.class = self.class_of(seen, saw);
+                Ok(Some(Step::Waiting(reception, caller)))
+            }
+            (Heard::Message(Message::Ready { ring, bell }, fds), Step::Answered(answered)) => {
+                return answered.arrive(socket.into_inner(), ring, bell, fds);
+            }
+            (_, Step::Answered(answered)) => {
+                answered.bar();
+                Ok(None)
+            }
+            _ => Err(Reason::Violation),
+        };
+        match next {
+            Ok(Some(step)) => {
+                if !matches!(step, Step::Stranger) {
+                    inner.make_room(CALLERS_MOST, |guest| !matches!(guest.step, Step::Stranger));
+                }
+                inner.guests.insert(token, Guest { socket, user, step });
+            }
+            Ok(None) => {}
+            Err(reason) => refuse(&socket, reason),
+        }
+    }
+
+    /// Hears who a stranger is.
+    fn greet(&self, inner: &Inner, socket: &Watched, user: Uid, hello: &Message) -> Result<Option<Step>, Reason> {
+        let &Message::Hello { source, destination, key, bundle, is_alone, nonce_at } = hello else {
+            return Err(Reason::Violation);
+        };
+        let reception = self.find(inner, &destination, key, user)?;
+        let mut caller = Caller::new(&source, bundle, user, is_alone, Class::OtherUser);
+        if !user.is_same_as(self.user) {
+            caller.pass = Some(inner.foreigners.admit(user).ok_or(Reason::NoRoom)?);
+            return Ok(Some(Step::Waiting(reception, caller)));
+        }
+        let seen = self.read_nonce(socket, nonce_at);
+        say(socket, &Message::Challenge { seen, nonce_at: self.nonce_at() });
+        Ok(Some(Step::Challenged(reception, caller, seen)))
+    }
+
+    /// Gives those who wait for it a place, as far as there are any.
+    fn seat(&self, inner: &mut Inner) {
+        let waiting: Vec<u64> =
+            inner.guests.iter().filter(|(_, g)| matches!(g.step, Step::Waiting(..))).map(|(&token, _)| token).collect();
+        for token in waiting {
+            let Some(Guest { socket, user, step: Step::Waiting(reception, caller) }) = inner.guests.remove(&token)
+            else {
+                continue;
+            };
+            let step = match reception.answer(&socket, caller) {
+                Answer::Given(answered) => Step::Answered(answered),
+                Answer::Wait(caller) => Step::Waiting(reception, caller),
+                Answer::Joined => continue,
+                Answer::Refuse(reason) => {
+                    refuse(&socket, reason);
+                    continue;
+                }
+            };
+            inner.guests.insert(token, Guest { socket, user, step });
+        }
+    }
+
+    /// The reception behind (endpoint, key), or why there is none. What is wrong is told only to the own user: others hear that
+    /// they are others.
+    fn find(&self, inner: &Inner, destination: &Name, key: Key, user: Uid) -> Result<Arc<Reception>, Reason> {
+        let found = self.resident(inner, destination, key);
+        if !user.is_same_as(self.user) && !matches!(&found, Ok(r) if r.admission == Admission::AnyUser) {
+            return Err(Reason::ForeignUser);
+        }
+        inner.receptions.get(&found?.bundle).cloned().ok_or(Reason::NoSuchEndpoint)
+    }
+
+    fn resident<'a>(&self, inner: &'a Inner, destination: &Name, key: Key) -> Result<&'a Resident, Reason> {
+        if destination.epoch != self.epoch {
+            return Err(Reason::WrongEpoch);
+        }
+        let resident = inner.endpoints.get(&destination.endpoint).ok_or(Reason::NoSuchEndpoint)?;
+        if resident.key.matches(key) {
+            Ok(resident)
+        } else {
+            Err(Reason::WrongKey)
+        }
+    }
+}
+
+impl Guest {
+    /// The bundle that it called.
+    fn bundle(&self) -> Option<BundleId> {
+        match &self.step {
+            Step::Stranger => None,
+            Step::Challenged(reception, ..) | Step::Waiting(reception, _) => Some(reception.id()),
+            Step::Answered(answered) => Some(answered.bundle()),
+        }
+    }
+}
+
+impl Inner {
+    /// Drops the oldest of these guests if there are as many as there may be.
+    fn make_room(&mut self, most: usize, is_one: impl Fn(&Guest) -> bool) {
+        let mut these = self.guests.iter().filter(|(_, guest)| is_one(guest));
+        let oldest = these.next().map(|(&token, _)| token);
+        if let Some(oldest) = oldest.filter(|_| these.count() + 1 >= most) {
+            self.guests.remove(&oldest);
+        }
+    }
+}
+
+/// The address of the set-up socket of an epoch: abstract, so it lives exactly as long as its socket.
+pub(crate) fn address(epoch: Epoch) -> Result<SocketAddrUnix, Error> {
+    let name = format!("weft1-{:016x}", epoch.0);
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+        .map_err(|e| Error::system("cannot name the set-up socket", e, "this kernel has no abstract Unix sockets"))
+}
+
+/// Says no and lets the socket go. A peer that does not read is not waited for.
+fn refuse(socket: impl AsFd, reason: Reason) {
+    say(socket, &Message::Refuse { reason });
+}

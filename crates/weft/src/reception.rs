@@ -1,0 +1,254 @@
+//! Where a bundle's callers are answered in its name, by whoever comes to it: its own polls, or the helper while the program
+//! computes. The bundle sets places for sessions aside and finds the finished sessions here.
+
+use crate::foreigners::Pass;
+use crate::node::lock;
+use crate::setup::{say, Class, Gift, Given};
+use crate::watch::Signals;
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use weft_core::PeerId;
+use weft_shm::{BellPage, Consumer, MapMem, Ringing};
+use weft_wire::setup::{Geometry, Message};
+use weft_wire::{BundleId, Name, Reason};
+
+/// Places that a bundle sets aside for those who call while its program computes.
+pub(crate) const PLACES: usize = 4;
+
+/// Sessions with a large arena.
+const LARGE_ARENAS_MOST: usize = 32;
+
+/// A bundle's reception.
+#[derive(Debug)]
+pub(crate) struct Reception {
+    id: BundleId,
+    signals: Arc<Signals>,
+    /// The bell page of the trusted class.
+    bells: OwnedFd,
+    has_arrivals: AtomicBool,
+    desk: Mutex<Desk>,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    /// The lowest first: what is polled is as much as the highest in use.
+    places: BTreeSet<u32>,
+    /// The bundle has no more places.
+    is_full: bool,
+    /// Whom the bundle has sessions with, through memory.
+    peers: HashMap<PeerId, u32>,
+    arrivals: Vec<(Arrival, OwnedFd)>,
+}
+
+/// A caller who proved that it knows an endpoint and its key.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub peer: PeerId,
+    pub is_alone: bool,
+    pub class: Class,
+    pub pass: Option<Pass>,
+}
+
+/// A caller who was given a ring and is to give us one.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    caller: Caller,
+    place: Booking,
+    rx: Box<Consumer<MapMem>>,
+    page: Option<BellPage>,
+}
+
+/// A session that is set up but for the bundle's part.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub peer: PeerId,
+    pub index: u32,
+    pub class: Class,
+    pub tx: Ringing,
+    pub rx: Box<Consumer<MapMem>>,
+    /// The bell page of a foreign peer's.
+    pub page: Option<BellPage>,
+    pub pass: Option<Pass>,
+}
+
+/// What becomes of a caller.
+pub(crate) enum Answer {
+    /// It was given a ring.
+    Given(Box<Answered>),
+    /// It was told to join the session there is.
+    Joined,
+    /// There is no place for it until the bundle has looked here.
+    Wait(Caller),
+    /// No.
+    Refuse(Reason),
+}
+
+/// A place that goes back unless it is used.
+#[derive(Debug)]
+struct Booking {
+    reception: Arc<Reception>,
+    index: Option<u32>,
+}
+
+impl Drop for Booking {
+    fn drop(&mut self) {
+        if let Some(index) = self.index.take() {
+            self.reception.give_place(index);
+        }
+    }
+}
+
+impl Reception {
+    pub fn new(id: BundleId, signals: Arc<Signals>, bells: OwnedFd) -> Reception {
+        Reception { id, signals, bells, has_arrivals: AtomicBool::new(false), desk: Mutex::default() }
+    }
+
+    pub fn id(&self) -> BundleId {
+        self.id
+    }
+
+    // ---- for the bundle
+
+    /// Fills the stock of places up. `reserve` sets one aside, if there is room.
+    pub fn fill_up(&self, mut reserve: impl FnMut() -> Option<u32>) {
+        let mut desk = lock(&self.desk);
+        while desk.places.len() < PLACES {
+            let Some(index) = reserve() else { break };
+            desk.places.insert(index);
+        }
+        desk.is_full = desk.places.is_empty();
+    }
+
+    /// A place for a call of the bundle's own.
+    pub fn take_place(&self) -> Option<u32> {
+        lock(&self.desk).places.pop_first()
+    }
+
+    /// A place that was not used.
+    pub fn give_place(&self, index: u32) {
+        let mut desk = lock(&self.desk);
+        desk.places.insert(index);
+        desk.is_full = false;
+    }
+
+    /// The sessions that were set up, if any. One load if there is none.
+    pub fn take_arrivals(&self) -> Vec<(Arrival, OwnedFd)> {
+        // Acquire pairs with the release in `arrive`; the mutex orders the list itself.
+        if !self.has_arrivals.load(Ordering::Relaxed) || !self.has_arrivals.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut lock(&self.desk).arrivals)
+    }
+
+    /// There is nothing to watch the session's socket with.
+    pub fn turn_away(&self, arrival: Arrival) {
+        self.forget_session(&arrival.peer);
+        self.give_place(arrival.index);
+    }
+
+    /// The bundle has a session with this peer now.
+    pub fn note_session(&self, peer: PeerId) {
+        lock(&self.desk).note(peer);
+    }
+
+    /// The bundle has no session with this peer any more.
+    pub fn forget_session(&self, peer: &PeerId) {
+        let mut desk = lock(&self.desk);
+        if let Some(sessions) = desk.peers.get_mut(peer) {
+            *sessions -= 1;
+            if *sessions == 0 {
+                desk.peers.remove(peer);
+            }
+        }
+    }
+
+    /// Whether so many sessions are open that further ones get small rings.
+    pub fn is_crowded(&self) -> bool {
+        lock(&self.desk).peers.len() >= LARGE_ARENAS_MOST
+    }
+
+    /// Gives a peer what it needs to send to us.
+    pub fn give(&self, socket: impl AsFd, message: &Message, gift: &Gift) -> Result<(), Reason> {
+        gift.send(socket, message, [self.bells.as_fd(), self.signals.waker()])
+    }
+
+    // ---- for who answers
+
+    /// Answers a caller.
+    pub fn answer(self: &Arc<Self>, socket: impl AsFd, caller: Caller) -> Answer {
+        let (place, is_one_of_many) = {
+            let mut desk = lock(&self.desk);
+            if !caller.is_alone && desk.peers.contains_key(&caller.peer) {
+                say(socket, &Message::Join { bundle: self.id });
+                return Answer::Joined;
+            }
+            match desk.places.pop_first() {
+                Some(place) => (place, desk.peers.len() >= LARGE_ARENAS_MOST),
+                None if desk.is_full => return Answer::Refuse(Reason::NoRoom),
+                None => {
+                    self.signals.raise(Signals::SOCKETS);
+                    return Answer::Wait(caller);
+                }
+            }
+        };
+        let booking = Booking { reception: self.clone(), index: Some(place) };
+        let given = Gift::make(caller.class, place, is_one_of_many).and_then(|gift| {
+            let is_trusted = caller.class == Class::Trusted;
+            let accept = Message::Accept { ring: gift.ring, bell: gift.bell, bundle: self.id, is_trusted };
+            self.give(socket, &accept, &gift)?;
+            Ok(gift)
+        });
+        match given {
+            Ok(Gift { rx, page, .. }) => Answer::Given(Box::new(Answered { caller, place: booking, rx, page })),
+            Err(reason) => Answer::Refuse(reason),
+        }
+    }
+}
+
+impl Desk {
+    /// Two that call each other at the same time end up with two sessions.
+    fn note(&mut self, peer: PeerId) {
+        *self.peers.entry(peer).or_default() += 1;
+    }
+}
+
+impl Answered {
+    /// The bundle that was called.
+    pub fn bundle(&self) -> BundleId {
+        self.place.reception.id
+    }
+
+    /// It broke the protocol.
+    pub fn bar(&self) {
+        if let Some(pass) = &self.caller.pass {
+            pass.bar();
+        }
+    }
+
+    /// The caller's own ring came: the session is the bundle's now. What it sent by then is in the ring.
+    pub fn arrive(self, socket: OwnedFd, ring: Geometry, bell: u32, fds: Vec<OwnedFd>) {
+        let Answered { caller, mut place, rx, page } = self;
+        let given = Given { class: caller.class, ring, bell, fds, socket: socket.as_fd() };
+        // If it is not what it should be, the socket is closed, which says enough.
+        let Ok(tx) = given.open() else { return };
+        let Some(index) = place.index.take() else { return };
+        let Caller { peer, class, pass, .. } = caller;
+        let mut desk = lock(&place.reception.desk);
+        desk.note(peer);
+        desk.arrivals.push((Arrival { peer, index, class, tx, rx, page, pass }, socket));
+        // Release: see `take_arrivals`.
+        place.reception.has_arrivals.store(true, Ordering::Release);
+        drop(desk);
+        place.reception.signals.raise(Signals::SOCKETS);
+    }
+}
+
+impl Caller {
+    /// Who says this of itself, and is that by the kernel's word.
+    pub fn new(source: &Name, bundle: BundleId, user: weft_wire::Uid, is_alone: bool, class: Class) -> Caller {
+        let peer = PeerId { epoch: source.epoch, bundle, uid: user, address: source.address };
+        Caller { peer, is_alone, class, pass: None }
+    }
+}
