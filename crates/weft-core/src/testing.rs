@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weft_wire::path::{Abandoned, Bells, Fate, Glance, Peek, PushError, Record, Rx, Tx};
-use weft_wire::record::{lines, MAX_ARGS};
+use weft_wire::path::{Abandoned, Bells, Fate, Glance, Peek, PushError, Record, Rx, Traffic, Tx};
+use weft_wire::record::{lines, LINE, MAX_ARGS};
 use weft_wire::{Head, MAX_PAYLOAD};
 
 #[derive(Debug, Default)]
@@ -23,6 +23,8 @@ struct Queue {
     /// Records that are held, oldest first; and those among them that had to be dropped, the oldest ones.
     held: VecDeque<Rc<Abandoned>>,
     dropped: u32,
+    /// Lines of all records so far.
+    pushed: u64,
     room: u32,
     is_broken: bool,
 }
@@ -91,6 +93,7 @@ impl Tx for MemTx {
             return Err(PushError::Full);
         }
         queue.lines += need;
+        queue.pushed += u64::from(need);
         let head = Head { args: args.len() as u8, len: payload.len() as u32, ..head };
         queue.records.push_back(Rc::new(Abandoned {
             head,
@@ -112,6 +115,11 @@ impl Tx for MemTx {
         let taken_up = taken_up.into_iter().map(|(r, fate)| Abandoned { fate, ..Abandoned::clone(&r) });
         let untouched = queue.records.drain(..).map(|r| Abandoned::clone(&r));
         taken_up.skip_while(|r| r.fate == Fate::Done).chain(untouched).collect()
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        let Queue { pushed, lines, .. } = *self.0.borrow();
+        Traffic { pushed: pushed * LINE as u64, taken: (pushed - u64::from(lines)) * LINE as u64 }
     }
 
     fn rest(&mut self) {}

@@ -23,7 +23,7 @@ use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use rustix::net::SendFlags;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Tx};
+use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Traffic, Tx};
 use weft_wire::record::{self, args_bytes};
 use weft_wire::setup::{Geometry, Message};
 use weft_wire::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
@@ -325,6 +325,20 @@ impl<M: RingMem> Producer<M> {
         self.leave_cursor();
         let here = matches!(self.room(self.now, lines), Ok(Some(_)) | Err(_));
         here || (self.now == HOT && matches!(self.room(ARENA, lines), Ok(Some(_)) | Err(_)))
+    }
+
+    /// How far the ring was written, and read by the consumer's cursor. A cursor that cannot be counts as the last one that could.
+    pub fn traffic(&mut self) -> Traffic {
+        self.leave_cursor();
+        let mut traffic = Traffic::default();
+        for lane in [HOT, ARENA] {
+            // What it says is kept in the lane, and what is wrong with it the next push finds.
+            let _ = self.refresh(lane);
+            let WriteLane { pos, .. } = self.lanes[lane];
+            traffic.pushed += pos * LINE as u64;
+            traffic.taken += (pos - self.lanes[lane].outstanding()) * LINE as u64;
+        }
+        traffic
     }
 
     /// The records that the consumer has not surely taken, oldest first. For use when it is dead, for nothing moves then.
@@ -636,6 +650,10 @@ impl Tx for Ringing {
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
         self.producer.abandoned()
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        self.producer.traffic()
     }
 
     fn rest(&mut self) {

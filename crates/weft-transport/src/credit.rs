@@ -32,6 +32,11 @@ impl CreditAccount {
         CreditAccount { left: grant, grant }
     }
 
+    /// What is left in it.
+    pub fn left(&self) -> Grant {
+        self.left
+    }
+
     /// Whether a message of `lines` could be spent.
     #[inline(always)]
     pub fn covers(&self, lines: u32) -> bool {

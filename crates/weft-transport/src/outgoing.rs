@@ -6,7 +6,7 @@ use crate::ranges::Ranges;
 use crate::sequence::widen;
 use std::ops::Range;
 use weft_wire::frame::stream_bytes;
-use weft_wire::path::{Abandoned, Fate, PushError};
+use weft_wire::path::{Abandoned, Fate, PushError, Traffic};
 use weft_wire::record::{args_bytes, HEADER};
 use weft_wire::{Head, HeadWords, Kind, MAX_ARGS, MAX_PAYLOAD};
 
@@ -275,6 +275,16 @@ impl Outgoing {
     #[inline]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.touched.is_none() && self.end + bytes as u64 - self.taken <= u64::from(self.most)
+    }
+
+    /// How far it was written and taken.
+    pub fn traffic(&self) -> Traffic {
+        Traffic { pushed: self.end, taken: self.taken }
+    }
+
+    /// Whether more would be sent if the peer had room for it.
+    pub fn waits_for_peer(&self) -> bool {
+        self.has_unsent() && self.sent >= self.limit
     }
 
     /// Whether the peer said that it takes no more.

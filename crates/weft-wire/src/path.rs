@@ -78,6 +78,15 @@ pub struct Abandoned {
     pub fate: Fate,
 }
 
+/// How far a path was written and read, since it was made, in bytes of its own: headers and padding are among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Written.
+    pub pushed: u64,
+    /// Read by the program at the other end, as far as is known.
+    pub taken: u64,
+}
+
 /// The writing end of a path. No call blocks.
 pub trait Tx {
     /// Copies a record in and makes it visible. `head.args` and `head.len` are set from the slices.
@@ -86,6 +95,8 @@ pub trait Tx {
     fn has_room(&mut self, lines: u32) -> bool;
     /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.
     fn abandoned(&mut self) -> Vec<Abandoned>;
+    /// How far it was written and read: for whoever looks at it from outside, now and then.
+    fn traffic(&mut self) -> Traffic;
     /// Gives back what an idle path can do without. May make system calls.
     fn rest(&mut self);
 }

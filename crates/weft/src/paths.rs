@@ -6,7 +6,7 @@ use crate::net::UdpNi;
 use weft_core::ni::{StreamRx, StreamTx};
 use weft_core::Bundle;
 use weft_shm::{Consumer, MapMem, Ringing};
-use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Tx};
+use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::Head;
 
 /// A bundle over rings in shared memory and streams between hosts.
@@ -67,6 +67,13 @@ impl Tx for Outlet {
         match self {
             Outlet::Ring(ring) => ring.abandoned(),
             Outlet::Stream(stream) => stream.abandoned(),
+        }
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        match self {
+            Outlet::Ring(ring) => ring.traffic(),
+            Outlet::Stream(stream) => stream.traffic(),
         }
     }
 

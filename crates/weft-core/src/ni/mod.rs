@@ -20,6 +20,7 @@ mod sessions;
 pub use path::{StreamRx, StreamTx};
 pub use sessions::HostSessions;
 
+use crate::report::HostReport;
 use burst::{Burst, Progress, BURST_MOST};
 use hosts::{Host, Hosts};
 use std::cell::{RefCell, RefMut};
@@ -33,7 +34,7 @@ use std::time::Duration;
 use weft_transport::{Answer, Caller, Channel, Door, FixedWindow, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId, PACKET_LEAST};
-use weft_wire::path::{Abandoned, Peek, PushError};
+use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
 
@@ -282,6 +283,23 @@ impl<L: Link> Ni<L> {
         self.strangers.retain(|stranger| stranger.id != id);
     }
 
+    /// How the channel to a host stands.
+    pub fn report(&mut self, id: HostId) -> Option<HostReport> {
+        let Host { channel, way, .. } = self.hosts.get_mut(id)?;
+        Some(HostReport {
+            address: way.to,
+            round_trip: channel.rtt().smoothed(),
+            least_round_trip: channel.rtt().least(),
+            in_flight: channel.in_flight(),
+            window: channel.congestion_window(),
+            packet_bytes: channel.packet_size(),
+            has_unsent: channel.has_unsent(),
+            waits_for_peer: channel.waits_for_peer(STREAM),
+            silences: channel.silences(),
+            counters: *channel.counters(),
+        })
+    }
+
     /// Ends a host: tells it why and what was taken. [`StreamTx::abandoned`] has what it did not surely take.
     ///
     /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
@@ -457,6 +475,10 @@ impl<L: Link> Ni<L> {
     fn has_room(&mut self, id: HostId, payload: usize) -> bool {
         // Of a host that is gone the sender shall hear at once.
         self.hosts.get_mut(id).is_none_or(|h| h.channel.has_room(STREAM, 0, payload))
+    }
+
+    fn traffic(&mut self, id: HostId) -> Traffic {
+        self.hosts.get_mut(id).map_or_else(Traffic::default, |h| h.channel.traffic(STREAM))
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 
 use super::{Handle, HostId};
 use weft_transport::Incoming;
-use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Tx};
+use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::record::{LINE, MAX_PAYLOAD};
 use weft_wire::Head;
 
@@ -68,6 +68,10 @@ impl<H: Handle> Tx for StreamTx<H> {
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
         self.ni.borrow_mut().take_abandoned(self.host)
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        self.ni.borrow_mut().traffic(self.host)
     }
 
     fn rest(&mut self) {

@@ -1,7 +1,7 @@
 //! The sessions of a bundle with other hosts: who is given one, and how it ends.
 
 use super::{Handle, HostId, HostKey, NiEvent, StreamRx, StreamTx};
-use crate::{Bundle, Call, PeerId, SessionId, Sink};
+use crate::{Bundle, Call, PeerId, Report, SessionId, Sink};
 use weft_wire::path::{Bells, Rx, Tx};
 use weft_wire::{BundleId, Name, Reason, Uid};
 
@@ -85,6 +85,17 @@ impl<H: Handle> HostSessions<H> {
         if let Some(host) = found {
             self.ni.borrow_mut().close(host, reason);
             self.entries[host.index as usize] = None;
+        }
+    }
+
+    /// How the channels of sessions stand, for a report.
+    #[cold]
+    pub fn report_into(&self, report: &mut Report) {
+        let mut ni = self.ni.borrow_mut();
+        for entry in self.entries.iter().flatten() {
+            if let Some(peer) = entry.session.and_then(|id| report.sessions.iter_mut().find(|s| s.id == id)) {
+                peer.host = ni.report(entry.host);
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
 //! * `hostile`: a peer that pushes whatever it likes.
 //! * `model`: random programs against a ledger of every message; the ledger is itself tested with planted faults.
+//! * `reports`: what a bundle says of itself.
 //! * `floods`: both ways, through paths that hold one largest record.
 //!
 //! Random tests write no files. A failure prints the shrunk input, and the seed: run again with `PROPTEST_RNG_SEED=seed`.
@@ -12,5 +13,6 @@ mod floods;
 mod held;
 mod hostile;
 mod model;
+mod reports;
 mod transcripts;
 mod world;

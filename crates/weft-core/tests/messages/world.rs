@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weft_core::testing::{path, MemRx, MemTx};
 use weft_core::{Bundle, Call, Delivery, Endpoint, Event, MessageKind, PeerId, SessionId, Settings, Sink, State};
 use weft_core::{ReplyToken, Returned};
-use weft_wire::path::{Abandoned, Bells, Glance, Peek, PushError, Rx, Tx};
+use weft_wire::path::{Abandoned, Bells, Glance, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::record::lines;
 use weft_wire::{BundleId, EndpointId, Epoch, Head, Key, Kind, Name, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};
 
@@ -152,6 +152,10 @@ impl Tx for TestTx {
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
         self.inner.abandoned()
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        self.inner.traffic()
     }
 
     fn rest(&mut self) {}

@@ -36,7 +36,7 @@ use std::time::Duration;
 use streams::Streams;
 use weft_wire::frame::{Accept, Cookie, StreamId, Terms, RECORD_MOST};
 use weft_wire::packet::{ChannelId, FIRST_NUMBER, PACKET_LEAST};
-use weft_wire::path::{Abandoned, Peek, PushError};
+use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Epoch, Head, Reason};
 
 /// A life of a network interface, and the id by which a channel of it is addressed.
@@ -499,6 +499,31 @@ impl<C: Congestion> Channel<C> {
     #[inline]
     pub fn packet_size(&self) -> usize {
         usize::from(self.sent.size.after(self.backoff.tries()).min(self.terms.packet_most))
+    }
+
+    /// How far a stream was written, and taken by the peer's program.
+    pub fn traffic(&mut self, stream: StreamId) -> Traffic {
+        self.streams.traffic(stream)
+    }
+
+    /// Whether more of a stream would be sent if the peer had room for it: then its program does not take what came.
+    pub fn waits_for_peer(&mut self, stream: StreamId) -> bool {
+        self.streams.waits_for_peer(stream)
+    }
+
+    /// Bytes of packets that were neither acknowledged nor given up.
+    pub fn in_flight(&self) -> u64 {
+        self.sent.in_flight()
+    }
+
+    /// Bytes that may be so, as the congestion control has it.
+    pub fn congestion_window(&self) -> u64 {
+        self.congestion.window()
+    }
+
+    /// How often in a row nothing was heard in time.
+    pub fn silences(&self) -> u32 {
+        self.backoff.tries()
     }
 
     /// The round-trip time.

@@ -8,7 +8,7 @@ use crate::sent::SentFrame;
 use std::collections::VecDeque;
 use std::ops::Range;
 use weft_wire::frame::{stream_bytes, Frame, StreamId, Writer, FIRST_OFFSET, RECORDS_HEADER};
-use weft_wire::path::{Abandoned, Peek, PushError};
+use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Head, Reason};
 
 /// Less room than this is not worth a header at the end of a packet that has something in it.
@@ -383,6 +383,16 @@ impl Streams {
     /// Whether there are records that were not sent to their end.
     pub fn has_unsent(&self) -> bool {
         self.list.iter().any(|s| s.last_word.is_none() && s.out.has_unsent())
+    }
+
+    /// How far a stream was written and taken.
+    pub fn traffic(&mut self, id: StreamId) -> Traffic {
+        self.find(id).map_or_else(Traffic::default, |s| s.out.traffic())
+    }
+
+    /// Whether more of a stream would be sent if the peer had room for it.
+    pub fn waits_for_peer(&mut self, id: StreamId) -> bool {
+        self.find(id).is_some_and(|s| s.out.waits_for_peer())
     }
 
     pub fn memory(&self) -> usize {
