@@ -11,6 +11,7 @@ mod ping;
 mod rendezvous;
 mod repository;
 mod serve;
+mod status;
 
 use clap::{Parser, Subcommand};
 use error::Error;
@@ -35,6 +36,8 @@ enum What {
     Serve(serve::Options),
     /// Sends requests to an endpoint and tells how long the answers took.
     Ping(ping::Options),
+    /// Tells what processes of weft are at: endpoints, peers, counters.
+    Status(status::Options),
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
@@ -71,6 +74,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Ping(options) => ping::run(&options),
+        What::Status(options) => status::run(&options),
         What::DemoWorker => demo::run_worker(),
         What::BenchPeer(options) => bench::run_peer(&options),
     }

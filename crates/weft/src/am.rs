@@ -15,6 +15,7 @@ use crate::bells::Pages;
 use crate::home::Home;
 use crate::node::{lock, random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
+use crate::status::board::Told;
 use crate::watch::Signals;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -67,6 +68,8 @@ pub struct Bundle {
     /// Polls until the network is looked at. Set to zero by sends that leave something to be sent.
     net_turns: Arc<AtomicU32>,
     sleeper: Sleeper,
+    /// A report to be written over.
+    spare_report: Option<Box<Told>>,
 }
 
 struct Handlers {
@@ -117,6 +120,7 @@ impl Bundle {
             owes_look: false,
             restless: 0,
             sleeper,
+            spare_report: None,
         })
     }
 
@@ -420,6 +424,20 @@ impl Bundle {
             self.restless = 0;
             self.core.rest();
         }
+        if raised & Signals::REPORT != 0 || (rests && self.home.node().helper().is_some()) {
+            self.report();
+        }
+    }
+
+    /// Leaves a report for whoever asks from outside.
+    #[cold]
+    #[inline(never)]
+    fn report(&mut self) {
+        let Bundle { core, home, signals, spare_report, .. } = self;
+        signals.board.put(spare_report, |report| {
+            core.state_mut().report_into(report);
+            home.report_into(report);
+        });
     }
 
     /// Replies that other threads gave.

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_core::{Admission, Call, PeerId, SessionId, Sink};
+use weft_core::{Admission, Call, PeerId, Report, SessionId, Sink};
 use weft_shm::BellPage;
 use weft_wire::setup::{Message, Nonce};
 use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason, Uid};
@@ -168,6 +168,13 @@ impl Home {
     pub fn wake_network(&mut self) {
         if let Some(net) = &mut self.net {
             net.wake();
+        }
+    }
+
+    /// How the channels of sessions with other hosts stand.
+    pub fn report_into(&self, report: &mut Report) {
+        if let Some(net) = &self.net {
+            net.report_into(report);
         }
     }
 

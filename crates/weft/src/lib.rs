@@ -43,6 +43,7 @@ mod office;
 mod paths;
 mod reception;
 mod setup;
+pub mod status;
 mod watch;
 mod watched;
 

@@ -83,6 +83,9 @@ impl Node {
         let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
         let office = Arc::new(Office::open()?);
         let helper = helper.filter(|helper| helper.open_office(office.clone()));
+        if let Some(helper) = &helper {
+            helper.open_desk(office.epoch, office.user());
+        }
         Ok(Node(Arc::new(Shared { office, wanted, uses_memory, helper })))
     }
 

@@ -8,6 +8,8 @@ use crate::net::deputy::{Deputy, Summons};
 use crate::net::udp::RECEIVE_BYTES;
 use crate::node::{lock, Error};
 use crate::office::Office;
+use crate::status::board::Board;
+use crate::status::desk::{Around, Desk};
 use crate::watched::{watch_once, ONE_EVENT};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weft_wire::BundleId;
+use weft_wire::{BundleId, Epoch, Uid};
 
 /// What others leave for a bundle to notice in its next poll, and what wakes it if it sleeps.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(crate) struct Signals {
     is_waiting: AtomicBool,
     /// An eventfd. Duty for edges, so nobody ever reads it.
     waker: OwnedFd,
+    /// What the bundle leaves to be told of it.
+    pub board: Board,
 }
 
 impl Signals {
@@ -43,6 +47,8 @@ impl Signals {
     pub const DATAGRAMS: u32 = 4;
     /// A wait is to end.
     pub const NUDGE: u32 = 8;
+    /// Somebody wants to know what the bundle is at.
+    pub const REPORT: u32 = 16;
 
     /// Nothing raised.
     ///
@@ -56,6 +62,7 @@ impl Signals {
             is_asleep: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             waker,
+            board: Board::default(),
         })
     }
 
@@ -130,6 +137,8 @@ struct Watchlist {
     bundles: Mutex<HashMap<BundleId, Duty>>,
     /// Where the node's callers come.
     office: OnceLock<Arc<Office>>,
+    /// Where it is asked what the process is at. Locked before `bundles`.
+    desk: Mutex<Option<Desk>>,
 }
 
 /// What the helper does for a bundle.
@@ -139,10 +148,14 @@ struct Duty {
     deputy: Option<Deputy>,
 }
 
-/// The tokens of `stop`, of `calls` and of the office; bundles have their number.
+/// The tokens of `stop`, of `calls`, of the office and of the desk; bundles have their number.
 const STOP: u64 = u64::MAX;
 const CALLS: u64 = u64::MAX - 1;
 const OFFICE: u64 = u64::MAX - 2;
+const DESK: u64 = u64::MAX - 3;
+
+/// In a token: somebody who asks at the desk.
+const ASKER: u64 = 1 << 33;
 
 /// In a token: the bundle's network.
 const NETWORK: u64 = 1 << 32;
@@ -176,6 +189,7 @@ impl Helper {
             calls: Arc::new(calls),
             bundles: Mutex::default(),
             office: OnceLock::new(),
+            desk: Mutex::default(),
         });
         let thread = spawn_without_signals(list.clone())
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
@@ -186,6 +200,13 @@ impl Helper {
     pub fn open_office(&self, office: Arc<Office>) -> bool {
         let office = self.list.office.get_or_init(|| office);
         watch_once(&self.list.epoll, office.epoll(), OFFICE)
+    }
+
+    /// Opens the desk of the node's life. Without one, for want of a descriptor, nobody can ask what the process is at.
+    pub fn open_desk(&self, epoch: Epoch, uid: Uid) {
+        *lock(&self.list.desk) = Desk::open(epoch, uid).ok();
+        // So that the thread finds it.
+        ring(&*self.list.calls);
     }
 
     /// Watches a bundle's descriptor. False if the kernel has no room for it.
@@ -269,6 +290,8 @@ impl Watchlist {
                     STOP => return,
                     CALLS => self.hear_calls(),
                     OFFICE => stuck = self.answer_callers(),
+                    DESK => self.hear_askers(),
+                    token if token & ASKER != 0 => _ = self.at_desk(|desk, around| desk.go_on(token as u32, around)),
                     token => self.pass_on(token, &mut buffer),
                 }
             }
@@ -276,6 +299,7 @@ impl Watchlist {
                 stuck = self.answer_callers();
             }
             due = self.tick(&mut buffer).into_iter().chain(stuck).min();
+            due = due.into_iter().chain(self.at_desk(|desk, around| desk.tick(Instant::now(), around)).flatten()).min();
         }
     }
 
@@ -288,6 +312,24 @@ impl Watchlist {
         // It cannot fail for a descriptor that was watched before.
         watch_once(&self.epoll, office.epoll(), OFFICE);
         None
+    }
+
+    /// Somebody asks what the process is at.
+    fn hear_askers(&self) {
+        if let Some(desk) = &mut *lock(&self.desk) {
+            desk.is_called();
+        }
+        self.at_desk(|desk, around| desk.hear(Instant::now(), around));
+    }
+
+    /// Sees to whoever asks, if anybody does or may begin to.
+    fn at_desk<T>(&self, run: impl FnOnce(&mut Desk, &Around<'_>) -> T) -> Option<T> {
+        let mut desk = lock(&self.desk);
+        let desk = desk.as_mut().filter(|desk| !desk.is_idle())?;
+        let bundles: Vec<(BundleId, Arc<Signals>)> =
+            lock(&self.bundles).iter().map(|(bundle, duty)| (*bundle, duty.signals.clone())).collect();
+        let around = Around { epoll: &self.epoll, listener: DESK, asker: ASKER, bell: &self.calls, bundles: &bundles };
+        Some(run(desk, &around))
     }
 
     /// Deputies that were called begin to tick.

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::ni::{Handle, HostSessions, Link, Ni, Secrets};
-use weft_core::{Call, SessionId, Sink};
+use weft_core::{Call, Report, SessionId, Sink};
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
 
@@ -143,6 +143,12 @@ impl Net {
     /// A session was cut off here: its host hears why.
     pub fn close(&mut self, session: SessionId, reason: Reason) {
         self.sessions.close(session, reason);
+    }
+
+    /// How the channels of sessions stand.
+    pub fn report_into(&self, report: &mut Report) {
+        self.sessions.report_into(report);
+        report.note_congestion();
     }
 
     /// The helper says that something came.

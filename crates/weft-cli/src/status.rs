@@ -1,0 +1,231 @@
+//! `weft status`: what processes of weft are at, read from outside while they run.
+
+use crate::bench::table::{self, digits, right};
+use crate::error::Error;
+use comfy_table::Cell;
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+use weft::status::{Activity, Bundle, Found, Limit, Look, Peer, Process};
+
+/// How long processes may take to answer: those that run take a tenth of a second at most.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Lines of one kind that are printed of one bundle; JSON has all.
+const LINES_MOST: usize = 16;
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+Of this user's processes in this network namespace; of all users' if root asks. A process is asked through its helper thread: one \
+without (WEFT_HELPER=off) cannot be looked at, and one that does not poll is told as `computes`, with what it last reported. Looking \
+costs a process one wake-up, and messages nothing. The exit status is 0 whatever was found.";
+
+/// What can be asked of `weft status`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Prints one JSON document and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    processes: Vec<Row<'a>>,
+    /// Nodes of other users, of whom nothing is told.
+    of_others: usize,
+    /// Nodes that cannot be asked, whoever's they are.
+    without_helper: usize,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    pid: Option<u32>,
+    program: Option<&'a str>,
+    uid: u32,
+    epoch: &'a str,
+    /// What it said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'a Process>,
+    /// Why it said nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent: Option<String>,
+}
+
+/// Looks, and tells.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let look = weft::status::look(PATIENCE)?;
+    match options.json {
+        true => print_json(&document(&look)),
+        false => {
+            print!("{}", text(&look));
+            Ok(())
+        }
+    }
+}
+
+/// Prints a document.
+pub fn print_json(document: &impl Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(document);
+    println!("{}", text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?);
+    Ok(())
+}
+
+fn document(look: &Look) -> Document<'_> {
+    let processes = look.processes.iter().map(|found| Row {
+        pid: found.pid,
+        program: found.program.as_deref(),
+        uid: found.uid,
+        epoch: &found.epoch,
+        status: found.answer.as_ref().ok(),
+        silent: found.answer.as_ref().err().map(ToString::to_string),
+    });
+    Document { processes: processes.collect(), of_others: look.of_others, without_helper: look.without_helper }
+}
+
+fn text(look: &Look) -> String {
+    let mut text = String::new();
+    if look.processes.is_empty() {
+        text.push_str("no process of this user has a node of weft here that can be looked at\n");
+    }
+    for (at, found) in look.processes.iter().enumerate() {
+        if at > 0 {
+            text.push('\n');
+        }
+        let _ = writeln!(text, "{}, user {}", title(found), found.uid);
+        match &found.answer {
+            Ok(process) => tell_process(&mut text, process, look),
+            Err(silence) => _ = writeln!(text, "  {silence}"),
+        }
+    }
+    let Look { of_others, without_helper, .. } = *look;
+    if of_others > 0 {
+        let _ = writeln!(text, "not told: {of_others} of other users (root is told all)");
+    }
+    if without_helper > 0 {
+        let _ = writeln!(text, "cannot be looked at: {without_helper} without a helper (WEFT_HELPER=off)");
+    }
+    text
+}
+
+/// A process, as people know it.
+pub fn title(found: &Found) -> String {
+    let program = found.program.as_deref().unwrap_or("a program that is not seen here");
+    match found.pid {
+        Some(pid) => format!("{program}, process {pid}"),
+        None => program.to_owned(),
+    }
+}
+
+fn tell_process(text: &mut String, process: &Process, look: &Look) {
+    for bundle in &process.bundles {
+        let _ = writeln!(text, "  bundle {} {}", bundle.bundle, activity(bundle));
+        if bundle.age_ms.is_none() {
+            continue;
+        }
+        let counted: Vec<String> =
+            bundle.counters.each().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {}", words(name))).collect();
+        let _ =
+            writeln!(text, "    {}", if counted.is_empty() { "no messages".to_owned() } else { counted.join(", ") });
+        for endpoint in bundle.endpoints.iter().take(LINES_MOST) {
+            let served = match (endpoint.is_served, endpoint.parked) {
+                (true, _) => String::new(),
+                (false, parked) => format!(", not served, {parked} messages wait"),
+            };
+            let _ = writeln!(text, "    endpoint {} is {}{served}", endpoint.endpoint, endpoint.name);
+        }
+        leave_out(text, bundle.endpoints.len(), "endpoints");
+        for destination in bundle.destinations.iter().take(LINES_MOST) {
+            let why = destination.refused.as_deref().unwrap_or("being called");
+            let _ = writeln!(text, "    no session with {}: {why}", destination.name);
+        }
+        leave_out(text, bundle.destinations.len(), "destinations");
+        if let Some(table) = peers(bundle, look) {
+            let _ = writeln!(text, "{table}");
+        }
+        leave_out(text, bundle.peers.len(), "peers");
+        if bundle.left_out > 0 {
+            let _ = writeln!(text, "    {} more rows than a report has", bundle.left_out);
+        }
+    }
+    if process.left_out > 0 {
+        let _ = writeln!(text, "  {} more bundles", process.left_out);
+    }
+}
+
+fn leave_out(text: &mut String, lines: usize, what: &str) {
+    if let Some(more @ 1..) = lines.checked_sub(LINES_MOST) {
+        let _ = writeln!(text, "    {more} more {what}: see --json");
+    }
+}
+
+/// What a bundle is at.
+fn activity(bundle: &Bundle) -> String {
+    match (bundle.activity, bundle.age_ms) {
+        (Activity::Polls, _) => "polls".to_owned(),
+        (Activity::Waits, _) => "sleeps in a wait".to_owned(),
+        (Activity::Computes, Some(age)) => {
+            format!("computes, and does not poll; as it was {} s ago", digits(age as f64 / 1e3))
+        }
+        (Activity::Computes, None) => "computes, and has reported nothing yet".to_owned(),
+    }
+}
+
+fn words(counter: &str) -> String {
+    counter.replace('_', " ")
+}
+
+fn peers(bundle: &Bundle, look: &Look) -> Option<comfy_table::Table> {
+    let mut table =
+        table::new(&["peer", "path", "asked", "asking", "not stored", "not taken", "round trip", "limited by"]);
+    for peer in bundle.peers.iter().take(LINES_MOST) {
+        let asked: u32 = peer.to.iter().map(|flow| flow.requests).sum();
+        let asking: u32 = peer.from.iter().map(|flow| flow.requests).sum();
+        let unstored: u64 = peer.to.iter().map(|flow| flow.unstored).sum();
+        let not_taken = peer.written_bytes.saturating_sub(peer.taken_bytes);
+        let trip = peer.network.as_ref().and_then(|n| n.round_trip_us).map(|us| format!("{} µs", digits(us)));
+        table.add_row(vec![
+            Cell::new(who(peer, look)),
+            Cell::new(path(peer)),
+            right(asked.to_string()),
+            right(asking.to_string()),
+            right(unstored.to_string()),
+            right(format!("{not_taken} B")),
+            right(trip.unwrap_or_default()),
+            Cell::new(limits(peer)),
+        ]);
+    }
+    (table.row_count() > 0).then_some(table)
+}
+
+/// Who is at the other end: a process that was found too, or an epoch.
+pub fn who(peer: &Peer, look: &Look) -> String {
+    match look.processes.iter().find(|found| found.epoch == peer.epoch) {
+        Some(found) => title(found),
+        None => peer.epoch.clone(),
+    }
+}
+
+fn path(peer: &Peer) -> String {
+    match &peer.network {
+        Some(network) => format!("UDP, {}", network.address),
+        None => "memory".to_owned(),
+    }
+}
+
+fn limits(peer: &Peer) -> String {
+    let mut all: Vec<&str> = peer.to.iter().filter_map(|flow| limit(flow.limit)).collect();
+    all.dedup();
+    all.join(", ")
+}
+
+/// A limit in a word.
+fn limit(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::Nothing => None,
+        Limit::Window => Some("window"),
+        Limit::Credit => Some("credit"),
+        Limit::Room => Some("room"),
+        Limit::Congestion => Some("congestion"),
+    }
+}

@@ -1,0 +1,318 @@
+//! Asking: which processes there are, and what they say.
+
+use super::document::{Process, VERSION};
+use super::{address, digits, ANSWER_MOST, BEFORE_EPOCH, BEHIND_EPOCH};
+use crate::node::Error;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SocketFlags, SocketType};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use weft_wire::Epoch;
+
+/// Where the kernel lists the Unix sockets of this network namespace.
+const SOCKETS: &str = "/proc/net/unix";
+
+/// Between two calls at a socket where too many wait.
+const CALL_EVERY: Duration = Duration::from_millis(5);
+
+/// What answers at all has answered after so long, unless the machine is overloaded; who has not is looked at more closely.
+const RUNNING_WITHIN: Duration = Duration::from_millis(300);
+
+/// Sockets that are asked at the same time.
+const CALLED_MOST: usize = 128;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// Processes of this user, and of all users if this one is root.
+    pub processes: Vec<Found>,
+    /// Nodes of other users, of whom nothing is told.
+    pub of_others: usize,
+    /// Nodes without a helper, whoever's they are, which cannot be asked.
+    pub without_helper: usize,
+}
+
+/// A node that was found. A process may have several.
+#[derive(Debug)]
+pub struct Found {
+    /// Its life: 16 hexadecimal digits.
+    pub epoch: String,
+    /// Its process, if that is in this process namespace.
+    pub pid: Option<u32>,
+    /// Its user, as the kernel says.
+    pub uid: u32,
+    /// Its program, as the kernel has it, with what is not to be printed left out.
+    pub program: Option<String>,
+    /// What it said.
+    pub answer: Result<Process, Silence>,
+}
+
+/// Why a node said nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Silence {
+    /// It was stopped.
+    #[error("stopped: the process was stopped by a signal; `kill -CONT {0}` lets it go on")]
+    Stopped(u32),
+    /// It has ended, but one that it forked holds its sockets.
+    #[error("ended: the process is no more, but one that it forked still has its sockets; they go when that one ends or runs another program")]
+    Ended,
+    /// Nothing came in time.
+    #[error("no answer in time: the machine is overloaded, or too many ask at once; try again")]
+    Late,
+    /// It closed without a word.
+    #[error("no answer: it was just ending, or does not admit this user")]
+    Closed,
+    /// It speaks otherwise.
+    #[error("an answer that this weft does not read ({0}); use the same weft on both sides")]
+    Strange(String),
+}
+
+/// Asks all nodes of this network namespace at the same time, and waits at most for so long.
+///
+/// # Errors
+/// If there is no /proc, or no descriptor is to be had.
+pub fn look(patience: Duration) -> Result<Look, Error> {
+    let list = fs::read(SOCKETS).map_err(|e| {
+        Error::system("cannot list the Unix sockets", e, "mount proc at /proc: weft finds its processes there")
+    })?;
+    let (nodes, without_helper) = find(&String::from_utf8_lossy(&list));
+    let own = rustix::process::geteuid().as_raw();
+    let mut look = Look { without_helper, ..Look::default() };
+    let end = Instant::now() + patience;
+    for some in nodes.chunks(CALLED_MOST) {
+        let mut talks = some.iter().map(|epoch| Talk::new(*epoch)).collect::<Result<Vec<Talk>, Error>>()?;
+        let begin = Instant::now();
+        // All of them: one that is silent is not to keep others from being heard.
+        while talks.iter_mut().fold(false, |is_more, talk| talk.step(own) | is_more) && Instant::now() < end {
+            wait(&talks, end);
+            if begin.elapsed() > RUNNING_WITHIN {
+                talks.iter_mut().for_each(Talk::give_up_stopped);
+            }
+        }
+        for mut talk in talks {
+            talk.give_up();
+            match talk.stage {
+                Stage::Done(Ending::Found(found)) => look.processes.push(found),
+                Stage::Done(Ending::Foreign) => look.of_others += 1,
+                Stage::Done(Ending::Nobody) | Stage::Calling | Stage::Listening { .. } => {}
+            }
+        }
+    }
+    look.processes.sort_by(|a, b| (a.pid, &a.epoch).cmp(&(b.pid, &b.epoch)));
+    Ok(look)
+}
+
+/// The epochs that have a status socket in the kernel's list, and how many have a set-up socket only.
+fn find(list: &str) -> (Vec<Epoch>, usize) {
+    let mut askable = BTreeSet::new();
+    let mut all = BTreeSet::new();
+    for name in list.lines().filter_map(|line| line.split_ascii_whitespace().nth(7)?.strip_prefix('@')) {
+        let Some(rest) = name.strip_prefix(BEFORE_EPOCH) else { continue };
+        let (epoch, has_desk) = match rest.strip_suffix(BEHIND_EPOCH) {
+            Some(epoch) => (epoch, true),
+            None => (rest, false),
+        };
+        let is_epoch = epoch.len() == 16 && epoch.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if let (true, Ok(epoch)) = (is_epoch, u64::from_str_radix(epoch, 16)) {
+            all.insert(epoch);
+            if has_desk {
+                askable.insert(epoch);
+            }
+        }
+    }
+    let without = all.len() - askable.len();
+    (askable.into_iter().map(Epoch).collect(), without)
+}
+
+/// Waits for something to hear, or for the next call.
+fn wait(talks: &[Talk], end: Instant) {
+    let listening = talks.iter().filter(|talk| matches!(talk.stage, Stage::Listening { .. }));
+    let mut fds: Vec<PollFd<'_>> = listening.map(|talk| PollFd::new(&talk.socket, PollFlags::IN)).collect();
+    let is_calling = talks.iter().any(|talk| matches!(talk.stage, Stage::Calling));
+    let left = end.saturating_duration_since(Instant::now());
+    let most = left.min(if is_calling { CALL_EVERY } else { RUNNING_WITHIN });
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    // Interrupted or not: whoever waits looks again.
+    let _ = poll(&mut fds, Some(&most));
+}
+
+/// Asking one node.
+#[derive(Debug)]
+struct Talk {
+    epoch: Epoch,
+    socket: OwnedFd,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Too many others waited.
+    Calling,
+    Listening {
+        pid: Option<u32>,
+        uid: u32,
+        heard: Vec<u8>,
+    },
+    Done(Ending),
+}
+
+#[derive(Debug)]
+enum Ending {
+    Found(Found),
+    Foreign,
+    /// It ended meanwhile.
+    Nobody,
+}
+
+impl Talk {
+    fn new(epoch: Epoch) -> Result<Talk, Error> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(|e| Error::system("cannot make a socket", e, "raise the limit of open files (ulimit -n)"))?;
+        Ok(Talk { epoch, socket, stage: Stage::Calling })
+    }
+
+    /// Goes as far as it goes without waiting. Says whether there is more to come.
+    fn step(&mut self, own: u32) -> bool {
+        if matches!(self.stage, Stage::Calling) {
+            self.call(own);
+        }
+        self.listen();
+        !matches!(self.stage, Stage::Done(_))
+    }
+
+    fn call(&mut self, own: u32) {
+        let connected = address(self.epoch).map(|address| net::connect(&self.socket, &address));
+        match connected {
+            Ok(Ok(())) => {}
+            Ok(Err(Errno::AGAIN | Errno::INTR)) => return,
+            _ => return self.stage = Stage::Done(Ending::Nobody),
+        }
+        self.stage = match getsockopt(&self.socket, PeerCredentials) {
+            // Who else has this name may say what it likes.
+            Ok(peer) if own != 0 && peer.uid() != own => Stage::Done(Ending::Foreign),
+            Ok(peer) => {
+                let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
+                Stage::Listening { pid, uid: peer.uid(), heard: Vec::new() }
+            }
+            Err(_) => Stage::Done(Ending::Nobody),
+        };
+    }
+
+    fn listen(&mut self) {
+        let Stage::Listening { pid, uid, heard } = &mut self.stage else { return };
+        let mut buffer = [0u8; 16 << 10];
+        let answer = loop {
+            match net::recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => break read(heard),
+                Ok((bytes, _)) if heard.len() + bytes > ANSWER_MOST => {
+                    break Err(Silence::Strange(format!("more than {ANSWER_MOST} bytes")))
+                }
+                Ok((bytes, _)) => heard.extend_from_slice(&buffer[..bytes]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => break Err(Silence::Closed),
+            }
+        };
+        let (pid, uid) = (*pid, *uid);
+        self.stage =
+            Stage::Done(Ending::Found(Found { epoch: digits(self.epoch), pid, uid, program: program(pid), answer }));
+    }
+
+    /// A process that does not run is not waited for.
+    fn give_up_stopped(&mut self) {
+        if matches!(self.stage, Stage::Listening { pid, .. } if why_silent(pid) != Silence::Late) {
+            self.give_up();
+        }
+    }
+
+    /// Nothing more is waited for.
+    fn give_up(&mut self) {
+        match self.stage {
+            Stage::Done(_) => {}
+            // It could not even be asked whose it is.
+            Stage::Calling => self.stage = Stage::Done(Ending::Foreign),
+            Stage::Listening { pid, uid, .. } => self.finish(pid, uid, Err(why_silent(pid))),
+        }
+    }
+
+    fn finish(&mut self, pid: Option<u32>, uid: u32, answer: Result<Process, Silence>) {
+        let found = Found { epoch: digits(self.epoch), pid, uid, program: program(pid), answer };
+        self.stage = Stage::Done(Ending::Found(found));
+    }
+}
+
+/// Reads an answer.
+fn read(heard: &[u8]) -> Result<Process, Silence> {
+    if heard.is_empty() {
+        return Err(Silence::Closed);
+    }
+    match serde_json::from_slice::<Process>(heard) {
+        Ok(process) if process.version == VERSION => Ok(process),
+        Ok(process) => Err(Silence::Strange(format!("version {}", process.version))),
+        Err(error) => Err(Silence::Strange(error.to_string())),
+    }
+}
+
+/// Why a process does not answer, as far as the kernel tells.
+fn why_silent(pid: Option<u32>) -> Silence {
+    let Some(pid) = pid else { return Silence::Late };
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Silence::Ended };
+    // Behind the program's name, which is in parentheses and may hold any itself.
+    match stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()) {
+        Some('T' | 't') => Silence::Stopped(pid),
+        Some('Z' | 'X') => Silence::Ended,
+        _ => Silence::Late,
+    }
+}
+
+/// The program of a process. It chooses what it is called, so only what can be printed of that is kept.
+fn program(pid: Option<u32>) -> Option<String> {
+    let comm = fs::read(format!("/proc/{}/comm", pid?)).ok()?;
+    Some(String::from_utf8_lossy(&comm).chars().filter(|c| !c.is_control()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_found_by_their_sockets_and_each_once() {
+        let list = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000002 00000000 00010000 0005 01 11 @weft1-00000000000000ab
+0000000000000000: 00000002 00000000 00010000 0001 01 12 @weft1-00000000000000ab-status
+0000000000000000: 00000003 00000000 00000000 0001 03 13 @weft1-00000000000000ab-status
+0000000000000000: 00000002 00000000 00010000 0005 01 14 @weft1-00000000000000cd
+0000000000000000: 00000002 00000000 00010000 0001 01 15 /run/weft1-00000000000000ef-status
+0000000000000000: 00000002 00000000 00010000 0001 01 16 @weft1-ABCDEFABCDEFABCD-status
+0000000000000000: 00000002 00000000 00010000 0001 01 17 @weft1-0-status
+0000000000000000: 00000003 00000000 00000000 0001 03 18
+";
+        assert_eq!(find(list), (vec![Epoch(0xab)], 1));
+        assert_eq!(find(""), (vec![], 0));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_as_such() {
+        assert_eq!(read(b""), Err(Silence::Closed));
+        for bytes in [&b"{"[..], b"[]", b"\xff", b"{\"version\":1}"] {
+            assert!(matches!(read(bytes), Err(Silence::Strange(_))), "{bytes:?}");
+        }
+        let process = Process {
+            version: VERSION + 1,
+            weft: String::new(),
+            pid: 1,
+            uid: 2,
+            epoch: String::new(),
+            bundles: Vec::new(),
+            left_out: 0,
+        };
+        let text = serde_json::to_vec(&process).expect("JSON");
+        assert_eq!(read(&text), Err(Silence::Strange(format!("version {}", VERSION + 1))));
+    }
+}

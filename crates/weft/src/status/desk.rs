@@ -1,0 +1,256 @@
+//! The desk: what the helper does for whoever asks what its process is at. Askers come by a socket of its own, so nothing here
+//! stands in the way of set-up; they are told once all bundles have left a report, or have shown that they do not poll.
+//!
+//! Bounds: [`ASKERS_MOST`] at a time, each for [`PATIENCE`] and one answer of at most [`ROWS_MOST`] rows. Others wait in the
+//! kernel's queue. Askers of other users hear nothing, and cost a look in [`FOREIGN_EVERY`] however many they are.
+
+use super::document::{Activity, Bundle, Process, VERSION};
+use super::{address, digits, ANSWER_MOST};
+use crate::node::Error;
+use crate::setup::owner_of;
+use crate::watch::Signals;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_wire::{BundleId, Epoch, Uid};
+
+/// Askers that are heard at a time.
+const ASKERS_MOST: usize = 4;
+
+/// Askers that wait to be heard.
+const BACKLOG: i32 = 16;
+
+/// How long a bundle has to leave a report before it counts as computing.
+const REPORT_WITHIN: Duration = Duration::from_millis(100);
+
+/// How long an asker has to read its answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// After an asker of another user nobody is heard for so long: whoever calls without end costs a hundred looks a second.
+const FOREIGN_EVERY: Duration = Duration::from_millis(10);
+
+/// Endpoints, peers, flows and destinations of one answer, which keeps it below [`ANSWER_MOST`].
+const ROWS_MOST: usize = 4096;
+
+/// Bundles of one answer.
+const BUNDLES_MOST: usize = 1024;
+
+/// What the helper is told of its descriptors' events.
+const OPEN: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
+const WRITABLE: epoll::EventFlags = epoll::EventFlags::OUT.union(epoll::EventFlags::ONESHOT);
+
+/// The desk of a node.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    listener: OwnedFd,
+    epoch: Epoch,
+    uid: Uid,
+    askers: Vec<Asker>,
+    next: u32,
+    /// The kernel tells of the next asker.
+    is_open: bool,
+    /// Nobody is heard before.
+    closed_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Asker {
+    id: u32,
+    socket: OwnedFd,
+    /// The end of what it waits for: reports, then its answer.
+    until: Instant,
+    answer: Option<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    bytes: Vec<u8>,
+    told: usize,
+    is_watched: bool,
+}
+
+/// What the desk works with.
+pub(crate) struct Around<'a> {
+    /// The helper's set.
+    pub epoll: &'a OwnedFd,
+    /// The token of the listener, and the bit that tokens of askers have beside their numbers.
+    pub listener: u64,
+    pub asker: u64,
+    /// What bundles ring when they have left a report.
+    pub bell: &'a Arc<OwnedFd>,
+    /// The bundles.
+    pub bundles: &'a [(BundleId, Arc<Signals>)],
+}
+
+impl Desk {
+    /// Opens the socket at which a life is asked.
+    ///
+    /// # Errors
+    /// If the kernel gives none.
+    pub fn open(epoch: Epoch, uid: Uid) -> Result<Desk, Error> {
+        let way_out = "raise the limit of open files (ulimit -n), or close some";
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let name = address(epoch)?;
+        let listener = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .and_then(|socket| net::bind(&socket, &name).map(|()| socket))
+            .and_then(|socket| net::listen(&socket, BACKLOG).map(|()| socket))
+            .map_err(|e| Error::system("cannot make the status socket", e, way_out))?;
+        Ok(Desk { listener, epoch, uid, askers: Vec::new(), next: 0, is_open: false, closed_until: None })
+    }
+
+    /// Whether nobody is being told anything, and the kernel tells of the next one who asks.
+    pub fn is_idle(&self) -> bool {
+        self.askers.is_empty() && self.is_open
+    }
+
+    /// The kernel tells of somebody who asks.
+    pub fn is_called(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Somebody asks: all bundles are asked for a report.
+    pub fn hear(&mut self, now: Instant, around: &Around<'_>) {
+        while self.askers.len() < ASKERS_MOST {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let Ok(socket) = net::accept_with(&self.listener, flags) else { break };
+            if !self.may_ask(&socket) {
+                // It hears nothing but the end.
+                self.closed_until = Some(now + FOREIGN_EVERY);
+                break;
+            }
+            self.askers.push(Asker { id: self.next, socket, until: now + REPORT_WITHIN, answer: None });
+            self.next = self.next.wrapping_add(1);
+        }
+        if self.askers.iter().any(|asker| asker.answer.is_none()) {
+            for (_, signals) in around.bundles {
+                signals.board.ask(around.bell, signals.is_waiting());
+                signals.raise(Signals::REPORT);
+            }
+        }
+    }
+
+    /// An asker can be told more.
+    pub fn go_on(&mut self, id: u32, around: &Around<'_>) {
+        if let Some(asker) = self.askers.iter_mut().find(|asker| asker.id == id) {
+            asker.tell(around);
+        }
+        self.let_go(Instant::now(), around);
+    }
+
+    /// Does what is due. Returns when something is next.
+    pub fn tick(&mut self, now: Instant, around: &Around<'_>) -> Option<Instant> {
+        if self.askers.iter().any(|asker| asker.answer.is_none()) {
+            let have_all = !around.bundles.iter().any(|(_, signals)| signals.board.is_asked());
+            let are_due = |asker: &&mut Asker| asker.answer.is_none() && (have_all || asker.until <= now);
+            let mut answer = None;
+            for asker in self.askers.iter_mut().filter(are_due) {
+                let bytes = answer.get_or_insert_with(|| compose(self.epoch, self.uid, now, around)).clone();
+                asker.answer = Some(Answer { bytes, told: 0, is_watched: false });
+                asker.until = now + PATIENCE;
+                asker.tell(around);
+            }
+        }
+        self.let_go(now, around);
+        self.open_again(now, around);
+        self.askers.iter().map(|asker| asker.until).chain(self.closed_until).min()
+    }
+
+    /// Hears askers again, if there is a place for them.
+    fn open_again(&mut self, now: Instant, around: &Around<'_>) {
+        self.closed_until = self.closed_until.filter(|until| *until > now);
+        if self.is_open || self.closed_until.is_some() || self.askers.len() >= ASKERS_MOST {
+            return;
+        }
+        let token = epoll::EventData::new_u64(around.listener);
+        let watched = match epoll::modify(around.epoll, &self.listener, token, OPEN) {
+            Err(Errno::NOENT) => epoll::add(around.epoll, &self.listener, token, OPEN),
+            watched => watched,
+        };
+        self.is_open = watched.is_ok();
+    }
+
+    /// Who was told everything goes, and whoever took too long.
+    fn let_go(&mut self, now: Instant, around: &Around<'_>) {
+        self.askers.retain(|asker| {
+            let Some(answer) = &asker.answer else { return true };
+            let stays = answer.told < answer.bytes.len() && asker.until > now;
+            if !stays && answer.is_watched {
+                // A forked child may hold the socket open; the set is to forget it all the same.
+                let _ = epoll::delete(around.epoll, &asker.socket);
+            }
+            stays
+        });
+    }
+
+    /// The own user may ask, and root, who could look into the process anyway.
+    fn may_ask(&self, socket: &OwnedFd) -> bool {
+        owner_of(socket).is_some_and(|user| user.is_same_as(self.uid) || user == Uid(0))
+    }
+}
+
+impl Asker {
+    /// Tells as much as the socket takes.
+    fn tell(&mut self, around: &Around<'_>) {
+        let Asker { id, socket, answer: Some(answer), .. } = self else { return };
+        while answer.told < answer.bytes.len() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match net::send(&*socket, &answer.bytes[answer.told..], flags) {
+                Ok(bytes) => answer.told += bytes,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return answer.wait(*id, socket, around),
+                // It is gone.
+                Err(_) => answer.told = answer.bytes.len(),
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// Has the helper told when there is room for more.
+    fn wait(&mut self, id: u32, socket: &OwnedFd, around: &Around<'_>) {
+        let token = epoll::EventData::new_u64(around.asker | u64::from(id));
+        let watched = match self.is_watched {
+            true => epoll::modify(around.epoll, socket.as_fd(), token, WRITABLE),
+            false => epoll::add(around.epoll, socket.as_fd(), token, WRITABLE),
+        };
+        self.is_watched |= watched.is_ok();
+    }
+}
+
+/// What the process is at, as JSON.
+fn compose(epoch: Epoch, uid: Uid, now: Instant, around: &Around<'_>) -> Vec<u8> {
+    let mut rows = ROWS_MOST;
+    let mut bundles: Vec<&(BundleId, Arc<Signals>)> = around.bundles.iter().collect();
+    bundles.sort_by_key(|(bundle, _)| *bundle);
+    let left_out = bundles.len().saturating_sub(BUNDLES_MOST) as u64;
+    bundles.truncate(BUNDLES_MOST);
+    let process = Process {
+        version: VERSION,
+        weft: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uid: uid.0,
+        epoch: digits(epoch),
+        bundles: bundles.into_iter().map(|(bundle, signals)| describe(*bundle, signals, now, &mut rows)).collect(),
+        left_out,
+    };
+    // It fails for maps whose keys are no text, of which there are none.
+    let bytes = serde_json::to_vec(&process).unwrap_or_default();
+    debug_assert!(bytes.len() <= ANSWER_MOST, "{} bytes", bytes.len());
+    bytes
+}
+
+fn describe(bundle: BundleId, signals: &Signals, now: Instant, rows: &mut usize) -> Bundle {
+    let activity = match (signals.board.is_asked(), signals.board.did_wait()) {
+        (true, _) => Activity::Computes,
+        (false, true) => Activity::Waits,
+        (false, false) => Activity::Polls,
+    };
+    let bundle = Bundle::silent(bundle.0, activity);
+    let Some(told) = signals.board.take() else { return bundle };
+    let bundle = bundle.told(now.saturating_duration_since(told.at), &told.report, rows);
+    signals.board.put_back(told);
+    bundle
+}

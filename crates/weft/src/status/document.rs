@@ -1,0 +1,410 @@
+//! What a process tells of itself, as it goes over its status socket and is printed: one document of JSON.
+//!
+//! Names of fields are for programs that read them: none changes its meaning; new ones may come.
+
+use super::digits;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use weft_core::report::{self, Report};
+use weft_core::SessionId;
+use weft_wire::record::{LINE, WINDOW};
+use weft_wire::{HostAddress, Uid};
+
+/// The version of the document.
+pub const VERSION: u32 = 1;
+
+/// A process's network interface.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The version of weft that the process was built with.
+    pub weft: String,
+    /// The process, as it knows itself: in a container that is another number than outside.
+    pub pid: u32,
+    /// Its user, likewise.
+    pub uid: u32,
+    /// What tells this life from every other, as in its endpoints' names: 16 hexadecimal digits.
+    pub epoch: String,
+    /// Its bundles.
+    pub bundles: Vec<Bundle>,
+    /// Bundles that had no place in this document.
+    pub left_out: u64,
+}
+
+/// What a bundle's thread is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// It polls.
+    Polls,
+    /// It sleeps in a wait.
+    Waits,
+    /// It did not poll when it was asked: it computes, or is at something else.
+    Computes,
+}
+
+/// A bundle.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Bundle {
+    /// Its number in the process.
+    pub bundle: u32,
+    /// What its thread is at.
+    pub activity: Activity,
+    /// How old the rest is. `None`: the bundle has told nothing yet, and all of it is empty.
+    pub age_ms: Option<u64>,
+    /// What was counted since it was made.
+    pub counters: Counters,
+    /// Messages sent whose end is not known or not told.
+    pub unsettled: u64,
+    /// Its endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// The bundles that it has a session with.
+    pub peers: Vec<Peer>,
+    /// Names in its translation tables that something was to be sent to, and that lead to no session.
+    pub destinations: Vec<Destination>,
+    /// Endpoints, peers, flows and destinations that had no place.
+    pub left_out: u64,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a bundle counted since it was made.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+        pub struct Counters { $($(#[$doc])* pub $name: u64,)* }
+
+        impl From<weft_core::Counters> for Counters {
+            fn from(counters: weft_core::Counters) -> Counters {
+                let weft_core::Counters { $($name,)* } = counters;
+                Counters { $($name,)* }
+            }
+        }
+
+        impl Counters {
+            /// All of them with their names.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// One-way messages sent.
+    sent,
+    /// Requests sent.
+    requests_sent,
+    /// Replies sent.
+    replies_sent,
+    /// One-way messages delivered to its endpoints.
+    delivered,
+    /// Requests delivered to its endpoints.
+    requests_delivered,
+    /// Replies delivered to its endpoints.
+    replies_delivered,
+    /// Requests of its own that ended without a reply message.
+    ended,
+    /// Messages of its own that came back.
+    returned,
+    /// Messages of others that it refused.
+    refused,
+    /// Sends that found no room or no credit.
+    full,
+    /// Replies that found no room and were queued.
+    replies_queued,
+    /// Messages queued at an endpoint that was not served.
+    parked,
+    /// Sessions cut off because the peer broke the protocol.
+    violations,
+    /// Sessions lost.
+    sessions_lost,
+}
+
+/// An endpoint.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Its number in the bundle.
+    pub endpoint: u32,
+    /// Its name. The key is not told.
+    pub name: String,
+    /// Whether messages are handed to it.
+    pub is_served: bool,
+    /// Messages that wait because it is not.
+    pub parked: u64,
+}
+
+/// How a peer is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Path {
+    /// Through rings in memory.
+    Memory,
+    /// Over UDP.
+    Network,
+}
+
+/// A bundle of another process, or of this one, that there is a session with.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Peer {
+    /// How it is reached.
+    pub path: Path,
+    /// The life that it belongs to.
+    pub epoch: String,
+    /// Its bundle's number, which is not known of one over the network.
+    pub bundle: Option<u32>,
+    /// Its user, if the kernel could say.
+    pub uid: Option<u32>,
+    /// Where other hosts reach it.
+    pub address: Option<String>,
+    /// Bytes written to the path to it, headers and padding included.
+    pub written_bytes: u64,
+    /// Those of them that the peer's program has taken, as far as is known.
+    pub taken_bytes: u64,
+    /// Whether there is room for the largest message.
+    pub has_room: bool,
+    /// Replies and returned messages that wait for room.
+    pub backlog: u64,
+    /// Bytes of these.
+    pub backlog_bytes: u64,
+    /// The channel below, if it goes over the network.
+    pub network: Option<Network>,
+    /// Where messages go there.
+    pub to: Vec<FlowTo>,
+    /// Where messages come from there.
+    pub from: Vec<FlowFrom>,
+}
+
+/// A channel to another host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Network {
+    /// The address that it leads to.
+    pub address: String,
+    /// The round-trip time, once it was measured.
+    pub round_trip_us: Option<f64>,
+    /// The shortest one that was seen.
+    pub least_round_trip_us: Option<f64>,
+    /// Bytes of packets that were neither acknowledged nor given up.
+    pub in_flight_bytes: u64,
+    /// Bytes that may be so.
+    pub window_bytes: u64,
+    /// Bytes of the largest packets that get through, as far as is known, without headers of IP and UDP.
+    pub packet_bytes: u64,
+    /// Records wait that were not sent to their end.
+    pub has_unsent: bool,
+    /// More would be sent if the peer had room: its program does not take what came.
+    pub waits_for_peer: bool,
+    /// How often in a row nothing was heard in time.
+    pub silences: u32,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets taken in.
+    pub packets_received: u64,
+    /// Packets taken for lost.
+    pub packets_lost: u64,
+    /// Packets taken for lost that had come.
+    pub packets_late: u64,
+    /// Times that no acknowledgement came in time.
+    pub timeouts: u64,
+    /// Packets dropped, for whatever reason.
+    pub packets_dropped: u64,
+}
+
+/// From one of the bundle's endpoints to one of the peer's.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FlowTo {
+    /// The bundle's endpoint.
+    pub endpoint: u32,
+    /// The peer's.
+    pub name: String,
+    /// Requests under way.
+    pub requests: u32,
+    /// How many may be.
+    pub requests_most: u32,
+    /// One-way messages that may be sent before the peer grants more.
+    pub credit_messages: u32,
+    /// Their bytes, in lines of 64.
+    pub credit_bytes: u64,
+    /// One-way messages that are not known to be stored.
+    pub unstored: u64,
+    /// The program was told *full*, and not of room since.
+    pub wants_room: bool,
+    /// What keeps a message from being sent.
+    pub limit: Limit,
+}
+
+/// From one of the peer's endpoints to one of the bundle's.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FlowFrom {
+    /// The bundle's endpoint.
+    pub endpoint: u32,
+    /// The peer's.
+    pub name: String,
+    /// Requests that came and were not answered.
+    pub requests: u32,
+}
+
+/// What keeps a message from being sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Nothing does.
+    Nothing,
+    /// Requests: as many are under way as may be.
+    Window,
+    /// One-way messages: the receiver granted no more.
+    Credit,
+    /// There is no room on the way to the peer.
+    Room,
+    /// As much is under way in the network as may be.
+    Congestion,
+}
+
+/// A name that leads to no session.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Destination {
+    /// The endpoint whose translation table has it.
+    pub endpoint: u32,
+    /// The name.
+    pub name: String,
+    /// Why the last call was refused. `None` while it is being called.
+    pub refused: Option<String>,
+}
+
+impl Bundle {
+    /// A bundle that has told nothing.
+    pub(super) fn silent(bundle: u32, activity: Activity) -> Bundle {
+        Bundle {
+            bundle,
+            activity,
+            age_ms: None,
+            counters: Counters::default(),
+            unsettled: 0,
+            endpoints: Vec::new(),
+            peers: Vec::new(),
+            destinations: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// What it told so long ago; of its rows at most so many, which are counted down.
+    pub(super) fn told(self, age: Duration, report: &Report, rows: &mut usize) -> Bundle {
+        let Report { endpoints, sessions, flows_out, flows_in, destinations, .. } = report;
+        let wanted = endpoints.len() + sessions.len() + flows_out.len() + flows_in.len() + destinations.len();
+        let base = Bundle {
+            age_ms: Some(age.as_millis() as u64),
+            counters: report.counters.into(),
+            unsettled: report.unsettled,
+            left_out: report.left_out as u64,
+            ..self
+        };
+        if wanted > *rows {
+            return Bundle { left_out: base.left_out + wanted as u64, ..base };
+        }
+        *rows -= wanted;
+        Bundle {
+            endpoints: endpoints.iter().map(Endpoint::from).collect(),
+            peers: sessions.iter().map(|session| Peer::of(session, report)).collect(),
+            destinations: destinations.iter().map(Destination::from).collect(),
+            ..base
+        }
+    }
+}
+
+impl From<&report::EndpointReport> for Endpoint {
+    fn from(told: &report::EndpointReport) -> Endpoint {
+        let &report::EndpointReport { endpoint, name, is_served, parked } = told;
+        Endpoint { endpoint: endpoint.index() as u32, name: name.to_string(), is_served, parked: parked as u64 }
+    }
+}
+
+impl From<&report::DestinationReport> for Destination {
+    fn from(told: &report::DestinationReport) -> Destination {
+        let &report::DestinationReport { endpoint, name, refused } = told;
+        let refused = refused.map(|reason| reason.to_string());
+        Destination { endpoint: endpoint.index() as u32, name: name.to_string(), refused }
+    }
+}
+
+impl Peer {
+    fn of(told: &report::SessionReport, report: &Report) -> Peer {
+        let &report::SessionReport { id, peer, traffic, has_room, backlog, backlog_bytes, host } = told;
+        let is_of = |session: SessionId| session == id;
+        let path = if host.is_some() { Path::Network } else { Path::Memory };
+        Peer {
+            path,
+            epoch: digits(peer.epoch),
+            bundle: (path == Path::Memory).then_some(peer.bundle.0),
+            uid: (peer.uid != Uid::UNKNOWN).then_some(peer.uid.0),
+            address: printed(peer.address),
+            written_bytes: traffic.pushed,
+            taken_bytes: traffic.taken,
+            has_room,
+            backlog: backlog as u64,
+            backlog_bytes: backlog_bytes as u64,
+            network: host.map(Network::from),
+            to: report.flows_out.iter().filter(|flow| is_of(flow.session)).map(FlowTo::from).collect(),
+            from: report.flows_in.iter().filter(|flow| is_of(flow.session)).map(FlowFrom::from).collect(),
+        }
+    }
+}
+
+impl From<report::HostReport> for Network {
+    fn from(told: report::HostReport) -> Network {
+        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+        let counted = told.counters;
+        Network {
+            address: printed(told.address).unwrap_or_default(),
+            round_trip_us: told.round_trip.map(micros),
+            least_round_trip_us: told.least_round_trip.map(micros),
+            in_flight_bytes: told.in_flight,
+            window_bytes: told.window,
+            packet_bytes: told.packet_bytes as u64,
+            has_unsent: told.has_unsent,
+            waits_for_peer: told.waits_for_peer,
+            silences: told.silences,
+            packets_sent: counted.packets_sent,
+            packets_received: counted.packets_received,
+            packets_lost: counted.packets_lost,
+            packets_late: counted.packets_late,
+            timeouts: counted.timeouts,
+            packets_dropped: counted.dropped_old
+                + counted.dropped_foreign
+                + counted.dropped_malformed
+                + counted.dropped_violation
+                + counted.dropped_no_room,
+        }
+    }
+}
+
+impl From<&report::FlowOutReport> for FlowTo {
+    fn from(told: &report::FlowOutReport) -> FlowTo {
+        FlowTo {
+            endpoint: told.endpoint.index() as u32,
+            name: told.to.to_string(),
+            requests: told.requests,
+            requests_most: WINDOW as u32,
+            credit_messages: told.credit.messages,
+            credit_bytes: u64::from(told.credit.lines) * LINE as u64,
+            unstored: told.unstored,
+            wants_room: told.wants_room,
+            limit: match told.limit {
+                report::Limit::Nothing => Limit::Nothing,
+                report::Limit::Window => Limit::Window,
+                report::Limit::Credit => Limit::Credit,
+                report::Limit::Room => Limit::Room,
+                report::Limit::Congestion => Limit::Congestion,
+            },
+        }
+    }
+}
+
+impl From<&report::FlowInReport> for FlowFrom {
+    fn from(told: &report::FlowInReport) -> FlowFrom {
+        let &report::FlowInReport { endpoint, from, requests, .. } = told;
+        FlowFrom { endpoint: endpoint.index() as u32, name: from.to_string(), requests }
+    }
+}
+
+fn printed(address: HostAddress) -> Option<String> {
+    (!address.is_none()).then(|| format!("{address:?}"))
+}

@@ -1,0 +1,41 @@
+//! What processes of weft are at, read from outside while they run.
+//!
+//! A node with a helper has a second abstract Unix socket, its *status socket*. To whoever connects to it the helper tells, in one
+//! document of JSON, what the node's bundles last reported, and closes. Bundles report when they are asked to, in their next poll
+//! or wait, and whenever they rest, some tenths of a second apart; of one that computes the last report is told, with its age.
+//! Only the own user is told, and root. A node without a helper cannot be looked at.
+//!
+//! Messages cost nothing for it: reports are made of what is there anyway.
+
+mod ask;
+pub(crate) mod board;
+pub(crate) mod desk;
+mod document;
+
+pub use ask::{look, Found, Look, Silence};
+pub use document::{
+    Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, VERSION,
+};
+
+use crate::node::Error;
+use rustix::net::SocketAddrUnix;
+use weft_wire::Epoch;
+
+/// Bytes of the longest answer.
+const ANSWER_MOST: usize = 8 << 20;
+
+/// What the name of a status socket begins and ends with; the epoch is between them.
+const BEFORE_EPOCH: &str = "weft1-";
+const BEHIND_EPOCH: &str = "-status";
+
+/// The address of the status socket of an epoch.
+fn address(epoch: Epoch) -> Result<SocketAddrUnix, Error> {
+    let name = format!("{BEFORE_EPOCH}{}{BEHIND_EPOCH}", digits(epoch));
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+        .map_err(|e| Error::system("cannot name the status socket", e, "this kernel has no abstract Unix sockets"))
+}
+
+/// An epoch, as everything here says it.
+fn digits(epoch: Epoch) -> String {
+    format!("{:016x}", epoch.0)
+}
