@@ -17,10 +17,16 @@ impl Server {
     }
 
     pub fn start_with(arguments: &[&str]) -> Server {
+        Server::start_in(arguments, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
         let mut child = command
             .arg("serve")
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
