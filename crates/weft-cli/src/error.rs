@@ -52,6 +52,9 @@ pub enum Error {
     /// Nobody answered.
     #[error("none of {sent} requests was answered. {way_out}")]
     Unanswered { sent: usize, way_out: &'static str },
+    /// No message gets there.
+    #[error("no message of this user gets there from here: {0}")]
+    NoWay(weft::status::Why),
     /// weft said no.
     #[error(transparent)]
     Weft(#[from] weft::Error),

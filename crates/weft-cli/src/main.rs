@@ -6,6 +6,7 @@ mod child;
 mod contact;
 mod demo;
 mod error;
+mod explain;
 mod interrupt;
 mod ping;
 mod rendezvous;
@@ -36,6 +37,8 @@ enum What {
     Serve(serve::Options),
     /// Sends requests to an endpoint and tells how long the answers took.
     Ping(ping::Options),
+    /// Tells which way messages to a name take from here, why, and what limits them.
+    Explain(explain::Options),
     /// Tells what processes of weft are at: endpoints, peers, counters.
     Status(status::Options),
     /// A worker of `weft demo`; the master starts it.
@@ -74,6 +77,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Ping(options) => ping::run(&options),
+        What::Explain(options) => explain::run(&options),
         What::Status(options) => status::run(&options),
         What::DemoWorker => demo::run_worker(),
         What::BenchPeer(options) => bench::run_peer(&options),

@@ -99,6 +99,13 @@ pub(crate) fn first_packet_bytes(address: IpAddr) -> Result<usize, Error> {
     packet_bytes(&interface.name, address, mtu(&interface).unwrap_or(IPV6_LEAST))
 }
 
+/// The interface that has an address of this host, and how large packets it carries, if the kernel says so.
+pub(crate) fn interface_of(address: IpAddr) -> Option<(String, Option<u32>)> {
+    let interface = interfaces().into_iter().find(|interface| interface.address == address)?;
+    let mtu = mtu(&interface);
+    Some((interface.name, mtu))
+}
+
 /// An address of an interface, and what the kernel says about that.
 #[derive(Clone, Debug)]
 struct Interface {

@@ -192,14 +192,11 @@ impl Talk {
             Ok(Err(Errno::AGAIN | Errno::INTR)) => return,
             _ => return self.stage = Stage::Done(Ending::Nobody),
         }
-        self.stage = match getsockopt(&self.socket, PeerCredentials) {
+        self.stage = match holder(&self.socket) {
             // Who else has this name may say what it likes.
-            Ok(peer) if own != 0 && peer.uid() != own => Stage::Done(Ending::Foreign),
-            Ok(peer) => {
-                let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
-                Stage::Listening { pid, uid: peer.uid(), heard: Vec::new() }
-            }
-            Err(_) => Stage::Done(Ending::Nobody),
+            Some((_, uid)) if own != 0 && uid != own => Stage::Done(Ending::Foreign),
+            Some((pid, uid)) => Stage::Listening { pid, uid, heard: Vec::new() },
+            None => Stage::Done(Ending::Nobody),
         };
     }
 
@@ -270,8 +267,15 @@ fn why_silent(pid: Option<u32>) -> Silence {
     }
 }
 
+/// The process and the user that the other end of a socket is of, as the kernel says. The process is not known if it is in
+/// another process namespace.
+pub(super) fn holder(socket: &OwnedFd) -> Option<(Option<u32>, u32)> {
+    let peer = getsockopt(socket, PeerCredentials).ok()?;
+    Some((u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0), peer.uid()))
+}
+
 /// The program of a process. It chooses what it is called, so only what can be printed of that is kept.
-fn program(pid: Option<u32>) -> Option<String> {
+pub(super) fn program(pid: Option<u32>) -> Option<String> {
     let comm = fs::read(format!("/proc/{}/comm", pid?)).ok()?;
     Some(String::from_utf8_lossy(&comm).chars().filter(|c| !c.is_control()).collect())
 }

@@ -11,11 +11,14 @@ mod ask;
 pub(crate) mod board;
 pub(crate) mod desk;
 mod document;
+mod way;
 
 pub use ask::{look, Found, Look, Silence};
 pub use document::{
     Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, VERSION,
 };
+
+pub use way::{way_to, Holder, Leg, Way, Why};
 
 use crate::node::Error;
 use rustix::net::SocketAddrUnix;

@@ -1,0 +1,211 @@
+//! Which way messages to a name would take from here, and why: the decision of the home (`home.rs`), taken without sending anything.
+
+use super::ask::{holder, program};
+use super::document::Path;
+use crate::net::address::{interface_of, Wanted};
+use crate::node::{address, Error};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use serde::Serialize;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use weft_wire::{Epoch, HostAddress, Name, Uid};
+
+/// The way to a name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Way {
+    /// How it would be reached; `None` if it would not.
+    pub path: Option<Path>,
+    /// Why.
+    pub why: Why,
+    /// The process of this host that has the name's set-up socket.
+    pub holder: Option<Holder>,
+    /// The addresses that the name carries, the preferred one first, if they count.
+    pub addresses: Vec<Leg>,
+}
+
+/// Who has a set-up socket.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Holder {
+    /// Its process, if that is in this process namespace.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub uid: u32,
+    /// Its program.
+    pub program: Option<String>,
+}
+
+/// How packets would go to one address.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Leg {
+    /// The address and port.
+    pub to: String,
+    /// Our address that they leave from, if there is a route.
+    pub from: Option<String>,
+    /// The interface that has it.
+    pub interface: Option<String>,
+    /// Bytes of the packets that it carries.
+    pub mtu: Option<u32>,
+    /// Why there is no route.
+    pub error: Option<String>,
+}
+
+/// Why a way is taken, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// Its process answers on this host.
+    #[error("its process runs on this host, under this user, and has its set-up socket open")]
+    SameHost,
+    /// The name says another user than the kernel does.
+    #[error("the process that answers under this name is not of the user that the name states: get the name anew")]
+    WrongOwner,
+    /// It is another user's.
+    #[error("its process runs on this host under another user, and admits only its own: run both under one user")]
+    OtherUser,
+    /// Nobody of its life is on this host, and it has an address of another.
+    #[error("no process of its life runs on this host (in this network namespace), and it carries an address")]
+    OtherHost,
+    /// `WEFT_LOCAL=off`.
+    #[error("WEFT_LOCAL=off says so, whatever host it is on; unset it for memory between processes of one host")]
+    LocalOff,
+    /// All its addresses are ours, and nobody has its socket.
+    #[error(
+        "it was of this host, and its process has ended (or is in another network namespace); ask for a present name"
+    )]
+    Ended,
+    /// It carries no address.
+    #[error(
+        "no process of its life runs on this host, and it carries no address: it was made with WEFT_ADDR=none or without a \
+         network; only processes of its own host reach it"
+    )]
+    NoAddress,
+    /// We have no network.
+    #[error(
+        "no process of its life runs on this host, and this side has no network: WEFT_ADDR is none, or no interface of this \
+         host has an address that others could reach; set WEFT_ADDR to one"
+    )]
+    NoNetwork,
+    /// No route leads to any of its addresses.
+    #[error("no route of this host leads to any of its addresses: see `ip route get ADDRESS`")]
+    NoRoute,
+}
+
+/// The way that messages of a process of this user, with this environment, would take to a name.
+///
+/// # Errors
+/// If the environment says what cannot be, or there is no descriptor.
+pub fn way_to(name: &Name) -> Result<Way, Error> {
+    let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
+    let holder = find_holder(name.epoch)?;
+    if let Some(holder) = holder.filter(|_| uses_memory) {
+        let own = Uid(rustix::process::geteuid().as_raw());
+        let (path, why) = match Uid(holder.uid) {
+            uid if uid != name.uid => (None, Why::WrongOwner),
+            uid if uid != own => (None, Why::OtherUser),
+            _ => (Some(Path::Memory), Why::SameHost),
+        };
+        return Ok(Way { path, why, holder: Some(holder), addresses: Vec::new() });
+    }
+    let wanted = Wanted::from_environment()?;
+    Ok(over_network(name, uses_memory, wanted.as_ref()))
+}
+
+/// The way to a name of which nobody has the set-up socket, or that does not matter.
+fn over_network(name: &Name, uses_memory: bool, wanted: Option<&Wanted>) -> Way {
+    let way = |path, why, addresses| Way { path, why, holder: None, addresses };
+    if name.address.is_none() {
+        return way(None, Why::NoAddress, Vec::new());
+    }
+    let Some(wanted) = wanted else { return way(None, Why::NoNetwork, Vec::new()) };
+    let mut there = name.address.each().map(ip_of);
+    if uses_memory && there.all(|ip| wanted.addresses.contains(&ip)) {
+        return way(None, Why::Ended, Vec::new());
+    }
+    let legs: Vec<Leg> = name.address.each().map(leg).collect();
+    match (legs.iter().any(|leg| leg.from.is_some()), uses_memory) {
+        (false, _) => way(None, Why::NoRoute, legs),
+        (true, true) => way(Some(Path::Network), Why::OtherHost, legs),
+        (true, false) => way(Some(Path::Network), Why::LocalOff, legs),
+    }
+}
+
+/// Who has the set-up socket of a life. To learn that the socket is called; nothing is said to it.
+fn find_holder(epoch: Epoch) -> Result<Option<Holder>, Error> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|e| Error::system("cannot make a socket", e, "raise the limit of open files (ulimit -n)"))?;
+    match net::connect(&socket, &address(epoch)?) {
+        Ok(()) => Ok(holder(&socket).map(|(pid, uid)| Holder { pid, uid, program: program(pid) })),
+        Err(Errno::AGAIN) => Err(Error::system(
+            "cannot ask whose the name is",
+            Errno::AGAIN,
+            "too many call that process now: try again",
+        )),
+        Err(_) => Ok(None),
+    }
+}
+
+/// How packets to one address would leave. Connecting a UDP socket sends nothing.
+fn leg(to: HostAddress) -> Leg {
+    let ip = ip_of(to);
+    let unspecified: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let from = UdpSocket::bind((unspecified, 0)).and_then(|socket| {
+        socket.connect((ip, to.port))?;
+        Ok(socket.local_addr()?.ip())
+    });
+    let found = from.as_ref().ok().and_then(|from| interface_of(*from));
+    Leg {
+        to: format!("{to:?}"),
+        from: from.as_ref().ok().map(ToString::to_string),
+        interface: found.as_ref().map(|(name, _)| name.clone()),
+        mtu: found.and_then(|(_, mtu)| mtu),
+        error: from.err().map(|error| error.to_string()),
+    }
+}
+
+fn ip_of(address: HostAddress) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::address::Ports;
+    use weft_wire::EndpointId;
+
+    fn name(addresses: &[&str]) -> Name {
+        let ips: Vec<Ipv4Addr> = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
+        let address = HostAddress::of_several(&ips, 4000).unwrap_or(HostAddress::NONE);
+        Name { epoch: Epoch(1), endpoint: EndpointId(1), uid: Uid(0), address }
+    }
+
+    fn wanted(addresses: &[&str]) -> Wanted {
+        let addresses = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
+        Wanted { addresses, are_set: false, ports: Ports::ANY }
+    }
+
+    #[test]
+    fn without_its_socket_a_name_goes_by_its_addresses_as_the_home_has_it() {
+        let ours = wanted(&["127.0.0.1", "10.0.0.1"]);
+        let why = |addresses: &[&str], uses_memory, wanted| {
+            let way = over_network(&name(addresses), uses_memory, wanted);
+            (way.path, way.why)
+        };
+        assert_eq!(why(&[], true, Some(&ours)), (None, Why::NoAddress));
+        assert_eq!(why(&["127.0.0.1"], true, None), (None, Why::NoNetwork));
+        assert_eq!(why(&["127.0.0.1"], true, Some(&ours)), (None, Why::Ended));
+        assert_eq!(why(&["10.0.0.1", "127.0.0.1"], true, Some(&ours)), (None, Why::Ended));
+        // The kernel says no to a broadcast address, without a packet.
+        let nowhere = over_network(&name(&["255.255.255.255"]), true, Some(&ours));
+        assert_eq!((nowhere.path, nowhere.why), (None, Why::NoRoute));
+        assert!(nowhere.addresses[0].error.is_some() && nowhere.addresses[0].from.is_none(), "{nowhere:?}");
+        let by_loopback = over_network(&name(&["127.0.0.1"]), false, Some(&ours));
+        if by_loopback.why != Why::NoRoute {
+            assert_eq!((by_loopback.path, by_loopback.why), (Some(Path::Network), Why::LocalOff));
+            let leg = &by_loopback.addresses[0];
+            assert_eq!((&*leg.to, leg.from.as_deref()), ("127.0.0.1:4000", Some("127.0.0.1")));
+            let elsewhere = over_network(&name(&["127.0.0.2"]), true, Some(&ours));
+            assert_eq!((elsewhere.path, elsewhere.why), (Some(Path::Network), Why::OtherHost));
+        }
+    }
+}
