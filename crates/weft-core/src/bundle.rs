@@ -84,6 +84,8 @@ pub struct Bundle<R, T, B> {
     inbound: Vec<Option<Inbound<R>>>,
     hot: Vec<u32>,
     bells: B,
+    /// Made ready to sleep: no session becomes hot, for its peer would not ring.
+    is_armed: bool,
     /// The sessions to look at in this poll: first those that are looked at for another reason, then whose bells were rung.
     rung: Vec<u32>,
     /// How many of them are looked at for another reason.
@@ -105,6 +107,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             inbound: Vec::new(),
             hot: Vec::with_capacity(HOT_MOST),
             bells,
+            is_armed: false,
             rung: Vec::with_capacity(64),
             unrung: 0,
             unsure: Vec::with_capacity(HOT_MOST),
@@ -152,7 +155,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             self.inbound.resize_with(index as usize + 1, || None);
         }
         self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, is_unsure: false, busy_at: self.turns });
-        match self.hot.len() < HOT_MOST && !stays_cold {
+        match self.hot.len() < HOT_MOST && !stays_cold && !self.is_armed {
             true => self.warm(index),
             false => self.cool(index),
         }
@@ -200,6 +203,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         while let Some(index) = self.hot.pop() {
             self.cool(index);
         }
+        self.is_armed = true;
         self.bells.arm();
         // From the barrier on they ring for sure. Until now they may have missed it, so the next poll looks at them.
         for index in self.unsure.drain(..) {
@@ -222,6 +226,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
 
     /// Nobody is to wake us any more.
     pub fn disarm(&mut self) {
+        self.is_armed = false;
         self.bells.disarm();
     }
 
@@ -341,7 +346,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             }
             if taken > 0 {
                 // Twice in a row from the same one: it is worth a look on every poll.
-                if self.last == index && !stays_cold {
+                if self.last == index && !stays_cold && !self.is_armed {
                     self.promote(index);
                 }
                 self.last = index;

@@ -74,6 +74,9 @@ pub enum SendError {
     /// The endpoint was freed.
     #[error("the local endpoint was freed")]
     NoEndpoint,
+    /// A handler called the shared bundle that runs it, which would wait for itself.
+    #[error("a handler cannot call the shared bundle that runs it; use the message's context")]
+    InHandler,
 }
 
 /// Why a reply was not taken.

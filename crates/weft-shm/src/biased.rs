@@ -5,17 +5,31 @@
 //! visitor says so, issues a [`crate::barrier`], which takes effect between two instructions of the owner, and looks whether
 //! the owner is inside. So at least one of the two sees the other: the owner then waits, the visitor goes away. (Known as
 //! biased locking; the owner's side is Dekker's with the fence moved to the other.)
+//!
+//! An owner is one thread, or one thread after the other (a bundle behind a lock). Which it is, is said when it is made: one
+//! thread is told by its number, which costs nothing to speak of; several take turns by a locked operation for each use.
 
 use crate::barrier;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+thread_local! {
+    static HERE: u8 = const { 0 };
+}
+
+/// What tells this thread from all others that live. Never 0.
+#[inline(always)]
+pub fn this_thread() -> usize {
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
 #[derive(Debug)]
 struct Shared<T> {
+    /// The thread that made the owner and is the only one to use it; 0 if others may.
+    thread: usize,
     /// Written by the owner alone. Odd while it is inside; so its changes tell how busy it is.
     uses: AtomicU64,
     /// A visitor is inside, or looks whether it may be.
@@ -25,17 +39,18 @@ struct Shared<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is used by one thread at a time: the owner's while `uses` is odd and no visitor is inside, or the visitor's
-// that holds `visit` and found `uses` even after the barrier. The two never are at once (see the module's head); the release
+// SAFETY: the value is used by one thread at a time: an owner's while `uses` is odd and no visitor is inside (one thread makes
+// it odd: the only one that passes the comparison in `enter`, or the one whose exchange succeeds), or the visitor's that holds `visit` and found `uses` even after the barrier. The two never are at once (see the module's head); the release
 // stores of `uses` and `is_wanted` and the acquire loads of them make what one did visible to the other.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// The owner's handle. Stays in one thread; clones are handles to the same value.
+/// The owner's handle; clones are handles to the same value. It may be sent to other threads: there it is of use if it was
+/// made [for several](Owner::of_several_threads).
 #[derive(Debug)]
 pub struct Owner<T> {
     shared: Arc<Shared<T>>,
-    /// Not to be sent: there is one owner thread.
-    _stays: PhantomData<Rc<()>>,
+    /// No reference to it is to be sent, for whoever has one uses it.
+    _alone: PhantomData<Cell<()>>,
 }
 
 /// A visitor's handle, for any thread.
@@ -48,7 +63,7 @@ pub struct Visitor<T> {
 
 impl<T> Clone for Owner<T> {
     fn clone(&self) -> Owner<T> {
-        Owner { shared: self.shared.clone(), _stays: PhantomData }
+        Owner { shared: self.shared.clone(), _alone: PhantomData }
     }
 }
 
@@ -61,13 +76,23 @@ impl<T> Clone for Visitor<T> {
 impl<T> Owner<T> {
     /// Owned by the thread that makes it.
     pub fn new(value: T) -> Owner<T> {
+        Owner::of(value, this_thread())
+    }
+
+    /// Owned by whichever thread has a handle: one after the other.
+    pub fn of_several_threads(value: T) -> Owner<T> {
+        Owner::of(value, 0)
+    }
+
+    fn of(value: T, thread: usize) -> Owner<T> {
         let shared = Shared {
+            thread,
             uses: AtomicU64::new(0),
             is_wanted: AtomicBool::new(false),
             visit: Mutex::new(()),
             value: UnsafeCell::new(value),
         };
-        Owner { shared: Arc::new(shared), _stays: PhantomData }
+        Owner { shared: Arc::new(shared), _alone: PhantomData }
     }
 
     /// A handle for another thread. Registers the process for barriers, if that was not done.
@@ -78,14 +103,18 @@ impl<T> Owner<T> {
     /// Begins a use of the value. Waits for a visitor that is inside, which is rare.
     ///
     /// # Panics
-    /// If this thread uses it already.
+    /// If it is used already, or belongs to another thread.
     #[inline(always)]
     pub fn enter(&self) -> Inside<'_, T> {
         let shared = &*self.shared;
-        // Relaxed: this thread alone writes it.
+        // Relaxed: the owner alone writes it.
         let uses = shared.uses.load(Ordering::Relaxed);
         assert!(uses % 2 == 0, "in use already");
-        shared.uses.store(uses.wrapping_add(1), Ordering::Relaxed);
+        if shared.thread == this_thread() {
+            shared.uses.store(uses.wrapping_add(1), Ordering::Relaxed);
+        } else {
+            shared.enter_in_turn(uses);
+        }
         let inside = Inside { owner: self };
         barrier::light();
         // Acquire: pairs with the release at the end of a visit.
@@ -131,15 +160,31 @@ impl<T> Drop for Inside<'_, T> {
 }
 
 impl<T> Shared<T> {
+    /// An owner of several threads begins a use: by one operation, so that of two threads one panics and none is inside with
+    /// the other.
+    #[inline(never)]
+    fn enter_in_turn(&self, uses: u64) {
+        assert!(self.thread == 0, "used by a thread that it does not belong to");
+        // Acquire: pairs with the release at the end of another thread's use.
+        let entered = self.uses.compare_exchange(uses, uses.wrapping_add(1), Ordering::Acquire, Ordering::Relaxed);
+        assert!(entered.is_ok(), "in use already");
+    }
+
     #[cold]
     #[inline(never)]
     fn wait_for_the_visitor(&self, uses: u64) {
+        // Of several threads another one could come in meanwhile: so these stay in, and a visitor that looks now goes away.
+        let gives_way = self.thread != 0;
         loop {
-            // Out, so that a visitor which looks now stays, and one that is to come does not find us waiting for it.
-            self.uses.store(uses, Ordering::Release);
+            if gives_way {
+                // Out, so that a visitor which looks now stays, and one that is to come does not find us waiting for it.
+                self.uses.store(uses, Ordering::Release);
+            }
             let visit = self.visit.lock().unwrap_or_else(PoisonError::into_inner);
-            // In while nobody can begin a visit.
-            self.uses.store(uses.wrapping_add(1), Ordering::SeqCst);
+            if gives_way {
+                // In while nobody can begin a visit.
+                self.uses.store(uses.wrapping_add(1), Ordering::SeqCst);
+            }
             drop(visit);
             // SeqCst, with the visitor's: who began since either sees us, or we see it.
             if !self.is_wanted.load(Ordering::SeqCst) {
@@ -241,6 +286,41 @@ mod tests {
         assert_eq!(thread::spawn(move || visitor.try_with(|value| *value += 1)).join().expect("it ends"), Some(()));
         assert_eq!(*owner.enter(), 2);
         assert_ne!(owner.visitor().uses(), before);
+    }
+
+    #[test]
+    fn an_owner_of_one_thread_is_of_no_use_to_another() {
+        let owner = Owner::new(1);
+        assert_eq!(*owner.enter(), 1);
+        assert!(thread::spawn(move || *owner.enter()).join().is_err());
+    }
+
+    #[test]
+    fn owners_of_several_threads_are_never_inside_at_once() {
+        let owner = Owner::of_several_threads(Halves::default());
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let owner = owner.clone();
+                thread::spawn(move || {
+                    let mut uses = 0;
+                    for _ in 0..10_000 {
+                        // Whoever comes while another is inside panics, as it should: here that is told and done with.
+                        let used = std::panic::AssertUnwindSafe(|| {
+                            let mut halves = owner.enter();
+                            assert_eq!(halves.0, halves.1);
+                            halves.0 += 1;
+                            std::hint::spin_loop();
+                            halves.1 += 1;
+                        });
+                        uses += u64::from(std::panic::catch_unwind(used).is_ok());
+                    }
+                    uses
+                })
+            })
+            .collect();
+        let uses: u64 = threads.into_iter().map(|t| t.join().expect("a thread")).sum();
+        let halves = owner.enter();
+        assert_eq!((halves.0, halves.1), (uses, uses));
     }
 
     #[test]

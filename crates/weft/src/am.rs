@@ -4,11 +4,15 @@
 //! (up to 64 KiB of payload as well), 32 requests outstanding from one endpoint to another, and an answer to every request:
 //! if the handler does not reply, weft tells the sender that the request has ended. What cannot be delivered comes back.
 //!
-//! All calls are made by the one thread that owns the bundle. Calls named `try_…` never block and may be made by handlers;
+//! A [`Bundle`] is used by one thread at a time, a [`SharedBundle`] by any number of them. Calls named `try_…` never block and may be made by handlers;
 //! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
 
+mod shared;
+mod threads;
 mod wait;
 
+pub use shared::{InHandler, SharedBundle};
+pub use threads::{AnyThread, OneThread, Threads};
 pub use wait::{Waited, Waker};
 
 use crate::bells::Pages;
@@ -44,17 +48,13 @@ const LOOK_EVERY_BUSY: u32 = 1 << 14;
 /// are looked at in case the helper does not get to run: some tenths of a second.
 const REST_AFTER: u32 = 1 << 20;
 
-/// Runs when a message for it arrives.
-pub type Handler = Box<dyn FnMut(&mut Message<'_>)>;
-
-/// Runs when a message comes back.
-pub type ReturnHandler = Box<dyn FnMut(&mut Context<'_>, Returned)>;
-
-/// A bundle of endpoints that exchange Active Messages. Stays in the thread that made it, as its handlers do.
+/// A bundle of endpoints that exchange Active Messages, used by one thread at a time: no call takes a lock. With handlers of
+/// [one thread](OneThread), as it has them unless told otherwise, it stays in the thread that made it; with handlers of
+/// [any thread](AnyThread) it can be sent to another. What several threads use at once is a [`SharedBundle`].
 #[derive(Debug)]
-pub struct Bundle {
+pub struct Bundle<H: Threads = OneThread> {
     core: Core,
-    handlers: Handlers,
+    handlers: Handlers<H>,
     home: Home,
     /// What the helper and other threads leave.
     signals: Arc<Signals>,
@@ -72,18 +72,23 @@ pub struct Bundle {
     spare_report: Option<Box<Told>>,
 }
 
-struct Handlers {
-    endpoints: Vec<EndpointHandlers>,
+struct Handlers<H: Threads> {
+    endpoints: Vec<EndpointHandlers<H>>,
     mailbox: Arc<Mailbox>,
 }
 
-#[derive(Default)]
-struct EndpointHandlers {
-    on: Vec<Option<Handler>>,
-    on_return: Option<ReturnHandler>,
+struct EndpointHandlers<H: Threads> {
+    on: Vec<Option<H::Handler>>,
+    on_return: Option<H::ReturnHandler>,
 }
 
-impl std::fmt::Debug for Handlers {
+impl<H: Threads> Default for EndpointHandlers<H> {
+    fn default() -> EndpointHandlers<H> {
+        EndpointHandlers { on: Vec::new(), on_return: None }
+    }
+}
+
+impl<H: Threads> std::fmt::Debug for Handlers<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let count = self.endpoints.iter().flat_map(|e| &e.on).flatten().count();
         write!(f, "{count} handlers")
@@ -92,6 +97,9 @@ impl std::fmt::Debug for Handlers {
 
 impl Bundle {
     /// A bundle of a node, with the default settings.
+    ///
+    /// # Errors
+    /// As [`Bundle::with_settings`].
     pub fn new(node: &Node) -> Result<Bundle, Error> {
         Bundle::with_settings(node, Settings::default())
     }
@@ -101,12 +109,72 @@ impl Bundle {
     /// # Errors
     /// If the kernel gives no memory or no descriptors.
     pub fn with_settings(node: &Node, settings: Settings) -> Result<Bundle, Error> {
+        Bundle::make(node, settings)
+    }
+
+    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`].
+    ///
+    /// If it panics, the session that the message came by is unusable afterwards.
+    pub fn on(
+        &mut self,
+        endpoint: Endpoint,
+        handler: u8,
+        run: impl FnMut(&mut Message<'_>) + 'static,
+    ) -> Result<(), Error> {
+        Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
+    }
+
+    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
+    pub fn on_return(
+        &mut self,
+        endpoint: Endpoint,
+        run: impl FnMut(&mut Context<'_>, Returned) + 'static,
+    ) -> Result<(), Error> {
+        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
+        Ok(())
+    }
+}
+
+impl Bundle<AnyThread> {
+    /// A bundle of a node that can be sent to other threads, and so its handlers.
+    ///
+    /// # Errors
+    /// If the kernel gives no memory or no descriptors.
+    pub fn for_any_thread(node: &Node, settings: Settings) -> Result<Bundle<AnyThread>, Error> {
+        Bundle::make(node, settings)
+    }
+
+    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`], in the thread that polls.
+    ///
+    /// If it panics, the session that the message came by is unusable afterwards.
+    pub fn on(
+        &mut self,
+        endpoint: Endpoint,
+        handler: u8,
+        run: impl FnMut(&mut Message<'_>) + Send + 'static,
+    ) -> Result<(), Error> {
+        Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
+    }
+
+    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
+    pub fn on_return(
+        &mut self,
+        endpoint: Endpoint,
+        run: impl FnMut(&mut Context<'_>, Returned) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
+        Ok(())
+    }
+}
+
+impl<H: Threads> Bundle<H> {
+    fn make(node: &Node, settings: Settings) -> Result<Bundle<H>, Error> {
         let bells = BellPage::create()
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
         let signals = Arc::new(Signals::new()?);
         let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Mutex::default() });
         let sleeper = Sleeper::new(&signals)?;
-        let mut home = Home::new(node, &signals, &bells)?;
+        let mut home = Home::new(node, &signals, &bells, H::USERS)?;
         let mut core = Core::new(Pages::new(bells), settings);
         home.set_places_aside(&mut core);
         Ok(Bundle {
@@ -177,33 +245,6 @@ impl Bundle {
     /// An endpoint that is not served does not hold up its neighbours.
     pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), Error> {
         Ok(self.core.state_mut().set_served(endpoint, served)?)
-    }
-
-    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`].
-    ///
-    /// If it panics, the session that the message came by is unusable afterwards.
-    pub fn on(
-        &mut self,
-        endpoint: Endpoint,
-        handler: u8,
-        run: impl FnMut(&mut Message<'_>) + 'static,
-    ) -> Result<(), Error> {
-        let on = &mut self.handlers.at(endpoint)?.on;
-        if on.len() <= usize::from(handler) {
-            on.resize_with(usize::from(handler) + 1, || None);
-        }
-        on[usize::from(handler)] = Some(Box::new(run));
-        Ok(())
-    }
-
-    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
-    pub fn on_return(
-        &mut self,
-        endpoint: Endpoint,
-        run: impl FnMut(&mut Context<'_>, Returned) + 'static,
-    ) -> Result<(), Error> {
-        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
-        Ok(())
     }
 
     /// Enters a peer's name and key in the endpoint's translation table. Makes no contact yet.
@@ -327,7 +368,7 @@ impl Bundle {
     }
 
     /// Waits until `done` says so, which is asked after each wake-up and every millisecond.
-    pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle) -> bool) {
+    pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle<H>) -> bool) {
         let mut begin = None;
         while !done(self) {
             self.nap(&mut begin);
@@ -337,14 +378,7 @@ impl Bundle {
 
     /// Polls until every message sent has ended: delivered, answered or returned.
     pub fn drain(&mut self) {
-        self.poll_until(|bundle| {
-            let state = bundle.core.state_mut();
-            let settled = state.flush() && state.unsettled() == 0;
-            if !settled {
-                state.hasten();
-            }
-            settled
-        });
+        self.poll_until(Bundle::is_settled);
     }
 
     /// Pushes what waits in this process, as far as there is room. Says whether nothing waits any more.
@@ -368,7 +402,17 @@ impl Bundle {
         self.core.state().sessions().count()
     }
 
-    fn insist(&mut self, mut attempt: impl FnMut(&mut Bundle) -> Result<(), SendError>) -> Result<(), SendError> {
+    /// Whether every message sent has ended. Hastens it if not.
+    fn is_settled(&mut self) -> bool {
+        let state = self.core.state_mut();
+        let settled = state.flush() && state.unsettled() == 0;
+        if !settled {
+            state.hasten();
+        }
+        settled
+    }
+
+    fn insist(&mut self, mut attempt: impl FnMut(&mut Bundle<H>) -> Result<(), SendError>) -> Result<(), SendError> {
         let mut begin = None;
         loop {
             match attempt(self) {
@@ -455,13 +499,22 @@ impl Bundle {
     }
 }
 
-impl Handlers {
-    fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers, SendError> {
+impl<H: Threads> Handlers<H> {
+    fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
         self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)
+    }
+
+    fn set(&mut self, endpoint: Endpoint, handler: u8, run: H::Handler) -> Result<(), SendError> {
+        let on = &mut self.at(endpoint)?.on;
+        if on.len() <= usize::from(handler) {
+            on.resize_with(usize::from(handler) + 1, || None);
+        }
+        on[usize::from(handler)] = Some(run);
+        Ok(())
     }
 }
 
-impl Sink<Outlet> for Handlers {
+impl<H: Threads> Sink<Outlet> for Handlers<H> {
     #[inline(always)]
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let handlers = self.endpoints.get_mut(delivery.endpoint.index());

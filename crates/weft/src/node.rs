@@ -1,7 +1,7 @@
 //! The node: one process's network interface on its host.
 
 use crate::net::address::Wanted;
-use crate::net::{Net, NetworkError};
+use crate::net::{Net, NetworkError, Users};
 use crate::office::Office;
 use crate::watch::Helper;
 use std::io;
@@ -103,10 +103,10 @@ impl Node {
     }
 
     /// A network interface for a bundle, or none if this host has no network, or is to have none.
-    pub(crate) fn open_network(&self, has_helper: bool) -> Result<Option<Net>, Error> {
+    pub(crate) fn open_network(&self, users: Users, has_helper: bool) -> Result<Option<Net>, Error> {
         let Some(wanted) = &self.0.wanted else { return Ok(None) };
         let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
-        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, has_helper)?))
+        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, users, has_helper)?))
     }
 }
 

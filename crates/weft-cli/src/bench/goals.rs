@@ -89,6 +89,10 @@ pub fn goals(results: &Results) -> Vec<Goal> {
         let value = results.compare(&small.clone().by(way), &one, medians);
         ratio(format!("from one {who} of 64 peers ÷ of 1"), value, Asked::AtMost(most));
     }
+    let value = results.compare(&small.clone().by(Way::OneOfMany), &small.clone().by(Way::OneEndpoint), medians);
+    ratio("one busy endpoint of 500 ÷ of 1".to_owned(), value, Asked::AtMost(1.2));
+    let value = results.compare(&small.clone().by(Way::Shared), &small, medians);
+    ratio(format!("round trip, {SMALL} B, shared bundle ÷ exclusive one"), value, Asked::AtMost(1.3));
     let tails = |a: Sampled, b: Sampled| a.p99 / b.p99;
     let value = results.compare(&small.clone().by(Way::BesideFull), &small.clone().by(Way::Alone), tails);
     ratio("p99 beside an endpoint never served ÷ alone".to_owned(), value, Asked::AtMost(1.2));

@@ -13,6 +13,7 @@ mod peer;
 mod plan;
 mod results;
 mod runner;
+mod shared;
 mod source;
 pub mod table;
 mod talk;

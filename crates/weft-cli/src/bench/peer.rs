@@ -143,6 +143,10 @@ impl Worker {
                 how.set(&mut bundle);
                 waiting = *how;
             }
+            Job::EchoAmong { size, endpoints } => {
+                add_idle(&mut bundle, endpoints - 1)?;
+                echo(&mut bundle, endpoint, source, &tally, *size)?;
+            }
             Job::EchoBesideIdle { size } => {
                 let idle = bundle.endpoint_with_random_key()?;
                 bundle.on(idle, ask::PAYLOAD, |_| {})?;
@@ -281,6 +285,15 @@ fn echo(
         seen.add(0);
         let _ = m.reply(answer::UNREAD, &[], from.message(size));
     })?;
+    Ok(())
+}
+
+/// Makes endpoints that have nothing to do.
+pub fn add_idle(bundle: &mut Bundle, endpoints: usize) -> Result<(), Error> {
+    for _ in 0..endpoints {
+        let idle = bundle.endpoint_with_random_key()?;
+        bundle.on(idle, ask::ARGS, |_| {})?;
+    }
     Ok(())
 }
 

@@ -68,6 +68,10 @@ pub enum Probe {
     Peers(usize, Way),
     /// weft's round trip beside an endpoint that is not served.
     BesideUnserved(usize),
+    /// weft's round trip by a shared bundle.
+    Shared(usize),
+    /// weft's round trip between bundles of one endpoint or of many.
+    Endpoints(usize, Way),
     /// A limit program, with its arguments.
     Limit { program: &'static str, size: usize, window: Option<u32>, way: Way },
     /// One of the kernel's channels.
@@ -99,6 +103,8 @@ impl Probe {
             Probe::Overheads(_) => "weft, overheads (LogP)".to_owned(),
             Probe::Peers(..) => "weft, many peers".to_owned(),
             Probe::BesideUnserved(_) => "weft, beside an endpoint that is not served".to_owned(),
+            Probe::Shared(size) => format!("weft, round trip of {size} B, shared bundle"),
+            Probe::Endpoints(..) => "weft, many endpoints".to_owned(),
             Probe::Limit { program, size, .. } => format!("limit: {program}, {size} B"),
             Probe::Kernel { program, how, size } => format!("{program}: {how}, {size} B"),
             Probe::Ucx(Question { api, metric, size }) => format!("{}: {}, {size} B", api.system(), metric.name()),
@@ -140,6 +146,7 @@ pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe
         let ways = [Way::OnePeer, Way::FixedOfMany, Way::DrawnOfMany];
         probes.extend(ways.map(|way| Probe::Peers(SMALL, way)));
         probes.push(Probe::BesideUnserved(SMALL));
+        probes.extend([Way::OneEndpoint, Way::OneOfMany].map(|way| Probe::Endpoints(SMALL, way)));
     }
     probes.retain(|probe| systems.is_empty() || systems.contains(&probe.system()));
     probes
@@ -151,6 +158,9 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
         probes.push(limit("cache-line", Way::Plain));
     }
     probes.push(Probe::RoundTrip(size));
+    if size == SMALL {
+        probes.push(Probe::Shared(size));
+    }
     probes.push(limit("ring", Way::Plain));
     if size == SMALL {
         probes.push(limit("two-rings", Way::RequestReply));

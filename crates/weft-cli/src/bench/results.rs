@@ -79,6 +79,12 @@ pub enum Way {
     Alone,
     /// The same when the neighbour's queue is full.
     BesideFull,
+    /// By one thread of a bundle that several could use.
+    Shared,
+    /// Between bundles of one endpoint, measured as the next one is.
+    OneEndpoint,
+    /// Between bundles of many endpoints, of which one has something to do.
+    OneOfMany,
 }
 
 /// What a series is of.

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// Peers of one bundle where there are many.
 const MANY: usize = 64;
 
+/// Endpoints of one bundle where there are many.
+const MANY_ENDPOINTS: usize = 500;
+
 /// How long, how often, and until when.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -176,6 +179,20 @@ impl Runner {
                 };
                 self.add(key(Metric::Rtt, size).by(Way::Alone), beside.alone, detail("its queue empty"), round);
                 (key(Metric::Rtt, size).by(Way::BesideFull), beside.beside_full, detail("its queue full"))
+            }
+            Probe::Shared(size) => {
+                let detail = "by a shared bundle, which one thread uses: a lock for each call".to_owned();
+                (key(Metric::Rtt, size).by(Way::Shared), weft.round_trip_shared(size)?, Some(detail))
+            }
+            Probe::Endpoints(size, way) => {
+                let endpoints = if way == Way::OneOfMany { MANY_ENDPOINTS } else { 1 };
+                let many = if endpoints == 1 {
+                    "one endpoint".to_owned()
+                } else {
+                    format!("{endpoints} endpoints, one of them busy")
+                };
+                let detail = format!("between bundles of {many}");
+                (key(Metric::Rtt, size).by(way), weft.round_trip_among(size, endpoints)?, Some(detail))
             }
             Probe::Limit { .. } | Probe::Kernel { .. } | Probe::Ucx(_) => return Ok(()),
         };

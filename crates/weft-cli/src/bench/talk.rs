@@ -23,6 +23,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub enum Job {
     /// Answer requests of `size` bytes with as many.
     Echo { size: usize, waiting: Waiting },
+    /// The same by one of so many endpoints; the others have nothing to do.
+    EchoAmong { size: usize, endpoints: usize },
     /// The same, beside a second endpoint that is never served.
     EchoBesideIdle { size: usize },
     /// Answer requests of `size` bytes at two endpoints: one that is reached through memory, one over the network. Tells

@@ -5,7 +5,8 @@
 
 use super::bare::Bare;
 use super::meter::{summarize, Meter, Per, Sampled};
-use super::peer::{answer, ask, contact, expect_life, monotonic_ns, Tally, ARGS_BYTES_MOST};
+use super::peer::{add_idle, answer, ask, contact, expect_life, monotonic_ns, Tally, ARGS_BYTES_MOST};
+use super::shared::SharedCaller;
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Contact, Job, Peer, Waiting, PATIENCE};
 use crate::error::Error;
@@ -149,6 +150,46 @@ impl Bench {
         let sampled = self.or_its_cause(sampled)?;
         let account = self.stop(&mut callers[0])?;
         self.compare(size, &tally, account)?;
+        Ok(sampled)
+    }
+
+    /// The same between bundles of so many endpoints, of which one has something to do.
+    pub fn round_trip_among(&mut self, size: usize, endpoints: usize) -> Result<Sampled, Error> {
+        let contacts = self.peer.give(&Job::EchoAmong { size, endpoints })?;
+        let tally = Rc::new(Tally::default());
+        self.source.rewind(size, Half::First);
+        let mut caller = Caller::new(&self.node, &contacts[0], &self.source, &tally, size)?;
+        add_idle(&mut caller.bundle, endpoints - 1)?;
+        let sampled = caller.trip().and_then(|()| trips(&mut caller, self.time, self.batch(size)));
+        let sampled = self.or_its_cause(sampled)?;
+        let account = self.stop(&mut caller)?;
+        self.compare(size, &tally, account)?;
+        Ok(sampled)
+    }
+
+    /// The same by a shared bundle, which one thread uses.
+    pub fn round_trip_shared(&mut self, size: usize) -> Result<Sampled, Error> {
+        let contacts = self.peer.give(&Job::Echo { size, waiting: Waiting::Polls })?;
+        self.source.rewind(size, Half::First);
+        let mut caller = SharedCaller::new(&self.node, &contacts[0], &self.source, size)?;
+        let batch = self.batch(size);
+        let mut run = || {
+            caller.trip()?;
+            let mut meter = Meter::start(Per::Unit, self.time);
+            loop {
+                for _ in 0..batch {
+                    caller.trip()?;
+                }
+                if !meter.tick(f64::from(batch)) {
+                    return Ok(meter.finish());
+                }
+            }
+        };
+        let sampled = run();
+        let sampled = self.or_its_cause(sampled)?;
+        caller.stop()?;
+        let account = self.peer.finish()?;
+        self.compare(size, &caller.tally(), account)?;
         Ok(sampled)
     }
 

@@ -4,9 +4,9 @@
 //! if waits have ended soon lately, for as long as a wake-up takes (who then sleeps all the same has lost at most twice the
 //! best); if not, for a moment. A core that others want is given to them meanwhile.
 
-use super::{Bundle, LOOK_EVERY_SETUP, REST_AFTER};
+use super::{Bundle, Threads, LOOK_EVERY_SETUP, REST_AFTER};
 use crate::node::Error;
-use crate::watch::Signals;
+use crate::watch::{ring, Signals};
 use crate::watched::watch_once;
 use rustix::event::{epoll, Timespec};
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ use weft_core::{Endpoint, EventMask, Tally};
 const SPIN_MOST: Duration = Duration::from_micros(50);
 
 /// The spinning that is always tried.
-const SPIN_LEAST: Duration = Duration::from_micros(2);
+pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
 
 /// A wait that ended so soon would have been worth spinning for, had we not slept.
 const SOON: Duration = Duration::from_micros(100);
@@ -29,10 +29,10 @@ const SOON: Duration = Duration::from_micros(100);
 const SOON_LEAST: u32 = 4;
 
 /// The core is offered to others so often while spinning.
-const YIELD_EVERY: Duration = Duration::from_micros(4);
+pub(super) const YIELD_EVERY: Duration = Duration::from_micros(4);
 
 /// If it took so long to get it back, others want it.
-const YIELD_LONG: Duration = Duration::from_micros(30);
+pub(super) const YIELD_LONG: Duration = Duration::from_micros(30);
 
 /// Waits that do not spin long after that.
 const CROWDED_WAITS: u32 = 16;
@@ -53,7 +53,7 @@ const SLEEP_UNSURE: Duration = Duration::from_millis(1);
 const REST_SLEPT: Duration = Duration::from_millis(300);
 
 /// The longest sleep of calls that wait for what nobody may wake us for.
-const NAP_MOST: Duration = Duration::from_millis(1);
+pub(super) const NAP_MOST: Duration = Duration::from_millis(1);
 
 /// Events taken at once; more wake us again.
 const EVENTS_MOST: usize = 8;
@@ -81,9 +81,14 @@ impl Waker {
     pub fn wake(&self) {
         self.0.raise(Signals::NUDGE);
     }
+
+    /// Wakes whoever sleeps in the bundle's wait, without ending it.
+    pub(super) fn ring(&self) {
+        ring(self.0.waker());
+    }
 }
 
-impl Bundle {
+impl<H: Threads> Bundle<H> {
     /// Waits until a message was taken or an event came, at most for `timeout` (`None`: without end). Polls: handlers run here.
     ///
     /// Spins first if waits have been short lately, then sleeps: no core is used, and whoever sends wakes us. What an
@@ -140,7 +145,7 @@ impl Bundle {
     /// may be made before it is, or before [`Bundle::wait_limit`] is over, for until then nobody runs the protocol's timers.
     pub fn arm(&mut self) -> bool {
         // What was told is told: the descriptor becomes unreadable.
-        let told = self.listen(Some(Duration::ZERO));
+        let told = listen(&self.sleeper.set, Duration::ZERO);
         self.get_up(told);
         self.home.get_up();
         let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally());
@@ -226,7 +231,7 @@ impl Bundle {
 
     /// Some polls without a look at the clock; one if the program is not to spin.
     #[inline(always)]
-    fn poll_a_few(&mut self, since: Tally) -> Waited {
+    pub(super) fn poll_a_few(&mut self, since: Tally) -> Waited {
         let polls = if self.sleeper.spin_most == Some(Duration::ZERO) { 1 } else { POLLS_PER_LOOK };
         for _ in 0..polls {
             let (waited, _) = self.poll_once(since);
@@ -242,13 +247,18 @@ impl Bundle {
     #[inline(always)]
     fn poll_once(&mut self, since: Tally) -> (Waited, bool) {
         let taken = self.poll();
+        (self.came(since), taken == 0)
+    }
+
+    /// What came since a tally was taken.
+    #[inline(always)]
+    pub(super) fn came(&self, since: Tally) -> Waited {
         let Tally { events, messages } = self.core.state().tally();
-        let waited = match messages.wrapping_sub(since.messages) {
+        match messages.wrapping_sub(since.messages) {
             0 if events != since.events => Waited::Events,
             0 => Waited::Nothing,
             messages => Waited::Messages(messages as u32),
-        };
-        (waited, taken == 0)
+        }
     }
 
     /// Sleeps until something comes, and polls.
@@ -259,19 +269,28 @@ impl Bundle {
             let begin = Instant::now();
             let most = most.min(self.wait_limit());
             self.signals.set_waiting(true);
-            told = self.listen(Some(most));
-            self.signals.set_waiting(false);
-            self.rests_after(begin.elapsed());
-            if told == 0 {
-                // Whose bell was lost is found now.
-                self.core.look_at_all();
-            }
+            told = listen(&self.sleeper.set, most);
+            self.has_slept(begin.elapsed(), told);
         }
         self.get_up(told);
-        if waited != Waited::Nothing {
-            return waited;
+        match waited {
+            Waited::Nothing => self.poll_once_or_twice(since),
+            waited => waited,
         }
-        // The first may only find who left word.
+    }
+
+    /// Notes a sleep, and what the set told.
+    pub(super) fn has_slept(&mut self, slept: Duration, told: u32) {
+        self.signals.set_waiting(false);
+        self.rests_after(slept);
+        if told == 0 {
+            // Whose bell was lost is found now.
+            self.core.look_at_all();
+        }
+    }
+
+    /// The polls behind a sleep. The first may only find who left word.
+    pub(super) fn poll_once_or_twice(&mut self, since: Tally) -> Waited {
         match self.poll_once(since) {
             (Waited::Nothing, _) => self.poll_once(since).0,
             (waited, _) => waited,
@@ -285,7 +304,7 @@ impl Bundle {
     }
 
     /// Makes ready to sleep. What the last look before it brought, and whether to sleep now.
-    fn lie_down(&mut self, since: Tally) -> (Waited, bool) {
+    pub(super) fn lie_down(&mut self, since: Tally) -> (Waited, bool) {
         if self.home.is_busy() || self.core.state().has_calls() {
             self.home.service(&mut self.core, &mut self.handlers);
         }
@@ -306,7 +325,10 @@ impl Bundle {
     }
 
     /// Nobody is to wake us any more. What was told is found by the next polls.
-    fn get_up(&mut self, told: u32) {
+    pub(super) fn get_up(&mut self, told: u32) {
+        if told & Signals::SOCKETS != 0 {
+            self.sleeper.watches_sockets = false;
+        }
         self.signals.get_up();
         self.core.disarm();
         if told & !WAKER != 0 {
@@ -325,29 +347,25 @@ impl Bundle {
         }
         self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()))
     }
+}
 
-    /// Waits for the set. Returns the signals that it tells, and [`WAKER`] if a peer woke us; nothing if the time is over.
-    fn listen(&mut self, most: Option<Duration>) -> u32 {
-        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
-        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
-        let told = match epoll::wait(&self.sleeper.set, &mut events, most.as_ref()) {
-            Ok((ready, _)) => ready.iter().fold(0, |told, event| told | event.data.u64() as u32),
-            Err(_) => 0,
-        };
-        if told & Signals::SOCKETS != 0 {
-            self.sleeper.watches_sockets = false;
-        }
-        told
+/// Waits for the set. Returns the signals that it tells, and [`WAKER`] if a peer woke us; nothing if the time is over.
+pub(super) fn listen(set: &OwnedFd, most: Duration) -> u32 {
+    let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    match epoll::wait(set, &mut events, Some(&most)) {
+        Ok((ready, _)) => ready.iter().fold(0, |told, event| told | event.data.u64() as u32),
+        Err(_) => 0,
     }
 }
 
 /// What a bundle sleeps on, and what it has learnt of its waits.
 #[derive(Debug)]
 pub(super) struct Sleeper {
-    set: OwnedFd,
-    habit: Habit,
+    pub set: Arc<OwnedFd>,
+    pub habit: Habit,
     /// What the program allows, if it has said so.
-    spin_most: Option<Duration>,
+    pub spin_most: Option<Duration>,
     /// The set tells when the sockets of set-up and deaths have something.
     watches_sockets: bool,
     /// The last barrier took effect.
@@ -357,7 +375,7 @@ pub(super) struct Sleeper {
     /// A wait is to end.
     pub is_nudged: bool,
     /// The next one is, for it was no wait that it came in.
-    kept_nudge: bool,
+    pub kept_nudge: bool,
     /// A poll took what others had left word of.
     pub took_word: bool,
 }
@@ -370,7 +388,7 @@ impl Sleeper {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, signals.waker(), epoll::EventData::new_u64(WAKER.into()), edges).map_err(failed)?;
         Ok(Sleeper {
-            set,
+            set: Arc::new(set),
             habit: Habit::default(),
             spin_most: None,
             watches_sockets: false,
@@ -385,7 +403,7 @@ impl Sleeper {
 
 /// How long waits last, and so how long to spin in the next one.
 #[derive(Debug, Default)]
-struct Habit {
+pub(super) struct Habit {
     /// The last 16 waits, the latest in the lowest bit: 1 if it ended soon.
     soon: u16,
     /// Waits left in which others are let have the core.
@@ -393,19 +411,19 @@ struct Habit {
 }
 
 impl Habit {
-    fn spin(&self) -> Duration {
+    pub fn spin(&self) -> Duration {
         match self.crowded == 0 && self.soon.count_ones() >= SOON_LEAST {
             true => SPIN_MOST,
             false => SPIN_LEAST,
         }
     }
 
-    fn ended_after(&mut self, wait: Duration) {
+    pub fn ended_after(&mut self, wait: Duration) {
         self.soon = self.soon << 1 | u16::from(wait <= SOON);
         self.crowded = self.crowded.saturating_sub(1);
     }
 
-    fn is_crowded(&mut self) {
+    pub fn is_crowded(&mut self) {
         self.crowded = CROWDED_WAITS;
     }
 }

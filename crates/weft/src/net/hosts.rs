@@ -3,7 +3,7 @@
 use super::address::Wanted;
 use super::deputy::{Deputy, Summons};
 use super::link::{UdpLink, PACKET_MOST};
-use super::shared::{take_run, UdpNi};
+use super::shared::{take_run, UdpNi, Users};
 use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
@@ -11,7 +11,6 @@ use crate::watch::Signals;
 use rustix::process::{getpid, Pid};
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +44,8 @@ const WATCH_EVERY: u32 = 1 << 12;
 const WINDOW_MOST: usize = 512 << 10;
 
 thread_local! {
-    /// Where packets are received.
-    static BUFFER: Rc<RefCell<Box<[u8]>>> = Rc::new(RefCell::new(vec![0; RECEIVE_BYTES].into()));
+    /// Where packets are received. The bundles of a thread share one: only one of them is polled at a time.
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECEIVE_BYTES].into());
 }
 
 /// How closely the socket is looked at.
@@ -65,8 +64,6 @@ enum Attention {
 pub(crate) struct Net {
     sessions: HostSessions<UdpNi>,
     address: HostAddress,
-    /// For what comes. The bundles of a thread share one: only one of them is polled at a time.
-    buffer: Rc<RefCell<Box<[u8]>>>,
     /// Messages that had come from processes of this host at the last look, and looks since that changed.
     local_work: u32,
     still: u32,
@@ -91,19 +88,24 @@ impl Net {
     ///
     /// # Errors
     /// Those of [`UdpLink::open`].
-    pub fn new(wanted: &Wanted, epoch: Epoch, secrets: Secrets, has_helper: bool) -> Result<Net, NetworkError> {
+    pub fn new(
+        wanted: &Wanted,
+        epoch: Epoch,
+        secrets: Secrets,
+        users: Users,
+        has_helper: bool,
+    ) -> Result<Net, NetworkError> {
         let link = UdpLink::open(wanted)?;
         let window = (link.receive_bytes() / 2).min(WINDOW_MOST) as u32;
         let send_most = WINDOW_MOST as u32;
         let settings = Settings { window, send_most, packet_most: PACKET_MOST, ..Settings::default() };
         let address = link.address();
-        let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets));
+        let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {
             local_work: 0,
             still: STILL,
             sessions: HostSessions::new(ni),
             address,
-            buffer: BUFFER.with(Rc::clone),
             attention: Attention::Seldom,
             heard_at: Time::default(),
             looks: 0,
@@ -179,7 +181,7 @@ impl Net {
         if self.looks % WATCH_EVERY == 0 {
             self.sessions.keep_watch(core);
         }
-        let (found, now) = self.receive();
+        let (found, now) = BUFFER.with_borrow_mut(|buffer| self.receive(buffer));
         let is_readable = self.sessions.take_events(core, sink);
         let work = if is_readable { core.poll(budget, sink) } else { 0 };
         match found && self.streak < ACKS_WAIT {
@@ -246,9 +248,8 @@ impl Net {
 
     /// Takes in what came, and does what is due. Says whether something came, and the time.
     #[inline]
-    fn receive(&mut self) -> (bool, Time) {
+    fn receive(&mut self, buffer: &mut [u8]) -> (bool, Time) {
         let ni = &mut *self.sessions.ni().borrow_mut();
-        let buffer = &mut **self.buffer.borrow_mut();
         if self.attention != Attention::Hot {
             ni.link_mut().look_everywhere();
         }

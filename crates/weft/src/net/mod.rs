@@ -8,7 +8,7 @@ mod shared;
 pub(crate) mod udp;
 
 pub(crate) use hosts::Net;
-pub(crate) use shared::UdpNi;
+pub(crate) use shared::{UdpNi, Users};
 
 use address::Ports;
 use std::io;

@@ -19,14 +19,26 @@ pub(crate) fn take_run(ni: &mut Interface, buffer: &mut [u8]) -> Option<Time> {
     Some(now)
 }
 
+/// Who uses a bundle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Users {
+    /// The thread that made it.
+    OneThread,
+    /// Several, one after the other.
+    SeveralThreads,
+}
+
 /// The bundle's handle to it.
 #[derive(Clone, Debug)]
 pub(crate) struct UdpNi(Owner<Interface>);
 
 impl UdpNi {
-    /// This thread's.
-    pub fn new(interface: Interface) -> UdpNi {
-        UdpNi(Owner::new(interface))
+    /// This thread's, or of whichever thread has it.
+    pub fn new(interface: Interface, users: Users) -> UdpNi {
+        UdpNi(match users {
+            Users::OneThread => Owner::new(interface),
+            Users::SeveralThreads => Owner::of_several_threads(interface),
+        })
     }
 
     /// For the deputy.

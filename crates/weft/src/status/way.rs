@@ -3,7 +3,8 @@
 use super::ask::{holder, program};
 use super::document::Path;
 use crate::net::address::{interface_of, Wanted};
-use crate::node::{address, Error};
+use crate::node::Error;
+use crate::office::address;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
