@@ -1,0 +1,308 @@
+//! Strangers that knock: half messages, garbage, wrong keys, too many descriptors, silence.
+
+use crate::support::raw::{self, Said, DESCRIPTORS_MOST};
+use crate::support::{left_out, turn, Address, Dice};
+use crate::{census, expect_back, start, Client};
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+use weft::{Key, Reason};
+use weft_shm::Lanes;
+use weft_wire::setup::{Geometry, Message, MESSAGE_BYTES};
+
+#[test]
+fn half_messages_garbage_and_other_versions_are_dropped() {
+    let _turn = turn("garbage");
+    let (mut peer, before, there, me) = start();
+    let good = raw::hello(&me, &there).to_bytes();
+    let mut dice = Dice::fresh("garbage");
+    for length in 0..=300 {
+        let random: Vec<u8> = (0..length).map(|_| dice.roll() as u8).collect();
+        // The beginning of a right one, cut or drawn out, and nothing but noise.
+        let mut likely = good.to_vec();
+        likely.resize(length, 7);
+        for bytes in [random, likely] {
+            if bytes == good {
+                continue;
+            }
+            let socket = raw::connect(&there.name).expect("connect");
+            raw::say(&socket, &bytes);
+            match raw::hear(&socket) {
+                Said::End => {}
+                said => assert_eq!(said.refusal(), Some(Reason::Violation), "{length} bytes"),
+            }
+            raw::expect_end(&socket, "garbage");
+        }
+    }
+    for version in [0u16, 2, 9, u16::MAX] {
+        let mut bytes = good;
+        bytes[4..6].copy_from_slice(&version.to_le_bytes());
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &bytes);
+        assert_eq!(raw::hear(&socket).refusal(), Some(Reason::Version), "version {version}");
+        raw::expect_end(&socket, "another version");
+    }
+    // Every message but a hello, and a hello with one bit wrong.
+    for bit in 0..MESSAGE_BYTES * 8 {
+        let mut bytes = good;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &bytes);
+        match raw::hear(&socket) {
+            // Bits that say who calls, or nothing.
+            Said::Message(Message::Accept { .. }, _) => assert!(
+                (8..48).contains(&(bit / 8))
+                    || bit / 8 >= 96
+                    || bit / 8 == 7
+                    || (68..84).contains(&(bit / 8))
+                    || (50..56).contains(&(bit / 8)),
+                "bit {bit}"
+            ),
+            said => assert!(said.refusal().is_some(), "bit {bit}: {said:?}"),
+        }
+    }
+    expect_back(&mut peer, before, "garbage");
+    Client::new(there).ask();
+    peer.finish();
+}
+
+#[test]
+fn ten_thousand_wrong_keys_leave_nothing() {
+    let _turn = turn("wrong keys");
+    let (mut peer, before, there, me) = start();
+    let mut client = Client::new(there);
+    client.ask();
+    let with_client = census(&mut peer);
+    for number in 0..10_000 {
+        let wrong = Address { key: Key(there.key.0 ^ (1 << (number % 64))), ..there };
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(&me, &wrong).to_bytes());
+        assert_eq!(raw::hear(&socket).refusal(), Some(Reason::WrongKey));
+        if number % 1000 == 0 {
+            client.ask();
+        }
+    }
+    expect_back(&mut peer, with_client, "wrong keys");
+    drop(client);
+    expect_back(&mut peer, before, "the client");
+    peer.finish();
+}
+
+#[test]
+fn a_hundred_thousand_descriptors_are_not_taken() {
+    let _turn = turn("descriptors");
+    let (mut peer, before, there, me) = start();
+    let mut client = Client::new(there);
+    client.ask();
+    let with_client = census(&mut peer);
+    peer.ask("most");
+    let file = File::open("/dev/null").expect("open");
+    let many = [file.as_fd(); DESCRIPTORS_MOST];
+    let wrong = raw::hello(&me, &Address { key: Key(there.key.0 ^ 1), ..there }).to_bytes();
+    let (mut sent, mut refused) = (0, 0);
+    while sent < 100_000 {
+        let socket = raw::connect(&there.name).expect("connect");
+        // With the first message, and behind it in the queue.
+        for bytes in [&wrong[..], b"half", &wrong[..]] {
+            match raw::say_with(&socket, bytes, &many) {
+                Ok(()) => sent += many.len(),
+                // The kernel's bound on descriptors under way, for who has no privilege; or the server has hung up.
+                Err(_) => refused += 1,
+            }
+        }
+        // It says no without looking at the rest; if what came first did not come, nothing is to be heard.
+        while !matches!(raw::hear(&socket), Said::End) {}
+        assert!(refused < 100_000, "{sent} descriptors sent, no more are taken");
+    }
+    client.ask();
+    let most: usize = peer.ask("most").parse().expect("a number");
+    assert!(most <= with_client.descriptors + 70, "{most} descriptors seen in a server that had {with_client:?}");
+    // Those that know the key too: beside the hello, and beside the ready.
+    for when in 0..2 {
+        let socket = raw::connect(&there.name).expect("connect");
+        let hello = raw::hello(&me, &there).to_bytes();
+        raw::say_with(&socket, &hello, if when == 0 { &many } else { &[] }).expect("say");
+        let Said::Message(Message::Accept { ring, .. }, fds) = raw::hear(&socket) else { panic!("no accept") };
+        let _ = raw::say_with(&socket, &Message::Ready { ring, bell: 0 }.to_bytes(), &many);
+        raw::expect_end(&socket, "a ready with too many descriptors");
+        drop(fds);
+    }
+    expect_back(&mut peer, with_client, "descriptors");
+    client.ask();
+    drop(client);
+    expect_back(&mut peer, before, "the client");
+    peer.finish();
+}
+
+#[test]
+fn a_thousand_that_never_speak_and_never_read_hinder_nobody() {
+    let _turn = turn("silent strangers");
+    let (mut peer, before, there, me) = start();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let wide = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, wide);
+    let may = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+    let many = (may as usize).saturating_sub(100).min(1000);
+    if many < 1000 {
+        left_out(&format!("this user may open {may} files: {many} silent strangers instead of 1000"));
+    }
+    peer.ask("most");
+    let mut strangers = Vec::new();
+    let mut slowest = Duration::ZERO;
+    for number in 0..many {
+        let socket = raw::connect(&there.name).expect("connect");
+        if number % 2 == 1 {
+            // Speaks and never reads the answers.
+            let wrong = Address { key: Key(there.key.0 ^ 1), ..there };
+            for _ in 0..3 {
+                raw::say(&socket, &raw::hello(&me, &wrong).to_bytes());
+            }
+        }
+        strangers.push(socket);
+        if number % 50 == 0 {
+            // Each time a new one, which must get through set-up.
+            let mut client = Client::new(there);
+            slowest = slowest.max(client.ask());
+        }
+    }
+    eprintln!("{many} silent strangers: the slowest new client waited {slowest:?}");
+    let most: usize = peer.ask("most").parse().expect("a number");
+    assert!(most <= before.descriptors + 64 + 16 + 10, "{most} descriptors seen in a server that had {before:?}");
+    drop(strangers);
+    expect_back(&mut peer, before, "silent strangers");
+    peer.finish();
+}
+
+fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("weft-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    rustix::fs::ftruncate(&fd, bytes).expect("truncate");
+    rustix::fs::fcntl_add_seals(&fd, seals).expect("seal");
+    fd
+}
+
+/// Memory of huge pages, of which the machine has none to give: a mapping of it dies at the first touch.
+fn huge(bytes: u64) -> Option<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let fd = rustix::fs::memfd_create("weft-test", flags).ok()?;
+    rustix::fs::ftruncate(&fd, bytes).ok()?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).ok()?;
+    Some(fd)
+}
+
+#[test]
+fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
+    let _turn = turn("bad memory");
+    let (mut peer, before, there, me) = start();
+    let mut client = Client::new(there);
+    client.ask();
+    let with_client = census(&mut peer);
+    let lanes = Lanes::new(16 << 10, 1 << 20);
+    let (ring, size) = (lanes.geometry(), lanes.bytes() as u64);
+    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let good = || memfd(size, all);
+    let page = || memfd(4096, all);
+    let waker = raw::waker;
+    let regular = || {
+        let path = std::env::temp_dir().join(format!("weft-strangers-{}", std::process::id()));
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        std::fs::remove_file(path).expect("remove");
+        file.write_all(&vec![0; size as usize]).expect("write");
+        OwnedFd::from(file)
+    };
+    let pipe = || rustix::pipe::pipe().expect("pipe").0;
+    let read_only = || {
+        let fd = good();
+        use std::os::fd::AsRawFd;
+        OwnedFd::from(File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("open"))
+    };
+    let shape = |hot_lines, arena_lines| Geometry { hot_lines, arena_lines };
+    // 2 MiB in all, so that huge pages could hold it.
+    let even = shape(252, (2 << 20) / 64 - 256);
+    let mut cases: Vec<(&str, Geometry, u32, Vec<OwnedFd>)> = vec![
+        ("unsealed memory", ring, 0, vec![memfd(size, SealFlags::empty()), page(), waker()]),
+        ("memory sealed against growing only", ring, 0, vec![memfd(size, SealFlags::GROW), page(), waker()]),
+        ("memory sealed against writing", ring, 0, vec![memfd(size, all | SealFlags::WRITE), page(), waker()]),
+        ("memory open for reading only", ring, 0, vec![read_only(), page(), waker()]),
+        ("a ring too small", ring, 0, vec![memfd(size - 4096, all), page(), waker()]),
+        ("a ring too large", ring, 0, vec![memfd(size + 4096, all), page(), waker()]),
+        ("an empty ring", ring, 0, vec![memfd(0, all), page(), waker()]),
+        ("a pipe for a ring", ring, 0, vec![pipe(), page(), waker()]),
+        ("a file for a ring", ring, 0, vec![regular(), page(), waker()]),
+        ("unsealed bells", ring, 0, vec![good(), memfd(4096, SealFlags::empty()), waker()]),
+        ("an empty bell page", ring, 0, vec![good(), memfd(0, all), waker()]),
+        ("a pipe for bells", ring, 0, vec![good(), pipe(), waker()]),
+        ("a bell outside the page", ring, 3968, vec![good(), page(), waker()]),
+        ("a bell far outside", ring, u32::MAX, vec![good(), page(), waker()]),
+        ("no descriptors", ring, 0, vec![]),
+        ("one descriptor", ring, 0, vec![good()]),
+        ("no waker", ring, 0, vec![good(), page()]),
+        ("a waker that blocks", ring, 0, vec![good(), page(), pipe()]),
+        ("no lines", shape(0, 0), 0, vec![good(), page(), waker()]),
+        ("no arena", shape(ring.hot_lines, 0), 0, vec![good(), page(), waker()]),
+        ("lines without end", shape(u32::MAX, u32::MAX), 0, vec![good(), page(), waker()]),
+        ("a sum that overflows", shape(u32::MAX - 3, ring.arena_lines), 0, vec![good(), page(), waker()]),
+        ("another hot lane", shape(ring.hot_lines + 64, ring.arena_lines), 0, vec![good(), page(), waker()]),
+        ("an odd hot lane", shape(ring.hot_lines + 1, ring.arena_lines), 0, vec![good(), page(), waker()]),
+        ("lanes exchanged", shape(ring.arena_lines, ring.hot_lines), 0, vec![good(), page(), waker()]),
+    ];
+    match huge(2 << 20) {
+        Some(fd) => cases.push(("huge pages that are not there", even, 0, vec![fd, page(), waker()])),
+        None => left_out("this kernel makes no memory of huge pages"),
+    }
+    let honest = Message::Accept { ring, bell: 0, bundle: weft_wire::BundleId(0), is_trusted: true };
+    for (what, ring, bell, fds) in cases {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(&me, &there).to_bytes());
+        let Said::Message(Message::Accept { .. }, theirs) = raw::hear(&socket) else { panic!("no accept") };
+        let mut fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        if theirs.len() == 2 {
+            // Not of one trusted class: there are no wakers.
+            if what.contains("waker") {
+                continue;
+            }
+            fds.truncate(2);
+        }
+        raw::say_with(&socket, &Message::Ready { ring, bell }.to_bytes(), &fds).expect("say");
+        raw::expect_end(&socket, what);
+        client.ask();
+        drop(theirs);
+        expect_back(&mut peer, with_client, what);
+    }
+    for (what, answer) in [("another accept", honest.to_bytes()), ("zeros", [0; MESSAGE_BYTES])] {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(&me, &there).to_bytes());
+        let Said::Message(Message::Accept { .. }, _theirs) = raw::hear(&socket) else { panic!("no accept") };
+        raw::say(&socket, &answer);
+        raw::expect_end(&socket, what);
+    }
+    expect_back(&mut peer, with_client, "bad memory");
+    client.ask();
+    drop(client);
+    expect_back(&mut peer, before, "the client");
+    peer.finish();
+}
+
+#[test]
+fn those_that_are_never_ready_hinder_nobody() {
+    let _turn = turn("never ready");
+    let (mut peer, before, there, me) = start();
+    let mut client = Client::new(there);
+    client.ask();
+    let with_client = census(&mut peer);
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(&me, &there).to_bytes());
+        let Said::Message(Message::Accept { .. }, fds) = raw::hear(&socket) else { panic!("no accept") };
+        held.push((socket, fds));
+        client.ask();
+    }
+    Client::new(there).ask();
+    drop(held);
+    expect_back(&mut peer, with_client, "a hundred that were never ready");
+    drop(client);
+    expect_back(&mut peer, before, "the client");
+    peer.finish();
+}

@@ -1,0 +1,130 @@
+//! Strangers at the set-up socket, and peers that turn hostile: nothing of them is kept, and others are served meanwhile.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod hostile;
+mod knocking;
+mod users;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use support::{poll_until, raw, tell, wait_until, Address, Census, Orders, Peer};
+use weft::am::Bundle;
+use weft::{Endpoint, Name, Node};
+
+const ECHO: u8 = 1;
+const SUM: u8 = 2;
+const QUIET: u8 = 3;
+const ANSWER: u8 = 20;
+
+#[test]
+fn child() {
+    support::play(&[("server", server), ("foreigner", users::foreigner), ("hostile", hostile::hostile)]);
+}
+
+/// Serves one endpoint; told `census`, says what it holds, and `most` the most descriptors that it ever saw.
+fn server(orders: Orders) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    // Whoever knows the key may send it as a one-way message, which has no reply.
+    bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
+    let sum = Rc::new(Cell::new(0u64));
+    let seen = sum.clone();
+    bundle
+        .on(here, SUM, move |m| {
+            let bytes: u64 = m.payload().iter().map(|&b| u64::from(b)).sum();
+            seen.set(seen.get().wrapping_add(bytes));
+            if let Some(token) = m.defer() {
+                drop(token);
+            }
+        })
+        .expect("on");
+    bundle.on(here, QUIET, |_| {}).expect("on");
+    let _ = orders.look(); // its thread and pipes belong to the baseline
+    tell(Address::of(&bundle, here));
+    let (mut turns, mut most) = (0u32, 0);
+    poll_serving(&orders, &mut bundle, |bundle, order| {
+        turns = turns.wrapping_add(1);
+        if turns % 4096 == 0 {
+            most = most.max(Census::take().descriptors);
+        }
+        match order {
+            Some("census") => tell(Census::take()),
+            Some("most") => tell(std::mem::take(&mut most)),
+            Some("counters") => {
+                let c = bundle.counters();
+                tell(format!("{} {}", c.violations, bundle.sessions()));
+            }
+            Some(other) => panic!("order {other:?}"),
+            None => {}
+        }
+        // Whoever is not read is not waited for.
+        while bundle.next_event().is_some() {}
+    });
+}
+
+fn poll_serving(orders: &Orders, bundle: &mut Bundle, mut each: impl FnMut(&mut Bundle, Option<&str>)) {
+    bundle.poll_until(|bundle| match orders.look() {
+        support::Order::None => {
+            each(bundle, None);
+            false
+        }
+        support::Order::Line(line) => {
+            each(bundle, Some(&line));
+            false
+        }
+        support::Order::End => true,
+    });
+}
+
+/// An honest client.
+struct Client {
+    bundle: Bundle,
+    here: Endpoint,
+    answers: Rc<Cell<u32>>,
+}
+
+impl Client {
+    fn new(there: Address) -> Client {
+        let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+        let here = bundle.endpoint_with_random_key().expect("endpoint");
+        bundle.map(here, 0, there.name, there.key).expect("map");
+        let answers = Rc::new(Cell::new(0));
+        let seen = answers.clone();
+        bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+        Client { bundle, here, answers }
+    }
+
+    /// One request, answered within the bound. Says how long it took.
+    fn ask(&mut self) -> Duration {
+        let (since, before) = (Instant::now(), self.answers.get());
+        self.bundle.request(self.here, 0, ECHO, &[1, 2, 3], b"honest").expect("mapped");
+        let answers = &self.answers;
+        poll_until(&mut self.bundle, "an answer among strangers", |_| answers.get() > before);
+        assert_eq!(self.bundle.counters().returned, 0);
+        since.elapsed()
+    }
+}
+
+fn census(peer: &mut Peer) -> Census {
+    Census::parse(&peer.ask("census"))
+}
+
+/// Waits until the server holds what it held before.
+fn expect_back(peer: &mut Peer, before: Census, after: &str) {
+    let mut now = before;
+    wait_until(&format!("the server to hold no more than {before:?} after {after}"), || {
+        now = census(peer);
+        now == before
+    });
+}
+
+/// A server, what it holds, its address, and a name for the stranger.
+fn start() -> (Peer, Census, Address, Name) {
+    let mut peer = Peer::start("server", &[]);
+    let there = peer.address();
+    let before = census(&mut peer);
+    (peer, before, there, raw::nobody(&there.name))
+}
