@@ -3,6 +3,7 @@
 use crate::support::raw::{self, Said};
 use crate::support::{tell, turn, Address, Dice, Orders, Peer};
 use crate::{census, expect_back, start, Client, ECHO, QUIET, SUM};
+use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -14,8 +15,8 @@ use weft_wire::setup::{Message, Open};
 use weft_wire::{Credit, Head, Kind};
 
 /// A session made by hand.
-struct ByHand {
-    socket: OwnedFd,
+pub struct ByHand {
+    pub socket: OwnedFd,
     /// Ours to write records into.
     producer: Producer<MapMem>,
     /// The same memory, to write anything into.
@@ -28,10 +29,15 @@ struct ByHand {
 }
 
 impl ByHand {
-    fn make(me: &Name, there: &Address) -> ByHand {
+    pub fn make(me: &Name, there: &Address) -> ByHand {
+        ByHand::try_make(me, there).expect("an accept")
+    }
+
+    /// `None` if it is refused.
+    pub fn try_make(me: &Name, there: &Address) -> Option<ByHand> {
         let socket = raw::connect(&there.name).expect("connect");
         assert!(raw::say(&socket, &raw::hello(me, there).to_bytes()));
-        let Said::Message(Message::Accept { ring, .. }, fds) = raw::hear(&socket) else { panic!("no accept") };
+        let Said::Message(Message::Accept { ring, .. }, fds) = raw::hear(&socket) else { return None };
         let is_trusted = fds.len() == 3;
         let mut fds = fds.into_iter();
         let (ring_fd, bell_fd) = (fds.next().expect("a ring"), fds.next().expect("a bell page"));
@@ -47,16 +53,17 @@ impl ByHand {
         let waker = raw::waker();
         raw::say_with(&socket, &ready, &raw::gifts(own_fd.as_fd(), page.fd(), &waker, is_trusted)).expect("say");
         let bytes = lanes.bytes() as u64;
-        ByHand { socket, producer, ring: file, bytes, bells: File::from(bell_fd), consumer, own: File::from(own_fd) }
+        let (bells, own) = (File::from(bell_fd), File::from(own_fd));
+        Some(ByHand { socket, producer, ring: file, bytes, bells, consumer, own })
     }
 
     /// A flow that is right, so that what follows gets deeper.
-    fn open(&mut self, there: &Address) {
+    pub fn open(&mut self, there: &Address) {
         let open = Open { source: EndpointId(0), destination: there.name.endpoint, key: there.key, uid: weft::Uid(0) };
         self.producer.push(Head::new(Kind::Open), &open.to_args(), &[]).expect("room");
     }
 
-    fn is_cut_off(&self) -> bool {
+    pub fn is_cut_off(&self) -> bool {
         raw::has_ended(&self.socket)
     }
 }
@@ -100,7 +107,7 @@ pub fn hostile(orders: Orders) {
     tell(format!("{done} {sessions} {cut_off}"));
 }
 
-fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
+pub fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
     match way {
         // Anything anywhere, most of it where the victim looks.
         "noise" => {
@@ -150,6 +157,18 @@ fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
             s.bells.write_at(&[1; 4096], 0).expect("write");
             s.own.write_at(&(dice.below(2) as u32).to_le_bytes(), 128).expect("write");
             let _ = s.producer.push(Head { op: SUM, ..Head::new(Kind::Send) }, &[], &[1; 30]);
+        }
+        // Bells without cause.
+        "idle bells" => s.bells.write_at(&[1; 4096], 0).map(drop).expect("write"),
+        // Wake-ups without cause.
+        "wakes" => _ = raw::say(&s.socket, &Message::Wake.to_bytes()),
+        // Pages that are taken away.
+        "holes" => {
+            let (at, flags) =
+                (dice.below(s.bytes / 4096) * 4096, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+            rustix::fs::fallocate(&s.ring, flags, at, 4096).expect("a hole");
+            rustix::fs::fallocate(&s.own, flags, at % (512 << 10), 4096).expect("a hole");
+            let _ = s.producer.push(Head { op: SUM, ..Head::new(Kind::Send) }, &[], &vec![3; 20_000]);
         }
         // Messages that are right and change while they are read.
         "changing" => {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use support::{poll_until, raw, tell, wait_until, Address, Census, Orders, Peer};
 use weft::am::Bundle;
-use weft::{Endpoint, Name, Node};
+use weft::{Admission, Endpoint, Name, Node};
 
 const ECHO: u8 = 1;
 const SUM: u8 = 2;
@@ -21,13 +21,23 @@ const ANSWER: u8 = 20;
 
 #[test]
 fn child() {
-    support::play(&[("server", server), ("foreigner", users::foreigner), ("hostile", hostile::hostile)]);
+    support::play(&[
+        ("server", server),
+        ("foreigner", users::foreigner),
+        ("guest", users::guest),
+        ("crowd", users::crowd),
+        ("vandal", users::vandal),
+        ("hostile", hostile::hostile),
+    ]);
 }
 
-/// Serves one endpoint; told `census`, says what it holds, and `most` the most descriptors that it ever saw.
+/// Serves one endpoint, to all users if a word says so; told `census`, says what it holds, and `most` the most descriptors that it ever saw.
 fn server(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
+    if orders.words.iter().any(|word| word == "open") {
+        bundle.set_admission(here, Admission::AnyUser).expect("endpoint");
+    }
     // Whoever knows the key may send it as a one-way message, which has no reply.
     bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
     let sum = Rc::new(Cell::new(0u64));
@@ -123,7 +133,12 @@ fn expect_back(peer: &mut Peer, before: Census, after: &str) {
 
 /// A server, what it holds, its address, and a name for the stranger.
 fn start() -> (Peer, Census, Address, Name) {
-    let mut peer = Peer::start("server", &[]);
+    start_with(&[])
+}
+
+/// The same, told some words.
+fn start_with(words: &[&str]) -> (Peer, Census, Address, Name) {
+    let mut peer = Peer::start("server", words);
     let there = peer.address();
     let before = census(&mut peer);
     (peer, before, there, raw::nobody(&there.name))
