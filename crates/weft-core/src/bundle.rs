@@ -231,7 +231,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     }
 
     /// Takes what has arrived, at most about `budget` messages, and hands it to the sink. Returns how many were taken.
-    #[inline]
+    #[inline(always)]
     pub fn poll<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut work = self.serve_hot(budget, sink);
         self.hot_work = self.hot_work.wrapping_add(work);
