@@ -52,6 +52,9 @@ pub enum Error {
     /// Nobody answered.
     #[error("none of {sent} requests was answered. {way_out}")]
     Unanswered { sent: usize, way_out: &'static str },
+    /// Something about this machine is not as it must be.
+    #[error("{checks}: not as it must be; what that costs and what mends it stands above")]
+    Unsound { checks: String },
     /// No message gets there.
     #[error("no message of this user gets there from here: {0}")]
     NoWay(weft::status::Why),

@@ -5,6 +5,7 @@ mod bench;
 mod child;
 mod contact;
 mod demo;
+mod doctor;
 mod error;
 mod explain;
 mod interrupt;
@@ -37,6 +38,8 @@ enum What {
     Serve(serve::Options),
     /// Sends requests to an endpoint and tells how long the answers took.
     Ping(ping::Options),
+    /// Tells what about this machine costs speed or safety, and the command that mends it.
+    Doctor(doctor::Options),
     /// Tells which way messages to a name take from here, why, and what limits them.
     Explain(explain::Options),
     /// Tells what processes of weft are at: endpoints, peers, counters.
@@ -77,6 +80,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Ping(options) => ping::run(&options),
+        What::Doctor(options) => doctor::run(&options),
         What::Explain(options) => explain::run(&options),
         What::Status(options) => status::run(&options),
         What::DemoWorker => demo::run_worker(),

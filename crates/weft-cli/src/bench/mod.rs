@@ -5,7 +5,7 @@ mod goals;
 pub mod hosts;
 mod json;
 mod limits;
-mod machine;
+pub mod machine;
 pub mod meter;
 mod mixed;
 pub mod pair;

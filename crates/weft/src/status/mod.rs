@@ -18,7 +18,7 @@ pub use document::{
     Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, VERSION,
 };
 
-pub use way::{way_to, Holder, Leg, Way, Why};
+pub use way::{interface_of, way_to, Holder, Leg, Way, Why};
 
 use crate::node::Error;
 use rustix::net::SocketAddrUnix;

@@ -2,9 +2,9 @@
 
 use super::ask::{holder, program};
 use super::document::Path;
-use crate::net::address::{interface_of, Wanted};
+use crate::net::address::{self, Wanted};
 use crate::node::Error;
-use crate::office::address;
+use crate::office::address as set_up_address;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
@@ -135,7 +135,7 @@ fn find_holder(epoch: Epoch) -> Result<Option<Holder>, Error> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(|e| Error::system("cannot make a socket", e, "raise the limit of open files (ulimit -n)"))?;
-    match net::connect(&socket, &address(epoch)?) {
+    match net::connect(&socket, &set_up_address(epoch)?) {
         Ok(()) => Ok(holder(&socket).map(|(pid, uid)| Holder { pid, uid, program: program(pid) })),
         Err(Errno::AGAIN) => Err(Error::system(
             "cannot ask whose the name is",
@@ -162,6 +162,11 @@ fn leg(to: HostAddress) -> Leg {
         mtu: found.and_then(|(_, mtu)| mtu),
         error: from.err().map(|error| error.to_string()),
     }
+}
+
+/// The interface that has an address of this host, and how large packets it carries, if the kernel says so.
+pub fn interface_of(address: IpAddr) -> Option<(String, Option<u32>)> {
+    address::interface_of(address)
 }
 
 fn ip_of(address: HostAddress) -> IpAddr {

@@ -1,0 +1,468 @@
+//! What is good and what is not about a machine: one function of its facts for each thing that is checked.
+
+use super::facts::{Address, Facts};
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Something is not there that can be done without.
+    Missing,
+    /// It costs speed.
+    Speed,
+    /// It costs safety: messages may be lost with a peer that is taken for dead, or who may talk with whom is not as one thinks.
+    Safety,
+    /// weft does not work.
+    Broken,
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    pub check: &'static str,
+    pub level: Level,
+    /// How it is.
+    pub found: String,
+    /// What that costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<String>,
+    /// What mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+/// A check of a machine.
+type Check = fn(&Facts) -> Verdict;
+
+/// What a check says; its name stands beside it in [`CHECKS`].
+struct Verdict {
+    level: Level,
+    found: String,
+    cost: Option<String>,
+    mend: Option<String>,
+}
+
+/// All checks, in the order in which they are told.
+const CHECKS: [(&str, Check); 16] = [
+    ("bundle", bundle),
+    ("user", user),
+    ("variables", variables),
+    ("helper", helper),
+    ("memory path", memory_path),
+    ("network", network),
+    ("mtu", mtu),
+    ("socket buffers", socket_buffers),
+    ("segments", segments),
+    ("wake-ups", wake_ups),
+    ("cpus", cpus),
+    ("load", load),
+    ("frequency", frequency),
+    ("clock", clock),
+    ("descriptors", descriptors),
+    ("ucx", ucx),
+];
+
+/// Everything that is found.
+pub fn examine(facts: &Facts) -> Vec<Finding> {
+    let finding = |&(check, run): &(&'static str, Check)| {
+        let Verdict { level, found, cost, mend } = run(facts);
+        Finding { check, level, found, cost, mend }
+    };
+    CHECKS.iter().map(finding).collect()
+}
+
+/// The user that the kernel shows for all users whom a user namespace does not map.
+const OVERFLOW_USER: u32 = 65534;
+
+/// What a receive buffer must be allowed to have for a whole window of 512 KiB: the kernel counts its own share as well.
+const RMEM_WANTED: u64 = 512 << 10;
+
+/// A send buffer that takes a run of 64 KiB and the next one.
+const WMEM_WANTED: u64 = 128 << 10;
+
+/// Bytes of the packets that every host of IPv6 has to carry; smaller ones cost more packets.
+const MTU_WANTED: u32 = 1280;
+
+/// A look at the clock without a system call takes some 20 to 60 ns.
+const CLOCK_MOST_NS: f64 = 150.0;
+
+/// Descriptors that a process has before its first peer, and that each peer of its host takes.
+const FILES_BASE: u64 = 20;
+const FILES_EACH: u64 = 2;
+
+/// Descriptors that are enough for many peers.
+const FILES_WANTED: u64 = 1024;
+
+/// The variables that weft reads.
+const VARIABLES: [&str; 4] = ["WEFT_ADDR", "WEFT_PORT", "WEFT_HELPER", "WEFT_LOCAL"];
+
+fn ok(found: impl Into<String>) -> Verdict {
+    Verdict { level: Level::Ok, found: found.into(), cost: None, mend: None }
+}
+
+fn bad(level: Level, found: impl Into<String>, cost: impl Into<String>, mend: impl Into<String>) -> Verdict {
+    Verdict { level, found: found.into(), cost: Some(cost.into()), mend: Some(mend.into()) }
+}
+
+fn bundle(facts: &Facts) -> Verdict {
+    match &facts.failure {
+        None => ok(format!("a bundle can be made (Linux {})", facts.kernel)),
+        Some(failure) => bad(Level::Broken, failure, "no program of weft runs like this", "see there"),
+    }
+}
+
+fn user(facts: &Facts) -> Verdict {
+    match facts.uid {
+        OVERFLOW_USER => bad(
+            Level::Broken,
+            format!("user {OVERFLOW_USER}, which stands for everybody whom this user namespace does not map"),
+            "it is nobody's equal: no process of this host is reached through memory, nor may one look at another",
+            "run as a user of its own (docker run --user 1000; setpriv --reuid 1000 --clear-groups COMMAND)",
+        ),
+        uid => ok(format!("user {uid}")),
+    }
+}
+
+fn variables(facts: &Facts) -> Verdict {
+    let unknown: Vec<&str> =
+        facts.variables.keys().map(String::as_str).filter(|name| !VARIABLES.contains(name)).collect();
+    if !unknown.is_empty() {
+        return bad(
+            Level::Missing,
+            format!("{} set", unknown.join(", ")),
+            "weft does not know this and does nothing about it",
+            format!("unset it, or write one of {}", VARIABLES.join(", ")),
+        );
+    }
+    let odd: Vec<String> = ["WEFT_HELPER", "WEFT_LOCAL"]
+        .iter()
+        .filter_map(|name| Some(format!("{name}={}", facts.variables.get(*name).filter(|value| *value != "off")?)))
+        .collect();
+    if !odd.is_empty() {
+        return bad(
+            Level::Missing,
+            odd.join(", "),
+            "only `off` says something; any other value is as if it were not set",
+            "set it to off, or unset it",
+        );
+    }
+    let set: Vec<String> = facts.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    ok(if set.is_empty() { "none set".to_owned() } else { set.join(", ") })
+}
+
+fn helper(facts: &Facts) -> Verdict {
+    let cost = "while a program computes nothing is acknowledged or sent again, and after 3 s its peers on other hosts take it for \
+                dead; polls make system calls; `weft status` cannot look at it";
+    if facts.variables.get("WEFT_HELPER").is_some_and(|value| value == "off") {
+        return bad(Level::Safety, "WEFT_HELPER=off", cost, "unset WEFT_HELPER");
+    }
+    // The overflow user may not ask its own node whether it has one.
+    match facts.has_helper || facts.failure.is_some() || facts.uid == OVERFLOW_USER {
+        true => ok("nodes have a helper thread"),
+        false => bad(Level::Safety, "no helper thread could be had", cost, "ulimit -u 4096; ulimit -n 1024"),
+    }
+}
+
+fn memory_path(facts: &Facts) -> Verdict {
+    match facts.variables.get("WEFT_LOCAL").is_some_and(|value| value == "off") {
+        true => bad(
+            Level::Speed,
+            "WEFT_LOCAL=off",
+            "processes of this host talk over UDP: microseconds instead of fractions of one",
+            "unset WEFT_LOCAL",
+        ),
+        false => ok("processes of one host talk through memory"),
+    }
+}
+
+fn network(facts: &Facts) -> Verdict {
+    let told: Vec<String> = facts.addresses.iter().map(in_words).collect();
+    if facts.variables.get("WEFT_ADDR").is_some_and(|value| value == "none") {
+        return bad(Level::Missing, "WEFT_ADDR=none", "only processes of this host are reached", "unset WEFT_ADDR");
+    }
+    if told.is_empty() {
+        let cost = "only processes of this host are reached: no interface has an address that others could reach";
+        return bad(Level::Missing, "no address", cost, "ip link set dev INTERFACE up, or export WEFT_ADDR=ADDRESS");
+    }
+    if facts.addresses.iter().all(|address| address.ip.is_loopback()) {
+        let cost = "names carry nothing but the loopback address, by which no other host reaches this one";
+        return bad(
+            Level::Missing,
+            told.join(", "),
+            cost,
+            "unset WEFT_ADDR, or set it to an address that `ip addr` lists",
+        );
+    }
+    ok(match facts.variables.get("WEFT_PORT") {
+        Some(port) => format!("names carry {}, port {port}", told.join(", ")),
+        None => format!(
+            "names carry {}, any free port; behind a firewall set WEFT_PORT and open that for UDP",
+            told.join(", ")
+        ),
+    })
+}
+
+fn in_words(address: &Address) -> String {
+    match &address.interface {
+        Some(interface) => format!("{} ({interface})", address.ip),
+        None => address.ip.to_string(),
+    }
+}
+
+fn mtu(facts: &Facts) -> Verdict {
+    let known = || facts.addresses.iter().filter_map(|a| Some((a.interface.as_deref()?, a.mtu?)));
+    if let Some((interface, mtu)) = known().find(|(_, mtu)| *mtu < MTU_WANTED) {
+        return bad(
+            Level::Speed,
+            format!("{interface} carries packets of {mtu} bytes"),
+            "small packets: more of them, and each costs the same",
+            format!("sudo ip link set dev {interface} mtu 1500 (if the network behind it carries that)"),
+        );
+    }
+    let told: Vec<String> = known().map(|(interface, mtu)| format!("{interface} {mtu}")).collect();
+    ok(if told.is_empty() { "not known".to_owned() } else { told.join(", ") })
+}
+
+fn socket_buffers(facts: &Facts) -> Verdict {
+    let kib = |bytes: Option<u64>| bytes.map_or("not known".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
+    let found = format!("at most {} to receive, {} to send", kib(facts.rmem_max), kib(facts.wmem_max));
+    if facts.may_force_buffers || facts.addresses.is_empty() {
+        return ok(format!(
+            "{found}; {}",
+            if facts.addresses.is_empty() { "no network" } else { "this user may have more" }
+        ));
+    }
+    let small = |most: Option<u64>, wanted| most.is_some_and(|bytes| bytes < wanted);
+    match (small(facts.rmem_max, RMEM_WANTED), small(facts.wmem_max, WMEM_WANTED)) {
+        (false, false) => ok(found),
+        (receive, _) => bad(
+            Level::Speed,
+            found,
+            match receive {
+                true => "a sender has less under way to us than 512 KiB, and bursts of several are lost and sent again",
+                false => "the kernel takes fewer packets at once",
+            },
+            "sudo sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304 (and a file in /etc/sysctl.d for ever)",
+        ),
+    }
+}
+
+fn segments(facts: &Facts) -> Verdict {
+    match (facts.cuts_segments, facts.joins_segments) {
+        (true, true) => ok("runs of packets go and come with one call (UDP_SEGMENT, UDP_GRO)"),
+        (cuts, joins) => {
+            let lacks = [(cuts, "UDP_SEGMENT (Linux 4.18)"), (joins, "UDP_GRO (Linux 5.0)")];
+            let lacks: Vec<&str> = lacks.iter().filter(|(has, _)| !has).map(|(_, what)| *what).collect();
+            let mend = "a newer kernel (sudo apt-get install linux-image-generic; uname -r says which runs)";
+            bad(Level::Speed, format!("no {}", lacks.join(", no ")), "a system call for each packet", mend)
+        }
+    }
+}
+
+fn wake_ups(facts: &Facts) -> Verdict {
+    match facts.has_barrier {
+        true => ok("whoever sleeps is woken at once (membarrier)"),
+        false => bad(
+            Level::Speed,
+            "no membarrier (MEMBARRIER_CMD_GLOBAL_EXPEDITED)",
+            "whoever sleeps looks every millisecond instead of being woken for sure",
+            "Linux 4.16 or newer with CONFIG_MEMBARRIER; in a container a seccomp profile that allows membarrier(2)",
+        ),
+    }
+}
+
+fn cpus(facts: &Facts) -> Verdict {
+    let cost = "two processes that talk take turns: a message waits until its receiver gets to run";
+    match (facts.cpus, facts.quota) {
+        (0 | 1, _) => {
+            let mend = "give the machine, the container or `taskset` a second CPU";
+            bad(Level::Speed, format!("{} CPU may be used", facts.cpus), cost, mend)
+        }
+        (cpus, Some(quota)) if quota < 2.0 => bad(
+            Level::Speed,
+            format!("{cpus} CPUs, but the control group gives the time of {quota} (cpu.max)"),
+            "whoever polls uses that up and is then stopped until the next period",
+            "docker run --cpus 2, or CPUQuota=200% in the unit, or more",
+        ),
+        (cpus, _) => ok(format!("{cpus} CPUs may be used")),
+    }
+}
+
+fn load(facts: &Facts) -> Verdict {
+    match facts.load {
+        Some(load) if load >= facts.cpus as f64 => bad(
+            Level::Speed,
+            format!("{load} processes wanted to run in the last minute, on {} CPUs", facts.cpus),
+            "messages wait for whoever has the CPU, and figures measured now say little",
+            "end what need not run: `top` shows it",
+        ),
+        Some(load) => ok(format!("{load} in the last minute")),
+        None => ok("not known"),
+    }
+}
+
+fn frequency(facts: &Facts) -> Verdict {
+    let slow: Vec<&str> =
+        facts.governors.iter().map(String::as_str).filter(|governor| *governor != "performance").collect();
+    match &slow[..] {
+        [] if facts.governors.is_empty() => ok("not this machine's to choose"),
+        [] => ok("performance"),
+        slow => bad(
+            Level::Speed,
+            format!("CPUs choose their speed by {}", slow.join(", ")),
+            "who was idle begins slowly: first messages after a pause take longer",
+            "sudo cpupower frequency-set -g performance",
+        ),
+    }
+}
+
+fn clock(facts: &Facts) -> Verdict {
+    let source = facts.clock_source.as_deref().unwrap_or("not known");
+    let found = format!("{source}: {:.0} ns for a look", facts.clock_ns);
+    match facts.clock_ns > CLOCK_MOST_NS {
+        true => bad(
+            Level::Speed,
+            found,
+            "the clock is a system call or worse, and is read for every packet and every wait",
+            "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource (if available_clocksource has it)",
+        ),
+        false => ok(found),
+    }
+}
+
+fn descriptors(facts: &Facts) -> Verdict {
+    let [soft, hard] = facts.files;
+    let Some(soft) = soft else { return ok("as many as one likes") };
+    let peers = soft.saturating_sub(FILES_BASE) / FILES_EACH;
+    let found = format!("a process may open {soft}: about {peers} peers of its host");
+    if soft >= FILES_WANTED {
+        return ok(found);
+    }
+    let wanted = hard.unwrap_or(FILES_WANTED).min(FILES_WANTED);
+    let mend = match wanted > soft {
+        true => format!("ulimit -n {wanted}"),
+        false => format!("have root raise the limit: sudo prlimit --pid $$ --nofile={FILES_WANTED}"),
+    };
+    bad(Level::Missing, found, "the next one is refused with *no room*", mend)
+}
+
+fn ucx(facts: &Facts) -> Verdict {
+    match facts.has_ucx {
+        true => ok("ucx_perftest is there to compare with"),
+        false => bad(
+            Level::Missing,
+            "no ucx_perftest",
+            "`weft bench` leaves UCX out; nothing else needs it",
+            "sudo apt-get install -y ucx-utils",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that has everything.
+    fn good() -> Facts {
+        Facts {
+            kernel: "6.18.0".into(),
+            uid: 1000,
+            variables: Default::default(),
+            failure: None,
+            has_helper: true,
+            addresses: vec![Address { ip: [10, 0, 0, 1].into(), interface: Some("eth0".into()), mtu: Some(1500) }],
+            has_barrier: true,
+            rmem_max: Some(4 << 20),
+            wmem_max: Some(4 << 20),
+            may_force_buffers: false,
+            cuts_segments: true,
+            joins_segments: true,
+            cpus: 2,
+            quota: None,
+            load: Some(0.5),
+            governors: Vec::new(),
+            clock_source: Some("tsc".into()),
+            clock_ns: 30.0,
+            files: [Some(1024), Some(1 << 20)],
+            has_ucx: true,
+        }
+    }
+
+    /// What is found of a machine that lacks something, and only that: all other checks are content.
+    fn only(change: impl FnOnce(&mut Facts)) -> Finding {
+        let mut facts = good();
+        change(&mut facts);
+        let mut bad: Vec<Finding> = examine(&facts).into_iter().filter(|f| f.level != Level::Ok).collect();
+        assert_eq!(bad.len(), 1, "{bad:#?}");
+        let found = bad.remove(0);
+        assert!(found.cost.is_some() && found.mend.is_some(), "{found:?}");
+        found
+    }
+
+    fn set(facts: &mut Facts, name: &str, value: &str) {
+        facts.variables.insert(name.into(), value.into());
+    }
+
+    #[test]
+    fn a_machine_that_has_everything_is_found_so() {
+        let all = examine(&good());
+        assert!(all.iter().all(|f| f.level == Level::Ok && f.cost.is_none() && f.mend.is_none()), "{all:#?}");
+        assert_eq!(all.len(), CHECKS.len());
+    }
+
+    /// Each check fires, with a command that mends it, and no other does.
+    #[test]
+    fn each_fault_is_found_by_its_own_check() {
+        use Level::{Broken, Missing, Safety, Speed};
+        type Change = fn(&mut Facts);
+        let faults: [(&str, Level, &str, Change); 24] = [
+            ("bundle", Broken, "see there", |f| f.failure = Some("cannot make a socket".into())),
+            ("user", Broken, "setpriv", |f| (f.uid, f.has_helper) = (65534, false)),
+            ("variables", Missing, "WEFT_ADDR", |f| set(f, "WEFT_ADDRESS", "10.0.0.1")),
+            ("variables", Missing, "off", |f| set(f, "WEFT_HELPER", "no")),
+            ("variables", Missing, "off", |f| set(f, "WEFT_LOCAL", "on")),
+            ("helper", Safety, "unset WEFT_HELPER", |f| set(f, "WEFT_HELPER", "off")),
+            ("helper", Safety, "ulimit -u", |f| f.has_helper = false),
+            ("memory path", Speed, "unset WEFT_LOCAL", |f| set(f, "WEFT_LOCAL", "off")),
+            ("network", Missing, "unset WEFT_ADDR", |f| set(f, "WEFT_ADDR", "none")),
+            ("network", Missing, "ip link set", |f| f.addresses.clear()),
+            ("network", Missing, "unset WEFT_ADDR", |f| f.addresses[0].ip = [127, 0, 0, 1].into()),
+            ("mtu", Speed, "ip link set dev eth0 mtu 1500", |f| f.addresses[0].mtu = Some(1000)),
+            ("socket buffers", Speed, "net.core.rmem_max=4194304", |f| f.rmem_max = Some(212_992)),
+            ("socket buffers", Speed, "net.core.wmem_max=4194304", |f| f.wmem_max = Some(64 << 10)),
+            ("segments", Speed, "newer kernel", |f| f.cuts_segments = false),
+            ("segments", Speed, "newer kernel", |f| f.joins_segments = false),
+            ("wake-ups", Speed, "seccomp", |f| f.has_barrier = false),
+            ("cpus", Speed, "taskset", |f| (f.cpus, f.load) = (1, None)),
+            ("cpus", Speed, "--cpus", |f| f.quota = Some(1.5)),
+            ("load", Speed, "top", |f| f.load = Some(2.0)),
+            ("frequency", Speed, "cpupower", |f| f.governors = vec!["performance".into(), "powersave".into()]),
+            ("clock", Speed, "clocksource", |f| f.clock_ns = 900.0),
+            ("descriptors", Missing, "ulimit -n 1024", |f| f.files[0] = Some(256)),
+            ("descriptors", Missing, "prlimit", |f| f.files = [Some(256); 2]),
+        ];
+        for (check, level, mend, change) in faults {
+            let found = only(change);
+            assert_eq!((found.check, found.level), (check, level), "{found:?}");
+            assert!(found.mend.as_ref().is_some_and(|m| m.contains(mend)), "{mend}: {found:?}");
+        }
+        assert_eq!(only(|f| f.has_ucx = false).check, "ucx");
+        let checked: std::collections::BTreeSet<&str> = faults.iter().map(|f| f.0).chain(["ucx"]).collect();
+        assert_eq!(checked.len(), CHECKS.len(), "a check without a fault that it finds");
+    }
+
+    #[test]
+    fn what_does_not_matter_is_not_found() {
+        let mut facts = good();
+        (facts.rmem_max, facts.may_force_buffers) = (Some(212_992), true);
+        facts.governors = vec!["performance".into()];
+        facts.quota = Some(2.0);
+        facts.files = [None, None];
+        set(&mut facts, "WEFT_PORT", "4000-4099");
+        let all = examine(&facts);
+        assert!(all.iter().all(|f| f.level == Level::Ok), "{all:#?}");
+    }
+}

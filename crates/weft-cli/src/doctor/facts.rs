@@ -1,0 +1,198 @@
+//! What is looked at on this machine, as plain values. Checks see these alone, so each can be tried with facts of any machine.
+
+use crate::bench::machine::allowed;
+use nix::sys::socket::{setsockopt, sockopt};
+use rustix::process::{getrlimit, Resource};
+use rustix::thread::{membarrier_query, MembarrierCommand};
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use weft::am::Bundle;
+use weft::{status, Key, Node};
+
+/// Looks at the clock that are timed.
+const CLOCK_LOOKS: u32 = 1000;
+
+/// A machine, a user and an environment. `None` is what could not be learnt.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Facts {
+    pub kernel: String,
+    /// The effective user.
+    pub uid: u32,
+    /// Variables of the environment that begin with `WEFT_`.
+    pub variables: BTreeMap<String, String>,
+    /// Why no bundle can be made, if so.
+    pub failure: Option<String>,
+    /// A node that may have a helper has one.
+    pub has_helper: bool,
+    /// The addresses that names carry.
+    pub addresses: Vec<Address>,
+    /// Whether the kernel interrupts other processes' threads for a barrier.
+    pub has_barrier: bool,
+    /// The most that a user's socket buffers may have.
+    pub rmem_max: Option<u64>,
+    pub wmem_max: Option<u64>,
+    /// Whether the kernel may raise a socket's buffers beyond that for this user.
+    pub may_force_buffers: bool,
+    /// Whether the kernel cuts and joins runs of packets.
+    pub cuts_segments: bool,
+    pub joins_segments: bool,
+    /// CPUs that may be used.
+    pub cpus: usize,
+    /// CPUs' worth of time that the control group gives.
+    pub quota: Option<f64>,
+    /// Processes that wanted to run in the last minute, on average.
+    pub load: Option<f64>,
+    /// How CPUs choose their speed, each way once.
+    pub governors: Vec<String>,
+    pub clock_source: Option<String>,
+    /// Nanoseconds that a look at the clock takes.
+    pub clock_ns: f64,
+    /// Descriptors that a process may open, and that it may allow itself.
+    pub files: [Option<u64>; 2],
+    pub has_ucx: bool,
+}
+
+/// An address that names carry.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Address {
+    pub ip: IpAddr,
+    pub interface: Option<String>,
+    pub mtu: Option<u32>,
+}
+
+impl Facts {
+    /// This machine's.
+    pub fn gather() -> Facts {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.to_string_lossy().into_owned();
+            name.starts_with("WEFT_").then(|| (name, value.to_string_lossy().into_owned()))
+        });
+        let Trial { failure, has_helper, addresses } = Trial::make();
+        let offers = |set: fn(&UdpSocket) -> bool| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).is_ok_and(|s| set(&s));
+        let files = getrlimit(Resource::Nofile);
+        Facts {
+            kernel: word("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            uid: rustix::process::geteuid().as_raw(),
+            variables: variables.collect(),
+            failure,
+            has_helper,
+            addresses,
+            has_barrier: membarrier_query().contains_command(MembarrierCommand::GlobalExpedited),
+            rmem_max: number("/proc/sys/net/core/rmem_max"),
+            wmem_max: number("/proc/sys/net/core/wmem_max"),
+            may_force_buffers: offers(|s| rustix::net::sockopt::set_socket_recv_buffer_size_force(s, 64 << 10).is_ok()),
+            cuts_segments: offers(|s| setsockopt(s, sockopt::UdpGsoSegment, &1200).is_ok()),
+            joins_segments: offers(|s| setsockopt(s, sockopt::UdpGroSegment, &true).is_ok()),
+            cpus: allowed().map_or(0, |cpus| cpus.len()),
+            quota: quota(),
+            load: word("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),
+            governors: governors(),
+            clock_source: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            clock_ns: clock_ns(),
+            files: [files.current, files.maximum],
+            has_ucx: runs("ucx_perftest"),
+        }
+    }
+}
+
+/// What comes of making a bundle, as any program does.
+struct Trial {
+    failure: Option<String>,
+    has_helper: bool,
+    addresses: Vec<Address>,
+}
+
+impl Trial {
+    fn make() -> Trial {
+        let made = Node::new().and_then(|node| {
+            let mut bundle = Bundle::new(&node)?;
+            let endpoint = bundle.endpoint(Key(0))?;
+            let address = bundle.name(endpoint)?.address;
+            // A node can be looked at through its helper alone.
+            let look = status::look(std::time::Duration::from_secs(1));
+            let has_helper = look.is_ok_and(|look| look.processes.iter().any(|p| p.pid == Some(std::process::id())));
+            let ip = |a: weft::HostAddress| IpAddr::V6(Ipv6Addr::from(a.ip)).to_canonical();
+            Ok((has_helper, address.each().map(|a| describe(ip(a))).collect()))
+        });
+        match made {
+            Ok((has_helper, addresses)) => Trial { failure: None, has_helper, addresses },
+            Err(error) => Trial { failure: Some(error.to_string()), has_helper: false, addresses: Vec::new() },
+        }
+    }
+}
+
+fn describe(ip: IpAddr) -> Address {
+    let found = status::interface_of(ip);
+    let (interface, mtu) = found.map_or((None, None), |(name, mtu)| (Some(name), mtu));
+    Address { ip, interface, mtu }
+}
+
+/// What a file of the kernel's says.
+fn word(path: impl AsRef<Path>) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn number(path: &str) -> Option<u64> {
+    word(path)?.parse().ok()
+}
+
+/// The tightest bound of the control groups that this process is in.
+fn quota() -> Option<f64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let own = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
+    let bounds = own.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));
+    bounds.filter_map(|group| parse_quota(&word(group.join("cpu.max"))?)).min_by(f64::total_cmp)
+}
+
+/// Reads `cpu.max`: time and period, or `max` for no bound.
+fn parse_quota(text: &str) -> Option<f64> {
+    let (time, period) = text.split_once(' ')?;
+    let (time, period): (f64, f64) = (time.parse().ok()?, period.parse().ok()?);
+    (period > 0.0).then(|| time / period)
+}
+
+fn governors() -> Vec<String> {
+    let cpus = allowed().unwrap_or_default();
+    let governor = |cpu| word(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"));
+    let mut all: Vec<String> = cpus.into_iter().filter_map(governor).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn clock_ns() -> f64 {
+    let begin = Instant::now();
+    for _ in 0..CLOCK_LOOKS {
+        std::hint::black_box(Instant::now());
+    }
+    begin.elapsed().as_nanos() as f64 / f64::from(CLOCK_LOOKS)
+}
+
+fn runs(program: &str) -> bool {
+    Command::new(program).arg("-h").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_control_groups_are_read() {
+        assert_eq!(parse_quota("150000 100000"), Some(1.5));
+        for text in ["max 100000", "", "1", "1 0", "x y"] {
+            assert_eq!(parse_quota(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_facts() {
+        let facts = Facts::gather();
+        assert!(facts.cpus > 0 && facts.clock_ns > 0.0 && !facts.kernel.is_empty(), "{facts:?}");
+        assert_eq!(facts.failure, None);
+    }
+}

@@ -1,0 +1,75 @@
+//! `weft doctor`: what about this machine costs speed or safety, and the command that mends it.
+
+mod checks;
+mod facts;
+
+use crate::bench::table;
+use crate::error::Error;
+use crate::status::print_json;
+use checks::{examine, Finding, Level};
+use comfy_table::Cell;
+use facts::Facts;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+Nothing is changed. It looks with the eyes of a program of this user with this environment: run it as the user who runs the programs. \
+The exit status is 0 if all works and nothing costs safety, whatever costs speed or is missing; else 1.";
+
+/// What can be asked of `weft doctor`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Prints one JSON document and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    /// The worst of all.
+    level: Level,
+    findings: &'a [Finding],
+}
+
+/// Examines this machine.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let findings = examine(&Facts::gather());
+    let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
+    match options.json {
+        true => print_json(&Document { level, findings: &findings })?,
+        false => print!("{}", text(&findings)),
+    }
+    match level {
+        Level::Ok | Level::Missing | Level::Speed => Ok(()),
+        Level::Safety | Level::Broken => {
+            let grave = findings.iter().filter(|f| f.level >= Level::Safety).map(|f| f.check);
+            Err(Error::Unsound { checks: grave.collect::<Vec<_>>().join(", ") })
+        }
+    }
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut table = table::new(&["", "check", "found"]);
+    for finding in findings {
+        table.add_row(vec![Cell::new(in_words(finding.level)), Cell::new(finding.check), Cell::new(&finding.found)]);
+    }
+    let mut text = format!("{table}\n");
+    for finding in findings.iter().filter(|finding| finding.level != Level::Ok) {
+        let _ = write!(text, "\n{}: {}\n", finding.check, finding.found);
+        finding.cost.iter().for_each(|cost| _ = writeln!(text, "  costs: {cost}"));
+        finding.mend.iter().for_each(|mend| _ = writeln!(text, "  mend:  {mend}"));
+    }
+    text
+}
+
+fn in_words(level: Level) -> &'static str {
+    match level {
+        Level::Ok => "ok",
+        Level::Missing => "missing",
+        Level::Speed => "costs speed",
+        Level::Safety => "COSTS SAFETY",
+        Level::Broken => "BROKEN",
+    }
+}
