@@ -355,7 +355,7 @@ fn another_user_is_told_nothing_and_cannot_keep_the_helper_busy() {
     let said = foreigner.hear();
     let woken = wake_ups(peer.id()) - before;
     let (calls, millis): (u64, u64) =
-        said.split_once(' ').map(|(a, b)| (a.parse().unwrap(), b.parse().unwrap())).expect("two");
+        said.split_once(' ').map(|(a, b)| (a.parse().expect("a number"), b.parse().expect("a number"))).expect("two");
     // One look in 10 ms, of two wake-ups: for the call, and for the end of the pause.
     assert!(woken <= 3 * (millis / 10) + 20, "woken {woken} times by {calls} calls in {millis} ms");
     assert_eq!(ask(&epoch(&there)).bundles.len(), 1, "the own user is told");

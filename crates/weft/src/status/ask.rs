@@ -248,6 +248,10 @@ fn read(heard: &[u8]) -> Result<Process, Silence> {
     if heard.is_empty() {
         return Err(Silence::Closed);
     }
+    // A process that root looks at could have its terminal told things, by what JSON hides behind a backslash.
+    if heard.iter().any(|byte| !(b' '..=b'~').contains(byte) || *byte == b'\\') {
+        return Err(Silence::Strange("letters that no weft writes".to_owned()));
+    }
     match serde_json::from_slice::<Process>(heard) {
         Ok(process) if process.version == VERSION => Ok(process),
         Ok(process) => Err(Silence::Strange(format!("version {}", process.version))),
@@ -316,7 +320,13 @@ Num       RefCount Protocol Flags    Type St Inode Path
             bundles: Vec::new(),
             left_out: 0,
         };
-        let text = serde_json::to_vec(&process).expect("JSON");
-        assert_eq!(read(&text), Err(Silence::Strange(format!("version {}", VERSION + 1))));
+        let text = |process: &Process| serde_json::to_vec(process).expect("JSON");
+        assert_eq!(read(&text(&process)), Err(Silence::Strange(format!("version {}", VERSION + 1))));
+        let process = Process { version: VERSION, ..process };
+        assert_eq!(read(&text(&process)), Ok(process.clone()));
+        for words in ["\x1b[2J", "\u{9b}2J", "\n", "\\", "\u{202e}"] {
+            let hostile = Process { epoch: words.to_owned(), ..process.clone() };
+            assert!(matches!(read(&text(&hostile)), Err(Silence::Strange(_))), "{words:?}");
+        }
     }
 }
