@@ -8,7 +8,7 @@ use support::{err, out};
 
 fn doctor(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-    for name in ["WEFT_ADDR", "WEFT_PORT", "WEFT_HELPER", "WEFT_LOCAL"] {
+    for name in ["WEFT_ADDR", "WEFT_PORT", "WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST"] {
         command.env_remove(name);
     }
     command.arg("doctor").args(arguments).envs(environment.iter().copied()).output().expect("it was built")

@@ -46,12 +46,13 @@ struct Verdict {
 }
 
 /// All checks, in the order in which they are told.
-const CHECKS: [(&str, Check); 16] = [
+const CHECKS: [(&str, Check); 17] = [
     ("bundle", bundle),
     ("user", user),
     ("variables", variables),
     ("helper", helper),
     ("memory path", memory_path),
+    ("trust", trust),
     ("network", network),
     ("mtu", mtu),
     ("socket buffers", socket_buffers),
@@ -97,7 +98,7 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 4] = ["WEFT_ADDR", "WEFT_PORT", "WEFT_HELPER", "WEFT_LOCAL"];
+const VARIABLES: [&str; 5] = ["WEFT_ADDR", "WEFT_PORT", "WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST"];
 
 fn ok(found: impl Into<String>) -> Verdict {
     Verdict { level: Level::Ok, found: found.into(), cost: None, mend: None }
@@ -119,7 +120,7 @@ fn user(facts: &Facts) -> Verdict {
         OVERFLOW_USER => bad(
             Level::Broken,
             format!("user {OVERFLOW_USER}, which stands for everybody whom this user namespace does not map"),
-            "it is nobody's equal: no process of this host is reached through memory, nor may one look at another",
+            "it is nobody's equal: it is another user to each process of this host, to its own as well, and is told nothing of them",
             "run as a user of its own (docker run --user 1000; setpriv --reuid 1000 --clear-groups COMMAND)",
         ),
         uid => ok(format!("user {uid}")),
@@ -137,7 +138,7 @@ fn variables(facts: &Facts) -> Verdict {
             format!("unset it, or write one of {}", VARIABLES.join(", ")),
         );
     }
-    let odd: Vec<String> = ["WEFT_HELPER", "WEFT_LOCAL"]
+    let odd: Vec<String> = ["WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST"]
         .iter()
         .filter_map(|name| Some(format!("{name}={}", facts.variables.get(*name).filter(|value| *value != "off")?)))
         .collect();
@@ -175,6 +176,25 @@ fn memory_path(facts: &Facts) -> Verdict {
             "unset WEFT_LOCAL",
         ),
         false => ok("processes of one host talk through memory"),
+    }
+}
+
+fn trust(facts: &Facts) -> Verdict {
+    let cost = "processes of one user may not read each other's memory, so they are foreign to each other: each payload is copied \
+                before it is looked at";
+    if facts.variables.get("WEFT_TRUST").is_some_and(|value| value == "off") {
+        return bad(Level::Speed, "WEFT_TRUST=off", cost, "unset WEFT_TRUST, if you trust your own processes");
+    }
+    if !facts.reads_memory {
+        let mend = "a seccomp profile that allows process_vm_readv(2) (docker run --cap-add SYS_PTRACE)";
+        return bad(Level::Speed, "process_vm_readv is refused", cost, mend);
+    }
+    match facts.ptrace_scope {
+        Some(scope @ 1..) if !facts.may_trace => {
+            let mend = "sudo sysctl -w kernel.yama.ptrace_scope=0, if you trust your own processes (it lets debuggers in as well)";
+            bad(Level::Speed, format!("kernel.yama.ptrace_scope is {scope}"), cost, mend)
+        }
+        _ => ok("processes of this user may read each other's memory, and trust each other"),
     }
 }
 
@@ -374,6 +394,9 @@ mod tests {
             failure: None,
             has_helper: true,
             addresses: vec![Address { ip: [10, 0, 0, 1].into(), interface: Some("eth0".into()), mtu: Some(1500) }],
+            ptrace_scope: Some(0),
+            may_trace: false,
+            reads_memory: true,
             has_barrier: true,
             rmem_max: Some(4 << 20),
             wmem_max: Some(4 << 20),
@@ -418,7 +441,7 @@ mod tests {
     fn each_fault_is_found_by_its_own_check() {
         use Level::{Broken, Missing, Safety, Speed};
         type Change = fn(&mut Facts);
-        let faults: [(&str, Level, &str, Change); 24] = [
+        let faults: [(&str, Level, &str, Change); 28] = [
             ("bundle", Broken, "see there", |f| f.failure = Some("cannot make a socket".into())),
             ("user", Broken, "setpriv", |f| (f.uid, f.has_helper) = (65534, false)),
             ("variables", Missing, "WEFT_ADDR", |f| set(f, "WEFT_ADDRESS", "10.0.0.1")),
@@ -427,6 +450,10 @@ mod tests {
             ("helper", Safety, "unset WEFT_HELPER", |f| set(f, "WEFT_HELPER", "off")),
             ("helper", Safety, "ulimit -u", |f| f.has_helper = false),
             ("memory path", Speed, "unset WEFT_LOCAL", |f| set(f, "WEFT_LOCAL", "off")),
+            ("variables", Missing, "off", |f| set(f, "WEFT_TRUST", "no")),
+            ("trust", Speed, "unset WEFT_TRUST", |f| set(f, "WEFT_TRUST", "off")),
+            ("trust", Speed, "seccomp", |f| f.reads_memory = false),
+            ("trust", Speed, "ptrace_scope=0", |f| f.ptrace_scope = Some(1)),
             ("network", Missing, "unset WEFT_ADDR", |f| set(f, "WEFT_ADDR", "none")),
             ("network", Missing, "ip link set", |f| f.addresses.clear()),
             ("network", Missing, "unset WEFT_ADDR", |f| f.addresses[0].ip = [127, 0, 0, 1].into()),
@@ -461,6 +488,7 @@ mod tests {
         facts.governors = vec!["performance".into()];
         facts.quota = Some(2.0);
         facts.files = [None, None];
+        (facts.ptrace_scope, facts.may_trace) = (Some(2), true);
         set(&mut facts, "WEFT_PORT", "4000-4099");
         let all = examine(&facts);
         assert!(all.iter().all(|f| f.level == Level::Ok), "{all:#?}");

@@ -2,10 +2,13 @@
 
 use crate::bench::machine::allowed;
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::uio::{process_vm_readv, RemoteIoVec};
+use nix::unistd::Pid;
 use rustix::process::{getrlimit, Resource};
 use rustix::thread::{membarrier_query, MembarrierCommand};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::IoSliceMut;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,6 +18,9 @@ use weft::{status, Key, Node};
 
 /// Looks at the clock that are timed.
 const CLOCK_LOOKS: u32 = 1000;
+
+/// The right to look into other processes, in the kernel's masks (capabilities(7)).
+const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 /// A machine, a user and an environment. `None` is what could not be learnt.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +36,12 @@ pub struct Facts {
     pub has_helper: bool,
     /// The addresses that names carry.
     pub addresses: Vec<Address>,
+    /// Yama's bound on who looks into other processes of the same user: none at 0, or if it is not there.
+    pub ptrace_scope: Option<u32>,
+    /// This user may look into all processes all the same (CAP_SYS_PTRACE).
+    pub may_trace: bool,
+    /// process_vm_readv is not refused as such.
+    pub reads_memory: bool,
     /// Whether the kernel interrupts other processes' threads for a barrier.
     pub has_barrier: bool,
     /// The most that a user's socket buffers may have.
@@ -81,6 +93,9 @@ impl Facts {
             failure,
             has_helper,
             addresses,
+            ptrace_scope: word("/proc/sys/kernel/yama/ptrace_scope").and_then(|text| text.parse().ok()),
+            may_trace: may_trace(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
+            reads_memory: reads_memory(),
             has_barrier: membarrier_query().contains_command(MembarrierCommand::GlobalExpedited),
             rmem_max: number("/proc/sys/net/core/rmem_max"),
             wmem_max: number("/proc/sys/net/core/wmem_max"),
@@ -165,6 +180,19 @@ fn governors() -> Vec<String> {
     all
 }
 
+/// Whether a process whose status this is may look into all others.
+fn may_trace(status: &str) -> bool {
+    let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    rights.and_then(|rights| u64::from_str_radix(rights.trim(), 16).ok()).is_some_and(|all| all & CAP_SYS_PTRACE != 0)
+}
+
+/// Whether a process may read even its own memory in this way: not if a filter refuses the call.
+fn reads_memory() -> bool {
+    let (own, mut read) = ([7u8; 8], [0u8; 8]);
+    let remote = [RemoteIoVec { base: own.as_ptr() as usize, len: own.len() }];
+    process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut read)], &remote).is_ok() && read == own
+}
+
 fn clock_ns() -> f64 {
     let begin = Instant::now();
     for _ in 0..CLOCK_LOOKS {
@@ -186,6 +214,14 @@ mod tests {
         assert_eq!(parse_quota("150000 100000"), Some(1.5));
         for text in ["max 100000", "", "1", "1 0", "x y"] {
             assert_eq!(parse_quota(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_right_to_trace_is_read() {
+        assert!(may_trace("Name:\tweft\nCapEff:\t0000000000080000\n"));
+        for text in ["CapEff:\t0000000000040000\n", "CapPrm:\t0000000000080000\n", "CapEff:\tx\n", ""] {
+            assert!(!may_trace(text), "{text}");
         }
     }
 

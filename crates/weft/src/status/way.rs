@@ -61,7 +61,10 @@ pub enum Why {
     #[error("the process that answers under this name is not of the user that the name states: get the name anew")]
     WrongOwner,
     /// It is another user's.
-    #[error("its process runs on this host under another user, and admits only its own: run both under one user")]
+    #[error(
+        "its process runs on this host under another user: through memory, as foreigners, if both endpoints admit every user \
+         (set_admission); else run both under one user"
+    )]
     OtherUser,
     /// Nobody of its life is on this host, and it has an address of another.
     #[error("no process of its life runs on this host (in this network namespace), and it carries an address")]
@@ -100,15 +103,22 @@ pub fn way_to(name: &Name) -> Result<Way, Error> {
     let holder = find_holder(name.epoch)?;
     if let Some(holder) = holder.filter(|_| uses_memory) {
         let own = Uid(rustix::process::geteuid().as_raw());
-        let (path, why) = match Uid(holder.uid) {
-            uid if uid != name.uid => (None, Why::WrongOwner),
-            uid if uid != own => (None, Why::OtherUser),
-            _ => (Some(Path::Memory), Why::SameHost),
-        };
+        let (path, why) = by_owner(Uid(holder.uid), name.uid, own);
         return Ok(Way { path, why, holder: Some(holder), addresses: Vec::new() });
     }
     let wanted = Wanted::from_environment()?;
     Ok(over_network(name, uses_memory, wanted.as_ref()))
+}
+
+/// What comes of who has the socket, whom the name says to have it, and who we are.
+fn by_owner(owner: Uid, named: Uid, own: Uid) -> (Option<Path>, Why) {
+    // What a name says that was made in another user namespace, nobody here can say.
+    let is_beyond_knowing = owner == Uid::OVERFLOW || named == Uid::OVERFLOW;
+    match owner == named || is_beyond_knowing {
+        true if owner == named && owner.is_same_as(own) => (Some(Path::Memory), Why::SameHost),
+        true => (Some(Path::Memory), Why::OtherUser),
+        false => (None, Why::WrongOwner),
+    }
 }
 
 /// The way to a name of which nobody has the set-up socket, or that does not matter.
@@ -188,6 +198,18 @@ mod tests {
     fn wanted(addresses: &[&str]) -> Wanted {
         let addresses = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
         Wanted { addresses, are_set: false, ports: Ports::ANY }
+    }
+
+    #[test]
+    fn the_owner_of_the_socket_must_be_whom_the_name_says() {
+        let (own, other) = (Uid(1000), Uid(1001));
+        assert_eq!(by_owner(own, own, own), (Some(Path::Memory), Why::SameHost));
+        assert_eq!(by_owner(other, other, own), (Some(Path::Memory), Why::OtherUser));
+        assert_eq!(by_owner(other, own, own), (None, Why::WrongOwner));
+        assert_eq!(by_owner(own, other, own), (None, Why::WrongOwner));
+        // The overflow user may be anybody, and is nobody's equal.
+        assert_eq!(by_owner(Uid::OVERFLOW, own, own), (Some(Path::Memory), Why::OtherUser));
+        assert_eq!(by_owner(Uid::OVERFLOW, Uid::OVERFLOW, Uid::OVERFLOW), (Some(Path::Memory), Why::OtherUser));
     }
 
     #[test]
