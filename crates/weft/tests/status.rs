@@ -222,6 +222,8 @@ fn a_stopped_process_is_told_as_stopped_and_keeps_nobody_waiting() {
     let _turn = turn("stopped");
     let (stopped, runs) = (Peer::start("server", &[]), Peer::start("server", &[]));
     let (there, other) = (stopped.address(), runs.address());
+    // Some are asked before it, some behind it.
+    let nodes: Vec<Node> = (0..20).map(|_| Node::new().expect("node")).collect();
     stopped.stop();
     wait_until("the stop", || {
         std::fs::read_to_string(format!("/proc/{}/stat", stopped.id())).is_ok_and(|stat| stat.contains(") T "))
@@ -233,6 +235,8 @@ fn a_stopped_process_is_told_as_stopped_and_keeps_nobody_waiting() {
     let find = |address| look.processes.iter().find(|found| found.epoch == epoch(address)).expect("it is there");
     assert_eq!(find(&there).answer, Err(Silence::Stopped(stopped.id())));
     assert!(find(&other).answer.is_ok());
+    let ours = look.processes.iter().filter(|found| found.pid == Some(std::process::id()) && found.answer.is_ok());
+    assert_eq!(ours.count(), nodes.len());
     stopped.go_on();
     assert_eq!(ask(&epoch(&there)).bundles.len(), 1);
     stopped.finish();
