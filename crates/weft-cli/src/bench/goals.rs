@@ -3,7 +3,7 @@
 //! Each is taken in every round, of two runs that were close in time, and the median of the rounds counts.
 
 use super::meter::Sampled;
-use super::plan::{BANDWIDTH_SIZES, RTT_SIZES, SMALL, UNREAD_SIZES};
+use super::plan::{BANDWIDTH_SIZES, LARGE, RTT_SIZES, SMALL, UNREAD_SIZES};
 use super::results::{is_ucx, Key, Metric, Results, Way};
 
 /// What is asked of a ratio.
@@ -93,6 +93,11 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     ratio("one busy endpoint of 500 ÷ of 1".to_owned(), value, Asked::AtMost(1.2));
     let value = results.compare(&small.clone().by(Way::Shared), &small, medians);
     ratio(format!("round trip, {SMALL} B, shared bundle ÷ exclusive one"), value, Asked::AtMost(1.3));
+    let value = results.compare(&small.clone().by(Way::Foreign), &small, medians);
+    ratio(format!("round trip, {SMALL} B, foreign ÷ trusted"), value, Asked::AtMost(1.15));
+    let large = weft(Metric::Bandwidth, LARGE);
+    let value = results.compare(&large.clone().by(Way::Foreign), &large, medians);
+    ratio(format!("bandwidth, {LARGE} B, foreign ÷ trusted"), value, Asked::AtLeast(0.5));
     let tails = |a: Sampled, b: Sampled| a.p99 / b.p99;
     let value = results.compare(&small.clone().by(Way::BesideFull), &small.clone().by(Way::Alone), tails);
     ratio("p99 beside an endpoint never served ÷ alone".to_owned(), value, Asked::AtMost(1.2));

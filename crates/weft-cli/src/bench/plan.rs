@@ -16,6 +16,9 @@ pub const UNREAD_SIZES: [usize; 3] = [1024, 4096, 8192];
 /// The size at which rates, overheads and many peers are measured.
 pub const SMALL: usize = 16;
 
+/// The size at which bandwidths are compared.
+pub const LARGE: usize = 65536;
+
 /// The kernel's channels.
 const CHANNELS: [&str; 4] = ["pipe", "unix", "tcp", "udp"];
 
@@ -70,6 +73,10 @@ pub enum Probe {
     BesideUnserved(usize),
     /// weft's round trip by a shared bundle.
     Shared(usize),
+    /// weft's round trip with a process that it does not trust.
+    ForeignRoundTrip(usize),
+    /// weft's one-way bandwidth from a process to one that does not trust it.
+    ForeignBandwidth(usize),
     /// weft's round trip between bundles of one endpoint or of many.
     Endpoints(usize, Way),
     /// A limit program, with its arguments.
@@ -104,6 +111,8 @@ impl Probe {
             Probe::Peers(..) => "weft, many peers".to_owned(),
             Probe::BesideUnserved(_) => "weft, beside an endpoint that is not served".to_owned(),
             Probe::Shared(size) => format!("weft, round trip of {size} B, shared bundle"),
+            Probe::ForeignRoundTrip(size) => format!("weft, round trip of {size} B, foreign"),
+            Probe::ForeignBandwidth(size) => format!("weft, bandwidth at {size} B, foreign"),
             Probe::Endpoints(..) => "weft, many endpoints".to_owned(),
             Probe::Limit { program, size, .. } => format!("limit: {program}, {size} B"),
             Probe::Kernel { program, how, size } => format!("{program}: {how}, {size} B"),
@@ -160,6 +169,7 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
     probes.push(Probe::RoundTrip(size));
     if size == SMALL {
         probes.push(Probe::Shared(size));
+        probes.push(Probe::ForeignRoundTrip(size));
     }
     probes.push(limit("ring", Way::Plain));
     if size == SMALL {
@@ -198,6 +208,9 @@ fn bandwidths(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
     let limit = |program| Probe::Limit { program, size, window: None, way: Way::Plain };
     let is_wanted = extent == Extent::Full || size >= 8192;
     probes.push(Probe::Bandwidth(size));
+    if size == LARGE {
+        probes.push(Probe::ForeignBandwidth(size));
+    }
     probes.push(limit("pipe-bandwidth"));
     if is_wanted {
         probes.push(limit("memcpy"));

@@ -81,6 +81,8 @@ pub enum Way {
     BesideFull,
     /// By one thread of a bundle that several could use.
     Shared,
+    /// Between processes that do not trust each other.
+    Foreign,
     /// Between bundles of one endpoint, measured as the next one is.
     OneEndpoint,
     /// Between bundles of many endpoints, of which one has something to do.

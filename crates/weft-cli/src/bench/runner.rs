@@ -39,6 +39,8 @@ pub struct Pace {
 pub struct Runner {
     pace: Pace,
     weft: Option<Bench>,
+    /// With a peer that trusts nobody.
+    foreign: Option<Bench>,
     limits: Option<Limits>,
     ucx: Option<Ucx>,
     results: Results,
@@ -62,14 +64,21 @@ impl Runner {
             needs_limits.then(|| Limits::find(cpus).map_err(|why| notes.push(format!("limits and kernel: {why}"))));
         let ucx = needs(|p| matches!(p, Probe::Ucx(_)))
             .then(|| Ucx::find(cpus).map_err(|why| notes.push(format!("UCX: {why}"))));
-        let needs_weft = needs(|p| p.system() == System::Weft);
+        let mut weft = None;
+        if needs(|p| p.system() == System::Weft) {
+            weft = Some(Bench::new(Peer::start(peer::command(cpus)?, Command::spawn)?, pace.time)?);
+        }
+        let mut foreign = None;
+        if needs(|p| matches!(p, Probe::ForeignRoundTrip(_) | Probe::ForeignBandwidth(_))) {
+            let mut command = peer::command(cpus)?;
+            command.env("WEFT_TRUST", "off");
+            let peer = Peer::start(command, Command::spawn)?;
+            foreign = weft.as_ref().map(|weft: &Bench| weft.with_another(peer)).transpose()?;
+        }
         Ok(Runner {
             pace,
-            weft: if needs_weft {
-                Some(Bench::new(Peer::start(peer::command(cpus)?, Command::spawn)?, pace.time)?)
-            } else {
-                None
-            },
+            weft,
+            foreign,
             limits: limits.and_then(Result::ok),
             ucx: ucx.and_then(Result::ok),
             results: Results::default(),
@@ -137,7 +146,11 @@ impl Runner {
     }
 
     fn run_weft(&mut self, probe: &Probe, round: u32) -> Result<(), Error> {
-        let Some(weft) = &mut self.weft else { return Ok(()) };
+        let bench = match probe {
+            Probe::ForeignRoundTrip(_) | Probe::ForeignBandwidth(_) => &mut self.foreign,
+            _ => &mut self.weft,
+        };
+        let Some(weft) = bench else { return Ok(()) };
         let key = |metric, size| Key::plain(metric, size, "weft");
         let single = match *probe {
             Probe::RoundTrip(size) => (key(Metric::Rtt, size), weft.round_trip(size)?, None),
@@ -183,6 +196,15 @@ impl Runner {
             Probe::Shared(size) => {
                 let detail = "by a shared bundle, which one thread uses: a lock for each call".to_owned();
                 (key(Metric::Rtt, size).by(Way::Shared), weft.round_trip_shared(size)?, Some(detail))
+            }
+            Probe::ForeignRoundTrip(size) => {
+                let detail = "between processes that do not trust each other".to_owned();
+                (key(Metric::Rtt, size).by(Way::Foreign), weft.round_trip(size)?, Some(detail))
+            }
+            Probe::ForeignBandwidth(size) => {
+                let detail = format!("{size} B, copied out of the reach of a sender that is not trusted");
+                let sampled = weft.bandwidth(size, Landing::InPlace)?;
+                (key(Metric::Bandwidth, size).by(Way::Foreign), sampled, Some(detail))
             }
             Probe::Endpoints(size, way) => {
                 let endpoints = if way == Way::OneOfMany { MANY_ENDPOINTS } else { 1 };

@@ -88,7 +88,8 @@ fn parameters(results: &Results) -> Option<Table> {
         (_, Way::Waiting | Way::Sleeping) => Some("round trip"),
         (_, Way::Unread) => Some("round trip, unread"),
         (_, Way::OnePeer | Way::FixedOfMany | Way::DrawnOfMany | Way::Alone | Way::BesideFull) => Some("round trip"),
-        (_, Way::Shared | Way::OneEndpoint | Way::OneOfMany) => Some("round trip"),
+        (Metric::Bandwidth, Way::Foreign) => Some("one way, bytes"),
+        (_, Way::Foreign | Way::Shared | Way::OneEndpoint | Way::OneOfMany) => Some("round trip"),
         _ => None,
     };
     for series in results.series() {

@@ -158,6 +158,8 @@ pub fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
             s.own.write_at(&(dice.below(2) as u32).to_le_bytes(), 128).expect("write");
             let _ = s.producer.push(Head { op: SUM, ..Head::new(Kind::Send) }, &[], &[1; 30]);
         }
+        // Nothing to anybody, with as much of the processor.
+        "compute" => _ = (0..100).map(|_| dice.roll()).fold(0, u64::wrapping_add),
         // Bells without cause.
         "idle bells" => s.bells.write_at(&[1; 4096], 0).map(drop).expect("write"),
         // Wake-ups without cause.
