@@ -13,6 +13,7 @@ use crate::reception::{Arrival, Reception};
 use crate::setup::{owner_of, receive, receive_words, say, Class, Gift, Given, Heard};
 use crate::watch::Signals;
 use crate::watched::Watched;
+use nix::sys::signal::Signal;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
@@ -235,6 +236,16 @@ impl Home {
     /// Calls `run` for each socket of the network until one says no. Says whether none did.
     pub fn for_network(&self, run: impl FnMut(BorrowedFd<'_>) -> bool) -> bool {
         self.net.as_ref().is_none_or(|net| net.for_sockets(run))
+    }
+
+    /// Has the process sent a signal once something comes on what the bundle, which is armed, would sleep on.
+    pub fn send_when_readable(&self, fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Error> {
+        let helper = self.node.helper().filter(|_| self.is_watched);
+        if helper.is_some_and(|helper| helper.send_when_readable(self.id, fd, signal)) {
+            return Ok(());
+        }
+        let way_out = "signals need the helper: do without WEFT_HELPER=off, or wait for the descriptor of wait_fd";
+        Err(Error::system("cannot have a signal sent", std::io::ErrorKind::Unsupported, way_out))
     }
 
     /// Whether calls are to be made again that nobody answered.

@@ -29,8 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing runs behind the program's back yet: set-up, deaths and messages are all handled inside
-//! [`poll`](am::Bundle::poll), and a process that does not poll does not answer.
+//! Handlers run inside [`poll`](am::Bundle::poll) and [`wait`](am::Bundle::wait) only. What goes on while a program does neither, its node's helper thread
+//! does: callers are answered, messages between hosts acknowledged and sent again, deaths noticed.
 #![deny(unsafe_code)]
 
 pub mod am;

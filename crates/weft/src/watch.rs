@@ -11,7 +11,7 @@ use crate::office::Office;
 use crate::status::board::Board;
 use crate::status::desk::{Around, Desk};
 use crate::watched::{watch_once, ONE_EVENT};
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::{kill, SigSet, SigmaskHow, Signal};
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{getpid, Pid};
@@ -145,6 +145,8 @@ struct Watchlist {
 #[derive(Debug)]
 struct Duty {
     signals: Arc<Signals>,
+    /// What is sent to the process once something comes for the bundle, if it is armed so.
+    signal: Option<Signal>,
     deputy: Option<Deputy>,
 }
 
@@ -156,6 +158,9 @@ const DESK: u64 = u64::MAX - 3;
 
 /// In a token: somebody who asks at the desk.
 const ASKER: u64 = 1 << 33;
+
+/// In a token: what the bundle would sleep on.
+const ARMED: u64 = 1 << 34;
 
 /// In a token: the bundle's network.
 const NETWORK: u64 = 1 << 32;
@@ -211,7 +216,7 @@ impl Helper {
 
     /// Watches a bundle's descriptor. False if the kernel has no room for it.
     pub fn add(&self, bundle: BundleId, fd: impl AsFd, signals: Arc<Signals>) -> bool {
-        lock(&self.list.bundles).insert(bundle, Duty { signals, deputy: None });
+        lock(&self.list.bundles).insert(bundle, Duty { signals, signal: None, deputy: None });
         epoll::add(&self.list.epoll, fd, token(bundle), ONE_EVENT).is_ok()
     }
 
@@ -236,6 +241,15 @@ impl Helper {
     /// Watches the socket of a bundle's network for one event. False if the kernel has no room for it.
     pub fn watch_network(&self, bundle: BundleId, fd: impl AsFd) -> bool {
         self.list.watch_network(bundle, fd.as_fd())
+    }
+
+    /// Has the process sent a signal when what an armed bundle would sleep on becomes readable. False if the kernel has no room
+    /// to watch it.
+    pub fn send_when_readable(&self, bundle: BundleId, fd: BorrowedFd<'_>, signal: Signal) -> bool {
+        if let Some(duty) = lock(&self.list.bundles).get_mut(&bundle) {
+            duty.signal = Some(signal);
+        }
+        watch_once(&self.list.epoll, fd, u64::from(bundle.0) | ARMED)
     }
 
     /// Does not watch it any more.
@@ -344,7 +358,14 @@ impl Watchlist {
     fn pass_on(&self, token: u64, buffer: &mut Vec<u8>) {
         let bundle = BundleId(token as u32);
         let mut bundles = lock(&self.bundles);
-        let Some(Duty { signals, deputy }) = bundles.get_mut(&bundle) else { return };
+        let Some(Duty { signals, signal, deputy }) = bundles.get_mut(&bundle) else { return };
+        if token & ARMED != 0 {
+            if let Some(signal) = signal.take() {
+                // It fails for no process but one that is gone.
+                let _ = kill(nix::unistd::Pid::this(), signal);
+            }
+            return;
+        }
         if token & NETWORK == 0 {
             return signals.raise(Signals::SOCKETS);
         }

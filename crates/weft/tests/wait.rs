@@ -2,6 +2,7 @@
 
 mod support;
 
+use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::cell::Cell;
 use std::io::Read;
@@ -395,6 +396,38 @@ fn nap(bundle: &mut Bundle, dice: &mut Dice) {
             }
         }
     }
+}
+
+#[test]
+fn a_signal_tells_a_program_that_computes_once_what_came() {
+    let test = "a_signal_tells_a_program_that_computes_once_what_came";
+    // All threads of that process leave the signal to whoever asks for it.
+    let Some(_turn) = support::again(test, &["env", "--block-signal=USR1"], &[]) else { return };
+    let mut mine: SigSet = SigSet::empty();
+    mine.add(Signal::SIGUSR1);
+    // Signals that wait for the process: a mask, of which the tenth is SIGUSR1.
+    let is_pending = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("status");
+        let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("signals that wait");
+        u64::from_str_radix(mask.trim(), 16).expect("a mask") & 1 << 9 != 0
+    };
+    let server = Peer::start("sleeper", &[]);
+    let (mut bundle, here, answers) = client(server.address());
+    bundle.request(here, 0, ECHO, &[0], b"").expect("mapped");
+    poll_until(&mut bundle, "a first answer", |_| answers.get() == 1);
+    for round in 2..50 {
+        while !bundle.arm_signal(Signal::SIGUSR1 as i32).expect("a helper") {}
+        assert!(!is_pending(), "nothing came yet");
+        bundle.try_request(here, 0, ECHO, &[round], b"").expect("room");
+        assert_eq!(mine.wait().expect("a signal"), Signal::SIGUSR1);
+        assert!(!is_pending(), "one for each time");
+        poll_until(&mut bundle, "the answer", |_| answers.get() == round);
+    }
+    assert!(bundle.arm_signal(-1).is_err() && bundle.arm_signal(9999).is_err());
+    let mut without = Bundle::new(&Node::without_helper().expect("node")).expect("bundle");
+    let error = without.arm_signal(Signal::SIGUSR1 as i32).expect_err("there is no helper").to_string();
+    assert!(error.contains("WEFT_HELPER"), "{error}");
+    server.finish();
 }
 
 /// Both sides sleep and wake at random, and send in between. `rounds` are answers.
