@@ -77,6 +77,9 @@ pub enum SendError {
     /// A handler called the shared bundle that runs it, which would wait for itself.
     #[error("a handler cannot call the shared bundle that runs it; use the message's context")]
     InHandler,
+    /// This is a forked child of the process that the endpoint is of.
+    #[error("{}", weft_wire::FORKED)]
+    Forked,
 }
 
 /// Why a reply was not taken.
@@ -88,6 +91,9 @@ pub enum ReplyError {
     /// The one who asked is gone.
     #[error("the peer that asked is gone")]
     PeerLost,
+    /// This is a forked child of the process that was asked.
+    #[error("{}", weft_wire::FORKED)]
+    Forked,
 }
 
 /// The right to reply once to one request. Dropping it leaves the request open until the session ends.

@@ -16,9 +16,10 @@
 //! who does not sleep pay for no fence.
 
 use crate::barrier;
+use crate::fork::Descriptor;
 use crate::sys::{OpenError, Shared};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 use weft_wire::path::Bells;
 use weft_wire::LINE;
@@ -35,7 +36,7 @@ pub const BELLS: u32 = (ARMED - LINE) as u32;
 #[derive(Debug)]
 pub struct BellPage {
     page: Page,
-    fd: OwnedFd,
+    fd: Descriptor,
     /// Sleeps so far. It comes round, and leaves 0 out.
     sleeps: u32,
 }
@@ -141,7 +142,7 @@ impl Bells for BellPage {
 
 impl Bell {
     /// Bell `index` of a page that a consumer sent.
-    pub fn open(fd: OwnedFd, index: u32) -> Result<Bell, OpenError> {
+    pub fn open(fd: impl AsFd, index: u32) -> Result<Bell, OpenError> {
         if index >= BELLS {
             return Err(OpenError::Size { want: u64::from(index), have: u64::from(BELLS) });
         }

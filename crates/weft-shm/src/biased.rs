@@ -10,6 +10,7 @@
 //! thread is told by its number, which costs nothing to speak of; several take turns by a locked operation for each use.
 
 use crate::barrier;
+use crate::fork::{Forked, Life, Own};
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -36,7 +37,9 @@ struct Shared<T> {
     is_wanted: AtomicBool,
     /// Held by a visitor, and by an owner that waits for one.
     visit: Mutex<()>,
-    value: UnsafeCell<T>,
+    life: Life,
+    /// Not dropped in a forked child, where a visitor may have left it half changed.
+    value: UnsafeCell<Own<T>>,
 }
 
 // SAFETY: the value is used by one thread at a time: an owner's while `uses` is odd and no visitor is inside (one thread makes
@@ -90,7 +93,8 @@ impl<T> Owner<T> {
             uses: AtomicU64::new(0),
             is_wanted: AtomicBool::new(false),
             visit: Mutex::new(()),
-            value: UnsafeCell::new(value),
+            life: Life::current(),
+            value: UnsafeCell::new(Own::new(value)),
         };
         Owner { shared: Arc::new(shared), _alone: PhantomData }
     }
@@ -173,6 +177,8 @@ impl<T> Shared<T> {
     #[cold]
     #[inline(never)]
     fn wait_for_the_visitor(&self, uses: u64) {
+        // The visitor is not in a forked child, and will never end.
+        assert!(!self.life.is_over(), "{Forked}");
         // Of several threads another one could come in meanwhile: so these stay in, and a visitor that looks now goes away.
         let gives_way = self.thread != 0;
         loop {

@@ -1,8 +1,8 @@
 //! Shared memory: sealed memfds ([`sys`]), the ring that carries records from one bundle to another ([`ring`]), and the
 //! bells by which a producer tells a consumer of many rings which one to look at ([`bell`]).
 //!
-//! This crate is weft's unsafe island. The unsafe code is in two modules, `sys` (system calls that make and map memory)
-//! and `mem` (loads and stores in that memory); everything above them is safe code over the trait [`mem::RingMem`], so that
+//! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` (loads and
+//! stores in that memory), `biased` and `fork`; everything above them is safe code over the trait [`mem::RingMem`], so that
 //! loom explores the very ring that ships.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
@@ -12,11 +12,13 @@ pub mod barrier;
 pub mod bell;
 pub mod biased;
 mod distance;
+pub mod fork;
 pub mod mem;
 pub mod ring;
 pub mod sys;
 
 pub use bell::{Bell, BellMem, BellPage};
+pub use fork::{Descriptor, Forked, Life, Own};
 pub use mem::{MapMem, RingMem};
 pub use ring::{Consumer, Lanes, Producer, Ringing, Steps, Waker};
 pub use sys::{OpenError, Shared};

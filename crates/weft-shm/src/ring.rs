@@ -19,10 +19,10 @@
 
 use crate::bell::Bell;
 use crate::distance::{Distance, Progress, TELL_EVERY};
+use crate::fork::Descriptor;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use rustix::net::SendFlags;
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Traffic, Tx};
 use weft_wire::record::{self, args_bytes};
 use weft_wire::setup::{Geometry, Message};
@@ -673,9 +673,9 @@ pub struct Ringing {
 #[derive(Debug)]
 pub enum Waker {
     /// By the eventfd that it sleeps on, where both trust each other: who has it could hinder all that use it.
-    Event(OwnedFd),
+    Event(Descriptor),
     /// By a word on the set-up socket.
-    Socket(OwnedFd),
+    Socket(Descriptor),
 }
 
 impl Ringing {

@@ -2,10 +2,11 @@
 //!
 //! Nothing here has a name in a file system, so nothing stays behind when a process is killed.
 
+use crate::fork::{registry, Descriptor, Life};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
 /// The file system of a memfd of ordinary pages (linux/magic.h).
@@ -16,6 +17,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 pub struct Shared {
     base: NonNull<u8>,
     bytes: usize,
+    life: Life,
 }
 
 // SAFETY: `Shared` is a region of memory without thread affinity; it hands out only its address and length, and whoever
@@ -50,15 +52,16 @@ impl Shared {
     /// Makes `bytes` of zeroed memory, sealed against shrinking, growing and further seals.
     ///
     /// The pages are allocated when they are first touched. Returns the mapping and the descriptor to hand to a peer.
-    pub fn create(label: &str, bytes: usize) -> io::Result<(Shared, OwnedFd)> {
-        let fd = rustix::fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    pub fn create(label: &str, bytes: usize) -> io::Result<(Shared, Descriptor)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = Descriptor::make(|| rustix::fs::memfd_create(label, flags))?;
         rustix::fs::ftruncate(&fd, bytes as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((Shared::map(&fd, bytes)?, fd))
     }
 
     /// Maps memory that a peer sent, if it is sealed and has exactly the announced size.
-    pub fn open(fd: OwnedFd, bytes: usize) -> Result<Shared, OpenError> {
+    pub fn open(fd: impl AsFd, bytes: usize) -> Result<Shared, OpenError> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| OpenError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(OpenError::NotSealed);
@@ -99,6 +102,8 @@ impl Shared {
     }
 
     fn map(fd: impl AsFd, bytes: usize) -> io::Result<Shared> {
+        let life = Life::current();
+        let mut registry = registry();
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. Accesses stay inside `bytes`, and
         // the memfd is sealed against shrinking, so they cannot fault.
         let base = unsafe {
@@ -111,16 +116,21 @@ impl Shared {
                 0,
             )?
         };
-        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let shared = Shared { base, bytes };
-        // SAFETY: the range is the mapping just made; DONTFORK only keeps it out of forked children.
-        unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork)? };
-        Ok(shared)
+        // SAFETY: the range is the mapping just made; DONTFORK only keeps it out of forked children. Every kernel knows it.
+        unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxDontFork)? };
+        let first = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        registry.add_mapping(base, bytes);
+        Ok(Shared { base: first, bytes, life })
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if self.life.is_over() {
+            return; // it was not inherited, and what is in its place may be somebody else's
+        }
+        let mut registry = registry();
+        registry.remove_mapping(self.base.as_ptr().cast());
         // SAFETY: this value owns the mapping and is the last user of it. An error could only mean that it was not mapped.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
@@ -133,7 +143,7 @@ mod tests {
     #[test]
     fn made_memory_opens_with_its_size_only() {
         let (mine, fd) = Shared::create("weft-test", 8192).expect("memfd");
-        let again = Shared::open(fd.try_clone().expect("dup"), 8192).expect("sealed and of that size");
+        let again = Shared::open(fd.as_fd().try_clone_to_owned().expect("dup"), 8192).expect("sealed and of that size");
         assert_eq!(again.bytes(), mine.bytes());
         assert!(matches!(Shared::open(fd, 4096), Err(OpenError::Size { want: 4096, have: 8192 })));
     }

@@ -13,7 +13,7 @@ pub mod record;
 pub mod setup;
 
 pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, NameError, Uid, ADDRESSES_MOST};
-pub use reason::{Certainty, Reason};
+pub use reason::{Certainty, Reason, FORKED};
 pub use record::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 /// Version of everything in this crate. Two sides talk only if it is equal; a change of any format changes it.

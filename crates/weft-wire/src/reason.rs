@@ -20,6 +20,11 @@ impl fmt::Display for Certainty {
     }
 }
 
+/// What every call says in a forked child: cause and way out.
+pub const FORKED: &str =
+    "this process was forked after weft was opened, and what its parent has open is not its own; make a new \
+                          Node here, with bundles of its own";
+
 /// Why a message or a set-up was refused. The number is the wire code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[repr(u8)]

@@ -4,7 +4,11 @@
 //! (up to 64 KiB of payload as well), 32 requests outstanding from one endpoint to another, and an answer to every request:
 //! if the handler does not reply, weft tells the sender that the request has ended. What cannot be delivered comes back.
 //!
-//! A [`Bundle`] is used by one thread at a time, a [`SharedBundle`] by any number of them. Calls named `try_…` never block and may be made by handlers;
+//! A [`Bundle`] is used by one thread at a time, a [`SharedBundle`] by any number of them. In a forked child of the process that made
+//! it each call gives an error that says so; those that have no error to give (polling, waiting, taking events) panic with the same
+//! words. Dropping is always allowed there, and does nothing.
+//!
+//! Calls named `try_…` never block and may be made by handlers;
 //! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
 
 mod shared;
@@ -28,7 +32,7 @@ use weft_core::{
     Admission, Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings,
     Sink, State,
 };
-use weft_shm::BellPage;
+use weft_shm::{BellPage, Life, Own};
 use weft_wire::{Key, Name, Reason};
 
 /// Messages taken by one poll, about.
@@ -53,9 +57,11 @@ const REST_AFTER: u32 = 1 << 20;
 /// [any thread](AnyThread) it can be sent to another. What several threads use at once is a [`SharedBundle`].
 #[derive(Debug)]
 pub struct Bundle<H: Threads = OneThread> {
-    core: Core,
+    core: Own<Core>,
     handlers: Handlers<H>,
-    home: Home,
+    home: Own<Home>,
+    /// Of the process that made it.
+    life: Life,
     /// What the helper and other threads leave.
     signals: Arc<Signals>,
     idle: u32,
@@ -107,7 +113,7 @@ impl Bundle {
     /// A bundle of a node.
     ///
     /// # Errors
-    /// If the kernel gives no memory or no descriptors.
+    /// If the kernel gives no memory or no descriptors, or the node is of the process that this one was forked from.
     pub fn with_settings(node: &Node, settings: Settings) -> Result<Bundle, Error> {
         Bundle::make(node, settings)
     }
@@ -121,6 +127,7 @@ impl Bundle {
         handler: u8,
         run: impl FnMut(&mut Message<'_>) + 'static,
     ) -> Result<(), Error> {
+        self.life.check()?;
         Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
     }
 
@@ -130,6 +137,7 @@ impl Bundle {
         endpoint: Endpoint,
         run: impl FnMut(&mut Context<'_>, Returned) + 'static,
     ) -> Result<(), Error> {
+        self.life.check()?;
         self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
         Ok(())
     }
@@ -153,6 +161,7 @@ impl Bundle<AnyThread> {
         handler: u8,
         run: impl FnMut(&mut Message<'_>) + Send + 'static,
     ) -> Result<(), Error> {
+        self.life.check()?;
         Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
     }
 
@@ -162,6 +171,7 @@ impl Bundle<AnyThread> {
         endpoint: Endpoint,
         run: impl FnMut(&mut Context<'_>, Returned) + Send + 'static,
     ) -> Result<(), Error> {
+        self.life.check()?;
         self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
         Ok(())
     }
@@ -169,17 +179,20 @@ impl Bundle<AnyThread> {
 
 impl<H: Threads> Bundle<H> {
     fn make(node: &Node, settings: Settings) -> Result<Bundle<H>, Error> {
+        node.check()?;
         let bells = BellPage::create()
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
         let signals = Arc::new(Signals::new()?);
-        let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Mutex::default() });
+        let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Own::new(Mutex::default()) });
         let sleeper = Sleeper::new(&signals)?;
-        let mut home = Home::new(node, &signals, &bells, H::USERS)?;
-        let mut core = Core::new(Pages::new(bells), settings);
+        let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS)?);
+        let mut core = Own::new(Core::new(Pages::new(bells), settings));
         home.set_places_aside(&mut core);
+        let life = home.life();
         Ok(Bundle {
             core,
             handlers: Handlers { endpoints: Vec::new(), mailbox },
+            life,
             net_turns: home.net_turns(),
             home,
             signals,
@@ -196,6 +209,7 @@ impl<H: Threads> Bundle<H> {
 
     /// Makes an endpoint that admits messages carrying `key`.
     pub fn endpoint(&mut self, key: Key) -> Result<Endpoint, Error> {
+        self.life.check()?;
         let name = self.home.add_endpoint(key);
         let endpoint = self.core.state_mut().add_endpoint(name, key);
         self.handlers.endpoints.resize_with(endpoint.index() + 1, EndpointHandlers::default);
@@ -209,6 +223,7 @@ impl<H: Threads> Bundle<H> {
 
     /// Frees an endpoint. Messages for it come back to their senders from now on.
     pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
+        self.life.check()?;
         let name = self.name(endpoint)?;
         self.home.node().office().remove_endpoint(name.endpoint);
         self.core.state_mut().free_endpoint(endpoint)?;
@@ -218,16 +233,19 @@ impl<H: Threads> Bundle<H> {
 
     /// The endpoint's name, to be given to peers.
     pub fn name(&self, endpoint: Endpoint) -> Result<Name, Error> {
+        self.life.check()?;
         Ok(self.core.state().name(endpoint)?)
     }
 
     /// The endpoint's key, to be given to the peers that may send to it.
     pub fn key(&self, endpoint: Endpoint) -> Result<Key, Error> {
+        self.life.check()?;
         Ok(self.core.state().key(endpoint)?)
     }
 
     /// Changes the key. Messages that carry the old one come back to their senders.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
+        self.life.check()?;
         let name = self.name(endpoint)?;
         self.home.node().office().set_key(name.endpoint, key);
         Ok(self.core.state_mut().set_key(endpoint, key)?)
@@ -236,6 +254,7 @@ impl<H: Threads> Bundle<H> {
     /// Whose messages the endpoint admits, of processes of this host: those of its own user's (the default), or of all users
     /// who know the key. It also says to whom the endpoint may send, for answers come from there.
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
+        self.life.check()?;
         let name = self.name(endpoint)?;
         self.home.node().office().set_admission(name.endpoint, admission);
         Ok(self.core.state_mut().set_admission(endpoint, admission)?)
@@ -244,23 +263,26 @@ impl<H: Threads> Bundle<H> {
     /// Whether polls hand messages to the endpoint (the default), or queue them there up to the credit it granted.
     /// An endpoint that is not served does not hold up its neighbours.
     pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), Error> {
+        self.life.check()?;
         Ok(self.core.state_mut().set_served(endpoint, served)?)
     }
 
     /// Enters a peer's name and key in the endpoint's translation table. Makes no contact yet.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
+        self.life.check()?;
         Ok(self.core.state_mut().map(endpoint, index, name, key)?)
     }
 
     /// Takes an entry out of the translation table.
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
+        self.life.check()?;
         Ok(self.core.state_mut().unmap(endpoint, index)?)
     }
 
     // ---- messages
 
     /// Sends a request to the peer at index `to`, without waiting. *Full* is a normal answer.
-    #[inline]
+    #[inline(always)]
     pub fn try_request(
         &mut self,
         from: Endpoint,
@@ -269,11 +291,14 @@ impl<H: Threads> Bundle<H> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
+        if self.life.is_over() {
+            return not_sent(self.life);
+        }
         self.core.state_mut().try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
     /// Sends a one-way message to the peer at index `to`, without waiting. *Full* is a normal answer.
-    #[inline]
+    #[inline(always)]
     pub fn try_send(
         &mut self,
         from: Endpoint,
@@ -282,11 +307,14 @@ impl<H: Threads> Bundle<H> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
+        if self.life.is_over() {
+            return not_sent(self.life);
+        }
         self.core.state_mut().try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
     /// Like [`Bundle::try_request`] and [`Bundle::try_send`], for messages that ask for a completion.
-    #[inline]
+    #[inline(always)]
     pub fn try_post(
         &mut self,
         from: Endpoint,
@@ -294,6 +322,9 @@ impl<H: Threads> Bundle<H> {
         kind: MessageKind,
         message: Outgoing<'_>,
     ) -> Result<(), SendError> {
+        if self.life.is_over() {
+            return not_sent(self.life);
+        }
         match kind {
             MessageKind::Request => self.core.state_mut().try_request(from, to, message),
             _ => self.core.state_mut().try_send(from, to, message),
@@ -332,6 +363,9 @@ impl<H: Threads> Bundle<H> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), (ReplyError, ReplyToken)> {
+        if self.life.check().is_err() {
+            return Err((ReplyError::Forked, token));
+        }
         let Some(right) = token.right.take() else { return Ok(()) };
         self.core.state_mut().reply(right, handler, args, payload).map_err(|(error, right)| {
             token.right = Some(right);
@@ -345,6 +379,7 @@ impl<H: Threads> Bundle<H> {
     /// Returns the number of messages taken, at most about 256.
     #[inline]
     pub fn poll(&mut self) -> u32 {
+        self.expect_own();
         let mut work = self.core.poll(BUDGET, &mut self.handlers);
         // Relaxed, here as elsewhere: it only says when to look.
         match self.net_turns.load(Ordering::Relaxed).checked_sub(1) {
@@ -369,6 +404,7 @@ impl<H: Threads> Bundle<H> {
 
     /// Waits until `done` says so, which is asked after each wake-up and every millisecond.
     pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle<H>) -> bool) {
+        self.expect_own();
         let mut begin = None;
         while !done(self) {
             self.nap(&mut begin);
@@ -378,17 +414,20 @@ impl<H: Threads> Bundle<H> {
 
     /// Polls until every message sent has ended: delivered, answered or returned.
     pub fn drain(&mut self) {
+        self.expect_own();
         self.poll_until(Bundle::is_settled);
     }
 
     /// Pushes what waits in this process, as far as there is room. Says whether nothing waits any more.
     pub fn flush(&mut self) -> bool {
+        self.expect_own();
         let is_done = self.core.state_mut().flush();
         self.home.flush_network() && is_done
     }
 
     /// The next event, oldest first.
     pub fn next_event(&mut self) -> Option<Event> {
+        self.expect_own();
         self.core.state_mut().next_event()
     }
 
@@ -400,6 +439,14 @@ impl<H: Threads> Bundle<H> {
     /// Peers that this bundle has a session with.
     pub fn sessions(&self) -> usize {
         self.core.state().sessions().count()
+    }
+
+    /// For calls that have no error to give.
+    #[inline(always)]
+    fn expect_own(&self) {
+        if self.life.is_over() {
+            panic_in_a_forked_child(self.life);
+        }
     }
 
     /// Whether every message sent has ended. Hastens it if not.
@@ -499,6 +546,22 @@ impl<H: Threads> Bundle<H> {
     }
 }
 
+/// An error: this is a forked child.
+#[cold]
+#[inline(never)]
+fn not_sent(life: Life) -> Result<(), SendError> {
+    life.check().map_err(|_| SendError::Forked)
+}
+
+#[cold]
+#[inline(never)]
+fn panic_in_a_forked_child(life: Life) -> ! {
+    match life.check() {
+        Err(forked) => panic!("{forked}"),
+        Ok(()) => unreachable!("it is asked before"),
+    }
+}
+
 impl<H: Threads> Handlers<H> {
     fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
         self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)
@@ -522,7 +585,7 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
         let Some(Some(run)) = handler else {
             return Err(Reason::NoHandler);
         };
-        run(&mut Message { context: Context { state }, delivery, mailbox: &self.mailbox });
+        run(&mut Message { context: Context { state, mailbox: &self.mailbox }, delivery });
         Ok(())
     }
 
@@ -530,7 +593,7 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
         let handlers = self.endpoints.get_mut(message.endpoint.index());
         match handlers.and_then(|h| h.on_return.as_mut()) {
             Some(run) => {
-                run(&mut Context { state }, message);
+                run(&mut Context { state, mailbox: &self.mailbox }, message);
                 None
             }
             None => Some(message),
@@ -542,6 +605,7 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
 #[derive(Debug)]
 pub struct Context<'a> {
     state: &'a mut State<Outlet>,
+    mailbox: &'a Arc<Mailbox>,
 }
 
 impl Context<'_> {
@@ -554,6 +618,9 @@ impl Context<'_> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
+        if self.mailbox.life().is_over() {
+            return not_sent(self.mailbox.life());
+        }
         self.state.try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
@@ -566,11 +633,17 @@ impl Context<'_> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
+        if self.mailbox.life().is_over() {
+            return not_sent(self.mailbox.life());
+        }
         self.state.try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
     /// Enters a peer in a translation table, as [`Bundle::map`] does.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
+        if self.mailbox.life().is_over() {
+            return not_sent(self.mailbox.life());
+        }
         self.state.map(endpoint, index, name, key)
     }
 }
@@ -580,7 +653,6 @@ impl Context<'_> {
 pub struct Message<'a> {
     context: Context<'a>,
     delivery: &'a Delivery<'a>,
-    mailbox: &'a Arc<Mailbox>,
 }
 
 impl<'a> Message<'a> {
@@ -622,6 +694,9 @@ impl<'a> Message<'a> {
     /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
     #[inline(always)]
     pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
+        if self.context.mailbox.life().is_over() {
+            return Err(NotReplied::Refused(ReplyError::Forked));
+        }
         let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
         match self.context.state.reply(right, handler, args, payload) {
             Ok(()) => Ok(()),
@@ -635,7 +710,7 @@ impl<'a> Message<'a> {
     /// Takes the right to reply away, to use it later or in another thread. `None` if there is nothing to reply to.
     pub fn defer(&mut self) -> Option<ReplyToken> {
         let right = self.delivery.take_reply()?;
-        Some(ReplyToken { right: Some(right), mailbox: self.mailbox.clone() })
+        Some(ReplyToken { right: Some(right), mailbox: self.context.mailbox.clone() })
     }
 }
 
@@ -669,6 +744,9 @@ impl ReplyToken {
         if args.len() > crate::MAX_ARGS || payload.len() > crate::MAX_PAYLOAD {
             return Err((ReplyError::TooLarge, self));
         }
+        if self.mailbox.life().check().is_err() {
+            return Err((ReplyError::Forked, self));
+        }
         if let Some(right) = self.right.take() {
             self.mailbox.put(Letter { right, reply: Some((handler, args.to_vec(), payload.to_vec())) });
         }
@@ -688,7 +766,7 @@ impl Drop for ReplyToken {
 #[derive(Debug)]
 struct Mailbox {
     signals: Arc<Signals>,
-    letters: Mutex<Vec<Letter>>,
+    letters: Own<Mutex<Vec<Letter>>>,
 }
 
 /// A reply, or the end of a request without one.
@@ -699,7 +777,15 @@ struct Letter {
 }
 
 impl Mailbox {
+    fn life(&self) -> Life {
+        self.letters.life()
+    }
+
+    /// In a forked child the letter goes nowhere: a thread that is not there may have the lock.
     fn put(&self, letter: Letter) {
+        if self.life().is_over() {
+            return;
+        }
         lock(&self.letters).push(letter);
         self.signals.raise(Signals::LETTERS);
     }

@@ -19,12 +19,12 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::{Admission, Call, PeerId, Report, SessionId, Sink};
-use weft_shm::BellPage;
+use weft_shm::{BellPage, Descriptor};
 use weft_wire::setup::{Message, Nonce};
 use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
@@ -81,7 +81,7 @@ pub(crate) struct Home {
     id: BundleId,
     /// Where callers are answered in our name.
     reception: Arc<Reception>,
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<Descriptor>,
     lines: HashMap<u64, Line>,
     next_line: u64,
     /// Calls that found the peer's backlog of connections full.
@@ -104,12 +104,12 @@ impl Home {
     pub fn new(node: &Node, signals: &Arc<Signals>, bells: &BellPage, users: Users) -> Result<Home, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
         let failed = |e| Error::system("cannot watch the set-up socket", e, way_out);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         if node.helper().is_none() {
             let (office, token) = (node.office().epoll(), epoll::EventData::new_u64(OFFICE_TOKEN));
             epoll::add(&epoll, office, token, epoll::EventFlags::IN).map_err(failed)?;
         }
-        let bells = bells.fd().try_clone_to_owned();
+        let bells = Descriptor::make(|| bells.fd().try_clone_to_owned());
         let bells = bells.map_err(|e| Error::system("cannot hand out the bell page", e, way_out))?;
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
@@ -325,8 +325,8 @@ impl Home {
             return Ok(Connected::Nobody);
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket =
-            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(|_| Reason::NoRoom)?;
+        let socket = || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let socket = Descriptor::make(socket).map_err(|_| Reason::NoRoom)?;
         Ok(match net::connect(&socket, &address(epoch).map_err(|_| Reason::NobodyThere)?) {
             Ok(()) => Connected::Yes(socket),
             Err(Errno::AGAIN) => Connected::Later,
@@ -527,7 +527,7 @@ impl Home {
     }
 
     /// Watches a new socket. It keeps its token for as long as it lives, whatever it is used for.
-    fn watch(&mut self, socket: OwnedFd) -> Result<(u64, Watched), Reason> {
+    fn watch(&mut self, socket: Descriptor) -> Result<(u64, Watched), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|_| Reason::NoRoom)?;
@@ -566,7 +566,7 @@ impl Tie {
 
 /// What became of connecting to a set-up socket.
 enum Connected {
-    Yes(OwnedFd),
+    Yes(Descriptor),
     /// Too many wait there.
     Later,
     Nobody,

@@ -7,6 +7,7 @@ use crate::watch::Helper;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_core::ni::Secrets;
+use weft_shm::{Forked, Own};
 
 /// Why the operating system's part of weft failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum Error {
     /// The program asked for something that cannot be.
     #[error(transparent)]
     Send(#[from] weft_core::SendError),
+    /// This is a forked child of the process that the node or bundle is of.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }
 
 impl Error {
@@ -37,7 +41,7 @@ impl Error {
 
 /// A process's network interface. Cheap to clone; all clones are the same one.
 #[derive(Clone, Debug)]
-pub struct Node(Arc<Shared>);
+pub struct Node(Arc<Own<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
@@ -86,7 +90,12 @@ impl Node {
         if let Some(helper) = &helper {
             helper.open_desk(office.epoch, office.user());
         }
-        Ok(Node(Arc::new(Shared { office, wanted, uses_memory, helper })))
+        Ok(Node(Arc::new(Own::new(Shared { office, wanted, uses_memory, helper }))))
+    }
+
+    /// An error in a forked child of the process that made the node.
+    pub(crate) fn check(&self) -> Result<(), Forked> {
+        self.0.life().check()
     }
 
     pub(crate) fn office(&self) -> &Arc<Office> {

@@ -17,9 +17,10 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use weft_core::Admission;
+use weft_shm::Descriptor;
 use weft_wire::setup::{Message, Nonce};
 use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
@@ -50,9 +51,9 @@ pub(crate) struct Office {
     trusts: bool,
     /// What shows a process of our user that it may read our memory. It stays where it is.
     nonce: Box<Nonce>,
-    listener: OwnedFd,
+    listener: Descriptor,
     /// Watches the listener and the guests.
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<Descriptor>,
     inner: Mutex<Inner>,
 }
 
@@ -104,12 +105,12 @@ impl Office {
         let epoch = Epoch(random_u64()?);
         let nonce = u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let listener = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        let listener = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
             .map_err(|e| Error::system("cannot make the set-up socket", e, way_out))?;
         net::bind(&listener, &address(epoch)?)
             .and_then(|()| net::listen(&listener, 128))
             .map_err(|e| Error::system("cannot bind the set-up socket", e, "try again: its name is random"))?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+        let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC))
             .and_then(|epoll| {
                 epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
                     .map(|()| epoll)
@@ -155,7 +156,7 @@ impl Office {
 
     // ---- bundles and endpoints
 
-    pub fn add_bundle(&self, signals: Arc<Signals>, bells: OwnedFd) -> (BundleId, Arc<Reception>) {
+    pub fn add_bundle(&self, signals: Arc<Signals>, bells: Descriptor) -> (BundleId, Arc<Reception>) {
         let mut inner = lock(&self.inner);
         let id = BundleId(inner.next_bundle);
         inner.next_bundle += 1;
@@ -223,7 +224,8 @@ impl Office {
 
     fn accept(&self, inner: &mut Inner) -> bool {
         for _ in 0..ACCEPTS_MOST {
-            match net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match Descriptor::make(|| net::accept_with(&self.listener, flags)) {
                 Ok(socket) => self.admit_stranger(inner, socket),
                 Err(error) => return !matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
             }
@@ -231,7 +233,7 @@ impl Office {
         true
     }
 
-    fn admit_stranger(&self, inner: &mut Inner, socket: OwnedFd) {
+    fn admit_stranger(&self, inner: &mut Inner, socket: Descriptor) {
         let user = owner_of(&socket).unwrap_or(Uid::UNKNOWN);
         if !user.is_same_as(self.user) && inner.endpoints.values().all(|r| r.admission == Admission::OwnUser) {
             return refuse(&socket, Reason::ForeignUser);

@@ -6,11 +6,11 @@ use crate::node::lock;
 use crate::setup::{say, Class, Gift, Given};
 use crate::watch::Signals;
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use weft_core::PeerId;
-use weft_shm::{BellPage, Consumer, MapMem, Ringing};
+use weft_shm::{BellPage, Consumer, Descriptor, MapMem, Ringing};
 use weft_wire::setup::{Geometry, Message};
 use weft_wire::{BundleId, Name, Reason};
 
@@ -26,7 +26,7 @@ pub(crate) struct Reception {
     id: BundleId,
     signals: Arc<Signals>,
     /// The bell page of the trusted class.
-    bells: OwnedFd,
+    bells: Descriptor,
     has_arrivals: AtomicBool,
     desk: Mutex<Desk>,
 }
@@ -39,7 +39,7 @@ struct Desk {
     is_full: bool,
     /// Whom the bundle has sessions with, through memory.
     peers: HashMap<PeerId, u32>,
-    arrivals: Vec<(Arrival, OwnedFd)>,
+    arrivals: Vec<(Arrival, Descriptor)>,
 }
 
 /// A caller who proved that it knows an endpoint and its key.
@@ -101,7 +101,7 @@ impl Drop for Booking {
 }
 
 impl Reception {
-    pub fn new(id: BundleId, signals: Arc<Signals>, bells: OwnedFd) -> Reception {
+    pub fn new(id: BundleId, signals: Arc<Signals>, bells: Descriptor) -> Reception {
         Reception { id, signals, bells, has_arrivals: AtomicBool::new(false), desk: Mutex::default() }
     }
 
@@ -134,7 +134,7 @@ impl Reception {
     }
 
     /// The sessions that were set up, if any. One load if there is none.
-    pub fn take_arrivals(&self) -> Vec<(Arrival, OwnedFd)> {
+    pub fn take_arrivals(&self) -> Vec<(Arrival, Descriptor)> {
         // Acquire pairs with the release in `arrive`; the mutex orders the list itself.
         if !self.has_arrivals.load(Ordering::Relaxed) || !self.has_arrivals.swap(false, Ordering::Acquire) {
             return Vec::new();
@@ -228,7 +228,7 @@ impl Answered {
     }
 
     /// The caller's own ring came: the session is the bundle's now. What it sent by then is in the ring.
-    pub fn arrive(self, socket: OwnedFd, ring: Geometry, bell: u32, fds: Vec<OwnedFd>) {
+    pub fn arrive(self, socket: Descriptor, ring: Geometry, bell: u32, fds: Vec<Descriptor>) {
         let Answered { caller, mut place, rx, page } = self;
         let given = Given { class: caller.class, ring, bell, fds, socket: socket.as_fd() };
         // If it is not what it should be, the socket is closed, which says enough.

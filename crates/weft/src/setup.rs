@@ -11,8 +11,8 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use weft_shm::{Bell, BellPage, Consumer, Lanes, MapMem, Producer, Ringing, Shared, Waker};
-use weft_wire::setup::{Geometry, Message, Nonce, MESSAGE_BYTES};
+use weft_shm::{Bell, BellPage, Consumer, Descriptor, Lanes, MapMem, Producer, Ringing, Shared, Waker};
+use weft_wire::setup::{Geometry, Message, Nonce, SetupError, MESSAGE_BYTES};
 use weft_wire::{Reason, Uid};
 
 /// Bytes of a hot lane. Small enough that all lines of a busy pair stay in the private caches.
@@ -44,7 +44,7 @@ pub(crate) enum Class {
 pub(crate) struct Gift {
     pub rx: Box<Consumer<MapMem>>,
     pub ring: Geometry,
-    ring_fd: OwnedFd,
+    ring_fd: Descriptor,
     /// The page of a foreign peer's.
     pub page: Option<BellPage>,
     /// The number of the bell on the page.
@@ -98,7 +98,7 @@ pub(crate) fn say(socket: impl AsFd, message: &Message) {
 /// What a socket said.
 pub(crate) enum Heard {
     Nothing,
-    Message(Message, Vec<OwnedFd>),
+    Message(Message, Vec<Descriptor>),
     /// It is of another version.
     Version,
     Nonsense,
@@ -119,27 +119,35 @@ pub(crate) fn receive_words(socket: impl AsFd + Copy) -> Heard {
 
 fn hear(socket: impl AsFd + Copy, control: &mut RecvAncillaryBuffer<'_>) -> Heard {
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
+    let (got, fds) = Descriptor::make_several(|| hear_into(socket, &mut bytes, control));
+    match got {
+        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
+        Err(_) | Ok(0) => Heard::End,
+        Ok(got) => match Message::from_bytes(&bytes[..got.min(bytes.len())]) {
+            Ok(message) => Heard::Message(message, fds),
+            Err(SetupError::Version(_)) => Heard::Version,
+            Err(_) => Heard::Nonsense,
+        },
+    }
+}
+
+fn hear_into(
+    socket: impl AsFd + Copy,
+    bytes: &mut [u8],
+    control: &mut RecvAncillaryBuffer<'_>,
+) -> (Result<usize, Errno>, Vec<OwnedFd>) {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], control, flags);
+    let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], control, flags);
     if matches!(got, Err(Errno::CONNRESET)) {
         // Said once, before what the other side had sent, if that side hung up without having read all: a refusal unread.
-        got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], control, flags);
+        got = net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], control, flags);
     }
     let fds = control.drain().flat_map(|m| match m {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
         _ => Vec::new(),
     });
-    let fds: Vec<OwnedFd> = fds.collect();
-    match got {
-        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-        Err(_) => Heard::End,
-        Ok(got) if got.bytes == 0 => Heard::End,
-        Ok(got) => match Message::from_bytes(&bytes[..got.bytes.min(bytes.len())]) {
-            Ok(message) => Heard::Message(message, fds),
-            Err(weft_wire::setup::SetupError::Version(_)) => Heard::Version,
-            Err(_) => Heard::Nonsense,
-        },
-    }
+    let fds = fds.collect();
+    (got.map(|got| got.bytes), fds)
 }
 
 /// What a peer sent with its ring.
@@ -147,7 +155,7 @@ pub(crate) struct Given<'a> {
     pub class: Class,
     pub ring: Geometry,
     pub bell: u32,
-    pub fds: Vec<OwnedFd>,
+    pub fds: Vec<Descriptor>,
     /// The socket that it came by, which lives as long as the session.
     pub socket: BorrowedFd<'a>,
 }
@@ -163,7 +171,8 @@ impl Given<'_> {
         let waker = match (self.class, waker) {
             (Class::Trusted, Some(waker)) if can_not_block(&waker) => Waker::Event(waker),
             (Class::Unreadable | Class::OtherUser, None) => {
-                Waker::Socket(self.socket.try_clone_to_owned().map_err(|_| Reason::NoRoom)?)
+                let socket = Descriptor::make(|| self.socket.try_clone_to_owned());
+                Waker::Socket(socket.map_err(|_| Reason::NoRoom)?)
             }
             _ => return Err(Reason::Violation),
         };
@@ -173,7 +182,7 @@ impl Given<'_> {
     }
 }
 
-fn can_not_block(waker: &OwnedFd) -> bool {
+fn can_not_block(waker: &Descriptor) -> bool {
     rustix::fs::fcntl_getfl(waker).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 

@@ -14,14 +14,14 @@ use crate::watched::{watch_once, ONE_EVENT};
 use nix::sys::signal::{kill, SigSet, SigmaskHow, Signal};
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
 use rustix::io::Errno;
-use rustix::process::{getpid, Pid};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weft_shm::Descriptor;
 use weft_wire::{BundleId, Epoch, Uid};
 
 /// What others leave for a bundle to notice in its next poll, and what wakes it if it sleeps.
@@ -33,7 +33,7 @@ pub(crate) struct Signals {
     /// not wait: the program may do something else.
     is_waiting: AtomicBool,
     /// An eventfd. Duty for edges, so nobody ever reads it.
-    waker: OwnedFd,
+    waker: Descriptor,
     /// What the bundle leaves to be told of it.
     pub board: Board,
 }
@@ -55,7 +55,7 @@ impl Signals {
     /// # Errors
     /// If the kernel gives no descriptor.
     pub fn new() -> Result<Signals, Error> {
-        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let waker = make_eventfd()
             .map_err(|e| Error::system("cannot make an eventfd", e, "raise the limit of open files (ulimit -n)"))?;
         Ok(Signals {
             word: AtomicU32::new(0),
@@ -123,17 +123,15 @@ impl Signals {
 pub(crate) struct Helper {
     list: Arc<Watchlist>,
     thread: Option<JoinHandle<()>>,
-    /// The process that the thread is of. A forked child has our memory and shares our descriptors, but not the thread.
-    process: Pid,
 }
 
 #[derive(Debug)]
 struct Watchlist {
-    epoll: OwnedFd,
+    epoll: Descriptor,
     /// Written when the thread is to end.
-    stop: OwnedFd,
+    stop: Descriptor,
     /// Written when a bundle calls its deputy. Duty for edges, so nobody ever reads it.
-    calls: Arc<OwnedFd>,
+    calls: Arc<Descriptor>,
     bundles: Mutex<HashMap<BundleId, Duty>>,
     /// Where the node's callers come.
     office: OnceLock<Arc<Office>>,
@@ -182,10 +180,10 @@ impl Helper {
     pub fn start() -> Result<Helper, Error> {
         let way_out = "raise the limits of open files and processes (ulimit -n, ulimit -u)";
         let failed = |e| Error::system("cannot make the helper's descriptors", e, way_out);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
+        let stop = make_eventfd().map_err(failed)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(failed)?;
-        let calls = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let calls = make_eventfd().map_err(failed)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &calls, epoll::EventData::new_u64(CALLS), edges).map_err(failed)?;
         let list = Arc::new(Watchlist {
@@ -198,7 +196,7 @@ impl Helper {
         });
         let thread = spawn_without_signals(list.clone())
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
-        Ok(Helper { list, thread: Some(thread), process: getpid() })
+        Ok(Helper { list, thread: Some(thread) })
     }
 
     /// Has callers answered from now on. False if the kernel has no room for it.
@@ -254,18 +252,13 @@ impl Helper {
 
     /// Does not watch it any more.
     pub fn unwatch_network(&self, fd: impl AsFd) -> bool {
-        if self.process == getpid() {
-            // It fails if nobody watches.
-            let _ = epoll::delete(&self.list.epoll, fd);
-        }
+        // It fails if nobody watches.
+        let _ = epoll::delete(&self.list.epoll, fd);
         true
     }
 
     /// Forgets a bundle.
     pub fn remove(&self, bundle: BundleId, fd: impl AsFd) {
-        if self.process != getpid() {
-            return;
-        }
         let _ = epoll::delete(&self.list.epoll, fd);
         lock(&self.list.bundles).remove(&bundle);
     }
@@ -273,9 +266,6 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        if self.process != getpid() {
-            return;
-        }
         ring(&self.list.stop);
         if let Some(thread) = self.thread.take() {
             // It panics nowhere; if it did, there is nothing left to end.
@@ -407,6 +397,10 @@ fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
         buffer.resize(RECEIVE_BYTES, 0);
     }
     buffer
+}
+
+fn make_eventfd() -> Result<Descriptor, Errno> {
+    Descriptor::make(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
 }
 
 /// Makes an eventfd readable.

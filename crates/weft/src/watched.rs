@@ -2,14 +2,15 @@
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use weft_shm::Descriptor;
 
 /// One event, then none until asked again.
 pub(crate) const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 
 /// Has a set tell one event more of a descriptor, whether it has watched it before or not. False if there is no room for it.
-pub(crate) fn watch_once(set: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> bool {
+pub(crate) fn watch_once(set: &Descriptor, fd: BorrowedFd<'_>, token: u64) -> bool {
     let token = epoll::EventData::new_u64(token);
     match epoll::modify(set, fd, token, ONE_EVENT) {
         Err(Errno::NOENT) => epoll::add(set, fd, token, ONE_EVENT).is_ok(),
@@ -25,13 +26,18 @@ pub(crate) fn watch_once(set: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> bool 
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// `None` only when it was taken out.
-    socket: Option<OwnedFd>,
-    set: Arc<OwnedFd>,
+    socket: Option<Descriptor>,
+    set: Arc<Descriptor>,
 }
 
 impl Watched {
     /// Puts a socket into a set. If the kernel has no room for it, the socket comes back.
-    pub fn new(socket: OwnedFd, set: &Arc<OwnedFd>, token: u64, events: epoll::EventFlags) -> Result<Watched, OwnedFd> {
+    pub fn new(
+        socket: Descriptor,
+        set: &Arc<Descriptor>,
+        token: u64,
+        events: epoll::EventFlags,
+    ) -> Result<Watched, Descriptor> {
         match epoll::add(set, &socket, epoll::EventData::new_u64(token), events) {
             Ok(()) => Ok(Watched { socket: Some(socket), set: set.clone() }),
             Err(_) => Err(socket),
@@ -39,13 +45,13 @@ impl Watched {
     }
 
     /// Takes the socket out of the set.
-    pub fn into_inner(mut self) -> OwnedFd {
+    pub fn into_inner(mut self) -> Descriptor {
         let socket = self.socket.take().expect("taken out only here");
         self.forget(&socket);
         socket
     }
 
-    fn forget(&self, socket: &OwnedFd) {
+    fn forget(&self, socket: &Descriptor) {
         // It is in the set, and so cannot be missing.
         let _ = epoll::delete(&self.set, socket);
     }

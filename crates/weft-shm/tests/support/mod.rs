@@ -5,7 +5,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weft_shm::mem::COPY_WORDS;
-use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem, Shared};
+use weft_shm::{Consumer, Descriptor, Lanes, MapMem, Producer, RingMem, Shared};
 use weft_wire::path::{Peek, Record};
 use weft_wire::record::{args_bytes, HEADER};
 use weft_wire::{Credit, Head, Kind, LINE};
@@ -73,7 +73,7 @@ pub fn pushes_until_back(lanes: Lanes) -> u32 {
 
 /// A ring's memory, to be mapped as often as a test has views of it.
 pub struct Memory {
-    fd: OwnedFd,
+    fd: Descriptor,
     pub lanes: Lanes,
 }
 
@@ -102,7 +102,7 @@ impl Memory {
 
     /// The descriptor, once more.
     pub fn fd_again(&self) -> OwnedFd {
-        self.fd.try_clone().expect("dup")
+        self.fd.as_fd().try_clone_to_owned().expect("dup")
     }
 }
 

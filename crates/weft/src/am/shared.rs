@@ -9,7 +9,6 @@ use super::{AnyThread, Bundle, Context, Message, ReplyToken, Waited, Waker};
 use crate::node::{lock, Error, Node};
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use weft_core::{
     Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Tally,
 };
 use weft_shm::biased::this_thread;
+use weft_shm::{Descriptor, Life};
 use weft_wire::{Key, Name};
 
 /// How often a thread that polls gives way to others that want the lock, before it takes the lock again all the same.
@@ -61,6 +61,8 @@ pub struct SharedBundle {
 
 #[derive(Debug)]
 struct Common {
+    /// Of the process that made it.
+    life: Life,
     inner: Mutex<Inner>,
     /// The thread that holds the lock, or 0.
     holder: AtomicUsize,
@@ -69,7 +71,7 @@ struct Common {
     /// Something has come, or the lead is free.
     news: Condvar,
     /// What the leader sleeps on.
-    set: Arc<OwnedFd>,
+    set: Arc<Descriptor>,
     waker: Waker,
 }
 
@@ -122,10 +124,11 @@ impl Wait {
 impl From<Bundle<AnyThread>> for SharedBundle {
     fn from(bundle: Bundle<AnyThread>) -> SharedBundle {
         let (set, waker) = (bundle.sleeper.set.clone(), bundle.waker());
-        let tally = bundle.core.state().tally();
+        let (tally, bundle_life) = (bundle.core.state().tally(), bundle.life);
         let inner = Inner { bundle, lead: Lead::Free, followers: 0, nudges: 0, announced: (tally, 0) };
         SharedBundle {
             common: Arc::new(Common {
+                life: bundle_life,
                 inner: Mutex::new(inner),
                 holder: AtomicUsize::new(0),
                 wanting: AtomicU32::new(0),
@@ -478,6 +481,10 @@ impl Common {
 
     #[inline(always)]
     fn wait_for_lock(&self) -> Locked<'_> {
+        if self.life.is_over() {
+            // A thread that is not in this process may have it.
+            super::panic_in_a_forked_child(self.life);
+        }
         let guard = match self.inner.try_lock() {
             Ok(guard) => guard,
             // A handler that panicked leaves the bundle as usable as an exclusive one would be.

@@ -11,11 +11,12 @@ use crate::watched::watch_once;
 use nix::sys::signal::Signal;
 use rustix::event::{epoll, Timespec};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::{Endpoint, EventMask, Tally};
+use weft_shm::Descriptor;
 
 /// The longest spinning: about what falling asleep and waking up cost.
 const SPIN_MOST: Duration = Duration::from_micros(50);
@@ -78,7 +79,7 @@ pub enum Waited {
 pub struct Waker(Arc<Signals>);
 
 impl Waker {
-    /// Ends the wait that is going on, or else the next one. Does not block.
+    /// Ends the wait that is going on, or else the next one. Does not block. In a forked child it does nothing.
     pub fn wake(&self) {
         self.0.raise(Signals::NUDGE);
     }
@@ -98,6 +99,7 @@ impl<H: Threads> Bundle<H> {
     ///
     /// [`EventMask`]: crate::EventMask
     pub fn wait(&mut self, timeout: Option<Duration>) -> Waited {
+        self.expect_own();
         let since = self.sleeper.told;
         self.sleeper.is_nudged |= std::mem::take(&mut self.sleeper.kept_nudge);
         let waited = self.poll_a_few(since);
@@ -126,6 +128,7 @@ impl<H: Threads> Bundle<H> {
 
     /// Which of an endpoint's events end a wait: all, unless set otherwise.
     pub fn set_event_mask(&mut self, endpoint: Endpoint, mask: EventMask) -> Result<(), Error> {
+        self.life.check()?;
         Ok(self.core.state_mut().set_event_mask(endpoint, mask)?)
     }
 
@@ -138,6 +141,7 @@ impl<H: Threads> Bundle<H> {
     /// A descriptor that becomes readable when something came for a bundle that is [armed](Bundle::arm): for `epoll`, `poll`
     /// and `select`. To be waited for only, not read or written. It stays the same for the bundle's life.
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.expect_own();
         self.sleeper.set.as_fd()
     }
 
@@ -145,6 +149,7 @@ impl<H: Threads> Bundle<H> {
     /// do what there is, and call again. True if there is nothing: the descriptor becomes readable when there is, and no poll
     /// may be made before it is, or before [`Bundle::wait_limit`] is over, for until then nobody runs the protocol's timers.
     pub fn arm(&mut self) -> bool {
+        self.expect_own();
         // What was told is told: the descriptor becomes unreadable.
         let told = listen(&self.sleeper.set, Duration::ZERO);
         self.get_up(told);
@@ -179,6 +184,7 @@ impl<H: Threads> Bundle<H> {
 
     /// For how long a program that has armed the bundle may wait for its descriptor before it polls.
     pub fn wait_limit(&self) -> Duration {
+        self.expect_own();
         let mut most = SLEEP_MOST.min(self.home.until_due().unwrap_or(SLEEP_MOST));
         if self.core.state().has_unfinished() || self.home.has_retries() {
             most = most.min(SLEEP_FOR_ROOM);
@@ -371,7 +377,7 @@ impl<H: Threads> Bundle<H> {
 }
 
 /// Waits for the set. Returns the signals that it tells, and [`WAKER`] if a peer woke us; nothing if the time is over.
-pub(super) fn listen(set: &OwnedFd, most: Duration) -> u32 {
+pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
     let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
     match epoll::wait(set, &mut events, Some(&most)) {
@@ -383,7 +389,7 @@ pub(super) fn listen(set: &OwnedFd, most: Duration) -> u32 {
 /// What a bundle sleeps on, and what it has learnt of its waits.
 #[derive(Debug)]
 pub(super) struct Sleeper {
-    pub set: Arc<OwnedFd>,
+    pub set: Arc<Descriptor>,
     pub habit: Habit,
     /// What the program allows, if it has said so.
     pub spin_most: Option<Duration>,
@@ -405,7 +411,7 @@ impl Sleeper {
     /// Sleeps until these signals wake it, at least.
     pub fn new(signals: &Signals) -> Result<Sleeper, Error> {
         let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let set = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, signals.waker(), epoll::EventData::new_u64(WAKER.into()), edges).map_err(failed)?;
         Ok(Sleeper {

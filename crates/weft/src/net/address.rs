@@ -8,6 +8,7 @@ use nix::net::if_::InterfaceFlags;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::{env, fmt, fs};
+use weft_shm::fork::without_forks;
 use weft_wire::ADDRESSES_MOST;
 
 /// Where a link is to be.
@@ -177,9 +178,11 @@ fn packet_bytes(interface: &str, address: IpAddr, mtu: u32) -> Result<usize, Err
 /// The address that packets to the rest of the world would carry. Connecting a UDP socket sends nothing.
 fn source_of_default_route() -> Option<IpAddr> {
     let source = |from: SocketAddr, to: IpAddr| {
-        let socket = UdpSocket::bind(from).ok()?;
-        socket.connect((to, DISCARD)).ok()?;
-        Some(socket.local_addr().ok()?.ip()).filter(|address| is_global(*address))
+        without_forks(|| {
+            let socket = UdpSocket::bind(from).ok()?;
+            socket.connect((to, DISCARD)).ok()?;
+            Some(socket.local_addr().ok()?.ip()).filter(|address| is_global(*address))
+        })
     };
     source((Ipv4Addr::UNSPECIFIED, 0).into(), FAR_IPV4.into())
         .or_else(|| source((Ipv6Addr::UNSPECIFIED, 0).into(), FAR_IPV6.into()))

@@ -9,13 +9,14 @@
 
 use super::shared::{take_run, Interface};
 use crate::watch::{ring, Signals};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::ni::Link;
 use weft_shm::barrier;
 use weft_shm::biased::Visitor;
+use weft_shm::Descriptor;
 
 /// Between two ticks.
 const TICK_LEAST: Duration = Duration::from_millis(1);
@@ -36,12 +37,12 @@ pub(crate) struct Summons {
     is_resting: AtomicBool,
     is_called: AtomicBool,
     /// An eventfd that the helper watches for edges.
-    bell: Arc<OwnedFd>,
+    bell: Arc<Descriptor>,
 }
 
 impl Summons {
     /// For a deputy that rests.
-    pub fn new(bell: Arc<OwnedFd>) -> Summons {
+    pub fn new(bell: Arc<Descriptor>) -> Summons {
         Summons { is_resting: AtomicBool::new(true), is_called: AtomicBool::new(false), bell }
     }
 

@@ -8,7 +8,6 @@ use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
-use rustix::process::{getpid, Pid};
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU32;
@@ -80,7 +79,6 @@ pub(crate) struct Net {
     is_spent: bool,
     /// Looks in a row after which more may wait, and in which nothing was said to be late.
     unfinished: u32,
-    process: Pid,
 }
 
 impl Net {
@@ -114,7 +112,6 @@ impl Net {
             is_watched: false,
             is_spent: false,
             unfinished: 0,
-            process: getpid(),
         })
     }
 
@@ -310,10 +307,7 @@ impl Net {
 impl Drop for Net {
     /// Says goodbye, so that nobody waits for us.
     fn drop(&mut self) {
-        // A forked child has no say.
-        if self.process == getpid() {
-            self.sessions.say_goodbye();
-        }
+        self.sessions.say_goodbye();
     }
 }
 

@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use weft_core::ni::{Link, Sent, Way};
+use weft_shm::fork::without_forks;
 use weft_transport::Time;
 use weft_wire::HostAddress;
 
@@ -278,9 +279,11 @@ impl Link for UdpLink {
         // Connecting sends nothing; it looks up the route.
         let unspecified: IpAddr =
             if there.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let probe = UdpSocket::bind((unspecified, 0)).ok()?;
-        probe.connect(there).ok()?;
-        let here = probe.local_addr().ok()?.ip();
+        let here = without_forks(|| {
+            let probe = UdpSocket::bind((unspecified, 0)).ok()?;
+            probe.connect(there).ok()?;
+            Some(probe.local_addr().ok()?.ip())
+        })?;
         let from = self.open.iter().position(|udp| udp.local().ip() == here).unwrap_or(0);
         Some(Way { to: address, from: from as u8 })
     }

@@ -20,7 +20,9 @@ use rustix::net::{addr::SocketAddrArg, MMsgHdr, SendAncillaryBuffer};
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use weft_shm::fork::without_forks;
+use weft_shm::Descriptor;
 
 /// A buffer that no datagram and no run overfills.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
@@ -58,7 +60,7 @@ pub(crate) enum Received {
 /// One UDP socket.
 #[derive(Debug)]
 pub(crate) struct Udp<K = Linux> {
-    socket: OwnedFd,
+    socket: Descriptor,
     local: SocketAddr,
     /// The one it is connected to, if it is.
     peer: Option<SocketAddr>,
@@ -195,14 +197,16 @@ impl<K: Kernel> Udp<K> {
     /// Bytes of the packets that the way to an address begins with, headers left out; `None` if the kernel does not know.
     #[cold]
     pub fn packet_bytes(&self, to: &SocketAddr) -> Option<usize> {
-        // Connecting sends nothing; it looks up the route.
-        let probe = UdpSocket::bind((self.local.ip(), 0)).ok()?;
-        probe.connect(self.reach(to)).ok()?;
-        let (mtu, headers) = match to.ip() {
-            IpAddr::V4(_) => (sockopt::ip_mtu(&probe).ok()?, 28),
-            IpAddr::V6(_) => (sockopt::ipv6_mtu(&probe).ok()?, 48),
-        };
-        (mtu as usize).checked_sub(headers)
+        without_forks(|| {
+            // Connecting sends nothing; it looks up the route.
+            let probe = UdpSocket::bind((self.local.ip(), 0)).ok()?;
+            probe.connect(self.reach(to)).ok()?;
+            let (mtu, headers) = match to.ip() {
+                IpAddr::V4(_) => (sockopt::ip_mtu(&probe).ok()?, 28),
+                IpAddr::V6(_) => (sockopt::ipv6_mtu(&probe).ok()?, 48),
+            };
+            (mtu as usize).checked_sub(headers)
+        })
     }
 
     /// How much the kernel keeps for us, as it counts: with its own overhead, so of small packets far less fits.
@@ -528,16 +532,16 @@ fn stop(error: Errno) -> Stop {
 }
 
 /// A socket for addresses of this one's family.
-fn socket_for(address: IpAddr) -> Result<OwnedFd, Errno> {
+fn socket_for(address: IpAddr) -> Result<Descriptor, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    let socket = Descriptor::make(|| net::socket_with(family, SocketType::DGRAM, flags, None))?;
     ask_for_features(&socket, family);
     Ok(socket)
 }
 
 /// Asks for what makes the link faster. Where it is refused the link works without.
-fn ask_for_features(socket: &OwnedFd, family: AddressFamily) {
+fn ask_for_features(socket: &Descriptor, family: AddressFamily) {
     // Beyond the host's limit (net.core.rmem_max) if we are privileged, else up to it.
     let _ = sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES));
@@ -553,7 +557,7 @@ fn ask_for_features(socket: &OwnedFd, family: AddressFamily) {
 }
 
 /// Binds the first port that is free, and says where the socket is.
-fn bind(socket: &OwnedFd, at: IpAddr, ports: Ports) -> Result<SocketAddr, Error> {
+fn bind(socket: &Descriptor, at: IpAddr, ports: Ports) -> Result<SocketAddr, Error> {
     for port in ports.iter() {
         match net::bind(socket, &SocketAddr::new(at, port)) {
             Ok(()) => return local(socket),
@@ -572,7 +576,7 @@ fn bind(socket: &OwnedFd, at: IpAddr, ports: Ports) -> Result<SocketAddr, Error>
     Err(Error::PortInUse { address: at, ports })
 }
 
-fn local(socket: &OwnedFd) -> Result<SocketAddr, Error> {
+fn local(socket: &Descriptor) -> Result<SocketAddr, Error> {
     net::getsockname(socket).and_then(SocketAddr::try_from).map_err(|e| Error::System {
         what: "cannot learn the UDP socket's address".into(),
         source: e.into(),

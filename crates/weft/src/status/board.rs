@@ -2,11 +2,11 @@
 
 use crate::node::lock;
 use crate::watch::ring;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weft_core::Report;
+use weft_shm::Descriptor;
 
 /// A bundle's board.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Board {
 struct Inner {
     last: Option<Box<Told>>,
     /// What to ring when there is a report that was asked for.
-    bell: Option<Arc<OwnedFd>>,
+    bell: Option<Arc<Descriptor>>,
     /// When it was last asked, the bundle slept.
     did_wait: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Told {
 
 impl Board {
     /// Wants a report, and `bell` rung for it. The bundle is to be told by a signal.
-    pub fn ask(&self, bell: &Arc<OwnedFd>, does_wait: bool) {
+    pub fn ask(&self, bell: &Arc<Descriptor>, does_wait: bool) {
         let mut inner = lock(&self.inner);
         inner.bell = Some(bell.clone());
         inner.did_wait = does_wait;

@@ -12,9 +12,10 @@ use crate::watch::Signals;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft_shm::Descriptor;
 use weft_wire::{BundleId, Epoch, Uid};
 
 /// Askers that are heard at a time.
@@ -45,7 +46,7 @@ const WRITABLE: epoll::EventFlags = epoll::EventFlags::OUT.union(epoll::EventFla
 /// The desk of a node.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    listener: OwnedFd,
+    listener: Descriptor,
     epoch: Epoch,
     uid: Uid,
     askers: Vec<Asker>,
@@ -59,7 +60,7 @@ pub(crate) struct Desk {
 #[derive(Debug)]
 struct Asker {
     id: u32,
-    socket: OwnedFd,
+    socket: Descriptor,
     /// The end of what it waits for: reports, then its answer.
     until: Instant,
     answer: Option<Answer>,
@@ -75,12 +76,12 @@ struct Answer {
 /// What the desk works with.
 pub(crate) struct Around<'a> {
     /// The helper's set.
-    pub epoll: &'a OwnedFd,
+    pub epoll: &'a Descriptor,
     /// The token of the listener, and the bit that tokens of askers have beside their numbers.
     pub listener: u64,
     pub asker: u64,
     /// What bundles ring when they have left a report.
-    pub bell: &'a Arc<OwnedFd>,
+    pub bell: &'a Arc<Descriptor>,
     /// The bundles.
     pub bundles: &'a [(BundleId, Arc<Signals>)],
 }
@@ -94,7 +95,7 @@ impl Desk {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let name = address(epoch)?;
-        let listener = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        let listener = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None))
             .and_then(|socket| net::bind(&socket, &name).map(|()| socket))
             .and_then(|socket| net::listen(&socket, BACKLOG).map(|()| socket))
             .map_err(|e| Error::system("cannot make the status socket", e, way_out))?;
@@ -115,7 +116,7 @@ impl Desk {
     pub fn hear(&mut self, now: Instant, around: &Around<'_>) {
         while self.askers.len() < ASKERS_MOST {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let Ok(socket) = net::accept_with(&self.listener, flags) else { break };
+            let Ok(socket) = Descriptor::make(|| net::accept_with(&self.listener, flags)) else { break };
             if !self.may_ask(&socket) {
                 // It hears nothing but the end.
                 self.closed_until = Some(now + FOREIGN_EVERY);
@@ -186,7 +187,7 @@ impl Desk {
     }
 
     /// The own user may ask, and root, who could look into the process anyway.
-    fn may_ask(&self, socket: &OwnedFd) -> bool {
+    fn may_ask(&self, socket: &Descriptor) -> bool {
         owner_of(socket).is_some_and(|user| user.is_same_as(self.uid) || user == Uid(0))
     }
 }
@@ -210,7 +211,7 @@ impl Asker {
 
 impl Answer {
     /// Has the helper told when there is room for more.
-    fn wait(&mut self, id: u32, socket: &OwnedFd, around: &Around<'_>) {
+    fn wait(&mut self, id: u32, socket: &Descriptor, around: &Around<'_>) {
         let token = epoll::EventData::new_u64(around.asker | u64::from(id));
         let watched = match self.is_watched {
             true => epoll::modify(around.epoll, socket.as_fd(), token, WRITABLE),

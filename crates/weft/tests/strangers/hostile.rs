@@ -53,7 +53,8 @@ impl ByHand {
         let waker = raw::waker();
         raw::say_with(&socket, &ready, &raw::gifts(own_fd.as_fd(), page.fd(), &waker, is_trusted)).expect("say");
         let bytes = lanes.bytes() as u64;
-        let (bells, own) = (File::from(bell_fd), File::from(own_fd));
+        let own = own_fd.as_fd().try_clone_to_owned().expect("dup");
+        let (bells, own) = (File::from(bell_fd), File::from(own));
         Some(ByHand { socket, producer, ring: file, bytes, bells, consumer, own })
     }
 

@@ -122,7 +122,7 @@ pub fn has_loopback() -> bool {
     works().is_ok() || (Command::new("ip").args(["link", "set", "lo", "up"]).status().is_ok() && works().is_ok())
 }
 
-fn die_with_the_parent() {
+pub fn die_with_the_parent() {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("die with the parent");
 }
 

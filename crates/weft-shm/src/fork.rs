@@ -1,0 +1,348 @@
+//! Forked children: what belongs to the process that made it, and is nobody's in its children.
+//!
+//! A forked child has a copy of the memory, shares the descriptors, and has only the thread that forked. What weft has there is of
+//! no use and does harm: descriptors keep sockets open after their owner's death, so nobody hears of it; rings would have two
+//! writers; a lock may be held, and a value be half changed, by a thread that is not there. So in the child
+//!
+//! - each [`Life`] that began before is over, which every call of weft asks first: a look at a word on a page that the kernel
+//!   wipes in children (MADV_WIPEONFORK), so that it holds also for children that the C library knows nothing of (`clone`, `_Fork`);
+//! - descriptors ([`Descriptor`]) are closed before `fork` returns (pthread_atfork), or by the first call where that was not to be had;
+//!   who still uses one is told EBADF, and closing it does nothing, for its number may be somebody else's;
+//! - shared memory is not inherited (MADV_DONTFORK); where it was lies private memory of zeros, in case that a handler forked
+//!   and returns in the child to a poll that goes on, or nothing where that was not to be had;
+//! - values that were under change are not dropped but left ([`Own`]).
+//!
+//! Descriptors and mappings are made and given back while no other thread can fork, so none is forgotten.
+
+use rustix::fs::Stat;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const PAGE: usize = 4096;
+
+/// The process is another one than that in which weft was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", weft_wire::FORKED)]
+pub struct Forked;
+
+/// From when a process begins to use weft to its end; in a forked child it is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Life(&'static AtomicBool);
+
+impl Life {
+    /// The present process's.
+    pub fn current() -> Life {
+        // Acquire: pairs with the release in `begin`.
+        let word = CURRENT.load(Ordering::Acquire);
+        // SAFETY: only `begin` stores it, of memory that is never given back.
+        match unsafe { word.as_ref() } {
+            Some(word) if word.load(Ordering::Relaxed) => Life(word),
+            _ => Life::begin(),
+        }
+    }
+
+    /// Whether this is a forked child of the process that it was begun in.
+    #[inline(always)]
+    pub fn is_over(self) -> bool {
+        // Relaxed: it changes in a child, which has one thread.
+        !self.0.load(Ordering::Relaxed)
+    }
+
+    /// An error if it is over.
+    ///
+    /// # Errors
+    /// [`Forked`].
+    #[inline(always)]
+    pub fn check(self) -> Result<(), Forked> {
+        match self.is_over() {
+            false => Ok(()),
+            true => Err(self.end()),
+        }
+    }
+
+    #[cold]
+    fn begin() -> Life {
+        let mut registry = registry();
+        // SAFETY: as in `current`.
+        if let Some(word) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+            if word.load(Ordering::Relaxed) {
+                return Life(word); // another thread was faster
+            }
+        }
+        // In a child that the C library did not make there is something to leave.
+        registry.leave();
+        registry.watch_for_forks();
+        let word = new_word();
+        word.store(true, Ordering::Relaxed);
+        CURRENT.store(std::ptr::from_ref(word).cast_mut(), Ordering::Release);
+        Life(word)
+    }
+
+    /// Leaves what the parent had if that was not done when the child was made.
+    #[cold]
+    fn end(self) -> Forked {
+        if std::ptr::eq(CURRENT.load(Ordering::Relaxed), self.0) {
+            // A thread that is not here may have had it at that moment. Then the descriptors stay.
+            if let Ok(mut registry) = REGISTRY.try_lock() {
+                registry.leave();
+            }
+        }
+        Forked
+    }
+}
+
+/// A word that says whether this life goes on: of a page that the kernel wipes in children.
+fn new_word() -> &'static AtomicBool {
+    match wiped_page() {
+        // SAFETY: a page of zeros that is never given back and used as nothing else.
+        Some(page) => unsafe { AtomicBool::from_ptr(page.cast()) },
+        // Then `in_the_child` alone tells.
+        None => Box::leak(Box::new(AtomicBool::new(false))),
+    }
+}
+
+/// The word of the latest life, in which a child is until it begins its own.
+static CURRENT: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A value of the process that made it. In forked children it is not dropped: it may have been under change by a thread that is
+/// not there.
+#[derive(Debug)]
+pub struct Own<T> {
+    life: Life,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Own<T> {
+    /// This process's.
+    pub fn new(value: T) -> Own<T> {
+        Own { life: Life::current(), value: ManuallyDrop::new(value) }
+    }
+
+    /// That of the process that made it.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+}
+
+impl<T> Deref for Own<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Own<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        if !self.life.is_over() {
+            // SAFETY: dropped once, here, and not used behind it.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// A descriptor of the process that made it, closed in forked children.
+#[derive(Debug)]
+pub struct Descriptor {
+    life: Life,
+    fd: ManuallyDrop<OwnedFd>,
+}
+
+impl Descriptor {
+    /// Takes what `open` gives, while no other thread can fork. `open` makes no other descriptor or mapping of weft.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn make<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Descriptor, E> {
+        let life = Life::current();
+        let mut registry = registry();
+        Ok(registry.add(life, open()?))
+    }
+
+    /// The same of several, with something else that `open` has to say.
+    pub fn make_several<R>(open: impl FnOnce() -> (R, Vec<OwnedFd>)) -> (R, Vec<Descriptor>) {
+        let life = Life::current();
+        let mut registry = registry();
+        let (result, fds) = open();
+        (result, fds.into_iter().map(|fd| registry.add(life, fd)).collect())
+    }
+}
+
+impl AsFd for Descriptor {
+    /// In a forked child one that is none: the kernel says EBADF.
+    #[inline(always)]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self.life.is_over() {
+            false => self.fd.as_fd(),
+            true => rustix::fs::CWD,
+        }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here, and not used behind it.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        if self.life.is_over() {
+            // It is closed, or `Life::begin` will see to it.
+            let _ = fd.into_raw_fd();
+            return;
+        }
+        let mut registry = registry();
+        registry.descriptors.remove(&fd.as_raw_fd());
+        // Still while nobody forks.
+        drop(fd);
+    }
+}
+
+/// Runs something that makes and closes descriptors, while no other thread can fork. It makes no descriptor or mapping of weft that
+/// stays.
+pub fn without_forks<R>(run: impl FnOnce() -> R) -> R {
+    let _registry = registry();
+    run()
+}
+
+/// What is not for children.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    is_watching: bool,
+    /// With what the kernel said of them: a number that the program closed behind our back may be another one's by now.
+    descriptors: BTreeMap<RawFd, Option<Stat>>,
+    /// Bytes by first byte.
+    mappings: BTreeMap<usize, usize>,
+}
+
+impl Registry {
+    fn add(&mut self, life: Life, fd: OwnedFd) -> Descriptor {
+        self.descriptors.insert(fd.as_raw_fd(), rustix::fs::fstat(&fd).ok());
+        Descriptor { life, fd: ManuallyDrop::new(fd) }
+    }
+
+    pub fn add_mapping(&mut self, base: *mut c_void, bytes: usize) {
+        self.mappings.insert(base as usize, bytes);
+    }
+
+    pub fn remove_mapping(&mut self, base: *mut c_void) {
+        self.mappings.remove(&(base as usize));
+    }
+
+    /// Sees to it that forks are seen.
+    fn watch_for_forks(&mut self) {
+        if std::mem::replace(&mut self.is_watching, true) {
+            return;
+        }
+        // SAFETY: functions that live as long as the code. It fails only for want of memory; then the first call in a child sees.
+        unsafe { pthread_atfork(Some(before_fork), Some(after_fork), Some(in_the_child)) };
+    }
+
+    /// In a child: closes the parent's descriptors, and puts memory where it had shared memory.
+    fn leave(&mut self) {
+        for (&fd, known) in &self.descriptors {
+            leave_descriptor(fd, known.as_ref());
+        }
+        for (&base, &bytes) in &self.mappings {
+            fill(base as *mut c_void, bytes);
+        }
+        // Given back to nobody: this may be the moment after a fork.
+        std::mem::forget(std::mem::take(&mut self.descriptors));
+        std::mem::forget(std::mem::take(&mut self.mappings));
+    }
+}
+
+/// Closes a descriptor if it is still what was known of it.
+fn leave_descriptor(fd: RawFd, known: Option<&Stat>) {
+    // SAFETY: only asked what it is; if it is closed the kernel says so.
+    let now = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
+    let are_same = |(a, b): (Stat, &Stat)| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    if now.zip(known).is_some_and(are_same) {
+        // SAFETY: the `Descriptor` that owned it has given it up: its life is over.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+}
+
+/// Puts private memory of zeros where nothing is.
+fn fill(base: *mut c_void, bytes: usize) {
+    let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: with this flag it replaces no mapping. A kernel that does not know it may take another place.
+    let got = unsafe { rustix::mm::mmap_anonymous(base, bytes, rights, flags | MapFlags::FIXED_NOREPLACE) };
+    if let Ok(other) = got {
+        if other != base {
+            // SAFETY: the mapping just made, which nobody has seen.
+            let _ = unsafe { rustix::mm::munmap(other, bytes) };
+        }
+    }
+}
+
+/// Nobody forks while this is held.
+pub(crate) fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { is_watching: false, descriptors: BTreeMap::new(), mappings: BTreeMap::new() });
+
+/// A page of zeros that is of zeros again in children.
+fn wiped_page() -> Option<*mut c_void> {
+    let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let page = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, rights, flags) }.ok()?;
+    // SAFETY: the range is the mapping just made, and this changes only what children see. Where the kernel does not know it,
+    // the C library's children wipe the word themselves.
+    let _ = unsafe { rustix::mm::madvise(page, PAGE, Advice::LinuxWipeOnFork) };
+    Some(page)
+}
+
+/// What the forking thread holds from before a fork until after it.
+struct Held(UnsafeCell<Option<MutexGuard<'static, Registry>>>);
+
+// SAFETY: used only by a thread that holds the registry's lock.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(None));
+
+extern "C" fn before_fork() {
+    let registry = registry();
+    // SAFETY: this thread holds the lock.
+    unsafe { *HELD.0.get() = Some(registry) };
+}
+
+extern "C" fn after_fork() {
+    // SAFETY: this thread holds the lock, since `before_fork`.
+    drop(unsafe { (*HELD.0.get()).take() });
+}
+
+extern "C" fn in_the_child() {
+    // SAFETY: this thread, the only one, holds the lock since `before_fork`.
+    let registry = unsafe { (*HELD.0.get()).take() };
+    // SAFETY: as in `Life::current`.
+    if let Some(word) = unsafe { CURRENT.load(Ordering::Relaxed).as_ref() } {
+        word.store(false, Ordering::Relaxed); // as the kernel has done if it could
+    }
+    if let Some(mut registry) = registry {
+        registry.leave();
+    }
+}
+
+extern "C" {
+    /// POSIX; in every C library of Linux, with which the standard library is linked anyway.
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
