@@ -5,6 +5,7 @@ use crate::event::{Counters, Event, EventMask, Events, MessageKind, Returned};
 use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId};
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::time::Duration;
 use weft_wire::path::{PushError, Record, Tx};
 use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
@@ -17,11 +18,14 @@ pub struct Settings {
     pub parked_bytes_most: usize,
     /// Sessions of a bundle.
     pub sessions_most: u32,
+    /// A peer on another host that is silent for so long although it was asked is lost: from 50 ms to 5 minutes. `None`: what the
+    /// environment says (`WEFT_SUSPICION`), else 3 s.
+    pub suspicion: Option<Duration>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { parked_bytes_most: 64 << 20, sessions_most: 3968 }
+        Settings { parked_bytes_most: 64 << 20, sessions_most: 3968, suspicion: None }
     }
 }
 

@@ -185,7 +185,7 @@ impl<H: Threads> Bundle<H> {
         let signals = Arc::new(Signals::new()?);
         let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Own::new(Mutex::default()) });
         let sleeper = Sleeper::new(&signals)?;
-        let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS)?);
+        let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS, settings.suspicion)?);
         let mut core = Own::new(Core::new(Pages::new(bells), settings));
         home.set_places_aside(&mut core);
         let life = home.life();

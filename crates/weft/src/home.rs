@@ -100,8 +100,15 @@ pub(crate) struct Home {
 const OFFICE_TOKEN: u64 = 0;
 
 impl Home {
-    /// The home of a new bundle, which finds in `signals` what is left for it.
-    pub fn new(node: &Node, signals: &Arc<Signals>, bells: &BellPage, users: Users) -> Result<Home, Error> {
+    /// The home of a new bundle, which finds in `signals` what is left for it, and takes hosts for lost after `suspicion` if that
+    /// is set.
+    pub fn new(
+        node: &Node,
+        signals: &Arc<Signals>,
+        bells: &BellPage,
+        users: Users,
+        suspicion: Option<Duration>,
+    ) -> Result<Home, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
         let failed = |e| Error::system("cannot watch the set-up socket", e, way_out);
         let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
@@ -113,7 +120,7 @@ impl Home {
         let bells = bells.map_err(|e| Error::system("cannot hand out the bell page", e, way_out))?;
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
-        let net = node.open_network(users, is_watched)?;
+        let net = node.open_network(users, is_watched, suspicion)?;
         if let (Some(net), Some(helper)) = (&net, node.helper().filter(|_| is_watched)) {
             helper.add_deputy(id, net.deputy(signals, helper.summons()));
         }

@@ -6,6 +6,7 @@ use crate::office::Office;
 use crate::watch::Helper;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use weft_core::ni::Secrets;
 use weft_shm::{Forked, Own};
 
@@ -112,10 +113,15 @@ impl Node {
     }
 
     /// A network interface for a bundle, or none if this host has no network, or is to have none.
-    pub(crate) fn open_network(&self, users: Users, has_helper: bool) -> Result<Option<Net>, Error> {
+    pub(crate) fn open_network(
+        &self,
+        users: Users,
+        has_helper: bool,
+        suspicion: Option<Duration>,
+    ) -> Result<Option<Net>, Error> {
         let Some(wanted) = &self.0.wanted else { return Ok(None) };
         let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
-        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, users, has_helper)?))
+        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, users, has_helper, suspicion)?))
     }
 }
 

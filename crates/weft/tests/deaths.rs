@@ -296,6 +296,56 @@ fn a_bundle_that_is_dropped_returns_what_is_under_way_there() {
     wait_until("all to be given back", || Census::take() == before);
 }
 
+/// Stops a peer for so long with requests under way.
+fn stand_still(time: std::time::Duration) {
+    let peer = Peer::start("keeper", &[]);
+    let mut caller = Caller::of(peer.address());
+    type Contents = (Vec<u32>, Vec<u8>);
+    let expected: Rc<RefCell<HashMap<u32, Contents>>> = Rc::default();
+    let (seen, answers) = (expected.clone(), caller.answers.clone());
+    caller
+        .bundle
+        .on(caller.here, ANSWER, move |m| {
+            let sent = seen.borrow_mut().remove(&m.args()[0]).expect("answered once");
+            assert!((m.args(), m.payload()) == (&sent.0[..], &sent.1[..]));
+            answers.set(answers.get() + 1);
+        })
+        .expect("on");
+    peer.stop();
+    for number in 0..32 {
+        let (more, payload) = contents(number, number as usize % 15, [0, 40, 900, 20_000][number as usize % 4]);
+        let args = [vec![number], more].concat();
+        let message = Outgoing { op: ECHO, args: &args, payload: &payload, completion: None };
+        insist(&mut caller.bundle, caller.here, 0, MessageKind::Request, message);
+        expected.borrow_mut().insert(number, (args, payload));
+    }
+    let since = std::time::Instant::now();
+    while since.elapsed() < time {
+        caller.bundle.wait(Some(time.saturating_sub(since.elapsed())));
+        let told = events(&mut caller.bundle).into_iter().find(|e| !matches!(e, Event::CanSend { .. }));
+        assert_eq!((told, caller.answers.get(), caller.returns.borrow().len()), (None, 1, 0), "it only stands still");
+    }
+    peer.go_on();
+    let answers = caller.answers.clone();
+    poll_until(&mut caller.bundle, "all answers", |_| answers.get() == 33);
+    assert_eq!((caller.bundle.sessions(), caller.bundle.counters().violations), (1, 0));
+    peer.finish();
+}
+
+#[test]
+fn a_peer_of_this_host_that_stands_still_is_not_taken_for_dead() {
+    let _turn = turn("a peer that stands still");
+    stand_still(std::time::Duration::from_millis(1500));
+}
+
+/// For `make soak`.
+#[test]
+#[ignore = "takes half a minute"]
+fn a_peer_of_this_host_that_stands_still_for_half_a_minute_is_not_taken_for_dead() {
+    let _turn = turn("a peer that stands still");
+    stand_still(std::time::Duration::from_secs(30));
+}
+
 /// Streams numbered one-way messages: so many and no more, or without end.
 fn streamer(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
@@ -355,7 +405,6 @@ fn everything_that_a_peer_published_before_it_died_arrives() {
 // ---- many kills under load
 
 const MESH: usize = 4;
-const KILLS: usize = 100;
 
 /// Everything that a process of the mesh counts.
 #[derive(Default)]
@@ -430,6 +479,8 @@ fn mesh(orders: Orders) {
                     let _ = events(bundle);
                     tally.answered.get() + tally.returned.get() == sent
                 });
+                // All have ended, and numbers are used once.
+                tally.ends.borrow_mut().clear();
                 let from: Vec<String> = tally.from.iter().map(|c| c.take().to_string()).collect();
                 tell(format!("{} {}", bundle.counters().violations, from.join(" ")));
             }
@@ -467,9 +518,35 @@ fn question(index: u32, number: u32) -> (Vec<u32>, Vec<u8>) {
 #[test]
 fn survivors_of_a_hundred_kills_go_on_and_lose_nothing() {
     let _turn = turn("a hundred kills");
+    survive(100);
+}
+
+/// For `make soak`.
+#[test]
+#[ignore = "takes a minute"]
+fn survivors_of_a_thousand_kills_go_on_and_lose_nothing() {
+    survive(1000);
+}
+
+/// For `make soak`.
+#[test]
+#[ignore = "takes minutes"]
+fn survivors_of_ten_thousand_kills_go_on_and_lose_nothing() {
+    survive(10_000);
+}
+
+/// Memory of a process's own, in KiB.
+fn private_memory(peer: &Peer) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.id())).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line of it");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// Processes that ask each other all the time are killed and replaced, one after the other, but for the first.
+fn survive(kills: usize) {
     let (memory, home) = (named_memory(), std::env::temp_dir().join(format!("weft-deaths-{}", std::process::id())));
     std::fs::create_dir_all(&home).expect("a directory of our own");
-    let start = || Peer::start_with("mesh", &[], &[("TMPDIR", home.as_os_str())]);
+    let start = || Peer::start_with("mesh", &[], &[("TMPDIR", home.as_os_str()), (support::LONG, "36000".as_ref())]);
     let mut dice = Dice::fresh("a hundred kills");
     let mut peers: Vec<Peer> = (0..MESH).map(|_| start()).collect();
     let mut addresses: Vec<Address> = peers.iter().map(Peer::address).collect();
@@ -481,8 +558,9 @@ fn survivors_of_a_hundred_kills_go_on_and_lose_nothing() {
             introduce(&mut peers, &addresses, who, to);
         }
     }
-    for kill in 0..KILLS {
-        // Number 0 sees a hundred deaths.
+    let mut held = Vec::new();
+    for kill in 0..kills {
+        // Number 0 sees all deaths.
         let victim = 1 + dice.below(MESH as u64 - 1) as usize;
         std::thread::sleep(std::time::Duration::from_micros(dice.below(20_000)));
         peers[victim].kill();
@@ -494,14 +572,18 @@ fn survivors_of_a_hundred_kills_go_on_and_lose_nothing() {
         }
         if kill % 10 == 9 {
             settle(&mut peers);
+            held.push(private_memory(&peers[0]));
         }
     }
+    let (early, late) = (held[held.len() / 5], held[held.len() - 1]);
+    eprintln!("{kills} kills: the survivor's memory was {early} KiB after a fifth of them, and {late} KiB at the end");
+    assert!(late <= early + early / 10 + 256, "memory grows: {held:?} KiB, after each ten deaths");
     for victim in peers.drain(1..) {
         drop(victim);
     }
     let held = peers[0].ask("forget");
     let numbers: Vec<&str> = held.split(' ').collect();
-    assert_eq!(numbers[..2], numbers[2..], "descriptors and mappings after a hundred deaths, and before");
+    assert_eq!(numbers[..2], numbers[2..], "descriptors and mappings after all deaths, and before");
     peers.pop().expect("the survivor").finish();
     assert_eq!(named_memory(), memory, "nothing with a name in /dev/shm");
     std::fs::remove_dir(&home).expect("an empty directory");

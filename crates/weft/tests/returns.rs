@@ -225,3 +225,23 @@ fn a_name_that_is_none_says_what_is_wrong_with_it() {
         assert!(good[..cut].parse::<Name>().is_err());
     }
 }
+
+#[test]
+fn calls_that_fail_say_why_and_what_helps() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let _turn = turn("calls that fail");
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    let error = bundle.unmap(here, 3).expect_err("nothing is mapped");
+    assert!(matches!(error, weft::Error::Send(weft::SendError::NotMapped(3))), "{error}");
+    assert!(error.to_string().contains("map a name there"), "{error}");
+    // No descriptor is left.
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..before }).expect("less is always allowed");
+    let (node, other) = (Node::without_helper(), bundle.endpoint(Key(1)));
+    setrlimit(Resource::Nofile, before).expect("as it was");
+    let error = node.expect_err("a node without descriptors");
+    assert!(matches!(error, weft::Error::System { .. }) && error.to_string().contains("ulimit -n"), "{error}");
+    bundle.free(other.expect("it takes none")).expect("an endpoint");
+    Node::new().expect("there are some again");
+}

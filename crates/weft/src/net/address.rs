@@ -1,12 +1,14 @@
 //! Which addresses of this host names carry, and how large packets may be there.
 //!
-//! `WEFT_ADDR` and `WEFT_PORT` decide where they are set; else the host's routes and interfaces do. Nothing here sends a packet.
+//! `WEFT_ADDR`, `WEFT_PORT` and `WEFT_SUSPICION` decide where they are set; else the host's routes and interfaces do. Nothing here sends a packet.
 
 use super::NetworkError as Error;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::Duration;
 use std::{env, fmt, fs};
 use weft_shm::fork::without_forks;
 use weft_wire::ADDRESSES_MOST;
@@ -19,14 +21,17 @@ pub(crate) struct Wanted {
     /// Somebody said so, and is to hear if one of them cannot be had.
     pub are_set: bool,
     pub ports: Ports,
+    /// For how long a peer may be silent, if somebody said so.
+    pub suspicion: Option<Duration>,
 }
 
 impl Wanted {
-    /// What `WEFT_ADDR` and `WEFT_PORT` say, and this host where they do not. `None` if there is to be no network, or no
+    /// What `WEFT_ADDR`, `WEFT_PORT` and `WEFT_SUSPICION` say, and this host where they do not. `None` if there is to be no network, or no
     /// address that others could reach.
     pub fn from_environment() -> Result<Option<Wanted>, Error> {
         let read = |variable| env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         let ports = Ports::from_setting(read(PORT).as_deref())?;
+        let suspicion = suspicion_from_setting(read(SUSPICION).as_deref())?;
         let addresses = match read(ADDR).as_deref().map(str::trim).filter(|value| !value.is_empty()) {
             Some(value) => (from_setting(value)?, true),
             None => (choose(source_of_default_route(), &interfaces()), false),
@@ -35,6 +40,7 @@ impl Wanted {
             addresses,
             are_set,
             ports,
+            suspicion,
         }))
     }
 }
@@ -86,6 +92,18 @@ impl fmt::Display for Ports {
         }
         Ok(())
     }
+}
+
+/// What `WEFT_SUSPICION` says.
+fn suspicion_from_setting(value: Option<&str>) -> Result<Option<Duration>, Error> {
+    let Some(value) = value.map(str::trim).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let number = value.parse().ok().filter(|number| SUSPICION_RANGE.contains(number));
+    let number = number.ok_or_else(|| Error::Setting {
+        variable: SUSPICION,
+        value: value.into(),
+        wanted: "for how many milliseconds a peer may be silent, from 50 to 300000",
+    })?;
+    Ok(Some(Duration::from_millis(number)))
 }
 
 /// The first guess how many bytes a packet may have, headers of IP and UDP left out, at an address of this host.
@@ -224,6 +242,10 @@ fn is_global(address: IpAddr) -> bool {
 
 const ADDR: &str = "WEFT_ADDR";
 const PORT: &str = "WEFT_PORT";
+const SUSPICION: &str = "WEFT_SUSPICION";
+
+/// Milliseconds that a peer may be silent for.
+const SUSPICION_RANGE: RangeInclusive<u64> = 50..=300_000;
 
 /// Where the kernel says what it knows about interfaces.
 const CLASS_NET: &str = "/sys/class/net";
@@ -354,6 +376,20 @@ mod tests {
         for value in ["0", "65536", "-1", "4000-", "4002-4000", "0-5", "http", "1-2-3"] {
             let error = Ports::from_setting(Some(value)).expect_err(value).to_string();
             assert!(error.contains("WEFT_PORT") && error.contains(value) && error.contains("4000-4099"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_suspicion_time_is_a_number_of_milliseconds_within_its_range() {
+        let said = |value| suspicion_from_setting(Some(value)).expect("a good setting");
+        assert_eq!(suspicion_from_setting(None).expect("nothing said"), None);
+        assert_eq!(
+            [said(""), said(" 50 "), said("300000")],
+            [None, Some(50), Some(300_000)].map(|s| s.map(Duration::from_millis))
+        );
+        for value in ["49", "300001", "3s", "-1"] {
+            let error = suspicion_from_setting(Some(value)).expect_err(value).to_string();
+            assert!(error.contains("WEFT_SUSPICION") && error.contains(value) && error.contains("300000"), "{error}");
         }
     }
 

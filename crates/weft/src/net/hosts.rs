@@ -82,7 +82,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// A network interface for a bundle of this node on sockets of its own.
+    /// A network interface for a bundle of this node on sockets of its own. `suspicion` goes before what the environment says.
     ///
     /// # Errors
     /// Those of [`UdpLink::open`].
@@ -92,11 +92,14 @@ impl Net {
         secrets: Secrets,
         users: Users,
         has_helper: bool,
+        suspicion: Option<Duration>,
     ) -> Result<Net, NetworkError> {
         let link = UdpLink::open(wanted)?;
         let window = (link.receive_bytes() / 2).min(WINDOW_MOST) as u32;
         let send_most = WINDOW_MOST as u32;
-        let settings = Settings { window, send_most, packet_most: PACKET_MOST, ..Settings::default() };
+        let default = Settings::default();
+        let suspicion = suspicion.or(wanted.suspicion).unwrap_or(default.suspicion);
+        let settings = Settings { suspicion, window, send_most, packet_most: PACKET_MOST, ..default };
         let address = link.address();
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {

@@ -1,6 +1,6 @@
 //! Peers that die, leave or were never there: each message ends once, and what is said about it is true.
 
-use super::support::{contents, insist, over_udp, poll_until, Address, Dice, Peer};
+use super::support::{again, contents, insist, over_udp, poll_until, Address, Dice, Peer, OVER_UDP};
 use super::{Client, ECHO, KEEP, NOTE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -296,6 +296,93 @@ fn check(victim: &Victim) {
     }
     eprintln!("{} done, {} not delivered, {} unknown", counts[0], counts[1], counts[2]);
     assert!(counts[0] > 0 && counts[2] > 0, "it was killed under traffic: {counts:?}");
+}
+
+/// Waits for its turn and runs the test again over UDP, where a peer may be silent for so many milliseconds.
+fn with_suspicion(test: &str, milliseconds: &str) -> Option<super::support::Turn> {
+    again(test, &[], &[OVER_UDP[0], OVER_UDP[1], ("WEFT_SUSPICION", milliseconds)])
+}
+
+#[test]
+fn a_peer_that_stands_still_is_given_up_after_the_suspicion_time_and_is_reached_again() {
+    let name = "deaths::a_peer_that_stands_still_is_given_up_after_the_suspicion_time_and_is_reached_again";
+    let Some(_turn) = with_suspicion(name, "400") else { return };
+    let suspicion = Duration::from_millis(400);
+    let times: Vec<Duration> = (0..3).map(|_| stand_still(suspicion, suspicion * 2)).collect();
+    let shortest = *times.iter().min().expect("three");
+    eprintln!("of {suspicion:?} of silence all was told after {times:?}");
+    // One time-out more is at most an eighth; the rest is for a machine that is not quiet.
+    assert!(shortest < suspicion + suspicion / 4, "told after {times:?}");
+}
+
+/// For `make soak`.
+#[test]
+#[ignore = "takes half a minute"]
+fn a_peer_that_stands_still_for_half_a_minute_is_given_up_and_reached_again() {
+    let name = "deaths::a_peer_that_stands_still_for_half_a_minute_is_given_up_and_reached_again";
+    let Some(_turn) = with_suspicion(name, "") else { return };
+    let time = stand_still(Duration::from_secs(3), Duration::from_secs(30));
+    eprintln!("all was told after {time:?}");
+    assert!(time < Duration::from_millis(3750), "told after {time:?}");
+}
+
+/// Stops a peer under traffic for so long, and lets it go on. Returns how long it took until all that was sent to it had ended.
+fn stand_still(suspicion: Duration, stopped: Duration) -> Duration {
+    let mut dice = Dice::fresh("a peer that stands still");
+    let file = std::env::temp_dir().join(format!("weft-hosts-still-{}", std::process::id()));
+    fs::write(&file, b"").expect("a file");
+    let peer = Peer::start("server", &["1", file.to_str().expect("a path in words")]);
+    let there = peer.address();
+    let mut client = Client::of(&[there]);
+    client.ask(0, 1, 10);
+    fs::write(&file, b"").expect("a file");
+    while client.bundle.next_event().is_some() {}
+    let mut victims = [Victim { peer, file, sent: BTreeMap::new(), next: [0, REQUESTS] }];
+    let mut traffic_for = |client: &mut Client, victims: &mut [Victim; 1], time: Duration| {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            traffic(client, 0, &mut victims[0], &mut dice);
+            client.bundle.poll();
+            assert_eq!(take_ends(client, victims), 0);
+        }
+    };
+    traffic_for(&mut client, &mut victims, Duration::from_millis(100));
+    victims[0].peer.stop();
+    let since = Instant::now();
+    // More is sent than gets there.
+    traffic_for(&mut client, &mut victims, suspicion / 4);
+    let mut lost = 0;
+    while lost == 0 || victims[0].sent.values().any(|(_, end)| end.is_none()) {
+        assert!(since.elapsed() < Duration::from_secs(30), "{lost} losses told");
+        client.bundle.poll();
+        lost += take_ends(&mut client, &mut victims);
+    }
+    let time = since.elapsed();
+    // Something came a moment before it was stopped; from then on it was silent.
+    assert!(lost == 1 && time > suspicion * 9 / 10, "{lost} losses told, after {time:?}");
+    while since.elapsed() < stopped {
+        client.bundle.wait(Some(stopped.saturating_sub(since.elapsed())));
+        assert_eq!(take_ends(&mut client, &mut victims), 0);
+    }
+    victims[0].peer.go_on();
+    // The same process answers under the same name, in another session: what is asked again is answered once.
+    client.bundle.map(client.here, 0, there.name, there.key).expect("map");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut answer = None;
+    while answer.is_none() {
+        assert!(Instant::now() < deadline, "nobody answers; {:?}", client.bundle.counters());
+        client.bundle.request(client.here, 0, super::COUNT, &[], b"").expect("mapped");
+        client.bundle.drain();
+        client.returns.borrow_mut().clear(); // it may not have heard that it was given up
+        answer = client.answers.borrow_mut().pop_front();
+    }
+    client.bundle.drain();
+    let said = victims[0].peer.ask("sessions");
+    assert_eq!(said, "1 0", "sessions and violations of one that was given up and goes on");
+    assert_eq!((client.bundle.sessions(), client.bundle.counters().violations), (1, 0));
+    check(&victims[0]);
+    fs::remove_file(&victims[0].file).expect("our own file");
+    time
 }
 
 #[test]

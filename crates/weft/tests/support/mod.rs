@@ -21,8 +21,12 @@ use weft::{Endpoint, Event, Key, MessageKind, Name, Returned};
 /// How long anything may take that takes milliseconds on a quiet machine.
 pub const BOUND: Duration = Duration::from_secs(30);
 
-/// How long a test may take before the program is ended: calls of weft that wait have no bound of their own.
+/// How long a test may take before the program is ended: calls of weft that wait have no bound of their own. In the environment
+/// [`LONG`] says otherwise, in seconds.
 const TEST_BOUND: Duration = Duration::from_secs(150);
+
+/// For processes of tests that take longer.
+pub const LONG: &str = "WEFT_TEST_BOUND";
 
 const ROLE: &str = "WEFT_TEST_ROLE";
 const WORDS: &str = "WEFT_TEST_WORDS";
@@ -60,12 +64,14 @@ fn now() -> MutexGuard<'static, Option<(Instant, String)>> {
 fn watch(what: &str) {
     static WATCHMAN: std::sync::Once = std::sync::Once::new();
     *now() = Some((Instant::now(), what.to_owned()));
+    let long = std::env::var(LONG).ok().and_then(|seconds| seconds.parse().ok());
+    let bound = long.map_or(TEST_BOUND, Duration::from_secs);
     WATCHMAN.call_once(|| {
-        std::thread::spawn(|| loop {
+        std::thread::spawn(move || loop {
             std::thread::sleep(Duration::from_millis(500));
             if let Some((since, what)) = &*now() {
-                if since.elapsed() > TEST_BOUND {
-                    eprintln!("{what}: still going on after {TEST_BOUND:?}; process {} gives up", std::process::id());
+                if since.elapsed() > bound {
+                    eprintln!("{what}: still going on after {bound:?}; process {} gives up", std::process::id());
                     std::process::abort();
                 }
             }
