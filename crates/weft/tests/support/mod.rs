@@ -103,7 +103,7 @@ pub fn again(test: &str, before: &[&str], environment: &[(&str, &str)]) -> Optio
         return None;
     }
     let program = std::env::current_exe().expect("this program");
-    let arguments = ["--exact", test, "--nocapture", "--test-threads=1"];
+    let arguments = ["--exact", test, "--nocapture", "--test-threads=1", "--include-ignored"];
     let mut command = match before {
         [] => Command::new(program),
         [first, rest @ ..] => {
@@ -238,9 +238,15 @@ impl Peer {
         self.child.wait().expect("wait");
     }
 
-    /// Stops the process until [`Peer::go_on`].
+    /// Stops the process until [`Peer::go_on`]; it stands still when this returns.
     pub fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
+        let stands = |thread: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).expect("it lives");
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        };
+        let threads = || std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("it lives").flatten();
+        wait_until("a process to stand still", || threads().all(stands));
     }
 
     /// Lets it go on.
