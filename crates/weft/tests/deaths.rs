@@ -552,6 +552,7 @@ fn survivors_of_a_hundred_kills_go_on_and_lose_nothing() {
 #[test]
 #[ignore = "takes a minute"]
 fn survivors_of_a_thousand_kills_go_on_and_lose_nothing() {
+    let _turn = support::long_turn();
     survive(1000);
 }
 
@@ -559,6 +560,7 @@ fn survivors_of_a_thousand_kills_go_on_and_lose_nothing() {
 #[test]
 #[ignore = "takes minutes"]
 fn survivors_of_ten_thousand_kills_go_on_and_lose_nothing() {
+    let _turn = support::long_turn();
     survive(10_000);
 }
 

@@ -219,11 +219,10 @@ fn forker(orders: Orders) {
             expect_panic(&mut bundle, "poll", |bundle| _ = bundle.poll());
             end_after(false, move || drop((bundle, node, keep)));
         }
-        let Order::Line(order) = orders.look() else {
-            if matches!(orders.look(), Order::End) {
-                return;
-            }
-            continue;
+        let order = match orders.look() {
+            Order::None => continue,
+            Order::End => return,
+            Order::Line(order) => order,
         };
         let mut words = order.split(' ');
         match (words.next(), words.next()) {

@@ -50,6 +50,11 @@ pub fn turn(test: &str) -> Turn {
     Turn { _guard: guard }
 }
 
+/// Waits for the turn of a test of `make soak`, which may take as long as it takes.
+pub fn long_turn() -> Turn {
+    Turn { _guard: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         *now() = None;
