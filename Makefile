@@ -31,8 +31,9 @@ fuzz: ## mutated input for every decoder, five minutes each (SECONDS=n, TARGETS=
 	scripts/setup.sh --for test
 	scripts/fuzz.sh $(or $(SECONDS),300) $(TARGETS)
 
-soak: setup ## the long tests, those marked `ignore`
+soak: setup ## the long tests, those marked `ignore`, and the thread sanitiser
 	$(cargo) test --workspace --release --locked -- --ignored
+	scripts/races.sh
 
 lint: ## layout, lints and documentation only
 	scripts/setup.sh --for test

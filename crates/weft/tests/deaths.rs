@@ -567,9 +567,14 @@ fn survivors_of_ten_thousand_kills_go_on_and_lose_nothing() {
 /// Bytes that a bundle may keep of all the sessions it ever had: room in its tables.
 const MEMORY_MOST: usize = 128 << 10;
 
-/// Memory of a process's own with three sessions under load, in KiB: their 96 requests of up to 20,000 bytes each, the same in
-/// replies, and what the allocator makes of that.
+/// Memory of a process's own with three sessions under load, in KiB: their requests of up to 20,000 bytes, the same in replies, and
+/// what the allocator keeps in pieces. That grows, while what is in use does not (80 to 97 KB behind the last session's end): seen
+/// were 1.7 MiB after 1,000 kills and 8 MiB after 10,000.
 const RESIDENT_MOST: u64 = 16 << 10;
+
+/// What makes glibc's allocator give back more of what it does not use. Without it: 4 to 8 MiB, and 21 MiB.
+const GIVE_BACK: [(&str, &str); 3] =
+    [("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_MMAP_MAX_", "1000000"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
 /// Memory of a process's own, in KiB.
 fn private_memory(peer: &Peer) -> u64 {
@@ -582,7 +587,9 @@ fn private_memory(peer: &Peer) -> u64 {
 fn survive(kills: usize) {
     let (memory, home) = (named_memory(), std::env::temp_dir().join(format!("weft-deaths-{}", std::process::id())));
     std::fs::create_dir_all(&home).expect("a directory of our own");
-    let start = || Peer::start_with("mesh", &[], &[("TMPDIR", home.as_os_str()), (support::LONG, "36000".as_ref())]);
+    let mut environment = vec![("TMPDIR", home.as_os_str()), (support::LONG, "36000".as_ref())];
+    environment.extend(GIVE_BACK.map(|(name, value)| (name, std::ffi::OsStr::new(value))));
+    let start = || Peer::start_with("mesh", &[], &environment);
     let mut dice = Dice::fresh("a hundred kills");
     let mut peers: Vec<Peer> = (0..MESH).map(|_| start()).collect();
     let mut addresses: Vec<Address> = peers.iter().map(Peer::address).collect();

@@ -265,9 +265,7 @@ fn forker(orders: Orders) {
             }
             // One that lives on, does nothing, and outlives its parent.
             (Some("leave"), _) => {
-                let child = fork(true, || loop {
-                    std::thread::sleep(Duration::from_secs(1));
-                });
+                let child = fork(true, || std::thread::sleep(4 * support::BOUND));
                 tell(child);
             }
             (Some("compute"), Some(turns)) => {

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs the tests in which several threads of a process meet under the thread sanitiser: scripts/races.sh
+# Needs a nightly toolchain with the standard library's source, because that has to be instrumented as well:
+#   rustup toolchain install nightly && rustup component add rust-src --toolchain nightly
+# What the two ends of a ring do in different processes it does not see: that is for loom (scripts/test.sh loom).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+if ! [ -e "$(rustc +nightly --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library/Cargo.lock" ]; then
+    say "LEFT OUT: the thread sanitiser: no nightly toolchain with rust-src here (see the head of scripts/races.sh)"
+    exit 0
+fi
+host=$(rustc +nightly -vV | sed -n 's/^host: //p')
+export RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$root/target/races"
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+# A test that had a race ends with a status of its own.
+export TSAN_OPTIONS="exitcode=66"
+
+test_with() { cargo +nightly test --release --locked -Zbuild-std --target "$host" "$@"; }
+test_with -p weft-shm --lib biased
+test_with -p weft --test helper --test messages --test wait
+test_with -p weft --test hosts deputy
