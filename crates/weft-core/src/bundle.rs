@@ -1,5 +1,6 @@
 //! The bundle: what is polled together.
 
+use crate::moving::Errand;
 use crate::receive::{Trouble, Violation};
 use crate::session::{Limits, PeerId, Session, SessionId};
 use crate::state::{Place, Run, Settings, Sink, State};
@@ -281,6 +282,18 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         &mut self.state
     }
 
+    /// Carries back what became of others' errands.
+    pub fn carry_back<S: Sink<T>>(&mut self, sink: &mut S) {
+        self.state.carry_back(sink);
+    }
+
+    /// Does what another bundle handed on for an endpoint that moved here.
+    pub fn do_errand<S: Sink<T>>(&mut self, errand: Errand, sink: &mut S) {
+        self.state.do_errand(errand, sink);
+        self.hand_returns(sink);
+        self.state.carry_back(sink);
+    }
+
     /// The bells.
     pub fn bells(&self) -> &B {
         &self.bells
@@ -380,6 +393,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.state.flush_blocked();
         self.let_go();
         self.hand_returns(sink);
+        self.state.hand_on_completions(sink);
+        self.state.carry_back(sink);
         self.state.has_chores = self.state.has_unfinished();
         work
     }
@@ -447,6 +462,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
 
     fn hand_returns<S: Sink<T>>(&mut self, sink: &mut S) {
         while let Some(returned) = self.state.returns.pop_front() {
+            let Some(returned) = self.state.hand_on_returned(returned, sink) else { continue };
             if let Some(left) = sink.returned(&mut self.state, returned) {
                 self.state.events.push(crate::Event::Returned(Box::new(left)));
             }

@@ -36,6 +36,8 @@ pub(crate) struct Translation {
     pub name: Name,
     pub key: Key,
     pub route: Route,
+    /// It is called again, for its endpoint moved. Until it is reached the route leads there too.
+    pub renews: bool,
 }
 
 /// A message that waits at an endpoint which is not being served.
@@ -80,26 +82,38 @@ pub(crate) struct EndpointState {
     pub admission: Admission,
     pub served: bool,
     pub table: Vec<Option<Translation>>,
+    /// Changes of the table so far.
+    pub changes: u64,
     pub parked: VecDeque<Parked>,
+    /// It lives in another bundle, and this is its stub.
+    pub is_away: bool,
+}
+
+impl Admission {
+    /// Whether an endpoint of a user's with a key admits a message of another user's that carries a key.
+    pub(crate) fn admits(self, own: Uid, key: Key, user: Uid, carried: Key) -> Result<(), Reason> {
+        let has_key = key.matches(carried);
+        if user == Uid::UNKNOWN || user.is_same_as(own) {
+            return if has_key { Ok(()) } else { Err(Reason::WrongKey) };
+        }
+        if has_key && self == Admission::AnyUser {
+            Ok(())
+        } else {
+            Err(Reason::ForeignUser)
+        }
+    }
 }
 
 impl EndpointState {
     pub fn new(name: Name, key: Key) -> EndpointState {
         let (table, parked) = (Vec::new(), VecDeque::new());
-        EndpointState { id: name.endpoint, key, name, admission: Admission::default(), served: true, table, parked }
+        let (id, admission) = (name.endpoint, Admission::default());
+        EndpointState { id, key, name, admission, served: true, table, changes: 0, parked, is_away: false }
     }
 
     /// Whether messages of a user's that carry a key are for it. Other users that it does not admit do not hear more than that.
     pub fn admits(&self, user: Uid, key: Key) -> Result<(), Reason> {
-        let has_key = self.key.matches(key);
-        if user == Uid::UNKNOWN || user.is_same_as(self.name.uid) {
-            return if has_key { Ok(()) } else { Err(Reason::WrongKey) };
-        }
-        if has_key && self.admission == Admission::AnyUser {
-            Ok(())
-        } else {
-            Err(Reason::ForeignUser)
-        }
+        self.admission.admits(self.name.uid, self.key, user, key)
     }
 
     #[inline(always)]
@@ -111,9 +125,9 @@ impl EndpointState {
         self.table.get_mut(index as usize)?.as_mut()
     }
 
-    /// Whether messages for it must be queued rather than handed over.
+    /// Whether messages for it must be queued, or handed on, rather than handed over.
     #[inline(always)]
     pub fn holds(&self) -> bool {
-        !self.served || !self.parked.is_empty()
+        !self.served || !self.parked.is_empty() || self.is_away
     }
 }

@@ -118,12 +118,6 @@ impl Events {
         self.queue.push_back(event);
     }
 
-    pub fn extend(&mut self, completions: impl IntoIterator<Item = u64>) {
-        for completion in completions {
-            self.push(Event::Completed(completion));
-        }
-    }
-
     pub fn pop(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }
@@ -184,6 +178,8 @@ pub struct Counters {
     pub replies_queued: u64,
     /// Messages queued at an endpoint that was not being served.
     pub parked: u64,
+    /// Messages handed on to the bundle that their endpoint had moved to.
+    pub handed_on: u64,
     /// Sessions cut off because the peer broke the protocol.
     pub violations: u64,
     /// Sessions lost.

@@ -17,6 +17,7 @@
 mod bundle;
 mod endpoint;
 mod event;
+mod moving;
 pub mod ni;
 mod receive;
 pub mod report;
@@ -28,6 +29,7 @@ pub mod testing;
 pub use bundle::Bundle;
 pub use endpoint::{Admission, Endpoint};
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
+pub use moving::{Back, Errand, Luggage};
 pub use report::Report;
 pub use session::{PeerId, SessionId};
 pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State, Tally};

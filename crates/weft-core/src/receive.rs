@@ -6,7 +6,7 @@ use crate::session::{FlowIn, FlowOut, SessionId};
 use crate::state::{Delivery, Run, Sink, State};
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
-use weft_wire::record::{ASK_STORED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
+use weft_wire::record::{ASK_STORED, MOVED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{Certainty, Credit, HeadWords, Kind, Reason};
 
@@ -81,10 +81,10 @@ impl<T: Tx> State<T> {
         if is_plain || self.becomes_plain(message.endpoint, id.index, head) {
             self.counters.requests_delivered += 1;
             if let Err(reason) = sink.deliver(self, &message) {
-                _ = self.send_back(&message, reason);
+                self.refuse_request(&message, reason, sink);
             }
         } else {
-            self.hold_or_refuse(&message);
+            self.hold_or_refuse(&message, sink);
         }
         if message.is_open.get() {
             self.end_request(id.index, head.flow(), head.slot());
@@ -101,12 +101,12 @@ impl<T: Tx> State<T> {
         }
         let message = Delivery::new(self.run.endpoint, id, record, false);
         if self.run.admission == 0 {
-            return self.receive_unplain(&message);
+            return self.receive_unplain(&message, sink);
         }
         self.counters.delivered += 1;
         match sink.deliver(self, &message) {
             Ok(()) => self.run.count(head),
-            Err(reason) => self.refuse_send(&message, reason)?,
+            Err(reason) => self.refuse_send(&message, reason, sink)?,
         }
         Ok(())
     }
@@ -156,10 +156,10 @@ impl<T: Tx> State<T> {
     /// A one-way message that is not plainly handed to the sink.
     #[cold]
     #[inline(never)]
-    fn receive_unplain(&mut self, message: &Delivery<'_>) -> Result<(), Trouble> {
+    fn receive_unplain<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Trouble> {
         let head = message.head;
         self.note_arrival(message)?;
-        match self.hold_or_refuse(message) {
+        match self.hold_or_refuse(message, sink) {
             Outcome::Parked => {
                 let state = self.flow_in(message.session.index, head.flow())?;
                 state.due.on_stored(1, head.slot() & ASK_STORED != 0);
@@ -176,14 +176,33 @@ impl<T: Tx> State<T> {
     /// The sink refuses a one-way message. Its return gives the credit back.
     #[cold]
     #[inline(never)]
-    fn refuse_send(&mut self, message: &Delivery<'_>, reason: Reason) -> Result<(), Trouble> {
+    fn refuse_send<S: Sink<T>>(&mut self, message: &Delivery<'_>, reason: Reason, sink: &mut S) -> Result<(), Trouble> {
         // The sender knows by their number which message it is that comes back.
         self.end_run()?;
+        if self.is_away(message.endpoint) {
+            self.counters.delivered -= 1;
+            return self.receive_unplain(message, sink);
+        }
         self.note_arrival(message)?;
         match self.send_back(message, reason) {
             true => Ok(()),
             false => Err(self.unreturned(message, reason)),
         }
+    }
+
+    /// The sink refuses a request or a reply.
+    #[cold]
+    #[inline(never)]
+    fn refuse_request<S: Sink<T>>(&mut self, message: &Delivery<'_>, reason: Reason, sink: &mut S) {
+        if !self.is_away(message.endpoint) {
+            _ = self.send_back(message, reason);
+            return;
+        }
+        match message.kind() {
+            MessageKind::Reply => self.counters.replies_delivered -= 1,
+            _ => self.counters.requests_delivered -= 1,
+        }
+        self.hold_or_refuse(message, sink);
     }
 
     /// Notes a one-way message that is in no run.
@@ -218,12 +237,12 @@ impl<T: Tx> State<T> {
             self.after_reply(id.index, head)?;
         }
         if !is_plain && !self.becomes_plain(message.endpoint, id.index, head) {
-            self.hold_or_refuse(&message);
+            self.hold_or_refuse(&message, sink);
             return Ok(());
         }
         self.counters.replies_delivered += 1;
         if let Err(reason) = sink.deliver(self, &message) {
-            _ = self.send_back(&message, reason);
+            self.refuse_request(&message, reason, sink);
         }
         Ok(())
     }
@@ -258,17 +277,24 @@ impl<T: Tx> State<T> {
     /// What a reply brings beside itself.
     #[inline(never)]
     fn after_reply(&mut self, session: u32, head: HeadWords) -> Result<(), Violation> {
-        let completion = self.flow_out(session, head.flow())?.take_completion(head.slot());
-        self.events.extend(completion);
+        let out = self.flow_out(session, head.flow())?;
+        let (source, completion) = (out.source, out.take_completion(head.slot()));
+        if let Some(completion) = completion {
+            self.complete(source, completion);
+        }
         let Credit { messages, lines } = head.credit();
         self.take_credit(session, head.flow(), messages.into(), lines.into(), messages.into())
     }
 
-    /// Whatever is not plainly handed to the sink: messages that are refused or queued at their endpoint.
+    /// Whatever is not plainly handed to the sink: messages that are refused, queued at their endpoint, or handed on.
     #[cold]
     #[inline(never)]
-    fn hold_or_refuse(&mut self, message: &Delivery<'_>) -> Outcome {
-        match self.admit(message).and_then(|()| self.park(message)) {
+    fn hold_or_refuse<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Outcome {
+        let held = match self.is_away(message.endpoint) {
+            true => self.hand_on(message, sink),
+            false => self.admit(message).and_then(|()| self.park(message)),
+        };
+        match held {
             Ok(()) => Outcome::Parked,
             Err(reason) if self.send_back(message, reason) => Outcome::Refused,
             Err(reason) => Outcome::Unreturned(reason),
@@ -304,14 +330,8 @@ impl<T: Tx> State<T> {
     /// Queues a message at its endpoint.
     fn park(&mut self, message: &Delivery<'_>) -> Result<(), Reason> {
         let bytes = Parked::bytes(message.args.len(), message.payload.len());
-        let (total, most) = (self.parked_bytes.saturating_add(bytes), self.settings.parked_bytes_most);
-        let s = self.session_mut(message.session).ok_or(Reason::PeerLost)?;
-        let of_session = s.parked_bytes.saturating_add(bytes);
-        if of_session > s.limits.parked_bytes || total > most {
-            return Err(Reason::QueueFull);
-        }
-        s.parked_bytes = of_session;
-        self.parked_bytes = total;
+        self.check_room(message.session, bytes)?;
+        self.count_parked(message.session, bytes);
         let parked = Parked {
             head: message.head,
             session: message.session,
@@ -332,8 +352,8 @@ impl<T: Tx> State<T> {
     pub(crate) fn unpark<S: Sink<T>>(&mut self, sink: &mut S, budget: u32) -> u32 {
         let mut work = 0;
         while let Some(&endpoint) = self.unparking.last() {
-            let next = match self.endpoint_mut(endpoint) {
-                Ok(state) if state.served => state.parked.pop_front(),
+            let next = match self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut) {
+                Some(state) if state.served || state.is_away => state.parked.pop_front(),
                 _ => None,
             };
             let Some(parked) = next else {
@@ -341,7 +361,7 @@ impl<T: Tx> State<T> {
                 continue;
             };
             if work == budget {
-                if let Ok(state) = self.endpoint_mut(endpoint) {
+                if let Some(state) = self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut) {
                     state.parked.push_front(parked);
                 }
                 // Begin with another one next time, so that a full budget starves nobody.
@@ -349,12 +369,15 @@ impl<T: Tx> State<T> {
                 break;
             }
             work += 1;
-            self.serve_parked(endpoint, parked, sink);
+            match self.is_away(endpoint) {
+                true => self.hand_on_parked(endpoint, parked, sink),
+                false => self.serve_parked(endpoint, parked, sink),
+            }
         }
         work
     }
 
-    fn serve_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
+    pub(crate) fn serve_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
         self.note_unparked(&parked);
         let message = parked.message(endpoint);
         match message.kind() {
@@ -364,9 +387,14 @@ impl<T: Tx> State<T> {
         }
         self.events.mute(endpoint, 1);
         let taken = sink.deliver(self, &message);
+        if taken.is_err() && self.is_away(endpoint) {
+            self.count_parked(parked.session, Parked::bytes(parked.args.len(), parked.payload.len()));
+            return self.hand_on_parked(endpoint, parked, sink);
+        }
         match (taken, message.kind()) {
             // It was stored, so it counts as delivered whatever the sink says.
             (_, MessageKind::OneWay) => self.settle_parked(&parked),
+            (Err(reason), MessageKind::Reply) if Self::is_guest(parked.session) => _ = self.bounce(&message, reason),
             (_, MessageKind::Reply) => {}
             (Err(reason), MessageKind::Request) => _ = self.send_back(&message, reason),
             (Ok(()), MessageKind::Request) => {
@@ -375,15 +403,38 @@ impl<T: Tx> State<T> {
                 }
             }
         }
+        self.guest_is_taken(parked.session);
+    }
+
+    /// Whether a session's peer may have so many bytes more queued here.
+    pub(crate) fn check_room(&self, session: SessionId, bytes: usize) -> Result<(), Reason> {
+        let s = self.session(session).ok_or(Reason::PeerLost)?;
+        let (of_session, total) = (s.parked_bytes.saturating_add(bytes), self.parked_bytes.saturating_add(bytes));
+        match of_session > s.limits.parked_bytes || total > self.settings.parked_bytes_most {
+            true => Err(Reason::QueueFull),
+            false => Ok(()),
+        }
+    }
+
+    /// So many bytes more are queued here.
+    pub(crate) fn count_parked(&mut self, session: SessionId, bytes: usize) {
+        self.parked_bytes = self.parked_bytes.saturating_add(bytes);
+        if let Some(s) = self.session_mut(session) {
+            s.parked_bytes = s.parked_bytes.saturating_add(bytes);
+        }
+    }
+
+    /// So many bytes are not queued any more.
+    pub(crate) fn uncount_parked(&mut self, session: SessionId, bytes: usize) {
+        self.parked_bytes = self.parked_bytes.saturating_sub(bytes);
+        if let Some(s) = self.session_mut(session) {
+            s.parked_bytes = s.parked_bytes.saturating_sub(bytes);
+        }
     }
 
     /// A message is out of its endpoint's queue.
     pub(crate) fn note_unparked(&mut self, parked: &Parked) {
-        let bytes = Parked::bytes(parked.args.len(), parked.payload.len());
-        self.parked_bytes = self.parked_bytes.saturating_sub(bytes);
-        if let Some(s) = self.session_mut(parked.session) {
-            s.parked_bytes = s.parked_bytes.saturating_sub(bytes);
-        }
+        self.uncount_parked(parked.session, Parked::bytes(parked.args.len(), parked.payload.len()));
     }
 
     /// Gives the credit of a one-way message that was queued back, once it is out of the queue.
@@ -416,7 +467,13 @@ impl<T: Tx> State<T> {
         match record.head.kind() {
             Kind::Open => self.receive_open(session, flow, record.args),
             Kind::Ended => match *record.args {
-                [mask] => self.receive_ended(session, flow, mask),
+                [mask] => {
+                    self.receive_ended(session, flow, mask)?;
+                    if slot & MOVED != 0 {
+                        self.call_again(session, flow);
+                    }
+                    Ok(())
+                }
                 _ => Err(Violation),
             },
             Kind::Credit => match *record.args {
@@ -461,8 +518,9 @@ impl<T: Tx> State<T> {
             out.window.put(slot as u16);
             *completion = out.take_completion(slot as u16);
         }
+        let source = out.source;
         self.counters.ended += u64::from(mask.count_ones());
-        self.events.extend(completions.into_iter().flatten());
+        completions.into_iter().flatten().for_each(|completion| self.complete(source, completion));
         self.tell_room(session, flow)
     }
 
@@ -478,8 +536,9 @@ impl<T: Tx> State<T> {
         if !out.credit.refund(messages, lines) || !out.on_stored(stored) {
             return Err(Violation);
         }
+        let source = self.flow_out(session, flow)?.source;
         while let Some(completion) = self.flow_out(session, flow)?.due_completion() {
-            self.events.push(Event::Completed(completion));
+            self.complete(source, completion);
         }
         self.tell_room(session, flow)
     }

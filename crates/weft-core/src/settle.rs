@@ -53,7 +53,7 @@ impl<T: Tx> State<T> {
         for (out, left) in s.flows_out.iter_mut().zip(&left) {
             out.stored = out.stored.max(out.sent.saturating_sub(*left));
             while let Some(completion) = out.due_completion() {
-                self.events.push(Event::Completed(completion));
+                self.complete(out.source, completion);
             }
         }
         for record in abandoned {
@@ -77,7 +77,9 @@ impl<T: Tx> State<T> {
                         Fate::InHand => (Certainty::Unknown, reason),
                         Fate::Refused(code) => (Certainty::NotDelivered, Reason::from_code(code).unwrap_or(reason)),
                         Fate::Done => {
-                            self.events.extend(completion);
+                            if let Some(completion) = completion {
+                                self.complete(out.source, completion);
+                            }
                             continue;
                         }
                     };
@@ -158,6 +160,10 @@ impl<T: Tx> State<T> {
     /// waits for room.
     pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
         self.counters.refused += 1;
+        if Self::is_guest(message.session) {
+            self.bounce_guest(message, reason);
+            return true;
+        }
         let index = message.session.index;
         if message.kind() == MessageKind::OneWay {
             self.tell_stored(message);

@@ -2,14 +2,15 @@
 
 use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
 use crate::event::{Counters, Event, EventMask, Events, MessageKind, Returned};
+use crate::moving::{Back, Errand, Guest};
 use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId};
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weft_wire::path::{PushError, Record, Tx};
 use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
-use weft_wire::{Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
+use weft_wire::{BundleId, Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
 
 /// Bounds that a program may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,6 +181,16 @@ pub trait Sink<T> {
         let _ = state;
         Some(message)
     }
+
+    /// Carries an errand to the bundle that its endpoint lives in now, or says why nobody takes it.
+    fn forward(&mut self, errand: Errand) -> Result<(), (Errand, Reason)> {
+        Err((errand, Reason::NoSuchEndpoint))
+    }
+
+    /// Carries back to a bundle what became of an errand of its.
+    fn carry_back(&mut self, to: BundleId, back: Back) {
+        let _ = (to, back);
+    }
 }
 
 /// A destination that somebody wants to send to and that has no session: the home's work.
@@ -250,8 +261,16 @@ pub struct State<T> {
     pub(crate) run: Run,
     /// Sessions of which a held record's return is under way now, once per record.
     pub(crate) let_go: Vec<u32>,
-    /// Something may be in `dirty`, `blocked`, `let_go`, `unparking` or `returns`: one look instead of five on every poll.
+    /// Something may be in `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`: one look instead of
+    /// seven on every poll.
     pub(crate) has_chores: bool,
+    /// Messages that other bundles handed on and that have not ended.
+    pub(crate) guests: BTreeMap<u32, Guest>,
+    pub(crate) guests_so_far: u32,
+    /// What became of them, on its way back.
+    pub(crate) backs: Vec<(BundleId, Back)>,
+    /// Completions for endpoints that live in other bundles.
+    pub(crate) completed_away: Vec<(Endpoint, u64)>,
     /// Changes with every change that can make an endpoint admit or hold messages otherwise than before: what a flow was
     /// admitted to at this state of things needs no second look. Begins with 1; 0 is never current.
     pub(crate) admission: u64,
@@ -275,6 +294,10 @@ impl<T: Tx> State<T> {
             run: Run::default(),
             let_go: Vec::new(),
             has_chores: false,
+            guests: BTreeMap::new(),
+            guests_so_far: 0,
+            backs: Vec::new(),
+            completed_away: Vec::new(),
             admission: 1,
         }
     }
@@ -290,6 +313,7 @@ impl<T: Tx> State<T> {
     /// Frees an endpoint. One-way messages that it holds unserved are dropped (they were delivered); requests that it holds,
     /// and whatever comes later, go back to their senders.
     pub fn free_endpoint(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        self.endpoint(endpoint)?;
         let place = self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)?;
         let freed = place.take().ok_or(SendError::NoEndpoint)?;
         self.admission += 1;
@@ -374,18 +398,21 @@ impl<T: Tx> State<T> {
         if index as usize >= TABLE_MOST {
             return Err(SendError::NotMapped(index));
         }
-        let table = &mut self.endpoint_mut(endpoint)?.table;
+        let state = self.endpoint_mut(endpoint)?;
+        state.changes += 1;
+        let table = &mut state.table;
         if table.len() <= index as usize {
             table.resize(index as usize + 1, None);
         }
-        table[index as usize] = Some(Translation { name, key, route: Route::Unknown });
+        table[index as usize] = Some(Translation { name, key, route: Route::Unknown, renews: false });
         Ok(())
     }
 
     /// Empties an index of the translation table. What is under way there still ends as it would have.
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), SendError> {
-        let table = &mut self.endpoint_mut(endpoint)?.table;
-        let entry = table.get_mut(index as usize).ok_or(SendError::NotMapped(index))?;
+        let state = self.endpoint_mut(endpoint)?;
+        state.changes += 1;
+        let entry = state.table.get_mut(index as usize).ok_or(SendError::NotMapped(index))?;
         entry.take().map(|_| ()).ok_or(SendError::NotMapped(index))
     }
 
@@ -481,7 +508,7 @@ impl<T: Tx> State<T> {
             return Err((ReplyError::TooLarge, token));
         }
         let Some(place) = self.sessions.get_mut(token.session.index as usize) else {
-            return Err((ReplyError::PeerLost, token));
+            return self.reply_to_guest(token, op, args, payload);
         };
         let (true, Some(s)) = (place.life == token.session.life, place.session.as_mut()) else {
             return Err((ReplyError::PeerLost, token));
@@ -515,16 +542,18 @@ impl<T: Tx> State<T> {
         let index = token.session.index;
         if self.session(token.session).is_some() {
             self.end_request(index, token.flow, token.slot);
+        } else {
+            self.end_guest(&token);
         }
     }
 
     /// Who sent a message, as its session vouches for it. For a reply, as the translation names it.
     pub fn source(&self, message: &Delivery<'_>) -> Option<Name> {
-        let session = self.session(message.session)?;
+        let Some(session) = self.session(message.session) else { return self.guest_source(message.session) };
         let number = message.head.flow();
         if message.head.is(Kind::Reply) {
             let flow = session.flows_out.get(usize::from(number))?;
-            let entry = self.endpoint(message.endpoint).ok()?.translation(flow.destination);
+            let entry = self.endpoint(message.endpoint).ok().and_then(|e| e.translation(flow.destination));
             let leads_here = |entry: &&Translation| {
                 matches!(entry.route, Route::Flow { session, flow }
                     if session == message.session.index && flow == number)
@@ -538,7 +567,7 @@ impl<T: Tx> State<T> {
 
     /// Whether the session of a token still lives.
     pub fn is_open(&self, token: &ReplyToken) -> bool {
-        self.session(token.session).is_some()
+        self.session(token.session).is_some() || self.is_guest_open(token)
     }
 
     /// Pushes whatever waits locally. Says whether nothing waits any more.
@@ -644,6 +673,13 @@ impl<T: Tx> State<T> {
 
     fn set_route(&mut self, call: Call, route: Route) {
         let Some(entry) = self.calling(call) else { return };
+        if std::mem::take(&mut entry.renews) {
+            // Nobody waits for it: the old route leads there too.
+            if matches!(route, Route::Flow { .. }) {
+                entry.route = route;
+            }
+            return;
+        }
         entry.route = route;
         self.events.push(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
     }
@@ -653,24 +689,26 @@ impl<T: Tx> State<T> {
         let entry = self.endpoint_mut(call.endpoint).ok()?.translation_mut(call.destination)?;
         // Equal names may say different addresses, of which one is called.
         let is_of_call = entry.name == call.name && entry.name.address == call.name.address;
-        (matches!(entry.route, Route::Calling) && is_of_call).then_some(entry)
+        ((matches!(entry.route, Route::Calling) || entry.renews) && is_of_call).then_some(entry)
     }
 
     // ---- inside
 
-    /// Whether chores are left for the next poll.
     /// Whether something waits here for room in a path, or for the sink.
     pub fn has_unfinished(&self) -> bool {
         let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
+        let nothing = nothing && self.backs.is_empty() && self.completed_away.is_empty();
         !(nothing && self.returns.is_empty() && self.let_go.is_empty())
     }
 
     pub(crate) fn endpoint(&self, endpoint: Endpoint) -> Result<&EndpointState, SendError> {
-        self.endpoints.get(endpoint.index()).and_then(Option::as_ref).ok_or(SendError::NoEndpoint)
+        let state = self.endpoints.get(endpoint.index()).and_then(Option::as_ref);
+        state.filter(|e| !e.is_away).ok_or(SendError::NoEndpoint)
     }
 
     pub(crate) fn endpoint_mut(&mut self, endpoint: Endpoint) -> Result<&mut EndpointState, SendError> {
-        self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut).ok_or(SendError::NoEndpoint)
+        let state = self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut);
+        state.filter(|e| !e.is_away).ok_or(SendError::NoEndpoint)
     }
 
     pub(crate) fn session(&self, id: SessionId) -> Option<&Session<T>> {

@@ -41,7 +41,7 @@ pub enum Kind {
     Request = 5,
     /// The reply to the request in `slot`.
     Reply = 6,
-    /// Requests that ended without a reply: argument 0 is the bit mask of their slots.
+    /// Requests that ended without a reply: argument 0 is the bit mask of their slots, and `slot` may be [`MOVED`].
     Ended = 7,
     /// A message came back; `op` is the reason's code. `slot` says which: the slot of a request, whose contents its sender
     /// kept, or [`RETURNED_SEND`] or [`RETURNED_REPLY`] plus the message's operation; then its arguments and payload follow.
@@ -58,6 +58,10 @@ pub const RETURNED_REPLY: u16 = 0xfe00;
 
 /// In the slot of a `Send`: the sender wants to be told soon that it was stored.
 pub const ASK_STORED: u16 = 1;
+
+/// In the slot of an `Ended`: the flow's destination lives in another bundle now. Call it again; until it is reached there, this
+/// flow still leads to it.
+pub const MOVED: u16 = 1;
 
 /// Consumed one-way messages of a flow that the sender may count as free again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -11,10 +11,12 @@
 //! Calls named `try_…` never block and may be made by handlers;
 //! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
 
+mod moving;
 mod shared;
 mod threads;
 mod wait;
 
+pub use moving::{AdoptError, Moving};
 pub use shared::{InHandler, SharedBundle};
 pub use threads::{AnyThread, OneThread, Threads};
 pub use wait::{Waited, Waker};
@@ -25,15 +27,16 @@ use crate::node::{lock, random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
 use crate::status::board::Told;
 use crate::watch::Signals;
+use moving::Leaving;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use wait::Sleeper;
 use weft_core::{
-    Admission, Counters, Delivery, Endpoint, Event, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings,
-    Sink, State,
+    Admission, Back, Counters, Delivery, Endpoint, Errand, Event, MessageKind, Outgoing, ReplyError, Returned,
+    SendError, Settings, Sink, State,
 };
 use weft_shm::{BellPage, Life, Own};
-use weft_wire::{Key, Name, Reason};
+use weft_wire::{BundleId, Key, Name, Reason};
 
 /// Messages taken by one poll, about.
 const BUDGET: u32 = 256;
@@ -81,16 +84,23 @@ pub struct Bundle<H: Threads = OneThread> {
 struct Handlers<H: Threads> {
     endpoints: Vec<EndpointHandlers<H>>,
     mailbox: Arc<Mailbox>,
+    /// Where endpoints that left are found.
+    node: Node,
+    bundle: BundleId,
+    /// Endpoints that were released and have not arrived anywhere yet.
+    leaving: u32,
 }
 
 struct EndpointHandlers<H: Threads> {
     on: Vec<Option<H::Handler>>,
     on_return: Option<H::ReturnHandler>,
+    /// It was released: its handlers are there until it arrives elsewhere.
+    leaving: Option<Arc<Leaving<H>>>,
 }
 
 impl<H: Threads> Default for EndpointHandlers<H> {
     fn default() -> EndpointHandlers<H> {
-        EndpointHandlers { on: Vec::new(), on_return: None }
+        EndpointHandlers { on: Vec::new(), on_return: None, leaving: None }
     }
 }
 
@@ -191,7 +201,7 @@ impl<H: Threads> Bundle<H> {
         let life = home.life();
         Ok(Bundle {
             core,
-            handlers: Handlers { endpoints: Vec::new(), mailbox },
+            handlers: Handlers { endpoints: Vec::new(), mailbox, node: node.clone(), bundle: home.id(), leaving: 0 },
             life,
             net_turns: home.net_turns(),
             home,
@@ -224,6 +234,7 @@ impl<H: Threads> Bundle<H> {
     /// Frees an endpoint. Messages for it come back to their senders from now on.
     pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         self.life.check()?;
+        self.handlers.at(endpoint)?;
         let name = self.name(endpoint)?;
         self.home.node().office().remove_endpoint(name.endpoint);
         self.core.state_mut().free_endpoint(endpoint)?;
@@ -246,6 +257,7 @@ impl<H: Threads> Bundle<H> {
     /// Changes the key. Messages that carry the old one come back to their senders.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
         self.life.check()?;
+        self.handlers.at(endpoint)?;
         let name = self.name(endpoint)?;
         self.home.node().office().set_key(name.endpoint, key);
         Ok(self.core.state_mut().set_key(endpoint, key)?)
@@ -255,6 +267,7 @@ impl<H: Threads> Bundle<H> {
     /// who know the key. It also says to whom the endpoint may send, for answers come from there.
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
         self.life.check()?;
+        self.handlers.at(endpoint)?;
         let name = self.name(endpoint)?;
         self.home.node().office().set_admission(name.endpoint, admission);
         Ok(self.core.state_mut().set_admission(endpoint, admission)?)
@@ -264,18 +277,21 @@ impl<H: Threads> Bundle<H> {
     /// An endpoint that is not served does not hold up its neighbours.
     pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), Error> {
         self.life.check()?;
+        self.handlers.at(endpoint)?;
         Ok(self.core.state_mut().set_served(endpoint, served)?)
     }
 
     /// Enters a peer's name and key in the endpoint's translation table. Makes no contact yet.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
         self.life.check()?;
+        self.handlers.at(endpoint)?;
         Ok(self.core.state_mut().map(endpoint, index, name, key)?)
     }
 
     /// Takes an entry out of the translation table.
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
         self.life.check()?;
+        self.handlers.at(endpoint)?;
         Ok(self.core.state_mut().unmap(endpoint, index)?)
     }
 
@@ -370,7 +386,9 @@ impl<H: Threads> Bundle<H> {
         self.core.state_mut().reply(right, handler, args, payload).map_err(|(error, right)| {
             token.right = Some(right);
             (error, token)
-        })
+        })?;
+        self.carry_back();
+        Ok(())
     }
 
     // ---- progress
@@ -533,6 +551,7 @@ impl<H: Threads> Bundle<H> {
 
     /// Replies that other threads gave.
     fn read_letters(&mut self) {
+        self.read_post();
         for letter in self.handlers.mailbox.take() {
             let state = self.core.state_mut();
             match letter.reply {
@@ -543,6 +562,7 @@ impl<H: Threads> Bundle<H> {
                 None => state.end(letter.right),
             }
         }
+        self.carry_back();
     }
 }
 
@@ -563,8 +583,10 @@ fn panic_in_a_forked_child(life: Life) -> ! {
 }
 
 impl<H: Threads> Handlers<H> {
+    /// What is set of an endpoint, unless it was released.
     fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
-        self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)
+        let handlers = self.endpoints.get_mut(endpoint.index()).filter(|h| h.leaving.is_none());
+        handlers.ok_or(SendError::NoEndpoint)
     }
 
     fn set(&mut self, endpoint: Endpoint, handler: u8, run: H::Handler) -> Result<(), SendError> {
@@ -583,7 +605,7 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
         let handlers = self.endpoints.get_mut(delivery.endpoint.index());
         let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
         let Some(Some(run)) = handler else {
-            return Err(Reason::NoHandler);
+            return self.deliver_leaving(state, delivery);
         };
         run(&mut Message { context: Context { state, mailbox: &self.mailbox }, delivery });
         Ok(())
@@ -596,8 +618,16 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
                 run(&mut Context { state, mailbox: &self.mailbox }, message);
                 None
             }
-            None => Some(message),
+            None => self.return_leaving(state, message),
         }
+    }
+
+    fn forward(&mut self, errand: Errand) -> Result<(), (Errand, Reason)> {
+        self.node.office().forward(self.bundle, errand)
+    }
+
+    fn carry_back(&mut self, to: BundleId, back: Back) {
+        self.node.office().carry_back(to, back);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::net::{Net, Users};
 use crate::node::{Error, Node};
 use crate::office::address;
 use crate::paths::{Core, Inlet, Outlet};
-use crate::reception::{Arrival, Reception};
+use crate::reception::{Arrival, Post, Reception};
 use crate::setup::{owner_of, receive, receive_words, say, Class, Gift, Given, Heard};
 use crate::watch::Signals;
 use crate::watched::Watched;
@@ -184,6 +184,15 @@ impl Home {
         if let Some(net) = &self.net {
             net.report_into(report);
         }
+    }
+
+    pub fn id(&self) -> BundleId {
+        self.id
+    }
+
+    /// What other bundles of the node left for this one.
+    pub fn take_post(&self) -> Vec<Post> {
+        self.reception.take_post()
     }
 
     pub fn node(&self) -> &Node {
@@ -552,6 +561,14 @@ impl Drop for Home {
             }
         }
         self.node.office().remove_bundle(self.id);
+        // Nobody leaves anything here from now on.
+        for post in self.reception.take_post() {
+            if let Post::Errand(errand) = post {
+                if let Some((to, back)) = errand.refuse(Reason::NoSuchEndpoint) {
+                    self.node.office().carry_back(to, back);
+                }
+            }
+        }
     }
 }
 

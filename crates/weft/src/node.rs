@@ -99,6 +99,11 @@ impl Node {
         self.0.life().check()
     }
 
+    /// Whether both are handles to the same one.
+    pub(crate) fn is(&self, other: &Node) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn office(&self) -> &Arc<Office> {
         &self.0.office
     }

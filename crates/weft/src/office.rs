@@ -8,7 +8,7 @@
 
 use crate::foreigners::Foreigners;
 use crate::node::{lock, random_u64, Error};
-use crate::reception::{Answer, Answered, Caller, Reception};
+use crate::reception::{Answer, Answered, Caller, Post, Reception};
 use crate::setup::{owner_of, read_nonce, receive, receive_words, say, Class, Heard};
 use crate::watch::Signals;
 use crate::watched::Watched;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
-use weft_core::Admission;
+use weft_core::{Admission, Back, Errand};
 use weft_shm::Descriptor;
 use weft_wire::setup::{Message, Nonce};
 use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
@@ -179,6 +179,35 @@ impl Office {
         inner.next_endpoint += 1;
         inner.endpoints.insert(endpoint, Resident { bundle, key, admission: Admission::default() });
         Name { epoch: self.epoch, endpoint, uid: self.user, address }
+    }
+
+    /// An endpoint lives in this bundle from now on.
+    pub fn move_endpoint(&self, endpoint: EndpointId, key: Key, admission: Admission, bundle: BundleId) {
+        lock(&self.inner).endpoints.insert(endpoint, Resident { bundle, key, admission });
+    }
+
+    /// Leaves an errand of a bundle where its endpoint lives, or says why nobody takes it.
+    pub fn forward(&self, from: BundleId, mut errand: Errand) -> Result<(), (Errand, Reason)> {
+        errand.from.get_or_insert(from);
+        let inner = lock(&self.inner);
+        let found = inner.endpoints.get(&errand.endpoint).ok_or(Reason::NoSuchEndpoint).and_then(|resident| {
+            errand.is_admitted(self.user, resident.key, resident.admission)?;
+            inner.receptions.get(&resident.bundle).ok_or(Reason::NoSuchEndpoint)
+        });
+        match found {
+            Ok(reception) => {
+                reception.put_post(Post::Errand(errand));
+                Ok(())
+            }
+            Err(reason) => Err((errand, reason)),
+        }
+    }
+
+    /// Leaves what became of an errand where it came from. For a bundle that is no more there is nobody to tell.
+    pub fn carry_back(&self, to: BundleId, back: Back) {
+        if let Some(reception) = lock(&self.inner).receptions.get(&to) {
+            reception.put_post(Post::Back(back));
+        }
     }
 
     pub fn set_key(&self, endpoint: EndpointId, key: Key) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use weft_core::PeerId;
+use weft_core::{Back, Errand, PeerId};
 use weft_shm::{BellPage, Consumer, Descriptor, MapMem, Ringing};
 use weft_wire::setup::{Geometry, Message};
 use weft_wire::{BundleId, Name, Reason};
@@ -29,6 +29,17 @@ pub(crate) struct Reception {
     bells: Descriptor,
     has_arrivals: AtomicBool,
     desk: Mutex<Desk>,
+    /// Bounded by what each of the others may hold.
+    post: Mutex<Vec<Post>>,
+}
+
+/// What bundles of one node leave for each other, for an endpoint that moved.
+#[derive(Debug)]
+pub(crate) enum Post {
+    /// To where the endpoint lives now.
+    Errand(Errand),
+    /// Back to where it came from.
+    Back(Back),
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +113,8 @@ impl Drop for Booking {
 
 impl Reception {
     pub fn new(id: BundleId, signals: Arc<Signals>, bells: Descriptor) -> Reception {
-        Reception { id, signals, bells, has_arrivals: AtomicBool::new(false), desk: Mutex::default() }
+        let (has_arrivals, desk, post) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        Reception { id, signals, bells, has_arrivals, desk, post }
     }
 
     pub fn id(&self) -> BundleId {
@@ -172,6 +184,19 @@ impl Reception {
     /// Gives a peer what it needs to send to us.
     pub fn give(&self, socket: impl AsFd, message: &Message, gift: &Gift) -> Result<(), Reason> {
         gift.send(socket, message, [self.bells.as_fd(), self.signals.waker()])
+    }
+
+    // ---- for other bundles of the node
+
+    /// What other bundles left.
+    pub fn take_post(&self) -> Vec<Post> {
+        std::mem::take(&mut *lock(&self.post))
+    }
+
+    /// Leaves something for the bundle.
+    pub fn put_post(&self, post: Post) {
+        lock(&self.post).push(post);
+        self.signals.raise(Signals::LETTERS);
     }
 
     // ---- for who answers

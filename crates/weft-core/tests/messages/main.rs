@@ -13,6 +13,7 @@ mod floods;
 mod held;
 mod hostile;
 mod model;
+mod moves;
 mod reports;
 mod transcripts;
 mod world;

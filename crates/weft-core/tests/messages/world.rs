@@ -3,7 +3,7 @@
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weft_core::testing::{path, MemRx, MemTx};
@@ -241,6 +241,8 @@ pub struct World<S> {
     /// Whether a refused message's record could not be held until its return was under way.
     pub has_dropped: Rc<Cell<bool>>,
     pub room: u32,
+    /// Endpoints that live at another node than their name's epoch says: its bundles are nodes here.
+    pub moved: BTreeMap<Name, usize>,
     epochs: Vec<Epoch>,
 }
 
@@ -259,7 +261,7 @@ pub fn name(epoch: Epoch, endpoint: u32) -> Name {
 impl<S: Sink<TestTx>> World<S> {
     pub fn new(room: u32) -> World<S> {
         let (faults, has_dropped) = (FaultPlan::default(), Rc::default());
-        World { nodes: Vec::new(), faults, has_dropped, room, epochs: Vec::new() }
+        World { nodes: Vec::new(), faults, has_dropped, room, moved: BTreeMap::new(), epochs: Vec::new() }
     }
 
     pub fn add_node(&mut self, settings: Settings, sink: S, fuse: Fuse) -> usize {
@@ -311,7 +313,7 @@ impl<S: Sink<TestTx>> World<S> {
         let Ok((name, _)) = self.state(at).translation(call.endpoint, call.destination) else {
             return;
         };
-        let there = self.epochs.iter().position(|&e| e == name.epoch);
+        let there = self.moved.get(&name).copied().or_else(|| self.epochs.iter().position(|&e| e == name.epoch));
         let there = there.filter(|&t| self.nodes[t].as_ref().is_some_and(|n| !n.fuse.is_burnt()));
         let Some(there) = there else {
             return self.state(at).refused(call, Reason::NobodyThere);

@@ -5,7 +5,7 @@
 //! free. Who takes a message or leaves something to be done tells those who wait, if any do; who only sends tells nobody.
 
 use super::wait::{listen, NAP_MOST, SPIN_LEAST, YIELD_EVERY, YIELD_LONG};
-use super::{AnyThread, Bundle, Context, Message, ReplyToken, Waited, Waker};
+use super::{AdoptError, AnyThread, Bundle, Context, Message, Moving, ReplyToken, Waited, Waker};
 use crate::node::{lock, Error, Node};
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -182,6 +182,24 @@ impl SharedBundle {
     /// As [`Bundle::free`].
     pub fn free(&self, endpoint: Endpoint) -> Result<(), Error> {
         self.with(|bundle| bundle.free(endpoint))?
+    }
+
+    /// As [`Bundle::release`].
+    pub fn release(&self, endpoint: Endpoint) -> Result<Moving<AnyThread>, SendError> {
+        self.with(|bundle| bundle.release(endpoint))?
+    }
+
+    /// As [`Bundle::adopt`].
+    pub fn adopt(&self, moving: Moving<AnyThread>) -> Result<Endpoint, (AdoptError, Moving<AnyThread>)> {
+        loop {
+            // Not waited for under the lock: the handler that runs may call this bundle.
+            match self.with(|bundle| bundle.try_adopt(&moving)) {
+                Ok(Ok(Some(endpoint))) => return Ok(endpoint),
+                Ok(Ok(None)) => std::thread::yield_now(),
+                Ok(Err(error)) => return Err((error, moving)),
+                Err(InHandler) => return Err((AdoptError::InHandler, moving)),
+            }
+        }
     }
 
     /// As [`Bundle::name`].

@@ -114,6 +114,8 @@ counters! {
     replies_queued,
     /// Messages queued at an endpoint that was not served.
     parked,
+    /// Messages handed on to the bundle that their endpoint had moved to.
+    handed_on,
     /// Sessions cut off because the peer broke the protocol.
     violations,
     /// Sessions lost.

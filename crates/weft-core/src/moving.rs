@@ -1,0 +1,559 @@
+//! Endpoints that move to another bundle of the same network interface.
+//!
+//! Sessions are of bundles, so a session of the bundle that an endpoint left goes on carrying what its peer knows by it. That
+//! bundle keeps a *stub* of the endpoint, whose messages it hands on, as *errands*, to where the endpoint lives; what becomes
+//! of them there comes *back* the same way. Nothing is sent twice and nothing is returned for a move. Peers on the same host
+//! are told to call again, and when they have, their messages go straight there; others go on by the stub.
+
+use crate::endpoint::{Admission, Endpoint, EndpointState, Parked, Route, Translation};
+use crate::event::{Event, EventMask, MessageKind, Returned};
+use crate::session::{head, SessionId};
+use crate::state::{Call, Delivery, ReplyError, ReplyToken, SendError, Sink, State};
+use weft_transport::Grant;
+use weft_wire::path::Tx;
+use weft_wire::record::{MOVED, RETURNED_REPLY};
+use weft_wire::{BundleId, Credit, EndpointId, Head, HeadWords, Key, Kind, Name, Reason, Uid};
+
+/// The session of messages that another bundle handed on: none that there is.
+const GUEST: u32 = u32::MAX;
+
+/// What goes along with an endpoint that moves.
+#[derive(Clone, Debug)]
+pub struct Luggage {
+    name: Name,
+    key: Key,
+    admission: Admission,
+    served: bool,
+    mask: EventMask,
+    table: Vec<Option<(Name, Key)>>,
+    /// Changes of the table so far.
+    changes: u64,
+    /// Indices at which somebody was told *full*.
+    wanted: Vec<u32>,
+}
+
+impl Luggage {
+    /// The endpoint.
+    pub fn endpoint(&self) -> EndpointId {
+        self.name.endpoint
+    }
+
+    /// Its key.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Whom it admits.
+    pub fn admission(&self) -> Admission {
+        self.admission
+    }
+}
+
+/// Something for an endpoint, handed on by a bundle that it has left.
+#[derive(Debug)]
+pub struct Errand {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// The bundle that handed it on first: the one which its answer goes back to. Entered by that bundle's sink.
+    pub from: Option<BundleId>,
+    task: Box<Task>,
+}
+
+#[derive(Debug)]
+enum Task {
+    Message(Handed),
+    /// A message of the endpoint's came back.
+    Returned(Returned),
+    /// One with this completion ended.
+    Completed(u64),
+}
+
+/// A message that is handed on.
+#[derive(Debug)]
+struct Handed {
+    kind: Kind,
+    op: u8,
+    args: Vec<u32>,
+    payload: Vec<u8>,
+    source: Option<Name>,
+    /// The key that it carries and whose process sent it, where it carries one.
+    key: Option<(Key, Uid)>,
+    origin: Origin,
+}
+
+/// Where a message that was handed on came from.
+#[derive(Debug)]
+pub struct Origin {
+    kind: Kind,
+    session: SessionId,
+    flow: u16,
+    slot: u16,
+    lines: u32,
+    /// Bytes that it counts for in its bundle until it is taken.
+    bytes: usize,
+}
+
+impl Origin {
+    fn token(&self) -> ReplyToken {
+        ReplyToken { session: self.session, flow: self.flow, slot: self.slot }
+    }
+}
+
+/// What became of an errand.
+#[derive(Debug)]
+pub enum Back {
+    /// Handed over there, or queued and then handed over.
+    Taken(Origin),
+    /// Refused; with its contents, if it was a reply.
+    Refused(Origin, Reason, Option<(u8, Vec<u32>, Vec<u8>)>),
+    /// The request was answered.
+    Replied(ReplyToken, u8, Vec<u32>, Vec<u8>),
+    /// The request ended without a reply.
+    Ended(ReplyToken),
+}
+
+impl Errand {
+    /// Whether the endpoint admits it, which is of this user and has this key now.
+    pub fn is_admitted(&self, own: Uid, key: Key, admission: Admission) -> Result<(), Reason> {
+        match &*self.task {
+            Task::Message(Handed { key: Some((carried, user)), .. }) => admission.admits(own, key, *user, *carried),
+            _ => Ok(()),
+        }
+    }
+
+    /// What to tell who handed it on if nobody takes it.
+    pub fn refuse(self, reason: Reason) -> Option<(BundleId, Back)> {
+        let Errand { from, task, .. } = self;
+        match *task {
+            Task::Message(Handed { kind, op, args, payload, origin, .. }) => {
+                let contents = (kind == Kind::Reply).then_some((op, args, payload));
+                Some((from?, Back::Refused(origin, reason, contents)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A message of another bundle that was delivered or queued here.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    from: BundleId,
+    source: Option<Name>,
+    origin: Option<Origin>,
+    token: ReplyToken,
+    is_open: bool,
+}
+
+impl<T: Tx> State<T> {
+    /// What would go along if an endpoint moved now.
+    pub fn pack(&self, endpoint: Endpoint) -> Result<Luggage, SendError> {
+        let state = self.endpoint(endpoint)?;
+        let wants_room = |route: &Route| match *route {
+            Route::Calling => true,
+            Route::Flow { session, flow } => {
+                let place = self.sessions.get(session as usize).and_then(|p| p.session.as_ref());
+                place.and_then(|s| s.flows_out.get(usize::from(flow))).is_some_and(|f| f.wants_room)
+            }
+            _ => false,
+        };
+        let entries = || state.table.iter().zip(0u32..);
+        let wanted = entries().filter(|(entry, _)| entry.as_ref().is_some_and(|t| wants_room(&t.route)));
+        Ok(Luggage {
+            name: state.name,
+            key: state.key,
+            admission: state.admission,
+            served: state.served,
+            mask: self.events.mask(endpoint),
+            table: state.table.iter().map(|entry| entry.as_ref().map(|t| (t.name, t.key))).collect(),
+            changes: state.changes,
+            wanted: wanted.map(|(_, index)| index).collect(),
+        })
+    }
+
+    /// Packs again if that would be other luggage: a handler ran meanwhile.
+    pub fn repack(&self, endpoint: Endpoint, luggage: &mut Luggage) {
+        let is_old = |state: &EndpointState| state.changes != luggage.changes;
+        if self.endpoint(endpoint).is_ok_and(is_old) {
+            if let Ok(packed) = self.pack(endpoint) {
+                *luggage = packed;
+            }
+        }
+    }
+
+    /// An endpoint lives in another bundle from now on. What comes for it here is handed on.
+    pub fn leave(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        let state = self.endpoint_mut(endpoint)?;
+        state.is_away = true;
+        state.table = Vec::new();
+        self.admission += 1;
+        self.unparking.push(endpoint);
+        self.has_chores = true;
+        let mut flows = Vec::new();
+        for (place, index) in self.sessions.iter().zip(0u32..) {
+            // A peer on another host would only come back to the address in the name: here.
+            let Some(s) = place.session.as_ref().filter(|s| s.peer.uid != Uid::UNKNOWN) else { continue };
+            let its = s.flows_in.iter().zip(0u16..).filter(|(f, _)| f.destination == endpoint.0);
+            flows.extend(its.map(|(_, flow)| (index, flow)));
+        }
+        let header = |flow| head(Kind::Ended, 0, flow, MOVED, Credit::default());
+        for (session, flow) in flows {
+            let Some(s) = self.live(session) else { continue };
+            if !(s.backlog.is_empty() && s.tx.push(header(flow), &[0], &[]).is_ok()) {
+                self.queue(session, header(flow), &[0], &[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// An endpoint arrives from another bundle of this network interface, or comes back.
+    pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
+        let Luggage { name, key, admission, served, mask, table, changes, wanted } = luggage;
+        let was_here = |e: &Option<EndpointState>| e.as_ref().is_some_and(|e| e.id == name.endpoint);
+        let entry = |(name, key)| Translation { name, key, route: Route::Unknown, renews: false };
+        let table = table.into_iter().map(|named| named.map(entry)).collect();
+        let arrived = EndpointState { admission, served, table, changes, ..EndpointState::new(name, key) };
+        let endpoint = match self.endpoints.iter().position(was_here) {
+            Some(index) => {
+                let parked = self.endpoints[index].as_mut().map(|e| std::mem::take(&mut e.parked));
+                self.endpoints[index] = Some(EndpointState { parked: parked.unwrap_or_default(), ..arrived });
+                Endpoint(index as u32)
+            }
+            None => {
+                self.endpoints.push(Some(arrived));
+                Endpoint(self.endpoints.len() as u32 - 1)
+            }
+        };
+        self.events.set_mask(endpoint, mask);
+        self.admission += 1;
+        self.unparking.push(endpoint);
+        self.has_chores = true;
+        for destination in wanted {
+            self.events.push(Event::CanSend { endpoint, destination });
+        }
+        endpoint
+    }
+
+    /// A message that came back is to be handed to the sink again: its endpoint has left meanwhile.
+    pub fn return_again(&mut self, returned: Returned) {
+        self.returns.push_back(returned);
+        self.has_chores = true;
+    }
+
+    /// Whether an endpoint lives in another bundle.
+    pub fn is_away(&self, endpoint: Endpoint) -> bool {
+        self.endpoints.get(endpoint.index()).and_then(Option::as_ref).is_some_and(|e| e.is_away)
+    }
+
+    /// Does what another bundle handed on.
+    pub fn do_errand<S: Sink<T>>(&mut self, errand: Errand, sink: &mut S) {
+        let here = self.endpoints.iter().position(|e| e.as_ref().is_some_and(|e| e.id == errand.endpoint));
+        let Some(endpoint) = here.map(|index| Endpoint(index as u32)) else {
+            return self.refuse_errand(errand, Reason::NoSuchEndpoint);
+        };
+        if self.is_away(endpoint) {
+            // It moved on meanwhile.
+            if let Err((errand, reason)) = sink.forward(errand) {
+                self.refuse_errand(errand, reason);
+            }
+            return;
+        }
+        let Errand { from, task, .. } = errand;
+        match (*task, from) {
+            (Task::Message(message), Some(from)) => self.receive_handed(endpoint, from, message, sink),
+            (Task::Message(_), None) => {}
+            (Task::Returned(returned), _) => {
+                self.come_back(Returned { endpoint, ..returned });
+            }
+            (Task::Completed(completion), _) => self.events.push(Event::Completed(completion)),
+        }
+    }
+
+    /// What became of an errand of ours.
+    pub fn take_back(&mut self, back: Back) {
+        match back {
+            Back::Taken(origin) => self.settle_origin(&origin),
+            Back::Replied(token, op, args, payload) => {
+                // For a lost peer there is nobody to tell, and it was not too large where it was given.
+                let _ = self.reply(token, op, &args, &payload);
+            }
+            Back::Ended(token) => self.end(token),
+            Back::Refused(origin, reason, contents) => {
+                self.settle_origin(&origin);
+                self.counters.refused += 1;
+                match (origin.kind, contents) {
+                    (Kind::Request, _) => self.push_return(&origin, reason, origin.slot, &[], &[]),
+                    (Kind::Reply, Some((op, args, payload))) => {
+                        self.push_return(&origin, reason, RETURNED_REPLY | u16::from(op), &args, &payload);
+                    }
+                    // A one-way message was stored, whatever became of it then.
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What is to be said of messages of other bundles that this one has not answered, for it ends.
+    pub fn abandon_guests(&mut self) -> Vec<(BundleId, Back)> {
+        let open = std::mem::take(&mut self.guests).into_values().filter(|guest| guest.is_open);
+        let ended = open.map(|guest| (guest.from, Back::Ended(guest.token)));
+        ended.chain(std::mem::take(&mut self.backs)).collect()
+    }
+
+    /// Answers to errands that wait to be carried back.
+    pub(crate) fn carry_back<S: Sink<T>>(&mut self, sink: &mut S) {
+        for (to, back) in self.backs.drain(..) {
+            sink.carry_back(to, back);
+        }
+    }
+
+    /// Hands a message on, behind those that waited there. Its flow's credit and slot stay taken until its answer comes back.
+    pub(crate) fn hand_on<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
+        let next = |e: &mut Option<EndpointState>| e.as_mut()?.parked.pop_front();
+        while let Some(parked) = self.endpoints.get_mut(message.endpoint.index()).and_then(next) {
+            self.hand_on_parked(message.endpoint, parked, sink);
+        }
+        let bytes = Parked::bytes(message.args.len(), message.payload.len());
+        self.check_room(message.session, bytes)?;
+        self.hand_on_counted(message, bytes, sink)?;
+        self.count_parked(message.session, bytes);
+        Ok(())
+    }
+
+    /// The same of one whose bytes count already, or of a guest.
+    fn hand_on_counted<S: Sink<T>>(
+        &mut self,
+        message: &Delivery<'_>,
+        bytes: usize,
+        sink: &mut S,
+    ) -> Result<(), Reason> {
+        let endpoint = self.endpoints.get(message.endpoint.index()).and_then(Option::as_ref);
+        let endpoint = endpoint.ok_or(Reason::NoSuchEndpoint)?.id;
+        let (kind, session) = (message.head.kind(), message.session);
+        let (flow, slot, lines) = (message.head.flow(), message.head.slot(), message.head.lines());
+        let carried = self.session(session).and_then(|s| Some((s.flows_in.get(usize::from(flow))?.key, s.peer.uid)));
+        let handed = Handed {
+            kind,
+            op: message.op(),
+            args: message.args.to_vec(),
+            payload: message.payload.to_vec(),
+            source: self.source(message),
+            key: if kind == Kind::Reply { None } else { carried },
+            origin: Origin { kind, session, flow, slot, lines, bytes },
+        };
+        let errand = Errand { endpoint, from: None, task: Box::new(Task::Message(handed)) };
+        sink.forward(errand).map_err(|(_, reason)| reason)?;
+        message.is_open.set(false);
+        self.counters.handed_on += 1;
+        Ok(())
+    }
+
+    /// Hands a message on that waited at an endpoint when it left.
+    pub(crate) fn hand_on_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
+        let bytes = Parked::bytes(parked.args.len(), parked.payload.len());
+        let message = parked.message(endpoint);
+        let handed = match message.session.index {
+            GUEST => self.pass_on_guest(&message, sink),
+            _ => self.hand_on_counted(&message, bytes, sink),
+        };
+        if let Err(reason) = handed {
+            self.uncount_parked(parked.session, bytes);
+            match message.kind() {
+                MessageKind::OneWay => self.settle_parked(&parked),
+                _ => _ = self.bounce(&message, reason),
+            }
+        } else if message.session.index == GUEST {
+            self.uncount_parked(message.session, bytes);
+        }
+    }
+
+    /// Hands on what was handed on to us, as if it had not been here.
+    fn pass_on_guest<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
+        let endpoint = self.endpoints.get(message.endpoint.index()).and_then(Option::as_ref);
+        let endpoint = endpoint.ok_or(Reason::NoSuchEndpoint)?.id;
+        let guest = self.guests.remove(&message.session.life).ok_or(Reason::PeerLost)?;
+        let Guest { from, source, origin: Some(origin), .. } = guest else { return Err(Reason::PeerLost) };
+        let (args, payload) = (message.args.to_vec(), message.payload.to_vec());
+        let handed = Handed { kind: origin.kind, op: message.op(), args, payload, source, key: None, origin };
+        let errand = Errand { endpoint, from: Some(from), task: Box::new(Task::Message(handed)) };
+        if let Err((errand, reason)) = sink.forward(errand) {
+            self.refuse_errand(errand, reason);
+        }
+        message.is_open.set(false);
+        Ok(())
+    }
+
+    /// A message of an endpoint that is away came back. Gives it back if nobody takes it.
+    pub(crate) fn hand_on_returned<S: Sink<T>>(&mut self, returned: Returned, sink: &mut S) -> Option<Returned> {
+        let state = self.endpoints.get(returned.endpoint.index()).and_then(Option::as_ref);
+        let Some(endpoint) = state.filter(|e| e.is_away).map(|e| e.id) else { return Some(returned) };
+        let errand = Errand { endpoint, from: None, task: Box::new(Task::Returned(returned)) };
+        let (errand, _) = sink.forward(errand).err()?;
+        match *errand.task {
+            Task::Returned(returned) => Some(returned),
+            _ => None,
+        }
+    }
+
+    /// A message that asked for a completion ended.
+    pub(crate) fn complete(&mut self, source: u32, completion: u64) {
+        if self.is_away(Endpoint(source)) {
+            self.completed_away.push((Endpoint(source), completion));
+            self.has_chores = true;
+        } else {
+            self.events.push(Event::Completed(completion));
+        }
+    }
+
+    /// Hands completions on to the endpoints that asked for them.
+    pub(crate) fn hand_on_completions<S: Sink<T>>(&mut self, sink: &mut S) {
+        for (endpoint, completion) in std::mem::take(&mut self.completed_away) {
+            let state = self.endpoints.get(endpoint.index()).and_then(Option::as_ref);
+            let errand = |id| Errand { endpoint: id, from: None, task: Box::new(Task::Completed(completion)) };
+            let handed = state.filter(|e| e.is_away).map(|e| sink.forward(errand(e.id)));
+            if !matches!(handed, Some(Ok(()))) {
+                self.events.push(Event::Completed(completion));
+            }
+        }
+    }
+
+    /// The peer says that the destination of a flow lives in another bundle: it is called again. Until it is reached there,
+    /// messages go by this flow.
+    pub(crate) fn call_again(&mut self, session: u32, flow: u16) {
+        let Some(out) = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow))) else { return };
+        let (endpoint, destination) = (Endpoint(out.source), out.destination);
+        let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
+        let leads_here =
+            |t: &&mut Translation| matches!(t.route, Route::Flow { session: s, flow: f } if (s, f) == (session, flow));
+        if let Some(entry) = entry.filter(leads_here).filter(|t| !t.renews) {
+            entry.renews = true;
+            let name = entry.name;
+            self.calls.push(Call { endpoint, destination, name });
+        }
+    }
+
+    // ---- guests: messages that other bundles handed on
+
+    fn receive_handed<S: Sink<T>>(&mut self, endpoint: Endpoint, from: BundleId, message: Handed, sink: &mut S) {
+        let Handed { kind, op, args, payload, source, origin, .. } = message;
+        let header = Head { kind, op, args: args.len() as u8, len: payload.len() as u32, ..Head::new(kind) };
+        let Ok(head) = HeadWords::check(header.pack()) else { return };
+        self.guests_so_far = self.guests_so_far.wrapping_add(1);
+        let session = SessionId { index: GUEST, life: self.guests_so_far };
+        let token = origin.token();
+        let is_open = kind == Kind::Request;
+        self.guests.insert(session.life, Guest { from, source, origin: Some(origin), token, is_open });
+        let parked = Parked { head, session, args, payload };
+        let holds = self.endpoint(endpoint).is_ok_and(EndpointState::holds);
+        if holds {
+            self.parked_bytes += Parked::bytes(parked.args.len(), parked.payload.len());
+            self.counters.parked += 1;
+            self.events.mute(endpoint, 1);
+            if let Ok(state) = self.endpoint_mut(endpoint) {
+                state.parked.push_back(parked);
+            }
+            return;
+        }
+        self.parked_bytes += Parked::bytes(parked.args.len(), parked.payload.len());
+        self.serve_parked(endpoint, parked, sink);
+    }
+
+    /// A guest was handed over.
+    pub(crate) fn guest_is_taken(&mut self, session: SessionId) {
+        let Some(guest) = self.guests.get_mut(&session.life).filter(|_| session.index == GUEST) else { return };
+        if let Some(origin) = guest.origin.take() {
+            self.backs.push((guest.from, Back::Taken(origin)));
+        }
+        if !guest.is_open {
+            self.guests.remove(&session.life);
+        }
+        self.has_chores = true;
+    }
+
+    pub(crate) fn is_guest(session: SessionId) -> bool {
+        session.index == GUEST
+    }
+
+    pub(crate) fn guest_source(&self, session: SessionId) -> Option<Name> {
+        self.guests.get(&session.life).filter(|_| session.index == GUEST)?.source
+    }
+
+    pub(crate) fn is_guest_open(&self, token: &ReplyToken) -> bool {
+        token.session.index == GUEST && self.guests.get(&token.session.life).is_some_and(|guest| guest.is_open)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reply_to_guest(
+        &mut self,
+        token: ReplyToken,
+        op: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), (ReplyError, ReplyToken)> {
+        if !self.is_guest_open(&token) {
+            return Err((ReplyError::PeerLost, token));
+        }
+        self.counters.replies_sent += 1;
+        self.close_guest(token.session, |token| Back::Replied(token, op, args.to_vec(), payload.to_vec()));
+        Ok(())
+    }
+
+    pub(crate) fn end_guest(&mut self, token: &ReplyToken) {
+        if self.is_guest_open(token) {
+            self.close_guest(token.session, Back::Ended);
+        }
+    }
+
+    /// A guest goes back.
+    pub(crate) fn bounce_guest(&mut self, message: &Delivery<'_>, reason: Reason) {
+        let Some(guest) = self.guests.remove(&message.session.life) else { return };
+        let Guest { from, origin, token, is_open, .. } = guest;
+        let contents = || (message.op(), message.args.to_vec(), message.payload.to_vec());
+        let back = match origin {
+            Some(origin) => {
+                let contents = (origin.kind == Kind::Reply).then(contents);
+                Back::Refused(origin, reason, contents)
+            }
+            None if is_open => Back::Ended(token),
+            None => return,
+        };
+        self.backs.push((from, back));
+        self.has_chores = true;
+    }
+
+    fn close_guest(&mut self, session: SessionId, back: impl FnOnce(ReplyToken) -> Back) {
+        let Some(guest) = self.guests.remove(&session.life) else { return };
+        let Guest { from, origin, token, .. } = guest;
+        self.backs.extend(origin.map(|origin| (from, Back::Taken(origin))));
+        self.backs.push((from, back(token)));
+        self.has_chores = true;
+    }
+
+    fn refuse_errand(&mut self, errand: Errand, reason: Reason) {
+        self.backs.extend(errand.refuse(reason));
+        self.has_chores = true;
+    }
+
+    // ---- what comes back
+
+    /// A message that was handed on is out of its queue.
+    fn settle_origin(&mut self, origin: &Origin) {
+        self.uncount_parked(origin.session, origin.bytes);
+        let (true, Some(s)) = (origin.kind == Kind::Send, self.session_mut(origin.session)) else { return };
+        let Some(state) = s.flows_in.get_mut(usize::from(origin.flow)) else { return };
+        state.due.on_consumed(1, origin.lines);
+        if state.due.is_urgent(Grant::V1) {
+            self.mark_dirty(origin.session.index, origin.flow);
+        }
+    }
+
+    fn push_return(&mut self, origin: &Origin, reason: Reason, slot: u16, args: &[u32], payload: &[u8]) {
+        let Some(s) = self.session_mut(origin.session) else { return };
+        let header = head(Kind::Return, reason.code(), origin.flow, slot, Credit::default());
+        if s.backlog.is_empty() && s.tx.push(header, args, payload).is_ok() {
+            s.on_pushed(header);
+        } else {
+            self.queue(origin.session.index, header, args, payload);
+        }
+    }
+}

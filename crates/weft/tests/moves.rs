@@ -1,0 +1,387 @@
+//! Endpoints that move between bundles while processes talk to them.
+
+mod support;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
+use std::thread;
+use support::{
+    again, bundle_with_endpoint, poll_until, returns_of, tell, turn, wait_until, Address, Orders, Peer, OVER_UDP,
+};
+use weft::am::{AdoptError, AnyThread, Bundle, Moving, SharedBundle};
+use weft::{Endpoint, Event, Key, Node, Reason, SendError, Settings};
+
+/// Handlers of the endpoint that moves: replies; counts.
+const ECHO: u8 = 1;
+const COUNT: u8 = 2;
+/// Handlers of those who ask.
+const ANSWER: u8 = 20;
+
+#[test]
+fn child() {
+    support::play(&[("asker", asker), ("server", server)]);
+}
+
+fn server(orders: Orders) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+    tell(Address::of(&bundle, here));
+    orders.serve(&mut bundle, |_, _| {});
+}
+
+/// Asks as many times as it is told and sends as many one-way messages, with 16 requests under way. Says how often each was
+/// answered, and what came back.
+fn asker(orders: Orders) {
+    let [there, requests] = &orders.words[..] else { panic!("an address and a number") };
+    let (there, requests): (Address, u32) = (Address::parse(there), requests.parse().expect("a number"));
+    let (mut bundle, here) = bundle_with_endpoint();
+    bundle.map(here, 0, there.name, there.key).expect("map");
+    let answers: Rc<Vec<Cell<u32>>> = Rc::new((0..requests).map(|_| Cell::new(0)).collect());
+    let count = Rc::new(Cell::new(0));
+    let (seen, counted) = (answers.clone(), count.clone());
+    let take = move |m: &mut weft::am::Message<'_>| {
+        let answer = &seen[m.args()[0] as usize];
+        answer.set(answer.get() + 1);
+        counted.set(counted.get() + 1);
+    };
+    bundle.on(here, ANSWER, take).expect("on");
+    bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+    let returns = returns_of(&mut bundle, here);
+    for asked in 0..requests {
+        bundle.request(here, 0, ECHO, &[asked], &asked.to_le_bytes()).expect("mapped");
+        bundle.send(here, 0, COUNT, &[asked], &[1; 80]).expect("mapped");
+        poll_until(&mut bundle, "fewer under way", |_| asked + 1 - count.get() < 16 || !returns.borrow().is_empty());
+    }
+    poll_until(&mut bundle, "all answers", |_| count.get() == requests || !returns.borrow().is_empty());
+    bundle.drain();
+    let wrong = answers.iter().filter(|n| n.get() != 1).count();
+    tell(format!("{wrong} {}", returns.borrow().len()));
+    orders.wait();
+}
+
+type Travel = Receiver<(Moving<AnyThread>, Sender<Endpoint>)>;
+
+/// A thread with a bundle, to which the endpoint comes and from which it goes again. It stays for so many polls.
+fn stop_over(
+    node: &Node,
+    from: Travel,
+    to: Sender<(Moving<AnyThread>, Sender<Endpoint>)>,
+    is_over: Arc<AtomicBool>,
+) -> thread::JoinHandle<u32> {
+    let node = node.clone();
+    thread::spawn(move || {
+        let mut bundle = Bundle::for_any_thread(&node, Settings::default()).expect("bundle");
+        let (mut here, mut stays, mut visits) = (None, 0, 0);
+        while !is_over.load(Ordering::Acquire) {
+            bundle.poll();
+            if let Ok((moving, arrived)) = from.try_recv() {
+                let endpoint = bundle.adopt(moving).expect("of this node, and by no handler");
+                (here, stays, visits) = (Some((endpoint, arrived)), 200, visits + 1);
+            }
+            stays -= 1;
+            if let (Some((endpoint, arrived)), true) = (here.take_if(|_| stays <= 0), stays <= 0) {
+                let moving = bundle.release(endpoint).expect("it is here");
+                // The last one to have it keeps it.
+                if to.send((moving, arrived)).is_err() {
+                    break;
+                }
+            }
+        }
+        bundle.drain();
+        visits
+    })
+}
+
+fn goes_round(requests: u32) {
+    let node = Node::new().expect("node");
+    let mut first = Bundle::for_any_thread(&node, Settings::default()).expect("bundle");
+    let it = first.endpoint_with_random_key().expect("endpoint");
+    let address = Address { name: first.name(it).expect("ours"), key: first.key(it).expect("ours") };
+    let asked = Arc::new(AtomicU32::new(0));
+    let counts = asked.clone();
+    let echo = |m: &mut weft::am::Message<'_>| m.reply(ANSWER, m.args(), m.payload()).expect("once");
+    first.on(it, ECHO, echo).expect("on");
+    first.on(it, COUNT, move |_| _ = counts.fetch_add(1, Ordering::Relaxed)).expect("on");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ((to_a, at_a), (to_b, at_b)) = (channel(), channel());
+    let threads =
+        [stop_over(&node, at_a, to_b.clone(), is_over.clone()), stop_over(&node, at_b, to_a.clone(), is_over.clone())];
+    let peers: Vec<_> = (0..2).map(|_| Peer::start("asker", &[&address.to_string(), &requests.to_string()])).collect();
+    // Sessions with the first bundle, so that there is something to hand on.
+    while asked.load(Ordering::Relaxed) < requests / 10 {
+        first.poll();
+    }
+    to_a.send((first.release(it).expect("it is here"), channel().0)).expect("the thread listens");
+    for peer in &peers {
+        let line = loop {
+            // The bundle that it left first is what peers on other hosts go on by.
+            first.poll();
+            if let Some(line) = peer.overhear() {
+                break line;
+            }
+        };
+        assert_eq!(line, "0 0", "requests not answered once, and messages that came back");
+    }
+    is_over.store(true, Ordering::Release);
+    drop((to_a, to_b));
+    let visits: u32 = threads.into_iter().map(|t| t.join().expect("a thread")).sum();
+    assert!(visits > 4, "it went round only {visits} times");
+    assert_eq!(asked.load(Ordering::Relaxed), 2 * requests, "one-way messages, each once");
+    peers.into_iter().for_each(Peer::finish);
+}
+
+#[test]
+fn each_message_is_delivered_once_to_an_endpoint_that_goes_round() {
+    let _turn = turn("an endpoint that goes round");
+    goes_round(20_000);
+}
+
+#[test]
+fn peers_on_other_hosts_reach_an_endpoint_by_the_bundle_that_it_left() {
+    let Some(_turn) = again("peers_on_other_hosts_reach_an_endpoint_by_the_bundle_that_it_left", &[], &OVER_UDP) else {
+        return;
+    };
+    goes_round(2_000);
+}
+
+/// Two bundles of one node, and an endpoint in the first one that counts what it is asked.
+fn two_bundles() -> (Bundle, Bundle, Endpoint, Rc<Cell<u32>>) {
+    let node = Node::new().expect("node");
+    let mut first = Bundle::new(&node).expect("bundle");
+    let second = Bundle::new(&node).expect("bundle");
+    let it = first.endpoint(Key(7)).expect("endpoint");
+    let count = Rc::new(Cell::new(0));
+    let counts = count.clone();
+    let echo = move |m: &mut weft::am::Message<'_>| {
+        counts.set(counts.get() + 1);
+        m.reply(ANSWER, m.args(), b"").expect("once");
+    };
+    first.on(it, ECHO, echo).expect("on");
+    (first, second, it, count)
+}
+
+/// A bundle of a node of its own that asks an endpoint.
+fn asking(to: Address) -> (Bundle, Endpoint, Rc<Cell<u32>>) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    bundle.map(here, 0, to.name, to.key).expect("map");
+    let answers = Rc::new(Cell::new(0));
+    let seen = answers.clone();
+    bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+    (bundle, here, answers)
+}
+
+/// Asks once, and polls these until it is answered.
+fn ask(asker: &mut (Bundle, Endpoint, Rc<Cell<u32>>), others: &mut [&mut Bundle]) {
+    let (bundle, here, answers) = asker;
+    let before = answers.get();
+    wait_until("room for a request", || {
+        others.iter_mut().for_each(|other| _ = other.poll());
+        bundle.poll();
+        bundle.try_request(*here, 0, ECHO, &[1], b"").is_ok()
+    });
+    wait_until("an answer", || {
+        others.iter_mut().for_each(|other| _ = other.poll());
+        bundle.poll();
+        answers.get() > before
+    });
+}
+
+#[test]
+fn until_it_has_arrived_it_answers_where_it_was() {
+    let _turn = turn("an endpoint on its way");
+    let (mut first, mut second, it, count) = two_bundles();
+    let mut asker = asking(Address::of(&first, it));
+    ask(&mut asker, &mut [&mut first]);
+    let moving = first.release(it).expect("it is here");
+    // Only the bundle that it leaves is polled.
+    for _ in 0..10 {
+        ask(&mut asker, &mut [&mut first]);
+    }
+    assert!(first.release(it).is_err(), "it was released");
+    assert!(first.set_key(it, Key(8)).is_err() && first.on(it, COUNT, |_| {}).is_err() && first.free(it).is_err());
+    let there = second.adopt(moving).expect("adopted");
+    assert!(second.key(there).expect("ours").matches(Key(7)));
+    // The bundle that it left hands on what its peer sends until it has called again.
+    ask(&mut asker, &mut [&mut first, &mut second]);
+    wait_until("the peer to call again", || {
+        let before = first.counters().handed_on;
+        ask(&mut asker, &mut [&mut first, &mut second]);
+        first.counters().handed_on == before
+    });
+    for _ in 0..10 {
+        ask(&mut asker, &mut [&mut second]);
+    }
+    assert_eq!(count.get(), asker.2.get(), "the same handler, each time once");
+    assert!(matches!(first.try_request(it, 0, ECHO, &[], b""), Err(SendError::NoEndpoint)));
+}
+
+#[test]
+fn an_endpoint_that_nobody_adopts_stays() {
+    let _turn = turn("an endpoint that stays");
+    let (mut first, _, it, count) = two_bundles();
+    let mut asker = asking(Address::of(&first, it));
+    drop(first.release(it).expect("it is here"));
+    ask(&mut asker, &mut [&mut first]);
+    assert_eq!(count.get(), 1);
+    first.on(it, COUNT, |_| {}).expect("it can be changed again");
+    let moving = first.release(it).expect("and released again");
+    let again = first.adopt(moving).expect("by itself too");
+    assert_eq!(again, it);
+    ask(&mut asker, &mut [&mut first]);
+    assert_eq!(count.get(), 2);
+}
+
+#[test]
+fn an_endpoint_cannot_become_another_nodes() {
+    let _turn = turn("another node");
+    let (mut first, mut second, it, _) = two_bundles();
+    let mut asker = asking(Address::of(&first, it));
+    let moving = first.release(it).expect("it is here");
+    let (error, moving) = asker.0.adopt(moving).expect_err("of another node");
+    assert_eq!(error, AdoptError::AnotherNode);
+    second.adopt(moving).expect("of this one");
+}
+
+#[test]
+fn its_own_requests_and_completions_follow_it() {
+    let _turn = turn("requests of an endpoint that moves");
+    let server = Peer::start("server", &[]);
+    let there = server.address();
+    let (mut first, mut second, it, _) = two_bundles();
+    first.map(it, 4, there.name, there.key).expect("map");
+    let answers = Rc::new(Cell::new(0));
+    let seen = answers.clone();
+    first.on(it, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+    first.request(it, 4, ECHO, &[1], b"").expect("mapped");
+    first.drain();
+    let asked = weft::Outgoing { op: ECHO, args: &[2], payload: b"", completion: Some(5) };
+    first.try_post(it, 4, weft::MessageKind::Request, asked).expect("room");
+    let nobody = weft::Outgoing { op: 99, args: &[3], payload: b"xyz", completion: None };
+    first.try_post(it, 4, weft::MessageKind::Request, nobody).expect("room");
+    let moving = first.release(it).expect("it is here");
+    let here = second.adopt(moving).expect("adopted");
+    let mut events = Vec::new();
+    wait_until("the answer, the completion and the message that came back", || {
+        first.poll();
+        second.poll();
+        events.extend(std::iter::from_fn(|| second.next_event()));
+        answers.get() == 2 && events.len() >= 2
+    });
+    assert!(events.contains(&Event::Completed(5)), "{events:?}");
+    let returned = events.iter().find_map(|e| if let Event::Returned(r) = e { Some(r) } else { None });
+    let returned = returned.expect("it came back");
+    assert_eq!((returned.endpoint, returned.destination, returned.reason), (here, Some(4), Reason::NoHandler));
+    assert_eq!(returned.payload, b"xyz");
+    second.request(here, 4, ECHO, &[4], b"").expect("its table came along");
+    second.drain();
+    assert_eq!(answers.get(), 3);
+    server.finish();
+}
+
+#[test]
+fn a_bundle_that_ends_takes_the_endpoints_it_adopted_along() {
+    let _turn = turn("the end of a bundle with a moved endpoint");
+    let (mut first, mut second, it, _) = two_bundles();
+    let (mut bundle, here, _) = asking(Address::of(&first, it));
+    let returns = returns_of(&mut bundle, here);
+    // Known by its first bundle.
+    wait_until("a session", || {
+        first.poll();
+        bundle.poll();
+        bundle.try_request(here, 0, ECHO, &[], b"").is_ok()
+    });
+    let moving = first.release(it).expect("it is here");
+    second.adopt(moving).expect("adopted");
+    bundle.try_request(here, 0, ECHO, &[6], b"abc").expect("room");
+    drop(second);
+    poll_until(&mut bundle, "the message", |_| {
+        first.poll();
+        !returns.borrow().is_empty()
+    });
+    let returned = returns.borrow();
+    assert!(returned.iter().all(|r| r.reason == Reason::NoSuchEndpoint), "{returned:?}");
+}
+
+#[test]
+fn a_handler_cannot_adopt_its_own_endpoint() {
+    let _turn = turn("adoption by a handler");
+    let node = Node::new().expect("node");
+    let (first, second) = (SharedBundle::new(&node).expect("bundle"), SharedBundle::new(&node).expect("bundle"));
+    let it = first.endpoint(Key(7)).expect("endpoint");
+    let asker = first.endpoint(Key(8)).expect("endpoint");
+    first.map(asker, 0, first.name(it).expect("ours"), Key(7)).expect("map");
+    let (sender, moves) = channel::<Moving<AnyThread>>();
+    let (there, inner) = (std::sync::Mutex::new((second.clone(), moves)), first.clone());
+    let inner = std::sync::Mutex::new(inner);
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counts = refused.clone();
+    first
+        .on(it, ECHO, move |_| {
+            let there = there.lock().expect("nobody panics");
+            if let Ok(moving) = there.1.try_recv() {
+                let (error, moving) = there.0.adopt(moving).expect_err("its handler");
+                assert_eq!(error, AdoptError::InHandler);
+                let (error, _) = inner.lock().expect("nobody panics").adopt(moving).expect_err("its handler");
+                assert_eq!(error, AdoptError::InHandler);
+                counts.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+        .expect("on");
+    sender.send(first.release(it).expect("it is here")).expect("room");
+    first.request(asker, 0, ECHO, &[], b"").expect("mapped");
+    first.drain().expect("not in a handler");
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn shared_bundles_pass_an_endpoint_to_and_fro_under_traffic() {
+    let _turn = turn("an endpoint between shared bundles");
+    let node = Node::new().expect("node");
+    let bundles = [(); 2].map(|()| SharedBundle::new(&node).expect("bundle"));
+    let mut it = bundles[0].endpoint_with_random_key().expect("endpoint");
+    let name = bundles[0].name(it).expect("ours");
+    let key = bundles[0].key(it).expect("ours");
+    bundles[0].on(it, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+    let counted = Arc::new(AtomicU32::new(0));
+    let counts = counted.clone();
+    bundles[0].on(it, COUNT, move |_| _ = counts.fetch_add(1, Ordering::Relaxed)).expect("on");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let waiting: Vec<_> = bundles
+        .iter()
+        .map(|bundle| {
+            let (bundle, is_over) = (bundle.clone(), is_over.clone());
+            thread::spawn(move || {
+                while !is_over.load(Ordering::Acquire) {
+                    bundle.wait(None).expect("not in a handler");
+                }
+            })
+        })
+        .collect();
+    let requests = 30_000;
+    let address = Address { name, key }.to_string();
+    let peer = Peer::start("asker", &[&address, &requests.to_string()]);
+    let mut moves = 0;
+    let line = loop {
+        if let Some(line) = peer.overhear() {
+            break line;
+        }
+        let moving = bundles[moves % 2].release(it).expect("it is here");
+        thread::yield_now();
+        it = bundles[(moves + 1) % 2].adopt(moving).expect("adopted");
+        moves += 1;
+        let before = counted.load(Ordering::Relaxed);
+        wait_until("some messages there", || {
+            counted.load(Ordering::Relaxed) > before + 20 || counted.load(Ordering::Relaxed) == requests
+        });
+    };
+    assert_eq!(line, "0 0", "after {moves} moves");
+    assert_eq!(counted.load(Ordering::Relaxed), requests);
+    assert!(moves > 2, "{moves} moves");
+    is_over.store(true, Ordering::Release);
+    bundles.iter().for_each(|bundle| bundle.waker().wake());
+    waiting.into_iter().for_each(|t| t.join().expect("a thread"));
+    peer.finish();
+}
