@@ -77,6 +77,8 @@ fn child() {
         ("mesh", mesh),
         ("crowd", crowd),
         ("sleeper", sleeper),
+        ("owner", owner),
+        ("streamer", streamer),
     ]);
 }
 
@@ -356,6 +358,98 @@ fn an_idle_peer_takes_at_most_32_kib() {
     assert!(after.1 > before.1, "it can be measured");
     clients.finish();
     server.finish();
+}
+
+/// Makes as many endpoints as it is told, each with handlers and a peer, in one bundle or in several.
+fn owner(orders: Orders) {
+    let (there, bundles) = (Address::parse(&orders.words[0]), orders.words[1].parse().expect("a number"));
+    let node = Node::new().expect("node");
+    let mut bundles: Vec<Bundle> = (0..bundles).map(|_| Bundle::new(&node).expect("bundle")).collect();
+    let mut made = 0;
+    loop {
+        tell(resident_kib());
+        let Some(line) = orders.wait() else { return };
+        for _ in 0..line.parse().expect("a number") {
+            let at = made % bundles.len();
+            let bundle = &mut bundles[at];
+            let here = bundle.endpoint_with_random_key().expect("endpoint");
+            bundle.map(here, 0, there.name, there.key).expect("map");
+            bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+            bundle.on(here, ONE_WAY, |_| {}).expect("on");
+            made += 1;
+        }
+    }
+}
+
+#[test]
+fn a_thousand_idle_endpoints_take_at_most_4_mib() {
+    let _turn = turn("memory of idle endpoints");
+    let server = Peer::start("ponger", &[]);
+    let there = server.address().to_string();
+    let number = |line: String| line.parse::<u64>().expect("a number");
+    for bundles in ["1", "10"] {
+        let mut owner = Peer::start("owner", &[&there, bundles]);
+        owner.hear();
+        // What is made once is there with the first ones.
+        let before = number(owner.ask("10"));
+        let taken = number(owner.ask("1000")) - before;
+        eprintln!("KiB resident for 1,000 idle endpoints in {bundles} bundles: {taken}");
+        assert!(taken <= 4 << 10, "{taken} KiB for 1,000 idle endpoints in {bundles} bundles");
+        assert!(taken > 0, "it can be measured");
+        owner.finish();
+    }
+    server.finish();
+}
+
+/// Sends as many one-way messages as it is told, polling, and says when all have been stored.
+fn streamer(orders: Orders) {
+    let (mut bundle, here, answers) = bundle_to(Address::parse(&orders.words[0]));
+    bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
+    poll_until(&mut bundle, "an answer", |_| answers.get() == 1);
+    tell("ready");
+    while let Some(line) = orders.wait() {
+        let messages: u64 = line.parse().expect("a number");
+        for _ in 0..messages {
+            while bundle.try_send(here, 0, ONE_WAY, &[1, 2], b"") == Err(SendError::Full) {
+                bundle.poll();
+            }
+        }
+        let before = bundle.counters().sent;
+        bundle.drain();
+        assert_eq!(bundle.counters().sent, before);
+        tell("sent");
+    }
+}
+
+/// How often the helper of a process has slept.
+fn helper_sleeps(process: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it lives").flatten().map(|task| task.path());
+    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+    let helper = tasks.into_iter().find(|task| name(task).trim() == "weft-helper").expect("a helper");
+    let status = std::fs::read_to_string(helper.join("status")).expect("it lives");
+    let field = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the field");
+    field.trim().parse().expect("a number")
+}
+
+#[test]
+fn polled_messages_do_not_wake_the_helper() {
+    let _turn = turn("wake-ups of the helper");
+    let messages = 1_000_000;
+    let server = Peer::start("ponger", &["polls"]);
+    let mut sender = Peer::start("streamer", &[&server.address().to_string()]);
+    assert_eq!(sender.hear(), "ready");
+    // What the set-up left to be done is done.
+    assert_eq!(sender.ask("1000"), "sent");
+    let processes = [sender.id(), server.id()];
+    let before = processes.map(helper_sleeps);
+    let since = Instant::now();
+    assert_eq!(sender.ask(&messages.to_string()), "sent");
+    let time = since.elapsed();
+    let after = processes.map(helper_sleeps);
+    let wakes = [after[0] - before[0], after[1] - before[1]];
+    eprintln!("wake-ups of the helpers in {messages} messages, {time:?}: {wakes:?}");
+    assert!(wakes.iter().all(|&wakes| wakes <= 10), "{wakes:?} wake-ups in {messages} messages, {time:?}");
+    sender.finish();
 }
 
 /// Bundles that stay polled, as many more as it is told; each has asked once. It says when nothing is under way any more.
