@@ -78,6 +78,9 @@ impl<H: Threads> Bundle<H> {
     /// # Errors
     /// If there is no such endpoint, or it was released before.
     pub fn release(&mut self, endpoint: Endpoint) -> Result<Moving<H>, SendError> {
+        if self.life.is_over() {
+            return Err(SendError::Forked);
+        }
         let luggage = self.core.state().pack(endpoint)?;
         let handlers = std::mem::take(self.handlers.at(endpoint)?);
         let leaving = Arc::new(Leaving {
@@ -100,6 +103,7 @@ impl<H: Threads> Bundle<H> {
     /// If the other bundle is of another node, or if this is called by a handler of the endpoint. The endpoint stays where it was;
     /// it comes with the error, for another try.
     pub fn adopt(&mut self, moving: Moving<H>) -> Result<Endpoint, (AdoptError, Moving<H>)> {
+        self.expect_own();
         loop {
             match self.try_adopt(&moving) {
                 Ok(Some(endpoint)) => return Ok(endpoint),

@@ -197,7 +197,7 @@ mod tests {
 
     fn wanted(addresses: &[&str]) -> Wanted {
         let addresses = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
-        Wanted { addresses, are_set: false, ports: Ports::ANY }
+        Wanted { addresses, are_set: false, ports: Ports::ANY, suspicion: None }
     }
 
     #[test]
