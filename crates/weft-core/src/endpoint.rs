@@ -87,6 +87,8 @@ pub(crate) struct EndpointState {
     pub parked: VecDeque<Parked>,
     /// It lives in another bundle, and this is its stub.
     pub is_away: bool,
+    /// It was released: it may live in another bundle by now.
+    pub is_leaving: bool,
 }
 
 impl Admission {
@@ -108,7 +110,18 @@ impl EndpointState {
     pub fn new(name: Name, key: Key) -> EndpointState {
         let (table, parked) = (Vec::new(), VecDeque::new());
         let (id, admission) = (name.endpoint, Admission::default());
-        EndpointState { id, key, name, admission, served: true, table, changes: 0, parked, is_away: false }
+        EndpointState {
+            id,
+            key,
+            name,
+            admission,
+            served: true,
+            table,
+            changes: 0,
+            parked,
+            is_away: false,
+            is_leaving: false,
+        }
     }
 
     /// Whether messages of a user's that carry a key are for it. Other users that it does not admit do not hear more than that.

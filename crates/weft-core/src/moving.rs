@@ -396,7 +396,8 @@ impl<T: Tx> State<T> {
 
     /// A message that asked for a completion ended.
     pub(crate) fn complete(&mut self, source: u32, completion: u64) {
-        if self.is_away(Endpoint(source)) {
+        let state = self.endpoints.get(source as usize).and_then(Option::as_ref);
+        if state.is_some_and(|e| e.is_away || e.is_leaving) {
             self.completed_away.push((Endpoint(source), completion));
             self.has_chores = true;
         } else {
@@ -404,12 +405,19 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Hands completions on to the endpoints that asked for them.
+    /// The endpoint was released: it may be adopted at any moment, of which this bundle hears later.
+    pub fn set_leaving(&mut self, endpoint: Endpoint) {
+        if let Ok(state) = self.endpoint_mut(endpoint) {
+            state.is_leaving = true;
+        }
+    }
+
+    /// Hands completions on to the endpoints that asked for them, wherever they live by now: here, perhaps.
     pub(crate) fn hand_on_completions<S: Sink<T>>(&mut self, sink: &mut S) {
         for (endpoint, completion) in std::mem::take(&mut self.completed_away) {
             let state = self.endpoints.get(endpoint.index()).and_then(Option::as_ref);
             let errand = |id| Errand { endpoint: id, from: None, task: Box::new(Task::Completed(completion)) };
-            let handed = state.filter(|e| e.is_away).map(|e| sink.forward(errand(e.id)));
+            let handed = state.map(|e| sink.forward(errand(e.id)));
             if !matches!(handed, Some(Ok(()))) {
                 self.events.push(Event::Completed(completion));
             }

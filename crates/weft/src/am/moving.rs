@@ -83,6 +83,7 @@ impl<H: Threads> Bundle<H> {
         }
         let luggage = self.core.state().pack(endpoint)?;
         let handlers = std::mem::take(self.handlers.at(endpoint)?);
+        self.core.state_mut().set_leaving(endpoint);
         let leaving = Arc::new(Leaving {
             node: self.home.node().clone(),
             endpoint,

@@ -198,6 +198,7 @@ pub fn crowd(orders: Orders) {
         }
     }
     tell(format!("{} {refused}", served.len()));
+    assert_eq!(orders.wait().as_deref(), Some("knock"));
     // A thousand that do not know the key, and some that know it and say no more.
     let own = Name { uid: Uid(FOREIGNER), ..raw::nobody(&there.name) };
     for number in 0..1000u64 {
@@ -219,11 +220,11 @@ fn one_user_takes_no_more_than_its_share_and_wrong_keys_leave_nothing() {
     let (mut peer, before, there, _) = start_with(&["open"]);
     let mut client = Client::new(there);
     client.ask();
-    let crowd = Peer::start("crowd", &[&there.to_string()]);
+    let mut crowd = Peer::start("crowd", &[&there.to_string()]);
     let Some(numbers) = hear_foreigner(&crowd) else { return peer.finish() };
     assert_eq!(numbers, format!("{SESSIONS_OF_A_USER} 8"));
     let with_crowd = census(&mut peer);
-    assert_eq!(crowd.hear(), "refused");
+    assert_eq!(crowd.ask("knock"), "refused");
     expect_back(&mut peer, with_crowd, "a thousand wrong keys");
     // The own user has its own share.
     Client::new(there).ask();
