@@ -434,6 +434,17 @@ fn helper_sleeps(process: u32) -> u64 {
 #[test]
 fn polled_messages_do_not_wake_the_helper() {
     let _turn = turn("wake-ups of the helper");
+    count_wake_ups();
+}
+
+#[test]
+fn polled_messages_over_udp_do_not_wake_the_helper() {
+    let Some(_turn) = over_udp("polled_messages_over_udp_do_not_wake_the_helper") else { return };
+    count_wake_ups();
+}
+
+/// Sends a million messages to who polls, and counts how often the helpers of both wake up meanwhile.
+fn count_wake_ups() {
     let messages = 1_000_000;
     let server = Peer::start("ponger", &["polls"]);
     let mut sender = Peer::start("streamer", &[&server.address().to_string()]);
@@ -448,7 +459,9 @@ fn polled_messages_do_not_wake_the_helper() {
     let after = processes.map(helper_sleeps);
     let wakes = [after[0] - before[0], after[1] - before[1]];
     eprintln!("wake-ups of the helpers in {messages} messages, {time:?}: {wakes:?}");
-    assert!(wakes.iter().all(|&wakes| wakes <= 10), "{wakes:?} wake-ups in {messages} messages, {time:?}");
+    // Where others take the processor there are pauses, after which the helper is right to look.
+    let most = 10 + time.as_millis() as u64 / 20;
+    assert!(wakes.iter().all(|&wakes| wakes <= most), "{wakes:?} wake-ups in {messages} messages, {time:?}");
     sender.finish();
 }
 

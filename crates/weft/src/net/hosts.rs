@@ -24,6 +24,9 @@ const RUNS_MOST: u32 = 4;
 /// For so long after something was heard the socket is looked at on every turn.
 const HOT: Duration = Duration::from_micros(100);
 
+/// The helper watches only after so long: a stream has gaps, each of which would wake it once.
+const QUIET: Duration = Duration::from_millis(10);
+
 /// Turns between two looks when nothing was heard for longer, and while messages come from processes of the same host.
 const SELDOM: u32 = 64;
 
@@ -279,10 +282,12 @@ impl Net {
     /// How closely to look from now on, and whether the helper is to watch, if that changes.
     #[inline]
     fn settle_down(&mut self, core: &Core, now: Time) -> Option<bool> {
-        if self.attention != Attention::Asleep && now.since(self.heard_at) > HOT {
-            self.attention = if self.has_helper && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
+        let silence = now.since(self.heard_at);
+        let is_quiet = self.has_helper && silence > QUIET;
+        if self.attention != Attention::Asleep && silence > HOT {
+            self.attention = if is_quiet && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }
-        let watch = self.has_helper && self.attention != Attention::Hot;
+        let watch = is_quiet && self.attention != Attention::Hot;
         let mut ni = self.sessions.ni().borrow_mut();
         self.is_watched |= ni.link_mut().was_watched_by_deputy();
         let is_new = ni.link_mut().set_watched(watch);
