@@ -14,7 +14,7 @@ use support::{
     Dice, Orders, Peer,
 };
 use weft::am::{Bundle, ReplyToken};
-use weft::{Certainty, Endpoint, Event, Key, MessageKind, Name, Outgoing, Reason, Returned, SendError};
+use weft::{Certainty, Endpoint, Event, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError};
 use weft_shm::{BellPage, Lanes, Shared};
 use weft_wire::setup::Message;
 use weft_wire::BundleId;
@@ -69,9 +69,10 @@ fn named_memory() -> BTreeSet<String> {
     names.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| n.contains("weft")).collect()
 }
 
-/// Never polls.
+/// Never polls, and has no helper that would answer for it.
 fn mute(orders: Orders) {
-    let (bundle, here) = bundle_with_endpoint();
+    let mut bundle = Bundle::new(&Node::without_helper().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
     tell(Address::of(&bundle, here));
     while orders.wait().is_some() {}
 }
