@@ -32,7 +32,7 @@ fuzz: ## mutated input for every decoder, five minutes each (SECONDS=n, TARGETS=
 	scripts/fuzz.sh $(or $(SECONDS),300) $(TARGETS)
 
 soak: setup ## the long tests, those marked `ignore`, and the thread sanitiser
-	$(cargo) test --workspace --release --locked -- --ignored
+	$(cargo) test --workspace --profile tests --locked -- --ignored
 	scripts/races.sh
 
 lint: ## layout, lints and documentation only

@@ -3,6 +3,10 @@
 # Needs a nightly toolchain with the standard library's source, because that has to be instrumented as well:
 #   rustup toolchain install nightly && rustup component add rust-src --toolchain nightly
 # What the two ends of a ring do in different processes it does not see: that is for loom (scripts/test.sh loom).
+# valgrind's DRD and Helgrind are no substitute: they know the locks of pthread, and neither those of Rust's library, which are
+# futexes, nor atomics. Two threads that add under a `Mutex` and one that hands a value over by an atomic flag, all as it should
+# be, are 2,040 errors to DRD 3.19, and 2,031 if those at atomics are suppressed; of the tests below it names 63 (`deputy`) to 1,000
+# places, where it stops, and `biased` does not end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

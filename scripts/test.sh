@@ -18,6 +18,8 @@ run() {
     "$@"
 }
 
+build_shipped() { run cargo build --workspace --bins --lib --examples --release --locked; }
+
 run_stage() {
     case "$1" in
         fmt) # the layout of the code
@@ -30,19 +32,20 @@ run_stage() {
         limits) # the C programs that measure what the machine could do
             run make -C bench/limits ;;
         build) # all that is shipped, and the examples
-            run cargo build --workspace --bins --lib --examples --release --locked ;;
-        test) # all tests, as whoever runs this
-            run cargo test --workspace --release --locked --no-fail-fast ;;
+            build_shipped ;;
+        test) # all tests, as whoever runs this; they look at what was built before, too
+            build_shipped
+            run cargo test --workspace --profile tests --locked --no-fail-fast ;;
         fuzz) # every decoder, ten seconds of mutated input each
             run scripts/fuzz.sh 10 ;;
         loom) # the rings under every interleaving
             run env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$root/target/loom" \
-                cargo test -p weft-shm --release --locked --test loom --test loom_sleep ;;
+                cargo test -p weft-shm --profile tests --locked --test loom --test loom_sleep ;;
         ordinary) # the same test programs, as an ordinary user with little allowed
             local host
             host=$(rustc -vV | sed -n 's/^host: //p')
             run cargo --config "target.$host.runner=['bash', '$root/scripts/ordinary-user.sh']" \
-                test --workspace --release --locked --no-fail-fast --tests ;;
+                test --workspace --profile tests --locked --no-fail-fast --tests ;;
     esac
 }
 
