@@ -1,13 +1,19 @@
 //! Messages of the set-up socket, and the arguments of `Open` records.
 #![no_main]
 
+use weft_wire::proof::Side;
 use weft_wire::setup::{Message, Open};
+use weft_wire::Key;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(message) = Message::from_bytes(data) {
         let bytes = message.to_bytes();
         let again = Message::from_bytes(&bytes).expect("what was written reads back");
         assert_eq!(again.to_bytes(), bytes);
+        if let (Message::Hello(said, _), Message::Hello(heard, _)) = (message, again) {
+            let [proof, same] = [said, heard].map(|hello| hello.proof(Key(1), Side::Caller));
+            assert!(proof.matches(same), "a proof is of what the other side heard");
+        }
     }
     let args: Vec<u32> = data.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     if let Some(open) = Open::from_args(&args) {

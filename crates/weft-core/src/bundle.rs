@@ -388,15 +388,26 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     /// What most polls have nothing of: queued messages to hand over, peers to tell, backlogs, returned messages.
     #[inline(never)]
     fn do_chores<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
-        let work = self.state.unpark(sink, budget);
+        let mut work = self.state.unpark(sink, budget);
         self.state.flush_dirty();
         self.state.flush_blocked();
         self.let_go();
         self.hand_returns(sink);
         self.state.hand_on_completions(sink);
         self.state.carry_back(sink);
+        work += self.do_clients_chores(sink);
         self.state.has_chores = self.state.has_unfinished();
         work
+    }
+
+    /// Lets the client go on, if there is something for it.
+    fn do_clients_chores<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
+        let asked = std::mem::take(&mut self.state.client_waits);
+        if asked || self.state.events.has_claimed() {
+            sink.do_chores(&mut self.state)
+        } else {
+            0
+        }
     }
 
     /// Takes messages of one session. Returns how many.

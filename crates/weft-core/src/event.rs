@@ -63,6 +63,17 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The endpoint that it is of, but for completions, which are of the bundle.
+    fn endpoint(&self) -> Option<Endpoint> {
+        match self {
+            Event::Completed(_) => None,
+            Event::Returned(returned) => Some(returned.endpoint),
+            Event::CanSend { endpoint, .. } | Event::PeerLost { endpoint, .. } => Some(*endpoint),
+        }
+    }
+}
+
 /// Which of an endpoint's events end a wait (VN12). All, unless set otherwise. What is left out still happens: messages are
 /// handed over and events are queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +105,10 @@ impl Default for EventMask {
 #[derive(Debug)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
+    /// Those of endpoints whose client takes them itself.
+    claimed: VecDeque<Event>,
+    /// These endpoints, by index.
+    claims: Vec<bool>,
     /// By the index of the endpoint; those behind the end have all.
     masks: Vec<EventMask>,
     /// Events so far that end a wait. It comes round.
@@ -104,10 +119,21 @@ pub(crate) struct Events {
 
 impl Events {
     pub fn new() -> Events {
-        Events { queue: VecDeque::with_capacity(64), masks: Vec::new(), noted: 0, muted: 0 }
+        Events {
+            queue: VecDeque::with_capacity(64),
+            claimed: VecDeque::new(),
+            claims: Vec::new(),
+            masks: Vec::new(),
+            noted: 0,
+            muted: 0,
+        }
     }
 
     pub fn push(&mut self, event: Event) {
+        if event.endpoint().is_some_and(|endpoint| self.is_claimed(endpoint)) {
+            self.claimed.push_back(event);
+            return;
+        }
         let ends_wait = match &event {
             Event::Completed(_) => true,
             Event::CanSend { endpoint, .. } => self.mask(*endpoint).can_send,
@@ -120,6 +146,33 @@ impl Events {
 
     pub fn pop(&mut self) -> Option<Event> {
         self.queue.pop_front()
+    }
+
+    /// From now on an endpoint's events are for its client.
+    pub fn claim(&mut self, endpoint: Endpoint) {
+        if self.claims.len() <= endpoint.index() {
+            self.claims.resize(endpoint.index() + 1, false);
+        }
+        self.claims[endpoint.index()] = true;
+    }
+
+    fn is_claimed(&self, endpoint: Endpoint) -> bool {
+        self.claims.get(endpoint.index()).copied().unwrap_or_default()
+    }
+
+    /// The next event for a client.
+    pub fn pop_claimed(&mut self) -> Option<Event> {
+        self.claimed.pop_front()
+    }
+
+    /// Whether there are events for clients.
+    pub fn has_claimed(&self) -> bool {
+        !self.claimed.is_empty()
+    }
+
+    /// Something ends a wait that is no event of this queue.
+    pub fn note(&mut self) {
+        self.noted = self.noted.wrapping_add(1);
     }
 
     pub fn mask(&self, endpoint: Endpoint) -> EventMask {

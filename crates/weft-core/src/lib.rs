@@ -31,5 +31,5 @@ pub use endpoint::{Admission, Endpoint};
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
 pub use moving::{Back, Errand, Luggage};
 pub use report::Report;
-pub use session::{PeerId, SessionId};
+pub use session::{FlowId, PeerId, SessionId};
 pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State, Tally};

@@ -312,6 +312,7 @@ impl<T: Tx> State<T> {
         while let Some(parked) = self.endpoints.get_mut(message.endpoint.index()).and_then(next) {
             self.hand_on_parked(message.endpoint, parked, sink);
         }
+        self.check_backlog(message)?;
         let bytes = Parked::bytes(message.args.len(), message.payload.len());
         self.check_room(message.session, bytes)?;
         self.hand_on_counted(message, bytes, sink)?;
@@ -405,10 +406,10 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// The endpoint was released: it may be adopted at any moment, of which this bundle hears later.
-    pub fn set_leaving(&mut self, endpoint: Endpoint) {
+    /// The endpoint was released: it may be adopted at any moment, of which this bundle hears later. Or it is to stay after all.
+    pub fn set_leaving(&mut self, endpoint: Endpoint, is_leaving: bool) {
         if let Ok(state) = self.endpoint_mut(endpoint) {
-            state.is_leaving = true;
+            state.is_leaving = is_leaving;
         }
     }
 

@@ -321,10 +321,16 @@ impl<T: Tx> State<T> {
         let s = self.session(message.session).ok_or(Reason::PeerLost)?;
         let state = s.flows_in.get(usize::from(message.head.flow())).ok_or(Reason::PeerLost)?;
         endpoint?.admits(s.peer.uid, state.key)?;
-        if s.backlog_bytes > s.limits.backlog_bytes && message.kind() == MessageKind::Request {
-            return Err(Reason::QueueFull);
+        self.check_backlog(message)
+    }
+
+    /// Whether a request may be answered: not if its sender leaves too many answers unread.
+    pub(crate) fn check_backlog(&self, message: &Delivery<'_>) -> Result<(), Reason> {
+        let s = self.session(message.session).ok_or(Reason::PeerLost)?;
+        match s.backlog_bytes > s.limits.backlog_bytes && message.kind() == MessageKind::Request {
+            true => Err(Reason::QueueFull),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Queues a message at its endpoint.
@@ -630,7 +636,7 @@ impl<T: Tx> State<T> {
         let out = self.flow_out(session, flow)?;
         if std::mem::take(&mut out.wants_room) {
             let event = Event::CanSend { endpoint: Endpoint(out.source), destination: out.destination };
-            self.events.push(event);
+            self.tell(event);
         }
         Ok(())
     }

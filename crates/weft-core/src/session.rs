@@ -15,6 +15,15 @@ pub struct SessionId {
     pub life: u32,
 }
 
+/// Messages from one endpoint of a session's peer to one of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FlowId {
+    /// The session.
+    pub session: SessionId,
+    /// The number among the flows that the peer opened there.
+    pub number: u16,
+}
+
 /// Who is at the other end of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PeerId {

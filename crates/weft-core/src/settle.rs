@@ -33,8 +33,8 @@ impl<T: Tx> State<T> {
             if let Some(entry) = entry.filter(|e| matches!(e.route, Route::Flow { session, .. } if session == id.index))
             {
                 entry.route = Route::Refused(reason);
-                self.events.push(Event::PeerLost { endpoint, destination, reason });
-                self.events.push(Event::CanSend { endpoint, destination });
+                self.tell(Event::PeerLost { endpoint, destination, reason });
+                self.tell(Event::CanSend { endpoint, destination });
             }
         }
     }

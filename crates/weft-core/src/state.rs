@@ -3,12 +3,12 @@
 use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
 use crate::event::{Counters, Event, EventMask, Events, MessageKind, Returned};
 use crate::moving::{Back, Errand, Guest};
-use crate::session::{head, FlowOut, PeerId, Pending, Session, SessionId};
+use crate::session::{head, FlowId, FlowOut, PeerId, Pending, Session, SessionId};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weft_wire::path::{PushError, Record, Tx};
-use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_SEND, WINDOW};
+use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_SEND, URGENT, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
 
@@ -79,6 +79,11 @@ pub enum SendError {
     /// The endpoint was freed.
     #[error("the local endpoint was freed")]
     NoEndpoint,
+    /// The endpoint is for tagged messages, and has neither handlers nor what comes with them.
+    #[error(
+        "the endpoint is for tagged messages; make another one for handlers, or use the calls of `Bundle::tagged`"
+    )]
+    Tagged,
     /// A handler called the shared bundle that runs it, which would wait for itself.
     #[error("a handler cannot call the shared bundle that runs it; use the message's context")]
     InHandler,
@@ -149,6 +154,12 @@ impl<'a> Delivery<'a> {
         self.head.op()
     }
 
+    /// The flow that a request or one-way message came by: all of one flow are from one endpoint of one peer.
+    #[inline(always)]
+    pub fn flow(&self) -> FlowId {
+        FlowId { session: self.session, number: self.head.flow() }
+    }
+
     /// The right to reply to a request, once.
     #[inline(always)]
     pub fn take_reply(&self) -> Option<ReplyToken> {
@@ -180,6 +191,13 @@ pub trait Sink<T> {
     fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {
         let _ = state;
         Some(message)
+    }
+
+    /// Goes on with what the client has to do: [`State::next_claimed`] events, and whatever it asked to [`State::come_again`]
+    /// for. Called at the end of a poll, if there may be any. Returns how much was done.
+    fn do_chores(&mut self, state: &mut State<T>) -> u32 {
+        let _ = state;
+        0
     }
 
     /// Carries an errand to the bundle that its endpoint lives in now, or says why nobody takes it.
@@ -261,9 +279,11 @@ pub struct State<T> {
     pub(crate) run: Run,
     /// Sessions of which a held record's return is under way now, once per record.
     pub(crate) let_go: Vec<u32>,
-    /// Something may be in `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`: one look instead of
-    /// seven on every poll.
+    /// Something may be in `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`, or the client may have
+    /// something to do: one look instead of nine on every poll.
     pub(crate) has_chores: bool,
+    /// The client asked to be called at the end of the next poll.
+    pub(crate) client_waits: bool,
     /// Messages that other bundles handed on and that have not ended.
     pub(crate) guests: BTreeMap<u32, Guest>,
     pub(crate) guests_so_far: u32,
@@ -294,6 +314,7 @@ impl<T: Tx> State<T> {
             run: Run::default(),
             let_go: Vec::new(),
             has_chores: false,
+            client_waits: false,
             guests: BTreeMap::new(),
             guests_so_far: 0,
             backs: Vec::new(),
@@ -366,6 +387,29 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
+    /// From now on the endpoint's events, but for completions, are for its client: see [`Sink::do_chores`].
+    pub fn claim_events(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        self.endpoint(endpoint)?;
+        self.events.claim(endpoint);
+        Ok(())
+    }
+
+    /// The next event of an endpoint whose client [claimed](State::claim_events) them. These end no waits by themselves.
+    pub fn next_claimed(&mut self) -> Option<Event> {
+        self.events.pop_claimed()
+    }
+
+    /// The client has more to do: its [`Sink::do_chores`] is called with the next poll, which comes soon.
+    pub fn come_again(&mut self) {
+        self.client_waits = true;
+        self.has_chores = true;
+    }
+
+    /// The client has something for the program: a wait ends.
+    pub fn note(&mut self) {
+        self.events.note();
+    }
+
     /// The endpoint's name.
     pub fn name(&self, endpoint: Endpoint) -> Result<Name, SendError> {
         Ok(self.endpoint(endpoint)?.name)
@@ -427,6 +471,18 @@ impl<T: Tx> State<T> {
     /// Sends a one-way message. It ends delivered, or comes back.
     #[inline(always)]
     pub fn try_send(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
+        self.send_marked(from, to, message, 0)
+    }
+
+    /// The same for a message that somebody waits for: its reader never lets it lie to have the sender get ahead, which it
+    /// does for some microseconds behind a stream of others.
+    #[inline(always)]
+    pub fn try_send_urgent(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
+        self.send_marked(from, to, message, URGENT)
+    }
+
+    #[inline(always)]
+    fn send_marked(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, marks: u16) -> Result<(), SendError> {
         let Some((session, flow)) = self.route(from, to) else {
             let Outgoing { op, args, payload, completion } = message;
             return self.send_unrouted(Unrouted { from, to, asks: false, op, completion }, args, payload);
@@ -443,7 +499,7 @@ impl<T: Tx> State<T> {
             return Err(self.send_unready(session, flow));
         }
         let ask = if message.completion.is_some() { ASK_STORED } else { 0 };
-        let header = head(Kind::Send, message.op, flow, ask, Credit::default());
+        let header = head(Kind::Send, message.op, flow, ask | marks, Credit::default());
         match s.tx.push(header, message.args, message.payload) {
             Ok(()) => {
                 out.credit.spend_covered(need);
@@ -681,7 +737,13 @@ impl<T: Tx> State<T> {
             return;
         }
         entry.route = route;
-        self.events.push(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
+        self.tell(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
+    }
+
+    /// Queues an event for the program or for a client.
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.events.push(event);
+        self.has_chores |= self.events.has_claimed();
     }
 
     /// The translation that waits for a call.
@@ -698,6 +760,7 @@ impl<T: Tx> State<T> {
     pub fn has_unfinished(&self) -> bool {
         let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
         let nothing = nothing && self.backs.is_empty() && self.completed_away.is_empty();
+        let nothing = nothing && !self.client_waits && !self.events.has_claimed();
         !(nothing && self.returns.is_empty() && self.let_go.is_empty())
     }
 
@@ -933,6 +996,7 @@ impl<T: Tx> State<T> {
             let endpoint = Endpoint(out.source);
             self.events.push(Event::CanSend { endpoint, destination: out.destination });
         }
+        self.has_chores |= self.events.has_claimed();
         true
     }
 

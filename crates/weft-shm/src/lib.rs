@@ -2,7 +2,7 @@
 //! bells by which a producer tells a consumer of many rings which one to look at ([`bell`]).
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` (loads and
-//! stores in that memory), `biased` and `fork`; everything above them is safe code over the trait [`mem::RingMem`], so that
+//! stores in that memory), `biased`, `fork` and `lent`; everything above them is safe code over the trait [`mem::RingMem`], so that
 //! loom explores the very ring that ships.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
@@ -13,12 +13,14 @@ pub mod bell;
 pub mod biased;
 mod distance;
 pub mod fork;
+pub mod lent;
 pub mod mem;
 pub mod ring;
 pub mod sys;
 
 pub use bell::{Bell, BellMem, BellPage};
 pub use fork::{Descriptor, Forked, Life, Own};
+pub use lent::{Lent, LentMut};
 pub use mem::{MapMem, RingMem};
 pub use ring::{Consumer, Lanes, Producer, Ringing, Steps, Waker};
 pub use sys::{OpenError, Shared};

@@ -301,8 +301,8 @@ impl<M: RingMem> Producer<M> {
         steps.before(store::AHEAD);
         self.zero_ahead(end, lines);
         // Crosses a multiple of it?
-        if head.kind != Kind::Send || (line ^ end) >= TELL_EVERY {
-            self.tell(head.kind);
+        if !head.streams() || (line ^ end) >= TELL_EVERY {
+            self.tell(head.streams());
         }
         steps.before(store::DONE);
         Ok(())
@@ -387,10 +387,10 @@ impl<M: RingMem> Producer<M> {
         cursor.zeroed = zeroed;
     }
 
-    /// Tells the consumer where we are, after a record of this kind.
+    /// Tells the consumer where we are, after a record that is one of a stream or not.
     #[inline(always)]
-    fn tell(&mut self, kind: Kind) {
-        if kind != Kind::Send {
+    fn tell(&mut self, streams: bool) {
+        if !streams {
             self.urgent = self.cursor.line;
         }
         self.mem.set_progress(Progress { line: self.cursor.line, urgent: self.urgent }.pack());
@@ -447,7 +447,7 @@ impl<M: RingMem> Producer<M> {
         let pushed = self.push_anywhere(&Item { words: [first, second], args, payload }, steps);
         self.place_cursor();
         if pushed.is_ok() {
-            self.tell(HeadWords::check([first, second]).map_or(Kind::Pad, HeadWords::kind));
+            self.tell(HeadWords::check([first, second]).is_ok_and(HeadWords::streams));
         }
         pushed
     }

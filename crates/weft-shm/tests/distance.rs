@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use support::Memory;
 use weft_shm::{Consumer, Lanes, MapMem, Producer};
 use weft_wire::path::Peek;
+use weft_wire::record::URGENT;
 use weft_wire::{Head, Kind};
 
 /// What a visit takes at most.
@@ -30,7 +31,11 @@ impl Pair {
     }
 
     fn push(&mut self, kind: Kind) {
-        self.producer.push(Head::new(kind), &[self.pushed], &[]).expect("there is room");
+        self.push_marked(kind, 0);
+    }
+
+    fn push_marked(&mut self, kind: Kind, slot: u16) {
+        self.producer.push(Head { slot, ..Head::new(kind) }, &[self.pushed], &[]).expect("there is room");
         self.pushed += 1;
     }
 
@@ -104,6 +109,18 @@ fn a_request_behind_a_stream_does_not_wait() {
         assert_eq!(pair.visit(), MOST);
         assert!(pair.taken <= pair.pushed);
     }
+}
+
+#[test]
+fn urgent_messages_are_no_stream_however_fast_they_come() {
+    let mut pair = Pair::new();
+    for _ in 0..10_000 {
+        pair.push_marked(Kind::Send, URGENT);
+        assert_eq!((pair.consumer.allowance(MOST), pair.visit()), (MOST, 1));
+    }
+    pair.chase();
+    pair.push_marked(Kind::Send, URGENT);
+    assert_eq!(pair.consumer.allowance(MOST), MOST);
 }
 
 #[test]

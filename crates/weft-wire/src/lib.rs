@@ -8,9 +8,11 @@ pub mod frame;
 pub mod name;
 pub mod packet;
 pub mod path;
+pub mod proof;
 pub mod reason;
 pub mod record;
 pub mod setup;
+pub mod tagged;
 
 pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, NameError, Uid, ADDRESSES_MOST};
 pub use reason::{Certainty, Reason, FORKED};

@@ -79,7 +79,8 @@ pub struct Name {
     pub epoch: Epoch,
     /// The endpoint within it.
     pub endpoint: EndpointId,
-    /// The user who owns the endpoint; a sender checks it against what the kernel says of the peer.
+    /// The user who owns the endpoint, as the parent of its maker's user namespace numbers it. A sender checks it against what
+    /// the kernel says of the peer.
     pub uid: Uid,
     /// Where other hosts reach the network interface.
     pub address: HostAddress,

@@ -59,8 +59,8 @@ pub enum Reason {
     /// The peer has as many sessions, flows or endpoints as it can hold.
     #[error("no room: the peer holds as many sessions as it may; close some, or raise its limit")]
     NoRoom = 10,
-    /// The name says another owner than the kernel does.
-    #[error("wrong owner: who answers under this name is not the user that the name states")]
+    /// The name says another owner than the kernel does, or who answers does not know the endpoint's key.
+    #[error("wrong owner: who answers under this name is not the user that the name states, or does not know the key")]
     WrongOwner = 11,
     /// The name is of another life of that network interface.
     #[error("wrong epoch: the process that had this name has ended; ask for a present name")]

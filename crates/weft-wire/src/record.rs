@@ -59,6 +59,9 @@ pub const RETURNED_REPLY: u16 = 0xfe00;
 /// In the slot of a `Send`: the sender wants to be told soon that it was stored.
 pub const ASK_STORED: u16 = 1;
 
+/// In the slot of a `Send`: somebody waits for what comes of it, so it is no part of a stream that its reader lets run ahead.
+pub const URGENT: u16 = 2;
+
 /// In the slot of an `Ended`: the flow's destination lives in another bundle now. Call it again; until it is reached there, this
 /// flow still leads to it.
 pub const MOVED: u16 = 1;
@@ -135,6 +138,12 @@ impl Head {
         HeadWords::check(words).map(HeadWords::head)
     }
 
+    /// Whether the record is one of a stream of one-way messages, which may be read some microseconds later.
+    #[inline(always)]
+    pub fn streams(&self) -> bool {
+        self.kind == Kind::Send && self.slot & URGENT == 0
+    }
+
     /// The lines that the record takes, for values within the limits: at most 1,026.
     #[inline(always)]
     pub fn lines(&self) -> u32 {
@@ -187,6 +196,12 @@ impl HeadWords {
     #[inline(always)]
     pub fn kind(self) -> Kind {
         self.head().kind
+    }
+
+    /// As [`Head::streams`].
+    #[inline(always)]
+    pub fn streams(self) -> bool {
+        self.is(Kind::Send) && self.slot() & URGENT == 0
     }
 
     /// Whether the record is of this kind.

@@ -1,17 +1,23 @@
 //! The messages of the set-up socket: fixed sizes, one message per packet.
 //!
-//! The caller proves that it knows (endpoint, key) in its first message; only then does the other side give it memory.
+//! Each side proves that it knows the endpoint's key before the other gives it anything, and neither says the key: anybody may
+//! have taken the socket's name once its owner was dead. The caller's proof is in its first message, the answerer's in each
+//! that does not refuse.
 //!
 //! ```text
 //! caller                         answerer
-//!   Hello(version, caller's name and bundle, endpoint, key, where its nonce lies) ->
-//!                                <- Challenge(the caller's nonce, where the answerer's lies), if both are of one user
+//!   Hello(version, caller's name and bundle, endpoint, where its nonce lies, a draw), proof ->
+//!                                <- Challenge(the caller's nonce, where the answerer's lies), proof, if both are of one user
 //!   Proof(the answerer's nonce) ->
-//!                                <- Accept(ring geometry, bell, class) + descriptors [ring caller->answerer, bell page, waker]
-//!                                or Join(bundle), if the two bundles have a session already; the socket is closed
+//!                                <- Accept(ring geometry, bell, class), proof + descriptors [ring caller->answerer, bell page, waker]
+//!                                or Join(bundle), proof, if the two bundles have a session already; the socket is closed
 //!                                or Refuse(reason), and the socket is closed
 //!   Ready(ring geometry, bell) + descriptors [ring answerer->caller, bell page, waker] ->
 //! ```
+//!
+//! Both proofs are of all that the hello says; its draw makes them good for this call alone. `proof.rs` says what they
+//! withstand. They do not withstand one who sits between the two and passes everything on: where the answerer's name is taken
+//! in the caller's network namespace, while the answerer lives in another.
 //!
 //! Two processes are of one *trusted class* if they have one user and the kernel lets each read the other's memory: then neither
 //! can be protected from the other. That is what the nonces show. Between others there is no waker among the
@@ -20,6 +26,7 @@
 //! The waker is an eventfd, to be written to when the bell is rung and its owner sleeps.
 
 use crate::name::{array, Name, NameError, NAME_BYTES};
+use crate::proof::{KeyProof, Side};
 use crate::{BundleId, EndpointId, Key, Reason, Uid, VERSION};
 
 /// Bytes of every set-up message.
@@ -45,30 +52,36 @@ impl Nonce {
     pub const UNSEEN: Nonce = Nonce(0);
 }
 
+/// Who calls whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Hello {
+    /// The endpoint that calls; replies go there.
+    pub source: Name,
+    /// The endpoint that is called.
+    pub destination: Name,
+    /// The caller's bundle.
+    pub bundle: BundleId,
+    /// The caller has no session with the bundle that it was told to join.
+    pub is_alone: bool,
+    /// Where the caller's nonce lies in its memory.
+    pub nonce_at: u64,
+    /// Random, for this call.
+    pub draw: u64,
+}
+
 /// A set-up message.
 #[derive(Clone, Copy, Debug)]
 pub enum Message {
-    /// First message of the caller.
-    Hello {
-        /// The endpoint that calls; replies go there.
-        source: Name,
-        /// The endpoint that is called.
-        destination: Name,
-        /// Its key.
-        key: Key,
-        /// The caller's bundle.
-        bundle: BundleId,
-        /// The caller has no session with the bundle that it was told to join.
-        is_alone: bool,
-        /// Where the caller's nonce lies in its memory.
-        nonce_at: u64,
-    },
+    /// First message of the caller, with the proof that it knows the key of the endpoint that is called.
+    Hello(Hello, KeyProof),
     /// Prove that you can read me as I can read you.
     Challenge {
         /// The caller's nonce, or [`Nonce::UNSEEN`].
         seen: Nonce,
         /// Where the answerer's nonce lies in its memory.
         nonce_at: u64,
+        /// The answerer knows the key.
+        proof: KeyProof,
     },
     /// What the caller read.
     Proof {
@@ -85,6 +98,8 @@ pub enum Message {
         bundle: BundleId,
         /// The two are of one trusted class, as the answerer sees it.
         is_trusted: bool,
+        /// The answerer knows the key.
+        proof: KeyProof,
     },
     /// The caller's ring, with as many descriptors as came with [`Message::Accept`].
     Ready {
@@ -97,6 +112,8 @@ pub enum Message {
     Join {
         /// The answerer's bundle.
         bundle: BundleId,
+        /// The answerer knows the key.
+        proof: KeyProof,
     },
     /// No, and why.
     Refuse {
@@ -127,39 +144,54 @@ pub enum SetupError {
     Reason(u8),
 }
 
+impl Hello {
+    /// What shows that one of the two sides of this call knows the key of the endpoint that is called.
+    pub fn proof(&self, key: Key, side: Side) -> KeyProof {
+        KeyProof::new(key, side, &self.to_bytes())
+    }
+
+    /// The message's bytes but for the proof.
+    fn to_bytes(self) -> [u8; MESSAGE_BYTES] {
+        let mut b = header(1);
+        b[8..48].copy_from_slice(&self.source.to_bytes());
+        b[48..88].copy_from_slice(&self.destination.to_bytes());
+        b[88..96].copy_from_slice(&self.draw.to_le_bytes());
+        b[96..100].copy_from_slice(&self.bundle.0.to_le_bytes());
+        b[100] = u8::from(self.is_alone);
+        b[104..112].copy_from_slice(&self.nonce_at.to_le_bytes());
+        b
+    }
+}
+
 impl Message {
     /// The message's bytes.
     pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
-        let mut b = [0u8; MESSAGE_BYTES];
-        b[..4].copy_from_slice(&MAGIC);
-        b[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        let mut b = header(0);
         match self {
-            Message::Hello { source, destination, key, bundle, is_alone, nonce_at } => {
-                b[6] = 1;
-                b[8..48].copy_from_slice(&source.to_bytes());
-                b[48..88].copy_from_slice(&destination.to_bytes());
-                b[88..96].copy_from_slice(&key.0.to_le_bytes());
-                b[96..100].copy_from_slice(&bundle.0.to_le_bytes());
-                b[100] = u8::from(*is_alone);
-                b[104..112].copy_from_slice(&nonce_at.to_le_bytes());
+            Message::Hello(hello, proof) => {
+                b = hello.to_bytes();
+                b[112..128].copy_from_slice(&proof.0.to_le_bytes());
             }
-            Message::Challenge { seen, nonce_at } => {
+            Message::Challenge { seen, nonce_at, proof } => {
                 b[6] = 6;
                 b[8..24].copy_from_slice(&seen.0.to_le_bytes());
                 b[24..32].copy_from_slice(&nonce_at.to_le_bytes());
+                b[32..48].copy_from_slice(&proof.0.to_le_bytes());
             }
             Message::Proof { seen } => {
                 b[6] = 7;
                 b[8..24].copy_from_slice(&seen.0.to_le_bytes());
             }
-            Message::Accept { ring, bell, bundle, is_trusted } => {
+            Message::Accept { ring, bell, bundle, is_trusted, proof } => {
                 shape(&mut b, 2, ring, *bell, *bundle);
                 b[24] = u8::from(*is_trusted);
+                b[32..48].copy_from_slice(&proof.0.to_le_bytes());
             }
             Message::Ready { ring, bell } => shape(&mut b, 3, ring, *bell, BundleId(0)),
-            Message::Join { bundle } => {
+            Message::Join { bundle, proof } => {
                 b[6] = 5;
                 b[20..24].copy_from_slice(&bundle.0.to_le_bytes());
+                b[32..48].copy_from_slice(&proof.0.to_le_bytes());
             }
             Message::Refuse { reason } => {
                 b[6] = 4;
@@ -186,28 +218,42 @@ impl Message {
         };
         let bell = u32::from_le_bytes(array(&b[16..20]));
         let bundle = BundleId(u32::from_le_bytes(array(&b[20..24])));
+        let proof = KeyProof(u128::from_le_bytes(array(&b[32..48])));
         match b[6] {
-            1 => Ok(Message::Hello {
-                source: Name::from_bytes(&b[8..8 + NAME_BYTES])?,
-                destination: Name::from_bytes(&b[48..48 + NAME_BYTES])?,
-                key: Key(u64::from_le_bytes(array(&b[88..96]))),
-                bundle: BundleId(u32::from_le_bytes(array(&b[96..100]))),
-                is_alone: b[100] != 0,
-                nonce_at: u64::from_le_bytes(array(&b[104..112])),
-            }),
-            2 => Ok(Message::Accept { ring, bell, bundle, is_trusted: b[24] != 0 }),
+            1 => {
+                let hello = Hello {
+                    source: Name::from_bytes(&b[8..8 + NAME_BYTES])?,
+                    destination: Name::from_bytes(&b[48..48 + NAME_BYTES])?,
+                    bundle: BundleId(u32::from_le_bytes(array(&b[96..100]))),
+                    is_alone: b[100] != 0,
+                    nonce_at: u64::from_le_bytes(array(&b[104..112])),
+                    draw: u64::from_le_bytes(array(&b[88..96])),
+                };
+                Ok(Message::Hello(hello, KeyProof(u128::from_le_bytes(array(&b[112..128])))))
+            }
+            2 => Ok(Message::Accept { ring, bell, bundle, is_trusted: b[24] != 0, proof }),
             3 => Ok(Message::Ready { ring, bell }),
             4 => Ok(Message::Refuse { reason: Reason::from_code(b[8]).ok_or(SetupError::Reason(b[8]))? }),
-            5 => Ok(Message::Join { bundle }),
+            5 => Ok(Message::Join { bundle, proof }),
             6 => Ok(Message::Challenge {
                 seen: Nonce(u128::from_le_bytes(array(&b[8..24]))),
                 nonce_at: u64::from_le_bytes(array(&b[24..32])),
+                proof,
             }),
             7 => Ok(Message::Proof { seen: Nonce(u128::from_le_bytes(array(&b[8..24]))) }),
             8 => Ok(Message::Wake),
             other => Err(SetupError::Type(other)),
         }
     }
+}
+
+/// A message of this kind that says no more.
+fn header(kind: u8) -> [u8; MESSAGE_BYTES] {
+    let mut b = [0u8; MESSAGE_BYTES];
+    b[..4].copy_from_slice(&MAGIC);
+    b[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    b[6] = kind;
+    b
 }
 
 fn shape(b: &mut [u8; MESSAGE_BYTES], kind: u8, ring: &Geometry, bell: u32, bundle: BundleId) {
@@ -261,29 +307,48 @@ mod tests {
         Name { epoch: Epoch(7), endpoint: EndpointId(endpoint), uid: Uid(1), address: HostAddress::NONE }
     }
 
+    fn hello() -> Hello {
+        let (source, destination) = (name(1), name(2));
+        Hello { source, destination, bundle: BundleId(9), is_alone: true, nonce_at: 1 << 47, draw: u64::MAX - 3 }
+    }
+
     #[test]
     fn each_message_reads_back() {
         let ring = Geometry { hot_lines: 252, arena_lines: 131_072 };
+        let proof = KeyProof(u128::MAX - 9);
         for message in [
-            Message::Hello {
-                source: name(1),
-                destination: name(2),
-                key: Key(u64::MAX - 1),
-                bundle: BundleId(9),
-                is_alone: true,
-                nonce_at: 1 << 47,
-            },
-            Message::Challenge { seen: Nonce(u128::MAX - 5), nonce_at: 99 },
+            Message::Hello(hello(), proof),
+            Message::Challenge { seen: Nonce(u128::MAX - 5), nonce_at: 99, proof },
             Message::Proof { seen: Nonce(3 << 70) },
             Message::Wake,
-            Message::Accept { ring, bell: 3, bundle: BundleId(8), is_trusted: true },
-            Message::Join { bundle: BundleId(7) },
+            Message::Accept { ring, bell: 3, bundle: BundleId(8), is_trusted: true, proof },
+            Message::Join { bundle: BundleId(7), proof },
             Message::Ready { ring, bell: 4 },
             Message::Refuse { reason: Reason::WrongKey },
         ] {
             let bytes = message.to_bytes();
             let back = Message::from_bytes(&bytes).expect("own message");
             assert_eq!(back.to_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_proof_is_of_all_that_a_hello_says() {
+        let proof = |hello: Hello| hello.proof(Key(5), Side::Caller);
+        let own = proof(hello());
+        assert!(own.matches(proof(hello())));
+        let epoch = Epoch(8);
+        for (other, what) in [
+            (Hello { source: name(3), ..hello() }, "the endpoint that calls"),
+            (Hello { source: Name { epoch, ..name(1) }, ..hello() }, "its epoch"),
+            (Hello { bundle: BundleId(8), ..hello() }, "its bundle"),
+            (Hello { destination: name(1), ..hello() }, "the endpoint that is called"),
+            (Hello { destination: Name { epoch, ..name(2) }, ..hello() }, "its epoch"),
+            (Hello { is_alone: false, ..hello() }, "whether there is a session"),
+            (Hello { nonce_at: 0, ..hello() }, "where the nonce lies"),
+            (Hello { draw: 0, ..hello() }, "the draw"),
+        ] {
+            assert!(!own.matches(proof(other)), "{what}");
         }
     }
 

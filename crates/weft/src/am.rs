@@ -13,6 +13,7 @@
 
 mod moving;
 mod shared;
+mod tagged;
 mod threads;
 mod wait;
 
@@ -26,8 +27,10 @@ use crate::home::Home;
 use crate::node::{lock, random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
 use crate::status::board::Told;
+use crate::tagged::{Completion, Engine};
 use crate::watch::Signals;
 use moving::Leaving;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use wait::Sleeper;
@@ -89,6 +92,10 @@ struct Handlers<H: Threads> {
     bundle: BundleId,
     /// Endpoints that were released and have not arrived anywhere yet.
     leaving: u32,
+    /// Endpoints for tagged messages.
+    tagged: Vec<Endpoint>,
+    /// Completions of tagged messages.
+    completions: VecDeque<Completion>,
 }
 
 struct EndpointHandlers<H: Threads> {
@@ -96,11 +103,13 @@ struct EndpointHandlers<H: Threads> {
     on_return: Option<H::ReturnHandler>,
     /// It was released: its handlers are there until it arrives elsewhere.
     leaving: Option<Arc<Leaving<H>>>,
+    /// It is for tagged messages.
+    tagged: Option<Box<Engine>>,
 }
 
 impl<H: Threads> Default for EndpointHandlers<H> {
     fn default() -> EndpointHandlers<H> {
-        EndpointHandlers { on: Vec::new(), on_return: None, leaving: None }
+        EndpointHandlers { on: Vec::new(), on_return: None, leaving: None, tagged: None }
     }
 }
 
@@ -201,7 +210,7 @@ impl<H: Threads> Bundle<H> {
         let life = home.life();
         Ok(Bundle {
             core,
-            handlers: Handlers { endpoints: Vec::new(), mailbox, node: node.clone(), bundle: home.id(), leaving: 0 },
+            handlers: Handlers::new(mailbox, node.clone(), home.id()),
             life,
             net_turns: home.net_turns(),
             home,
@@ -234,6 +243,9 @@ impl<H: Threads> Bundle<H> {
     /// Frees an endpoint. Messages for it come back to their senders from now on.
     pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         self.life.check()?;
+        if self.tagged_parts(endpoint).is_ok() {
+            return self.free_tagged(endpoint);
+        }
         self.handlers.at(endpoint)?;
         let name = self.name(endpoint)?;
         self.home.node().office().remove_endpoint(name.endpoint);
@@ -267,7 +279,9 @@ impl<H: Threads> Bundle<H> {
     /// who know the key. It also says to whom the endpoint may send, for answers come from there.
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?;
+        if self.tagged_parts(endpoint).is_err() {
+            self.handlers.at(endpoint)?;
+        }
         let name = self.name(endpoint)?;
         self.home.node().office().set_admission(name.endpoint, admission);
         Ok(self.core.state_mut().set_admission(endpoint, admission)?)
@@ -443,6 +457,13 @@ impl<H: Threads> Bundle<H> {
         self.home.flush_network() && is_done
     }
 
+    /// Whether everything sent so far is in its receivers' hands: in the memory that it shares with those of this host, and
+    /// acknowledged by the network interfaces of other hosts. Their programs may compute all the while, and have to take it yet:
+    /// [`Bundle::drain`] waits for that too. Does not wait.
+    pub fn is_acknowledged(&mut self) -> bool {
+        self.flush() && self.home.is_acknowledged()
+    }
+
     /// The next event, oldest first.
     pub fn next_event(&mut self) -> Option<Event> {
         self.expect_own();
@@ -583,10 +604,19 @@ fn panic_in_a_forked_child(life: Life) -> ! {
 }
 
 impl<H: Threads> Handlers<H> {
-    /// What is set of an endpoint, unless it was released.
+    fn new(mailbox: Arc<Mailbox>, node: Node, bundle: BundleId) -> Handlers<H> {
+        let (endpoints, leaving) = (Vec::new(), 0);
+        Handlers { endpoints, mailbox, node, bundle, leaving, tagged: Vec::new(), completions: VecDeque::new() }
+    }
+
+    /// What is set of an endpoint for handlers, unless it was released.
     fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
         let handlers = self.endpoints.get_mut(endpoint.index()).filter(|h| h.leaving.is_none());
-        handlers.ok_or(SendError::NoEndpoint)
+        match handlers {
+            Some(handlers) if handlers.tagged.is_none() => Ok(handlers),
+            Some(_) => Err(SendError::Tagged),
+            None => Err(SendError::NoEndpoint),
+        }
     }
 
     fn set(&mut self, endpoint: Endpoint, handler: u8, run: H::Handler) -> Result<(), SendError> {
@@ -605,7 +635,7 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
         let handlers = self.endpoints.get_mut(delivery.endpoint.index());
         let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
         let Some(Some(run)) = handler else {
-            return self.deliver_leaving(state, delivery);
+            return self.deliver_elsewhere(state, delivery);
         };
         run(&mut Message { context: Context { state, mailbox: &self.mailbox }, delivery });
         Ok(())
@@ -618,8 +648,12 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
                 run(&mut Context { state, mailbox: &self.mailbox }, message);
                 None
             }
-            None => self.return_leaving(state, message),
+            None => self.return_elsewhere(state, message),
         }
+    }
+
+    fn do_chores(&mut self, state: &mut State<Outlet>) -> u32 {
+        self.go_on_with_tagged(state)
     }
 
     fn forward(&mut self, errand: Errand) -> Result<(), (Errand, Reason)> {

@@ -11,7 +11,7 @@ pub(crate) struct Pages {
     /// There is, or was, somebody to ring there: until then the page takes no memory.
     has_trusted: bool,
     foreign: Vec<ForeignPage>,
-    /// The foreign page to look at next: one in each turn, so that their number costs nothing.
+    /// The foreign page to look at next: one in each turn, so that their number costs nothing, and all before the bundle sleeps.
     next: usize,
     sleeps: u32,
     is_armed: bool,
@@ -49,6 +49,18 @@ impl Pages {
         self.foreign.retain(|f| f.session != session);
     }
 
+    /// Out of line: most bundles have none.
+    #[inline(never)]
+    fn collect_foreign(&mut self, rung: &mut impl FnMut(u32)) {
+        // The last look before sleep misses nobody: who rang before we armed wakes nobody.
+        let looks = if self.is_armed { self.foreign.len() } else { 1 };
+        for _ in 0..looks {
+            self.next = if self.next + 1 < self.foreign.len() { self.next + 1 } else { 0 };
+            let Some(ForeignPage { page, session }) = self.foreign.get(self.next) else { return };
+            page.collect(1, |_| rung(*session));
+        }
+    }
+
     /// How often the bundle lay down to sleep so far; it comes round.
     pub fn sleeps(&self) -> u32 {
         self.sleeps
@@ -62,9 +74,7 @@ impl Bells for Pages {
             self.trusted.collect(in_use, &mut rung);
         }
         if !self.foreign.is_empty() {
-            self.next = if self.next + 1 < self.foreign.len() { self.next + 1 } else { 0 };
-            let ForeignPage { page, session } = &self.foreign[self.next];
-            page.collect(1, |_| rung(*session));
+            self.collect_foreign(&mut rung);
         }
     }
 
@@ -83,5 +93,35 @@ impl Bells for Pages {
             self.trusted.disarm();
         }
         self.foreign.iter_mut().for_each(|f| f.page.disarm());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_shm::Bell;
+
+    #[test]
+    fn the_last_look_before_sleep_sees_all_bells() {
+        let page = || BellPage::create().expect("a page");
+        let bell = |page: &BellPage| Bell::open(page.fd().try_clone_to_owned().expect("dup"), 0).expect("a bell");
+        let mut pages = Pages::new(page());
+        let given = [5, 6, 7].map(|session| (session, page()));
+        let mut bells = given.each_ref().map(|(_, page)| bell(page));
+        given.into_iter().for_each(|(session, page)| pages.add(session, Some(page)));
+        assert_eq!(bells.each_mut().map(Bell::ring), [false; 3], "nobody sleeps");
+        pages.arm();
+        let mut rung = Vec::new();
+        pages.collect(8, |session| rung.push(session));
+        rung.sort_unstable();
+        assert_eq!(rung, [5, 6, 7]);
+        pages.disarm();
+        // One in each turn while it is awake.
+        assert_eq!(bells.each_mut().map(Bell::ring), [false; 3]);
+        for seen in 1..=3 {
+            rung.clear();
+            pages.collect(8, |session| rung.push(session));
+            assert_eq!(rung.len(), 1, "page {seen}");
+        }
     }
 }

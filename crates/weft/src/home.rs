@@ -6,11 +6,12 @@
 
 use crate::foreigners::Pass;
 use crate::net::{Net, Users};
-use crate::node::{Error, Node};
+use crate::node::{random_u64, Error, Node};
 use crate::office::address;
+use crate::owner::Owner;
 use crate::paths::{Core, Inlet, Outlet};
 use crate::reception::{Arrival, Post, Reception};
-use crate::setup::{owner_of, receive, receive_words, say, Class, Gift, Given, Heard};
+use crate::setup::{receive, receive_words, say, Class, Gift, Given, Heard};
 use crate::watch::Signals;
 use crate::watched::Watched;
 use nix::sys::signal::Signal;
@@ -25,7 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_core::{Admission, Call, PeerId, Report, SessionId, Sink};
 use weft_shm::{BellPage, Descriptor};
-use weft_wire::setup::{Message, Nonce};
+use weft_wire::proof::{KeyProof, Side};
+use weft_wire::setup::{Hello, Message, Nonce};
 use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 /// Looks that are made soon after a set-up began or went on, without waiting for the helper's word.
@@ -50,9 +52,14 @@ enum Talk {
 struct Calling {
     call: Call,
     name: Name,
+    key: Key,
     is_alone: bool,
+    /// Whose the other side is by the kernel's word, which a name cannot change.
+    user: Uid,
     /// Of which class the other side is, as far as it has been seen.
     class: Class,
+    /// What the other side says if it knows the key.
+    proof: KeyProof,
 }
 
 /// A session with a process of this host.
@@ -120,10 +127,21 @@ impl Home {
         let bells = bells.map_err(|e| Error::system("cannot hand out the bell page", e, way_out))?;
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
-        let net = node.open_network(users, is_watched, suspicion)?;
-        if let (Some(net), Some(helper)) = (&net, node.helper().filter(|_| is_watched)) {
-            helper.add_deputy(id, net.deputy(signals, helper.summons()));
-        }
+        let helper = node.helper();
+        let opened = node.open_network(users, is_watched, suspicion).and_then(|net| {
+            if let (Some(net), Some(helper)) = (&net, helper.filter(|_| is_watched)) {
+                let failed = |e| Error::system("cannot make the deputy's timer", e, way_out);
+                helper.add_deputy(id, net.deputy(signals).map_err(failed)?);
+            }
+            Ok(net)
+        });
+        let net = opened.inspect_err(|_| {
+            // As if it had not been begun.
+            if let Some(helper) = helper {
+                helper.remove(id, &epoll);
+            }
+            node.office().remove_bundle(id);
+        })?;
         Ok(Home {
             node: node.clone(),
             id,
@@ -170,6 +188,11 @@ impl Home {
     /// Sends what waits for the network. Says whether nothing waits any more.
     pub fn flush_network(&mut self) -> bool {
         self.net.as_mut().is_none_or(Net::flush)
+    }
+
+    /// Whether other hosts have said that they have all that was sent.
+    pub fn is_acknowledged(&self) -> bool {
+        self.net.as_ref().is_none_or(Net::is_acknowledged)
     }
 
     /// Packets came.
@@ -274,8 +297,9 @@ impl Home {
         self.is_stuck = false;
         self.make_calls(core);
         self.look_at_descriptors(core, sink);
-        self.seat_arrivals(core);
+        // Before there are places to be filled, so that those which are given up count.
         self.close_broken(core, sink);
+        self.seat_arrivals(core);
         self.quick_looks = match self.lines.values().any(|l| matches!(l.talk, Talk::Calling(_))) {
             true => self.quick_looks.saturating_sub(1),
             false => 0,
@@ -309,30 +333,23 @@ impl Home {
             Connected::Nobody => return self.call_host(core, call),
         };
         let admission = core.state().admission_of(call.endpoint).unwrap_or_default();
-        let class = self.class_of_owner(owner_of(&socket).unwrap_or(Uid::UNKNOWN), name.uid, admission)?;
-        let nonce_at = self.node.office().nonce_at();
+        let office = self.node.office();
+        let (user, class) = match (office.owner_at(&socket, name.uid), admission) {
+            // Until it has shown what it can read.
+            (Owner::Us, _) => (office.user(), Class::Unreadable),
+            (Owner::Other(user), Admission::AnyUser) => (user, Class::OtherUser),
+            (Owner::Other(user), Admission::OwnUser) if user == name.uid => return Err(Reason::ForeignUser),
+            (Owner::Other(_), Admission::OwnUser) | (Owner::NotAsNamed, _) => return Err(Reason::WrongOwner),
+        };
+        let (nonce_at, draw) = (office.nonce_at(), random_u64().map_err(|_| Reason::NoRoom)?);
+        let hello = Hello { source, destination: name, bundle: self.id, is_alone, nonce_at, draw };
         // A callee that refuses us for who we are may have hung up already: what it said before is heard like any answer.
-        say(&socket, &Message::Hello { source, destination: name, key, bundle: self.id, is_alone, nonce_at });
+        say(&socket, &Message::Hello(hello, hello.proof(key, Side::Caller)));
+        let proof = hello.proof(key, Side::Callee);
         let (token, socket) = self.watch(socket)?;
         self.quick_looks = QUICK_LOOKS;
-        self.keep_line(token, socket, Talk::Calling(Calling { call, name, is_alone, class }));
+        self.keep_line(token, socket, Talk::Calling(Calling { call, name, key, is_alone, user, class, proof }));
         Ok(())
-    }
-
-    /// Of which class a callee is at most, whom the kernel says to be of one user and its name of another, perhaps.
-    fn class_of_owner(&self, owner: Uid, named: Uid, admission: Admission) -> Result<Class, Reason> {
-        let own = self.node.office().user();
-        if owner == named && owner.is_same_as(own) {
-            // Until it has shown what it can read.
-            return Ok(Class::Unreadable);
-        }
-        // What a name says that was made in another user namespace, nobody here can say. Who is of our user could be us.
-        let is_beyond_knowing = owner == Uid::OVERFLOW || named == Uid::OVERFLOW || owner.is_same_as(own);
-        match admission {
-            Admission::AnyUser if owner == named || is_beyond_knowing => Ok(Class::OtherUser),
-            Admission::OwnUser if owner == named => Err(Reason::ForeignUser),
-            _ => Err(Reason::WrongOwner),
-        }
     }
 
     /// Connects to the set-up socket of a life on this host.
@@ -415,16 +432,24 @@ impl Home {
 
     /// Hears the answer to a call of ours.
     fn hear_callee(&mut self, token: u64, socket: Watched, calling: Calling, core: &mut Core, heard: Heard) {
-        let (call, is_alone) = (calling.call, calling.is_alone);
-        match self.on_answer(core, token, socket, calling, heard) {
-            Ok(()) => {}
+        let (call, key, is_alone) = (calling.call, calling.key, calling.is_alone);
+        let answer = self.on_answer(core, token, socket, calling, heard);
+        // With another key mapped meanwhile the destination has a call of its own, or none yet. The new key is not for who has
+        // proved that it knows the old one.
+        let now = core.state().translation(call.endpoint, call.destination);
+        if !now.is_ok_and(|(_, now)| now.matches(key)) {
+            return;
+        }
+        match answer {
+            Ok(Some(session)) => core.state_mut().connected(call, session),
+            Ok(None) => {}
             Err(Answer::NotJoined) if !is_alone => self.retries.push((call, true)),
             Err(Answer::NotJoined) => core.state_mut().refused(call, Reason::NobodyThere),
             Err(Answer::Refused(reason)) => core.state_mut().refused(call, reason),
         }
     }
 
-    /// The answer to a call of ours.
+    /// The answer to a call of ours. Says which session leads there, if one does now.
     fn on_answer(
         &mut self,
         core: &mut Core,
@@ -432,34 +457,38 @@ impl Home {
         socket: Watched,
         mut calling: Calling,
         heard: Heard,
-    ) -> Result<(), Answer> {
+    ) -> Result<Option<SessionId>, Answer> {
         let (message, fds) = match heard {
             Heard::Message(message, fds) => (message, fds),
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
             Heard::Nothing | Heard::Version | Heard::Nonsense => return Err(Answer::Refused(Reason::Violation)),
         };
-        let Calling { call, name, .. } = calling;
+        let Calling { name, user, .. } = calling;
         match message {
-            Message::Challenge { seen, nonce_at } => {
-                let read = match calling.class {
-                    Class::OtherUser => Nonce::UNSEEN,
-                    _ => self.node.office().read_nonce(&socket, nonce_at),
-                };
+            // Who has the socket is not whose the endpoint was: it is given nothing.
+            Message::Challenge { proof, .. } | Message::Accept { proof, .. } | Message::Join { proof, .. }
+                if !proof.matches(calling.proof) =>
+            {
+                Err(Answer::Refused(Reason::WrongOwner))
+            }
+            Message::Challenge { seen, nonce_at, .. } => {
+                let mut read = Nonce::UNSEEN;
                 if calling.class != Class::OtherUser {
+                    read = self.node.office().read_nonce(&socket, nonce_at);
                     calling.class = self.node.office().class_of(seen, read);
                 }
                 say(&socket, &Message::Proof { seen: read });
                 self.keep_line(token, socket, Talk::Calling(calling));
-                Ok(())
+                Ok(None)
             }
-            Message::Accept { ring, bell, bundle, is_trusted } => {
+            Message::Accept { ring, bell, bundle, is_trusted, .. } => {
                 let class = match calling.class {
                     Class::Trusted if !is_trusted => Class::Unreadable,
                     class => class,
                 };
                 let tx = Given { class, ring, bell, fds, socket: socket.as_fd() }.open().map_err(Answer::Refused)?;
-                let peer = PeerId { epoch: name.epoch, bundle, uid: name.uid, address: name.address };
-                let index = self.take_place(core).ok_or(Answer::Refused(Reason::NoRoom))?;
+                let peer = PeerId { epoch: name.epoch, bundle, uid: user, address: name.address };
+                let index = self.reception.take_place(|| core.reserve()).ok_or(Answer::Refused(Reason::NoRoom))?;
                 let given = Gift::make(class, index, self.reception.is_crowded()).and_then(|gift| {
                     self.reception.give(&socket, &Message::Ready { ring: gift.ring, bell: gift.bell }, &gift)?;
                     Ok(gift)
@@ -471,16 +500,15 @@ impl Home {
                 self.reception.note_session(peer);
                 let arrival = Arrival { peer, index, class, tx, rx: gift.rx, page: gift.page, pass: None };
                 let tie = self.attach(core, arrival);
-                core.state_mut().connected(call, tie.id);
+                let id = tie.id;
                 self.keep_line(token, socket, Talk::Session(tie));
-                Ok(())
+                Ok(Some(id))
             }
-            Message::Join { bundle } => {
+            Message::Join { bundle, .. } => {
                 // By memory: of a session over the network nobody can say whose it is.
-                let there = |peer: &PeerId| (peer.epoch, peer.bundle, peer.uid) == (name.epoch, bundle, name.uid);
+                let there = |peer: &PeerId| (peer.epoch, peer.bundle, peer.uid) == (name.epoch, bundle, user);
                 let found = core.state().sessions().find(|(_, peer)| there(peer)).map(|(id, _)| id);
-                core.state_mut().connected(call, found.ok_or(Answer::NotJoined)?);
-                Ok(())
+                found.map(Some).ok_or(Answer::NotJoined)
             }
             Message::Refuse { reason } => Err(Answer::Refused(reason)),
             _ => Err(Answer::Refused(Reason::Violation)),
@@ -489,13 +517,9 @@ impl Home {
 
     /// Sets places aside, so that callers are answered also while the program computes.
     pub fn set_places_aside(&mut self, core: &mut Core) {
-        self.reception.fill_up(|| core.reserve());
-    }
-
-    /// A place for a session of our own calling.
-    fn take_place(&mut self, core: &mut Core) -> Option<u32> {
-        self.set_places_aside(core);
-        self.reception.take_place()
+        if self.reception.fill_up(|| core.reserve()) {
+            self.node.office().seat_waiting();
+        }
     }
 
     /// Takes over the sessions of those who called us, and makes room for more.
@@ -510,7 +534,6 @@ impl Home {
             }
         }
         self.set_places_aside(core);
-        self.node.office().seat_waiting();
     }
 
     /// Makes a session of what was set up.

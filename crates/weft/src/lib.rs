@@ -40,10 +40,12 @@ mod home;
 mod net;
 mod node;
 mod office;
+mod owner;
 mod paths;
 mod reception;
 mod setup;
 pub mod status;
+pub mod tagged;
 mod watch;
 mod watched;
 

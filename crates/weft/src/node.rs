@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weft_core::ni::Secrets;
 use weft_shm::{Forked, Own};
+use weft_wire::Uid;
 
 /// Why the operating system's part of weft failed.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +90,7 @@ impl Node {
         let office = Arc::new(Office::open()?);
         let helper = helper.filter(|helper| helper.open_office(office.clone()));
         if let Some(helper) = &helper {
-            helper.open_desk(office.epoch, office.user());
+            helper.open_desk(office.epoch, Uid(rustix::process::geteuid().as_raw()));
         }
         Ok(Node(Arc::new(Own::new(Shared { office, wanted, uses_memory, helper }))))
     }

@@ -8,6 +8,7 @@
 
 use crate::foreigners::Foreigners;
 use crate::node::{lock, random_u64, Error};
+use crate::owner::{owner, Owner, UserMap};
 use crate::reception::{Answer, Answered, Caller, Post, Reception};
 use crate::setup::{owner_of, read_nonce, receive, receive_words, say, Class, Heard};
 use crate::watch::Signals;
@@ -21,7 +22,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use weft_core::{Admission, Back, Errand};
 use weft_shm::Descriptor;
-use weft_wire::setup::{Message, Nonce};
+use weft_wire::proof::{KeyProof, Side};
+use weft_wire::setup::{Hello, Message, Nonce};
 use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 /// Connections that have not said who they are; the oldest is dropped for the next.
@@ -46,7 +48,9 @@ const LISTENER: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Office {
     pub epoch: Epoch,
+    /// Our user, in the numbers of `users`.
     user: Uid,
+    users: UserMap,
     /// `WEFT_TRUST=off`: no process is taken for trusted.
     trusts: bool,
     /// What shows a process of our user that it may read our memory. It stays where it is.
@@ -116,11 +120,12 @@ impl Office {
                     .map(|()| epoll)
             })
             .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
-        let user = Uid(rustix::process::geteuid().as_raw());
+        let users = UserMap::of_this_process();
+        let user = users.outside(Uid(rustix::process::geteuid().as_raw()));
         let inner = Inner { next_guest: LISTENER + 1, ..Inner::default() };
         let (nonce, epoll, inner) = (Box::new(Nonce(nonce)), Arc::new(epoll), Mutex::new(inner));
         let trusts = std::env::var_os("WEFT_TRUST").is_none_or(|value| value != "off");
-        Ok(Office { epoch, user, trusts, nonce, listener, epoll, inner })
+        Ok(Office { epoch, user, users, trusts, nonce, listener, epoll, inner })
     }
 
     /// Readable when there is something to do here.
@@ -128,6 +133,17 @@ impl Office {
         self.epoll.as_fd()
     }
 
+    /// Whose process is at the other end of a socket, as the kernel says.
+    fn user_at(&self, socket: &impl AsFd) -> Uid {
+        owner_of(socket).map_or(Uid::UNKNOWN, |user| self.users.outside(user))
+    }
+
+    /// Whose process is at the other end of a socket, of which a name says that it is `named`'s.
+    pub fn owner_at(&self, socket: &impl AsFd, named: Uid) -> Owner {
+        owner(self.user_at(socket), named, self.user)
+    }
+
+    /// The user as whom the sessions of our own user's processes count.
     pub fn user(&self) -> Uid {
         self.user
     }
@@ -263,7 +279,7 @@ impl Office {
     }
 
     fn admit_stranger(&self, inner: &mut Inner, socket: Descriptor) {
-        let user = owner_of(&socket).unwrap_or(Uid::UNKNOWN);
+        let user = self.user_at(&socket);
         if !user.is_same_as(self.user) && inner.endpoints.values().all(|r| r.admission == Admission::OwnUser) {
             return refuse(&socket, Reason::ForeignUser);
         }
@@ -297,8 +313,8 @@ impl Office {
             (Heard::Nothing, step) => Ok(Some(step)),
             (Heard::End, _) => Ok(None),
             (Heard::Version, Step::Stranger) => Err(Reason::Version),
-            (Heard::Message(hello @ Message::Hello { .. }, _), Step::Stranger) => {
-                self.greet(inner, &socket, user, &hello)
+            (Heard::Message(Message::Hello(hello, proof), _), Step::Stranger) => {
+                self.greet(inner, &socket, user, &hello, proof)
             }
             (Heard::Message(Message::Proof { seen }, _), Step::Challenged(reception, mut caller, saw)) => {
                 caller.class = self.class_of(seen, saw);
@@ -326,18 +342,22 @@ impl Office {
     }
 
     /// Hears who a stranger is.
-    fn greet(&self, inner: &Inner, socket: &Watched, user: Uid, hello: &Message) -> Result<Option<Step>, Reason> {
-        let &Message::Hello { source, destination, key, bundle, is_alone, nonce_at } = hello else {
-            return Err(Reason::Violation);
-        };
-        let reception = self.find(inner, &destination, key, user)?;
-        let mut caller = Caller::new(&source, bundle, user, is_alone, Class::OtherUser);
+    fn greet(
+        &self,
+        inner: &Inner,
+        socket: &Watched,
+        user: Uid,
+        hello: &Hello,
+        proof: KeyProof,
+    ) -> Result<Option<Step>, Reason> {
+        let (reception, proof) = self.find(inner, hello, proof, user)?;
+        let mut caller = Caller::new(hello, user, Class::OtherUser, proof);
         if !user.is_same_as(self.user) {
             caller.pass = Some(inner.foreigners.admit(user).ok_or(Reason::NoRoom)?);
             return Ok(Some(Step::Waiting(reception, caller)));
         }
-        let seen = self.read_nonce(socket, nonce_at);
-        say(socket, &Message::Challenge { seen, nonce_at: self.nonce_at() });
+        let seen = self.read_nonce(socket, hello.nonce_at);
+        say(socket, &Message::Challenge { seen, nonce_at: self.nonce_at(), proof });
         Ok(Some(Step::Challenged(reception, caller, seen)))
     }
 
@@ -363,22 +383,31 @@ impl Office {
         }
     }
 
-    /// The reception behind (endpoint, key), or why there is none. What is wrong is told only to the own user: others hear that
-    /// they are others.
-    fn find(&self, inner: &Inner, destination: &Name, key: Key, user: Uid) -> Result<Arc<Reception>, Reason> {
-        let found = self.resident(inner, destination, key);
+    /// The reception behind the endpoint that is called, and our proof that we know its key; or why there is none. What is wrong is
+    /// told only to the own user: others hear that they are others.
+    fn find(
+        &self,
+        inner: &Inner,
+        hello: &Hello,
+        proof: KeyProof,
+        user: Uid,
+    ) -> Result<(Arc<Reception>, KeyProof), Reason> {
+        let found = self.resident(inner, hello, proof);
         if !user.is_same_as(self.user) && !matches!(&found, Ok(r) if r.admission == Admission::AnyUser) {
             return Err(Reason::ForeignUser);
         }
-        inner.receptions.get(&found?.bundle).cloned().ok_or(Reason::NoSuchEndpoint)
+        let resident = found?;
+        let reception = inner.receptions.get(&resident.bundle).ok_or(Reason::NoSuchEndpoint)?;
+        Ok((reception.clone(), hello.proof(resident.key, Side::Callee)))
     }
 
-    fn resident<'a>(&self, inner: &'a Inner, destination: &Name, key: Key) -> Result<&'a Resident, Reason> {
-        if destination.epoch != self.epoch {
+    /// The endpoint that is called, if the caller knows the key that it has now.
+    fn resident<'a>(&self, inner: &'a Inner, hello: &Hello, proof: KeyProof) -> Result<&'a Resident, Reason> {
+        if hello.destination.epoch != self.epoch {
             return Err(Reason::WrongEpoch);
         }
-        let resident = inner.endpoints.get(&destination.endpoint).ok_or(Reason::NoSuchEndpoint)?;
-        if resident.key.matches(key) {
+        let resident = inner.endpoints.get(&hello.destination.endpoint).ok_or(Reason::NoSuchEndpoint)?;
+        if hello.proof(resident.key, Side::Caller).matches(proof) {
             Ok(resident)
         } else {
             Err(Reason::WrongKey)

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use weft_core::{Back, Errand, PeerId};
 use weft_shm::{BellPage, Consumer, Descriptor, MapMem, Ringing};
-use weft_wire::setup::{Geometry, Message};
-use weft_wire::{BundleId, Name, Reason};
+use weft_wire::proof::KeyProof;
+use weft_wire::setup::{Geometry, Hello, Message};
+use weft_wire::{BundleId, Reason, Uid};
 
 /// Places that a bundle sets aside for those who call while its program computes.
 pub(crate) const PLACES: usize = 4;
@@ -48,6 +49,8 @@ struct Desk {
     places: BTreeSet<u32>,
     /// The bundle has no more places.
     is_full: bool,
+    /// Callers were told to wait for a place.
+    has_waiting: bool,
     /// Whom the bundle has sessions with, through memory.
     peers: HashMap<PeerId, u32>,
     arrivals: Vec<(Arrival, Descriptor)>,
@@ -60,6 +63,8 @@ pub(crate) struct Caller {
     pub is_alone: bool,
     pub class: Class,
     pub pass: Option<Pass>,
+    /// Shows the caller that we know the key too.
+    pub proof: KeyProof,
 }
 
 /// A caller who was given a ring and is to give us one.
@@ -123,19 +128,19 @@ impl Reception {
 
     // ---- for the bundle
 
-    /// Fills the stock of places up. `reserve` sets one aside, if there is room.
-    pub fn fill_up(&self, mut reserve: impl FnMut() -> Option<u32>) {
+    /// Fills the stock of places up. `reserve` sets one aside, if there is room. Says whether somebody waits who can be seated now, or
+    /// told that there is no room.
+    pub fn fill_up(&self, reserve: impl FnMut() -> Option<u32>) -> bool {
         let mut desk = lock(&self.desk);
-        while desk.places.len() < PLACES {
-            let Some(index) = reserve() else { break };
-            desk.places.insert(index);
-        }
-        desk.is_full = desk.places.is_empty();
+        desk.fill_up(reserve);
+        std::mem::take(&mut desk.has_waiting)
     }
 
-    /// A place for a call of the bundle's own.
-    pub fn take_place(&self) -> Option<u32> {
-        lock(&self.desk).places.pop_first()
+    /// A place for a call of the bundle's own, before any that wait are seated.
+    pub fn take_place(&self, reserve: impl FnMut() -> Option<u32>) -> Option<u32> {
+        let mut desk = lock(&self.desk);
+        desk.fill_up(reserve);
+        desk.places.pop_first()
     }
 
     /// A place that was not used.
@@ -206,13 +211,14 @@ impl Reception {
         let (place, is_one_of_many) = {
             let mut desk = lock(&self.desk);
             if !caller.is_alone && desk.peers.contains_key(&caller.peer) {
-                say(socket, &Message::Join { bundle: self.id });
+                say(socket, &Message::Join { bundle: self.id, proof: caller.proof });
                 return Answer::Joined;
             }
             match desk.places.pop_first() {
                 Some(place) => (place, desk.peers.len() >= LARGE_ARENAS_MOST),
                 None if desk.is_full => return Answer::Refuse(Reason::NoRoom),
                 None => {
+                    desk.has_waiting = true;
                     self.signals.raise(Signals::SOCKETS);
                     return Answer::Wait(caller);
                 }
@@ -221,7 +227,8 @@ impl Reception {
         let booking = Booking { reception: self.clone(), index: Some(place) };
         let given = Gift::make(caller.class, place, is_one_of_many).and_then(|gift| {
             let is_trusted = caller.class == Class::Trusted;
-            let accept = Message::Accept { ring: gift.ring, bell: gift.bell, bundle: self.id, is_trusted };
+            let Gift { ring, bell, .. } = gift;
+            let accept = Message::Accept { ring, bell, bundle: self.id, is_trusted, proof: caller.proof };
             self.give(socket, &accept, &gift)?;
             Ok(gift)
         });
@@ -233,6 +240,14 @@ impl Reception {
 }
 
 impl Desk {
+    fn fill_up(&mut self, mut reserve: impl FnMut() -> Option<u32>) {
+        while self.places.len() < PLACES {
+            let Some(index) = reserve() else { break };
+            self.places.insert(index);
+        }
+        self.is_full = self.places.is_empty();
+    }
+
     /// Two that call each other at the same time end up with two sessions.
     fn note(&mut self, peer: PeerId) {
         *self.peers.entry(peer).or_default() += 1;
@@ -272,8 +287,9 @@ impl Answered {
 
 impl Caller {
     /// Who says this of itself, and is that by the kernel's word.
-    pub fn new(source: &Name, bundle: BundleId, user: weft_wire::Uid, is_alone: bool, class: Class) -> Caller {
+    pub fn new(hello: &Hello, user: Uid, class: Class, proof: KeyProof) -> Caller {
+        let Hello { source, bundle, is_alone, .. } = *hello;
         let peer = PeerId { epoch: source.epoch, bundle, uid: user, address: source.address };
-        Caller { peer, is_alone, class, pass: None }
+        Caller { peer, is_alone, class, pass: None, proof }
     }
 }

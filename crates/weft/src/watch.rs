@@ -4,7 +4,7 @@
 //! A bundle's descriptor is watched for one event at a time and again once the bundle has looked, so a program that does not poll
 //! costs one wake-up and no more. Sockets are read and written only by a bundle's deputy, while its program computes.
 
-use crate::net::deputy::{Deputy, Summons};
+use crate::net::deputy::Deputy;
 use crate::net::udp::RECEIVE_BYTES;
 use crate::node::{lock, Error};
 use crate::office::Office;
@@ -130,7 +130,7 @@ struct Watchlist {
     epoll: Descriptor,
     /// Written when the thread is to end.
     stop: Descriptor,
-    /// Written when a bundle calls its deputy. Duty for edges, so nobody ever reads it.
+    /// Written when somebody may ask at the desk. Watched for edges, so nobody ever reads it.
     calls: Arc<Descriptor>,
     bundles: Mutex<HashMap<BundleId, Duty>>,
     /// Where the node's callers come.
@@ -159,6 +159,9 @@ const ASKER: u64 = 1 << 33;
 
 /// In a token: what the bundle would sleep on.
 const ARMED: u64 = 1 << 34;
+
+/// In a token: by which the bundle's deputy hears that the program does not look.
+const SWITCH: u64 = 1 << 35;
 
 /// In a token: the bundle's network.
 const NETWORK: u64 = 1 << 32;
@@ -218,13 +221,11 @@ impl Helper {
         epoll::add(&self.list.epoll, fd, token(bundle), ONE_EVENT).is_ok()
     }
 
-    /// How a bundle calls its deputy.
-    pub fn summons(&self) -> Summons {
-        Summons::new(self.list.calls.clone())
-    }
-
     /// Has a bundle's deputy stand in while its program does not poll.
     pub fn add_deputy(&self, bundle: BundleId, deputy: Deputy) {
+        let (token, edges) = (u64::from(bundle.0) | SWITCH, epoll::EventFlags::IN | epoll::EventFlags::ET);
+        // If the kernel has no room for it the program is on its own, as without a helper.
+        let _ = epoll::add(&self.list.epoll, deputy.switch(), epoll::EventData::new_u64(token), edges);
         if let Some(duty) = lock(&self.list.bundles).get_mut(&bundle) {
             duty.deputy = Some(deputy);
         }
@@ -260,7 +261,9 @@ impl Helper {
     /// Forgets a bundle.
     pub fn remove(&self, bundle: BundleId, fd: impl AsFd) {
         let _ = epoll::delete(&self.list.epoll, fd);
-        lock(&self.list.bundles).remove(&bundle);
+        if let Some(Duty { deputy: Some(deputy), .. }) = lock(&self.list.bundles).remove(&bundle) {
+            let _ = epoll::delete(&self.list.epoll, deputy.switch());
+        }
     }
 }
 
@@ -292,7 +295,8 @@ impl Watchlist {
             for event in ready.iter() {
                 match event.data.u64() {
                     STOP => return,
-                    CALLS => self.hear_calls(),
+                    // The desk is looked at in every turn.
+                    CALLS => {}
                     OFFICE => stuck = self.answer_callers(),
                     DESK => self.hear_askers(),
                     token if token & ASKER != 0 => _ = self.at_desk(|desk, around| desk.go_on(token as u32, around)),
@@ -336,14 +340,6 @@ impl Watchlist {
         Some(run(desk, &around))
     }
 
-    /// Deputies that were called begin to tick.
-    fn hear_calls(&self) {
-        let now = Instant::now();
-        for deputy in lock(&self.bundles).values_mut().filter_map(|w| w.deputy.as_mut()) {
-            deputy.hear(now);
-        }
-    }
-
     /// Leaves word for a bundle, and sees to it if its program computes.
     fn pass_on(&self, token: u64, buffer: &mut Vec<u8>) {
         let bundle = BundleId(token as u32);
@@ -356,12 +352,15 @@ impl Watchlist {
             }
             return;
         }
-        if token & NETWORK == 0 {
-            return signals.raise(Signals::SOCKETS);
+        let is_switch = token & SWITCH != 0;
+        if !is_switch {
+            signals.raise(if token & NETWORK == 0 { Signals::SOCKETS } else { Signals::DATAGRAMS });
         }
-        signals.raise(Signals::DATAGRAMS);
-        if let Some(deputy) = deputy {
-            deputy.on_word(Instant::now(), room(buffer), |socket| self.watch_network(bundle, socket));
+        let Some(deputy) = deputy.as_mut().filter(|_| token & (NETWORK | SWITCH) != 0) else { return };
+        let (now, watch) = (Instant::now(), |socket: BorrowedFd<'_>| self.watch_network(bundle, socket));
+        match is_switch {
+            true => deputy.on_switch(now, room(buffer), watch),
+            false => deputy.on_word(now, room(buffer), watch),
         }
     }
 

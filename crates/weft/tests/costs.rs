@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use support::client::{Client, ANSWER, ECHO};
+use support::threads::{self, helper, sleeps, status};
 use support::{
     events, has_loopback, left_out, over_udp, poll_until, tell, turn, wait_until, Address, Order, Orders, Peer, BOUND,
     OVER_UDP,
 };
 use weft::am::Bundle;
-use weft::{Endpoint, Node, SendError};
+use weft::{Node, SendError};
 
 /// Requests that one endpoint may have outstanding at another.
 const WINDOW: u32 = 32;
 
-const ECHO: u8 = 1;
 const ONE_WAY: u8 = 2;
 const ALLOCATIONS: u8 = 3;
-const ANSWER: u8 = 20;
 const COUNTED: u8 = 21;
 
 /// The system's allocator, counting calls by thread.
@@ -107,17 +107,6 @@ fn ponger(orders: Orders) {
     }
 }
 
-/// A bundle whose endpoint is mapped to one address, and the answers it got.
-fn bundle_to(there: Address) -> (Bundle, Endpoint, Rc<Cell<u64>>) {
-    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
-    let here = bundle.endpoint_with_random_key().expect("endpoint");
-    bundle.map(here, 0, there.name, there.key).expect("map");
-    let answers = Rc::new(Cell::new(0));
-    let seen = answers.clone();
-    bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
-    (bundle, here, answers)
-}
-
 #[test]
 fn messages_allocate_nothing_once_warm() {
     let _turn = turn("allocations");
@@ -142,7 +131,7 @@ fn expect_no_allocations(bytes: usize, count: u64) {
 /// again and again until there are none, and at most so many times.
 fn allocations(payload: &[u8], count: u64, rounds: u32) -> Vec<(u64, u64)> {
     let peer = Peer::start("ponger", &[]);
-    let (mut bundle, here, answers) = bundle_to(peer.address());
+    let Client { mut bundle, here, answers } = Client::new(peer.address());
     let theirs = Rc::new(Cell::new(None));
     let seen = theirs.clone();
     bundle
@@ -193,7 +182,7 @@ fn allocations(payload: &[u8], count: u64, rounds: u32) -> Vec<(u64, u64)> {
 /// So many ping-pongs when told; says how many polls found nothing. With a second word it polls before, until it is asked how
 /// many sessions it has.
 fn pinger(orders: Orders) {
-    let (mut bundle, here, answers) = bundle_to(Address::parse(&orders.words[0]));
+    let Client { mut bundle, here, answers } = Client::new(Address::parse(&orders.words[0]));
     bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
     poll_until(&mut bundle, "the first answer", |_| answers.get() == 1);
     if orders.words.len() > 1 {
@@ -255,14 +244,18 @@ fn expect_no_system_calls(mut peer: Peer) {
     // None, twice: what the question and the answer themselves cost.
     calls(&mut peer, tracee, 0);
     let (nothing, _) = calls(&mut peer, tracee, 0);
-    let count = 100_000;
-    let (all, idle) = calls(&mut peer, tracee, count);
-    let made = all.saturating_sub(nothing);
-    eprintln!("system calls in {count} ping-pongs with {idle} idle polls: {made} ({nothing} calls around)");
     assert!(nothing >= 2, "the tracer counts");
-    // A rest takes 3 calls at most, every 2^24 idle polls: one may be due from the waiting before, and more where the peer's
-    // core is taken by others.
-    assert!(made <= 3 * (1 + (idle >> 24)), "{made} system calls");
+    // A rest takes 3 calls at most, every 2^24 idle polls: one may be due from the waiting before. Where others take the peer's core
+    // there are more, so the least disturbed of some tries counts.
+    let count = 20_000;
+    let mut tries = Vec::new();
+    let is_calm = |&(made, idle): &(u64, u64)| made <= 3 * (1 + (idle >> 24));
+    while !tries.last().is_some_and(is_calm) {
+        assert!(tries.len() < 8, "system calls in {count} ping-pongs, and idle polls, of each try: {tries:?}");
+        let (all, idle) = calls(&mut peer, tracee, count);
+        tries.push((all.saturating_sub(nothing), idle));
+    }
+    eprintln!("system calls in {count} ping-pongs, and idle polls: {tries:?} ({nothing} calls around)");
     ptrace::interrupt(tracee).expect("traced");
     wait_stop(tracee);
     ptrace::detach(tracee, None).expect("stopped");
@@ -324,15 +317,9 @@ fn idlers(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let node = Node::new().expect("node");
     let make = || {
-        let mut bundle = Bundle::new(&node).expect("bundle");
-        let here = bundle.endpoint_with_random_key().expect("endpoint");
-        bundle.map(here, 0, there.name, there.key).expect("map");
-        let answered = Rc::new(Cell::new(false));
-        let seen = answered.clone();
-        bundle.on(here, ANSWER, move |_| seen.set(true)).expect("on");
-        bundle.request(here, 0, ECHO, &[1, 2], b"once").expect("mapped");
-        poll_until(&mut bundle, "an answer", |_| answered.get());
-        bundle
+        let mut client = Client::of(&node, there);
+        client.ask(1);
+        client.bundle
     };
     let mut bundles = vec![make()];
     tell(resident_kib());
@@ -403,7 +390,7 @@ fn a_thousand_idle_endpoints_take_at_most_4_mib() {
 
 /// Sends as many one-way messages as it is told, polling, and says when all have been stored.
 fn streamer(orders: Orders) {
-    let (mut bundle, here, answers) = bundle_to(Address::parse(&orders.words[0]));
+    let Client { mut bundle, here, answers } = Client::new(Address::parse(&orders.words[0]));
     bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
     poll_until(&mut bundle, "an answer", |_| answers.get() == 1);
     tell("ready");
@@ -423,12 +410,7 @@ fn streamer(orders: Orders) {
 
 /// How often the helper of a process has slept.
 fn helper_sleeps(process: u32) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it lives").flatten().map(|task| task.path());
-    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-    let helper = tasks.into_iter().find(|task| name(task).trim() == "weft-helper").expect("a helper");
-    let status = std::fs::read_to_string(helper.join("status")).expect("it lives");
-    let field = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the field");
-    field.trim().parse().expect("a number")
+    sleeps(&helper(process))
 }
 
 #[test]
@@ -443,7 +425,8 @@ fn polled_messages_over_udp_do_not_wake_the_helper() {
     count_wake_ups();
 }
 
-/// Sends a million messages to who polls, and counts how often the helpers of both wake up meanwhile.
+/// Sends a million messages to who polls, and counts how often the helpers of both wake up meanwhile. Whenever others take the
+/// processor from one of the two there is a pause, in which the helpers are right to look, a few times each.
 fn count_wake_ups() {
     let messages = 1_000_000;
     let server = Peer::start("ponger", &["polls"]);
@@ -452,17 +435,44 @@ fn count_wake_ups() {
     // What the set-up left to be done is done.
     assert_eq!(sender.ask("1000"), "sent");
     let processes = [sender.id(), server.id()];
-    let before = processes.map(helper_sleeps);
-    let since = Instant::now();
-    assert_eq!(sender.ask(&messages.to_string()), "sent");
-    let time = since.elapsed();
-    let after = processes.map(helper_sleeps);
-    let wakes = [after[0] - before[0], after[1] - before[1]];
-    eprintln!("wake-ups of the helpers in {messages} messages, {time:?}: {wakes:?}");
-    // Where others take the processor there are pauses, after which the helper is right to look.
-    let most = 10 + time.as_millis() as u64 / 20;
-    assert!(wakes.iter().all(|&wakes| wakes <= most), "{wakes:?} wake-ups in {messages} messages, {time:?}");
-    sender.finish();
+    let players = processes.map(|process| threads::named(process, &["child"]).remove(0));
+    let preempted = || players.iter().map(|player| threads::preemptions(player)).sum::<u64>();
+    let mut tries = Vec::new();
+    for _ in 0..8 {
+        let before = (processes.map(helper_sleeps), preempted());
+        assert_eq!(sender.ask(&messages.to_string()), "sent");
+        let after = (processes.map(helper_sleeps), preempted());
+        let pauses = after.1 - before.1;
+        let wakes = [0, 1].map(|at| after.0[at] - before.0[at]);
+        tries.push((wakes, pauses));
+        if wakes.iter().all(|&wakes| wakes <= WAKE_UPS_MOST + WAKE_UPS_OF_A_PAUSE * pauses) {
+            eprintln!("wake-ups of the helpers in {messages} messages, and pauses: {tries:?}");
+            return sender.finish();
+        }
+    }
+    panic!("more than {WAKE_UPS_MOST} wake-ups in {messages} messages, without as many pauses: {tries:?}");
+}
+
+/// Of a helper, in a million polled messages.
+const WAKE_UPS_MOST: u64 = 10;
+
+/// The switch runs down, and packets come.
+const WAKE_UPS_OF_A_PAUSE: u64 = 2;
+
+#[test]
+fn polls_in_vain_do_not_wake_the_helper() {
+    let _turn = turn("polls in vain");
+    if !has_loopback() {
+        return left_out("polls in vain: the loopback interface is down");
+    }
+    // It has a network, and nobody there.
+    let server = Peer::start_with("ponger", &["polls"], &[("WEFT_ADDR", OsStr::new("127.0.0.1"))]);
+    Client::new(server.address()).ask(1);
+    let before = helper_sleeps(server.id());
+    std::thread::sleep(Duration::from_secs(1)); // what is counted
+    let wakes = helper_sleeps(server.id()) - before;
+    assert!(wakes <= WAKE_UPS_MOST, "{wakes} wake-ups in a second of polls that find nothing");
+    server.finish();
 }
 
 /// Bundles that stay polled, as many more as it is told; each has asked once. It says when nothing is under way any more.
@@ -550,26 +560,11 @@ fn a_process_that_sleeps_is_not_woken_by_idle_peers_of_other_hosts() {
     let said = peer.ask("sleep");
     let (sessions, thread) = said.split_once(' ').expect("two numbers");
     assert_eq!(sessions, "10");
-    let tasks = PathBuf::from(format!("/proc/{}/task", peer.id()));
-    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-    let all = std::fs::read_dir(&tasks).expect("its threads").map(|task| task.expect("a thread").path());
-    let helper = all.into_iter().find(|task| name(task).trim() == "weft-helper").expect("a helper");
-    // Waking up is to leave the processor of one's own will, sooner or later.
-    let slept = |task: &Path| {
-        let status = std::fs::read_to_string(task.join("status")).expect("status");
-        let field = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the field");
-        field.trim().parse::<u64>().expect("a number")
-    };
-    let threads = [tasks.join(thread), helper];
-    wait_until("both to sleep", || {
-        threads.iter().all(|task| {
-            let status = std::fs::read_to_string(task.join("status")).expect("status");
-            status.lines().any(|line| line.starts_with("State:") && line.contains('S'))
-        })
-    });
-    let before = threads.each_ref().map(|task| slept(task));
+    let threads = [format!("/proc/{}/task/{thread}", peer.id()).into(), helper(peer.id())];
+    wait_until("both to sleep", || threads.iter().all(|thread| status(thread, "State").starts_with('S')));
+    let before = threads.each_ref().map(|thread| sleeps(thread));
     std::thread::sleep(Duration::from_secs(4)); // more than the suspicion time
-    let after = threads.each_ref().map(|task| slept(task));
+    let after = threads.each_ref().map(|thread| sleeps(thread));
     let woken = [after[0] - before[0], after[1] - before[1]];
     assert!(woken[0] <= 2 && woken[1] <= 2, "the program and its helper were woken {woken:?} times in 4 s");
     crowd.finish();
@@ -645,8 +640,10 @@ fn a_request_with_its_reply_takes_no_more_instructions_than_recorded() {
         return left_out("instructions: they are recorded for release builds");
     }
     let program = std::env::current_exe().expect("this program");
-    let example: PathBuf = program.parent().and_then(Path::parent).expect("target").join("examples/count_messages");
-    let build = "cargo build -p weft --release --examples";
+    // Whatever these tests were built as: what is recorded is what is shipped.
+    let target = program.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
+    let example: PathBuf = target.join("release/examples/count_messages");
+    let build = "scripts/test.sh build";
     assert!(example.exists(), "{} is missing; to have it: {build}", example.display());
     let per_message = (instructions(&example, 11_000) - instructions(&example, 1000)) as f64 / 10_000.0;
     let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/instructions.txt");

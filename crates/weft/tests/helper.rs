@@ -3,10 +3,10 @@
 mod support;
 
 use std::cell::Cell;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
+use support::threads::{helpers, sleeps, status};
 use support::{raw, turn, wait_until};
 use weft::am::Bundle;
 use weft::{Key, Node};
@@ -14,25 +14,12 @@ use weft::{Key, Node};
 const ECHO: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// The helpers of this process: their folders in /proc.
-fn helpers() -> Vec<PathBuf> {
-    let threads = fs::read_dir("/proc/self/task").expect("proc");
-    let folders = threads.map(|thread| thread.expect("a thread").path());
-    folders.filter(|f| fs::read_to_string(f.join("comm")).is_ok_and(|name| name.trim() == "weft-helper")).collect()
-}
-
 /// Waits until there are so many of them. A thread gets its name a moment after it began, and leaves /proc a moment after it
 /// was joined.
 fn expect_helpers(number: usize) -> Vec<PathBuf> {
-    wait_until("the helpers", || helpers().len() == number);
-    helpers()
-}
-
-/// A field of a thread's status.
-fn status(helper: &Path, field: &str) -> String {
-    let all = fs::read_to_string(helper.join("status")).expect("status");
-    let line = all.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
-    line.trim_start_matches(':').trim().to_string()
+    let found = || helpers(std::process::id());
+    wait_until("the helpers", || found().len() == number);
+    found()
 }
 
 /// Two bundles of different nodes in one thread get through to each other, and one hears when the other is gone.
@@ -101,7 +88,7 @@ fn a_helper_sleeps_while_the_program_does_not_poll() {
     let endpoint = bundle.endpoint(Key(1)).expect("endpoint");
     let name = bundle.name(endpoint).expect("name");
     let found = expect_helpers(1);
-    let slept = || status(&found[0], "voluntary_ctxt_switches").parse::<u64>().expect("a number");
+    let slept = || sleeps(&found[0]);
     wait_until("the helper to sleep", || status(&found[0], "State").starts_with('S'));
     let before = slept();
     let strangers: Vec<_> = (0..50).map(|_| raw::connect(&name).expect("a connection")).collect();

@@ -180,10 +180,8 @@ fn forger(orders: Orders) {
     tell(Address { name: Name { epoch, ..like }, key: Key(1) });
     loop {
         let socket = raw::accept(&listener);
-        let raw::Said::Message(Message::Hello { key, .. }, _) = raw::hear(&socket) else {
-            panic!("a caller says hello")
-        };
-        let reason = Reason::from_code(key.0 as u8).expect("the key says which");
+        let called = raw::hear_hello(&socket).destination.endpoint;
+        let reason = Reason::from_code(called.0 as u8).expect("the endpoint says which");
         assert!(raw::say(&socket, &Message::Refuse { reason }.to_bytes()));
     }
 }
@@ -194,9 +192,10 @@ fn every_reason_that_a_peer_can_give_arrives() {
     let mut sender = Sender::new();
     let own = sender.bundle.name(sender.here).expect("name");
     let mut peer = Peer::start("forger", &[&own.to_string()]);
-    let Address { name, .. } = peer.address();
+    let Address { name, key } = peer.address();
     for reason in Reason::ALL {
-        sender.expect(name, Key(u64::from(reason.code())), ECHO, reason);
+        let endpoint = EndpointId(u32::from(reason.code()));
+        sender.expect(Name { endpoint, ..name }, key, ECHO, reason);
     }
     peer.kill();
 }

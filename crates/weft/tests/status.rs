@@ -4,19 +4,17 @@
 mod support;
 
 use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
-use std::cell::Cell;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
+use support::client::{Client, ANSWER, ECHO};
+use support::threads::{helper, sleeps};
 use support::{left_out, over_udp, poll_until, tell, turn, wait_until, Address, Census, Order, Orders, Peer, BOUND};
 use weft::am::Bundle;
 use weft::status::{self, Activity, Found, Limit, Path, Process, Silence};
-use weft::{Endpoint, Key, Node};
+use weft::{Key, Node};
 
-const ECHO: u8 = 1;
 const TAKE: u8 = 2;
 const KEEP: u8 = 3;
-const ANSWER: u8 = 20;
 
 #[test]
 fn child() {
@@ -66,36 +64,6 @@ fn server(orders: Orders) {
     }
 }
 
-/// A client of a server, with a session.
-struct Client {
-    bundle: Bundle,
-    here: Endpoint,
-    answers: Rc<Cell<u32>>,
-}
-
-impl Client {
-    fn new(there: Address) -> Client {
-        let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
-        let here = bundle.endpoint_with_random_key().expect("endpoint");
-        bundle.map(here, 0, there.name, there.key).expect("map");
-        let answers = Rc::new(Cell::new(0));
-        let seen = answers.clone();
-        bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
-        Client { bundle, here, answers }
-    }
-
-    fn ask(&mut self, times: u32) {
-        let wanted = self.answers.get() + times;
-        (0..times).for_each(|n| self.bundle.request(self.here, 0, ECHO, &[n], b"hello").expect("mapped"));
-        let answers = &self.answers;
-        poll_until(&mut self.bundle, "answers", |_| answers.get() == wanted);
-    }
-
-    fn epoch(&self) -> String {
-        epoch(&Address::of(&self.bundle, self.here))
-    }
-}
-
 fn epoch(address: &Address) -> String {
     format!("{:016x}", address.name.epoch.0)
 }
@@ -139,7 +107,7 @@ fn counters_and_peers(path: Path) {
     assert_eq!(bundle.counters, expected);
     assert_eq!(bundle.endpoints.iter().map(|e| &*e.name).collect::<Vec<_>>(), [there.name.to_string()]);
     let [session] = &bundle.peers[..] else { panic!("{:?}", bundle.peers) };
-    assert_eq!((session.path, &session.epoch), (path, &client.epoch()));
+    assert_eq!((session.path, &session.epoch), (path, &epoch(&client.address())));
     let own: weft::Name = session.from[0].name.parse().expect("a name");
     assert_eq!(own, client.bundle.name(client.here).expect("name"));
     assert_eq!(session.network.is_some(), path == Path::Network);
@@ -147,7 +115,7 @@ fn counters_and_peers(path: Path) {
         assert!(network.packets_received > 0 && network.packets_sent > 0, "{network:?}");
     }
     // Our own node is asked as well, by the thread that should have polled.
-    let us = look.processes.iter().find(|found| found.epoch == client.epoch()).expect("we are there");
+    let us = look.processes.iter().find(|found| found.epoch == epoch(&client.address())).expect("we are there");
     let us = us.answer.as_ref().expect("an answer");
     assert_eq!((us.pid, us.bundles[0].activity), (std::process::id(), Activity::Computes));
     peer.finish();
@@ -200,7 +168,7 @@ fn what_limits_a_sender_is_told_while_it_lasts() {
     let mut client = Client::new(there);
     client.ask(1);
     while client.bundle.try_request(client.here, 0, KEEP, &[], b"").is_ok() {}
-    let node = client.epoch();
+    let node = epoch(&client.address());
     // The report is made by the next poll, so somebody else has to ask meanwhile.
     let limit = |client: &mut Client| {
         let asks = node.clone();
@@ -332,17 +300,6 @@ fn foreigner(orders: Orders) {
     orders.wait();
 }
 
-/// How often the helper of a process was woken.
-fn wake_ups(pid: u32) -> u64 {
-    let threads =
-        std::fs::read_dir(format!("/proc/{pid}/task")).expect("proc").map(|thread| thread.expect("a thread").path());
-    let read = |file: std::path::PathBuf| std::fs::read_to_string(file).unwrap_or_default();
-    let mut helpers = threads.filter(|thread| read(thread.join("comm")).trim() == "weft-helper");
-    let status = read(helpers.next().expect("a helper").join("status"));
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the field");
-    line.trim().parse().expect("a number")
-}
-
 #[test]
 fn another_user_is_told_nothing_and_cannot_keep_the_helper_busy() {
     let _turn = turn("another user");
@@ -355,9 +312,10 @@ fn another_user_is_told_nothing_and_cannot_keep_the_helper_busy() {
         return peer.finish();
     }
     assert_eq!(answer, "refused");
-    let before = wake_ups(peer.id());
+    let woken = || sleeps(&helper(peer.id()));
+    let before = woken();
     let said = foreigner.hear();
-    let woken = wake_ups(peer.id()) - before;
+    let woken = woken() - before;
     let (calls, millis): (u64, u64) =
         said.split_once(' ').map(|(a, b)| (a.parse().expect("a number"), b.parse().expect("a number"))).expect("two");
     // One look in 10 ms, of two wake-ups: for the call, and for the end of the pause.

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::threads::{named, sleeps};
 use support::{
     again, bundle_with_endpoint, events, poll_until, tell, turn, Address, Dice, Orders, Peer, BOUND, OVER_UDP,
 };
@@ -149,11 +150,7 @@ fn a_nudge_ends_one_wait_and_no_more() {
     let armed = (0..100).filter(|_| bundle.arm()).count();
     assert!((90..100).contains(&armed), "armed {armed} times of 100");
     bundle.waker().wake();
-    let sleeps = || {
-        let status = std::fs::read_to_string("/proc/thread-self/status").expect("status");
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the field");
-        line.trim().parse::<u64>().expect("a number")
-    };
+    let sleeps = || sleeps("/proc/thread-self".as_ref());
     let before = sleeps();
     let since = Instant::now();
     bundle.poll_until(|_| since.elapsed() > Duration::from_millis(200));
@@ -276,15 +273,7 @@ fn a_descriptor_tells_poll_when_something_came() {
 
 /// Voluntary switches of a process's threads that play the role or help, and its processor time, in clock ticks.
 fn switches_and_ticks(process: u32) -> (u64, u64) {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("proc");
-    let threads = threads.map(|thread| thread.expect("a thread").path());
-    let name = |thread: &std::path::PathBuf| std::fs::read_to_string(thread.join("comm")).expect("a name");
-    let switches = threads.filter(|thread| ["child", "weft-helper"].contains(&name(thread).trim())).map(|thread| {
-        let status = std::fs::read_to_string(thread.join("status")).expect("status");
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("the field");
-        line.trim().parse::<u64>().expect("a number")
-    });
-    let switches = switches.sum();
+    let switches = named(process, &["child", "weft-helper"]).iter().map(|thread| sleeps(thread)).sum();
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("stat");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("behind the name").split_whitespace().collect();
     (switches, fields[11].parse::<u64>().expect("ticks") + fields[12].parse::<u64>().expect("ticks"))
@@ -415,9 +404,16 @@ fn a_signal_tells_a_program_that_computes_once_what_came() {
     let (mut bundle, here, answers) = client(server.address());
     bundle.request(here, 0, ECHO, &[0], b"").expect("mapped");
     poll_until(&mut bundle, "a first answer", |_| answers.get() == 1);
+    let mut late = 0;
     for round in 2..50 {
         while !bundle.arm_signal(Signal::SIGUSR1 as i32).expect("a helper") {}
-        assert!(!is_pending(), "nothing came yet");
+        // Who published the last answer looks only then whether to ring, and may be slow: one signal for what was taken already.
+        while is_pending() {
+            late += 1;
+            assert!(late < round, "more signals than messages");
+            assert_eq!(mine.wait().expect("a signal"), Signal::SIGUSR1);
+            while !bundle.arm_signal(Signal::SIGUSR1 as i32).expect("a helper") {}
+        }
         bundle.try_request(here, 0, ECHO, &[round], b"").expect("room");
         assert_eq!(mine.wait().expect("a signal"), Signal::SIGUSR1);
         assert!(!is_pending(), "one for each time");

@@ -196,6 +196,12 @@ impl Hosts {
         self.places.iter().filter_map(|place| place.host.as_ref()).all(|host| host.unsent == 0 || host.is_closing)
     }
 
+    /// Whether nothing is under way to any host.
+    pub fn all_acknowledged(&self) -> bool {
+        let mut live = self.places.iter().filter_map(|place| place.host.as_ref()).filter(|host| !host.is_closing);
+        live.all(|host| host.channel.in_flight() == 0)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {
         self.places.iter().enumerate().filter_map(|(index, place)| {
             let host = place.host.as_deref().filter(|h| !h.is_closing)?;

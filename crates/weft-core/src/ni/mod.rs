@@ -413,6 +413,17 @@ impl<L: Link> Ni<L> {
         }
     }
 
+    /// The same, and acknowledges what came: the program computes, so nothing will soon be sent that an acknowledgement could ride
+    /// with.
+    pub fn flush_and_acknowledge(&mut self) {
+        for at in 0..self.dirty.len() {
+            if let Some(host) = self.hosts.at(self.dirty[at]) {
+                host.channel.hurry_acks();
+            }
+        }
+        self.flush();
+    }
+
     /// Sends the records that wait, and what can ride with them. Acknowledgements alone are left to [`Ni::flush`].
     #[inline]
     pub fn flush_records(&mut self) {
@@ -430,6 +441,11 @@ impl<L: Link> Ni<L> {
     /// Whether all records went that were given to hosts.
     pub fn has_sent_all(&self) -> bool {
         self.dirty.is_empty() && self.hosts.all_sent()
+    }
+
+    /// Whether the network interfaces of all hosts said that they have what was given to them.
+    pub fn is_acknowledged(&self) -> bool {
+        self.has_sent_all() && self.hosts.all_acknowledged()
     }
 
     /// How many polls are to go by before somebody looks at us: whoever polls counts it down, and sets it after a look. It

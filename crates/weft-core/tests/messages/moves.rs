@@ -263,6 +263,41 @@ fn its_own_requests_under_way_are_answered_where_it_lives_now() {
     assert_eq!((&back.args[..], &back.payload[..]), (&[8][..], &[3; 9][..]));
 }
 
+/// The endpoint, where it is now, asks its peer for an answer with a completion.
+fn ask_with_completion(b: &mut Bundles, completion: u64) {
+    let (at, it) = (b.at, b.it);
+    let asked = Outgoing { completion: Some(completion), ..message(op::ECHO, &[5], &[]) };
+    b.world.state(at).try_request(it, 0, asked).expect("room");
+}
+
+#[test]
+fn a_completion_follows_its_endpoint_though_the_bundle_has_not_heard_that_it_left() {
+    let mut b = Bundles::open();
+    let it = b.it;
+    ask_with_completion(&mut b, 77);
+    b.world.state(1).set_leaving(it, true);
+    let left = b.move_to(2);
+    b.run(8);
+    assert_eq!((b.events(1), b.events(2)), (vec![], vec![Event::Completed(77)]));
+    b.leave(left);
+    b.run(8);
+    settled(&mut b);
+}
+
+#[test]
+fn completions_of_an_endpoint_that_stays_after_all_go_no_detour() {
+    let mut b = Bundles::open();
+    let it = b.it;
+    for (is_leaving, comes_at_once) in [(true, false), (false, true)] {
+        b.world.state(1).set_leaving(it, is_leaving);
+        ask_with_completion(&mut b, 78);
+        b.world.run(8);
+        assert_eq!(b.events(1) == [Event::Completed(78)], comes_at_once);
+        b.post();
+        assert_eq!(b.events(1).len(), usize::from(!comes_at_once), "by the office, and no second time");
+    }
+}
+
 #[test]
 fn an_endpoint_that_arrived_sends_by_its_table() {
     let mut b = Bundles::open();

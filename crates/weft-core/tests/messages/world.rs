@@ -424,6 +424,9 @@ pub struct Script {
     pub tokens: Vec<ReplyToken>,
     /// Leave what comes back to the event queue.
     pub leaves_returns: bool,
+    /// Events of endpoints that it claimed, and how often it was called for chores.
+    pub claimed: Vec<Event>,
+    pub chores: u32,
 }
 
 impl Sink<TestTx> for Script {
@@ -454,6 +457,13 @@ impl Sink<TestTx> for Script {
             op::DEFER_MISSING => Err(Reason::NoHandler),
             _ => Ok(()),
         }
+    }
+
+    fn do_chores(&mut self, state: &mut Inside) -> u32 {
+        let before = self.claimed.len();
+        self.claimed.extend(std::iter::from_fn(|| state.next_claimed()));
+        self.chores += 1;
+        (self.claimed.len() - before) as u32
     }
 
     fn returned(&mut self, _state: &mut Inside, message: Returned) -> Option<Returned> {

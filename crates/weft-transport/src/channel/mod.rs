@@ -443,6 +443,11 @@ impl<C: Congestion> Channel<C> {
         self.streams.has_room(stream, args, payload)
     }
 
+    /// What is owed to the peer is not held back for something to ride with: it goes with the next packet that is transmitted.
+    pub fn hurry_acks(&mut self) {
+        self.acks.is_due |= self.acks.asking > 0 || self.streams.has_words();
+    }
+
     /// Whether nothing is under way, so that what is sent next should go at once.
     pub fn is_quiet(&self) -> bool {
         self.sent.in_flight() == 0 && !self.streams.has_runs()

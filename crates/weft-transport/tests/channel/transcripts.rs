@@ -105,6 +105,27 @@ fn acknowledgements_ride_on_replies() {
 }
 
 #[test]
+fn an_acknowledgement_that_nothing_will_ride_with_goes_at_once() {
+    for hurries in [false, true] {
+        let mut world = World::connected(1, 1);
+        world.run(Duration::from_secs(1)).expect("in order");
+        let (now, mut packet, mut answer) = (world.now, vec![0; MTU], vec![0; MTU]);
+        world.channel(0).send(StreamId(1), head(), &[], &[0; 20]).expect("room");
+        let bytes = world.channel(0).transmit(now, &mut packet).expect("something to say");
+        world.take(1, &packet[..bytes]).expect("a packet of its peer's");
+        if hurries {
+            world.channel(1).hurry_acks();
+        }
+        let acknowledged = world.channel(1).transmit(now, &mut answer);
+        assert_eq!(acknowledged.is_some(), hurries);
+        if let Some(bytes) = acknowledged {
+            world.take(0, &answer[..bytes]).expect("a packet of its peer's");
+            assert_eq!(world.channel(0).in_flight(), 0);
+        }
+    }
+}
+
+#[test]
 fn a_lost_packet_of_one_stream_does_not_hold_up_another() {
     let mut world = World::connected(2, 1);
     world.tamper = Some(Box::new(|at, packet| at == 1 || !streams_of(packet).contains(&A)));

@@ -83,7 +83,7 @@ impl<H: Threads> Bundle<H> {
         }
         let luggage = self.core.state().pack(endpoint)?;
         let handlers = std::mem::take(self.handlers.at(endpoint)?);
-        self.core.state_mut().set_leaving(endpoint);
+        self.core.state_mut().set_leaving(endpoint, true);
         let leaving = Arc::new(Leaving {
             node: self.home.node().clone(),
             endpoint,
@@ -223,6 +223,7 @@ impl<H: Threads> Handlers<H> {
                 if let Some(Packed { handlers, .. }) = packed.take() {
                     self.endpoints[at] = handlers;
                     self.leaving -= 1;
+                    state.set_leaving(leaving.endpoint, false);
                 }
             }
         }

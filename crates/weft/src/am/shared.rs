@@ -360,6 +360,11 @@ impl SharedBundle {
         self.with(|bundle| bundle.flush())
     }
 
+    /// As [`Bundle::is_acknowledged`].
+    pub fn is_acknowledged(&self) -> Result<bool, InHandler> {
+        self.with(|bundle| bundle.is_acknowledged())
+    }
+
     /// As [`Bundle::next_event`]. An event is given to one thread.
     pub fn next_event(&self) -> Result<Option<Event>, InHandler> {
         self.with(|bundle| bundle.next_event())

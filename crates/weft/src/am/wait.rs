@@ -167,7 +167,8 @@ impl<H: Threads> Bundle<H> {
     /// (messages may have been taken, events may have come): then do what there is, and call again.
     ///
     /// The signal goes to the process, once, and says no more than that: the handler may call nothing of weft, but note it.
-    /// The program then calls this again. Until then [`Bundle::wait_limit`] does not bound it, for the helper runs the
+    /// The program then calls this again. One may come for a message that a poll has just taken, since its sender rings after it has
+    /// published, and if the program calls [`Bundle::wait`] all the same before the signal came, for what that wait has taken. Until then [`Bundle::wait_limit`] does not bound it, for the helper runs the
     /// protocol. Costs a wake-up of the helper and the signal: 10 µs and more for each.
     ///
     /// # Errors
@@ -358,6 +359,10 @@ impl<H: Threads> Bundle<H> {
         }
         self.signals.get_up();
         self.core.disarm();
+        if told != 0 {
+            // Before a handler runs, which may compute: nobody watches the sockets now.
+            self.home.get_up();
+        }
         if told & !WAKER != 0 {
             self.signals.raise(told & !WAKER);
         }

@@ -2,15 +2,22 @@
 //! what is lost is sent again, silent peers are noticed. What they bring waits in the network interface for the next poll; no
 //! handler of the program's runs here.
 //!
-//! The helper looks (*ticks*) whether the program has used its network interface since the last look: after 1 ms, then after
-//! twice the time, up to 200 ms. If it has not, the deputy stands in, and sees to the sockets' word itself. It *rests* when
-//! nothing is under way, or when the bundle sleeps: a sleeping bundle wakes up for its packets and timers. Whoever sends, or
-//! wakes up, calls a deputy that rests.
+//! Whether the program computes is told by a *switch* of the kind that stops a train whose driver does nothing: a timer that
+//! the program winds up again with its looks at the network, and that the helper hears when it runs down. So a program that polls
+//! costs no wake-up of the helper, and one that stops polling is stood in for within [`SWITCH`].
+//!
+//! A deputy that stands in sees to the sockets' word itself and *ticks* when something is due. It *rests* when nothing is under
+//! way, or when the bundle sleeps: a sleeping bundle wakes up for its packets and timers. Whoever sends, or wakes up, winds
+//! the switch of a deputy that rests.
 
 use super::shared::{take_run, Interface};
-use crate::watch::{ring, Signals};
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::watch::Signals;
+use rustix::io::Errno;
+use rustix::time::{
+    timerfd_create, timerfd_settime, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec,
+};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::ni::Link;
@@ -18,12 +25,17 @@ use weft_shm::barrier;
 use weft_shm::biased::Visitor;
 use weft_shm::Descriptor;
 
-/// Between two ticks.
-const TICK_LEAST: Duration = Duration::from_millis(1);
-const TICK_MOST: Duration = Duration::from_millis(200);
+/// How long the program's switch runs.
+const SWITCH: Duration = Duration::from_millis(3);
 
-/// A bundle that sleeps for longer needs no deputy.
-const NAP: Duration = Duration::from_millis(16);
+/// How old a winding of the switch may be when the program looks at the network again.
+pub(crate) const WIND_EVERY: Duration = Duration::from_millis(1);
+
+/// A deputy that heard something looks again after this, before it rests.
+const TICK_LEAST: Duration = Duration::from_millis(1);
+
+/// Between two ticks of a deputy that nothing is due for and whose sockets nobody watches.
+const TICK_MOST: Duration = Duration::from_millis(200);
 
 /// A timer that is due is not ticked for more often than this.
 const TIMER_LEAST: Duration = Duration::from_micros(100);
@@ -31,19 +43,26 @@ const TIMER_LEAST: Duration = Duration::from_micros(100);
 /// Runs of packets taken in at once: as many as a stream's window has, more or less.
 const RUNS_MOST: u32 = 64;
 
-/// How a bundle calls its deputy.
+/// How a bundle lets its deputy know that it is there.
 #[derive(Debug)]
-pub(crate) struct Summons {
+pub(crate) struct Switch {
+    /// The deputy rests: whoever does something winds the switch.
     is_resting: AtomicBool,
-    is_called: AtomicBool,
-    /// An eventfd that the helper watches for edges.
-    bell: Arc<Descriptor>,
+    /// How often it was wound; counted before it is.
+    windings: AtomicU64,
+    /// Watched by the helper for edges, so nobody ever reads it.
+    timer: Descriptor,
 }
 
-impl Summons {
+impl Switch {
     /// For a deputy that rests.
-    pub fn new(bell: Arc<Descriptor>) -> Summons {
-        Summons { is_resting: AtomicBool::new(true), is_called: AtomicBool::new(false), bell }
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub fn new() -> Result<Switch, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = Descriptor::make(|| timerfd_create(TimerfdClockId::Monotonic, flags))?;
+        Ok(Switch { is_resting: AtomicBool::new(true), windings: AtomicU64::new(0), timer })
     }
 
     /// The bundle did something that the deputy should know of. One load, but for a deputy that rests.
@@ -51,21 +70,30 @@ impl Summons {
     pub fn notice(&self) {
         // Relaxed: the deputy issues a barrier after it has said that it rests, and looks again.
         if self.is_resting.load(Ordering::Relaxed) {
-            self.call();
+            self.wind();
         }
     }
 
+    /// Winds it up: it runs down [`SWITCH`] from now. A system call.
     #[cold]
     #[inline(never)]
-    fn call(&self) {
+    pub fn wind(&self) {
         self.is_resting.store(false, Ordering::Relaxed);
-        // Release: pairs with the acquire in `was_called`.
-        self.is_called.store(true, Ordering::Release);
-        ring(&*self.bell);
+        // Before it is wound, so that whoever sees the count may rely on the switch. Release pairs with the acquire in `tick`.
+        self.windings.fetch_add(1, Ordering::Release);
+        let once = Timespec { tv_sec: 0, tv_nsec: SWITCH.subsec_nanos().into() };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // It fails for no timer that is one.
+        let _ = timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: never, it_value: once },
+        );
     }
 
-    fn was_called(&self) -> bool {
-        self.is_called.swap(false, Ordering::Acquire)
+    /// Becomes readable when it has run down.
+    pub fn timer(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
     }
 }
 
@@ -74,19 +102,19 @@ impl Summons {
 pub(crate) struct Deputy {
     interface: Visitor<Interface>,
     signals: Arc<Signals>,
-    summons: Arc<Summons>,
-    /// Uses of the network interface by the last tick.
+    switch: Arc<Switch>,
+    /// Uses of the network interface, and windings of the switch, when it last looked.
     seen: u64,
-    interval: Duration,
-    /// The next tick; none while it rests.
+    windings: u64,
+    /// The next tick; none while it rests, or relies on the switch.
     due: Option<Instant>,
 }
 
 impl Deputy {
     /// One that rests.
-    pub fn new(interface: Visitor<Interface>, signals: Arc<Signals>, summons: Arc<Summons>) -> Deputy {
+    pub fn new(interface: Visitor<Interface>, signals: Arc<Signals>, switch: Arc<Switch>) -> Deputy {
         let seen = interface.uses();
-        Deputy { interface, signals, summons, seen, interval: TICK_LEAST, due: None }
+        Deputy { interface, signals, switch, seen, windings: 0, due: None }
     }
 
     /// When to tick.
@@ -94,20 +122,25 @@ impl Deputy {
         self.due
     }
 
-    /// Begins to tick if the bundle has called.
-    pub fn hear(&mut self, now: Instant) {
-        if self.summons.was_called() {
-            self.begin(now);
-        }
+    /// What becomes readable when [`Deputy::on_switch`] is to be called.
+    pub fn switch(&self) -> BorrowedFd<'_> {
+        self.switch.timer()
+    }
+
+    /// The switch has run down: the program does not look at its network.
+    pub fn on_switch(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
+        self.windings = self.switch.windings.load(Ordering::Acquire);
+        self.look_after(now, buffer, watch);
     }
 
     /// The bundle's sockets have something. If the program computes, it is seen to at once.
     pub fn on_word(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         if self.interface.uses() == self.seen && !self.signals.is_waiting() {
-            self.stand_in(now, buffer, watch);
+            self.look_after(now, buffer, watch);
         } else {
-            self.summons.is_resting.store(false, Ordering::Relaxed);
-            self.begin(now);
+            // It may see to it itself.
+            self.switch.is_resting.store(false, Ordering::Relaxed);
+            self.due = Some(now + TICK_LEAST);
         }
     }
 
@@ -116,41 +149,36 @@ impl Deputy {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
-        let uses = self.interface.uses();
-        if uses != self.seen {
-            self.seen = uses;
-            self.later(now);
-        } else if self.signals.is_waiting() {
-            // Short naps are not worth the calls.
-            match self.interval < NAP {
-                true => self.later(now),
-                false => self.rest(now),
-            }
+        let windings = self.switch.windings.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.windings, windings) != windings {
+            // It looks at its network itself; if it stops, the switch runs down.
+            self.due = None;
         } else {
-            self.stand_in(now, buffer, watch);
+            self.look_after(now, buffer, watch);
         }
     }
 
-    fn begin(&mut self, now: Instant) {
+    /// The program does not look at its network.
+    fn look_after(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         self.seen = self.interface.uses();
-        self.interval = TICK_LEAST;
-        self.due = Some(now + TICK_LEAST);
+        // What it sends itself is to wind nothing.
+        self.switch.is_resting.store(false, Ordering::Relaxed);
+        match self.signals.is_waiting() {
+            true => self.rest(now),
+            false => self.stand_in(now, buffer, watch),
+        }
     }
 
-    fn later(&mut self, now: Instant) {
-        self.interval = (self.interval * 2).min(TICK_MOST);
-        self.due = Some(now + self.interval);
-    }
-
-    /// Ticks no more until it is called.
+    /// The bundle sleeps, and looks itself when something comes. Ticks no more until the switch runs down, which whoever does
+    /// something winds.
     fn rest(&mut self, now: Instant) {
-        self.summons.is_resting.store(true, Ordering::SeqCst);
+        self.switch.is_resting.store(true, Ordering::SeqCst);
         // After the barrier whoever does something sees that we rest; what was done before is seen now.
         if barrier::heavy() && self.interface.uses() == self.seen {
             self.due = None;
         } else {
-            self.summons.is_resting.store(false, Ordering::Relaxed);
-            self.later(now);
+            self.switch.is_resting.store(false, Ordering::Relaxed);
+            self.due = Some(now + SWITCH);
         }
     }
 
@@ -158,12 +186,14 @@ impl Deputy {
     fn stand_in(&mut self, now: Instant, buffer: &mut [u8], mut watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         let done = self.interface.try_with(|ni| {
             let has_heard = take_in(ni, buffer);
-            ni.flush();
+            ni.flush_and_acknowledge();
             ni.drop_stale_timers();
             ni.link_mut().watch_for_the_deputy();
             let is_watched = ni.link().sockets().all(&mut watch);
             let left = ni.next_time().map(|at| at.since(ni.link().now()));
             let left = left.or((ni.has_unsent() || !is_watched).then_some(TICK_MOST));
+            // Within the visit, so that whoever uses the network interface after it sees it.
+            self.switch.is_resting.store(!has_heard && left.is_none(), Ordering::SeqCst);
             (has_heard, ni.has_events(), left)
         });
         if let Some((_, true, _)) = done {
@@ -171,13 +201,13 @@ impl Deputy {
             self.signals.raise(Signals::DATAGRAMS);
         }
         match done {
-            Some((false, _, None)) => self.rest(now),
+            Some((false, _, None)) => self.due = None,
             Some((has_heard, _, left)) => {
-                self.interval = if has_heard { TICK_LEAST } else { (self.interval * 2).min(TICK_MOST) };
-                self.due = Some(now + left.unwrap_or(self.interval).max(TIMER_LEAST).min(self.interval));
+                let most = if has_heard { TICK_LEAST } else { TICK_MOST };
+                self.due = Some(now + left.unwrap_or(most).max(TIMER_LEAST).min(most));
             }
             // It is at work just now.
-            None => self.later(now),
+            None => self.due = Some(now + SWITCH),
         }
     }
 }

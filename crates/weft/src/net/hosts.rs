@@ -1,13 +1,14 @@
 //! A bundle's network: a UDP socket under its network interface, and when it is looked at.
 
 use super::address::Wanted;
-use super::deputy::{Deputy, Summons};
+use super::deputy::{Deputy, Switch, WIND_EVERY};
 use super::link::{UdpLink, PACKET_MOST};
 use super::shared::{take_run, UdpNi, Users};
 use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
+use rustix::io::Errno;
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU32;
@@ -71,6 +72,8 @@ pub(crate) struct Net {
     still: u32,
     attention: Attention,
     heard_at: Time,
+    /// When the deputy was last told that we look.
+    wound_at: Time,
     looks: u32,
     /// Looks since one found nothing.
     streak: u32,
@@ -112,6 +115,7 @@ impl Net {
             address,
             attention: Attention::Seldom,
             heard_at: Time::default(),
+            wound_at: Time::default(),
             looks: 0,
             streak: 0,
             has_helper,
@@ -126,12 +130,15 @@ impl Net {
         self.address
     }
 
-    /// A deputy for the times in which the program does not poll, called by `summons`.
-    pub fn deputy(&self, signals: &Arc<Signals>, summons: Summons) -> Deputy {
-        let summons = Arc::new(summons);
+    /// A deputy for the times in which the program does not poll.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub fn deputy(&self, signals: &Arc<Signals>) -> Result<Deputy, Errno> {
+        let switch = Arc::new(Switch::new()?);
         let ni = self.sessions.ni();
-        ni.borrow_mut().link_mut().summon_by(summons.clone());
-        Deputy::new(ni.visitor(), signals.clone(), summons)
+        ni.borrow_mut().link_mut().set_switch(switch.clone());
+        Ok(Deputy::new(ni.visitor(), signals.clone(), switch))
     }
 
     /// A count of the polls until the next look, which others set to zero.
@@ -185,6 +192,11 @@ impl Net {
             self.sessions.keep_watch(core);
         }
         let (found, now) = BUFFER.with_borrow_mut(|buffer| self.receive(buffer));
+        // Before any handler runs, which may compute.
+        if now.since(self.wound_at) >= WIND_EVERY {
+            self.wound_at = now;
+            self.sessions.ni().borrow_mut().link().wind();
+        }
         let is_readable = self.sessions.take_events(core, sink);
         let work = if is_readable { core.poll(budget, sink) } else { 0 };
         match found && self.streak < ACKS_WAIT {
@@ -203,6 +215,11 @@ impl Net {
         let mut ni = self.sessions.ni().borrow_mut();
         ni.flush();
         ni.has_sent_all()
+    }
+
+    /// Whether other hosts have said that they have all that was sent.
+    pub fn is_acknowledged(&self) -> bool {
+        self.sessions.ni().borrow_mut().is_acknowledged()
     }
 
     /// Sends what waits, and makes ready for the bundle to sleep. False if the link takes no more now.

@@ -5,7 +5,7 @@
 //! who reads one knows where it came to, without control data in every call.
 
 use super::address::{first_packet_bytes, Ports, Wanted};
-use super::deputy::Summons;
+use super::deputy::Switch;
 use super::udp::{Received, Sent as Went, Stop, Udp};
 use super::NetworkError;
 use nix::sys::time::TimeValLike;
@@ -63,8 +63,8 @@ pub(crate) struct UdpLink {
     is_watched: bool,
     /// The deputy has asked for their word, and the bundle does not know.
     is_watched_by_deputy: bool,
-    /// Calls the deputy.
-    summons: Option<Arc<Summons>>,
+    /// Lets the deputy know that the program is there.
+    switch: Option<Arc<Switch>>,
     /// What the interface of our first address carries.
     packet_bytes: usize,
 }
@@ -99,14 +99,14 @@ impl UdpLink {
             has_woken: false,
             is_watched: false,
             is_watched_by_deputy: false,
-            summons: None,
+            switch: None,
             packet_bytes: packet_bytes.unwrap_or(0),
         })
     }
 
     /// From now on a deputy is to know of all that is sent.
-    pub fn summon_by(&mut self, summons: Arc<Summons>) {
-        self.summons = Some(summons);
+    pub fn set_switch(&mut self, switch: Arc<Switch>) {
+        self.switch = Some(switch);
     }
 
     /// The deputy asks for the sockets' word.
@@ -122,8 +122,15 @@ impl UdpLink {
     /// The bundle did something that the deputy should know of.
     #[inline(always)]
     pub fn notice(&self) {
-        if let Some(summons) = &self.summons {
-            summons.notice();
+        if let Some(switch) = &self.switch {
+            switch.notice();
+        }
+    }
+
+    /// The bundle looks for packets. A system call.
+    pub fn wind(&self) {
+        if let Some(switch) = &self.switch {
+            switch.wind();
         }
     }
 

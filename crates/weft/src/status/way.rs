@@ -5,6 +5,7 @@ use super::document::Path;
 use crate::net::address::{self, Wanted};
 use crate::node::Error;
 use crate::office::address as set_up_address;
+use crate::owner::{owner, Owner, UserMap};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
@@ -102,23 +103,17 @@ pub fn way_to(name: &Name) -> Result<Way, Error> {
     let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
     let holder = find_holder(name.epoch)?;
     if let Some(holder) = holder.filter(|_| uses_memory) {
-        let own = Uid(rustix::process::geteuid().as_raw());
-        let (path, why) = by_owner(Uid(holder.uid), name.uid, own);
+        let users = UserMap::of_this_process();
+        let [own, seen] = [rustix::process::geteuid().as_raw(), holder.uid].map(|uid| users.outside(Uid(uid)));
+        let (path, why) = match owner(seen, name.uid, own) {
+            Owner::Us => (Some(Path::Memory), Why::SameHost),
+            Owner::Other(_) => (Some(Path::Memory), Why::OtherUser),
+            Owner::NotAsNamed => (None, Why::WrongOwner),
+        };
         return Ok(Way { path, why, holder: Some(holder), addresses: Vec::new() });
     }
     let wanted = Wanted::from_environment()?;
     Ok(over_network(name, uses_memory, wanted.as_ref()))
-}
-
-/// What comes of who has the socket, whom the name says to have it, and who we are.
-fn by_owner(owner: Uid, named: Uid, own: Uid) -> (Option<Path>, Why) {
-    // What a name says that was made in another user namespace, nobody here can say.
-    let is_beyond_knowing = owner == Uid::OVERFLOW || named == Uid::OVERFLOW;
-    match owner == named || is_beyond_knowing {
-        true if owner == named && owner.is_same_as(own) => (Some(Path::Memory), Why::SameHost),
-        true => (Some(Path::Memory), Why::OtherUser),
-        false => (None, Why::WrongOwner),
-    }
 }
 
 /// The way to a name of which nobody has the set-up socket, or that does not matter.
@@ -198,18 +193,6 @@ mod tests {
     fn wanted(addresses: &[&str]) -> Wanted {
         let addresses = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
         Wanted { addresses, are_set: false, ports: Ports::ANY, suspicion: None }
-    }
-
-    #[test]
-    fn the_owner_of_the_socket_must_be_whom_the_name_says() {
-        let (own, other) = (Uid(1000), Uid(1001));
-        assert_eq!(by_owner(own, own, own), (Some(Path::Memory), Why::SameHost));
-        assert_eq!(by_owner(other, other, own), (Some(Path::Memory), Why::OtherUser));
-        assert_eq!(by_owner(other, own, own), (None, Why::WrongOwner));
-        assert_eq!(by_owner(own, other, own), (None, Why::WrongOwner));
-        // The overflow user may be anybody, and is nobody's equal.
-        assert_eq!(by_owner(Uid::OVERFLOW, own, own), (Some(Path::Memory), Why::OtherUser));
-        assert_eq!(by_owner(Uid::OVERFLOW, Uid::OVERFLOW, Uid::OVERFLOW), (Some(Path::Memory), Why::OtherUser));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Programs that compute and do not poll: their helper keeps the protocol going.
 
 use super::hostile::{Faults, Relay};
-use super::support::{over_udp, wait_until, Address, Dice, Peer, BOUND};
+use super::support::{over_udp, poll_until, wait_until, Address, Dice, Peer, BOUND};
 use super::{numbered, Client, ANSWER, ECHO, NOTE};
 use std::ffi::OsStr;
 use std::fs;
@@ -38,6 +38,8 @@ fn a_peer_that_computes_is_not_taken_for_dead() {
     for _ in 0..3 {
         client.bundle.request(client.here, 0, ECHO, &args, &payload).expect("mapped");
     }
+    // Its helper has them, and its program has not.
+    poll_until(&mut client.bundle, "an acknowledgement of who computes", Bundle::is_acknowledged);
     // What is more than a window is taken in as well, as far as it has room.
     for number in 0..200 {
         let (args, payload) = numbered(number);
@@ -131,6 +133,9 @@ fn poll_for(bundle: &mut Bundle, time: Duration) {
     }
 }
 
+/// What the handler of a server computes for, for longer than a peer may be silent.
+const SLOW: u32 = 9;
+
 /// A server in a thread of its own that answers a request and polls until its network is asleep, and what it does then.
 fn server_then(then: impl FnOnce(&mut Bundle) + Send + 'static) -> (Client, mpsc::Receiver<()>) {
     let (tell, told) = mpsc::channel();
@@ -138,7 +143,14 @@ fn server_then(then: impl FnOnce(&mut Bundle) + Send + 'static) -> (Client, mpsc
     std::thread::spawn(move || {
         let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
         let here = bundle.endpoint_with_random_key().expect("endpoint");
-        bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+        bundle
+            .on(here, ECHO, |m| {
+                if m.args() == [SLOW] {
+                    std::thread::sleep(COMPUTES + Duration::from_secs(1));
+                }
+                m.reply(ANSWER, m.args(), m.payload()).expect("once");
+            })
+            .expect("on");
         tell.send(Address::of(&bundle, here)).expect("the test listens");
         while bundle.counters().requests_delivered == 0 {
             bundle.poll();
@@ -170,6 +182,26 @@ fn whoever_computes_then_waits_and_then_only_polls_is_reached() {
     poll_for(&mut client.bundle, Duration::from_millis(500));
     client.bundle.request(client.here, 0, ECHO, &[2], b"").expect("mapped");
     client.answer();
+}
+
+/// Asleep, it looks itself when something comes, and its deputy rests; awake again, it computes before it has looked at anything else.
+#[test]
+fn a_handler_that_computes_right_after_a_sleep_is_not_taken_for_dead() {
+    let name = "deputy::a_handler_that_computes_right_after_a_sleep_is_not_taken_for_dead";
+    let Some(_turn) = over_udp(name) else { return };
+    let (mut client, said) = server_then(|bundle| {
+        bundle.set_spin_limit(Duration::ZERO);
+        loop {
+            bundle.wait(Some(BOUND));
+        }
+    });
+    said.recv().expect("it polls until then");
+    for slow in [1, SLOW] {
+        poll_for(&mut client.bundle, Duration::from_millis(100));
+        client.bundle.request(client.here, 0, ECHO, &[slow], b"").expect("mapped");
+        client.answer();
+    }
+    assert_eq!(client.bundle.counters().sessions_lost, 0);
 }
 
 #[test]

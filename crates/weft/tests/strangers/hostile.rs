@@ -1,18 +1,19 @@
 //! Peers that have a session and turn hostile.
 
 use crate::support::raw::{self, Said};
-use crate::support::{tell, turn, Address, Dice, Orders, Peer};
+use crate::support::{tell, turn, wait_until, Address, Dice, Orders, Peer};
 use crate::{census, expect_back, start, Client, ECHO, QUIET, SUM};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
-use weft::{EndpointId, Name};
+use weft::{EndpointId, Key, Name};
 use weft_shm::{BellPage, Consumer, Lanes, MapMem, Producer, Shared};
 use weft_wire::path::Peek;
-use weft_wire::setup::{Message, Open};
-use weft_wire::{Credit, Head, Kind};
+use weft_wire::proof::Side;
+use weft_wire::setup::{Geometry, Message, Open};
+use weft_wire::{BundleId, Credit, Head, HeadWords, Kind};
 
 /// A session made by hand.
 pub struct ByHand {
@@ -39,23 +40,52 @@ impl ByHand {
         assert!(raw::say(&socket, &raw::hello(me, there).to_bytes()));
         let Said::Message(Message::Accept { ring, .. }, fds) = raw::hear(&socket) else { return None };
         let is_trusted = fds.len() == 3;
+        let (consumer, own) = give(&socket, is_trusted, |ring| Message::Ready { ring, bell: 0 });
+        Some(ByHand::of(socket, ring, fds, consumer, own))
+    }
+
+    /// Answers a caller, as a foreign process.
+    pub fn accept(listener: &OwnedFd, key: Key) -> ByHand {
+        let socket = raw::accept(listener);
+        let proof = raw::hear_hello(&socket).proof(key, Side::Callee);
+        let accept = |ring| Message::Accept { ring, bell: 0, bundle: BundleId(77), is_trusted: false, proof };
+        let (consumer, own) = give(&socket, false, accept);
+        let Said::Message(Message::Ready { ring, .. }, fds) = raw::hear(&socket) else { panic!("not ready") };
+        ByHand::of(socket, ring, fds, consumer, own)
+    }
+
+    /// With the ring and bell page that the victim gave, and those that it was given.
+    fn of(socket: OwnedFd, ring: Geometry, fds: Vec<OwnedFd>, consumer: Consumer<MapMem>, own: File) -> ByHand {
         let mut fds = fds.into_iter();
         let (ring_fd, bell_fd) = (fds.next().expect("a ring"), fds.next().expect("a bell page"));
         let lanes = Lanes::check(ring).expect("a shape");
         let file = File::from(ring_fd.try_clone().expect("dup"));
         let shared = Shared::open(ring_fd, lanes.bytes()).expect("map");
         let producer = Producer::new(MapMem::new(shared, lanes), lanes);
-        let own_lanes = Lanes::new(16 << 10, 512 << 10);
-        let (own, own_fd) = Shared::create("weft-ring", own_lanes.bytes()).expect("memfd");
-        let consumer = Consumer::new(MapMem::new(own, own_lanes), own_lanes);
-        let page = BellPage::create().expect("page");
-        let ready = Message::Ready { ring: own_lanes.geometry(), bell: 0 }.to_bytes();
-        let waker = raw::waker();
-        raw::say_with(&socket, &ready, &raw::gifts(own_fd.as_fd(), page.fd(), &waker, is_trusted)).expect("say");
         let bytes = lanes.bytes() as u64;
-        let own = own_fd.as_fd().try_clone_to_owned().expect("dup");
-        let (bells, own) = (File::from(bell_fd), File::from(own));
-        Some(ByHand { socket, producer, ring: file, bytes, bells, consumer, own })
+        ByHand { socket, producer, ring: file, bytes, bells: File::from(bell_fd), consumer, own }
+    }
+
+    /// The first record of a kind that the victim writes, within the bound.
+    pub fn await_record(&mut self, kind: Kind) -> HeadWords {
+        let mut found = None;
+        wait_until("a record", || {
+            while let Peek::Record(record) = self.consumer.peek() {
+                let head = record.head;
+                self.consumer.pop();
+                if head.kind() == kind {
+                    found = Some(head);
+                }
+            }
+            found.is_some()
+        });
+        found.expect("awaited")
+    }
+
+    /// A request on the flow that was opened first, and a ring of the bell.
+    pub fn request(&mut self, op: u8) {
+        self.producer.push(Head { op, ..Head::new(Kind::Request) }, &[], &[]).expect("room");
+        self.bells.write_at(&[1; 128], 0).expect("write");
     }
 
     /// A flow that is right, so that what follows gets deeper.
@@ -67,6 +97,17 @@ impl ByHand {
     pub fn is_cut_off(&self) -> bool {
         raw::has_ended(&self.socket)
     }
+}
+
+/// Gives the other side a ring and a bell page, with a message.
+pub fn give(socket: &OwnedFd, is_trusted: bool, message: impl Fn(Geometry) -> Message) -> (Consumer<MapMem>, File) {
+    let lanes = Lanes::new(16 << 10, 512 << 10);
+    let (ring, fd) = Shared::create("weft-ring", lanes.bytes()).expect("memfd");
+    let (page, waker) = (BellPage::create().expect("page"), raw::waker());
+    let gifts = raw::gifts(fd.as_fd(), page.fd(), &waker, is_trusted);
+    raw::say_with(socket, &message(lanes.geometry()).to_bytes(), &gifts).expect("say");
+    let own = File::from(fd.as_fd().try_clone_to_owned().expect("dup"));
+    (Consumer::new(MapMem::new(ring, lanes), lanes), own)
 }
 
 /// Attacks in a way that the first word says, with so many writes.
@@ -191,12 +232,12 @@ fn attacked(way: &str, writes: u64, must_cut: bool) {
     let _turn = turn(way);
     let (mut peer, before, there, _) = start();
     let mut client = Client::new(there);
-    client.ask();
+    client.ask(1);
     let with_client = census(&mut peer);
     let hostile = Peer::start("hostile", &[&there.to_string(), way, &writes.to_string()]);
     let (since, mut asked, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
     let said = loop {
-        slowest = slowest.max(client.ask());
+        slowest = slowest.max(client.ask(1));
         asked += 1;
         if let Some(line) = hostile.overhear() {
             break line;
@@ -215,7 +256,7 @@ fn attacked(way: &str, writes: u64, must_cut: bool) {
     assert!(violations >= cut_off.min(1), "cut off, and counted");
     assert!(!must_cut || (violations > 0 && cut_off > 0), "such a peer is cut off");
     hostile.finish();
-    client.ask();
+    client.ask(1);
     expect_back(&mut peer, with_client, way);
     drop(client);
     expect_back(&mut peer, before, "the client");

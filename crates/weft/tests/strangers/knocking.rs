@@ -8,9 +8,10 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
-use weft::{Key, Reason};
+use weft::{EndpointId, Key, Name, Reason};
 use weft_shm::Lanes;
-use weft_wire::setup::{Geometry, Message, MESSAGE_BYTES};
+use weft_wire::proof::{KeyProof, Side};
+use weft_wire::setup::{Geometry, Hello, Message, MESSAGE_BYTES};
 
 #[test]
 fn half_messages_garbage_and_other_versions_are_dropped() {
@@ -51,20 +52,13 @@ fn half_messages_garbage_and_other_versions_are_dropped() {
         let socket = raw::connect(&there.name).expect("connect");
         raw::say(&socket, &bytes);
         match raw::hear(&socket) {
-            // Bits that say who calls, or nothing.
-            Said::Message(Message::Accept { .. }, _) => assert!(
-                (8..48).contains(&(bit / 8))
-                    || bit / 8 >= 96
-                    || bit / 8 == 7
-                    || (68..84).contains(&(bit / 8))
-                    || (50..56).contains(&(bit / 8)),
-                "bit {bit}"
-            ),
+            // Bits that say nothing: the proof is of all others.
+            Said::Message(Message::Accept { .. }, _) => assert!([7, 101, 102, 103].contains(&(bit / 8)), "bit {bit}"),
             said => assert!(said.refusal().is_some(), "bit {bit}: {said:?}"),
         }
     }
     expect_back(&mut peer, before, "garbage");
-    Client::new(there).ask();
+    Client::new(there).ask(1);
     peer.finish();
 }
 
@@ -73,7 +67,7 @@ fn ten_thousand_wrong_keys_leave_nothing() {
     let _turn = turn("wrong keys");
     let (mut peer, before, there, me) = start();
     let mut client = Client::new(there);
-    client.ask();
+    client.ask(1);
     let with_client = census(&mut peer);
     for number in 0..10_000 {
         let wrong = Address { key: Key(there.key.0 ^ (1 << (number % 64))), ..there };
@@ -81,7 +75,7 @@ fn ten_thousand_wrong_keys_leave_nothing() {
         raw::say(&socket, &raw::hello(&me, &wrong).to_bytes());
         assert_eq!(raw::hear(&socket).refusal(), Some(Reason::WrongKey));
         if number % 1000 == 0 {
-            client.ask();
+            client.ask(1);
         }
     }
     expect_back(&mut peer, with_client, "wrong keys");
@@ -91,11 +85,42 @@ fn ten_thousand_wrong_keys_leave_nothing() {
 }
 
 #[test]
+fn a_proof_for_another_call_is_a_wrong_key() {
+    let _turn = turn("proofs for other calls");
+    let (mut peer, before, there, me) = start();
+    let hello = raw::unproved(&me, &there.name);
+    let endpoint = EndpointId(there.name.endpoint.0 + 1);
+    let own = hello.proof(there.key, Side::Caller);
+    let proof = |hello: Hello| hello.proof(there.key, Side::Caller);
+    for (what, proof) in [
+        ("the answerer's", hello.proof(there.key, Side::Callee)),
+        ("another endpoint's", proof(Hello { destination: Name { endpoint, ..there.name }, ..hello })),
+        ("another process's", proof(Hello { destination: raw::nobody(&there.name), ..hello })),
+        ("another caller's", proof(Hello { source: Name { endpoint, ..me }, ..hello })),
+        ("another bundle's", proof(Hello { bundle: weft_wire::BundleId(78), ..hello })),
+        ("an older one", proof(Hello { draw: hello.draw ^ 1, ..hello })),
+        ("half of it", KeyProof(own.0 & u128::from(u64::MAX))),
+        ("none", KeyProof(0)),
+    ] {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &Message::Hello(hello, proof).to_bytes());
+        assert_eq!(raw::hear(&socket).refusal(), Some(Reason::WrongKey), "{what}");
+        raw::expect_end(&socket, what);
+    }
+    let socket = raw::connect(&there.name).expect("connect");
+    raw::say(&socket, &Message::Hello(hello, own).to_bytes());
+    assert!(matches!(raw::hear(&socket), Said::Message(Message::Accept { .. }, _)), "the right one");
+    drop(socket);
+    expect_back(&mut peer, before, "proofs for other calls");
+    peer.finish();
+}
+
+#[test]
 fn a_hundred_thousand_descriptors_are_not_taken() {
     let _turn = turn("descriptors");
     let (mut peer, before, there, me) = start();
     let mut client = Client::new(there);
-    client.ask();
+    client.ask(1);
     let with_client = census(&mut peer);
     peer.ask("most");
     let file = File::open("/dev/null").expect("open");
@@ -116,7 +141,7 @@ fn a_hundred_thousand_descriptors_are_not_taken() {
         while !matches!(raw::hear(&socket), Said::End) {}
         assert!(refused < 100_000, "{sent} descriptors sent, no more are taken");
     }
-    client.ask();
+    client.ask(1);
     let most: usize = peer.ask("most").parse().expect("a number");
     assert!(most <= with_client.descriptors + 70, "{most} descriptors seen in a server that had {with_client:?}");
     // Those that know the key too: beside the hello, and beside the ready.
@@ -130,7 +155,7 @@ fn a_hundred_thousand_descriptors_are_not_taken() {
         drop(fds);
     }
     expect_back(&mut peer, with_client, "descriptors");
-    client.ask();
+    client.ask(1);
     drop(client);
     expect_back(&mut peer, before, "the client");
     peer.finish();
@@ -164,7 +189,7 @@ fn a_thousand_that_never_speak_and_never_read_hinder_nobody() {
         if number % 50 == 0 {
             // Each time a new one, which must get through set-up.
             let mut client = Client::new(there);
-            slowest = slowest.max(client.ask());
+            slowest = slowest.max(client.ask(1));
         }
     }
     eprintln!("{many} silent strangers: the slowest new client waited {slowest:?}");
@@ -196,7 +221,7 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
     let _turn = turn("bad memory");
     let (mut peer, before, there, me) = start();
     let mut client = Client::new(there);
-    client.ask();
+    client.ask(1);
     let with_client = census(&mut peer);
     let lanes = Lanes::new(16 << 10, 1 << 20);
     let (ring, size) = (lanes.geometry(), lanes.bytes() as u64);
@@ -251,7 +276,8 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
         Some(fd) => cases.push(("huge pages that are not there", even, 0, vec![fd, page(), waker()])),
         None => left_out("this kernel makes no memory of huge pages"),
     }
-    let honest = Message::Accept { ring, bell: 0, bundle: weft_wire::BundleId(0), is_trusted: true };
+    let bundle = weft_wire::BundleId(0);
+    let honest = Message::Accept { ring, bell: 0, bundle, is_trusted: true, proof: KeyProof(0) };
     for (what, ring, bell, fds) in cases {
         let socket = raw::connect(&there.name).expect("connect");
         raw::say(&socket, &raw::hello(&me, &there).to_bytes());
@@ -266,7 +292,7 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
         }
         raw::say_with(&socket, &Message::Ready { ring, bell }.to_bytes(), &fds).expect("say");
         raw::expect_end(&socket, what);
-        client.ask();
+        client.ask(1);
         drop(theirs);
         expect_back(&mut peer, with_client, what);
     }
@@ -278,9 +304,33 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
         raw::expect_end(&socket, what);
     }
     expect_back(&mut peer, with_client, "bad memory");
-    client.ask();
+    client.ask(1);
     drop(client);
     expect_back(&mut peer, before, "the client");
+    peer.finish();
+}
+
+/// While the program computes, four callers are answered; the others wait for places as its own calls do.
+#[test]
+fn a_call_of_ones_own_finds_a_place_though_many_callers_wait() {
+    let _turn = turn("callers that wait");
+    let (peer, _, there, me) = start();
+    let mut client = Client::new(there);
+    let here = Address::of(&client.bundle, client.here);
+    let waiting: Vec<OwnedFd> = (0..240)
+        .map(|_| {
+            let socket = raw::connect(&here.name).expect("connect");
+            raw::say(&socket, &raw::hello(&me, &here).to_bytes());
+            let Said::Message(challenge @ Message::Challenge { .. }, _) = raw::hear_all(&socket) else {
+                panic!("no challenge")
+            };
+            raw::prove(&socket, &challenge);
+            socket
+        })
+        .collect();
+    client.ask(1);
+    assert_eq!(client.bundle.counters().returned, 0);
+    drop(waiting);
     peer.finish();
 }
 
@@ -289,7 +339,7 @@ fn those_that_are_never_ready_hinder_nobody() {
     let _turn = turn("never ready");
     let (mut peer, before, there, me) = start();
     let mut client = Client::new(there);
-    client.ask();
+    client.ask(1);
     let with_client = census(&mut peer);
     let mut held = Vec::new();
     for _ in 0..100 {
@@ -297,9 +347,9 @@ fn those_that_are_never_ready_hinder_nobody() {
         raw::say(&socket, &raw::hello(&me, &there).to_bytes());
         let Said::Message(Message::Accept { .. }, fds) = raw::hear(&socket) else { panic!("no accept") };
         held.push((socket, fds));
-        client.ask();
+        client.ask(1);
     }
-    Client::new(there).ask();
+    Client::new(there).ask(1);
     drop(held);
     expect_back(&mut peer, with_client, "a hundred that were never ready");
     drop(client);

@@ -3,21 +3,22 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod containers;
+mod fuzzed;
 mod hostile;
 mod knocking;
+mod squatters;
 mod users;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-use support::{poll_until, raw, tell, wait_until, Address, Census, Orders, Peer};
+use support::client::{Client, ANSWER, ECHO};
+use support::{raw, tell, wait_until, Address, Census, Orders, Peer};
 use weft::am::Bundle;
-use weft::{Admission, Endpoint, Name, Node};
+use weft::{Admission, Name, Node};
 
-const ECHO: u8 = 1;
 const SUM: u8 = 2;
 const QUIET: u8 = 3;
-const ANSWER: u8 = 20;
 
 #[test]
 fn child() {
@@ -26,8 +27,13 @@ fn child() {
         ("foreigner", users::foreigner),
         ("guest", users::guest),
         ("crowd", users::crowd),
+        ("commuters", users::commuters),
+        ("contained", containers::contained),
+        ("glutton", users::glutton),
         ("vandal", users::vandal),
+        ("forger", users::forger),
         ("hostile", hostile::hostile),
+        ("squatter", squatters::squatter),
     ]);
 }
 
@@ -57,7 +63,7 @@ fn server(orders: Orders) {
     let (mut turns, mut most) = (0u32, 0);
     poll_serving(&orders, &mut bundle, |bundle, order| {
         turns = turns.wrapping_add(1);
-        if turns % 4096 == 0 {
+        if turns % 4 == 0 {
             most = most.max(Census::take().descriptors);
         }
         match order {
@@ -87,35 +93,6 @@ fn poll_serving(orders: &Orders, bundle: &mut Bundle, mut each: impl FnMut(&mut 
         }
         support::Order::End => true,
     });
-}
-
-/// An honest client.
-struct Client {
-    bundle: Bundle,
-    here: Endpoint,
-    answers: Rc<Cell<u32>>,
-}
-
-impl Client {
-    fn new(there: Address) -> Client {
-        let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
-        let here = bundle.endpoint_with_random_key().expect("endpoint");
-        bundle.map(here, 0, there.name, there.key).expect("map");
-        let answers = Rc::new(Cell::new(0));
-        let seen = answers.clone();
-        bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
-        Client { bundle, here, answers }
-    }
-
-    /// One request, answered within the bound. Says how long it took.
-    fn ask(&mut self) -> Duration {
-        let (since, before) = (Instant::now(), self.answers.get());
-        self.bundle.request(self.here, 0, ECHO, &[1, 2, 3], b"honest").expect("mapped");
-        let answers = &self.answers;
-        poll_until(&mut self.bundle, "an answer among strangers", |_| answers.get() > before);
-        assert_eq!(self.bundle.counters().returned, 0);
-        since.elapsed()
-    }
 }
 
 fn census(peer: &mut Peer) -> Census {

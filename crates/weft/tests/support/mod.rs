@@ -5,7 +5,9 @@
 //! when their input ends, and die with the thread that made them. Every wait is bounded, and says what it waited for.
 #![allow(dead_code)] // each test program uses its own part of this
 
+pub mod client;
 pub mod raw;
+pub mod threads;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -496,6 +498,11 @@ impl Census {
         let descriptors = std::fs::read_dir("/proc/self/fd").expect("/proc").count();
         let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
         Census { descriptors, mappings: maps.lines().filter(|l| l.contains("weft-")).count() }
+    }
+
+    /// Whether this is no more than that.
+    pub fn is_within(self, most: Census) -> bool {
+        self.descriptors <= most.descriptors && self.mappings <= most.mappings
     }
 
     pub fn parse(line: &str) -> Census {

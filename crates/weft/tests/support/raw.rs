@@ -11,8 +11,9 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use weft::{Name, Reason};
-use weft_wire::setup::{Message, Nonce, MESSAGE_BYTES};
+use weft::{Key, Name, Reason};
+use weft_wire::proof::Side;
+use weft_wire::setup::{Hello, Message, Nonce, MESSAGE_BYTES};
 use weft_wire::{BundleId, Epoch};
 
 use super::{Address, BOUND};
@@ -50,8 +51,14 @@ fn socket() -> OwnedFd {
 
 /// A `Hello` that is right in everything.
 pub fn hello(from: &Name, to: &Address) -> Message {
+    let hello = unproved(from, &to.name);
+    Message::Hello(hello, hello.proof(to.key, Side::Caller))
+}
+
+/// A `Hello` that lacks its proof.
+pub fn unproved(from: &Name, to: &Name) -> Hello {
     let nonce_at = std::ptr::from_ref(&NONCE) as u64;
-    Message::Hello { source: *from, destination: to.name, key: to.key, bundle: BundleId(77), is_alone: false, nonce_at }
+    Hello { source: *from, destination: *to, bundle: BundleId(77), is_alone: false, nonce_at, draw: 0xd1ce }
 }
 
 /// Shows that who knows it may read our memory.
@@ -114,20 +121,34 @@ impl Said {
 /// Hears one message, within the bound. If it is a challenge, answers it as well as it can, and hears the next.
 pub fn hear(socket: &OwnedFd) -> Said {
     match hear_all(socket) {
-        Said::Message(Message::Challenge { nonce_at, .. }, _) => {
-            say(socket, &Message::Proof { seen: read_nonce(socket, nonce_at) }.to_bytes());
+        Said::Message(challenge @ Message::Challenge { .. }, _) => {
+            prove(socket, &challenge);
             hear_all(socket)
         }
         other => other,
     }
 }
 
+/// Answers a challenge as well as it can.
+pub fn prove(socket: &OwnedFd, challenge: &Message) {
+    let &Message::Challenge { nonce_at, .. } = challenge else { panic!("no challenge: {challenge:?}") };
+    say(socket, &Message::Proof { seen: read_nonce(socket, nonce_at) }.to_bytes());
+}
+
+/// Hears what a caller says first.
+pub fn hear_hello(socket: &OwnedFd) -> Hello {
+    match hear(socket) {
+        Said::Message(Message::Hello(hello, _), _) => hello,
+        other => panic!("no hello: {other:?}"),
+    }
+}
+
 /// Challenges a caller whose hello came, and hears its proof. Says whether both are of one trusted class.
-pub fn challenge(socket: &OwnedFd, hello: &Message) -> bool {
-    let &Message::Hello { nonce_at, .. } = hello else { panic!("no hello: {hello:?}") };
+pub fn challenge(socket: &OwnedFd, hello: &Hello, key: Key) -> bool {
     let own = std::ptr::from_ref(&NONCE) as u64;
-    let read = read_nonce(socket, nonce_at);
-    say(socket, &Message::Challenge { seen: read, nonce_at: own }.to_bytes());
+    let read = read_nonce(socket, hello.nonce_at);
+    let proof = hello.proof(key, Side::Callee);
+    say(socket, &Message::Challenge { seen: read, nonce_at: own, proof }.to_bytes());
     let Said::Message(Message::Proof { seen }, _) = hear_all(socket) else { panic!("no proof") };
     seen == NONCE && read != Nonce::UNSEEN
 }
@@ -146,6 +167,17 @@ pub fn gifts<'a>(
 
 /// Hears one message, within the bound.
 pub fn hear_all(socket: &OwnedFd) -> Said {
+    match hear_bytes(socket) {
+        None => Said::End,
+        Some((bytes, fds)) => match Message::from_bytes(&bytes) {
+            Ok(message) => Said::Message(message, fds),
+            Err(_) => Said::Nonsense(bytes.len()),
+        },
+    }
+}
+
+/// The bytes of one message and what came with it, within the bound; `None` at the end.
+pub fn hear_bytes(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     assert!(readable(socket.as_fd()), "the other side said nothing for {BOUND:?}");
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
@@ -161,14 +193,8 @@ pub fn hear_all(socket: &OwnedFd) -> Said {
         _ => Vec::new(),
     });
     let fds: Vec<OwnedFd> = fds.collect();
-    match got {
-        Err(_) => Said::End,
-        Ok(got) if got.bytes == 0 => Said::End,
-        Ok(got) => match Message::from_bytes(&bytes[..got.bytes.min(bytes.len())]) {
-            Ok(message) => Said::Message(message, fds),
-            Err(_) => Said::Nonsense(got.bytes),
-        },
-    }
+    let length = got.map_or(0, |got| got.bytes.min(bytes.len()));
+    (length > 0).then(|| (bytes[..length].to_vec(), fds))
 }
 
 /// Whether the other side has hung up, without waiting.

@@ -1,0 +1,125 @@
+//! Memory that the program lends for as long as an operation lasts: what C interfaces send from and receive into.
+//!
+//! It is an address and a length; who makes one promises what the compiler cannot see. Nothing here refers to the memory for
+//! longer than a call.
+
+use std::ptr::NonNull;
+
+/// Bytes of the program's, lent to be read: what is sent.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Lent {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+/// Bytes of the program's, lent to be written: where something is received.
+#[derive(PartialEq, Eq, Debug)]
+pub struct LentMut {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address and a length; `Lent::new` demands that the bytes may be read from any thread.
+unsafe impl Send for Lent {}
+// SAFETY: the bytes are only read, and nobody writes them meanwhile (see `Lent::new`).
+unsafe impl Sync for Lent {}
+// SAFETY: it is an address and a length; `LentMut::new` demands that the bytes may be written from any thread.
+unsafe impl Send for LentMut {}
+// SAFETY: a shared reference to it reads and writes nothing of the bytes.
+unsafe impl Sync for LentMut {}
+
+impl Lent {
+    /// Lends `len` bytes from `start`.
+    ///
+    /// # Safety
+    /// Until the value is dropped, which for an operation is when its completion was queued: the bytes lie in one allocation, they
+    /// can be read, from any thread, and nobody writes them. If there are none, `start` may be anything.
+    #[must_use]
+    pub unsafe fn new(start: *const u8, len: usize) -> Lent {
+        let (start, len) = bounded(start.cast_mut(), len);
+        Lent { start, len }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `new` was promised that they can be read and are not written until this value is dropped; none from a
+        // pointer that dangles, and never more than fit an allocation.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl LentMut {
+    /// Lends `len` bytes from `start`. They need not hold anything.
+    ///
+    /// # Safety
+    /// Until the value is dropped, which for an operation is when its completion was queued: the bytes lie in one allocation, they
+    /// can be written, from any thread, and nobody else reads or writes them. If there are none, `start` may be anything.
+    #[must_use]
+    pub unsafe fn new(start: *mut u8, len: usize) -> LentMut {
+        let (start, len) = bounded(start, len);
+        LentMut { start, len }
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies bytes to an offset, as many as there is room for. Returns how many.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
+        let len = bytes.len().min(self.len.saturating_sub(at));
+        if len > 0 {
+            // SAFETY: `at + len <= self.len`, and `new` was promised that these bytes are ours to write until this value is
+            // dropped; `bytes` are somebody's to read, so they are others.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), len) }
+        }
+        len
+    }
+}
+
+/// What lies in an allocation is no longer than `isize::MAX`; of nothing nothing is lent.
+fn bounded(start: *mut u8, len: usize) -> (NonNull<u8>, usize) {
+    match NonNull::new(start) {
+        Some(start) if len > 0 => (start, len.min(isize::MAX as usize)),
+        _ => (NonNull::dangling(), 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_where_there_is_room_and_nowhere_else() {
+        let mut memory = [0u8; 8];
+        // SAFETY: `memory` outlives it and is not looked at before it is dropped; only the middle is lent.
+        let mut lent = unsafe { LentMut::new(memory[2..6].as_mut_ptr(), 4) };
+        assert_eq!(
+            (lent.write(1, &[1, 2]), lent.write(3, &[3, 4]), lent.write(4, &[5]), lent.write(9, &[6])),
+            (2, 1, 0, 0)
+        );
+        assert_eq!(memory, [0, 0, 0, 1, 2, 3, 0, 0]);
+    }
+
+    #[test]
+    fn nothing_may_be_lent_from_nowhere() {
+        // SAFETY: there are no bytes.
+        let (lent, mut room) = unsafe { (Lent::new(std::ptr::null(), 0), LentMut::new(std::ptr::null_mut(), 0)) };
+        assert_eq!((lent.bytes(), room.write(0, &[1]), room.len()), (&[][..], 0, 0));
+    }
+
+    #[test]
+    fn bytes_lent_to_be_read_are_read() {
+        let memory = [7u8; 5];
+        // SAFETY: `memory` outlives it and is not written.
+        assert_eq!(unsafe { Lent::new(memory.as_ptr(), 5) }.bytes(), memory);
+    }
+}

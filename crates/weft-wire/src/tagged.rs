@@ -1,0 +1,320 @@
+//! What the one-way messages between two endpoints for tagged messages say; see `docs/tagged.md`.
+//!
+//! The operation of a message is a [`Word`]'s code, plus bits for what an eager or announced message has beside its number. Its
+//! arguments follow; values of 64 bits take two, low half first.
+
+use crate::{Key, MAX_ARGS};
+
+/// Version of this format. It is said with the first word, and two sides talk only if it is equal.
+pub const TAGGED_VERSION: u32 = 1;
+
+/// What a receiver is told of a message, beside its contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Label {
+    /// Its tag; without one it is matched with others that have none.
+    pub tag: Option<u64>,
+    /// Data for the receiver's completion.
+    pub data: Option<u64>,
+}
+
+impl Label {
+    /// A tag and no data.
+    pub const fn tagged(tag: u64) -> Label {
+        Label { tag: Some(tag), data: None }
+    }
+
+    /// The same with data.
+    #[must_use]
+    pub const fn with(self, data: u64) -> Label {
+        Label { data: Some(data), ..self }
+    }
+}
+
+/// An eager or announced message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// The messages of a flow are numbered, in the order they are sent; the number comes round.
+    pub number: u32,
+    /// Credit for the other direction.
+    pub credit: Told,
+    /// Tag and data.
+    pub label: Label,
+    /// The sender wants to be told when it is stored.
+    pub wants_done: bool,
+}
+
+/// Messages and bytes of the other direction that were matched so far, in units of [`UNIT`] bytes. Both come round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// Messages.
+    pub messages: u16,
+    /// Units of eager contents.
+    pub units: u16,
+}
+
+/// Bytes that are counted as one.
+pub const UNIT: usize = 256;
+
+/// What a message says.
+#[derive(Clone, Copy, Debug)]
+pub enum Word {
+    /// The first word on a flow: the sender's own key.
+    Hello(Key),
+    /// A message; the payload is its contents.
+    Eager(Envelope),
+    /// A message of so many bytes, which are to be fetched.
+    Announce(Envelope, u64),
+    /// So many bytes of message `number` are wanted, by a receive of the fetcher's.
+    Fetch {
+        /// The message.
+        number: u32,
+        /// The receive.
+        receive: u32,
+        /// How many bytes from its beginning. None: the message is done with.
+        bytes: u64,
+        /// Credit for the other direction.
+        credit: Told,
+    },
+    /// The payload is the next bytes for this receive.
+    Data(u32),
+    /// This message was stored.
+    Done(u32),
+    /// Credit alone.
+    Credit(Told),
+    /// Tell credit soon.
+    Ask,
+    /// The endpoint was freed.
+    Bye,
+}
+
+const HELLO: u8 = 1;
+const FETCH: u8 = 2;
+const DATA: u8 = 3;
+const DONE: u8 = 4;
+const CREDIT: u8 = 5;
+const ASK: u8 = 6;
+const BYE: u8 = 7;
+const EAGER: u8 = 0x10;
+const ANNOUNCE: u8 = 0x20;
+/// Bits of the two.
+const HAS_TAG: u8 = 1;
+const HAS_DATA: u8 = 2;
+const WANTS_DONE: u8 = 4;
+
+/// A word as a message has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packed {
+    /// The operation.
+    pub op: u8,
+    args: [u32; MAX_ARGS],
+    len: u8,
+}
+
+impl Packed {
+    #[inline(always)]
+    fn new(op: u8, first: &[u32]) -> Packed {
+        let mut packed = Packed { op, args: [0; MAX_ARGS], len: 0 };
+        for &arg in first {
+            packed.push(arg);
+        }
+        packed
+    }
+
+    #[inline(always)]
+    fn push(&mut self, arg: u32) {
+        if let Some(place) = self.args.get_mut(usize::from(self.len)) {
+            *place = arg;
+            self.len += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn push_wide(&mut self, value: u64) {
+        self.push(value as u32);
+        self.push((value >> 32) as u32);
+    }
+
+    /// The arguments.
+    #[inline(always)]
+    pub fn args(&self) -> &[u32] {
+        &self.args[..usize::from(self.len)]
+    }
+}
+
+impl Told {
+    #[inline(always)]
+    fn pack(self) -> u32 {
+        u32::from(self.messages) | u32::from(self.units) << 16
+    }
+
+    #[inline(always)]
+    fn unpack(word: u32) -> Told {
+        Told { messages: word as u16, units: (word >> 16) as u16 }
+    }
+}
+
+impl Envelope {
+    #[inline(always)]
+    fn bits(&self) -> u8 {
+        let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        bit(self.label.tag.is_some(), HAS_TAG)
+            | bit(self.label.data.is_some(), HAS_DATA)
+            | bit(self.wants_done, WANTS_DONE)
+    }
+
+    #[inline(always)]
+    fn pack(&self, op: u8, len: Option<u64>) -> Packed {
+        let mut packed = Packed::new(op | self.bits(), &[self.number, self.credit.pack()]);
+        for value in [self.label.tag, len, self.label.data].into_iter().flatten() {
+            packed.push_wide(value);
+        }
+        packed
+    }
+}
+
+impl Word {
+    /// The word as a message has it.
+    #[inline(always)]
+    pub fn pack(&self) -> Packed {
+        match *self {
+            Word::Hello(key) => {
+                let mut packed = Packed::new(HELLO, &[TAGGED_VERSION]);
+                packed.push_wide(key.0);
+                packed
+            }
+            Word::Eager(envelope) => envelope.pack(EAGER, None),
+            Word::Announce(envelope, len) => envelope.pack(ANNOUNCE, Some(len)),
+            Word::Fetch { number, receive, bytes, credit } => {
+                let mut packed = Packed::new(FETCH, &[number, receive]);
+                packed.push_wide(bytes);
+                packed.push(credit.pack());
+                packed
+            }
+            Word::Data(receive) => Packed::new(DATA, &[receive]),
+            Word::Done(number) => Packed::new(DONE, &[number]),
+            Word::Credit(told) => Packed::new(CREDIT, &[told.pack()]),
+            Word::Ask => Packed::new(ASK, &[]),
+            Word::Bye => Packed::new(BYE, &[]),
+        }
+    }
+
+    /// Reads a word. Total; `None` for what is none.
+    #[inline(always)]
+    pub fn unpack(op: u8, args: &[u32]) -> Option<Word> {
+        match op & !(HAS_TAG | HAS_DATA | WANTS_DONE) {
+            EAGER => unpack_envelope(op, args, false).map(|(envelope, _)| Word::Eager(envelope)),
+            ANNOUNCE => unpack_envelope(op, args, true).map(|(envelope, len)| Word::Announce(envelope, len)),
+            _ => unpack_other(op, args),
+        }
+    }
+}
+
+#[inline(always)]
+fn wide(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+#[inline(always)]
+fn unpack_envelope(op: u8, args: &[u32], has_len: bool) -> Option<(Envelope, u64)> {
+    let (&[number, credit], mut rest) = args.split_first_chunk()?;
+    let mut take = |is_there: bool| {
+        if !is_there {
+            return Some(None);
+        }
+        let (&[low, high], behind) = rest.split_first_chunk()?;
+        rest = behind;
+        Some(Some(wide(low, high)))
+    };
+    let tag = take(op & HAS_TAG != 0)?;
+    let len = take(has_len)?;
+    let data = take(op & HAS_DATA != 0)?;
+    let (credit, wants_done) = (Told::unpack(credit), op & WANTS_DONE != 0);
+    let envelope = Envelope { number, credit, label: Label { tag, data }, wants_done };
+    rest.is_empty().then_some((envelope, len.unwrap_or(0)))
+}
+
+fn unpack_other(op: u8, args: &[u32]) -> Option<Word> {
+    Some(match (op, args) {
+        (HELLO, &[TAGGED_VERSION, low, high]) => Word::Hello(Key(wide(low, high))),
+        (FETCH, &[number, receive, low, high, credit]) => {
+            Word::Fetch { number, receive, bytes: wide(low, high), credit: Told::unpack(credit) }
+        }
+        (DATA, &[receive]) => Word::Data(receive),
+        (DONE, &[number]) => Word::Done(number),
+        (CREDIT, &[told]) => Word::Credit(Told::unpack(told)),
+        (ASK, []) => Word::Ask,
+        (BYE, []) => Word::Bye,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::lines;
+    use proptest::prelude::*;
+
+    fn labels() -> impl Strategy<Value = Label> {
+        (any::<Option<u64>>(), any::<Option<u64>>()).prop_map(|(tag, data)| Label { tag, data })
+    }
+
+    fn told() -> impl Strategy<Value = Told> {
+        (any::<u16>(), any::<u16>()).prop_map(|(messages, units)| Told { messages, units })
+    }
+
+    fn envelopes() -> impl Strategy<Value = Envelope> {
+        (any::<u32>(), told(), labels(), any::<bool>()).prop_map(|(number, credit, label, wants_done)| Envelope {
+            number,
+            credit,
+            label,
+            wants_done,
+        })
+    }
+
+    fn words() -> impl Strategy<Value = Word> {
+        prop_oneof![
+            any::<u64>().prop_map(|key| Word::Hello(Key(key))),
+            envelopes().prop_map(Word::Eager),
+            (envelopes(), any::<u64>()).prop_map(|(envelope, len)| Word::Announce(envelope, len)),
+            (any::<u32>(), any::<u32>(), any::<u64>(), told())
+                .prop_map(|(number, receive, bytes, credit)| Word::Fetch { number, receive, bytes, credit }),
+            any::<u32>().prop_map(Word::Data),
+            any::<u32>().prop_map(Word::Done),
+            told().prop_map(Word::Credit),
+            Just(Word::Ask),
+            Just(Word::Bye),
+        ]
+    }
+
+    #[test]
+    fn an_eager_message_packs_into_the_golden_arguments() {
+        let label = Label { tag: Some(0x1122_3344_5566_7788), data: Some(9) };
+        let credit = Told { messages: 3, units: 5 };
+        let packed = Word::Eager(Envelope { number: 7, credit, label, wants_done: true }).pack();
+        assert_eq!((packed.op, packed.args()), (0x17, &[7, 0x0005_0003, 0x5566_7788, 0x1122_3344, 9, 0][..]));
+        assert_eq!(lines(packed.args().len(), 24), 1);
+    }
+
+    #[test]
+    fn another_version_says_nothing() {
+        let mut hello = Word::Hello(Key(1)).pack().args().to_vec();
+        hello[0] += 1;
+        assert!(Word::unpack(HELLO, &hello).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn words_read_back(word in words()) {
+            let packed = word.pack();
+            prop_assert_eq!(Word::unpack(packed.op, packed.args()).map(|word| word.pack()), Some(packed));
+        }
+
+        #[test]
+        fn any_arguments_are_a_word_or_none(op: u8, args in proptest::collection::vec(any::<u32>(), 0..17)) {
+            if let Some(word) = Word::unpack(op, &args) {
+                let packed = word.pack();
+                prop_assert_eq!((packed.op, packed.args()), (op, &args[..]));
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What comes from the peers: words, what came back, what the core tells. Nothing that a peer says is believed before it fits what
+//! was said to it.
+
+use super::engine::{space, Body, Engine, Flows, Message, Transfer, UNMAPPED_MOST};
+use super::peer::{units, Ends, Peer, Sending, Stream, MESSAGES_MOST};
+use super::{CameBack, Envelope, Outcome, Received, Source, Working};
+use weft_core::{Delivery, Event, FlowId, MessageKind, Returned};
+use weft_wire::tagged::{self as wire, Told, Word};
+use weft_wire::{Key, Reason};
+
+/// The peer said what no weft says.
+struct Violation;
+
+impl Engine {
+    /// Takes a message, or refuses it, and then it goes back to its sender.
+    #[inline(always)]
+    pub fn deliver(&mut self, cx: &mut Working<'_>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        if delivery.kind() != MessageKind::OneWay || self.is_closing {
+            return Err(if self.is_closing { Reason::NoSuchEndpoint } else { Reason::NoHandler });
+        }
+        let word = Word::unpack(delivery.op(), delivery.args).ok_or(Reason::NoHandler)?;
+        let Some(number) = self.source_of(delivery.flow()) else { return self.welcome(cx, delivery, word) };
+        let taken = match word {
+            Word::Eager(envelope) => self.take_eager(cx, number, envelope, delivery.payload),
+            Word::Data(transfer) => self.take_data(cx, number, transfer, delivery.payload).map(|()| true),
+            word => self.take_word(cx, delivery, number, word).map(|()| true),
+        };
+        match taken {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Reason::QueueFull),
+            Err(Violation) => {
+                self.fail_peer(cx, number, Reason::Violation);
+                Err(Reason::Violation)
+            }
+        }
+    }
+
+    /// The first word by a flow is a hello.
+    #[cold]
+    #[inline(never)]
+    fn welcome(&mut self, cx: &mut Working<'_>, delivery: &Delivery<'_>, word: Word) -> Result<(), Reason> {
+        let Word::Hello(key) = word else { return Err(Reason::NoHandler) };
+        let name = cx.state.source(delivery).ok_or(Reason::PeerLost)?;
+        let number = match self.by_name.get(&name) {
+            Some(&number) => number,
+            None if self.by_name.len() >= UNMAPPED_MOST => return Err(Reason::NoRoom),
+            None => self.add_peer(cx, name, key).ok_or(Reason::NoRoom)?,
+        };
+        self.meet(cx, number, delivery.flow(), key);
+        Ok(())
+    }
+
+    /// A peer says hello by a flow. Did it send by another one before, or say it before, it has begun anew.
+    fn meet(&mut self, cx: &mut Working<'_>, number: u32, flow: FlowId, key: Key) {
+        if self.peer(number).is_some_and(|p| p.flow.is_some()) {
+            self.fail_peer(cx, number, Reason::PeerLost);
+        }
+        self.set_key(cx, number, key);
+        let at = flow.session.index as usize;
+        if self.sources.len() <= at {
+            self.sources.resize_with(at + 1, Flows::default);
+        }
+        let flows = &mut self.sources[at];
+        if flows.life != flow.session.life {
+            *flows = Flows { life: flow.session.life, peers: Vec::new() };
+        }
+        let at = usize::from(flow.number);
+        if flows.peers.len() <= at {
+            flows.peers.resize(at + 1, None);
+        }
+        flows.peers[at] = Some(number);
+        if let Some(peer) = self.peer(number) {
+            peer.flow = Some(flow);
+        }
+        // So that its end is noticed, and credit has a way.
+        self.greet(cx, number);
+    }
+
+    /// A message with its contents. False if there is no memory for these: they go back and are fetched later.
+    #[inline(always)]
+    fn take_eager(
+        &mut self,
+        cx: &mut Working<'_>,
+        number: u32,
+        said: wire::Envelope,
+        contents: &[u8],
+    ) -> Result<bool, Violation> {
+        let units = units(contents.len());
+        let peer = self.peer(number).ok_or(Violation)?;
+        if !peer.due.arrive(said.number, units) {
+            return Err(Violation);
+        }
+        let (index, life) = (peer.index, peer.life);
+        let has_news = self.take_credit(number, said.credit)?;
+        let space = space(said.label.tag.is_some());
+        if let Some(receive) = self.match_receive(space, number, said.label.tag.unwrap_or(0)) {
+            let message = Envelope { peer: super::Peer(number), source: index, label: said.label, len: contents.len() };
+            if let Some(peer) = self.peer(number) {
+                peer.due.matched(units);
+            }
+            self.store(cx, receive, message, contents);
+            self.told_stored(number, &said);
+        } else {
+            let has_room = contents.is_empty() || self.waiting_bytes + contents.len() <= self.settings.unexpected_most;
+            let body = if has_room { Body::Here(contents.to_vec()) } else { Body::There };
+            self.wait(number, life, said, Sizes { len: contents.len(), units }, body);
+            if !has_room {
+                return Ok(false);
+            }
+            self.told_stored(number, &said);
+        }
+        if has_news || self.peer(number).is_some_and(|p| p.due.is_urgent() || !p.words.is_empty()) {
+            self.flush(cx, number);
+        }
+        Ok(true)
+    }
+
+    /// The oldest receive for a message. One that is for a single message leaves its line.
+    #[inline(always)]
+    fn match_receive(&mut self, space: usize, peer: u32, tag: u64) -> Option<u32> {
+        let receives = &self.receives;
+        let is_of_many = |receive: u32| receives.get(receive).is_some_and(|r| r.is_of_many());
+        let receive = self.posted[space].take(peer, tag, is_of_many)?;
+        if let Some(r) = self.receives.get_mut(receive).filter(|r| !r.is_of_many()) {
+            r.is_posted = false;
+        }
+        Some(receive)
+    }
+
+    /// Who wants to know is told that a message is stored.
+    #[inline(always)]
+    fn told_stored(&mut self, number: u32, said: &wire::Envelope) {
+        if said.wants_done {
+            self.say(number, Word::Done(said.number));
+        }
+    }
+
+    /// A message that nothing is posted for.
+    fn wait(&mut self, peer: u32, life: u32, said: wire::Envelope, sizes: Sizes, body: Body) {
+        let Sizes { len, units } = sizes;
+        if let Body::Here(contents) = &body {
+            self.waiting_bytes += contents.len();
+        }
+        self.age += 1;
+        let (age, label) = (self.age, said.label);
+        let (number, wants_done, is_claimed) = (said.number, said.wants_done, false);
+        let message = Message { peer, life, age, number, label, len, units, wants_done, body, is_claimed };
+        let message = self.messages.insert(message);
+        self.waiting[space(label.tag.is_some())].push(peer, age, label.tag.unwrap_or(0), message);
+    }
+
+    /// Credit for our messages. Whether that lets some go.
+    #[inline(always)]
+    fn take_credit(&mut self, number: u32, told: Told) -> Result<bool, Violation> {
+        let peer = self.peer(number).ok_or(Violation)?;
+        if !peer.window.take(told) {
+            return Err(Violation);
+        }
+        peer.has_asked &= !peer.window.has_message();
+        Ok(!peer.queue.is_empty())
+    }
+
+    #[inline(never)]
+    fn take_word(
+        &mut self,
+        cx: &mut Working<'_>,
+        delivery: &Delivery<'_>,
+        number: u32,
+        word: Word,
+    ) -> Result<(), Violation> {
+        if !delivery.payload.is_empty() {
+            return Err(Violation);
+        }
+        match word {
+            Word::Hello(key) => self.meet(cx, number, delivery.flow(), key),
+            Word::Announce(said, len) => self.take_announced(cx, number, said, len)?,
+            Word::Fetch { number: message, receive, bytes, credit } => {
+                self.take_credit(number, credit)?;
+                self.take_fetch(cx, number, message, receive, bytes)?;
+            }
+            Word::Done(message) => {
+                let peer = self.peer(number).ok_or(Violation)?;
+                let unstored = peer.unstored.remove(&message).ok_or(Violation)?;
+                self.end_unstored(cx, unstored, Outcome::Sent);
+            }
+            Word::Credit(told) => _ = self.take_credit(number, told)?,
+            Word::Ask => self.peer(number).ok_or(Violation)?.due.asked = true,
+            Word::Bye => {
+                self.fail_peer(cx, number, Reason::NoSuchEndpoint);
+                return Ok(());
+            }
+            // See `deliver`.
+            Word::Eager(_) | Word::Data(_) => return Err(Violation),
+        }
+        self.flush(cx, number);
+        Ok(())
+    }
+
+    fn take_announced(
+        &mut self,
+        cx: &mut Working<'_>,
+        number: u32,
+        said: wire::Envelope,
+        len: u64,
+    ) -> Result<(), Violation> {
+        let len = usize::try_from(len).map_err(|_| Violation)?;
+        let peer = self.peer(number).ok_or(Violation)?;
+        if !peer.due.arrive(said.number, 0) {
+            return Err(Violation);
+        }
+        let life = peer.life;
+        self.take_credit(number, said.credit)?;
+        let space = space(said.label.tag.is_some());
+        let Some(receive) = self.match_receive(space, number, said.label.tag.unwrap_or(0)) else {
+            self.wait(number, life, said, Sizes { len, units: 0 }, Body::There);
+            return Ok(());
+        };
+        self.peer(number).ok_or(Violation)?.due.matched(0);
+        let message = Message {
+            peer: number,
+            life,
+            age: 0,
+            number: said.number,
+            label: said.label,
+            len,
+            units: 0,
+            wants_done: said.wants_done,
+            body: Body::There,
+            is_claimed: false,
+        };
+        self.fetch(cx, receive, &message);
+        Ok(())
+    }
+
+    /// The contents of a message of ours are wanted.
+    fn take_fetch(
+        &mut self,
+        cx: &mut Working<'_>,
+        number: u32,
+        message: u32,
+        receive: u32,
+        bytes: u64,
+    ) -> Result<(), Violation> {
+        let peer = self.peer(number).ok_or(Violation)?;
+        let Some(sending) = peer.announced.remove(&message) else {
+            // It may be among what came back in this very poll, which is handed on at its end.
+            let is_new = peer.early.insert(message, (receive, bytes)).is_none();
+            return if is_new && peer.early.len() <= MESSAGES_MOST as usize { Ok(()) } else { Err(Violation) };
+        };
+        peer.bounced -= usize::from(sending.ends == Ends::Bounced);
+        let end = usize::try_from(bytes).ok().filter(|&end| end <= sending.contents.bytes().len());
+        let Some(end) = end else {
+            peer.announced.insert(message, sending);
+            return Err(Violation);
+        };
+        if end == 0 {
+            self.end_fetched(cx, number, message, sending);
+        } else {
+            peer.streams.push_back(Stream { number: message, receive, sending, at: 0, end });
+        }
+        Ok(())
+    }
+
+    /// The next bytes of contents that we fetch.
+    #[inline(always)]
+    fn take_data(&mut self, cx: &mut Working<'_>, number: u32, at: u32, bytes: &[u8]) -> Result<(), Violation> {
+        let transfer = self.transfers.get_mut(at).filter(|t| t.peer == number).ok_or(Violation)?;
+        if bytes.is_empty() || bytes.len() > transfer.end - transfer.at {
+            return Err(Violation);
+        }
+        let r = self.receives.get_mut(transfer.receive).ok_or(Violation)?;
+        r.target.write(transfer.at, bytes);
+        transfer.at += bytes.len();
+        if transfer.at < transfer.end {
+            return Ok(());
+        }
+        r.transfers -= 1;
+        let Some(Transfer { receive, message, start, end, number: done, wants_done, .. }) = self.transfers.remove(at)
+        else {
+            return Err(Violation);
+        };
+        self.on_taken(cx, receive, Outcome::Received(Received { message, at: start, stored: end - start }));
+        if wants_done {
+            self.say(number, Word::Done(done));
+            self.flush(cx, number);
+        }
+        Ok(())
+    }
+
+    // ---- what the core tells
+
+    /// A message of ours came back.
+    pub fn returned(&mut self, cx: &mut Working<'_>, returned: Returned) {
+        let Some(number) = returned.destination else { return };
+        let Some(peer) = self.peer(number) else { return };
+        let (index, is_greeted) = (peer.index, peer.is_greeted);
+        let Some(word) = Word::unpack(returned.op, &returned.args) else { return };
+        let Returned { reason, certainty, payload, .. } = returned;
+        if let Word::Eager(said) = word {
+            let is_unstored = peer.unstored.contains_key(&said.number);
+            let contents = Source::Owned(payload);
+            if reason == Reason::QueueFull && is_greeted && !peer.announced.contains_key(&said.number) {
+                let sending = Sending { label: said.label, contents, ends: Ends::Bounced };
+                return self.keep_bounced(cx, number, said.number, sending);
+            }
+            // Who waits for it to be stored is told below.
+            if !is_unstored {
+                let contents = contents.give_back().unwrap_or_default();
+                self.come_back(cx, CameBack { to: index, label: said.label, contents, reason, certainty });
+            }
+        }
+        self.fail_peer(cx, number, reason);
+    }
+
+    /// Contents came back for want of memory, and are kept here until they are fetched.
+    fn keep_bounced(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
+        let Some(peer) = self.peer(number) else { return };
+        peer.announced.insert(message, sending);
+        peer.bounced += 1;
+        if let Some((receive, bytes)) = peer.early.remove(&message) {
+            match self.take_fetch(cx, number, message, receive, bytes) {
+                Ok(()) => self.flush(cx, number),
+                Err(Violation) => self.fail_peer(cx, number, Reason::Violation),
+            }
+        }
+    }
+
+    /// The core has something to tell about a peer.
+    pub fn on_event(&mut self, cx: &mut Working<'_>, event: &Event) {
+        match *event {
+            Event::CanSend { destination, .. } => {
+                if let Some(peer) = self.peer(destination) {
+                    peer.is_full = false;
+                    self.flush(cx, destination);
+                }
+            }
+            Event::PeerLost { destination, reason, .. } => {
+                self.fail_peer(cx, destination, reason);
+                self.forget_peer(cx, destination);
+            }
+            Event::Completed(_) | Event::Returned(_) => {}
+        }
+    }
+
+    /// A peer that nobody mapped is gone, and nothing of it is here: its place is free.
+    fn forget_peer(&mut self, cx: &mut Working<'_>, number: u32) {
+        let is_mapped = self.peer(number).is_some_and(|p: &mut Peer| p.index.is_some());
+        if is_mapped || !self.messages.numbers(|m| m.peer == number).is_empty() {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(number as usize).and_then(Option::take) {
+            self.by_name.remove(&peer.name);
+            // It was mapped when the peer was added.
+            let _ = cx.state.unmap(self.endpoint, number);
+        }
+    }
+}
+
+/// What a message counts for.
+struct Sizes {
+    len: usize,
+    units: u32,
+}

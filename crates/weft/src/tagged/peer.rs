@@ -1,0 +1,285 @@
+//! What is known of a peer: what we may send it, what we owe it, and what is under way both ways.
+
+use super::Source;
+use std::collections::{HashMap, VecDeque};
+use weft_core::FlowId;
+use weft_wire::tagged::{Label, Told, Word, UNIT};
+use weft_wire::{Key, Name};
+
+/// Messages of one sender that may wait unmatched.
+pub(super) const MESSAGES_MOST: u32 = 8192;
+
+/// Units of eager contents of one sender that may wait: 4 MiB.
+pub(super) const UNITS_MOST: u32 = (4 << 20) / UNIT as u32;
+
+/// Units that eager contents count for.
+#[inline(always)]
+pub(super) fn units(len: usize) -> u32 {
+    len.div_ceil(UNIT) as u32
+}
+
+/// The sender's account.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// The number of the next message.
+    pub next: u32,
+    /// Those of which no credit came back.
+    messages: u32,
+    units: u32,
+    told: Told,
+}
+
+impl Window {
+    #[inline(always)]
+    pub fn has_message(&self) -> bool {
+        self.messages < MESSAGES_MOST
+    }
+
+    #[inline(always)]
+    pub fn has_units(&self, units: u32) -> bool {
+        self.units + units <= UNITS_MOST
+    }
+
+    #[inline(always)]
+    pub fn spend(&mut self, units: u32) {
+        self.next = self.next.wrapping_add(1);
+        self.messages += 1;
+        self.units += units;
+    }
+
+    /// Takes what the receiver told. False if that is more than was spent: the peer lies.
+    #[inline(always)]
+    pub fn take(&mut self, told: Told) -> bool {
+        let messages = u32::from(told.messages.wrapping_sub(self.told.messages));
+        let units = u32::from(told.units.wrapping_sub(self.told.units));
+        let is_honest = messages <= self.messages && units <= self.units;
+        if is_honest {
+            self.messages -= messages;
+            self.units -= units;
+            self.told = told;
+        }
+        is_honest
+    }
+}
+
+/// The receiver's account.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    /// The number that comes next.
+    next: u32,
+    /// What came and was not told as matched.
+    messages: u32,
+    units: u32,
+    matched: Told,
+    told: Told,
+    /// The sender waits for credit.
+    pub asked: bool,
+}
+
+impl Due {
+    /// A message came. False if it has another number than the next, or overdraws.
+    #[inline(always)]
+    pub fn arrive(&mut self, number: u32, units: u32) -> bool {
+        let is_next = number == self.next;
+        self.next = self.next.wrapping_add(1);
+        self.messages += 1;
+        self.units = self.units.saturating_add(units);
+        is_next && self.messages <= MESSAGES_MOST && self.units <= UNITS_MOST
+    }
+
+    /// A message was matched, or done with.
+    #[inline(always)]
+    pub fn matched(&mut self, units: u32) {
+        self.matched.messages = self.matched.messages.wrapping_add(1);
+        self.matched.units = self.matched.units.wrapping_add(units as u16);
+    }
+
+    fn untold(&self) -> (u32, u32) {
+        let messages = self.matched.messages.wrapping_sub(self.told.messages);
+        (messages.into(), self.matched.units.wrapping_sub(self.told.units).into())
+    }
+
+    /// Whether to tell in a word of its own.
+    #[inline(always)]
+    pub fn is_urgent(&self) -> bool {
+        let (messages, units) = self.untold();
+        messages >= MESSAGES_MOST / 2 || units >= UNITS_MOST / 2 || (self.asked && messages + units > 0)
+    }
+
+    /// What to tell with the next word.
+    #[inline(always)]
+    pub fn to_tell(&self) -> Told {
+        self.matched
+    }
+
+    /// It was told.
+    #[inline(always)]
+    pub fn on_told(&mut self) {
+        let (messages, units) = self.untold();
+        self.messages -= messages.min(self.messages);
+        self.units -= units.min(self.units);
+        self.told = self.matched;
+        self.asked = false;
+    }
+}
+
+/// A message of ours that has not ended.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub label: Label,
+    pub contents: Source,
+    pub ends: Ends,
+}
+
+/// How a message of ours ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ends {
+    /// With a completion of this context, when its buffer can be used again.
+    Sent(u64),
+    /// The same, when it is stored there.
+    Stored(u64),
+    /// Without one: its contents are a copy.
+    Injected,
+    /// It has ended already, but its contents came back.
+    Bounced,
+}
+
+/// Contents on their way.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub number: u32,
+    /// The peer's receive.
+    pub receive: u32,
+    pub sending: Sending,
+    pub at: usize,
+    pub end: usize,
+}
+
+/// A peer. Its number is also its index in the endpoint's translation table.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub name: Name,
+    pub key: Key,
+    /// Where the program has mapped it.
+    pub index: Option<u32>,
+    /// How often all that was under way with it ended.
+    pub life: u32,
+    /// Hello was said.
+    pub is_greeted: bool,
+    /// Hello is to be said though there is nothing else to say.
+    pub wants_hello: bool,
+    /// The last send found no room; a can-send event comes.
+    pub is_full: bool,
+    /// How it sends to us.
+    pub flow: Option<FlowId>,
+    pub window: Window,
+    pub due: Due,
+    /// We asked for credit.
+    pub has_asked: bool,
+    /// Words to be said, before anything else.
+    pub words: VecDeque<Word>,
+    pub queue: VecDeque<Sending>,
+    /// By their number.
+    pub announced: HashMap<u32, Sending>,
+    /// How many of them came back for want of memory there.
+    pub bounced: usize,
+    /// Those that were fetched before we looked at what came back: by number, the peer's receive and how much it wants.
+    pub early: HashMap<u32, (u32, u64)>,
+    pub streams: VecDeque<Stream>,
+    /// Sends that end when they are stored, by their number: their contexts, and buffers to give back.
+    pub unstored: HashMap<u32, (u64, Option<Vec<u8>>)>,
+}
+
+impl Peer {
+    pub fn new(name: Name, key: Key) -> Peer {
+        Peer {
+            name,
+            key,
+            index: None,
+            life: 0,
+            is_greeted: false,
+            wants_hello: false,
+            is_full: false,
+            flow: None,
+            window: Window::default(),
+            due: Due::default(),
+            has_asked: false,
+            words: VecDeque::new(),
+            queue: VecDeque::new(),
+            announced: HashMap::new(),
+            bounced: 0,
+            early: HashMap::new(),
+            streams: VecDeque::new(),
+            unstored: HashMap::new(),
+        }
+    }
+
+    /// Whether there is anything to say.
+    pub fn has_something(&self) -> bool {
+        let is_silent = self.words.is_empty() && self.queue.is_empty() && self.streams.is_empty();
+        !is_silent || self.due.is_urgent() || (self.wants_hello && !self.is_greeted)
+    }
+
+    /// Whether a message could go at once, before any other word.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.is_greeted && !self.is_full && self.words.is_empty() && self.queue.is_empty()
+    }
+
+    /// Whether a message of this length goes with its contents.
+    #[inline(always)]
+    pub fn goes_whole(&self, len: usize, most: usize) -> bool {
+        len <= most && self.bounced == 0 && self.window.has_units(units(len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_comes_round_and_is_never_more_than_was_spent() {
+        let (mut window, mut due) = (Window::default(), Due::default());
+        for round in 0..20u32 {
+            for _ in 0..MESSAGES_MOST {
+                assert!(window.has_message() && window.has_units(2));
+                assert!(due.arrive(window.next, 2));
+                window.spend(2);
+            }
+            assert!(!window.has_message(), "round {round}");
+            for at in 1..=MESSAGES_MOST {
+                due.matched(2);
+                assert_eq!(due.is_urgent(), at >= MESSAGES_MOST / 2);
+            }
+            assert!(window.take(due.to_tell()));
+            due.on_told();
+            assert!(!due.is_urgent());
+            // The same once more says nothing new; one more was never spent.
+            assert!(window.take(due.to_tell()));
+            let mut lie = due.to_tell();
+            lie.messages = lie.messages.wrapping_add(1);
+            assert!(!window.take(lie));
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_order_and_overdrafts_are_found() {
+        let mut due = Due::default();
+        assert!(due.arrive(0, 0) && !due.arrive(2, 0));
+        let mut due = Due::default();
+        assert!(due.arrive(0, UNITS_MOST) && !due.arrive(1, 1));
+        let mut due = Due::default();
+        assert!((0..MESSAGES_MOST).all(|number| due.arrive(number, 0)));
+        assert!(!due.arrive(MESSAGES_MOST, 0));
+    }
+
+    #[test]
+    fn who_asked_is_told_of_the_first() {
+        let mut due = Due { asked: true, ..Due::default() };
+        assert!(due.arrive(0, 1) && !due.is_urgent());
+        due.matched(1);
+        assert!(due.is_urgent());
+        due.on_told();
+        assert!(!due.is_urgent() && !due.asked);
+    }
+}

@@ -1,0 +1,203 @@
+//! What finds each other: receives that were posted, and messages that wait.
+//!
+//! Each stands in a line of its peer's and, if need be, in one of all, by age; a look goes through a line and costs about the
+//! same for each entry that it passes over.
+
+use std::collections::VecDeque;
+
+/// A tag, and which bits of it do not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tags {
+    /// The tag.
+    pub tag: u64,
+    /// Bits that are set here may differ.
+    pub ignore: u64,
+}
+
+impl Tags {
+    #[inline(always)]
+    fn fits(self, tag: u64) -> bool {
+        (self.tag ^ tag) & !self.ignore == 0
+    }
+}
+
+/// Values by a number that is used again when its value is gone.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    values: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab { values: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    #[inline(always)]
+    pub fn insert(&mut self, value: T) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.values[at as usize] = Some(value);
+                at
+            }
+            None => {
+                self.values.push(Some(value));
+                self.values.len() as u32 - 1
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.values.get_mut(at as usize)?.as_mut()
+    }
+
+    pub fn get(&self, at: u32) -> Option<&T> {
+        self.values.get(at as usize)?.as_ref()
+    }
+
+    #[inline(always)]
+    pub fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.values.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        Some(value)
+    }
+
+    /// The numbers of the values that are wanted.
+    pub fn numbers(&self, is_wanted: impl Fn(&T) -> bool) -> Vec<u32> {
+        let wanted = |(at, value): (usize, &Option<T>)| value.as_ref().filter(|v| is_wanted(v)).map(|_| at as u32);
+        self.values.iter().enumerate().filter_map(wanted).collect()
+    }
+}
+
+/// The line of a peer, made when it is first needed.
+#[inline(always)]
+fn line<T>(lines: &mut Vec<VecDeque<T>>, peer: u32) -> &mut VecDeque<T> {
+    let at = peer as usize;
+    if lines.len() <= at {
+        lines.resize_with(at + 1, VecDeque::new);
+    }
+    &mut lines[at]
+}
+
+/// A receive in its line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Younger ones have larger ones.
+    pub age: u64,
+    pub tags: Tags,
+    /// Its number.
+    pub receive: u32,
+}
+
+/// Receives that were posted, each in one line: that of its peer, or that for any.
+#[derive(Debug, Default)]
+pub(super) struct Posted {
+    any: VecDeque<Wanted>,
+    of_peers: Vec<VecDeque<Wanted>>,
+}
+
+impl Posted {
+    #[inline(always)]
+    pub fn push(&mut self, peer: Option<u32>, wanted: Wanted) {
+        match peer {
+            Some(peer) => line(&mut self.of_peers, peer).push_back(wanted),
+            None => self.any.push_back(wanted),
+        }
+    }
+
+    /// The oldest receive for a message, by its line and its place there.
+    #[inline(always)]
+    fn find(&self, peer: u32, tag: u64) -> Option<(Option<u32>, usize)> {
+        let first = |line: &VecDeque<Wanted>| {
+            let at = line.iter().position(|w| w.tags.fits(tag))?;
+            Some((line[at].age, at))
+        };
+        let of_peer = self.of_peers.get(peer as usize).and_then(first);
+        match (of_peer, first(&self.any)) {
+            (Some((_, at)), None) => Some((Some(peer), at)),
+            (Some((age, at)), Some((any, _))) if age < any => Some((Some(peer), at)),
+            (_, Some((_, at))) => Some((None, at)),
+            (None, None) => None,
+        }
+    }
+
+    /// Finds the oldest receive for a message. It stays if `stays` says so of its number.
+    #[inline(always)]
+    pub fn take(&mut self, peer: u32, tag: u64, stays: impl FnOnce(u32) -> bool) -> Option<u32> {
+        let (of, at) = self.find(peer, tag)?;
+        let line = match of {
+            Some(peer) => self.of_peers.get_mut(peer as usize)?,
+            None => &mut self.any,
+        };
+        let receive = line.get(at)?.receive;
+        if !stays(receive) {
+            line.remove(at);
+        }
+        Some(receive)
+    }
+
+    /// Takes a receive out that is posted for this peer, or for any.
+    pub fn remove(&mut self, peer: Option<u32>, receive: u32) -> bool {
+        let line = match peer {
+            Some(peer) => line(&mut self.of_peers, peer),
+            None => &mut self.any,
+        };
+        let at = line.iter().position(|w| w.receive == receive);
+        at.is_some_and(|at| line.remove(at).is_some())
+    }
+
+    /// Takes those out that are posted for this peer alone.
+    pub fn take_all_of(&mut self, peer: u32) -> Vec<u32> {
+        line(&mut self.of_peers, peer).drain(..).map(|w| w.receive).collect()
+    }
+}
+
+/// A message in its lines.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    age: u64,
+    tag: u64,
+    message: u32,
+}
+
+/// Messages that wait, each in two lines: that of its peer, and that of all.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    all: VecDeque<Here>,
+    of_peers: Vec<VecDeque<Here>>,
+}
+
+impl Waiting {
+    pub fn push(&mut self, peer: u32, age: u64, tag: u64, message: u32) {
+        let here = Here { age, tag, message };
+        self.all.push_back(here);
+        line(&mut self.of_peers, peer).push_back(here);
+    }
+
+    /// The oldest message that a receive is for.
+    #[inline(always)]
+    pub fn find(&self, peer: Option<u32>, tags: Tags) -> Option<u32> {
+        let line = match peer {
+            Some(peer) => self.of_peers.get(peer as usize)?,
+            None => &self.all,
+        };
+        line.iter().find(|here| tags.fits(here.tag)).map(|here| here.message)
+    }
+
+    /// Takes a message of this age out.
+    pub fn remove(&mut self, peer: u32, age: u64) {
+        for line in [&mut self.all, line(&mut self.of_peers, peer)] {
+            if let Ok(at) = line.binary_search_by_key(&age, |here| here.age) {
+                line.remove(at);
+            }
+        }
+    }
+
+    /// How many wait of this peer.
+    pub fn of_peer(&self, peer: u32) -> usize {
+        self.of_peers.get(peer as usize).map_or(0, VecDeque::len)
+    }
+}

@@ -1,0 +1,164 @@
+//! Who has taken the place of a process that has ended. Nothing keeps another one from that; but it is told and given nothing.
+
+use crate::hostile::give;
+use crate::support::raw::{self, Said};
+use crate::support::{poll_until, returns_of, tell, turn, Orders, Peer};
+use crate::users::{become_foreigner, is_left_out, open_bundle};
+use crate::QUIET;
+use std::os::fd::OwnedFd;
+use weft::{Certainty, Key, Name, Reason, SendError, Uid};
+use weft_wire::path::Peek;
+use weft_wire::proof::{KeyProof, Side};
+use weft_wire::setup::{Hello, Message, Nonce, MESSAGE_BYTES};
+use weft_wire::BundleId;
+
+/// The key of the dead process's endpoint.
+const KEY: Key = Key(0x5ec2_e7a1_9b04_d3f6);
+
+/// Sits at the name that the first word says, as the user that the second one says. Answers each call as an order says, and tells
+/// what it was told: how many descriptors, and all bytes.
+pub fn squatter(orders: Orders) {
+    let name: Name = orders.words[0].parse().expect("a name");
+    if orders.words[1] == "another" && !become_foreigner() {
+        return;
+    }
+    let listener = raw::listen(name.epoch);
+    tell("there");
+    if orders.words[2] == "twice" {
+        return answer_two_calls(&orders, &listener);
+    }
+    while let Some(order) = orders.wait() {
+        let (way, proof) = order.split_once(' ').expect("a way and a proof");
+        let socket = raw::accept(&listener);
+        let (mut heard, _) = raw::hear_bytes(&socket).expect("a hello");
+        let Ok(Message::Hello(hello, own)) = Message::from_bytes(&heard) else { panic!("no hello: {heard:?}") };
+        let proof = prove(&hello, own, proof);
+        let bundle = BundleId(0);
+        match way {
+            "challenge" => {
+                let (seen, nonce_at) = (Nonce::UNSEEN, hello.nonce_at);
+                raw::say(&socket, &Message::Challenge { seen, nonce_at, proof }.to_bytes());
+            }
+            "accept" => {
+                let accept = |ring| Message::Accept { ring, bell: 0, bundle, is_trusted: false, proof };
+                drop(give(&socket, false, accept));
+            }
+            "join" => _ = raw::say(&socket, &Message::Join { bundle, proof }.to_bytes()),
+            other => panic!("no way: {other}"),
+        }
+        let mut descriptors = 0;
+        if let Some((bytes, fds)) = raw::hear_bytes(&socket) {
+            heard.extend(bytes);
+            descriptors += fds.len();
+        }
+        let hex: String = heard.iter().map(|byte| format!("{byte:02x}")).collect();
+        tell(format!("{descriptors} {hex}"));
+    }
+}
+
+/// Knows the key of the first call, and not of the second one, which comes before the first is answered. Tells how many records
+/// it found in the ring by the time that the second call had ended.
+fn answer_two_calls(orders: &Orders, listener: &OwnedFd) {
+    let [first, second] = ["first", "second"].map(|which| {
+        let socket = raw::accept(listener);
+        let hello = raw::hear_hello(&socket);
+        tell(which);
+        (socket, hello.proof(KEY, Side::Callee))
+    });
+    let bundle = BundleId(0);
+    let accept = |ring| Message::Accept { ring, bell: 0, bundle, is_trusted: false, proof: first.1 };
+    let (mut consumer, _) = give(&first.0, false, accept);
+    let Said::Message(Message::Ready { .. }, _) = raw::hear(&first.0) else { panic!("not ready") };
+    raw::say(&second.0, &Message::Join { bundle, proof: second.1 }.to_bytes());
+    raw::expect_end(&second.0, "a wrong proof");
+    let mut records = 0;
+    while let Peek::Record(_) = consumer.peek() {
+        consumer.pop();
+        records += 1;
+    }
+    tell(records);
+    while orders.wait().is_some() {}
+}
+
+/// A proof as one word says, who has heard the caller's `own`.
+fn prove(hello: &Hello, own: KeyProof, word: &str) -> KeyProof {
+    match word {
+        "none" => KeyProof(0),
+        "reflected" => own,
+        "guessed" => hello.proof(Key(KEY.0 ^ 1), Side::Callee),
+        "older" => Hello { draw: hello.draw ^ 1, ..*hello }.proof(KEY, Side::Callee),
+        "right" => hello.proof(KEY, Side::Callee),
+        other => panic!("no proof: {other}"),
+    }
+}
+
+/// Calls a dead process whose place a process of that user has taken, which answers in all ways.
+fn call_squatter(user: &str) {
+    let (mut bundle, here, _) = open_bundle();
+    let own = bundle.name(here).expect("name");
+    // As a process in a container sees all others: of the user whom the kernel shows for those that it does not know.
+    let uid = if user == "another" { Uid::OVERFLOW } else { own.uid };
+    let dead = Name { uid, ..raw::nobody(&own) };
+    let mut squatter = Peer::start("squatter", &[&dead.to_string(), user, "once"]);
+    if is_left_out(&squatter.hear()) {
+        return;
+    }
+    let returns = returns_of(&mut bundle, here);
+    let mut call = |way: &str, proof: &str| {
+        squatter.say(&format!("{way} {proof}"));
+        bundle.map(here, 0, dead, KEY).expect("map");
+        bundle.request(here, 0, QUIET, &[], b"").expect("mapped");
+        poll_until(&mut bundle, "a return", |_| !returns.borrow().is_empty());
+        let back = returns.borrow_mut().remove(0);
+        let line = squatter.hear_polling(&mut bundle);
+        let (descriptors, heard) = line.split_once(' ').expect("descriptors and bytes");
+        for key in [KEY.0.to_be_bytes(), KEY.0.to_le_bytes()] {
+            let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert!(!heard.contains(&key), "{way}, {proof}: the key in the clear, in {heard}");
+        }
+        let descriptors: usize = descriptors.parse().expect("a number");
+        (back.reason, back.certainty, descriptors, heard.len() / 2 / MESSAGE_BYTES)
+    };
+    for way in ["challenge", "accept", "join"] {
+        for proof in ["none", "reflected", "guessed", "older"] {
+            let refused = (Reason::WrongOwner, Certainty::NotDelivered, 0, 1);
+            assert_eq!(call(way, proof), refused, "{way}, {proof}: no word but the hello, and no descriptor");
+        }
+    }
+    // Who knows the key is given a ring and a bell page; and what ends then is a session.
+    let (reason, _, descriptors, words) = call("accept", "right");
+    assert_eq!((reason, descriptors, words), (Reason::PeerLost, 2, 2));
+    squatter.finish();
+}
+
+#[test]
+fn who_took_a_dead_processs_place_is_told_no_key_and_given_no_ring() {
+    let _turn = turn("a squatter");
+    call_squatter("our");
+}
+
+#[test]
+fn another_user_who_took_a_dead_processs_place_is_told_no_key_and_given_no_ring() {
+    let _turn = turn("another user's squatter");
+    call_squatter("another");
+}
+
+#[test]
+fn a_key_that_was_mapped_during_a_call_is_not_told_to_who_proved_the_old_one() {
+    let _turn = turn("another key during a call");
+    let (mut bundle, here, _) = open_bundle();
+    let dead = raw::nobody(&bundle.name(here).expect("name"));
+    let squatter = Peer::start("squatter", &[&dead.to_string(), "our", "twice"]);
+    assert_eq!(squatter.hear(), "there");
+    let returns = returns_of(&mut bundle, here);
+    for (key, heard) in [(KEY, "first"), (Key(KEY.0 ^ 1), "second")] {
+        bundle.map(here, 0, dead, key).expect("map");
+        assert_eq!(bundle.try_request(here, 0, QUIET, &[], b""), Err(SendError::Full), "there is no session yet");
+        assert_eq!(squatter.hear_polling(&mut bundle), heard);
+    }
+    assert_eq!(squatter.hear_polling(&mut bundle), "0", "records for who does not know the present key");
+    bundle.request(here, 0, QUIET, &[], b"").expect("mapped");
+    poll_until(&mut bundle, "a return", |_| !returns.borrow().is_empty());
+    assert_eq!(returns.borrow()[0].reason, Reason::WrongOwner, "of the call with the present key");
+    squatter.finish();
+}
