@@ -3,7 +3,8 @@
 use crate::contact::{ContactError, Target};
 use crate::error::Error;
 use crate::rendezvous;
-use crate::status::{print_json, title, PATIENCE};
+use crate::status::{title, PATIENCE};
+use crate::tell::Form;
 use serde::Serialize;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -30,9 +31,8 @@ pub struct Options {
     /// The endpoint's name (a key behind it is not looked at), or the host and the port where `weft serve` runs.
     #[arg(value_name = "NAME|HOST:PORT")]
     to: Whom,
-    /// Prints one JSON document and nothing else.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// Who is meant.
@@ -130,10 +130,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         endpoint: destination(&second, &name),
         senders: senders(&first, &second, &name),
     };
-    match options.json {
-        true => print_json(&explanation)?,
-        false => print!("{}", text(&explanation)),
-    }
+    options.form.tell(&explanation, || text(&explanation))?;
     match way.path {
         Some(_) => Ok(()),
         None => Err(Error::NoWay(way.why)),

@@ -14,6 +14,7 @@ mod rendezvous;
 mod repository;
 mod serve;
 mod status;
+mod tell;
 
 use clap::{Parser, Subcommand};
 use error::Error;

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::rendezvous;
 use crate::serve::{answer, ask};
+use crate::tell::print_json;
 use serde::Serialize;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -210,8 +211,7 @@ fn tell(options: &Options, to: Contact, outcomes: &[Outcome]) -> Result<(), Erro
     let times = Times::of(outcomes);
     if options.json {
         let name = to.name.to_string();
-        let text = serde_json::to_string_pretty(&Document { name, sent, answered, times, requests: outcomes });
-        println!("{}", text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?);
+        print_json(&Document { name, sent, answered, times, requests: outcomes })?;
     } else if let Some(Times { min_ns, median_ns, p99_ns }) = times {
         println!(
             "{answered} of {sent} answered: at least {}, median {}, p99 {}",

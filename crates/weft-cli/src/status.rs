@@ -2,6 +2,7 @@
 
 use crate::bench::table::{self, digits, right};
 use crate::error::Error;
+use crate::tell::Form;
 use comfy_table::Cell;
 use serde::Serialize;
 use std::fmt::Write;
@@ -24,9 +25,8 @@ costs a process one wake-up, and messages nothing. The exit status is 0 whatever
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Prints one JSON document and nothing else.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 #[derive(Serialize)]
@@ -55,20 +55,7 @@ struct Row<'a> {
 /// Looks, and tells.
 pub fn run(options: &Options) -> Result<(), Error> {
     let look = weft::status::look(PATIENCE)?;
-    match options.json {
-        true => print_json(&document(&look)),
-        false => {
-            print!("{}", text(&look));
-            Ok(())
-        }
-    }
-}
-
-/// Prints a document.
-pub fn print_json(document: &impl Serialize) -> Result<(), Error> {
-    let text = serde_json::to_string_pretty(document);
-    println!("{}", text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?);
-    Ok(())
+    options.form.tell(&document(&look), || text(&look))
 }
 
 fn document(look: &Look) -> Document<'_> {

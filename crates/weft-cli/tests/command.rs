@@ -161,6 +161,19 @@ fn a_measurement_writes_all_rows_of_weft_as_json() {
     has("rtt", 16, "from one fixed sender of 64 peers");
     has("rtt", 16, "from a sender drawn at random per message of 64 peers");
     has("rtt", 16, "two endpoints of one bundle, one never served");
+    has("rtt", 16, "before the kill of another peer");
+    has("rtt", 16, "behind the kill of another peer");
+    has("settled", 16, "a peer that was killed");
+    let left_out = err(&output).lines().any(|line| line.starts_with("left out: weft, with another user's process"));
+    for (metric, size, detail) in
+        [("rtt", 16, "processes of two users"), ("bandwidth", 65536, "another user's process")]
+    {
+        assert_ne!(
+            left_out,
+            seen.iter().any(|(m, s, d)| m == metric && *s == size && d.contains(detail)),
+            "{metric}: {seen:?}"
+        );
+    }
 }
 
 #[test]

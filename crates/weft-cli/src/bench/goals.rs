@@ -93,14 +93,18 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     ratio("one busy endpoint of 500 ÷ of 1".to_owned(), value, Asked::AtMost(1.2));
     let value = results.compare(&small.clone().by(Way::Shared), &small, medians);
     ratio(format!("round trip, {SMALL} B, shared bundle ÷ exclusive one"), value, Asked::AtMost(1.3));
-    let value = results.compare(&small.clone().by(Way::Foreign), &small, medians);
-    ratio(format!("round trip, {SMALL} B, foreign ÷ trusted"), value, Asked::AtMost(1.15));
     let large = weft(Metric::Bandwidth, LARGE);
-    let value = results.compare(&large.clone().by(Way::Foreign), &large, medians);
-    ratio(format!("bandwidth, {LARGE} B, foreign ÷ trusted"), value, Asked::AtLeast(0.5));
+    for (way, who) in [(Way::Foreign, "foreign"), (Way::OtherUser, "another user's")] {
+        let value = results.compare(&small.clone().by(way), &small, medians);
+        ratio(format!("round trip, {SMALL} B, {who} ÷ trusted"), value, Asked::AtMost(1.15));
+        let value = results.compare(&large.clone().by(way), &large, medians);
+        ratio(format!("bandwidth, {LARGE} B, {who} ÷ trusted"), value, Asked::AtLeast(0.5));
+    }
     let tails = |a: Sampled, b: Sampled| a.p99 / b.p99;
     let value = results.compare(&small.clone().by(Way::BesideFull), &small.clone().by(Way::Alone), tails);
     ratio("p99 beside an endpoint never served ÷ alone".to_owned(), value, Asked::AtMost(1.2));
+    let value = results.compare(&small.clone().by(Way::BesideDeaths), &small.clone().by(Way::BeforeDeaths), tails);
+    ratio("p99 behind the kills of other peers ÷ before".to_owned(), value, Asked::AtMost(1.1));
 
     let pipe = Key::plain(Metric::Rtt, SMALL, "kpipe-block");
     for (way, what) in [(Way::Waiting, "wait"), (Way::Sleeping, "sleep")] {

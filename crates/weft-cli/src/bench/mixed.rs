@@ -4,7 +4,7 @@
 //! scheduler would be measured. It polls the busy bundle most of the time.
 
 use super::meter::{summarize, Meter, Per, Sampled};
-use super::peer::{ask, Tally, ARGS_BYTES_MOST};
+use super::peer::{ask, try_ask, Tally, ARGS_BYTES_MOST};
 use super::source::{Half, Source};
 use super::talk::{Contact, Job, Polls};
 use super::weft_side::{count_answers, Bench, Quiet, BATCH};
@@ -12,7 +12,7 @@ use crate::error::Error;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::am::Bundle;
-use weft::{Endpoint, Node, SendError};
+use weft::{Endpoint, Node};
 
 /// How the peers are polled while one of them is asked: the other one is looked at so seldom that it does not count.
 const SELDOM: u32 = 1 << 12;
@@ -235,16 +235,11 @@ impl Caller {
     #[inline(always)]
     fn try_ask(&mut self, route: Route) -> Result<bool, Error> {
         let side = &mut self.sides[route as usize];
-        let args = &self.source.args(ARGS_BYTES_MOST)[..ARGS_BYTES_MOST / 4];
-        match self.bundle.try_request(side.endpoint, 0, ask::ARGS, args, &[]) {
-            Ok(()) => {
-                self.source.advance(ARGS_BYTES_MOST);
-                side.asked += 1;
-                Ok(true)
-            }
-            Err(SendError::Full) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        let asked = try_ask(&self.source, ARGS_BYTES_MOST, |op, args, payload| {
+            self.bundle.try_request(side.endpoint, 0, op, args, payload)
+        })?;
+        side.asked += u64::from(asked);
+        Ok(asked)
     }
 
     /// One poll.

@@ -1,6 +1,7 @@
 //! `weft bench local`: what messages cost between two processes of this machine, beside what they could cost.
 
 mod bare;
+mod deaths;
 mod goals;
 pub mod hosts;
 mod json;
@@ -110,6 +111,9 @@ pub struct PeerOptions {
     /// Without the rights over the network that an ordinary user has not.
     #[arg(long)]
     ordinary: bool,
+    /// As this user. Its endpoints admit all users then.
+    #[arg(long)]
+    user: Option<u32>,
 }
 
 /// A finished measurement.

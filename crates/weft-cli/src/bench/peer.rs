@@ -19,8 +19,9 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use weft::am::Bundle;
-use weft::{Endpoint, Event, Node, SendError};
+use weft::{Admission, Endpoint, Event, Node, SendError};
 
 /// Handlers of the endpoints that answer, or that send.
 pub mod ask {
@@ -34,6 +35,8 @@ pub mod ask {
     pub const UNREAD: u8 = 4;
     /// A message that carries the time at which it was sent, in two arguments.
     pub const NOTE: u8 = 5;
+    /// A message upon which the peer computes, for as many milliseconds as its argument says.
+    pub const COMPUTE: u8 = 6;
 }
 
 /// Handlers of the endpoints that measure.
@@ -48,6 +51,27 @@ pub mod answer {
 
 /// Messages up to this size travel as arguments.
 pub const ARGS_BYTES_MOST: usize = 16;
+
+/// Asks with the source's next message, by that call, unless it is full.
+#[inline(always)]
+pub fn try_ask(
+    source: &Source,
+    size: usize,
+    request: impl FnOnce(u8, &[u32], &[u8]) -> Result<(), SendError>,
+) -> Result<bool, Error> {
+    let asked = match size <= ARGS_BYTES_MOST {
+        true => request(ask::ARGS, &source.args(size)[..size / 4], &[]),
+        false => request(ask::PAYLOAD, &[], source.message(size)),
+    };
+    match asked {
+        Ok(()) => {
+            source.advance(size);
+            Ok(true)
+        }
+        Err(SendError::Full) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// Messages whose time under way is noted in one job.
 const NOTES_MOST: usize = 1 << 12;
@@ -92,7 +116,14 @@ pub fn run(options: &PeerOptions) -> Result<(), Error> {
     if options.ordinary {
         rights::give_up()?;
     }
-    let worker = Worker { local_in: options.local_in.clone(), ..Worker::new(Gone::default())? };
+    let mut admission = Admission::OwnUser;
+    if let Some(user) = options.user {
+        rights::become_user(user)?;
+        // Another user's process is not bound to its parent any more.
+        child::die_with_parent()?;
+        admission = Admission::AnyUser;
+    }
+    let worker = Worker { local_in: options.local_in.clone(), admission, ..Worker::new(Gone::default())? };
     let mut out = std::io::stdout();
     std::io::stdin().lock().lines().try_for_each(|line| worker.answer(line, &mut out))
 }
@@ -105,7 +136,10 @@ pub struct Worker {
     local_in: Option<PathBuf>,
     /// A node there, without a network. Made when it is asked for.
     local: OnceCell<Node>,
-    source: Rc<Source>,
+    /// Whom the endpoints admit.
+    admission: Admission,
+    /// Made when it is asked for: a process that is to die at once has none to give back.
+    source: OnceCell<Rc<Source>>,
     gone: Gone,
 }
 
@@ -115,8 +149,8 @@ pub type Gone = Arc<AtomicBool>;
 impl Worker {
     /// With a node of its own.
     pub fn new(gone: Gone) -> Result<Worker, Error> {
-        let (local_in, local) = (None, OnceCell::new());
-        Ok(Worker { node: Node::new()?, local_in, local, source: Rc::new(Source::new()), gone })
+        let (local_in, local, admission) = (None, OnceCell::new(), Admission::default());
+        Ok(Worker { node: Node::new()?, local_in, local, admission, source: OnceCell::new(), gone })
     }
 
     /// Does the job of a line.
@@ -128,10 +162,11 @@ impl Worker {
     }
 
     fn work(&self, job: &Job, out: &mut dyn Write) -> Result<Answer, Error> {
-        let Worker { node, source, gone, .. } = self;
+        let Worker { node, gone, .. } = self;
         let mut bundle = Bundle::new(node)?;
         let tally = Rc::new(Tally::default());
         let endpoint = bundle.endpoint_with_random_key()?;
+        bundle.set_admission(endpoint, self.admission)?;
         let stopped = tally.clone();
         bundle.on(endpoint, ask::STOP, move |_| stopped.is_stopped.set(true))?;
         let noted = Rc::new(RefCell::new(Vec::with_capacity(NOTES_MOST)));
@@ -139,36 +174,44 @@ impl Worker {
         let mut waiting = Waiting::Polls;
         match job {
             Job::Echo { size, waiting: how } => {
-                echo(&mut bundle, endpoint, source, &tally, *size)?;
+                echo(&mut bundle, endpoint, self.source(), &tally, *size)?;
                 how.set(&mut bundle);
                 waiting = *how;
             }
             Job::EchoAmong { size, endpoints } => {
                 add_idle(&mut bundle, endpoints - 1)?;
-                echo(&mut bundle, endpoint, source, &tally, *size)?;
+                echo(&mut bundle, endpoint, self.source(), &tally, *size)?;
             }
             Job::EchoBesideIdle { size } => {
                 let idle = bundle.endpoint_with_random_key()?;
                 bundle.on(idle, ask::PAYLOAD, |_| {})?;
                 bundle.set_served(idle, false)?;
                 contacts.push(contact(&bundle, idle)?);
-                echo(&mut bundle, endpoint, source, &tally, *size)?;
+                echo(&mut bundle, endpoint, self.source(), &tally, *size)?;
             }
-            Job::Bare(job) => return bare::serve(*job, source, gone, out),
+            Job::Keep => {
+                let mut kept = Vec::new();
+                bundle.on(endpoint, ask::ARGS, move |m| kept.extend(m.defer()))?;
+                waiting = Waiting::Sleeps;
+                waiting.set(&mut bundle);
+            }
+            Job::Bare(job) => return bare::serve(*job, self.source(), gone, out),
             Job::EchoAtTwo { size, polls } => return self.echo_at_two(*size, *polls, out),
             Job::Note => {
-                echo(&mut bundle, endpoint, source, &tally, ARGS_BYTES_MOST)?;
+                echo(&mut bundle, endpoint, self.source(), &tally, ARGS_BYTES_MOST)?;
                 note(&mut bundle, endpoint, &noted)?;
             }
+            Job::Compute => echo(&mut bundle, endpoint, self.source(), &tally, ARGS_BYTES_MOST)?,
             Job::Stream { size, to } => {
                 let (name, key) = to.read()?;
                 bundle.map(endpoint, 0, name, key)?;
-                source.rewind(*size, Half::First);
+                self.source().rewind(*size, Half::First);
             }
         }
         say(&Answer::Ready(contacts), out)?;
         let sent = match job {
-            Job::Stream { size, .. } => send_until_stopped(&mut bundle, endpoint, source, &tally, *size)?,
+            Job::Stream { size, .. } => send_until_stopped(&mut bundle, endpoint, self.source(), &tally, *size)?,
+            Job::Compute => compute_until_stopped(&mut bundle, endpoint, &tally, gone)?,
             _ => {
                 serve_until_stopped(&mut bundle, &tally, gone, waiting)?;
                 tally.count.get()
@@ -190,7 +233,7 @@ impl Worker {
             let endpoint = bundle.endpoint_with_random_key()?;
             let stopped = tally.clone();
             bundle.on(endpoint, ask::STOP, move |_| stopped.is_stopped.set(true))?;
-            echo(&mut bundle, endpoint, &self.source, &tally, size)?;
+            echo(&mut bundle, endpoint, self.source(), &tally, size)?;
             let contact = contact(&bundle, endpoint)?;
             Ok::<_, Error>((bundle, contact))
         };
@@ -209,6 +252,10 @@ impl Worker {
             }
         }
         Ok(Answer::Done(Account { received: tally.count.get(), received_sum: tally.sum.get(), sent: 0 }))
+    }
+
+    fn source(&self) -> &Rc<Source> {
+        self.source.get_or_init(|| Rc::new(Source::new()))
     }
 
     /// A node that the process which measures reaches through memory only: its set-up socket is where that process is.
@@ -332,6 +379,31 @@ fn serve_until_stopped(bundle: &mut Bundle, tally: &Tally, gone: &Gone, waiting:
     Ok(())
 }
 
+/// Serves, and computes when told to. Returns how many requests were answered.
+fn compute_until_stopped(bundle: &mut Bundle, endpoint: Endpoint, tally: &Tally, gone: &Gone) -> Result<u64, Error> {
+    let due = Rc::new(Cell::new(Duration::ZERO));
+    let told = due.clone();
+    bundle.on(endpoint, ask::NOTE, |_| {})?;
+    bundle.on(endpoint, ask::COMPUTE, move |m| {
+        told.set(Duration::from_millis(m.args().first().copied().unwrap_or_default().into()));
+    })?;
+    let mut idle = 0u32;
+    while !tally.is_stopped.get() {
+        if bundle.poll() == 0 {
+            idle += 1;
+            if idle % LOOK_EVERY == 0 {
+                expect_life(bundle)?;
+                expect_jobs(gone)?;
+            }
+        }
+        let (start, time) = (Instant::now(), due.take());
+        while start.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(tally.count.get())
+}
+
 /// Sends until told to stop, then pushes out what waits. Returns how many it has sent.
 fn send_until_stopped(
     bundle: &mut Bundle,
@@ -405,16 +477,21 @@ pub fn expect_jobs(gone: &Gone) -> Result<(), Error> {
 #[inline(never)]
 pub fn expect_life(bundle: &mut Bundle) -> Result<(), Error> {
     while let Some(event) = bundle.next_event() {
-        let reason = match event {
-            Event::PeerLost { reason, .. } => reason,
-            Event::Returned(message) => message.reason,
-            Event::Completed(_) | Event::CanSend { .. } => continue,
-        };
-        return Err(Error::Process {
-            who: "the other process of the measurement".to_owned(),
-            cause: format!("a message came back, or the session ended: {reason}"),
-            way_out: "Run it again; if it happens again, report it with this line",
-        });
+        expect_alive(&event)?;
     }
     Ok(())
+}
+
+/// An error if that is what an event says.
+pub fn expect_alive(event: &Event) -> Result<(), Error> {
+    let reason = match event {
+        Event::PeerLost { reason, .. } => reason,
+        Event::Returned(message) => &message.reason,
+        Event::Completed(_) | Event::CanSend { .. } => return Ok(()),
+    };
+    Err(Error::Process {
+        who: "the other process of the measurement".to_owned(),
+        cause: format!("a message came back, or the session ended: {reason}"),
+        way_out: "Run it again; if it happens again, report it with this line",
+    })
 }

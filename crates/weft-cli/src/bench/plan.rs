@@ -33,7 +33,7 @@ pub enum Group {
     Bandwidth,
     /// Overheads, latency and gap by the LogP model.
     Logp,
-    /// Many peers, and an endpoint that is not served.
+    /// Many peers, an endpoint that is not served, and peers that are killed.
     Peers,
 }
 
@@ -71,12 +71,18 @@ pub enum Probe {
     Peers(usize, Way),
     /// weft's round trip beside an endpoint that is not served.
     BesideUnserved(usize),
+    /// weft's round trip beside others that are killed.
+    BesideDeaths(usize),
     /// weft's round trip by a shared bundle.
     Shared(usize),
     /// weft's round trip with a process that it does not trust.
     ForeignRoundTrip(usize),
     /// weft's one-way bandwidth from a process to one that does not trust it.
     ForeignBandwidth(usize),
+    /// weft's round trip with another user's process.
+    OtherUserRoundTrip(usize),
+    /// weft's one-way bandwidth from another user's process.
+    OtherUserBandwidth(usize),
     /// weft's round trip between bundles of one endpoint or of many.
     Endpoints(usize, Way),
     /// A limit program, with its arguments.
@@ -110,9 +116,12 @@ impl Probe {
             Probe::Overheads(_) => "weft, overheads (LogP)".to_owned(),
             Probe::Peers(..) => "weft, many peers".to_owned(),
             Probe::BesideUnserved(_) => "weft, beside an endpoint that is not served".to_owned(),
+            Probe::BesideDeaths(_) => "weft, beside others that are killed".to_owned(),
             Probe::Shared(size) => format!("weft, round trip of {size} B, shared bundle"),
             Probe::ForeignRoundTrip(size) => format!("weft, round trip of {size} B, foreign"),
             Probe::ForeignBandwidth(size) => format!("weft, bandwidth at {size} B, foreign"),
+            Probe::OtherUserRoundTrip(size) => format!("weft, round trip of {size} B, another user"),
+            Probe::OtherUserBandwidth(size) => format!("weft, bandwidth at {size} B, another user"),
             Probe::Endpoints(..) => "weft, many endpoints".to_owned(),
             Probe::Limit { program, size, .. } => format!("limit: {program}, {size} B"),
             Probe::Kernel { program, how, size } => format!("{program}: {how}, {size} B"),
@@ -155,6 +164,7 @@ pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe
         let ways = [Way::OnePeer, Way::FixedOfMany, Way::DrawnOfMany];
         probes.extend(ways.map(|way| Probe::Peers(SMALL, way)));
         probes.push(Probe::BesideUnserved(SMALL));
+        probes.push(Probe::BesideDeaths(SMALL));
         probes.extend([Way::OneEndpoint, Way::OneOfMany].map(|way| Probe::Endpoints(SMALL, way)));
     }
     probes.retain(|probe| systems.is_empty() || systems.contains(&probe.system()));
@@ -170,6 +180,7 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
     if size == SMALL {
         probes.push(Probe::Shared(size));
         probes.push(Probe::ForeignRoundTrip(size));
+        probes.push(Probe::OtherUserRoundTrip(size));
     }
     probes.push(limit("ring", Way::Plain));
     if size == SMALL {
@@ -210,6 +221,7 @@ fn bandwidths(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
     probes.push(Probe::Bandwidth(size));
     if size == LARGE {
         probes.push(Probe::ForeignBandwidth(size));
+        probes.push(Probe::OtherUserBandwidth(size));
     }
     probes.push(limit("pipe-bandwidth"));
     if is_wanted {

@@ -14,6 +14,10 @@ pub enum Metric {
     LogpG,
     NHalf,
     Lone,
+    /// Until a message to a process that computes is acknowledged.
+    Ack,
+    /// From a peer's death until all that was under way to it had come back.
+    Settled,
     /// Round trip through memory, of a process with peers on both sides of the network.
     MixedMemory,
     /// Round trip over the network, of the same.
@@ -33,6 +37,8 @@ impl Metric {
             Metric::LogpG => "logp.g",
             Metric::NHalf => "n_half",
             Metric::Lone => "lone",
+            Metric::Ack => "ack",
+            Metric::Settled => "settled",
             Metric::MixedMemory => "mixed.memory",
             Metric::MixedNetwork => "mixed.network",
         }
@@ -79,10 +85,15 @@ pub enum Way {
     Alone,
     /// The same when the neighbour's queue is full.
     BesideFull,
+    /// Before others are killed to which requests are under way, and behind that.
+    BeforeDeaths,
+    BesideDeaths,
     /// By one thread of a bundle that several could use.
     Shared,
     /// Between processes that do not trust each other.
     Foreign,
+    /// Between processes of two users.
+    OtherUser,
     /// Between bundles of one endpoint, measured as the next one is.
     OneEndpoint,
     /// Between bundles of many endpoints, of which one has something to do.

@@ -1,5 +1,6 @@
 //! Runs the plan: round after round, each system for a moment, so that all see the same weather.
 
+use super::hosts::rights;
 use super::limits::Limits;
 use super::machine::Cpus;
 use super::meter::{median, Sampled};
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Peers of one bundle where there are many.
 const MANY: usize = 64;
+
+/// The user whose process is another user's: on Debian and its like nobody has that number.
+const OTHER_USER: u32 = 65_532;
 
 /// Endpoints of one bundle where there are many.
 const MANY_ENDPOINTS: usize = 500;
@@ -37,10 +41,13 @@ pub struct Pace {
 /// Runs probes and gathers what they give.
 #[derive(Debug)]
 pub struct Runner {
+    cpus: Cpus,
     pace: Pace,
     weft: Option<Bench>,
     /// With a peer that trusts nobody.
     foreign: Option<Bench>,
+    /// With a peer of another user.
+    other_user: Option<Bench>,
     limits: Option<Limits>,
     ucx: Option<Ucx>,
     results: Results,
@@ -75,10 +82,28 @@ impl Runner {
             let peer = Peer::start(command, Command::spawn)?;
             foreign = weft.as_ref().map(|weft: &Bench| weft.with_another(peer)).transpose()?;
         }
+        let mut other_user = None;
+        if needs(|p| matches!(p, Probe::OtherUserRoundTrip(_) | Probe::OtherUserBandwidth(_))) {
+            match rights::may_become(OTHER_USER) {
+                true => {
+                    let mut command = peer::command(cpus)?;
+                    command.args(["--user", &OTHER_USER.to_string()]);
+                    let peer = Peer::start(command, Command::spawn)?;
+                    let bench = weft.as_ref().map(|weft: &Bench| weft.with_another(peer)).transpose()?;
+                    other_user = bench.map(Bench::admitting_all);
+                }
+                false => notes.push(format!(
+                    "weft, with another user's process: it takes root to start one as user {OTHER_USER}, in a user namespace that has \
+                     this user"
+                )),
+            }
+        }
         Ok(Runner {
+            cpus,
             pace,
             weft,
             foreign,
+            other_user,
             limits: limits.and_then(Result::ok),
             ucx: ucx.and_then(Result::ok),
             results: Results::default(),
@@ -148,6 +173,7 @@ impl Runner {
     fn run_weft(&mut self, probe: &Probe, round: u32) -> Result<(), Error> {
         let bench = match probe {
             Probe::ForeignRoundTrip(_) | Probe::ForeignBandwidth(_) => &mut self.foreign,
+            Probe::OtherUserRoundTrip(_) | Probe::OtherUserBandwidth(_) => &mut self.other_user,
             _ => &mut self.weft,
         };
         let Some(weft) = bench else { return Ok(()) };
@@ -193,6 +219,17 @@ impl Runner {
                 self.add(key(Metric::Rtt, size).by(Way::Alone), beside.alone, detail("its queue empty"), round);
                 (key(Metric::Rtt, size).by(Way::BesideFull), beside.beside_full, detail("its queue full"))
             }
+            Probe::BesideDeaths(size) => {
+                let cpus = self.cpus;
+                let deaths = weft.beside_deaths(size, &|| Peer::start(peer::command(cpus)?, Command::spawn))?;
+                let detail = |when: &str| {
+                    Some(format!("in the 2 ms {when} the kill of another peer with {WINDOW} requests under way"))
+                };
+                self.add(key(Metric::Rtt, size).by(Way::BeforeDeaths), deaths.before, detail("before"), round);
+                self.add(key(Metric::Rtt, size).by(Way::BesideDeaths), deaths.beside, detail("behind"), round);
+                let detail = format!("{WINDOW} requests to a peer that was killed, from the kill on");
+                (key(Metric::Settled, size), deaths.settled, Some(detail))
+            }
             Probe::Shared(size) => {
                 let detail = "by a shared bundle, which one thread uses: a lock for each call".to_owned();
                 (key(Metric::Rtt, size).by(Way::Shared), weft.round_trip_shared(size)?, Some(detail))
@@ -205,6 +242,16 @@ impl Runner {
                 let detail = format!("{size} B, copied out of the reach of a sender that is not trusted");
                 let sampled = weft.bandwidth(size, Landing::InPlace)?;
                 (key(Metric::Bandwidth, size).by(Way::Foreign), sampled, Some(detail))
+            }
+            Probe::OtherUserRoundTrip(size) => {
+                let detail = "between processes of two users: arenas of 512 KiB, copied, a bell page for each session"
+                    .to_owned();
+                (key(Metric::Rtt, size).by(Way::OtherUser), weft.round_trip(size)?, Some(detail))
+            }
+            Probe::OtherUserBandwidth(size) => {
+                let detail = format!("{size} B, from another user's process: through an arena of 512 KiB, and copied");
+                let sampled = weft.bandwidth(size, Landing::InPlace)?;
+                (key(Metric::Bandwidth, size).by(Way::OtherUser), sampled, Some(detail))
             }
             Probe::Endpoints(size, way) => {
                 let endpoints = if way == Way::OneOfMany { MANY_ENDPOINTS } else { 1 };

@@ -85,11 +85,13 @@ fn parameters(results: &Results) -> Option<Table> {
         (Metric::LogpL, _) => Some("LogP L"),
         (Metric::LogpG, _) => Some("LogP g"),
         (Metric::NHalf, _) => Some("n_half"),
+        (Metric::Settled, _) => Some("all came back"),
         (_, Way::Waiting | Way::Sleeping) => Some("round trip"),
         (_, Way::Unread) => Some("round trip, unread"),
         (_, Way::OnePeer | Way::FixedOfMany | Way::DrawnOfMany | Way::Alone | Way::BesideFull) => Some("round trip"),
-        (Metric::Bandwidth, Way::Foreign) => Some("one way, bytes"),
-        (_, Way::Foreign | Way::Shared | Way::OneEndpoint | Way::OneOfMany) => Some("round trip"),
+        (Metric::Bandwidth, Way::Foreign | Way::OtherUser) => Some("one way, bytes"),
+        (_, Way::BeforeDeaths | Way::BesideDeaths) => Some("round trip"),
+        (_, Way::Foreign | Way::OtherUser | Way::Shared | Way::OneEndpoint | Way::OneOfMany) => Some("round trip"),
         _ => None,
     };
     for series in results.series() {

@@ -30,8 +30,12 @@ pub enum Job {
     /// Answer requests of `size` bytes at two endpoints: one that is reached through memory, one over the network. Tells
     /// the contact of the first, then of the second.
     EchoAtTwo { size: usize, polls: Polls },
+    /// Keep all requests, asleep, until it is killed.
+    Keep,
     /// Note how long messages were under way that carry the time at which they were sent, and answer requests of 16 bytes.
     Note,
+    /// Answer requests of 16 bytes, and compute for so many milliseconds without polling whenever a message says so.
+    Compute,
     /// Send messages of `size` bytes to an endpoint until told to stop.
     Stream { size: usize, to: Contact },
     /// Without weft.
@@ -198,6 +202,12 @@ impl Peer {
             Answer::ReadyAt(port) => Ok(port),
             other => Err(failed(format!("it answered {other:?}"))),
         }
+    }
+
+    /// Kills it, and does not wait for its end.
+    pub fn kill(&mut self) -> Result<(), Error> {
+        let killed = self.process.as_mut().map_or(Ok(()), |process| process.0.kill());
+        killed.map_err(|e| failed(format!("it cannot be killed: {e}")))
     }
 
     /// Waits for the end of the job, of which it was told by a message.

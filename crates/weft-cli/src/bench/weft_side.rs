@@ -5,7 +5,7 @@
 
 use super::bare::Bare;
 use super::meter::{summarize, Meter, Per, Sampled};
-use super::peer::{add_idle, answer, ask, contact, expect_life, monotonic_ns, Tally, ARGS_BYTES_MOST};
+use super::peer::{add_idle, answer, ask, contact, expect_life, monotonic_ns, try_ask, Tally, ARGS_BYTES_MOST};
 use super::shared::SharedCaller;
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Contact, Job, Peer, Waiting, PATIENCE};
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::am::Bundle;
-use weft::{Endpoint, Node, SendError};
+use weft::{Admission, Endpoint, Node, SendError};
 
 /// Requests under way at once when their rate is measured; AM-II's limit.
 pub const WINDOW: u64 = 32;
@@ -32,6 +32,12 @@ pub(super) const BATCH: u32 = 64;
 /// How long a process polls before it sends a lone message, so that nothing is left to do.
 const SETTLE: Duration = Duration::from_millis(2);
 
+/// How long a peer polls before it computes.
+const POLLS_BEFORE: Duration = Duration::from_millis(150);
+
+/// The longest pause between two messages to a peer that computes.
+const GAP_MOST: Duration = Duration::from_millis(10);
+
 /// Bytes received between two looks at the clock.
 const TICK_BYTES: u64 = 16 << 10;
 
@@ -47,6 +53,8 @@ pub struct Bench {
     pub(super) time: Duration,
     /// The most round trips that make a sample.
     batch_most: u32,
+    /// Whom the endpoints admit.
+    admission: Admission,
 }
 
 /// Where a message's bytes are when they are read.
@@ -85,7 +93,8 @@ pub enum Who {
 impl Bench {
     /// With a peer. This process must be pinned to the first CPU.
     pub fn new(peer: Peer, time: Duration) -> Result<Bench, Error> {
-        Ok(Bench { node: Node::new()?, peer, source: Rc::new(Source::new()), time, batch_most: BATCH })
+        let (source, admission) = (Rc::new(Source::new()), Admission::default());
+        Ok(Bench { node: Node::new()?, peer, source, time, batch_most: BATCH, admission })
     }
 
     /// With samples of no more than so many round trips.
@@ -95,8 +104,14 @@ impl Bench {
 
     /// The same with another peer, and a node of its own. They take turns with the source.
     pub fn with_another(&self, peer: Peer) -> Result<Bench, Error> {
-        let Bench { source, time, batch_most, .. } = self;
-        Ok(Bench { node: Node::new()?, peer, source: source.clone(), time: *time, batch_most: *batch_most })
+        let (node, source) = (Node::new()?, self.source.clone());
+        let Bench { time, batch_most, admission, .. } = *self;
+        Ok(Bench { node, peer, source, time, batch_most, admission })
+    }
+
+    /// With a peer of any user.
+    pub fn admitting_all(self) -> Bench {
+        Bench { admission: Admission::AnyUser, ..self }
     }
 
     /// What is measured of bare sockets with the same peer, between two measurements of weft.
@@ -139,6 +154,7 @@ impl Bench {
         let mut callers = Vec::with_capacity(bundles);
         for _ in 0..bundles {
             let mut caller = Caller::new(&self.node, &contacts[0], &self.source, &tally, size)?;
+            caller.bundle.set_admission(caller.endpoint, self.admission)?;
             self.or_its_cause(caller.trip())?;
             callers.push(caller);
         }
@@ -251,6 +267,21 @@ impl Bench {
         Ok(summarize(noted, Per::Unit))
     }
 
+    /// One-way messages to a peer that computes without polling, now and then: how long until each is acknowledged. The peer computes
+    /// `times` times, each time after it has polled for a while.
+    pub fn acknowledged(&mut self, times: u32, computes: Duration) -> Result<Sampled, Error> {
+        let contacts = self.peer.give(&Job::Compute)?;
+        let tally = Rc::new(Tally::default());
+        self.source.rewind(ARGS_BYTES_MOST, Half::First);
+        let mut caller = Caller::new(&self.node, &contacts[0], &self.source, &tally, ARGS_BYTES_MOST)?;
+        let mut samples = Vec::new();
+        let measured = (0..times).try_for_each(|_| caller.send_while_it_computes(computes, &mut samples));
+        self.or_its_cause(measured)?;
+        let account = self.stop(&mut caller)?;
+        self.compare(ARGS_BYTES_MOST, &tally, account)?;
+        Ok(summarize(samples, Per::Unit))
+    }
+
     /// What sending and receiving cost the processor, after Culler and others ("LogP Performance Assessment of Fast Network
     /// Interfaces", 1996): o_s is the time in which a request is issued, in bursts that do not stall; o_r is what a request
     /// takes longer than o_s and a delay, when the delay between it and the next one exceeds the round trip, so that the
@@ -309,6 +340,7 @@ impl Bench {
     fn receive(&mut self, size: usize, units: f64, landing: Landing) -> Result<Sampled, Error> {
         let mut bundle = Bundle::new(&self.node)?;
         let endpoint = bundle.endpoint_with_random_key()?;
+        bundle.set_admission(endpoint, self.admission)?;
         let tally = Rc::new(Tally::default());
         count_answers(&mut bundle, endpoint, &tally)?;
         if landing == Landing::Copied {
@@ -378,7 +410,7 @@ impl Bench {
         Ok((caller, tally))
     }
 
-    fn stop(&mut self, caller: &mut Caller) -> Result<Account, Error> {
+    pub(super) fn stop(&mut self, caller: &mut Caller) -> Result<Account, Error> {
         caller.bundle.send(caller.endpoint, 0, ask::STOP, &[], &[])?;
         caller.bundle.flush();
         self.peer.finish()
@@ -409,11 +441,11 @@ impl Bench {
 }
 
 /// A bundle that asks, and counts the answers.
-struct Caller {
-    bundle: Bundle,
+pub(super) struct Caller {
+    pub bundle: Bundle,
     endpoint: Endpoint,
     source: Rc<Source>,
-    tally: Rc<Tally>,
+    pub tally: Rc<Tally>,
     size: usize,
     /// The same bytes go every time, and are not read.
     is_unread: bool,
@@ -422,7 +454,13 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(node: &Node, to: &Contact, source: &Rc<Source>, tally: &Rc<Tally>, size: usize) -> Result<Caller, Error> {
+    pub fn new(
+        node: &Node,
+        to: &Contact,
+        source: &Rc<Source>,
+        tally: &Rc<Tally>,
+        size: usize,
+    ) -> Result<Caller, Error> {
         let mut bundle = Bundle::new(node)?;
         let endpoint = bundle.endpoint_with_random_key()?;
         let (name, key) = to.read()?;
@@ -443,23 +481,12 @@ impl Caller {
 
     /// Asks, unless it is full.
     #[inline(always)]
-    fn try_ask(&mut self) -> Result<bool, Error> {
+    pub fn try_ask(&mut self) -> Result<bool, Error> {
         let (source, size) = (&self.source, self.size);
         if self.is_unread {
             return Ok(self.bundle.try_request(self.endpoint, 0, ask::UNREAD, &[], source.message(size)).is_ok());
         }
-        let asked = match size <= ARGS_BYTES_MOST {
-            true => self.bundle.try_request(self.endpoint, 0, ask::ARGS, &source.args(size)[..size / 4], &[]),
-            false => self.bundle.try_request(self.endpoint, 0, ask::PAYLOAD, &[], source.message(size)),
-        };
-        match asked {
-            Ok(()) => {
-                source.advance(size);
-                Ok(true)
-            }
-            Err(SendError::Full) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        try_ask(source, size, |op, args, payload| self.bundle.try_request(self.endpoint, 0, op, args, payload))
     }
 
     #[inline(always)]
@@ -509,6 +536,34 @@ impl Caller {
             spin(1000);
         }
         Ok(())
+    }
+
+    /// Has the peer poll for a while and then compute, and sends it messages meanwhile. Notes how many nanoseconds each waits for
+    /// its acknowledgement.
+    fn send_while_it_computes(&mut self, computes: Duration, samples: &mut Vec<f64>) -> Result<(), Error> {
+        let start = Instant::now();
+        while start.elapsed() < POLLS_BEFORE {
+            self.trip()?;
+        }
+        let told = Instant::now();
+        // The peer begins to compute before it has acknowledged this one.
+        let mut message = (ask::COMPUTE, computes.as_millis() as u32);
+        let mut gaps = (1u32..).map(|n| GAP_MOST * (n * 37 % 100) / 100);
+        while told.elapsed() + 2 * GAP_MOST < computes {
+            let sent = Instant::now();
+            self.bundle.try_send(self.endpoint, 0, message.0, &[message.1], &[])?;
+            while !self.bundle.is_acknowledged() {
+                self.turn()?;
+            }
+            samples.push(sent.elapsed().as_nanos() as f64);
+            message = (ask::NOTE, 0);
+            let (start, gap) = (Instant::now(), gaps.next().unwrap_or(GAP_MOST));
+            while start.elapsed() < gap {
+                self.turn()?;
+            }
+        }
+        // It polls again.
+        self.trip()
     }
 
     /// Nanoseconds in which a burst of requests is issued. Afterwards all are answered.

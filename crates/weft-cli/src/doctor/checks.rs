@@ -98,7 +98,8 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 5] = ["WEFT_ADDR", "WEFT_PORT", "WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST"];
+const VARIABLES: [&str; 7] =
+    ["WEFT_ADDR", "WEFT_PORT", "WEFT_SUSPICION", "WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST", "WEFT_LIMITS"];
 
 fn ok(found: impl Into<String>) -> Verdict {
     Verdict { level: Level::Ok, found: found.into(), cost: None, mend: None }
@@ -434,6 +435,17 @@ mod tests {
         let all = examine(&good());
         assert!(all.iter().all(|f| f.level == Level::Ok && f.cost.is_none() && f.mend.is_none()), "{all:#?}");
         assert_eq!(all.len(), CHECKS.len());
+    }
+
+    #[test]
+    fn every_variable_that_the_readme_tells_of_is_known() {
+        let readme = include_str!("../../../../README.md");
+        let told = readme.lines().filter_map(|line| line.strip_prefix("| `WEFT_")?.split_once('`'));
+        let told: Vec<String> = told.map(|(name, _)| format!("WEFT_{name}")).collect();
+        assert!(told.len() >= 6, "{told:?}");
+        for name in told {
+            assert!(VARIABLES.contains(&&*name), "{name}");
+        }
     }
 
     /// Each check fires, with a command that mends it, and no other does.

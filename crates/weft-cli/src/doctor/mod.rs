@@ -5,7 +5,7 @@ mod facts;
 
 use crate::bench::table;
 use crate::error::Error;
-use crate::status::print_json;
+use crate::tell::Form;
 use checks::{examine, Finding, Level};
 use comfy_table::Cell;
 use facts::Facts;
@@ -21,9 +21,8 @@ The exit status is 0 if all works and nothing costs safety, whatever costs speed
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Prints one JSON document and nothing else.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 #[derive(Serialize)]
@@ -37,10 +36,7 @@ struct Document<'a> {
 pub fn run(options: &Options) -> Result<(), Error> {
     let findings = examine(&Facts::gather());
     let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
-    match options.json {
-        true => print_json(&Document { level, findings: &findings })?,
-        false => print!("{}", text(&findings)),
-    }
+    options.form.tell(&Document { level, findings: &findings }, || text(&findings))?;
     match level {
         Level::Ok | Level::Missing | Level::Speed => Ok(()),
         Level::Safety | Level::Broken => {

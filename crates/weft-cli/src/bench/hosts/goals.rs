@@ -66,7 +66,14 @@ pub fn goals(results: &Results) -> Vec<Goal> {
         let value = results.compare(&ours, &theirs, |a, b| a.median / b.median)?;
         Some(Goal { what: what.to_owned(), value, asked, unit: "" })
     });
-    measured.collect()
+    let acknowledged = results.compare(&weft(Metric::Ack, SMALL), &weft(Metric::Ack, SMALL), |ours, _| ours.p99 / 1e6);
+    let acknowledged = acknowledged.map(|value| Goal {
+        what: "a message to who computes is acknowledged, p99".to_owned(),
+        value,
+        asked: Asked::AtMost(5.0),
+        unit: " ms",
+    });
+    measured.chain(acknowledged).collect()
 }
 
 #[cfg(test)]

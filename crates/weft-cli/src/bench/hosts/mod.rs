@@ -42,6 +42,9 @@ udp-spin and tcp-spin never wait in the kernel, udp-block and tcp-block sleep th
 with each call. udp-offload leaves the cutting up of bursts into datagrams to the kernel, and their putting together. \
 weft-ordinary is weft without CAP_NET_ADMIN: it gets the socket buffers that any user gets (net.core.rmem_max).
 
+A message to who computes goes to a peer that polled for 150 ms and then computes for 100 ms without a poll, one after \
+the other with pauses of up to 10 ms; timed is how long each waits for its acknowledgement, the helper's.
+
 The group mixed has round trips of a process that has a peer on its own host, which it reaches through memory, and one on the \
 other host, in one bundle: one of them alone, beside the other one idle, both at once, and both in turns. The peers are one thread \
 on the other CPU. At once the two share both CPUs, and a round trip over UDP keeps one or the other busy all the time.";

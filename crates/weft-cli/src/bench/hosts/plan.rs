@@ -26,6 +26,8 @@ pub enum Group {
     Bandwidth,
     /// A lone message whose sender computes behind it.
     Lone,
+    /// Messages to a process that computes, until they are acknowledged.
+    Computing,
     /// Round trips of a process with a peer on its own host and one on the other.
     Mixed,
 }
@@ -56,6 +58,8 @@ pub enum Probe {
     Bandwidth(usize, Landing),
     /// weft's one-way message whose sender computes.
     Lone,
+    /// weft's one-way messages to a process that computes.
+    Computing,
     /// weft's one-way rate, or bandwidth, with the buffers that an ordinary user gets.
     Ordinary(Metric),
     /// weft's round trip by one way, and what else goes on.
@@ -88,6 +92,7 @@ impl Probe {
             Probe::Bandwidth(size, Landing::InPlace) => format!("weft, bandwidth at {size} B"),
             Probe::Bandwidth(size, Landing::Copied) => format!("weft, bandwidth at {size} B, copied"),
             Probe::Lone => "weft, a lone message".to_owned(),
+            Probe::Computing => "weft, acknowledgements of who computes".to_owned(),
             Probe::Ordinary(metric) => format!("weft, {}, an ordinary user's buffers", metric.name()),
             Probe::Mixed(Route::Memory, _) => "weft, round trip through memory".to_owned(),
             Probe::Mixed(Route::Network, _) => "weft, round trip over the network".to_owned(),
@@ -119,6 +124,9 @@ pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe
     }
     if wants(Group::Lone) {
         probes.extend([Probe::Lone, socket("host-lone", "udp", SMALL)]);
+    }
+    if wants(Group::Computing) {
+        probes.push(Probe::Computing);
     }
     if wants(Group::Mixed) {
         let one = |route| [Beside::Nothing, Beside::Idle].map(|beside| Probe::Mixed(route, beside));

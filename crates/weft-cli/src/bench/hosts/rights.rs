@@ -1,7 +1,7 @@
-//! What root may do with sockets and others may not: have buffers beyond the kernel's bounds.
+//! What root may do and others may not: have socket buffers beyond the kernel's bounds, and become another user.
 
 use crate::error::Error;
-use rustix::thread::{capabilities, set_capabilities, CapabilitySet};
+use rustix::thread::{capabilities, set_capabilities, set_thread_res_uid, CapabilitySet, Uid};
 use std::fs;
 
 /// The right in question, `CAP_NET_ADMIN`.
@@ -25,6 +25,27 @@ pub fn give_up() -> Result<(), Error> {
 
 fn cannot(source: rustix::io::Errno) -> Error {
     Error::system("change the rights of this thread", source, "Run it on Linux, where capset(2) is allowed")
+}
+
+/// Whether this process may start others as a user.
+pub fn may_become(user: u32) -> bool {
+    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SETUID));
+    may && fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_user(&map, user))
+}
+
+/// Whether a user namespace has a user: lines of its first user, whom that is outside, and how many follow (user_namespaces(7)).
+fn has_user(map: &str, user: u32) -> bool {
+    map.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+        matches!(numbers[..], [first, _, count] if (first..first.saturating_add(count)).contains(&u64::from(user)))
+    })
+}
+
+/// Is that user from now on.
+pub fn become_user(user: u32) -> Result<(), Error> {
+    let user = Uid::from_raw(user);
+    set_thread_res_uid(user, user, user)
+        .map_err(|e| Error::system("become another user", e, "Start this role through `weft bench local` only"))
 }
 
 /// Bytes of the largest receive buffer that an ordinary user gets. `None` if the kernel does not say.
@@ -54,6 +75,15 @@ mod tests {
         let text = "Tcp: A B\nTcp: 1 2\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 7 8 9\nUdpLite: RcvbufErrors\nUdpLite: 3\n";
         assert_eq!(read_dropped(text), Some(9));
         assert_eq!(read_dropped("Udp: InDatagrams\nUdp: 7\n"), None);
+    }
+
+    #[test]
+    fn a_user_is_there_if_the_namespace_has_its_number() {
+        assert!(has_user("         0          0 4294967295\n", 65_532));
+        assert!(!has_user("         0       1000          1\n", 65_532));
+        assert!(has_user("0 1000 1\n1 100000 65536\n", 65_532));
+        assert!(has_user("0 1000 1\n1 100000 65536\n", 65_536) && !has_user("0 1000 1\n1 100000 65536\n", 65_537));
+        assert!(!has_user("", 0));
     }
 
     #[test]

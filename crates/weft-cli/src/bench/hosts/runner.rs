@@ -22,6 +22,12 @@ use std::time::Duration;
 /// Round trips of weft that make a sample: as many as of spinning sockets.
 const BATCH: u32 = 16;
 
+/// How long a peer computes at a time that is to acknowledge messages.
+const COMPUTES: Duration = Duration::from_millis(100);
+
+/// How often it does so in one run.
+const COMPUTES_TIMES: u32 = 16;
+
 /// How long, and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -158,6 +164,10 @@ impl Runner {
             Probe::Lone => {
                 let detail = format!("behind it {} ms of computing without polls", self.pace.pause.as_millis());
                 (key(Metric::Lone, SMALL), weft.lone(self.pace.lone, self.pace.pause)?, detail)
+            }
+            Probe::Computing => {
+                let detail = format!("it polled before, then computes for {} ms", COMPUTES.as_millis());
+                (key(Metric::Ack, SMALL), weft.acknowledged(COMPUTES_TIMES, COMPUTES)?, detail)
             }
             Probe::Mixed(route, beside) => {
                 (mixed_key(route, beside), weft.round_trip_by(route, beside)?, beside.detail(route).to_owned())

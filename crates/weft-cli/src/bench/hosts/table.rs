@@ -66,6 +66,7 @@ fn title(metric: Metric) -> &'static str {
         Metric::Rate => "one way, messages",
         Metric::Bandwidth => "one way, bytes",
         Metric::Lone => "one way, then computing",
+        Metric::Ack => "acknowledged by who computes",
         Metric::MixedMemory => "round trip, memory",
         Metric::MixedNetwork => "round trip, UDP",
         other => other.name(),
