@@ -325,7 +325,9 @@ impl SharedBundle {
     /// As [`Bundle::poll`].
     #[inline]
     pub fn poll(&self) -> Result<u32, InHandler> {
-        self.with(|bundle| bundle.poll())
+        let (taken, tell) = self.common.finish(self.common.lock()?, |inner| inner.attended(|bundle| bundle.poll()));
+        self.common.tell(tell);
+        Ok(taken)
     }
 
     /// Waits until a message was taken or an event came, by whichever thread, at most for `timeout` (`None`: without end).
@@ -666,6 +668,7 @@ impl Drop for Leading<'_> {
         if let Ok(mut locked) = self.0.lock() {
             locked.lead = Lead::Free;
             locked.bundle.get_up(0);
+            locked.bundle.home.get_up();
         }
         self.0.news.notify_all();
     }
@@ -676,13 +679,29 @@ impl Inner {
     #[inline(always)]
     fn look(&mut self, since: Tally) -> Waited {
         let waited = match self.bundle.came(since) {
-            Waited::Nothing => self.bundle.poll_a_few(since),
+            Waited::Nothing => self.attended(|bundle| bundle.poll_a_few(since)),
             waited => waited,
         };
         if std::mem::take(&mut self.bundle.sleeper.is_nudged) {
             self.nudges += 1;
         }
         waited
+    }
+
+    /// Polls. A leader that sleeps meanwhile could not look after the network, since who handles a message holds the lock: for the
+    /// deputy nobody waits then.
+    #[inline(always)]
+    fn attended<R>(&mut self, poll: impl FnOnce(&mut Bundle<AnyThread>) -> R) -> R {
+        let sleeps = self.bundle.signals.is_waiting();
+        if sleeps {
+            self.bundle.signals.set_waiting(false);
+            self.bundle.home.get_up();
+        }
+        let done = poll(&mut self.bundle);
+        if sleeps {
+            self.bundle.signals.set_waiting(true);
+        }
+        done
     }
 
     /// Whether there was a wake-up since those.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use weft::am::{Bundle, Waited};
+use weft::am::{Bundle, SharedBundle, Waited};
 use weft::{Certainty, Node, Reason};
 
 /// Longer than a peer may be silent.
@@ -200,6 +200,49 @@ fn a_handler_that_computes_right_after_a_sleep_is_not_taken_for_dead() {
         poll_for(&mut client.bundle, Duration::from_millis(100));
         client.bundle.request(client.here, 0, ECHO, &[slow], b"").expect("mapped");
         client.answer();
+    }
+    assert_eq!(client.bundle.counters().sessions_lost, 0);
+}
+
+/// One thread sleeps and would be woken; the other polls, and what it handles keeps both.
+#[test]
+fn a_handler_that_computes_beside_a_thread_that_sleeps_is_not_taken_for_dead() {
+    let name = "deputy::a_handler_that_computes_beside_a_thread_that_sleeps_is_not_taken_for_dead";
+    let Some(_turn) = over_udp(name) else { return };
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let bundle = SharedBundle::new(&Node::new().expect("node")).expect("bundle");
+        let here = bundle.endpoint_with_random_key().expect("endpoint");
+        let poller = std::thread::current().id();
+        bundle
+            .on(here, ECHO, move |m| {
+                if m.args() == [SLOW] && std::thread::current().id() == poller {
+                    std::thread::sleep(COMPUTES + Duration::from_secs(1));
+                }
+                m.reply(ANSWER, m.args(), m.payload()).expect("once");
+            })
+            .expect("on");
+        bundle.set_spin_limit(Duration::ZERO).expect("not in a handler");
+        let address = Address { name: bundle.name(here).expect("name"), key: bundle.key(here).expect("key") };
+        tell.send(address).expect("the test listens");
+        let sleeper = bundle.clone();
+        std::thread::spawn(move || loop {
+            sleeper.wait(Some(BOUND)).expect("not in a handler");
+        });
+        loop {
+            bundle.poll().expect("not in a handler");
+        }
+    });
+    let mut client = Client::of(&[told.recv().expect("its address")]);
+    let since = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while slowest < COMPUTES {
+        assert!(since.elapsed() < BOUND, "the thread that polls takes nothing");
+        poll_for(&mut client.bundle, Duration::from_millis(100));
+        let asked = Instant::now();
+        client.bundle.request(client.here, 0, ECHO, &[SLOW], b"").expect("mapped");
+        client.answer();
+        slowest = slowest.max(asked.elapsed());
     }
     assert_eq!(client.bundle.counters().sessions_lost, 0);
 }
