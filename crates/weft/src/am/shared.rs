@@ -639,8 +639,9 @@ impl Common {
         let mut told = 0;
         if may_sleep {
             let begin = Instant::now();
-            let most = wait.left().min(locked.bundle.wait_limit());
+            // In this order, as in `Bundle::sleep`.
             locked.bundle.signals.set_waiting(true);
+            let most = wait.left().min(locked.bundle.wait_limit());
             let tally = locked.bundle.core.state().tally();
             (locked.lead, locked.announced) = (Lead::Asleep(begin + most), (tally, locked.nudges));
             drop(locked);

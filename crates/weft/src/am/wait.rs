@@ -295,8 +295,9 @@ impl<H: Threads> Bundle<H> {
         let mut told = 0;
         if may_sleep {
             let begin = Instant::now();
-            let most = most.min(self.wait_limit());
+            // Said first: a deputy that does not see it is done before the limit is read.
             self.signals.set_waiting(true);
+            let most = most.min(self.wait_limit());
             told = listen(&self.sleeper.set, most);
             self.has_slept(begin.elapsed(), told);
         }

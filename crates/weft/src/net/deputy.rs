@@ -184,7 +184,12 @@ impl Deputy {
 
     /// The program computes: does what its polls would do for the network.
     fn stand_in(&mut self, now: Instant, buffer: &mut [u8], mut watch: impl FnMut(BorrowedFd<'_>) -> bool) {
+        let signals = &self.signals;
         let done = self.interface.try_with(|ni| {
+            if signals.is_waiting() {
+                // It went to sleep just now, and does not look again at what is due before it wakes up.
+                return None;
+            }
             let has_heard = take_in(ni, buffer);
             ni.flush_and_acknowledge();
             ni.drop_stale_timers();
@@ -194,8 +199,9 @@ impl Deputy {
             let left = left.or((ni.has_unsent() || !is_watched).then_some(TICK_MOST));
             // Within the visit, so that whoever uses the network interface after it sees it.
             self.switch.is_resting.store(!has_heard && left.is_none(), Ordering::SeqCst);
-            (has_heard, ni.has_events(), left)
+            Some((has_heard, ni.has_events(), left))
         });
+        let done = done.flatten();
         if let Some((_, true, _)) = done {
             // The next poll takes what was brought, and hears who is lost.
             self.signals.raise(Signals::DATAGRAMS);
@@ -206,7 +212,7 @@ impl Deputy {
                 let most = if has_heard { TICK_LEAST } else { TICK_MOST };
                 self.due = Some(now + left.unwrap_or(most).max(TIMER_LEAST).min(most));
             }
-            // It is at work just now.
+            // It is at work just now, or asleep.
             None => self.due = Some(now + SWITCH),
         }
     }

@@ -155,6 +155,8 @@ impl Net {
     /// A session was cut off here: its host hears why.
     pub fn close(&mut self, session: SessionId, reason: Reason) {
         self.sessions.close(session, reason);
+        // What tells the host may have to be said again while the program computes.
+        self.sessions.ni().borrow_mut().link().notice();
     }
 
     /// How the channels of sessions stand.

@@ -120,5 +120,6 @@ fn thirty_thousand_fuzzed_messages_leave_nothing() {
 #[ignore = "takes minutes"]
 fn ten_million_fuzzed_messages_leave_nothing() {
     let _turn = long_turn();
-    knock(10_000_000);
+    let messages = std::env::var("WEFT_TEST_MESSAGES").map_or(10_000_000, |n| n.parse().expect("a number"));
+    knock(messages);
 }
