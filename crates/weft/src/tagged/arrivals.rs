@@ -70,7 +70,7 @@ impl Engine {
         }
         flows.peers[at] = Some(number);
         if let Some(peer) = self.peer(number) {
-            peer.flow = Some(flow);
+            (peer.flow, peer.lost) = (Some(flow), None);
         }
         // So that its end is noticed, and credit has a way.
         self.greet(cx, number);

@@ -196,6 +196,11 @@ impl Engine {
         Ok(())
     }
 
+    pub fn lost(&self, index: u32) -> Option<Reason> {
+        let number = self.number_at(index).ok()?;
+        self.peers.get(number as usize)?.as_ref()?.lost
+    }
+
     pub fn name_of(&self, peer: u32) -> Option<Name> {
         self.peers.get(peer as usize)?.as_ref().map(|p| p.name)
     }
@@ -832,7 +837,7 @@ impl Engine {
         let Some(peer) = self.peer(number) else { return };
         let (name, key, index) = (peer.name, peer.key, peer.index);
         let life = peer.life.wrapping_add(1);
-        let before = std::mem::replace(peer, Peer { index, life, ..Peer::new(name, key) });
+        let before = std::mem::replace(peer, Peer { index, life, lost: Some(reason), ..Peer::new(name, key) });
         // Whoever is sent to next is called anew.
         let _ = cx.state.map(endpoint, number, name, key);
         if let Some(flow) = before.flow {

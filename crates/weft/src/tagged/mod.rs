@@ -42,7 +42,7 @@ pub use weft_wire::tagged::Label;
 pub(crate) use engine::Engine;
 
 use crate::am::{Bundle, Threads};
-use crate::node::Error;
+use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
 use peer::Ends;
 use std::collections::VecDeque;
@@ -338,6 +338,14 @@ impl<H: Threads> Bundle<H> {
         Ok(endpoint)
     }
 
+    /// The same with a key that nobody else knows: [`Bundle::key`] tells it.
+    ///
+    /// # Errors
+    /// As [`Bundle::endpoint`].
+    pub fn tagged_endpoint_with_random_key(&mut self, settings: Settings) -> Result<Endpoint, Error> {
+        self.tagged_endpoint(Key(random_u64()?), settings)
+    }
+
     /// The calls of an endpoint for tagged messages.
     ///
     /// # Errors
@@ -378,6 +386,11 @@ impl Tagged<'_> {
     /// If nothing is mapped there.
     pub fn unmap(&mut self, index: u32) -> Result<(), PostError> {
         self.engine.unmap(index)
+    }
+
+    /// Why the peer at an index is lost. None if it is not, if something came from it since, or if nothing is mapped there.
+    pub fn lost(&self, index: u32) -> Option<Reason> {
+        self.engine.lost(index)
     }
 
     /// The name of a peer that sent something.

@@ -4,7 +4,7 @@ use super::Source;
 use std::collections::{HashMap, VecDeque};
 use weft_core::FlowId;
 use weft_wire::tagged::{Label, Told, Word, UNIT};
-use weft_wire::{Key, Name};
+use weft_wire::{Key, Name, Reason};
 
 /// Messages of one sender that may wait unmatched.
 pub(super) const MESSAGES_MOST: u32 = 8192;
@@ -164,6 +164,8 @@ pub(super) struct Peer {
     pub index: Option<u32>,
     /// How often all that was under way with it ended.
     pub life: u32,
+    /// Why it ended the last time, if nothing came from it since.
+    pub lost: Option<Reason>,
     /// Hello was said.
     pub is_greeted: bool,
     /// Hello is to be said though there is nothing else to say.
@@ -197,6 +199,7 @@ impl Peer {
             key,
             index: None,
             life: 0,
+            lost: None,
             is_greeted: false,
             wants_hello: false,
             is_full: false,

@@ -1,0 +1,199 @@
+//! Address vectors: which peer is meant by a number, at all endpoints that are bound to one.
+
+use crate::abi::{self, AvAttr, AvOps, FiAddr, Fid, FidAv, FidDomain, Ops};
+use crate::addr::{decode, encode, ADDRESS_BYTES};
+use crate::cell::DomainCell;
+use crate::fabric::Domain;
+use crate::state::{AvState, State};
+use crate::stubs::{self, give, NONE};
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::size_of;
+use std::sync::Arc;
+
+/// An address vector.
+#[repr(C)]
+pub struct Av {
+    fid: FidAv,
+    state: Arc<DomainCell<State>>,
+    pub number: usize,
+}
+
+static OPS: Ops = Ops { bind, ..stubs::ops(close) };
+static AV: AvOps =
+    AvOps { size: size_of::<AvOps>(), insert, insertsvc: NONE, insertsym: NONE, remove, lookup, straddr, av_set: NONE };
+
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    attr: *mut AvAttr,
+    place: *mut *mut FidAv,
+    context: *mut c_void,
+) -> c_int {
+    /// Inserting is told by events.
+    const EVENT: u64 = abi::COMPLETION;
+    // SAFETY: it is a domain of ours, open.
+    let domain = unsafe { &*domain.cast::<Domain>() };
+    // SAFETY: the client's promise.
+    let attr = unsafe { &*attr };
+    // Named ones are shared by processes.
+    if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & EVENT != 0 {
+        return -libc::ENOSYS;
+    }
+    if ![abi::AV_UNSPEC, abi::AV_MAP, abi::AV_TABLE].contains(&attr.kind) {
+        return -libc::EINVAL;
+    }
+    let number = domain.state.with(|state| state.avs.insert(AvState::default()));
+    let fid = Fid { fclass: abi::CLASS_AV, context, ops: &OPS };
+    let av = Av { fid: FidAv { fid, ops: &AV }, state: domain.state.clone(), number };
+    // SAFETY: libfabric's promise.
+    unsafe { give(Box::new(av), place) }
+}
+
+unsafe extern "C" fn bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int {
+    // SAFETY: libfabric's promise: it is an object.
+    match unsafe { (*other).fclass } {
+        abi::CLASS_EQ => 0,
+        _ => -libc::EINVAL,
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
+    // SAFETY: `open` made it, and nobody has it after this.
+    let av = unsafe { Box::from_raw(fid.cast::<Av>()) };
+    let is_used = av.state.with(|state| {
+        let is_used = state.eps.iter().any(|(_, ep)| ep.av == Some(av.number));
+        if !is_used {
+            state.avs.remove(av.number);
+        }
+        is_used
+    });
+    if is_used {
+        let _ = Box::into_raw(av);
+        return -libc::EBUSY;
+    }
+    0
+}
+
+/// Maps all addresses of a vector at an endpoint that is bound to it.
+pub fn map_all(state: &mut State, slot: usize) {
+    let ep = &state.eps[slot];
+    let Some(av) = ep.av.and_then(|av| state.avs.get(av)) else { return };
+    let Ok(mut tagged) = state.bundle.tagged(ep.endpoint) else { return };
+    for (at, &(name, key)) in &av.addresses {
+        // The number is one that `insert` gave, so there is room for it.
+        let _ = tagged.map(at as u32, name, key);
+    }
+}
+
+unsafe extern "C" fn insert(
+    av: *mut FidAv,
+    addresses: *const c_void,
+    count: usize,
+    numbers: *mut FiAddr,
+    _flags: u64,
+    _context: *mut c_void,
+) -> c_int {
+    // SAFETY: it is an address vector of ours, open.
+    let av = unsafe { &*av.cast::<Av>() };
+    let addresses = addresses.cast::<[u8; ADDRESS_BYTES]>();
+    av.state.with(|state| {
+        let mut inserted = 0;
+        for at in 0..count {
+            // SAFETY: the client's promise: there are so many, one behind the other, of the length that `getname` gives.
+            let address = unsafe { *addresses.add(at) };
+            let number = decode(&address).and_then(|peer| insert_one(state, av.number, peer));
+            inserted += c_int::from(number.is_some());
+            if !numbers.is_null() {
+                // SAFETY: the client's promise: there is room for so many.
+                unsafe { *numbers.add(at) = number.unwrap_or(abi::ADDR_UNSPEC) };
+            }
+        }
+        inserted
+    })
+}
+
+fn insert_one(state: &mut State, av: usize, (name, key): (weft::Name, weft::Key)) -> Option<FiAddr> {
+    let addresses = &mut state.avs.get_mut(av)?.addresses;
+    let number = addresses.insert((name, key));
+    for (_, ep) in state.eps.iter().filter(|(_, ep)| ep.av == Some(av)) {
+        let mut tagged = state.bundle.tagged(ep.endpoint).ok()?;
+        if u32::try_from(number).ok().is_none_or(|at| tagged.map(at, name, key).is_err()) {
+            addresses.remove(number);
+            return None;
+        }
+    }
+    Some(number as FiAddr)
+}
+
+unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, _flags: u64) -> c_int {
+    // SAFETY: it is an address vector of ours, open.
+    let av = unsafe { &*av.cast::<Av>() };
+    av.state.with(|state| {
+        for at in 0..count {
+            // SAFETY: the client's promise: there are so many.
+            let number = unsafe { *numbers.add(at) } as usize;
+            let Some(vector) = state.avs.get_mut(av.number) else { return -libc::EINVAL };
+            if vector.addresses.try_remove(number).is_none() {
+                return -libc::EINVAL;
+            }
+            for (_, ep) in state.eps.iter().filter(|(_, ep)| ep.av == Some(av.number)) {
+                if let Ok(mut tagged) = state.bundle.tagged(ep.endpoint) {
+                    // Nothing is mapped there if it could not be.
+                    let _ = tagged.unmap(number as u32);
+                }
+            }
+        }
+        0
+    })
+}
+
+unsafe extern "C" fn lookup(av: *mut FidAv, number: FiAddr, address: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: it is an address vector of ours, open.
+    let av = unsafe { &*av.cast::<Av>() };
+    let found = av.state.with(|state| state.avs.get(av.number)?.addresses.get(number as usize).copied());
+    let Some((name, key)) = found else { return -libc::EINVAL };
+    // SAFETY: the client's promise: there is room for `*len` bytes.
+    unsafe {
+        store_address(&encode(&name, key), address, len);
+    }
+    0
+}
+
+/// Stores as much of an address as there is room for, and its length. Says whether all of it found room.
+///
+/// # Safety
+/// `len` can be read and written, and at `place` there are so many bytes to write.
+pub unsafe fn store_address(address: &[u8; ADDRESS_BYTES], place: *mut c_void, len: *mut usize) -> bool {
+    // SAFETY: the caller's promise.
+    let room = unsafe { *len };
+    if !place.is_null() {
+        // SAFETY: the caller's promise; no more than there is room for.
+        unsafe { std::ptr::copy_nonoverlapping(address.as_ptr(), place.cast(), room.min(ADDRESS_BYTES)) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *len = ADDRESS_BYTES };
+    room >= ADDRESS_BYTES && !place.is_null()
+}
+
+/// An address in words: the name, without the key.
+unsafe extern "C" fn straddr(
+    _av: *mut FidAv,
+    address: *const c_void,
+    buf: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    // SAFETY: the client's promise.
+    let address = unsafe { *address.cast::<[u8; ADDRESS_BYTES]>() };
+    let words = decode(&address).map_or_else(|| String::from("no address of weft's"), |(name, _)| name.to_string());
+    // SAFETY: the client's promise.
+    let room = unsafe { *len };
+    if room > 0 {
+        let stored = words.len().min(room - 1);
+        // SAFETY: the client's promise: so many bytes, the last of which is the string's end.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), buf.cast(), stored) };
+        // SAFETY: as above.
+        unsafe { *buf.add(stored) = 0 };
+    }
+    // SAFETY: the client's promise.
+    unsafe { *len = words.len() + 1 };
+    buf
+}

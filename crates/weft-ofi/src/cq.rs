@@ -1,0 +1,278 @@
+//! Completion queues.
+
+use crate::abi::{self, CqAttr, CqEntry, CqErrEntry, CqOps, FiAddr, Fid, FidCq, FidDomain, FidFabric, Ops};
+use crate::cell::DomainCell;
+use crate::fabric::Domain;
+use crate::state::{CqState, State};
+use crate::stubs::{self, give};
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::mem::size_of;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft::am::Waker;
+use weft::Reason;
+
+/// A wait looks so often whether another thread has got what it waits for.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A completion queue.
+#[repr(C)]
+pub struct Cq {
+    fid: FidCq,
+    state: Arc<DomainCell<State>>,
+    pub number: usize,
+    /// Bytes of one completion, in the format that was asked for.
+    entry: usize,
+    wait_obj: c_int,
+    waker: Waker,
+}
+
+static OPS: Ops = Ops { control, ..stubs::ops(close) };
+static CQ: CqOps = CqOps { size: size_of::<CqOps>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
+
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    attr: *mut CqAttr,
+    place: *mut *mut FidCq,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: it is a domain of ours, open.
+    let domain = unsafe { &*domain.cast::<Domain>() };
+    // SAFETY: the client's promise.
+    let attr = unsafe { &mut *attr };
+    let entry = match attr.format {
+        0 | abi::FORMAT_CONTEXT => 8,
+        abi::FORMAT_MSG => 24,
+        abi::FORMAT_DATA => 40,
+        abi::FORMAT_TAGGED => 48,
+        _ => return -libc::ENOSYS,
+    };
+    if attr.format == 0 {
+        attr.format = abi::FORMAT_CONTEXT;
+    }
+    if ![abi::WAIT_NONE, abi::WAIT_UNSPEC, abi::WAIT_FD, abi::WAIT_YIELD].contains(&attr.wait_obj) {
+        return -libc::ENOSYS;
+    }
+    let (number, waker) = domain.state.with(|state| (state.cqs.insert(CqState::default()), state.bundle.waker()));
+    let fid = FidCq { fid: Fid { fclass: abi::CLASS_CQ, context, ops: &OPS }, ops: &CQ };
+    let cq = Cq { fid, state: domain.state.clone(), number, entry, wait_obj: attr.wait_obj, waker };
+    // SAFETY: libfabric's promise.
+    unsafe { give(Box::new(cq), place) }
+}
+
+unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
+    let cq = fid.cast::<Cq>();
+    // SAFETY: `open` made it.
+    let (state, number) = unsafe { (&(*cq).state, (*cq).number) };
+    let is_used = state.with(|state| {
+        let is_bound = |bound: Option<crate::state::Bound>| bound.is_some_and(|bound| bound.cq == number);
+        let is_used = state.eps.iter().any(|(_, ep)| is_bound(ep.tx) || is_bound(ep.rx));
+        if !is_used {
+            state.cqs.remove(number);
+        }
+        is_used
+    });
+    if is_used {
+        return -libc::EBUSY;
+    }
+    // SAFETY: as above, and nobody has it after this.
+    drop(unsafe { Box::from_raw(cq) });
+    0
+}
+
+/// The descriptor to wait for.
+unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: it is a queue of ours, open.
+    let cq = unsafe { &*fid.cast::<Cq>() };
+    match (command, cq.wait_obj) {
+        (abi::CONTROL_GETWAIT, abi::WAIT_FD) => {
+            let fd = cq.state.with(|state| state.bundle.wait_fd().as_raw_fd());
+            // SAFETY: the client's promise: the place of a descriptor.
+            unsafe { *arg.cast::<c_int>() = fd };
+            0
+        }
+        _ => -libc::ENOSYS,
+    }
+}
+
+/// `fi_trywait`: makes ready to wait for the descriptors of queues, or says that there is something already.
+pub unsafe extern "C" fn trywait(_fabric: *mut FidFabric, fids: *mut *mut Fid, count: c_int) -> c_int {
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the client's promise: so many objects.
+        let fid = unsafe { *fids.add(at) };
+        // SAFETY: as above.
+        if unsafe { (*fid).fclass } != abi::CLASS_CQ {
+            continue;
+        }
+        // SAFETY: it is a queue of ours, open.
+        let cq = unsafe { &*fid.cast::<Cq>() };
+        let is_quiet = cq.state.with(|state| {
+            state.progress();
+            let is_armed = is_empty(state, cq.number) && state.bundle.arm();
+            state.hand_over();
+            is_armed && is_empty(state, cq.number)
+        });
+        if !is_quiet {
+            return -libc::EAGAIN;
+        }
+    }
+    0
+}
+
+fn is_empty(state: &State, number: usize) -> bool {
+    state.cqs.get(number).is_none_or(|cq| cq.entries.is_empty() && cq.errors.is_empty())
+}
+
+impl Cq {
+    /// Takes at most `count` completions. Sources go to `sources`, if that is not null.
+    ///
+    /// # Safety
+    /// There is room for so many.
+    #[inline(always)]
+    unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
+        self.state.with(|state| {
+            if state.cqs[self.number].entries.is_empty() {
+                state.progress();
+            }
+            let cq = &mut state.cqs[self.number];
+            let mut taken = 0;
+            while taken < count {
+                let Some((entry, source)) = cq.entries.pop_front() else { break };
+                let place = buf.cast::<u8>().wrapping_add(taken * self.entry);
+                // SAFETY: the caller's promise: every format is a beginning of the longest.
+                unsafe { store(&entry, self.entry, place) };
+                if !sources.is_null() {
+                    // SAFETY: the caller's promise.
+                    unsafe { *sources.add(taken) = source };
+                }
+                taken += 1;
+            }
+            match taken {
+                0 if !cq.errors.is_empty() => -(abi::EAVAIL as isize),
+                0 => -(libc::EAGAIN as isize),
+                taken => taken as isize,
+            }
+        })
+    }
+
+    /// The same, and waits for the first of them.
+    ///
+    /// # Safety
+    /// As [`Cq::take`].
+    unsafe fn wait(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr, timeout: c_int) -> isize {
+        if self.wait_obj == abi::WAIT_NONE {
+            return -(libc::ENOSYS as isize);
+        }
+        let begin = Instant::now();
+        let most = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
+        loop {
+            // SAFETY: the caller's promise.
+            let taken = unsafe { self.take(buf, count, sources) };
+            let left = most.saturating_sub(begin.elapsed());
+            if taken != -(libc::EAGAIN as isize) || left.is_zero() {
+                return taken;
+            }
+            let is_signalled = self.state.with(|state| {
+                let most = left.min(LOOK_EVERY);
+                let since = Instant::now();
+                let waited = state.bundle.wait(Some(most));
+                waited == weft::am::Waited::Nothing && since.elapsed() < most
+            });
+            if is_signalled {
+                return -(libc::EAGAIN as isize);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// At `place` there are `bytes` bytes to write, no more than an entry has.
+#[inline(always)]
+unsafe fn store(entry: &CqEntry, bytes: usize, place: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(entry).cast::<u8>(), place, bytes) }
+}
+
+unsafe extern "C" fn read(cq: *mut FidCq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: it is a queue of ours, open; the client's promise.
+    unsafe { (*cq.cast::<Cq>()).take(buf, count, std::ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom(cq: *mut FidCq, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
+    // SAFETY: it is a queue of ours, open; the client's promise.
+    unsafe { (*cq.cast::<Cq>()).take(buf, count, sources) }
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut FidCq,
+    buf: *mut c_void,
+    count: usize,
+    _cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: it is a queue of ours, open; the client's promise.
+    unsafe { (*cq.cast::<Cq>()).wait(buf, count, std::ptr::null_mut(), timeout) }
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut FidCq,
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut FiAddr,
+    _cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: it is a queue of ours, open; the client's promise.
+    unsafe { (*cq.cast::<Cq>()).wait(buf, count, sources, timeout) }
+}
+
+unsafe extern "C" fn readerr(cq: *mut FidCq, buf: *mut CqErrEntry, _flags: u64) -> isize {
+    // SAFETY: it is a queue of ours, open.
+    let cq = unsafe { &*cq.cast::<Cq>() };
+    match cq.state.with(|state| state.cqs[cq.number].errors.pop_front()) {
+        Some(error) => {
+            // SAFETY: the client's promise. What later versions append is left alone.
+            unsafe { *buf = error };
+            1
+        }
+        None => -(libc::EAGAIN as isize),
+    }
+}
+
+unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
+    // SAFETY: it is a queue of ours, open.
+    unsafe { (*cq.cast::<Cq>()).waker.wake() };
+    0
+}
+
+/// Why an operation failed, in words: the number is the code of weft's reason.
+unsafe extern "C" fn strerror(
+    _cq: *mut FidCq,
+    number: c_int,
+    _data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    let reason = u8::try_from(number).ok().and_then(Reason::from_code);
+    let words = match reason {
+        Some(Reason::PeerLost) => c"the peer is gone",
+        Some(Reason::NobodyThere | Reason::WrongEpoch | Reason::NoSuchEndpoint) => c"nobody has that address any more",
+        Some(Reason::WrongKey) => c"the address has another key",
+        Some(Reason::ForeignUser | Reason::WrongOwner) => c"the peer is another user's, and does not admit others",
+        Some(Reason::NoRoom | Reason::QueueFull) => c"the peer has no room",
+        Some(Reason::Version) => c"the peer speaks another version of weft",
+        Some(Reason::Violation | Reason::NoHandler) => c"the peer broke the protocol",
+        None => c"the operation itself: see its error",
+    };
+    copy(words, buf, len);
+    words.as_ptr()
+}
+
+fn copy(words: &CStr, buf: *mut c_char, len: usize) {
+    let bytes = words.to_bytes_with_nul();
+    if !buf.is_null() && len >= bytes.len() {
+        // SAFETY: the client's promise: there is room for `len` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast(), bytes.len()) };
+    }
+}

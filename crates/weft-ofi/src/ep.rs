@@ -1,0 +1,867 @@
+//! Endpoints, and the calls that send and receive.
+
+use crate::abi::{
+    self, CmOps, CqEntry, EpOps, FiAddr, Fid, FidDomain, FidEp, Info, MsgArgs, MsgOps, Ops, StubOps, TaggedArgs,
+    TaggedOps,
+};
+use crate::addr::encode;
+use crate::av::{map_all, store_address, Av};
+use crate::cell::DomainCell;
+use crate::cq::Cq;
+use crate::fabric::Domain;
+use crate::info::{Chosen, INJECT_MOST, IOV_MOST};
+use crate::state::{Bound, EpState, Op, State};
+use crate::stubs::{self, give, NONE};
+use libc::iovec;
+use slab::Slab;
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft::tagged::{Label, Lent, LentMut, Pattern, PostError, Settings, Source, Tags, Target};
+
+/// How long closing an endpoint waits for what was sent last to be in its receivers' hands.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A receive of many is released when fewer bytes than this are left, unless the client says otherwise.
+const LEAST: usize = 64;
+
+/// An endpoint.
+#[repr(C)]
+pub struct Ep {
+    fid: FidEp,
+    state: Arc<DomainCell<State>>,
+    slot: usize,
+}
+
+static OPS: Ops = Ops { bind, control, ..stubs::ops(close) };
+static EP: EpOps = EpOps {
+    size: size_of::<EpOps>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: NONE,
+    rx_ctx: NONE,
+    rx_size_left: NONE,
+    tx_size_left: NONE,
+};
+static CM: CmOps = CmOps {
+    size: size_of::<CmOps>(),
+    setname: NONE,
+    getname,
+    getpeer: NONE,
+    connect: NONE,
+    listen: NONE,
+    accept: NONE,
+    reject: NONE,
+    shutdown: NONE,
+    join: NONE,
+};
+static RMA: StubOps<9> = stubs::none();
+static ATOMIC: StubOps<13> = stubs::none();
+static COLLECTIVE: StubOps<11> = stubs::none();
+static MSG: MsgOps =
+    MsgOps { size: size_of::<MsgOps>(), recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata };
+static TAGGED: TaggedOps = TaggedOps {
+    size: size_of::<TaggedOps>(),
+    recv: trecv,
+    recvv: trecvv,
+    recvmsg: trecvmsg,
+    send: tsend,
+    sendv: tsendv,
+    sendmsg: tsendmsg,
+    inject: tinject,
+    senddata: tsenddata,
+    injectdata: tinjectdata,
+};
+
+/// `fi_endpoint`. The endpoint has its name from now on.
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    info: *mut Info,
+    place: *mut *mut FidEp,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: it is a domain of ours, open.
+    let domain = unsafe { &*domain.cast::<Domain>() };
+    // SAFETY: the client passes a description that we gave it.
+    let chosen = unsafe { Chosen::of(&*info) };
+    let made = domain.state.with(|state| {
+        let endpoint = state.bundle.tagged_endpoint_with_random_key(Settings::default())?;
+        Ok::<usize, weft::Error>(state.add(EpState {
+            endpoint,
+            is_directed: chosen.is_directed,
+            tx_flags: chosen.tx_flags,
+            rx_flags: chosen.rx_flags,
+            av: None,
+            tx: None,
+            rx: None,
+            least: LEAST,
+            ops: Slab::new(),
+            claims: Vec::new(),
+        }))
+    });
+    let slot = match made {
+        Ok(slot) => slot,
+        Err(error) => {
+            eprintln!("weft: libfabric's endpoint cannot be opened: {error}");
+            return -libc::ENOMEM;
+        }
+    };
+    let fid = FidEp {
+        fid: Fid { fclass: abi::CLASS_EP, context, ops: &OPS },
+        ops: &EP,
+        cm: &CM,
+        msg: &MSG,
+        rma: &RMA,
+        tagged: &TAGGED,
+        atomic: &ATOMIC,
+        collective: &COLLECTIVE,
+    };
+    // SAFETY: libfabric's promise.
+    unsafe { give(Box::new(Ep { fid, state: domain.state.clone(), slot }), place) }
+}
+
+pub unsafe extern "C" fn open2(
+    domain: *mut FidDomain,
+    info: *mut Info,
+    place: *mut *mut FidEp,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    match flags {
+        // SAFETY: libfabric's promise.
+        0 => unsafe { open(domain, info, place, context) },
+        _ => -abi::EBADFLAGS,
+    }
+}
+
+unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
+    // SAFETY: it is an endpoint of ours, open.
+    let ep = unsafe { &*fid.cast::<Ep>() };
+    // SAFETY: libfabric's promise: it is an object.
+    match unsafe { (*other).fclass } {
+        abi::CLASS_CQ => {
+            // SAFETY: it is a queue of ours, open.
+            let cq = unsafe { (*other.cast::<Cq>()).number };
+            let bound = Bound { cq, is_selective: flags & abi::SELECTIVE_COMPLETION != 0 };
+            ep.state.with(|state| {
+                let state = &mut state.eps[ep.slot];
+                if flags & abi::TRANSMIT != 0 {
+                    state.tx = Some(bound);
+                }
+                if flags & abi::RECV != 0 {
+                    state.rx = Some(bound);
+                }
+            });
+            0
+        }
+        abi::CLASS_AV => {
+            // SAFETY: it is an address vector of ours, open.
+            let av = unsafe { (*other.cast::<Av>()).number };
+            ep.state.with(|state| {
+                state.eps[ep.slot].av = Some(av);
+                map_all(state, ep.slot);
+            });
+            0
+        }
+        abi::CLASS_EQ => 0,
+        _ => -libc::ENOSYS,
+    }
+}
+
+unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: it is an endpoint of ours, open.
+    let ep = unsafe { &*fid.cast::<Ep>() };
+    ep.state.with(|state| {
+        let state = &mut state.eps[ep.slot];
+        match command {
+            abi::CONTROL_ENABLE if state.av.is_none() => -abi::ENOAV,
+            abi::CONTROL_ENABLE if state.tx.is_none() && state.rx.is_none() => -abi::ENOCQ,
+            abi::CONTROL_ENABLE => 0,
+            abi::CONTROL_GETOPSFLAG | abi::CONTROL_SETOPSFLAG => {
+                // SAFETY: the client's promise: flags, of which one half says which.
+                let flags = unsafe { &mut *arg.cast::<u64>() };
+                let mine = match *flags & (abi::TRANSMIT | abi::RECV) {
+                    abi::TRANSMIT => &mut state.tx_flags,
+                    abi::RECV => &mut state.rx_flags,
+                    _ => return -libc::EINVAL,
+                };
+                match command {
+                    abi::CONTROL_GETOPSFLAG => *flags = *mine,
+                    _ => *mine = *flags & !(abi::TRANSMIT | abi::RECV),
+                }
+                0
+            }
+            _ => -libc::ENOSYS,
+        }
+    })
+}
+
+/// What is posted comes to nothing and says nothing; what was sent has a moment to be taken.
+unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
+    // SAFETY: `open` made it, and nobody has it after this.
+    let ep = unsafe { Box::from_raw(fid.cast::<Ep>()) };
+    ep.state.with(|state| {
+        let begin = Instant::now();
+        loop {
+            state.progress();
+            if state.bundle.is_acknowledged() || begin.elapsed() > LINGER {
+                break;
+            }
+        }
+        (state.eps[ep.slot].tx, state.eps[ep.slot].rx) = (None, None);
+        // It fails for no endpoint that is there.
+        let _ = state.bundle.free(state.eps[ep.slot].endpoint);
+        state.progress();
+        state.eps.remove(ep.slot);
+    });
+    0
+}
+
+unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: it is an endpoint of ours, open.
+    let ep = unsafe { &*fid.cast::<Ep>() };
+    let found = ep.state.with(|state| {
+        let endpoint = state.eps[ep.slot].endpoint;
+        Ok::<_, weft::Error>((state.bundle.name(endpoint)?, state.bundle.key(endpoint)?))
+    });
+    let Ok((name, key)) = found else { return -abi::EOPBADSTATE };
+    // SAFETY: the client's promise: there is room for `*len` bytes.
+    match unsafe { store_address(&encode(&name, key), address, len) } {
+        true => 0,
+        false => -abi::ETOOSMALL,
+    }
+}
+
+unsafe extern "C" fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
+    if (level, name) != (abi::OPT_ENDPOINT, abi::OPT_MIN_MULTI_RECV) {
+        return -libc::ENOPROTOOPT;
+    }
+    // SAFETY: it is an endpoint of ours, open.
+    let ep = unsafe { &*fid.cast::<Ep>() };
+    // SAFETY: the client's promise.
+    if unsafe { *len } < size_of::<usize>() {
+        return -abi::ETOOSMALL;
+    }
+    let least = ep.state.with(|state| state.eps[ep.slot].least);
+    // SAFETY: the client's promise: there is room.
+    unsafe { *value.cast::<usize>() = least };
+    // SAFETY: as above.
+    unsafe { *len = size_of::<usize>() };
+    0
+}
+
+unsafe extern "C" fn setopt(fid: *mut Fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
+    if (level, name) != (abi::OPT_ENDPOINT, abi::OPT_MIN_MULTI_RECV) {
+        return -libc::ENOPROTOOPT;
+    }
+    if len != size_of::<usize>() {
+        return -libc::EINVAL;
+    }
+    // SAFETY: it is an endpoint of ours, open.
+    let ep = unsafe { &*fid.cast::<Ep>() };
+    // SAFETY: the client's promise: a size.
+    let least = unsafe { *value.cast::<usize>() };
+    ep.state.with(|state| state.eps[ep.slot].least = least);
+    0
+}
+
+/// Ends the oldest operation with that context that nothing was matched with, receives first. It ends by a completion.
+unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
+    // SAFETY: it is an endpoint of ours, open.
+    let ep = unsafe { &*fid.cast::<Ep>() };
+    ep.state.with(|state| {
+        let mine = &state.eps[ep.slot];
+        let of =
+            |kind: u64| mine.ops.iter().filter(move |(_, op)| op.context == context as usize && op.kind & kind != 0);
+        let found: Vec<usize> = of(abi::RECV).chain(of(abi::SEND)).map(|(at, _)| at).collect();
+        if let Ok(mut tagged) = state.bundle.tagged(mine.endpoint) {
+            found.into_iter().any(|at| tagged.cancel(at as u64));
+        }
+        state.hand_over();
+    });
+    0
+}
+
+// ---- sending
+
+/// A send, as all calls mean it.
+struct Sending {
+    to: FiAddr,
+    label: Label,
+    context: usize,
+    flags: u64,
+}
+
+const AGAIN: isize = -(libc::EAGAIN as isize);
+
+/// What a refusal is to the client. *Full* is over when completions were read.
+fn refusal(error: PostError) -> isize {
+    match error {
+        PostError::Full => AGAIN,
+        PostError::NotMapped(_) | PostError::NoMessage => -(libc::EINVAL as isize),
+        PostError::TooLarge => -(libc::EMSGSIZE as isize),
+    }
+}
+
+fn kind(way: u64, is_tagged: bool) -> u64 {
+    way | if is_tagged { abi::TAGGED } else { abi::MSG }
+}
+
+impl Ep {
+    #[inline(always)]
+    fn inject(&self, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
+        self.state.with(|state| state.inject(self.slot, to, label, bytes))
+    }
+
+    /// Sends bytes in one piece.
+    ///
+    /// # Safety
+    /// They stay as they are until the completion, or until this returns if they are injected.
+    #[inline(always)]
+    unsafe fn send(&self, start: *const c_void, len: usize, sending: &Sending) -> isize {
+        // SAFETY: the caller's promise.
+        let lent = unsafe { Lent::new(start.cast(), len) };
+        self.state.with(|state| state.send(self.slot, Source::Lent(lent), len, sending))
+    }
+
+    /// Sends pieces.
+    ///
+    /// # Safety
+    /// As [`Ep::send`]; there are so many.
+    unsafe fn send_pieces(&self, iov: *const iovec, count: usize, sending: &Sending) -> isize {
+        match count {
+            // SAFETY: there are no bytes.
+            0 => unsafe { self.send(std::ptr::null(), 0, sending) },
+            1 => {
+                // SAFETY: the caller's promise.
+                let piece = unsafe { *iov };
+                // SAFETY: as above.
+                unsafe { self.send(piece.iov_base, piece.iov_len, sending) }
+            }
+            2..=IOV_MOST => {
+                let mut bytes = Vec::new();
+                for at in 0..count {
+                    // SAFETY: the caller's promise.
+                    let piece = unsafe { *iov.add(at) };
+                    // SAFETY: as above; they are copied at once.
+                    bytes.extend_from_slice(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) }.bytes());
+                }
+                let len = bytes.len();
+                self.state.with(|state| state.send(self.slot, Source::Owned(bytes), len, sending))
+            }
+            _ => -(libc::EINVAL as isize),
+        }
+    }
+}
+
+fn bytes(source: &Source) -> &[u8] {
+    match source {
+        Source::Owned(bytes) => bytes,
+        Source::Lent(lent) => lent.bytes(),
+    }
+}
+
+/// The same bytes, copied.
+fn owned(source: Source) -> Source {
+    Source::Owned(bytes(&source).to_vec())
+}
+
+/// The number that a peer is mapped at.
+fn index(address: FiAddr) -> Result<u32, isize> {
+    u32::try_from(address).map_err(|_| -(libc::EINVAL as isize))
+}
+
+impl State {
+    #[inline(always)]
+    fn inject(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
+        let ep = &self.eps[slot];
+        if bytes.len() > INJECT_MOST {
+            return -(libc::EMSGSIZE as isize);
+        }
+        let Ok(to) = index(to) else { return -(libc::EINVAL as isize) };
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        match tagged.try_inject(to, label, bytes) {
+            Ok(()) => 0,
+            Err(error) => {
+                self.progress();
+                refusal(error)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, slot: usize, source: Source, len: usize, sending: &Sending) -> isize {
+        let bound = self.eps[slot].tx;
+        let is_told = bound.is_some_and(|tx| tx.tells(sending.flags));
+        let kind = kind(abi::SEND, sending.label.tag.is_some());
+        let is_stored = sending.flags & abi::DELIVERY_COMPLETE != 0;
+        if is_told && !self.has_room(bound) {
+            self.progress();
+            return AGAIN;
+        }
+        if len > INJECT_MOST || is_stored {
+            return match sending.flags & abi::INJECT {
+                0 => self.post(slot, source, kind, is_told, sending),
+                _ if len > INJECT_MOST => -(libc::EMSGSIZE as isize),
+                _ => self.post(slot, owned(source), kind, is_told, sending),
+            };
+        }
+        // Copied now, and done: what a completion would say is known.
+        match self.inject(slot, sending.to, sending.label, bytes(&source)) {
+            0 => {
+                if let Some(cq) = bound.filter(|_| is_told).and_then(|bound| self.cqs.get_mut(bound.cq)) {
+                    let entry = CqEntry { op_context: sending.context, flags: kind, ..CqEntry::default() };
+                    cq.entries.push_back((entry, abi::ADDR_UNSPEC));
+                }
+                0
+            }
+            AGAIN if sending.flags & abi::INJECT == 0 => self.post(slot, source, kind, is_told, sending),
+            error => error,
+        }
+    }
+
+    /// Posts a send that ends later.
+    fn post(&mut self, slot: usize, source: Source, kind: u64, is_told: bool, sending: &Sending) -> isize {
+        let ep = &mut self.eps[slot];
+        let Ok(to) = index(sending.to) else { return -(libc::EINVAL as isize) };
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let at = ep.ops.insert(Op::new(sending.context, kind, is_told));
+        let posted = match sending.flags & abi::DELIVERY_COMPLETE {
+            0 => tagged.try_send(to, sending.label, source, at as u64),
+            _ => tagged.try_send_stored(to, sending.label, source, at as u64),
+        };
+        self.posted(slot, at, posted.map_err(|(error, _)| error))
+    }
+
+    #[inline(always)]
+    fn posted(&mut self, slot: usize, at: usize, posted: Result<(), PostError>) -> isize {
+        match posted {
+            Ok(()) => 0,
+            Err(error) => {
+                self.eps[slot].ops.remove(at);
+                self.progress();
+                refusal(error)
+            }
+        }
+    }
+}
+
+// ---- receiving
+
+/// A receive, as all calls mean it.
+struct Receiving {
+    from: FiAddr,
+    tags: Option<Tags>,
+    context: usize,
+    flags: u64,
+}
+
+impl Ep {
+    /// Receives into one piece.
+    ///
+    /// # Safety
+    /// It is left alone until the completion.
+    #[inline(always)]
+    unsafe fn receive(&self, start: *mut c_void, len: usize, receiving: &Receiving) -> isize {
+        // SAFETY: the caller's promise.
+        let lent = unsafe { LentMut::new(start.cast(), len) };
+        self.state.with(|state| state.receive(self.slot, Target::Lent(lent), start as usize, Vec::new(), receiving))
+    }
+
+    /// Receives into pieces.
+    ///
+    /// # Safety
+    /// As [`Ep::receive`]; there are so many.
+    unsafe fn receive_pieces(&self, iov: *const iovec, count: usize, receiving: &Receiving) -> isize {
+        match count {
+            // SAFETY: there are no bytes.
+            0 => unsafe { self.receive(std::ptr::null_mut(), 0, receiving) },
+            1 => {
+                // SAFETY: the caller's promise.
+                let piece = unsafe { *iov };
+                // SAFETY: as above.
+                unsafe { self.receive(piece.iov_base, piece.iov_len, receiving) }
+            }
+            2..=IOV_MOST if receiving.flags & abi::MULTI_RECV == 0 => {
+                // SAFETY: the caller's promise.
+                let pieces = (0..count).map(|at| unsafe { *iov.add(at) });
+                // SAFETY: as above.
+                let lent = pieces.map(|piece| unsafe { LentMut::new(piece.iov_base.cast(), piece.iov_len) });
+                let pieces: Vec<LentMut> = lent.collect();
+                let Some(len) = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len())) else {
+                    return -(libc::EINVAL as isize);
+                };
+                let target = Target::Owned(vec![0; len]);
+                self.state.with(|state| state.receive(self.slot, target, 0, pieces, receiving))
+            }
+            _ => -(libc::EINVAL as isize),
+        }
+    }
+}
+
+impl State {
+    fn pattern(&self, slot: usize, receiving: &Receiving) -> Result<Pattern, isize> {
+        let source = match receiving.from {
+            abi::ADDR_UNSPEC => None,
+            _ if !self.eps[slot].is_directed => None,
+            address => Some(index(address)?),
+        };
+        Ok(Pattern { source, tags: receiving.tags })
+    }
+
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        slot: usize,
+        target: Target,
+        buf: usize,
+        pieces: Vec<LentMut>,
+        receiving: &Receiving,
+    ) -> isize {
+        let pattern = match self.pattern(slot, receiving) {
+            Ok(pattern) => pattern,
+            Err(error) => return error,
+        };
+        if receiving.flags & (abi::PEEK | abi::CLAIM) != 0 {
+            return self.receive_in_steps(slot, pattern, target, buf, receiving);
+        }
+        if !self.has_room(self.eps[slot].rx) {
+            return AGAIN;
+        }
+        let ep = &mut self.eps[slot];
+        let is_told = ep.rx.is_some_and(|rx| rx.tells(receiving.flags));
+        let many = receiving.flags & abi::MULTI_RECV;
+        let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
+        let at = ep.ops.insert(Op { buf, pieces, is_for_any: pattern.source.is_none(), ..op });
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let posted = match many {
+            0 => tagged.try_receive(pattern, target, at as u64),
+            _ => tagged.try_receive_many(pattern, target, ep.least, at as u64),
+        };
+        self.posted(slot, at, posted.map_err(|(error, _)| error))
+    }
+
+    /// Looks for a message that waits, takes one out, or receives or drops one that was taken out. What is found is told by a completion at
+    /// once, and nothing by an error.
+    #[cold]
+    fn receive_in_steps(
+        &mut self,
+        slot: usize,
+        pattern: Pattern,
+        target: Target,
+        buf: usize,
+        receiving: &Receiving,
+    ) -> isize {
+        let (context, flags) = (receiving.context, receiving.flags);
+        let kind = kind(abi::RECV, receiving.tags.is_some());
+        if flags & abi::PEEK == 0 {
+            let ep = &mut self.eps[slot];
+            let Some(at) = ep.claims.iter().position(|(of, _)| *of == context) else { return -(libc::EINVAL as isize) };
+            let (_, claim) = ep.claims.swap_remove(at);
+            let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+            if flags & abi::DISCARD != 0 {
+                tagged.discard(claim);
+                let entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
+                return self.tell(slot, entry, abi::ADDR_UNSPEC, flags);
+            }
+            let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
+            let at = ep.ops.insert(Op { buf, ..Op::new(context, kind, is_told) });
+            return match tagged.try_receive_claimed(claim, target, at as u64) {
+                Ok(()) => 0,
+                Err((error, claim, _)) => {
+                    ep.claims.push((context, claim));
+                    self.posted(slot, at, Err(error))
+                }
+            };
+        }
+        self.progress();
+        let ep = &mut self.eps[slot];
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let found = match flags & (abi::CLAIM | abi::DISCARD) {
+            0 => tagged.peek(pattern).map(|found| found.map(|envelope| (envelope, None))),
+            _ => tagged.claim(pattern).map(|found| found.map(|(envelope, claim)| (envelope, Some(claim)))),
+        };
+        let mut entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
+        match found {
+            Err(error) => refusal(error),
+            Ok(None) => {
+                entry.tag = pattern.tags.map_or(0, |tags| tags.tag);
+                if let Some(cq) = ep.rx.and_then(|rx| self.cqs.get_mut(rx.cq)) {
+                    cq.refuse(entry, libc::ENOMSG);
+                }
+                0
+            }
+            Ok(Some((envelope, claim))) => {
+                match claim {
+                    Some(claim) if flags & abi::DISCARD != 0 => tagged.discard(claim),
+                    Some(claim) => ep.claims.push((context, claim)),
+                    None => {}
+                }
+                entry.len = envelope.len;
+                entry.tag = envelope.label.tag.unwrap_or(0);
+                entry.data = envelope.label.data.unwrap_or(0);
+                entry.flags |= if envelope.label.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
+                self.tell(slot, entry, envelope.source.map_or(abi::ADDR_UNSPEC, u64::from), flags)
+            }
+        }
+    }
+
+    fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> isize {
+        let bound = self.eps[slot].rx.filter(|rx| rx.tells(flags | abi::COMPLETION));
+        if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
+            cq.entries.push_back((entry, source));
+        }
+        0
+    }
+}
+
+// ---- the calls
+
+/// # Safety
+/// It is an endpoint of ours, open.
+#[inline(always)]
+unsafe fn of<'a>(ep: *mut FidEp) -> &'a Ep {
+    // SAFETY: the caller's promise.
+    unsafe { &*ep.cast::<Ep>() }
+}
+
+impl Ep {
+    fn tx_flags(&self) -> u64 {
+        self.state.with(|state| state.eps[self.slot].tx_flags)
+    }
+
+    fn rx_flags(&self) -> u64 {
+        self.state.with(|state| state.eps[self.slot].rx_flags)
+    }
+}
+
+fn plain(data: Option<u64>) -> Label {
+    Label { tag: None, data }
+}
+
+fn tagged(tag: u64, data: Option<u64>) -> Label {
+    Label { tag: Some(tag), data }
+}
+
+unsafe extern "C" fn recv(
+    ep: *mut FidEp,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    from: FiAddr,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    // SAFETY: the client's promise.
+    unsafe { ep.receive(buf, len, &Receiving { from, tags: None, context: context as usize, flags: ep.rx_flags() }) }
+}
+
+unsafe extern "C" fn recvv(
+    ep: *mut FidEp,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    from: FiAddr,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let receiving = Receiving { from, tags: None, context: context as usize, flags: ep.rx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.receive_pieces(iov, count, &receiving) }
+}
+
+unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgArgs, flags: u64) -> isize {
+    // SAFETY: libfabric's promise.
+    let (ep, msg) = unsafe { (of(ep), &*msg) };
+    let receiving = Receiving { from: msg.addr, tags: None, context: msg.context as usize, flags };
+    // SAFETY: the client's promise.
+    unsafe { ep.receive_pieces(msg.iov, msg.iov_count, &receiving) }
+}
+
+unsafe extern "C" fn send(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    to: FiAddr,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let sending = Sending { to, label: plain(None), context: context as usize, flags: ep.tx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.send(buf, len, &sending) }
+}
+
+unsafe extern "C" fn sendv(
+    ep: *mut FidEp,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    to: FiAddr,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let sending = Sending { to, label: plain(None), context: context as usize, flags: ep.tx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.send_pieces(iov, count, &sending) }
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const MsgArgs, flags: u64) -> isize {
+    // SAFETY: libfabric's promise.
+    let (ep, msg) = unsafe { (of(ep), &*msg) };
+    let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(msg.data);
+    let sending = Sending { to: msg.addr, label: plain(data), context: msg.context as usize, flags };
+    // SAFETY: the client's promise.
+    unsafe { ep.send_pieces(msg.iov, msg.iov_count, &sending) }
+}
+
+unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr) -> isize {
+    // SAFETY: the client's promise.
+    unsafe { of(ep).inject(to, plain(None), Lent::new(buf.cast(), len).bytes()) }
+}
+
+unsafe extern "C" fn senddata(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    to: FiAddr,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let sending = Sending { to, label: plain(Some(data)), context: context as usize, flags: ep.tx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.send(buf, len, &sending) }
+}
+
+unsafe extern "C" fn injectdata(ep: *mut FidEp, buf: *const c_void, len: usize, data: u64, to: FiAddr) -> isize {
+    // SAFETY: the client's promise.
+    unsafe { of(ep).inject(to, plain(Some(data)), Lent::new(buf.cast(), len).bytes()) }
+}
+
+unsafe extern "C" fn trecv(
+    ep: *mut FidEp,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    from: FiAddr,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let tags = Some(Tags { tag, ignore });
+    // SAFETY: the client's promise.
+    unsafe { ep.receive(buf, len, &Receiving { from, tags, context: context as usize, flags: ep.rx_flags() }) }
+}
+
+unsafe extern "C" fn trecvv(
+    ep: *mut FidEp,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    from: FiAddr,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let tags = Some(Tags { tag, ignore });
+    let receiving = Receiving { from, tags, context: context as usize, flags: ep.rx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.receive_pieces(iov, count, &receiving) }
+}
+
+unsafe extern "C" fn trecvmsg(ep: *mut FidEp, msg: *const TaggedArgs, flags: u64) -> isize {
+    // SAFETY: libfabric's promise.
+    let (ep, msg) = unsafe { (of(ep), &*msg) };
+    let tags = Some(Tags { tag: msg.tag, ignore: msg.ignore });
+    let receiving = Receiving { from: msg.addr, tags, context: msg.context as usize, flags };
+    // SAFETY: the client's promise.
+    unsafe { ep.receive_pieces(msg.iov, msg.iov_count, &receiving) }
+}
+
+unsafe extern "C" fn tsend(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    to: FiAddr,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let sending = Sending { to, label: tagged(tag, None), context: context as usize, flags: ep.tx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.send(buf, len, &sending) }
+}
+
+unsafe extern "C" fn tsendv(
+    ep: *mut FidEp,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    to: FiAddr,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let sending = Sending { to, label: tagged(tag, None), context: context as usize, flags: ep.tx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.send_pieces(iov, count, &sending) }
+}
+
+unsafe extern "C" fn tsendmsg(ep: *mut FidEp, msg: *const TaggedArgs, flags: u64) -> isize {
+    // SAFETY: libfabric's promise.
+    let (ep, msg) = unsafe { (of(ep), &*msg) };
+    let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(msg.data);
+    let sending = Sending { to: msg.addr, label: tagged(msg.tag, data), context: msg.context as usize, flags };
+    // SAFETY: the client's promise.
+    unsafe { ep.send_pieces(msg.iov, msg.iov_count, &sending) }
+}
+
+unsafe extern "C" fn tinject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize {
+    // SAFETY: the client's promise.
+    unsafe { of(ep).inject(to, tagged(tag, None), Lent::new(buf.cast(), len).bytes()) }
+}
+
+unsafe extern "C" fn tsenddata(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    to: FiAddr,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: libfabric's promise.
+    let ep = unsafe { of(ep) };
+    let sending = Sending { to, label: tagged(tag, Some(data)), context: context as usize, flags: ep.tx_flags() };
+    // SAFETY: the client's promise.
+    unsafe { ep.send(buf, len, &sending) }
+}
+
+unsafe extern "C" fn tinjectdata(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    to: FiAddr,
+    tag: u64,
+) -> isize {
+    // SAFETY: the client's promise.
+    unsafe { of(ep).inject(to, tagged(tag, Some(data)), Lent::new(buf.cast(), len).bytes()) }
+}

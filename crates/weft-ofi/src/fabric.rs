@@ -1,0 +1,121 @@
+//! The fabric, of which nothing but the name is of interest, and domains.
+
+use crate::abi::{self, DomainOps, FabricAttr, FabricOps, Fid, FidDomain, FidFabric, Info, Ops};
+use crate::cell::DomainCell;
+use crate::state::State;
+use crate::stubs::{self, give, NONE};
+use crate::{av, cq, ep};
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::Arc;
+use weft::am::Bundle;
+use weft::{Node, Settings};
+
+/// A domain.
+#[repr(C)]
+pub struct Domain {
+    fid: FidDomain,
+    pub state: Arc<DomainCell<State>>,
+}
+
+static OPS: Ops = stubs::ops(close);
+static FABRIC: FabricOps = FabricOps {
+    size: size_of::<FabricOps>(),
+    domain,
+    passive_ep: NONE,
+    eq_open: stubs::eq_open,
+    wait_open: NONE,
+    trywait: cq::trywait,
+    domain2,
+};
+
+static DOMAIN_OPS: Ops = Ops { bind: domain_bind, ..stubs::ops(close_domain) };
+static DOMAIN: DomainOps = DomainOps {
+    size: size_of::<DomainOps>(),
+    av_open: av::open,
+    cq_open: cq::open,
+    endpoint: ep::open,
+    scalable_ep: NONE,
+    cntr_open: NONE,
+    poll_open: NONE,
+    stx_ctx: NONE,
+    srx_ctx: NONE,
+    query_atomic: NONE,
+    query_collective: NONE,
+    endpoint2: ep::open2,
+};
+
+/// `fi_fabric`.
+pub unsafe extern "C" fn open(attr: *mut FabricAttr, place: *mut *mut FidFabric, context: *mut c_void) -> c_int {
+    let fid = Fid { fclass: abi::CLASS_FABRIC, context, ops: &OPS };
+    // SAFETY: libfabric passes its own copy of the client's.
+    let api_version = unsafe { (*attr).api_version };
+    // SAFETY: libfabric's promise.
+    unsafe { give(Box::new(FidFabric { fid, ops: &FABRIC, api_version }), place) }
+}
+
+unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
+    // SAFETY: `open` made it, and nobody has it after this.
+    drop(unsafe { Box::from_raw(fid.cast::<FidFabric>()) });
+    0
+}
+
+unsafe extern "C" fn domain(
+    _fabric: *mut FidFabric,
+    info: *mut Info,
+    place: *mut *mut FidDomain,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the client passes a description.
+    let attr = unsafe { (*info).domain_attr };
+    // SAFETY: as above; the attributes may be missing.
+    let threading = unsafe { attr.as_ref() }.map_or(abi::THREAD_SAFE, |attr| attr.threading);
+    let made = Node::new().and_then(|node| Bundle::for_any_thread(&node, Settings::default()));
+    let bundle = match made {
+        Ok(bundle) => bundle,
+        Err(error) => {
+            eprintln!("weft: libfabric's domain cannot be opened: {error}");
+            return -libc::EIO;
+        }
+    };
+    // SAFETY: that is what FI_THREAD_DOMAIN promises.
+    let cell = unsafe { DomainCell::new(State::new(bundle), threading == abi::THREAD_DOMAIN) };
+    let fid = Fid { fclass: abi::CLASS_DOMAIN, context, ops: &DOMAIN_OPS };
+    let fid = FidDomain { fid, ops: &DOMAIN, mr: &stubs::MR };
+    // SAFETY: libfabric's promise.
+    unsafe { give(Box::new(Domain { fid, state: Arc::new(cell) }), place) }
+}
+
+unsafe extern "C" fn domain2(
+    fabric: *mut FidFabric,
+    info: *mut Info,
+    place: *mut *mut FidDomain,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    match flags {
+        // SAFETY: libfabric's promise.
+        0 => unsafe { domain(fabric, info, place, context) },
+        _ => -abi::EBADFLAGS,
+    }
+}
+
+/// Event queues may be bound, and hear nothing.
+unsafe extern "C" fn domain_bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int {
+    // SAFETY: libfabric's promise: it is an object.
+    match unsafe { (*other).fclass } {
+        abi::CLASS_EQ => 0,
+        _ => -libc::EINVAL,
+    }
+}
+
+unsafe extern "C" fn close_domain(fid: *mut Fid) -> c_int {
+    let domain = fid.cast::<Domain>();
+    // SAFETY: `domain` made it.
+    if Arc::strong_count(unsafe { &(*domain).state }) > 1 {
+        return -libc::EBUSY;
+    }
+    // SAFETY: as above, and nobody has it after this.
+    drop(unsafe { Box::from_raw(domain) });
+    0
+}

@@ -1,0 +1,336 @@
+//! What the provider says of itself, and whether that is what a client asks for.
+
+use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use crate::addr::ADDRESS_BYTES;
+use std::ffi::{c_char, c_int, CStr};
+
+/// Bytes that are copied before a call returns.
+pub const INJECT_MOST: usize = 4096;
+
+/// Pieces that a message may lie in.
+pub const IOV_MOST: usize = 8;
+
+/// Operations under way at an endpoint, each way.
+const OPERATIONS: usize = 4096;
+
+/// The longest message.
+const MESSAGE_MOST: usize = 1 << 40;
+
+/// Our addresses, as fi_getname gives them.
+pub const FORMAT: u32 = abi::PROV_SPECIFIC | 0x7765_6674;
+const PROTOCOL: u32 = FORMAT;
+
+const MESSAGES: u64 = abi::MSG | abi::TAGGED;
+const PRIMARY: u64 = MESSAGES | abi::SEND | abi::RECV | abi::DIRECTED_RECV;
+const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
+const CAPS: u64 = PRIMARY | SECONDARY;
+const TX_CAPS: u64 = MESSAGES | abi::SEND | abi::LOCAL_COMM | abi::REMOTE_COMM;
+const RX_CAPS: u64 = MESSAGES | abi::RECV | SECONDARY | abi::DIRECTED_RECV;
+
+/// What an operation may ask of its end.
+const TX_FLAGS: u64 =
+    abi::COMPLETION | abi::INJECT | abi::INJECT_COMPLETE | abi::TRANSMIT_COMPLETE | abi::DELIVERY_COMPLETE;
+const RX_FLAGS: u64 = abi::COMPLETION | abi::MULTI_RECV;
+
+/// Sends stay in order; of what there is not (reads, writes, atomics) any order can be had, so the bits for it may be asked for.
+const SEND_AFTER_SEND: u64 = 1 << 8;
+const ORDERS: u64 = 0x1ff | 0xff << 32;
+
+/// libfabric's rules for results: caps and orders are what was asked for, where something was.
+fn asked_or(asked: u64, all: u64) -> u64 {
+    match asked {
+        0 => all,
+        asked => asked,
+    }
+}
+
+/// What a client asks for, read once.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    caps: u64,
+    tx_caps: u64,
+    rx_caps: u64,
+    tx_flags: u64,
+    rx_flags: u64,
+    tx_order: u64,
+    rx_order: u64,
+    threading: c_int,
+    control: c_int,
+    av_type: c_int,
+    mr_mode: c_int,
+}
+
+impl Wish {
+    const NONE: Wish = Wish {
+        caps: 0,
+        tx_caps: 0,
+        rx_caps: 0,
+        tx_flags: 0,
+        rx_flags: 0,
+        tx_order: 0,
+        rx_order: 0,
+        threading: abi::THREAD_UNSPEC,
+        control: abi::PROGRESS_UNSPEC,
+        av_type: abi::AV_UNSPEC,
+        mr_mode: 0,
+    };
+
+    /// None if the provider cannot do that.
+    ///
+    /// # Safety
+    /// They are hints as a client makes them: each pointer in them is null or valid.
+    unsafe fn of(hints: &Info) -> Option<Wish> {
+        let mut wish = Wish { caps: hints.caps, ..Wish::NONE };
+        if hints.caps & !CAPS != 0 || ![abi::FORMAT_UNSPEC, FORMAT].contains(&hints.addr_format) {
+            return None;
+        }
+        // SAFETY: the caller's promise, here and below.
+        if let Some(ep) = unsafe { hints.ep_attr.as_ref() } {
+            if !suits_ep(ep) {
+                return None;
+            }
+        }
+        // SAFETY: as above.
+        if let Some(tx) = unsafe { hints.tx_attr.as_ref() } {
+            if !suits_tx(tx) {
+                return None;
+            }
+            (wish.tx_caps, wish.tx_flags, wish.tx_order) = (tx.caps, tx.op_flags, tx.msg_order);
+        }
+        // SAFETY: as above.
+        if let Some(rx) = unsafe { hints.rx_attr.as_ref() } {
+            if !suits_rx(rx) {
+                return None;
+            }
+            (wish.rx_caps, wish.rx_flags, wish.rx_order) = (rx.caps, rx.op_flags, rx.msg_order);
+        }
+        // SAFETY: as above.
+        if let Some(fabric) = unsafe { hints.fabric_attr.as_ref() } {
+            // SAFETY: a string or null.
+            if !unsafe { is_or_null(fabric.name, c"weft") } || !fabric.fabric.is_null() {
+                return None;
+            }
+        }
+        // SAFETY: as above.
+        if let Some(domain) = unsafe { hints.domain_attr.as_ref() } {
+            // SAFETY: a string or null.
+            if !suits_domain(domain) || !unsafe { is_or_null(domain.name, c"weft0") } {
+                return None;
+            }
+            wish.threading = domain.threading;
+            wish.control = domain.control_progress;
+            (wish.av_type, wish.mr_mode) = (domain.av_type, domain.mr_mode);
+        }
+        Some(wish)
+    }
+}
+
+fn suits_ep(ep: &EpAttr) -> bool {
+    [abi::EP_UNSPEC, abi::EP_RDM].contains(&ep.kind)
+        && [0, PROTOCOL].contains(&ep.protocol)
+        && ep.max_msg_size <= MESSAGE_MOST
+        && ep.msg_prefix_size == 0
+        && ep.tx_ctx_cnt <= 1
+        && ep.rx_ctx_cnt <= 1
+        && ep.auth_key_size == 0
+}
+
+fn suits_tx(tx: &TxAttr) -> bool {
+    tx.caps & !TX_CAPS == 0
+        && tx.op_flags & !TX_FLAGS == 0
+        && tx.msg_order & !ORDERS == 0
+        && tx.comp_order == 0
+        && tx.inject_size <= INJECT_MOST
+        && tx.size <= OPERATIONS
+        && tx.iov_limit <= IOV_MOST
+        && tx.rma_iov_limit == 0
+}
+
+fn suits_rx(rx: &RxAttr) -> bool {
+    rx.caps & !RX_CAPS == 0
+        && rx.op_flags & !RX_FLAGS == 0
+        && rx.msg_order & !ORDERS == 0
+        && rx.comp_order == 0
+        && rx.size <= OPERATIONS
+        && rx.iov_limit <= IOV_MOST
+}
+
+/// A domain of ours never makes messages go on without a call: that is for `data_progress` to say.
+fn suits_domain(domain: &DomainAttr) -> bool {
+    domain.data_progress != abi::PROGRESS_AUTO
+        && domain.cq_data_size <= size_of::<u64>()
+        && domain.caps & !(abi::LOCAL_COMM | abi::REMOTE_COMM) == 0
+        && domain.max_ep_tx_ctx <= 1
+        && domain.max_ep_rx_ctx <= 1
+        && domain.max_ep_stx_ctx == 0
+        && domain.max_ep_srx_ctx == 0
+        && domain.auth_key_size == 0
+        && domain.domain.is_null()
+}
+
+/// # Safety
+/// `text` is null or a string.
+unsafe fn is_or_null(text: *const c_char, expected: &CStr) -> bool {
+    // SAFETY: the caller's promise.
+    text.is_null() || unsafe { CStr::from_ptr(text) } == expected
+}
+
+/// Memory that libfabric frees, zeroed.
+fn made<T>() -> Option<*mut T> {
+    // SAFETY: any size may be asked for.
+    let memory = unsafe { libc::calloc(1, size_of::<T>()) }.cast::<T>();
+    (!memory.is_null()).then_some(memory)
+}
+
+/// A string that libfabric frees.
+fn named(name: &CStr) -> *mut c_char {
+    // SAFETY: it is a string.
+    unsafe { libc::strdup(name.as_ptr()) }
+}
+
+/// A description that a client's wishes suit: the one there is. None if memory has run out.
+fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
+    let info = made::<Info>()?;
+    let (tx, rx, ep) = (made::<TxAttr>()?, made::<RxAttr>()?, made::<EpAttr>()?);
+    // Larger than ours, for libfabrics that append to it.
+    let (domain, fabric) =
+        (made::<[DomainAttr; 2]>()?.cast::<DomainAttr>(), made::<[FabricAttr; 2]>()?.cast::<FabricAttr>());
+    let caps = asked_or(wish.caps, CAPS);
+    // Halves that nobody named are both meant.
+    let caps = caps | if caps & (abi::SEND | abi::RECV) == 0 { abi::SEND | abi::RECV } else { 0 };
+    let caps = caps | abi::LOCAL_COMM | abi::REMOTE_COMM | abi::MULTI_RECV;
+    // SAFETY: all of it was made above, is aligned as `calloc` does, and nobody else has it yet; zero is a value of each.
+    unsafe {
+        *tx = TxAttr {
+            caps: asked_or(wish.tx_caps, caps & TX_CAPS),
+            op_flags: wish.tx_flags,
+            msg_order: asked_or(wish.tx_order, SEND_AFTER_SEND),
+            inject_size: INJECT_MOST,
+            size: OPERATIONS,
+            iov_limit: IOV_MOST,
+            mode: 0,
+            comp_order: 0,
+            rma_iov_limit: 0,
+            tclass: 0,
+        };
+        *rx = RxAttr {
+            caps: asked_or(wish.rx_caps, caps & RX_CAPS),
+            op_flags: wish.rx_flags,
+            msg_order: asked_or(wish.rx_order, SEND_AFTER_SEND),
+            size: OPERATIONS,
+            iov_limit: IOV_MOST,
+            mode: 0,
+            comp_order: 0,
+            total_buffered_recv: 0,
+        };
+        (*ep).kind = abi::EP_RDM;
+        (*ep).protocol = PROTOCOL;
+        (*ep).protocol_version = 1;
+        (*ep).max_msg_size = MESSAGE_MOST;
+        (*ep).mem_tag_format = u64::MAX;
+        (*ep).tx_ctx_cnt = 1;
+        (*ep).rx_ctx_cnt = 1;
+        (*domain).name = named(c"weft0");
+        (*domain).threading = if wish.threading == abi::THREAD_UNSPEC { abi::THREAD_SAFE } else { wish.threading };
+        (*domain).control_progress =
+            if wish.control == abi::PROGRESS_UNSPEC { abi::PROGRESS_MANUAL } else { wish.control };
+        (*domain).data_progress = abi::PROGRESS_MANUAL;
+        (*domain).resource_mgmt = abi::RM_ENABLED;
+        (*domain).av_type = if wish.av_type == abi::AV_UNSPEC { abi::AV_TABLE } else { wish.av_type };
+        // Registration is never needed; before 1.5 that was called scalable.
+        (*domain).mr_mode = match wish.mr_mode {
+            _ if version >= abi::version(1, 5) => 0,
+            abi::MR_BASIC => abi::MR_BASIC,
+            _ => abi::MR_SCALABLE,
+        };
+        (*domain).mr_key_size = size_of::<u64>();
+        (*domain).cq_data_size = size_of::<u64>();
+        (*domain).cq_cnt = 1 << 16;
+        (*domain).ep_cnt = 1 << 12;
+        (*domain).tx_ctx_cnt = 1 << 12;
+        (*domain).rx_ctx_cnt = 1 << 12;
+        (*domain).max_ep_tx_ctx = 1;
+        (*domain).max_ep_rx_ctx = 1;
+        (*domain).mr_iov_limit = IOV_MOST;
+        (*domain).mr_cnt = 1 << 16;
+        (*domain).caps = abi::LOCAL_COMM | abi::REMOTE_COMM;
+        // libfabric fills in the provider's name.
+        (*fabric).name = named(c"weft");
+        (*fabric).prov_version = crate::VERSION;
+        (*fabric).api_version = version;
+        *info = Info {
+            next: std::ptr::null_mut(),
+            caps,
+            mode: 0,
+            addr_format: FORMAT,
+            src_addrlen: 0,
+            dest_addrlen: 0,
+            src_addr: std::ptr::null_mut(),
+            dest_addr: std::ptr::null_mut(),
+            handle: std::ptr::null_mut(),
+            tx_attr: tx,
+            rx_attr: rx,
+            ep_attr: ep,
+            domain_attr: domain,
+            fabric_attr: fabric,
+            nic: std::ptr::null_mut(),
+        };
+    }
+    Some(info)
+}
+
+/// `fi_getinfo`: one description, or `ENODATA`. Of a host and port nothing is known: addresses are what `fi_getname` gives.
+///
+/// # Safety
+/// As libfabric calls it: `hints` is null or what a client made, `found` can be written.
+pub unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    _service: *const c_char,
+    flags: u64,
+    hints: *const Info,
+    found: *mut *mut Info,
+) -> c_int {
+    /// The node and service are the caller's own.
+    const SOURCE: u64 = 1 << 57;
+    if !node.is_null() && flags & SOURCE == 0 {
+        return -libc::ENODATA;
+    }
+    // SAFETY: the caller's promise.
+    let wish = match unsafe { hints.as_ref() } {
+        None => Some(Wish::NONE),
+        // SAFETY: as above.
+        Some(hints) => unsafe { Wish::of(hints) },
+    };
+    let Some(wish) = wish else { return -libc::ENODATA };
+    match describe(version, &wish) {
+        Some(info) => {
+            // SAFETY: the caller's promise.
+            unsafe { *found = info };
+            0
+        }
+        None => -libc::ENOMEM,
+    }
+}
+
+/// What an endpoint is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    pub is_directed: bool,
+    pub tx_flags: u64,
+    pub rx_flags: u64,
+}
+
+impl Chosen {
+    /// # Safety
+    /// It is a description as `getinfo` gives them, or a copy.
+    pub unsafe fn of(info: &Info) -> Chosen {
+        // SAFETY: the caller's promise.
+        let tx_flags = unsafe { info.tx_attr.as_ref() }.map_or(0, |tx| tx.op_flags);
+        // SAFETY: as above.
+        let rx_flags = unsafe { info.rx_attr.as_ref() }.map_or(0, |rx| rx.op_flags);
+        Chosen { is_directed: info.caps & abi::DIRECTED_RECV != 0, tx_flags, rx_flags }
+    }
+}
+
+const _: () = assert!(ADDRESS_BYTES <= 56, "the shortest buffer that clients have for an address");

@@ -1,0 +1,252 @@
+//! What a domain is made of: one bundle, its endpoints, completion queues and address vectors, and how what happens in the bundle
+//! gets to the queues.
+
+use crate::abi::{self, CqEntry, CqErrEntry};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use weft::am::{AnyThread, Bundle};
+use weft::tagged::{Claim, Completion, Outcome, Received};
+use weft::{Endpoint, Key, Name, Reason};
+
+/// Completions that a queue keeps; then operations that would add some are told to come again.
+const UNREAD_MOST: usize = 1 << 16;
+
+/// Looks for completions between two looks for peers that are gone.
+const LOSSES_EVERY: u32 = 256;
+
+/// An endpoint.
+#[derive(Debug)]
+pub struct EpState {
+    pub endpoint: Endpoint,
+    /// A receive's source counts.
+    pub is_directed: bool,
+    /// What operations do that carry no flags.
+    pub tx_flags: u64,
+    pub rx_flags: u64,
+    pub av: Option<usize>,
+    pub tx: Option<Bound>,
+    pub rx: Option<Bound>,
+    /// A receive of many is released when fewer bytes are left.
+    pub least: usize,
+    pub ops: Slab<Op>,
+    /// Messages taken out, by the context of who did it.
+    pub claims: Vec<(usize, Claim)>,
+}
+
+/// A queue that an endpoint is bound to.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    pub cq: usize,
+    /// Only operations that ask for it complete there.
+    pub is_selective: bool,
+}
+
+impl Bound {
+    /// Whether an operation with these flags completes there.
+    pub fn tells(&self, flags: u64) -> bool {
+        !self.is_selective || flags & abi::COMPLETION != 0
+    }
+}
+
+/// An operation that was posted.
+#[derive(Debug)]
+pub struct Op {
+    pub context: usize,
+    /// What its completion says it was.
+    pub kind: u64,
+    pub is_told: bool,
+    /// Where it receives.
+    pub buf: usize,
+    /// The pieces that it receives into, if there are several.
+    pub pieces: Vec<weft::tagged::LentMut>,
+    /// A receive for whoever sends, which nobody can any more.
+    pub is_orphan: bool,
+    /// A receive for whoever sends.
+    pub is_for_any: bool,
+}
+
+impl Op {
+    /// An operation that is nothing special.
+    pub fn new(context: usize, kind: u64, is_told: bool) -> Op {
+        Op { context, kind, is_told, buf: 0, pieces: Vec::new(), is_orphan: false, is_for_any: false }
+    }
+}
+
+/// A completion queue.
+#[derive(Debug, Default)]
+pub struct CqState {
+    /// With the sources.
+    pub entries: VecDeque<(CqEntry, u64)>,
+    pub errors: VecDeque<CqErrEntry>,
+}
+
+impl CqState {
+    fn fail(&mut self, entry: CqEntry, err: c_int, prov_errno: c_int, olen: usize) {
+        self.errors.push_back(CqErrEntry { entry, olen, err, prov_errno, err_data: 0, err_data_size: 0 });
+    }
+
+    /// An operation found nothing, or was refused at once.
+    pub fn refuse(&mut self, entry: CqEntry, err: c_int) {
+        self.fail(entry, err, 0, 0);
+    }
+}
+
+/// An address vector.
+#[derive(Debug, Default)]
+pub struct AvState {
+    pub addresses: Slab<(Name, Key)>,
+}
+
+/// A domain.
+#[derive(Debug)]
+pub struct State {
+    pub bundle: Bundle<AnyThread>,
+    pub eps: Slab<EpState>,
+    /// By the numbers of the bundle's endpoints.
+    slots: Vec<usize>,
+    pub cqs: Slab<CqState>,
+    pub avs: Slab<AvState>,
+    lost: u64,
+    looks: u32,
+}
+
+impl State {
+    pub fn new(bundle: Bundle<AnyThread>) -> State {
+        let (eps, cqs, avs) = Default::default();
+        State { bundle, eps, slots: Vec::new(), cqs, avs, lost: 0, looks: 0 }
+    }
+
+    /// Enters an endpoint.
+    pub fn add(&mut self, ep: EpState) -> usize {
+        let number = ep.endpoint.index();
+        let slot = self.eps.insert(ep);
+        if self.slots.len() <= number {
+            self.slots.resize(number + 1, usize::MAX);
+        }
+        self.slots[number] = slot;
+        slot
+    }
+
+    /// Whether a queue has room for what more operations bring.
+    pub fn has_room(&self, bound: Option<Bound>) -> bool {
+        bound.is_none_or(|bound| self.cqs.get(bound.cq).is_none_or(|cq| cq.entries.len() < UNREAD_MOST))
+    }
+
+    /// Does what there is to do, and hands over what has ended.
+    pub fn progress(&mut self) {
+        self.bundle.poll();
+        self.hand_over();
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % LOSSES_EVERY == 0 {
+            self.look_for_losses();
+        }
+    }
+
+    /// Hands over what has ended.
+    #[inline]
+    pub fn hand_over(&mut self) {
+        while let Some(completion) = self.bundle.next_completion() {
+            self.take(completion);
+        }
+    }
+
+    fn take(&mut self, done: Completion) {
+        let Some(ep) = self.slots.get(done.endpoint.index()).and_then(|&slot| self.eps.get_mut(slot)) else { return };
+        if let Outcome::CameBack(back) = &done.outcome {
+            if let Some(cq) = ep.tx.and_then(|tx| self.cqs.get_mut(tx.cq)) {
+                let kind = abi::SEND | if back.label.tag.is_some() { abi::TAGGED } else { abi::MSG };
+                let (data, tag) = (back.label.data.unwrap_or(0), back.label.tag.unwrap_or(0));
+                let entry = CqEntry { flags: kind, len: back.contents.len(), data, tag, ..CqEntry::default() };
+                cq.fail(entry, errno(back.reason), back.reason.code().into(), 0);
+            }
+            return;
+        }
+        let at = done.context as usize;
+        let Some(op) = ep.ops.get_mut(at) else { return };
+        let bound = if op.kind & abi::SEND != 0 { ep.tx } else { ep.rx };
+        let mut entry = CqEntry { op_context: op.context, flags: op.kind, ..CqEntry::default() };
+        if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
+            match &done.outcome {
+                Outcome::Received(received) => {
+                    scatter(op, received, done.buffer.as_deref());
+                    fill(&mut entry, op, received);
+                    if done.is_last && op.kind & abi::MULTI_RECV != 0 {
+                        entry.flags |= abi::MULTI_RECV;
+                    }
+                    if received.is_truncated() {
+                        cq.fail(entry, abi::ETRUNC, 0, received.message.len - received.stored);
+                    } else if op.is_told {
+                        cq.entries.push_back((entry, received.message.source.map_or(abi::ADDR_UNSPEC, u64::from)));
+                    }
+                }
+                Outcome::Sent if op.is_told => cq.entries.push_back((entry, abi::ADDR_UNSPEC)),
+                Outcome::Sent => {}
+                Outcome::Cancelled if op.is_orphan => {
+                    cq.fail(entry, libc::ECONNRESET, Reason::PeerLost.code().into(), 0);
+                }
+                Outcome::Cancelled => cq.fail(entry, libc::ECANCELED, 0, 0),
+                Outcome::Failed { reason, .. } => cq.fail(entry, errno(*reason), reason.code().into(), 0),
+                Outcome::CameBack(_) => {}
+            }
+        }
+        if done.is_last {
+            ep.ops.remove(at);
+        }
+    }
+
+    /// Receives for whoever sends end where nobody is left who could: all peers that were inserted are gone.
+    #[cold]
+    fn look_for_losses(&mut self) {
+        let lost = self.bundle.counters().sessions_lost;
+        if std::mem::replace(&mut self.lost, lost) == lost {
+            return;
+        }
+        for (_, ep) in &mut self.eps {
+            let Some(av) = ep.av.and_then(|av| self.avs.get(av)) else { continue };
+            let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { continue };
+            if av.addresses.is_empty() || av.addresses.iter().any(|(at, _)| tagged.lost(at as u32).is_none()) {
+                continue;
+            }
+            for (at, op) in ep.ops.iter_mut().filter(|(_, op)| op.is_for_any) {
+                op.is_orphan = tagged.cancel(at as u64);
+            }
+        }
+        self.hand_over();
+    }
+}
+
+/// Distributes what came over the pieces that it is for.
+fn scatter(op: &mut Op, received: &Received, buffer: Option<&[u8]>) {
+    let Some(mut bytes) = buffer.map(|bytes| &bytes[..received.stored]).filter(|_| !op.pieces.is_empty()) else {
+        return;
+    };
+    for piece in &mut op.pieces {
+        let stored = piece.write(0, bytes);
+        bytes = &bytes[stored..];
+    }
+}
+
+fn fill(entry: &mut CqEntry, op: &Op, received: &Received) {
+    let label = received.message.label;
+    entry.len = received.stored;
+    entry.buf = op.buf.wrapping_add(received.at);
+    entry.flags &= !abi::MULTI_RECV;
+    entry.tag = label.tag.unwrap_or(0);
+    if let Some(data) = label.data {
+        entry.flags |= abi::REMOTE_CQ_DATA;
+        entry.data = data;
+    }
+}
+
+/// The system's number for why something came back.
+pub fn errno(reason: Reason) -> c_int {
+    match reason {
+        Reason::PeerLost => libc::ECONNRESET,
+        Reason::NobodyThere | Reason::NoSuchEndpoint | Reason::WrongEpoch => libc::ECONNREFUSED,
+        Reason::WrongKey | Reason::ForeignUser | Reason::WrongOwner => libc::EACCES,
+        Reason::QueueFull | Reason::NoRoom => libc::ENOBUFS,
+        Reason::Version => libc::EPROTONOSUPPORT,
+        Reason::Violation | Reason::NoHandler => libc::EPROTO,
+    }
+}
