@@ -85,6 +85,7 @@ pub const CLASS_AV: usize = 11;
 pub const CLASS_MR: usize = 12;
 pub const CLASS_EQ: usize = 13;
 pub const CLASS_CQ: usize = 14;
+pub const CLASS_CNTR: usize = 15;
 
 // ---- errors beyond the system's
 
@@ -265,7 +266,7 @@ pub struct DomainOps {
     pub cq_open: unsafe extern "C" fn(*mut FidDomain, *mut CqAttr, *mut *mut FidCq, *mut c_void) -> c_int,
     pub endpoint: unsafe extern "C" fn(*mut FidDomain, *mut Info, *mut *mut FidEp, *mut c_void) -> c_int,
     pub scalable_ep: Stub,
-    pub cntr_open: Stub,
+    pub cntr_open: unsafe extern "C" fn(*mut FidDomain, *mut c_void, *mut *mut FidCntr, *mut c_void) -> c_int,
     pub poll_open: Stub,
     pub stx_ctx: Stub,
     pub srx_ctx: Stub,
@@ -403,6 +404,24 @@ pub struct CqErrEntry {
 }
 
 #[repr(C)]
+pub struct FidCntr {
+    pub fid: Fid,
+    pub ops: &'static CntrOps,
+}
+
+#[repr(C)]
+pub struct CntrOps {
+    pub size: usize,
+    pub read: unsafe extern "C" fn(*mut FidCntr) -> u64,
+    pub readerr: unsafe extern "C" fn(*mut FidCntr) -> u64,
+    pub add: unsafe extern "C" fn(*mut FidCntr, u64) -> c_int,
+    pub set: unsafe extern "C" fn(*mut FidCntr, u64) -> c_int,
+    pub wait: unsafe extern "C" fn(*mut FidCntr, u64, c_int) -> c_int,
+    pub adderr: unsafe extern "C" fn(*mut FidCntr, u64) -> c_int,
+    pub seterr: unsafe extern "C" fn(*mut FidCntr, u64) -> c_int,
+}
+
+#[repr(C)]
 pub struct FidEp {
     pub fid: Fid,
     pub ops: &'static EpOps,
@@ -511,6 +530,6 @@ macro_rules! sizes {
 sizes! {
     TxAttr: 80, RxAttr: 64, EpAttr: 96, DomainAttr: 192, FabricAttr: 32, Info: 120, Provider: 72, Fid: 24, Ops: 56, FidFabric: 40,
     FabricOps: 56, FidDomain: 40, DomainOps: 96, MrOps: 32, FidMr: 40, AvAttr: 48, FidAv: 32, AvOps: 64, FidEq: 32, EqOps: 48,
-    CqAttr: 40, FidCq: 32, CqOps: 64, CqEntry: 48, CqErrEntry: 80, FidEp: 80, EpOps: 64, CmOps: 80, StubOps<9>: 80, StubOps<13>: 112,
+    CqAttr: 40, FidCq: 32, CqOps: 64, CqEntry: 48, CqErrEntry: 80, FidCntr: 32, CntrOps: 64, FidEp: 80, EpOps: 64, CmOps: 80, StubOps<9>: 80, StubOps<13>: 112,
     StubOps<11>: 96, MsgArgs: 48, TaggedArgs: 64, MsgOps: 80, TaggedOps: 80,
 }

@@ -7,6 +7,7 @@ use crate::abi::{
 use crate::addr::encode;
 use crate::av::{map_all, store_address, Av};
 use crate::cell::DomainCell;
+use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::fabric::Domain;
 use crate::info::{Chosen, INJECT_MOST, IOV_MOST};
@@ -96,6 +97,8 @@ pub unsafe extern "C" fn open(
             av: None,
             tx: None,
             rx: None,
+            tx_count: None,
+            rx_count: None,
             least: LEAST,
             ops: Slab::new(),
             claims: Vec::new(),
@@ -162,6 +165,20 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
             ep.state.with(|state| {
                 state.eps[ep.slot].av = Some(av);
                 map_all(state, ep.slot);
+            });
+            0
+        }
+        abi::CLASS_CNTR => {
+            // SAFETY: it is a counter of ours, open.
+            let count = unsafe { &(*other.cast::<Cntr>()).count };
+            ep.state.with(|state| {
+                let state = &mut state.eps[ep.slot];
+                if flags & abi::SEND != 0 {
+                    state.tx_count = Some(count.clone());
+                }
+                if flags & abi::RECV != 0 {
+                    state.rx_count = Some(count.clone());
+                }
             });
             0
         }
@@ -383,7 +400,12 @@ impl State {
         let Ok(to) = index(to) else { return -(libc::EINVAL as isize) };
         let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
         match tagged.try_inject(to, label, bytes) {
-            Ok(()) => 0,
+            Ok(()) => {
+                if let Some(count) = &ep.tx_count {
+                    count.add(true);
+                }
+                0
+            }
             Err(error) => {
                 self.progress();
                 refusal(error)

@@ -4,7 +4,7 @@ use crate::abi::{self, DomainOps, FabricAttr, FabricOps, Fid, FidDomain, FidFabr
 use crate::cell::DomainCell;
 use crate::state::State;
 use crate::stubs::{self, give, NONE};
-use crate::{av, cq, ep};
+use crate::{av, cntr, cq, ep};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ static DOMAIN: DomainOps = DomainOps {
     cq_open: cq::open,
     endpoint: ep::open,
     scalable_ep: NONE,
-    cntr_open: NONE,
+    cntr_open: cntr::open,
     poll_open: NONE,
     stx_ctx: NONE,
     srx_ctx: NONE,

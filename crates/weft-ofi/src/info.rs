@@ -251,6 +251,7 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
         (*domain).rx_ctx_cnt = 1 << 12;
         (*domain).max_ep_tx_ctx = 1;
         (*domain).max_ep_rx_ctx = 1;
+        (*domain).cntr_cnt = 1 << 12;
         (*domain).mr_iov_limit = IOV_MOST;
         (*domain).mr_cnt = 1 << 16;
         (*domain).caps = abi::LOCAL_COMM | abi::REMOTE_COMM;

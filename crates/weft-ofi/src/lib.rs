@@ -13,6 +13,7 @@ mod abi;
 mod addr;
 mod av;
 mod cell;
+mod cntr;
 mod cq;
 mod ep;
 mod fabric;

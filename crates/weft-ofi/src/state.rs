@@ -2,9 +2,11 @@
 //! gets to the queues.
 
 use crate::abi::{self, CqEntry, CqErrEntry};
+use crate::cntr::Count;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::sync::Arc;
 use weft::am::{AnyThread, Bundle};
 use weft::tagged::{Claim, Completion, Outcome, Received};
 use weft::{Endpoint, Key, Name, Reason};
@@ -27,6 +29,9 @@ pub struct EpState {
     pub av: Option<usize>,
     pub tx: Option<Bound>,
     pub rx: Option<Bound>,
+    /// Who counts what has ended, each way.
+    pub tx_count: Option<Arc<Count>>,
+    pub rx_count: Option<Arc<Count>>,
     /// A receive of many is released when fewer bytes are left.
     pub least: usize,
     pub ops: Slab<Op>,
@@ -164,7 +169,10 @@ impl State {
         }
         let at = done.context as usize;
         let Some(op) = ep.ops.get_mut(at) else { return };
-        let bound = if op.kind & abi::SEND != 0 { ep.tx } else { ep.rx };
+        let (bound, count) = if op.kind & abi::SEND != 0 { (ep.tx, &ep.tx_count) } else { (ep.rx, &ep.rx_count) };
+        if let Some(count) = count {
+            count.add(matches!(done.outcome, Outcome::Received(_) | Outcome::Sent));
+        }
         let mut entry = CqEntry { op_context: op.context, flags: op.kind, ..CqEntry::default() };
         if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
             match &done.outcome {

@@ -1,0 +1,121 @@
+//! Counters of what has ended at endpoints. MPICH opens one though it has nothing to count without reads and writes.
+
+use crate::abi::{self, CntrOps, Fid, FidCntr, FidDomain, Ops};
+use crate::cell::DomainCell;
+use crate::fabric::Domain;
+use crate::state::State;
+use crate::stubs::{self, give};
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What is counted. Relaxed throughout: who reads it has made progress under the lock, or wants no more than the number.
+#[derive(Debug, Default)]
+pub struct Count {
+    ended: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Count {
+    /// An operation has ended.
+    pub fn add(&self, is_well: bool) {
+        let number = if is_well { &self.ended } else { &self.failed };
+        number.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A counter.
+#[repr(C)]
+pub struct Cntr {
+    fid: FidCntr,
+    state: Arc<DomainCell<State>>,
+    pub count: Arc<Count>,
+}
+
+static OPS: Ops = Ops { bind: stubs::no_bind, ..stubs::ops(close) };
+static CNTR: CntrOps = CntrOps { size: size_of::<CntrOps>(), read, readerr, add, set, wait, adderr, seterr };
+
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    _attr: *mut c_void,
+    place: *mut *mut FidCntr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: it is a domain of ours, open.
+    let domain = unsafe { &*domain.cast::<Domain>() };
+    let fid = FidCntr { fid: Fid { fclass: abi::CLASS_CNTR, context, ops: &OPS }, ops: &CNTR };
+    let cntr = Cntr { fid, state: domain.state.clone(), count: Arc::default() };
+    // SAFETY: libfabric's promise.
+    unsafe { give(Box::new(cntr), place) }
+}
+
+unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
+    // SAFETY: `open` made it, and nobody has it after this.
+    drop(unsafe { Box::from_raw(fid.cast::<Cntr>()) });
+    0
+}
+
+/// # Safety
+/// It is a counter of ours, open.
+unsafe fn of<'a>(cntr: *mut FidCntr) -> &'a Cntr {
+    // SAFETY: the caller's promise.
+    unsafe { &*cntr.cast::<Cntr>() }
+}
+
+unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
+    // SAFETY: libfabric's promise.
+    let cntr = unsafe { of(cntr) };
+    cntr.state.with(State::progress);
+    cntr.count.ended.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
+    // SAFETY: libfabric's promise.
+    unsafe { of(cntr) }.count.failed.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn add(cntr: *mut FidCntr, value: u64) -> c_int {
+    // SAFETY: libfabric's promise.
+    unsafe { of(cntr) }.count.ended.fetch_add(value, Ordering::Relaxed);
+    0
+}
+
+unsafe extern "C" fn adderr(cntr: *mut FidCntr, value: u64) -> c_int {
+    // SAFETY: libfabric's promise.
+    unsafe { of(cntr) }.count.failed.fetch_add(value, Ordering::Relaxed);
+    0
+}
+
+unsafe extern "C" fn set(cntr: *mut FidCntr, value: u64) -> c_int {
+    // SAFETY: libfabric's promise.
+    unsafe { of(cntr) }.count.ended.store(value, Ordering::Relaxed);
+    0
+}
+
+unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
+    // SAFETY: libfabric's promise.
+    unsafe { of(cntr) }.count.failed.store(value, Ordering::Relaxed);
+    0
+}
+
+/// Waits until so many have ended, or one more has failed; makes progress meanwhile.
+unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
+    // SAFETY: libfabric's promise.
+    let cntr = unsafe { of(cntr) };
+    let (begin, failed) = (Instant::now(), cntr.count.failed.load(Ordering::Relaxed));
+    let most = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
+    loop {
+        cntr.state.with(State::progress);
+        if cntr.count.ended.load(Ordering::Relaxed) >= threshold {
+            return 0;
+        }
+        if cntr.count.failed.load(Ordering::Relaxed) != failed {
+            return -abi::EAVAIL;
+        }
+        if begin.elapsed() >= most {
+            return -libc::ETIMEDOUT;
+        }
+    }
+}
