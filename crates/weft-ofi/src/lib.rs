@@ -3,22 +3,31 @@
 //!
 //! A domain is a node and a bundle of weft's; an endpoint is one for tagged messages ([`weft::tagged`]). The provider keeps what libfabric
 //! has beyond that: address vectors, completion queues, flags. It calls nothing of libfabric, so it goes with any
-//! version from 1.17 on: what is exchanged is in [`abi`].
+//! version from 1.17 on: what is exchanged is in `abi.rs`.
 //!
-//! This crate is unsafe where C comes in: each call from outside turns pointers into references once, at its beginning, by the
+//! The modules that C calls are unsafe: each call from outside turns pointers into references once, at its beginning, by the
 //! interface's promise that the objects are those which were given out and are not closed meanwhile. A panic ends the process:
-//! it cannot go through C.
+//! it cannot go through C. What a domain does with its messages (`state.rs`) is safe code.
+#![deny(unsafe_code)]
 
 mod abi;
 mod addr;
+#[allow(unsafe_code)] // C calls it
 mod av;
+#[allow(unsafe_code)] // a lock that may be left out
 mod cell;
+#[allow(unsafe_code)] // C calls it
 mod cntr;
+#[allow(unsafe_code)] // C calls it
 mod cq;
+#[allow(unsafe_code)] // C calls it
 mod ep;
+#[allow(unsafe_code)] // C calls it
 mod fabric;
+#[allow(unsafe_code)] // C calls it
 mod info;
 mod state;
+#[allow(unsafe_code)] // C calls it
 mod stubs;
 
 use abi::Provider;
@@ -34,6 +43,7 @@ const SPOKEN: u32 = abi::version(2, 9);
 /// libfabric writes into it.
 struct Shown(std::cell::UnsafeCell<Provider>);
 
+#[allow(unsafe_code)]
 // SAFETY: libfabric alone touches it, and does so as it needs.
 unsafe impl Sync for Shown {}
 
@@ -48,7 +58,12 @@ static PROVIDER: Shown = Shown(std::cell::UnsafeCell::new(Provider {
 }));
 
 /// What libfabric calls first, and once.
+#[allow(unsafe_code)] // a symbol of this name
 #[no_mangle]
 pub extern "C" fn fi_prov_ini() -> *mut std::ffi::c_void {
     PROVIDER.0.get().cast()
 }
+
+#[cfg(test)]
+#[allow(unsafe_code)] // it plays C
+mod tests;

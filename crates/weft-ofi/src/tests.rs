@@ -1,0 +1,438 @@
+//! The provider as a client sees it: everything goes through the tables of calls, as from C.
+
+use crate::abi::*;
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
+
+const BOUND: Duration = Duration::from_secs(30);
+const AGAIN: isize = -(libc::EAGAIN as isize);
+
+/// What `fi_getinfo` finds for some wishes; the structures are the client's to change.
+struct Hints {
+    info: Info,
+    tx: TxAttr,
+    rx: RxAttr,
+    ep: EpAttr,
+    domain: DomainAttr,
+    fabric: FabricAttr,
+}
+
+impl Hints {
+    fn none() -> Box<Hints> {
+        // SAFETY: zero is a value of each; the tables' references are not among them.
+        let mut hints: Box<Hints> = Box::new(unsafe { std::mem::zeroed() });
+        hints.info.tx_attr = &raw mut hints.tx;
+        hints.info.rx_attr = &raw mut hints.rx;
+        hints.info.ep_attr = &raw mut hints.ep;
+        hints.info.domain_attr = &raw mut hints.domain;
+        hints.info.fabric_attr = &raw mut hints.fabric;
+        hints
+    }
+
+    fn find(&self) -> Result<&'static mut Info, c_int> {
+        let mut found = null_mut();
+        // SAFETY: the hints are complete.
+        match unsafe { (provider().getinfo)(version(1, 17), null(), null(), 0, &self.info, &mut found) } {
+            // SAFETY: it was found. That it is never freed is for the tests.
+            0 => Ok(unsafe { &mut *found }),
+            error => Err(error),
+        }
+    }
+}
+
+fn provider() -> &'static Provider {
+    // SAFETY: it is there for good; nobody writes it here.
+    unsafe { &*crate::fi_prov_ini().cast::<Provider>() }
+}
+
+/// A domain with endpoints that all know each other and share a queue.
+struct Client {
+    fabric: *mut FidFabric,
+    domain: *mut FidDomain,
+    av: *mut FidAv,
+    cq: *mut FidCq,
+    eps: Vec<*mut FidEp>,
+}
+
+fn closed(fid: *mut Fid) -> c_int {
+    // SAFETY: it is open, and not used after this.
+    unsafe { ((*fid).ops.close)(fid) }
+}
+
+impl Client {
+    fn new(count: usize, change: impl Fn(&mut Hints), selective: bool) -> Client {
+        let mut hints = Hints::none();
+        change(&mut hints);
+        let info = hints.find().expect("it suits");
+        let (mut fabric, mut domain, mut av, mut cq) = (null_mut(), null_mut(), null_mut(), null_mut());
+        // SAFETY: as a client calls them, with places for what is opened; here and below.
+        unsafe {
+            assert_eq!((provider().fabric)(info.fabric_attr, &mut fabric, null_mut()), 0);
+            assert_eq!(((*fabric).ops.domain)(fabric, info, &mut domain, null_mut()), 0);
+            let mut attr: AvAttr = std::mem::zeroed();
+            assert_eq!(((*domain).ops.av_open)(domain, &mut attr, &mut av, null_mut()), 0);
+            let mut attr: CqAttr = std::mem::zeroed();
+            (attr.format, attr.wait_obj) = (FORMAT_TAGGED, WAIT_UNSPEC);
+            assert_eq!(((*domain).ops.cq_open)(domain, &mut attr, &mut cq, null_mut()), 0);
+        }
+        let mut client = Client { fabric, domain, av, cq, eps: Vec::new() };
+        for _ in 0..count {
+            let mut ep = null_mut();
+            let selective = if selective { SELECTIVE_COMPLETION } else { 0 };
+            // SAFETY: as above.
+            unsafe {
+                assert_eq!(((*domain).ops.endpoint)(domain, info, &mut ep, null_mut()), 0);
+                let fid = ep.cast::<Fid>();
+                let enable = |fid: *mut Fid| ((*fid).ops.control)(fid, CONTROL_ENABLE, null_mut());
+                assert_eq!(enable(fid), -ENOAV);
+                assert_eq!(((*fid).ops.bind)(fid, client.av.cast(), 0), 0);
+                assert_eq!(enable(fid), -ENOCQ);
+                assert_eq!(((*fid).ops.bind)(fid, client.cq.cast(), TRANSMIT | RECV | selective), 0);
+                assert_eq!(enable(fid), 0);
+            }
+            client.eps.push(ep);
+        }
+        for at in 0..count {
+            let address = client.address(at);
+            let mut number = 0;
+            // SAFETY: as above.
+            let inserted = unsafe { ((*av).ops.insert)(av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
+            assert_eq!((inserted, number), (1, at as u64));
+        }
+        client
+    }
+
+    fn address(&self, ep: usize) -> Vec<u8> {
+        let (ep, mut len) = (self.eps[ep], 0);
+        // SAFETY: an endpoint that is open; nothing is written where there is no room.
+        let getname = |place: *mut c_void, len: &mut usize| unsafe { ((*ep).cm.getname)(ep.cast(), place, len) };
+        assert_eq!(getname(null_mut(), &mut len), -ETOOSMALL);
+        let mut address = vec![0; len];
+        assert_eq!(getname(address.as_mut_ptr().cast(), &mut len), 0);
+        address
+    }
+
+    fn send(&self, from: usize, to: u64, tag: u64, bytes: &'static [u8], context: usize) -> isize {
+        let ep = self.eps[from];
+        // SAFETY: the bytes stay.
+        unsafe {
+            ((*ep).tagged.send)(ep, bytes.as_ptr().cast(), bytes.len(), null_mut(), to, tag, context as *mut c_void)
+        }
+    }
+
+    fn receive(&self, at: usize, from: u64, tag: u64, ignore: u64, room: &mut [u8], context: usize) -> isize {
+        let (ep, len) = (self.eps[at], room.len());
+        let room = room.as_mut_ptr().cast();
+        // SAFETY: the tests keep what they receive into until its completion.
+        unsafe { ((*ep).tagged.recv)(ep, room, len, null_mut(), from, tag, ignore, context as *mut c_void) }
+    }
+
+    fn look(&self, at: usize, tag: u64, flags: u64, room: &mut [u8], context: usize) -> isize {
+        let ep = self.eps[at];
+        let iov = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        let context = context as *mut c_void;
+        let args = TaggedArgs {
+            iov: &iov,
+            desc: null_mut(),
+            iov_count: 1,
+            addr: ADDR_UNSPEC,
+            tag,
+            ignore: 0,
+            context,
+            data: 0,
+        };
+        // SAFETY: as in `receive`.
+        unsafe { ((*ep).tagged.recvmsg)(ep, &args, flags) }
+    }
+
+    fn try_next(&self) -> Result<(CqEntry, u64), isize> {
+        let (mut entry, mut source) = (CqEntry::default(), 0);
+        // SAFETY: there is room for one.
+        match unsafe { ((*self.cq).ops.readfrom)(self.cq, (&raw mut entry).cast(), 1, &mut source) } {
+            1 => Ok((entry, source)),
+            error => Err(error),
+        }
+    }
+
+    /// The next completion, and its source; or else the error that is told.
+    fn next(&self) -> Result<(CqEntry, u64), CqErrEntry> {
+        let begin = Instant::now();
+        loop {
+            match self.try_next() {
+                Ok(next) => return Ok(next),
+                Err(AGAIN) => assert!(begin.elapsed() < BOUND, "nothing completes"),
+                Err(error) => {
+                    assert_eq!(error, -(EAVAIL as isize));
+                    // SAFETY: zero is a value of it.
+                    let mut told: CqErrEntry = unsafe { std::mem::zeroed() };
+                    // SAFETY: there is room for one.
+                    assert_eq!(unsafe { ((*self.cq).ops.readerr)(self.cq, &mut told, 0) }, 1);
+                    return Err(told);
+                }
+            }
+        }
+    }
+
+    /// The next so many completions, by their contexts.
+    fn next_few(&self, count: usize) -> Vec<(CqEntry, u64)> {
+        let mut few: Vec<_> = (0..count).map(|_| self.next().expect("no error")).collect();
+        few.sort_by_key(|(entry, _)| entry.op_context);
+        few
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        assert_eq!(closed(self.domain.cast()), -libc::EBUSY, "there is something in it");
+        for &ep in &self.eps {
+            assert_eq!(closed(ep.cast()), 0);
+        }
+        for fid in [self.cq.cast(), self.av.cast(), self.domain.cast(), self.fabric.cast()] {
+            assert_eq!(closed(fid), 0);
+        }
+    }
+}
+
+fn plain(_: &mut Hints) {}
+
+fn directed(hints: &mut Hints) {
+    hints.info.caps = MSG | TAGGED | DIRECTED_RECV | SOURCE;
+}
+
+#[test]
+fn what_is_asked_for_is_given_back_and_what_there_is_not_is_no_data() {
+    let mut hints = Hints::none();
+    hints.domain.threading = THREAD_DOMAIN;
+    hints.domain.control_progress = PROGRESS_MANUAL;
+    hints.domain.av_type = AV_MAP;
+    let found = hints.find().expect("it suits");
+    // SAFETY: it was found, with its parts.
+    let domain = unsafe { &*found.domain_attr };
+    assert_eq!((domain.threading, domain.control_progress, domain.av_type), (THREAD_DOMAIN, PROGRESS_MANUAL, AV_MAP));
+    assert!(found.next.is_null() && provider().fi_version >= version(2, 9));
+    type Wish = fn(&mut Hints);
+    let impossible: [Wish; 6] = [
+        |hints| hints.info.caps = 1 << 2,
+        |hints| hints.ep.kind = 1,
+        |hints| hints.info.addr_format = 2,
+        |hints| hints.tx.inject_size = 1 << 30,
+        |hints| hints.domain.data_progress = PROGRESS_AUTO,
+        |hints| hints.domain.max_ep_tx_ctx = 2,
+    ];
+    for change in impossible {
+        let mut hints = Hints::none();
+        change(&mut hints);
+        assert_eq!(hints.find().err(), Some(-libc::ENODATA));
+    }
+}
+
+#[test]
+fn messages_arrive_with_tag_data_and_source() {
+    let client = Client::new(2, directed, false);
+    let mut room = [0u8; 16];
+    assert_eq!(client.receive(1, ADDR_UNSPEC, 0x10, 0xf, &mut room, 1), 0);
+    assert_eq!(client.send(0, 1, 0x17, b"hello", 2), 0);
+    let done = client.next_few(2);
+    let (received, source) = done[0];
+    assert_eq!((received.op_context, received.tag, received.len, source), (1, 0x17, 5, 0));
+    assert_eq!((received.flags, received.buf), (RECV | TAGGED, room.as_ptr() as usize));
+    assert_eq!((done[1].0.op_context, done[1].0.flags), (2, SEND | TAGGED));
+    assert_eq!(&room[..5], b"hello");
+    // Without a tag, in pieces, with data.
+    let (ep, other) = (client.eps[0], client.eps[1]);
+    let pieces = [libc::iovec { iov_base: b"ab".as_ptr() as *mut c_void, iov_len: 2 }; 2];
+    let args =
+        MsgArgs { iov: pieces.as_ptr(), desc: null_mut(), iov_count: 2, addr: 1, context: 3 as *mut c_void, data: 77 };
+    let mut halves = [0u8; 6];
+    let (first, second) = halves.split_at_mut(3);
+    let into = [first, second].map(|half| libc::iovec { iov_base: half.as_mut_ptr().cast(), iov_len: half.len() });
+    // SAFETY: all of it stays until the completions.
+    unsafe {
+        assert_eq!(((*other).msg.recvv)(other, into.as_ptr(), null_mut(), 2, 0, 4 as *mut c_void), 0);
+        assert_eq!(((*ep).msg.sendmsg)(ep, &args, REMOTE_CQ_DATA), 0);
+    }
+    let done = client.next_few(2);
+    assert_eq!((done[1].0.data, done[1].0.flags, done[1].0.len), (77, RECV | MSG | REMOTE_CQ_DATA, 4));
+    assert_eq!(&halves, b"abab\0\0");
+}
+
+#[test]
+fn a_directed_receive_takes_its_source_only() {
+    let client = Client::new(3, directed, false);
+    let mut rooms = [[0u8; 4]; 2];
+    assert_eq!(client.receive(2, 1, 5, 0, &mut rooms[0], 1), 0);
+    assert_eq!(client.receive(2, ADDR_UNSPEC, 5, 0, &mut rooms[1], 2), 0);
+    assert_eq!((client.send(0, 2, 5, b"zero", 3), client.send(1, 2, 5, b"one!", 4)), (0, 0));
+    let done = client.next_few(4);
+    assert_eq!((done[0].1, done[1].1), (1, 0));
+    assert_eq!((&rooms[0], &rooms[1]), (b"one!", b"zero"));
+    // Who did not ask for direction has none.
+    let client = Client::new(2, plain_messages, false);
+    assert_eq!(client.receive(1, 77, 5, 0, &mut rooms[0], 1), 0);
+    assert_eq!(client.send(0, 1, 5, b"any.", 2), 0);
+    client.next_few(2);
+    assert_eq!(&rooms[0], b"any.");
+}
+
+fn plain_messages(hints: &mut Hints) {
+    hints.info.caps = MSG | TAGGED;
+}
+
+#[test]
+fn only_what_asks_for_it_completes_at_a_selective_queue() {
+    let client = Client::new(2, plain, true);
+    let mut room = [0u8; 8];
+    assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+    assert_eq!(client.send(0, 1, 1, b"quiet", 2), 0);
+    let begin = Instant::now();
+    while &room[..5] != b"quiet" {
+        assert_eq!(client.try_next().err(), Some(AGAIN));
+        assert!(begin.elapsed() < BOUND, "it does not come");
+    }
+    assert_eq!(client.look(1, 2, COMPLETION, &mut room, 3), 0);
+    assert_eq!(client.send(0, 1, 2, b"aloud", 4), 0);
+    assert_eq!(client.next().expect("a completion").0.op_context, 3);
+    assert_eq!(client.try_next().err(), Some(AGAIN));
+}
+
+#[test]
+fn messages_are_looked_at_taken_out_and_dropped() {
+    let client = Client::new(2, plain, false);
+    let mut room = [0u8; 8];
+    assert_eq!(client.look(1, 1, PEEK, &mut [], 1), 0);
+    assert_eq!(client.next().expect_err("there is none").err, libc::ENOMSG);
+    for (tag, bytes) in [(1, b"first".as_slice()), (2, b"second"), (3, b"third")] {
+        assert_eq!(client.send(0, 1, tag, bytes, 9), 0);
+    }
+    client.next_few(3);
+    // They come in order: with the last all are there.
+    let begin = Instant::now();
+    loop {
+        assert_eq!(client.look(1, 3, PEEK, &mut [], 1), 0);
+        match client.next() {
+            Ok(_) => break,
+            Err(told) => assert!(told.err == libc::ENOMSG && begin.elapsed() < BOUND),
+        }
+    }
+    assert_eq!(client.look(1, 2, PEEK, &mut [], 1), 0);
+    let (peeked, source) = client.next().expect("it is there");
+    assert_eq!((peeked.op_context, peeked.len, peeked.tag, source), (1, 6, 2, 0));
+    assert_eq!(client.look(1, 2, PEEK | CLAIM, &mut [], 2), 0);
+    assert_eq!(client.next().expect("it is there").0.len, 6);
+    assert_eq!(client.look(1, 2, PEEK, &mut [], 3), 0);
+    assert_eq!(client.next().expect_err("it is taken out").err, libc::ENOMSG);
+    assert_eq!(client.look(1, 2, CLAIM, &mut room, 2), 0);
+    assert_eq!((client.next().expect("received").0.len, &room[..6]), (6, b"second".as_slice()));
+    assert_eq!(client.look(1, 1, PEEK | DISCARD, &mut [], 4), 0);
+    assert_eq!(client.next().expect("dropped").0.len, 5);
+    assert_eq!(client.look(1, 3, PEEK | CLAIM, &mut [], 5), 0);
+    client.next().expect("it is there");
+    assert_eq!(client.look(1, 3, CLAIM | DISCARD, &mut [], 5), 0);
+    client.next().expect("dropped");
+    for tag in 1..4 {
+        assert_eq!(client.look(1, tag, PEEK, &mut [], 6), 0);
+        assert_eq!(client.next().expect_err("all are gone").err, libc::ENOMSG);
+    }
+}
+
+#[test]
+fn receives_are_cancelled_and_messages_that_are_too_long_truncated() {
+    let client = Client::new(2, plain, false);
+    let (mut room, ep) = ([0u8; 4], client.eps[1]);
+    assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+    // SAFETY: an endpoint that is open.
+    let cancel = |context: usize| unsafe { ((*ep).ops.cancel)(ep.cast(), context as *mut c_void) };
+    assert_eq!((cancel(7), cancel(1)), (0, 0));
+    let told = client.next().expect_err("cancelled");
+    assert_eq!((told.err, told.entry.op_context), (libc::ECANCELED, 1));
+    assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 2), 0);
+    assert_eq!(client.send(0, 1, 1, b"too long", 3), 0);
+    assert_eq!(client.next().expect("sent").0.op_context, 3);
+    let told = client.next().expect_err("truncated");
+    assert_eq!((told.err, told.entry.op_context, told.entry.len, told.olen), (ETRUNC, 2, 4, 4));
+    assert_eq!(&room, b"too ");
+}
+
+#[test]
+fn one_buffer_takes_many_messages() {
+    let client = Client::new(2, plain, false);
+    let (ep, sender) = (client.eps[1], client.eps[0]);
+    let (least, mut room) = (64usize, [0u8; 256]);
+    let iov = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let args =
+        MsgArgs { iov: &iov, desc: null_mut(), iov_count: 1, addr: ADDR_UNSPEC, context: 1 as *mut c_void, data: 0 };
+    // SAFETY: all of it stays until the completions.
+    unsafe {
+        let value = (&raw const least).cast();
+        assert_eq!(((*ep).ops.setopt)(ep.cast(), OPT_ENDPOINT, OPT_MIN_MULTI_RECV, value, size_of::<usize>()), 0);
+        assert_eq!(((*ep).msg.recvmsg)(ep, &args, MULTI_RECV), 0);
+        for byte in 1..4u8 {
+            let bytes = [byte; 80];
+            assert_eq!(((*sender).msg.inject)(sender, bytes.as_ptr().cast(), 80, 1), 0);
+        }
+    }
+    for byte in 1..4u8 {
+        let (entry, _) = client.next().expect("a message");
+        let at = entry.buf - room.as_ptr() as usize;
+        assert_eq!((entry.op_context, entry.len, room[at..at + 80] == [byte; 80]), (1, 80, true));
+        assert_eq!(entry.flags & MULTI_RECV != 0, byte == 3, "the last releases it");
+    }
+}
+
+#[test]
+fn messages_of_any_length_and_stored_ones_complete() {
+    let client = Client::new(2, |hints| hints.tx.op_flags = DELIVERY_COMPLETE, false);
+    static CONTENTS: [u8; 1 << 20] = [7; 1 << 20];
+    for len in [0, 1, 4096, 4097, 16 << 10, 100_000, 1 << 20] {
+        let mut room = vec![0u8; len];
+        assert_eq!(client.send(0, 1, 1, &CONTENTS[..len], 2), 0);
+        assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+        let done = client.next_few(2);
+        assert_eq!((done[0].0.op_context, done[0].0.len, done[1].0.op_context), (1, len, 2));
+        assert!(room.iter().all(|&byte| byte == 7));
+    }
+}
+
+#[test]
+fn whoever_waits_is_woken_and_a_wait_ends() {
+    let client = Client::new(2, plain, false);
+    let mut room = [0u8; 8];
+    assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+    let mut entry = CqEntry::default();
+    // SAFETY: there is room for one.
+    let mut wait =
+        |timeout| unsafe { ((*client.cq).ops.sread)(client.cq, (&raw mut entry).cast(), 1, null(), timeout) };
+    let begin = Instant::now();
+    assert_eq!(wait(20), AGAIN);
+    assert!(begin.elapsed() >= Duration::from_millis(20));
+    assert_eq!(client.send(0, 1, 1, b"now", 2), 0);
+    assert_eq!((wait(10_000), wait(10_000)), (1, 1));
+}
+
+#[test]
+fn calls_that_there_are_not_say_so() {
+    let client = Client::new(1, plain, false);
+    let ep = client.eps[0];
+    // SAFETY: they look at no argument.
+    unsafe {
+        for call in (*ep).rma.calls.iter().chain(&(*ep).atomic.calls).chain(&(*ep).collective.calls) {
+            assert_eq!(call(), -(libc::ENOSYS as isize));
+        }
+    }
+    // Addresses: one that is none, one that is looked up, one that is removed.
+    let mut address = [0u8; 48];
+    let (mut len, mut number) = (address.len(), 0);
+    // SAFETY: an address vector that is open, and places for what is asked.
+    unsafe {
+        let av = client.av;
+        assert_eq!(((*av).ops.insert)(av, [0xffu8; 48].as_ptr().cast(), 1, &mut number, 0, null_mut()), 0);
+        assert_eq!(number, ADDR_UNSPEC);
+        assert_eq!(((*av).ops.lookup)(av, 0, address.as_mut_ptr().cast(), &mut len), 0);
+        assert_eq!(&address[..], client.address(0));
+        number = 0;
+        assert_eq!(((*av).ops.remove)(av, &mut number, 1, 0), 0);
+        assert_eq!(((*av).ops.remove)(av, &mut number, 1, 0), -libc::EINVAL);
+    }
+    assert_eq!(client.send(0, 0, 1, b"nobody", 1), -(libc::EINVAL as isize));
+}
