@@ -4,10 +4,10 @@ target := $(or $(CARGO_TARGET_DIR),target)
 cargo := scripts/cargo.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build limits demo test bench fuzz soak lint fmt docs clean
+.PHONY: help setup build limits demo test test-mpi bench bench-mpi fuzz soak lint fmt docs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what is missing on a Debian or Ubuntu machine, Rust included
 	scripts/setup.sh
@@ -22,10 +22,16 @@ demo: build ## count words over Active Messages, then show what messages cost he
 test: ## everything that must hold: lints, builds and tests, as root and as an ordinary user
 	scripts/test.sh
 
+test-mpi: ## Open MPI, MPICH and libfabric's tools over weft (STEPS="openmpi killed" for some)
+	scripts/test-mpi.sh $(STEPS)
+
 bench: ## weft beside the machine's limits, the kernel's sockets and UCX (ARGS="--quick --json FILE")
 	scripts/setup.sh --for bench
 	$(MAKE) build
 	$(target)/release/weft bench local $(ARGS)
+
+bench-mpi: ## MPI over weft beside the MPIs' own ways (ARGS="--rounds 3 --json FILE")
+	scripts/bench-mpi.sh $(ARGS)
 
 fuzz: ## mutated input for every decoder, five minutes each (SECONDS=n, TARGETS="packets channel")
 	scripts/setup.sh --for test

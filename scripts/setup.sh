@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Sets a Debian or Ubuntu machine up for weft: scripts/setup.sh [--for build|demo|test|bench]
+# Sets a Debian or Ubuntu machine up for weft: scripts/setup.sh [--for build|demo|test|bench|mpi]
 #
 # Looks first, and installs with apt only what is missing, so it may be repeated and takes no time when all is there.
 #   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
 #   test          these, a C++ compiler, util-linux, iproute2 and valgrind, and the lint tools rustfmt and clippy where they can
 #                 be had
 #   bench         these of build, iproute2, and ucx_perftest to compare with, where it can be had
+#   mpi           these of build, iproute2, libfabric's headers and tools, and Debian's Python with what environments and modules need
 # Without root it installs nothing, and prints the command to type instead.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -17,8 +18,8 @@ case "${1-}" in
     *) purpose= ;;
 esac
 case "$purpose" in
-    build | demo | test | bench) ;;
-    *) die "usage: scripts/setup.sh [--for build|demo|test|bench]" ;;
+    build | demo | test | bench | mpi) ;;
+    *) die "usage: scripts/setup.sh [--for build|demo|test|bench|mpi]" ;;
 esac
 
 apt() {
@@ -37,8 +38,16 @@ system_packages() {
     has cc && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || echo gcc libc6-dev
     has make || echo make
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
-    [ "$purpose" = test ] || [ "$purpose" = bench ] || return 0
+    [ "$purpose" = test ] || [ "$purpose" = bench ] || [ "$purpose" = mpi ] || return 0
     has ip || echo iproute2
+    if [ "$purpose" = mpi ]; then
+        has unshare || echo util-linux
+        has fi_pingpong || echo libfabric-bin
+        [ -e /usr/include/rdma/fabric.h ] || echo libfabric-dev
+        # Debian's Python, whatever others there are: its headers and pip's wheel are packages of their own.
+        /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
+        /usr/bin/python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || echo python3-dev
+    fi
     [ "$purpose" = test ] || return 0
     has c++ && echo "#include <vector>" | c++ -xc++ -E - >/dev/null 2>&1 || echo g++
     has unshare && has setpriv || echo util-linux

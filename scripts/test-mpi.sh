@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# Runs Open MPI, MPICH and libfabric's own tools over weft: scripts/test-mpi.sh [STEP...]
+#
+# Without arguments it sets the machine up first and runs all steps. What it installs lies below target/mpi, and is kept.
+# WEFT_TEST_FABRIC=tcp runs the MPI steps over another provider of libfabric, to tell whose fault something is.
+set -euo pipefail
+umask 022
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+. scripts/mpi.sh
+exec </dev/null
+
+# The steps, in order. Those with two hosts are run in network namespaces, and need root.
+steps=(info pingpong killed openmpi mpich pingpong-two killed-two openmpi-two mpich-two)
+# The parts of mpi4py's tests that are point to point or collective, and what these stand on.
+mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
+# weft's suspicion time, and what a program may take to end after it, in ms.
+suspicion=3000 grace=2000
+
+logs=$mpi_dir/logs
+
+now_ms() { date +%s%3N; }
+
+# check NAME SECONDS COMMAND...: runs it with its output in a log; what fails or is late ends the script.
+check() {
+    local name=$1 limit=$2 log=$logs/$1.log began status=0
+    shift 2
+    began=$(now_ms)
+    timeout --kill-after 5 "$limit" "$@" >"$log" 2>&1 || status=$?
+    [ "$status" -eq 0 ] || failed "$name" "ended with $status ($([ "$status" -ne 124 ] || echo "more than ")$((($(now_ms) - began) / 1000)) s)" "$@"
+    printf '  %-34s %7d ms\n' "$name" $(($(now_ms) - began))
+}
+# failed NAME REASON COMMAND...
+failed() {
+    local name=$1 reason=$2
+    shift 2
+    touch "$logs/$name.log"
+    say "the end of $logs/$name.log:"
+    tail -n 60 "$logs/$name.log" | sed 's/^/    | /'
+    say "FAILED: $name: $reason"
+    say "the command was: $(printf '%q ' "$@")"
+    say "to repeat it: ${WEFT_TEST_FABRIC:+WEFT_TEST_FABRIC=$(printf %q "$fabric") }scripts/test-mpi.sh $step"
+    exit 1
+}
+# expect NAME COUNT PATTERN: the log has it so often.
+expect() {
+    local found
+    found=$(grep -Eo "$3" "$logs/$1.log" | wc -l)
+    [ "$found" -eq "$2" ] || failed "$1" "\"$3\" is there $found times, not $2 times" "${command[@]}"
+}
+
+# mpi_runs openmpi|mpich one|two: the exchange and mpi4py's tests on 2 and 4 ranks, each seen to use the provider.
+mpi_runs() {
+    local mpi=$1 place=$2 ranks env name local_way
+    local python=$mpi_dir/$mpi/bin/python sources
+    sources=$(mpi4py_sources)
+    build_program exchange "$mpi"
+    for ranks in 2 4; do
+        # MPICH on two hosts also as it comes, with its own shared memory within each.
+        for local_way in over-weft $([ "$mpi$place$ranks" != mpichtwo4 ] || echo own); do
+            declare -n env=${mpi}_env
+            local variables=("${env[@]}")
+            [ "$mpi$local_way" != mpichover-weft ] || variables+=("$mpich_no_shortcut")
+            name=$mpi-$place-$ranks$([ "$local_way" = over-weft ] || echo -$local_way)
+
+            mpi_command "$mpi" "$place" "$ranks" "${variables[@]}" -- "$mpi_dir/$mpi/exchange"
+            check "$name-exchange" 120 "${command[@]}"
+            expect "$name-exchange" 1 "^exchange: $ranks ranks, 1 rounds: all as it should be$"
+            used_fabric "$mpi" "$ranks" "$name-exchange"
+
+            mpi_command "$mpi" "$place" "$ranks" "${variables[@]}" -- "$python" "$sources/test/main.py" --no-builddir -q -i "$mpi4py_parts"
+            check "$name-mpi4py" 180 "${command[@]}"
+            expect "$name-mpi4py" "$ranks" '^Ran [0-9]{3,} tests in'
+            expect "$name-mpi4py" "$ranks" '^OK'
+            used_fabric "$mpi" "$ranks" "$name-mpi4py"
+        done
+    done
+}
+# used_fabric MPI RANKS NAME: the MPI says so itself. (With Open MPI's pml cm and MPICH's netmod ofi there is no other way, either.)
+used_fabric() {
+    if [ "$1" = openmpi ]; then
+        expect "$3" "$2" "mtl:ofi:provider: $fabric\$"
+    else
+        expect "$3" 1 "^libfabric provider: $fabric - "
+    fi
+}
+
+# pingpong one|two MODE: fi_pingpong over all its sizes (0 B to 6 MiB), contents checked.
+pingpong() {
+    local place=$1 name=pingpong-$1-$2
+    local options=(-p "$fabric" -e rdm -m "$2" -c -I 100 -S all)
+    start_server "$place" "${options[@]}"
+    command=(env "${fabric_env[@]}" fi_pingpong "${options[@]}" 127.0.0.1)
+    [ "$place" = one ] || on_host 2 "${command[@]/127.0.0.1/$network.1}"
+    check "$name" 60 "${command[@]}"
+    wait "$server" || failed "$name" "the server ended with $?" "${command[@]}"
+    server=
+    expect "$name" 46 '^[0-9.]+[kmg]? +100 +=100 '
+}
+# start_server one|two OPTION...: sets `server` to the process of the fi_pingpong that listens.
+start_server() {
+    local place=$1
+    shift
+    command=(env "${fabric_env[@]}" fi_pingpong "$@")
+    [ "$place" = one ] || on_host 1 "${command[@]}"
+    "${command[@]}" >"$logs/server.log" 2>&1 &
+    server=$!
+    sleep 0.5
+}
+
+# killed one|two: a server of fi_pingpong is killed while it plays; the client ends with an error in time, and nothing is left.
+# Both in namespaces, whose sockets are nobody else's.
+killed() {
+    local place=$1 client began took status=0 host=1 left log=$logs/killed-$1.log
+    local options=(-p "$fabric" -e rdm -I 1000000000 -S 64)
+    [ "$place" = one ] || host=2
+    start_server two "${options[@]}"
+    on_host "$host" env "${fabric_env[@]}" fi_pingpong "${options[@]}" "$network.1"
+    timeout --kill-after 1 20 "${command[@]}" >"$log" 2>&1 &
+    client=$!
+    sleep 1.5
+    kill -0 "$client" 2>/dev/null || failed "killed-$place" "the client ended before the server was killed" "${command[@]}"
+    kill -KILL "$server"
+    began=$(now_ms)
+    { wait "$server" || true; } 2>/dev/null
+    server=
+    wait "$client" || status=$?
+    took=$(($(now_ms) - began))
+    [ "$status" -ne 124 ] && [ "$took" -le $((suspicion + grace)) ] ||
+        failed "killed-$place" "the client took $took ms to notice, more than $((suspicion + grace)) ms" "${command[@]}"
+    [ "$status" -ne 0 ] || failed "killed-$place" "the client ended as if all were well" "${command[@]}"
+    left=$(ip netns pids "$MPI_HOSTS-1"; ip netns pids "$MPI_HOSTS-2")
+    [ -z "$left" ] || failed "killed-$place" "processes are left: ${left//$'\n'/ }" "${command[@]}"
+    left=$(for host in 1 2; do ip netns exec "$MPI_HOSTS-$host" grep weft /proc/net/unix || true; done)
+    [ -z "$left" ] || failed "killed-$place" "sockets are left: $left" "${command[@]}"
+    left=$(comm -13 <(printf '%s\n' "$shm_before") <(ls /dev/shm) | grep -i weft || true)
+    [ -z "$left" ] || failed "killed-$place" "files are left in /dev/shm: $left" "${command[@]}"
+    printf '  %-34s %7d ms  (ended with %d: %s)\n' "killed-$place" "$took" "$status" "$(tail -n1 "$log")"
+}
+
+run_step() {
+    case "$1" in
+        info) # libfabric finds the provider, and one way to use it
+            command=(env "${fabric_env[@]}" fi_info -p "$fabric")
+            check info 20 "${command[@]}"
+            expect info 1 "^provider: $fabric\$" ;;
+        pingpong) pingpong one msg && pingpong one tagged ;;
+        killed) with_hosts killed one ;;
+        openmpi | mpich) mpi_runs "$1" one ;;
+        pingpong-two) with_hosts pingpong two msg && with_hosts pingpong two tagged ;;
+        killed-two) with_hosts killed two ;;
+        openmpi-two | mpich-two) with_hosts mpi_runs "${1%-two}" two ;;
+    esac
+}
+with_hosts() {
+    hosts_up
+    "$@"
+    hosts_down
+}
+needs_root() { [[ $1 = *-two || $1 = killed ]]; }
+
+if [ $# -eq 0 ]; then
+    scripts/setup.sh --for mpi
+    set -- "${steps[@]}"
+fi
+for step in "$@"; do
+    [[ " ${steps[*]} " = *" $step "* ]] || die "no step $step; there are: ${steps[*]}"
+done
+find_toolchain || die "no Rust $(msrv) or newer here: run scripts/setup.sh --for mpi"
+start=$SECONDS
+mkdir -p "$logs"
+server=
+trap 'hosts_down; [ -z "$server" ] || kill -KILL "$server" 2>/dev/null || true' EXIT
+shm_before=$(ls /dev/shm)
+build_provider
+install_mpi openmpi
+install_mpi mpich
+say "all is built and installed: $((SECONDS - start)) s"
+
+left_out=()
+for step in "$@"; do
+    if needs_root "$step" && [ "$(id -u)" -ne 0 ]; then
+        [ -z "${CI-}" ] || die "step $step needs root, for network namespaces"
+        say "LEFT OUT: step $step needs root, for network namespaces"
+        left_out+=("$step")
+        continue
+    fi
+    say "step $step"
+    began=$SECONDS
+    run_step "$step"
+    say "step $step: $((SECONDS - began)) s"
+done
+say "all MPI steps: $((SECONDS - start)) s${left_out[*]:+; LEFT OUT: ${left_out[*]}}"

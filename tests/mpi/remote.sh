@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs a command on one of the two hosts that scripts/mpi.sh made (network namespaces), as ssh would: remote.sh [-OPTION...] ADDRESS COMMAND...
+#
+# Open MPI and MPICH start their ranks through this. It hands on none of the variables that a real ssh would not hand on either.
+set -euo pipefail
+while [[ $1 = -* ]]; do shift; done
+number=${1##*.}
+shift
+unset "${!FI_@}" "${!WEFT_@}" "${!OMPI_@}" "${!MPIR_@}"
+# A name for each host: Open MPI takes hosts of one name for one host, and waits without end.
+exec ip netns exec "$MPI_HOSTS-$number" unshare --uts \
+    bash -c 'echo "weft-host-$0" >/proc/sys/kernel/hostname; eval "$1"' "$number" "$*"
