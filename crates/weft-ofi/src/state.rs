@@ -203,17 +203,19 @@ impl State {
         }
     }
 
-    /// Receives for whoever sends end where nobody is left who could: all peers that were inserted are gone.
+    /// Receives for whoever sends end where nobody is left who could: all peers that were inserted, but for this domain's own, are gone.
     #[cold]
     fn look_for_losses(&mut self) {
         let lost = self.bundle.counters().sessions_lost;
         if std::mem::replace(&mut self.lost, lost) == lost {
             return;
         }
+        let own: Vec<Name> = self.eps.iter().filter_map(|(_, ep)| self.bundle.name(ep.endpoint).ok()).collect();
         for (_, ep) in &mut self.eps {
             let Some(av) = ep.av.and_then(|av| self.avs.get(av)) else { continue };
             let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { continue };
-            if av.addresses.is_empty() || av.addresses.iter().any(|(at, _)| tagged.lost(at as u32).is_none()) {
+            let mut others = av.addresses.iter().filter(|(_, (name, _))| !own.contains(name)).peekable();
+            if others.peek().is_none() || others.any(|(at, _)| tagged.lost(at as u32).is_none()) {
                 continue;
             }
             for (at, op) in ep.ops.iter_mut().filter(|(_, op)| op.is_for_any) {
