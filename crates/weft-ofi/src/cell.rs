@@ -1,35 +1,160 @@
-//! What all objects of a domain share, behind a lock that costs nothing where the client promises to need none.
+//! What all objects of a domain share, behind a lock that costs next to nothing as long as one thread uses it.
+//!
+//! Clients that say nothing of threads get a domain that any number may use, and most use it from one. So the lock begins as the first
+//! thread's own: that thread only notes that it is inside, with plain loads and stores. The first other thread ends that for good: it
+//! says so, has the kernel put a barrier into every running thread of the process (`membarrier`), and waits until the first one
+//! is outside. From then on it is a lock as usual. (Biased locking, as Java's virtual machines had it.)
 
 use std::cell::UnsafeCell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{compiler_fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A value that calls of a client use one at a time.
 #[derive(Debug)]
 pub struct DomainCell<T> {
-    /// None if the client lets no two threads into a domain at once (`FI_THREAD_DOMAIN`).
-    lock: Option<Mutex<()>>,
+    /// The client lets no two threads into a domain at once (`FI_THREAD_DOMAIN`).
+    is_serialised: bool,
+    /// The first thread, once there was one.
+    first: AtomicUsize,
+    /// The first thread is inside, and does not hold the lock.
+    is_inside: AtomicBool,
+    /// All threads take the lock.
+    is_shared: AtomicBool,
+    lock: Mutex<()>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `with` is the only way to the value, and lets one thread in at a time: by the lock, or because the client has promised it.
+// SAFETY: `with` is the only way to the value, and lets one thread in at a time: by the lock, by what it does for the first thread, or
+// because the client has promised it.
 unsafe impl<T: Send> Sync for DomainCell<T> {}
 
+/// Leaves, also if what runs inside panics.
+struct Inside<'a>(&'a AtomicBool);
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Pairs with the acquire of who ends the first thread's right.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl<T> DomainCell<T> {
-    /// A cell that locks unless `is_serialised`.
+    /// A cell that lets threads in one at a time, unless that `is_serialised` by the client.
     ///
     /// # Safety
     /// If it is, no two threads call [`DomainCell::with`] at once.
     pub unsafe fn new(value: T, is_serialised: bool) -> DomainCell<T> {
-        DomainCell { lock: (!is_serialised).then(Mutex::default), value: UnsafeCell::new(value) }
+        DomainCell {
+            is_serialised,
+            first: AtomicUsize::new(0),
+            is_inside: AtomicBool::new(false),
+            // Without the barrier nobody could end the first thread's right.
+            is_shared: AtomicBool::new(!is_serialised && !barrier(MEMBARRIER_REGISTER)),
+            lock: Mutex::default(),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Runs something that uses the value, and that does not come here again.
     #[inline(always)]
     pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
-        let _turn: Option<MutexGuard<'_, ()>> =
-            self.lock.as_ref().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: no other thread is here (see `new`), and `run` does not call this again: nothing in this crate hands the cell to
-        // what it runs inside.
+        if self.is_serialised {
+            // SAFETY: no other thread is here (see `new`), and `run` does not call this again: nothing in this crate hands the cell
+            // to what it runs inside.
+            return run(unsafe { &mut *self.value.get() });
+        }
+        // Relaxed: a thread looks for itself, which only it has written.
+        if self.first.load(Ordering::Relaxed) == this_thread() {
+            self.is_inside.store(true, Ordering::Relaxed);
+            let inside = Inside(&self.is_inside);
+            // The other thread's barrier stands between these two on the processor: either it sees that we are inside, or we see it.
+            compiler_fence(Ordering::SeqCst);
+            if !self.is_shared.load(Ordering::Relaxed) {
+                // SAFETY: as above; who else comes waits for `is_inside` first, and this thread is the only one without the lock.
+                return run(unsafe { &mut *self.value.get() });
+            }
+            drop(inside);
+        }
+        self.with_lock(run)
+    }
+
+    #[inline(never)]
+    fn with_lock<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
+        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_shared.load(Ordering::Relaxed) {
+            // Under the lock, so one thread becomes the first. It has the right from its next call on.
+            let was_none = self.first.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            if !was_none {
+                self.is_shared.store(true, Ordering::Relaxed);
+                if !barrier(MEMBARRIER) {
+                    // It was registered, so the kernel has it.
+                    std::process::abort();
+                }
+                while self.is_inside.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        // SAFETY: under the lock. The first thread is outside, and takes the lock from now on; or it is this one.
         run(unsafe { &mut *self.value.get() })
+    }
+}
+
+/// Numbers of `membarrier`: for the threads of this process, at once; and its registration.
+const MEMBARRIER: libc::c_int = 1 << 3;
+const MEMBARRIER_REGISTER: libc::c_int = 1 << 4;
+
+fn barrier(command: libc::c_int) -> bool {
+    // SAFETY: it takes numbers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// A number of this thread's own: an address in its own memory. Another thread may get it after this one has ended: then both are never here
+/// at once.
+#[inline(always)]
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Adds in a way that loses what two threads add at once.
+    fn add(cell: &DomainCell<u64>, times: u32) {
+        for _ in 0..times {
+            cell.with(|value| {
+                // SAFETY: a number of ours.
+                let before = unsafe { std::ptr::from_ref(value).read_volatile() };
+                // SAFETY: as above.
+                unsafe { std::ptr::from_mut(value).write_volatile(before + 1) };
+            });
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_when_other_threads_come() {
+        for round in 0..2000 {
+            // SAFETY: it is not said to be serialised.
+            let cell = unsafe { DomainCell::new(0, false) };
+            let start = Barrier::new(2);
+            std::thread::scope(|scope| {
+                let others = scope.spawn(|| {
+                    start.wait();
+                    add(&cell, 300);
+                });
+                if round % 2 == 0 {
+                    // The first thread's own until the other one comes.
+                    add(&cell, 1);
+                }
+                start.wait();
+                add(&cell, 300);
+                others.join().expect("it adds");
+            });
+            assert_eq!(cell.with(|value| *value), 600 + u64::from(round % 2 == 0));
+        }
     }
 }
