@@ -88,14 +88,14 @@ used_fabric() {
 # pingpong one|two MODE: fi_pingpong over all its sizes (0 B to 6 MiB), contents checked.
 pingpong() {
     local place=$1 name=pingpong-$1-$2
-    local options=(-p "$fabric" -e rdm -m "$2" -c -I 100 -S all)
+    local options=(-p "$fabric" -e rdm -m "$2" -c -I 50 -S all)
     start_server "$place" "${options[@]}"
     command=(env "${fabric_env[@]}" fi_pingpong "${options[@]}" 127.0.0.1)
     [ "$place" = one ] || on_host 2 "${command[@]/127.0.0.1/$network.1}"
     check "$name" 60 "${command[@]}"
     wait "$server" || failed "$name" "the server ended with $?" "${command[@]}"
     server=
-    expect "$name" 46 '^[0-9.]+[kmg]? +100 +=100 '
+    expect "$name" 46 '^[0-9.]+[kmg]? +50 +=50 '
 }
 # start_server one|two OPTION...: sets `server` to the process of the fi_pingpong that listens.
 start_server() {
