@@ -1,7 +1,7 @@
 //! The bundle: what is polled together.
 
 use crate::moving::Errand;
-use crate::receive::{Trouble, Violation};
+use crate::receive::Trouble;
 use crate::session::{Limits, PeerId, Session, SessionId};
 use crate::state::{Place, Run, Settings, Sink, State};
 use weft_wire::path::{Bells, Glance, Peek, Rx, Tx};
@@ -26,15 +26,17 @@ struct Inbound<R> {
     is_unsure: bool,
     /// The turn in which it last had something.
     busy_at: u32,
+    /// The client wants no more of this visit.
+    has_enough: bool,
 }
 
 impl<R: Rx> Inbound<R> {
     /// Takes a record that is more than a small message. Returns how many were taken: none or one.
     #[inline(never)]
-    fn take_long<T: Tx, S: Sink<T>>(&mut self, state: &mut State<T>, sink: &mut S) -> Result<u32, Violation> {
+    fn take_long<T: Tx, S: Sink<T>>(&mut self, state: &mut State<T>, sink: &mut S) -> Result<u32, Stop> {
         let taken = match self.rx.peek() {
             Peek::Empty => return Ok(0),
-            Peek::Broken(_) => return Err(Violation),
+            Peek::Broken(_) => return Err(Stop),
             Peek::Record(record) => state.receive(self.id, record, sink),
         };
         self.drop_record(taken).map(|()| 1)
@@ -42,28 +44,35 @@ impl<R: Rx> Inbound<R> {
 
     /// The record in hand was taken, for better or worse.
     #[inline(always)]
-    fn drop_record(&mut self, taken: Result<(), Trouble>) -> Result<(), Violation> {
+    fn drop_record(&mut self, taken: Result<(), Trouble>) -> Result<(), Stop> {
         if let Err(trouble) = taken {
-            self.note(trouble)?;
+            return self.note(trouble);
         }
         self.rx.pop();
         Ok(())
     }
 
     #[cold]
-    fn note(&mut self, trouble: Trouble) -> Result<(), Violation> {
-        match trouble {
+    #[inline(never)]
+    fn note(&mut self, trouble: Trouble) -> Result<(), Stop> {
+        let noted = match trouble {
+            Trouble::Enough => {
+                self.has_enough = true;
+                Err(Stop)
+            }
             Trouble::Unreturned(reason) => {
                 self.rx.hold(reason.code());
                 Ok(())
             }
-            Trouble::Violation => {
-                self.rx.pop();
-                Err(Violation)
-            }
-        }
+            Trouble::Violation => Err(Stop),
+        };
+        self.rx.pop();
+        noted
     }
 }
+
+/// A visit ends before its budget does: the client [has enough](State::end_visit), or else the peer broke the protocol.
+struct Stop;
 
 /// A look at a session.
 #[derive(Clone, Copy)]
@@ -96,6 +105,8 @@ pub struct Bundle<R, T, B> {
     /// The session that had something last, among those that ring bells.
     last: u32,
     turns: u32,
+    /// The last visit of a session may have left something: the client wanted no more.
+    has_left: bool,
     /// Messages of sessions that are looked at on every poll.
     hot_work: u32,
     state: State<T>,
@@ -114,6 +125,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             unsure: Vec::with_capacity(HOT_MOST),
             last: u32::MAX,
             turns: 0,
+            has_left: false,
             hot_work: 0,
             state: State::new(settings),
         }
@@ -155,7 +167,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         if self.inbound.len() <= index as usize {
             self.inbound.resize_with(index as usize + 1, || None);
         }
-        self.inbound[index as usize] = Some(Inbound { rx, id, is_hot: false, is_unsure: false, busy_at: self.turns });
+        self.inbound[index as usize] =
+            Some(Inbound { rx, id, is_hot: false, is_unsure: false, busy_at: self.turns, has_enough: false });
         match self.hot.len() < HOT_MOST && !stays_cold && !self.is_armed {
             true => self.warm(index),
             false => self.cool(index),
@@ -352,6 +365,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 continue;
             };
             let stays_cold = inbound.rx.stays_cold();
+            self.has_left = false;
             let taken = self.serve(index, Visit { budget: LOITER, is_regular: false }, sink);
             work += taken;
             if at >= self.unrung && !self.justify(index) {
@@ -364,7 +378,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 }
                 self.last = index;
             }
-            if taken == LOITER {
+            if self.has_left || taken == LOITER {
                 // Its bell is silent now, and there may be more.
                 self.rung[unfinished] = index;
                 unfinished += 1;
@@ -431,8 +445,13 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 },
             };
             if taken.is_err() {
-                self.cut(index);
-                return work;
+                if !std::mem::take(&mut inbound.has_enough) {
+                    self.cut(index);
+                    return work;
+                }
+                work += 1;
+                self.has_left = true;
+                break;
             }
             work += 1;
         }

@@ -21,6 +21,8 @@ pub(crate) enum Trouble {
     Violation,
     /// A one-way message was refused, and its return waits for room: the record is to be held until then.
     Unreturned(Reason),
+    /// It was taken, and the client wants no more in this visit.
+    Enough,
 }
 
 impl From<Violation> for Trouble {
@@ -107,6 +109,9 @@ impl<T: Tx> State<T> {
         match sink.deliver(self, &message) {
             Ok(()) => self.run.count(head),
             Err(reason) => self.refuse_send(&message, reason, sink)?,
+        }
+        if std::mem::take(&mut self.has_enough) {
+            return Err(Trouble::Enough);
         }
         Ok(())
     }

@@ -284,6 +284,8 @@ pub struct State<T> {
     pub(crate) has_chores: bool,
     /// The client asked to be called at the end of the next poll.
     pub(crate) client_waits: bool,
+    /// The client wants no more messages in this visit.
+    pub(crate) has_enough: bool,
     /// Messages that other bundles handed on and that have not ended.
     pub(crate) guests: BTreeMap<u32, Guest>,
     pub(crate) guests_so_far: u32,
@@ -315,6 +317,7 @@ impl<T: Tx> State<T> {
             let_go: Vec::new(),
             has_chores: false,
             client_waits: false,
+            has_enough: false,
             guests: BTreeMap::new(),
             guests_so_far: 0,
             backs: Vec::new(),
@@ -403,6 +406,13 @@ impl<T: Tx> State<T> {
     pub fn come_again(&mut self) {
         self.client_waits = true;
         self.has_chores = true;
+    }
+
+    /// The client has a one-way message that the program should see before another is looked for: said while it is delivered,
+    /// it ends the visit to its session. The look for what comes next costs a line of the other core's, and can wait.
+    #[inline(always)]
+    pub fn end_visit(&mut self) {
+        self.has_enough = true;
     }
 
     /// The client has something for the program: a wait ends.

@@ -74,12 +74,13 @@ impl LentMut {
     }
 
     /// Copies bytes to an offset, as many as there is room for. Returns how many.
+    #[inline(always)]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len.saturating_sub(at));
         if len > 0 {
             // SAFETY: `at + len <= self.len`, and `new` was promised that these bytes are ours to write until this value is
             // dropped; `bytes` are somebody's to read, so they are others.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), len) }
+            unsafe { crate::copy::copy(bytes.as_ptr(), self.start.as_ptr().add(at), len) }
         }
         len
     }

@@ -2,7 +2,7 @@
 //! bells by which a producer tells a consumer of many rings which one to look at ([`bell`]).
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` (loads and
-//! stores in that memory), `biased`, `fork` and `lent`; everything above them is safe code over the trait [`mem::RingMem`], so that
+//! stores in that memory), `biased`, `copy`, `fork` and `lent`; everything above them is safe code over the trait [`mem::RingMem`], so that
 //! loom explores the very ring that ships.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
@@ -11,6 +11,7 @@
 pub mod barrier;
 pub mod bell;
 pub mod biased;
+mod copy;
 mod distance;
 pub mod fork;
 pub mod lent;

@@ -212,7 +212,7 @@ impl RingMem for MapMem {
         // are of another ring. The range is free space that only this side uses until `publish`.
         unsafe {
             copy_words(args.as_ptr(), record.add(HEADER), args.len());
-            std::ptr::copy_nonoverlapping(payload.as_ptr(), record.add(HEADER + args_len), payload.len());
+            crate::copy::copy(payload.as_ptr(), record.add(HEADER + args_len), payload.len());
         }
     }
 

@@ -162,6 +162,28 @@ impl Envelope {
             | bit(self.wants_done, WANTS_DONE)
     }
 
+    /// As an eager message has it, if it has a tag and no data. Most have; their arguments are so many, known where it is sent.
+    #[inline(always)]
+    pub fn pack_plain(&self) -> Option<(u8, [u32; 4])> {
+        let Label { tag: Some(tag), data: None } = self.label else { return None };
+        let op = EAGER | HAS_TAG | if self.wants_done { WANTS_DONE } else { 0 };
+        Some((op, [self.number, self.credit.pack(), tag as u32, (tag >> 32) as u32]))
+    }
+
+    /// Reads an eager message that has a tag and no data; [`Word::unpack`] reads any. Total.
+    #[inline(always)]
+    pub fn plain(op: u8, args: &[u32]) -> Option<Envelope> {
+        match args {
+            &[number, credit, low, high] if op & !WANTS_DONE == EAGER | HAS_TAG => Some(Envelope {
+                number,
+                credit: Told::unpack(credit),
+                label: Label::tagged(wide(low, high)),
+                wants_done: op & WANTS_DONE != 0,
+            }),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     fn pack(&self, op: u8, len: Option<u64>) -> Packed {
         let mut packed = Packed::new(op | self.bits(), &[self.number, self.credit.pack()]);
@@ -303,6 +325,18 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn plain_messages_are_what_any_are(envelope in envelopes(), op: u8, args in proptest::collection::vec(any::<u32>(), 0..8)) {
+            let packed = Word::Eager(envelope).pack();
+            if let Some((op, args)) = envelope.pack_plain() {
+                prop_assert_eq!((op, &args[..]), (packed.op, packed.args()));
+                prop_assert_eq!(Envelope::plain(op, &args), Some(envelope));
+            }
+            prop_assert_eq!(envelope.pack_plain().is_some(), Envelope::plain(packed.op, packed.args()).is_some());
+            let read = Envelope::plain(op, &args).map(|envelope| (Word::Eager(envelope).pack().op, args.len()));
+            prop_assert!(read.is_none_or(|read| read == (op, 4)));
+        }
+
         #[test]
         fn words_read_back(word in words()) {
             let packed = word.pack();

@@ -27,10 +27,9 @@ use crate::home::Home;
 use crate::node::{lock, random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
 use crate::status::board::Told;
-use crate::tagged::{Completion, Engine};
+use crate::tagged::{Completions, Engine};
 use crate::watch::Signals;
 use moving::Leaving;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use wait::Sleeper;
@@ -70,7 +69,6 @@ pub struct Bundle<H: Threads = OneThread> {
     life: Life,
     /// What the helper and other threads leave.
     signals: Arc<Signals>,
-    idle: u32,
     /// Messages taken since the last look.
     busy: u32,
     /// The helper left word and does not watch until we have looked.
@@ -95,7 +93,9 @@ struct Handlers<H: Threads> {
     /// Endpoints for tagged messages.
     tagged: Vec<Endpoint>,
     /// Completions of tagged messages.
-    completions: VecDeque<Completion>,
+    completions: Completions,
+    /// Polls in a row that found nothing. Here, where what is delivered can see it.
+    idle: u32,
 }
 
 struct EndpointHandlers<H: Threads> {
@@ -215,7 +215,6 @@ impl<H: Threads> Bundle<H> {
             net_turns: home.net_turns(),
             home,
             signals,
-            idle: 0,
             busy: 0,
             owes_look: false,
             restless: 0,
@@ -419,12 +418,12 @@ impl<H: Threads> Bundle<H> {
             None => work += self.look_at_network(),
         }
         if work > 0 {
-            self.idle = 0;
+            self.handlers.idle = 0;
             self.busy += work;
         } else {
-            self.idle = self.idle.wrapping_add(1);
+            self.handlers.idle = self.handlers.idle.wrapping_add(1);
         }
-        if (work == 0 && self.idle % LOOK_EVERY_SETUP == 0)
+        if (work == 0 && self.handlers.idle % LOOK_EVERY_SETUP == 0)
             || self.busy >= LOOK_EVERY_BUSY
             || self.core.has_broken()
             || self.signals.are_raised()
@@ -536,7 +535,7 @@ impl<H: Threads> Bundle<H> {
         // Kept until it was done, should a handler of a lost session's last words panic.
         self.owes_look |= raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
-        let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
+        let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.handlers.idle % LOOK_EVERY == 0);
         self.restless = self.restless.saturating_add(1);
         let rests = self.restless >= REST_AFTER;
         if self.owes_look || urgent || due || rests {
@@ -606,7 +605,16 @@ fn panic_in_a_forked_child(life: Life) -> ! {
 impl<H: Threads> Handlers<H> {
     fn new(mailbox: Arc<Mailbox>, node: Node, bundle: BundleId) -> Handlers<H> {
         let (endpoints, leaving) = (Vec::new(), 0);
-        Handlers { endpoints, mailbox, node, bundle, leaving, tagged: Vec::new(), completions: VecDeque::new() }
+        Handlers {
+            endpoints,
+            mailbox,
+            node,
+            bundle,
+            leaving,
+            tagged: Vec::new(),
+            completions: Completions::default(),
+            idle: 0,
+        }
     }
 
     /// What is set of an endpoint for handlers, unless it was released.

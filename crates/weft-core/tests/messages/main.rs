@@ -5,6 +5,7 @@
 //! * `hostile`: a peer that pushes whatever it likes.
 //! * `model`: random programs against a ledger of every message; the ledger is itself tested with planted faults.
 //! * `reports`: what a bundle says of itself.
+//! * `visits`: a client that ends visits before all is taken.
 //! * `floods`: both ways, through paths that hold one largest record.
 //!
 //! Random tests write no files. A failure prints the shrunk input, and the seed: run again with `PROPTEST_RNG_SEED=seed`.
@@ -16,4 +17,5 @@ mod model;
 mod moves;
 mod reports;
 mod transcripts;
+mod visits;
 mod world;

@@ -38,12 +38,7 @@ impl<H: Threads> Bundle<H> {
     #[inline(always)]
     pub(crate) fn take_completion(&mut self) -> Option<Completion> {
         self.expect_own();
-        let completion = self.handlers.completions.pop_front()?;
-        let handlers = self.handlers.endpoints.get_mut(completion.endpoint.index());
-        if let Some(engine) = handlers.and_then(|h| h.tagged.as_deref_mut()) {
-            engine.on_read();
-        }
-        Some(completion)
+        self.handlers.completions.pop()
     }
 
     /// Frees an endpoint for tagged messages: what is posted ends now, and the endpoint when its peers were told.
@@ -67,7 +62,15 @@ impl<H: Threads> Handlers<H> {
     ) -> Result<(), Reason> {
         let handlers = self.endpoints.get_mut(delivery.endpoint.index());
         match handlers.and_then(|h| h.tagged.as_deref_mut()) {
-            Some(engine) => engine.deliver(&mut Working { state, done: &mut self.completions }, delivery),
+            Some(engine) => {
+                let before = self.completions.len();
+                let taken = engine.deliver(&mut Working { state, done: &mut self.completions }, delivery);
+                // Somebody waited for it. In a stream the poll before was not in vain.
+                if self.idle > 0 && taken.is_ok() && self.completions.len() > before {
+                    state.end_visit();
+                }
+                taken
+            }
             None => self.deliver_leaving(state, delivery),
         }
     }

@@ -18,13 +18,34 @@ impl Engine {
         if delivery.kind() != MessageKind::OneWay || self.is_closing {
             return Err(if self.is_closing { Reason::NoSuchEndpoint } else { Reason::NoHandler });
         }
+        let source = self.source_of(delivery.flow());
+        if let (Some(envelope), Some(number)) = (wire::Envelope::plain(delivery.op(), delivery.args), source) {
+            let taken = self.take_eager(cx, number, &envelope, delivery.payload);
+            return if let Ok(true) = taken { Ok(()) } else { self.not_taken(cx, number, taken) };
+        }
+        self.deliver_other(cx, source, delivery)
+    }
+
+    /// Takes any message but the most frequent kind.
+    #[inline(never)]
+    fn deliver_other(
+        &mut self,
+        cx: &mut Working<'_>,
+        source: Option<u32>,
+        delivery: &Delivery<'_>,
+    ) -> Result<(), Reason> {
         let word = Word::unpack(delivery.op(), delivery.args).ok_or(Reason::NoHandler)?;
-        let Some(number) = self.source_of(delivery.flow()) else { return self.welcome(cx, delivery, word) };
+        let Some(number) = source else { return self.welcome(cx, delivery, word) };
         let taken = match word {
-            Word::Eager(envelope) => self.take_eager(cx, number, envelope, delivery.payload),
+            Word::Eager(envelope) => self.take_eager(cx, number, &envelope, delivery.payload),
             Word::Data(transfer) => self.take_data(cx, number, transfer, delivery.payload).map(|()| true),
             word => self.take_word(cx, delivery, number, word).map(|()| true),
         };
+        self.not_taken(cx, number, taken)
+    }
+
+    /// What is said of a message, after all that could be done with it.
+    fn not_taken(&mut self, cx: &mut Working<'_>, number: u32, taken: Result<bool, Violation>) -> Result<(), Reason> {
         match taken {
             Ok(true) => Ok(()),
             Ok(false) => Err(Reason::QueueFull),
@@ -82,49 +103,61 @@ impl Engine {
         &mut self,
         cx: &mut Working<'_>,
         number: u32,
-        said: wire::Envelope,
+        said: &wire::Envelope,
         contents: &[u8],
     ) -> Result<bool, Violation> {
         let units = units(contents.len());
-        let peer = self.peer(number).ok_or(Violation)?;
-        if !peer.due.arrive(said.number, units) {
+        let Engine { peers, posted, .. } = self;
+        let peer = peers.get_mut(number as usize).and_then(Option::as_mut).ok_or(Violation)?;
+        if !peer.due.arrive(said.number, units) || !peer.window.take(said.credit) {
             return Err(Violation);
         }
-        let (index, life) = (peer.index, peer.life);
-        let has_news = self.take_credit(number, said.credit)?;
+        peer.has_asked &= !peer.window.has_message();
         let space = space(said.label.tag.is_some());
-        if let Some(receive) = self.match_receive(space, number, said.label.tag.unwrap_or(0)) {
-            let message = Envelope { peer: super::Peer(number), source: index, label: said.label, len: contents.len() };
-            if let Some(peer) = self.peer(number) {
-                peer.due.matched(units);
-            }
-            self.store(cx, receive, message, contents);
-            self.told_stored(number, &said);
-        } else {
-            let has_room = contents.is_empty() || self.waiting_bytes + contents.len() <= self.settings.unexpected_most;
-            let body = if has_room { Body::Here(contents.to_vec()) } else { Body::There };
-            self.wait(number, life, said, Sizes { len: contents.len(), units }, body);
-            if !has_room {
-                return Ok(false);
-            }
-            self.told_stored(number, &said);
+        let Some(wanted) = posted[space].take(number, said.label.tag.unwrap_or(0)) else {
+            return Ok(self.take_unexpected(cx, number, said, contents));
+        };
+        peer.due.matched(units);
+        let owes = !peer.queue.is_empty() || !peer.words.is_empty() || said.wants_done || peer.due.is_urgent();
+        let source = peer.index;
+        let message = Envelope { peer: super::Peer(number), source, label: said.label, len: contents.len() };
+        if wanted.is_of_many {
+            self.store(cx, wanted.receive, message, contents);
+        } else if let Some(mut r) = self.receives.remove(wanted.receive) {
+            self.operations -= 1;
+            let stored = r.target.write(0, contents);
+            let outcome = Outcome::Received(Received { message, at: 0, stored });
+            self.complete(cx, r.context, outcome, true, r.target.give_back());
         }
-        if has_news || self.peer(number).is_some_and(|p| p.due.is_urgent() || !p.words.is_empty()) {
+        if owes {
+            self.told_stored(number, said);
             self.flush(cx, number);
         }
         Ok(true)
     }
 
+    /// A message with its contents that nothing is posted for. False if there is no memory for these.
+    #[inline(never)]
+    fn take_unexpected(&mut self, cx: &mut Working<'_>, number: u32, said: &wire::Envelope, contents: &[u8]) -> bool {
+        let len = contents.len();
+        let has_room = len == 0 || self.waiting_bytes + len <= self.settings.unexpected_most;
+        let body = if has_room { Body::Here(contents.to_vec()) } else { Body::There };
+        self.wait(number, *said, Sizes { len, units: units(len) }, body);
+        if has_room {
+            self.told_stored(number, said);
+            self.flush(cx, number);
+        }
+        has_room
+    }
+
     /// The oldest receive for a message. One that is for a single message leaves its line.
     #[inline(always)]
     fn match_receive(&mut self, space: usize, peer: u32, tag: u64) -> Option<u32> {
-        let receives = &self.receives;
-        let is_of_many = |receive: u32| receives.get(receive).is_some_and(|r| r.is_of_many());
-        let receive = self.posted[space].take(peer, tag, is_of_many)?;
-        if let Some(r) = self.receives.get_mut(receive).filter(|r| !r.is_of_many()) {
+        let wanted = self.posted[space].take(peer, tag)?;
+        if let Some(r) = self.receives.get_mut(wanted.receive).filter(|_| !wanted.is_of_many) {
             r.is_posted = false;
         }
-        Some(receive)
+        Some(wanted.receive)
     }
 
     /// Who wants to know is told that a message is stored.
@@ -136,8 +169,9 @@ impl Engine {
     }
 
     /// A message that nothing is posted for.
-    fn wait(&mut self, peer: u32, life: u32, said: wire::Envelope, sizes: Sizes, body: Body) {
+    fn wait(&mut self, peer: u32, said: wire::Envelope, sizes: Sizes, body: Body) {
         let Sizes { len, units } = sizes;
+        let life = self.peer(peer).map_or(0, |p| p.life);
         if let Body::Here(contents) = &body {
             self.waiting_bytes += contents.len();
         }
@@ -212,7 +246,7 @@ impl Engine {
         self.take_credit(number, said.credit)?;
         let space = space(said.label.tag.is_some());
         let Some(receive) = self.match_receive(space, number, said.label.tag.unwrap_or(0)) else {
-            self.wait(number, life, said, Sizes { len, units: 0 }, Body::There);
+            self.wait(number, said, Sizes { len, units: 0 }, Body::There);
             return Ok(());
         };
         self.peer(number).ok_or(Violation)?.due.matched(0);

@@ -1,9 +1,11 @@
 //! What an endpoint for tagged messages knows, and what the program and the way to the peers make of it. What comes from the
 //! peers is in `arrivals.rs`.
 
-use super::peer::{units, Ends, Peer, Sending};
+use super::peer::{Ends, Peer, Sending};
 use super::queues::{Posted, Slab, Waiting, Wanted};
-use super::{CameBack, Claim, Completion, Envelope, Outcome, Pattern, PostError, Settings, Source, Target, Working};
+use super::{
+    CameBack, Claim, Completion, Envelope, Outcome, Pattern, PostError, Settings, Source, Tags, Target, Working,
+};
 use std::collections::HashMap;
 use weft_core::{Endpoint, FlowId, Outgoing, SendError};
 use weft_wire::tagged::{self as wire, Label, Word};
@@ -44,9 +46,7 @@ pub(crate) struct Engine {
     /// Of receives and of messages, in the order they came.
     pub(super) age: u64,
     /// Posted and not ended.
-    operations: usize,
-    /// Completions that the program did not take.
-    unread: usize,
+    pub(super) operations: usize,
     pub(super) waiting_bytes: usize,
     injected_bytes: usize,
     /// Peers to go on with.
@@ -62,29 +62,22 @@ pub(super) struct Flows {
     pub peers: Vec<Option<u32>>,
 }
 
-/// A receive.
+/// A receive. Moved in and out with each message: what few have is apart.
 #[derive(Debug)]
 pub(super) struct Receive {
-    space: usize,
-    peer: Option<u32>,
     pub target: Target,
     pub context: u64,
-    many: Option<Many>,
+    many: Option<Box<Many>>,
+    peer: Option<u32>,
+    is_tagged: bool,
     /// Messages whose contents are being fetched into it.
     pub transfers: u32,
     /// It stands in a line.
     pub is_posted: bool,
 }
 
-impl Receive {
-    #[inline(always)]
-    pub fn is_of_many(&self) -> bool {
-        self.many.is_some()
-    }
-}
-
 /// What a receive of many has taken.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Many {
     least: usize,
     at: usize,
@@ -157,7 +150,6 @@ impl Engine {
             transfers: Slab::default(),
             age: 0,
             operations: 0,
-            unread: 0,
             waiting_bytes: 0,
             injected_bytes: 0,
             ready: Vec::new(),
@@ -259,8 +251,8 @@ impl Engine {
     // ---- what the program posts
 
     #[inline(always)]
-    fn is_full(&self) -> bool {
-        self.operations + self.unread >= self.settings.operations_most
+    fn is_full(&self, cx: &Working<'_>) -> bool {
+        self.operations + cx.done.len() >= self.settings.operations_most
     }
 
     #[inline(always)]
@@ -273,11 +265,11 @@ impl Engine {
         ends: Ends,
     ) -> Result<(), (PostError, Source)> {
         let number = match self.number_at(to) {
-            Ok(number) if !self.is_full() => number,
+            Ok(number) if !self.is_full(cx) => number,
             Ok(_) => return Err((PostError::Full, contents)),
             Err(error) => return Err((error, contents)),
         };
-        if self.is_free(number, contents.bytes().len()) && self.send_eager(cx, number, label, contents.bytes(), ends) {
+        if self.send_at_once(cx, number, label, contents.bytes(), matches!(ends, Ends::Stored(_))) {
             self.has_gone(cx, number, contents, ends);
             return Ok(());
         }
@@ -296,9 +288,16 @@ impl Engine {
     #[inline(always)]
     pub fn inject(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
         let number = self.number_at(to)?;
-        if self.is_free(number, bytes.len()) && self.send_eager(cx, number, label, bytes, Ends::Injected) {
+        if self.send_at_once(cx, number, label, bytes, false) {
             return Ok(());
         }
+        self.inject_later(cx, number, label, bytes)
+    }
+
+    /// Keeps a copy of an injected message until there is room.
+    #[cold]
+    #[inline(never)]
+    fn inject_later(&mut self, cx: &mut Working<'_>, number: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
         let bytes_after = self.injected_bytes + cost(bytes.len());
         if bytes_after > self.settings.injected_most {
             return Err(if self.injected_bytes == 0 { PostError::TooLarge } else { PostError::Full });
@@ -318,35 +317,42 @@ impl Engine {
         self.flush(cx, number);
     }
 
-    /// Whether a message can go with its contents before anything else.
+    /// Sends a message with its contents, if it can go so before anything else.
     #[inline(always)]
-    fn is_free(&mut self, number: u32, len: usize) -> bool {
-        let most = self.settings.eager_most;
-        self.peer(number).is_some_and(|p| p.is_free() && p.window.has_message() && p.goes_whole(len, most))
-    }
-
-    /// Sends a message with its contents. False if there is no room.
-    #[inline(always)]
-    fn send_eager(&mut self, cx: &mut Working<'_>, number: u32, label: Label, bytes: &[u8], ends: Ends) -> bool {
-        let endpoint = self.endpoint;
+    fn send_at_once(
+        &mut self,
+        cx: &mut Working<'_>,
+        number: u32,
+        label: Label,
+        bytes: &[u8],
+        wants_done: bool,
+    ) -> bool {
+        let (endpoint, most) = (self.endpoint, self.settings.eager_most);
         let Some(peer) = self.peer(number) else { return false };
-        let wants_done = matches!(ends, Ends::Stored(_));
+        if !(peer.is_free() && peer.window.has_message() && peer.goes_whole(bytes.len(), most)) {
+            return false;
+        }
         let envelope = wire::Envelope { number: peer.window.next, credit: peer.due.to_tell(), label, wants_done };
-        let packed = Word::Eager(envelope).pack();
-        let message = Outgoing { op: packed.op, args: packed.args(), payload: bytes, completion: None };
-        match cx.state.try_send_urgent(endpoint, number, message) {
-            Ok(()) => {
-                peer.window.spend(units(bytes.len()));
-                peer.due.on_told();
-                true
+        match envelope.pack_plain() {
+            Some((op, args)) => {
+                let message = Outgoing { op, args: &args, payload: bytes, completion: None };
+                peer.on_sent_eager(cx.state.try_send_urgent(endpoint, number, message), bytes.len())
             }
-            Err(_) => {
-                peer.is_full = true;
-                false
-            }
+            None => self.send_eager(cx, number, envelope, bytes),
         }
     }
 
+    /// Sends a message with its contents. False if there is no room.
+    #[inline(never)]
+    fn send_eager(&mut self, cx: &mut Working<'_>, number: u32, envelope: wire::Envelope, bytes: &[u8]) -> bool {
+        let endpoint = self.endpoint;
+        let Some(peer) = self.peer(number) else { return false };
+        let packed = Word::Eager(envelope).pack();
+        let message = Outgoing { op: packed.op, args: packed.args(), payload: bytes, completion: None };
+        peer.on_sent_eager(cx.state.try_send_urgent(endpoint, number, message), bytes.len())
+    }
+
+    #[inline(always)]
     pub fn receive(
         &mut self,
         cx: &mut Working<'_>,
@@ -355,32 +361,57 @@ impl Engine {
         context: u64,
         least: Option<usize>,
     ) -> Result<(), (PostError, Target)> {
-        let peer = match pattern.source.map(|index| self.number_at(index)).transpose() {
-            Ok(peer) if !self.is_full() => peer,
-            Ok(_) => return Err((PostError::Full, target)),
-            Err(error) => return Err((error, target)),
+        let peer = match pattern.source {
+            None => None,
+            Some(index) => match self.number_at(index) {
+                Ok(number) => Some(number),
+                Err(error) => return Err((error, target)),
+            },
         };
+        if self.is_full(cx) {
+            return Err((PostError::Full, target));
+        }
         self.operations += 1;
-        let (space, tags) = (space(pattern.tags.is_some()), pattern.tags.unwrap_or_default());
-        let many = least.map(|least| Many { least, at: 0, left: target.len() / MANY_LEAST + 1 });
-        let receive = Receive { space, peer, target, context, many, transfers: 0, is_posted: many.is_some() };
+        let (is_tagged, tags) = (pattern.tags.is_some(), pattern.tags.unwrap_or_default());
+        let many = least.map(|least| Box::new(Many { least, at: 0, left: target.len() / MANY_LEAST + 1 }));
+        let is_of_many = many.is_some();
+        let receive = Receive { target, context, many, peer, is_tagged, transfers: 0, is_posted: true };
         let receive = self.receives.insert(receive);
-        while let Some(message) = self.waiting[space].find(peer, tags) {
-            self.take_waiting(message, space);
-            self.receive_waiting(cx, receive, message);
-            if !self.receives.get(receive).is_some_and(|r| r.is_posted) {
-                return Ok(());
-            }
+        let waits = self.waiting[space(is_tagged)].find(peer, tags).is_some();
+        if waits && self.receive_what_waits(cx, receive, peer, is_tagged, tags) {
+            return Ok(());
         }
         self.age += 1;
-        self.posted[space].push(peer, Wanted { age: self.age, tags, receive });
-        if let Some(receive) = self.receives.get_mut(receive) {
-            receive.is_posted = true;
-        }
+        self.posted[space(is_tagged)].push(peer, Wanted { age: self.age, tags, receive, is_of_many });
         if let Some(number) = peer {
             self.greet(cx, number);
         }
         Ok(())
+    }
+
+    /// Gives a receive the messages that wait for it. Whether that was all it was for.
+    #[inline(never)]
+    fn receive_what_waits(
+        &mut self,
+        cx: &mut Working<'_>,
+        receive: u32,
+        peer: Option<u32>,
+        is_tagged: bool,
+        tags: Tags,
+    ) -> bool {
+        let space = space(is_tagged);
+        while let Some(message) = self.waiting[space].find(peer, tags) {
+            if let Some(r) = self.receives.get_mut(receive) {
+                // It stands in no line yet; one of many goes on, until there is no room.
+                r.is_posted = r.many.is_some();
+            }
+            self.take_waiting(message, space);
+            self.receive_waiting(cx, receive, message);
+            if !self.receives.get(receive).is_some_and(|r| r.is_posted) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Says hello to a peer that something is wanted of, so that its end is noticed.
@@ -457,11 +488,12 @@ impl Engine {
         if !self.is_claimed(&claim) {
             return Err((PostError::NoMessage, claim, target));
         }
-        if self.is_full() {
+        if self.is_full(cx) {
             return Err((PostError::Full, claim, target));
         }
         self.operations += 1;
-        let receive = Receive { space: 0, peer: None, target, context, many: None, transfers: 0, is_posted: false };
+        let receive =
+            Receive { target, context, many: None, peer: None, is_tagged: false, transfers: 0, is_posted: false };
         let receive = self.receives.insert(receive);
         self.receive_waiting(cx, receive, claim.message);
         Ok(())
@@ -485,7 +517,7 @@ impl Engine {
         let receives = self.receives.numbers(|r| r.context == context && r.is_posted);
         for receive in receives {
             let Some(r) = self.receives.get_mut(receive) else { continue };
-            let (space, peer) = (r.space, r.peer);
+            let (space, peer) = (space(r.is_tagged), r.peer);
             if self.posted[space].remove(peer, receive) {
                 self.withdraw(cx, receive);
                 return true;
@@ -520,7 +552,7 @@ impl Engine {
     // ---- how operations end
 
     #[inline(always)]
-    fn complete(
+    pub(super) fn complete(
         &mut self,
         cx: &mut Working<'_>,
         context: u64,
@@ -528,15 +560,8 @@ impl Engine {
         is_last: bool,
         buffer: Option<Vec<u8>>,
     ) {
-        self.unread += 1;
-        cx.done.push_back(Completion { endpoint: self.endpoint, context, outcome, is_last, buffer });
+        cx.done.push(Completion { endpoint: self.endpoint, context, outcome, is_last, buffer });
         cx.state.note();
-    }
-
-    /// The program took a completion.
-    #[inline(always)]
-    pub fn on_read(&mut self) {
-        self.unread = self.unread.saturating_sub(1);
     }
 
     /// Messages of ours end here.
@@ -614,7 +639,7 @@ impl Engine {
         // It goes on if there is room left.
         r.is_posted = many.left > 0 && r.target.len() - many.at >= many.least.max(1);
         if !r.is_posted {
-            let (space, peer) = (r.space, r.peer);
+            let (space, peer) = (space(r.is_tagged), r.peer);
             self.posted[space].remove(peer, receive);
         }
         Some((at, room))
@@ -747,7 +772,12 @@ impl Engine {
             let is_whole = peer.goes_whole(first.contents.bytes().len(), most);
             let Some(first) = peer.queue.pop_front() else { return true };
             let sent = match is_whole {
-                true => self.send_eager(cx, number, first.label, first.contents.bytes(), first.ends),
+                true => {
+                    let (label, wants_done) = (first.label, matches!(first.ends, Ends::Stored(_)));
+                    let said =
+                        wire::Envelope { number: peer.window.next, credit: peer.due.to_tell(), label, wants_done };
+                    self.send_eager(cx, number, said, first.contents.bytes())
+                }
                 false => self.announce(cx, number, &first),
             };
             match (sent, is_whole) {

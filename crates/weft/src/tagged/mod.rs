@@ -41,11 +41,13 @@ pub use weft_wire::tagged::Label;
 
 pub(crate) use engine::Engine;
 
+/// Completions that the program has not taken.
+pub(crate) type Completions = queues::InPlace<Completion>;
+
 use crate::am::{Bundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
 use peer::Ends;
-use std::collections::VecDeque;
 use weft_core::{Endpoint, State};
 use weft_wire::{Certainty, Key, Name, Reason};
 
@@ -56,7 +58,7 @@ pub struct Settings {
     pub eager_most: usize,
     /// Bytes of eager contents that wait here unmatched, of all senders; then contents go back to their senders until they are fetched.
     pub unexpected_most: usize,
-    /// Operations posted and completions not taken, together; then further operations are told *full*.
+    /// Operations posted here and completions of the bundle that were not taken, together; then further operations are told *full*.
     pub operations_most: usize,
     /// Bytes of injected messages that wait here for room; then they are told *full*.
     pub injected_most: usize,
@@ -323,7 +325,7 @@ pub struct Tagged<'a> {
 #[derive(Debug)]
 pub(crate) struct Working<'a> {
     pub state: &'a mut State<Outlet>,
-    pub done: &'a mut VecDeque<Completion>,
+    pub done: &'a mut Completions,
 }
 
 impl<H: Threads> Bundle<H> {

@@ -2,7 +2,7 @@
 
 use super::Source;
 use std::collections::{HashMap, VecDeque};
-use weft_core::FlowId;
+use weft_core::{FlowId, SendError};
 use weft_wire::tagged::{Label, Told, Word, UNIT};
 use weft_wire::{Key, Name, Reason};
 
@@ -18,60 +18,61 @@ pub(super) fn units(len: usize) -> u32 {
     len.div_ceil(UNIT) as u32
 }
 
-/// The sender's account.
+/// The sender's account. Counts go on from the beginning and come round.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// The number of the next message.
+    /// The number of the next message: how many were sent.
     pub next: u32,
-    /// Those of which no credit came back.
-    messages: u32,
+    /// Units that were sent.
     units: u32,
-    told: Told,
+    /// What of both came back as credit.
+    told_messages: u32,
+    told_units: u32,
 }
 
 impl Window {
     #[inline(always)]
     pub fn has_message(&self) -> bool {
-        self.messages < MESSAGES_MOST
+        self.next.wrapping_sub(self.told_messages) < MESSAGES_MOST
     }
 
     #[inline(always)]
     pub fn has_units(&self, units: u32) -> bool {
-        self.units + units <= UNITS_MOST
+        self.units.wrapping_sub(self.told_units) + units <= UNITS_MOST
     }
 
     #[inline(always)]
     pub fn spend(&mut self, units: u32) {
         self.next = self.next.wrapping_add(1);
-        self.messages += 1;
-        self.units += units;
+        self.units = self.units.wrapping_add(units);
     }
 
     /// Takes what the receiver told. False if that is more than was spent: the peer lies.
     #[inline(always)]
     pub fn take(&mut self, told: Told) -> bool {
-        let messages = u32::from(told.messages.wrapping_sub(self.told.messages));
-        let units = u32::from(told.units.wrapping_sub(self.told.units));
-        let is_honest = messages <= self.messages && units <= self.units;
+        let messages = u32::from(told.messages.wrapping_sub(self.told_messages as u16));
+        let units = u32::from(told.units.wrapping_sub(self.told_units as u16));
+        let is_honest =
+            messages <= self.next.wrapping_sub(self.told_messages) && units <= self.units.wrapping_sub(self.told_units);
         if is_honest {
-            self.messages -= messages;
-            self.units -= units;
-            self.told = told;
+            self.told_messages = self.told_messages.wrapping_add(messages);
+            self.told_units = self.told_units.wrapping_add(units);
         }
         is_honest
     }
 }
 
-/// The receiver's account.
+/// The receiver's account. Counts go on from the beginning and come round.
 #[derive(Debug, Default)]
 pub(super) struct Due {
-    /// The number that comes next.
-    next: u32,
-    /// What came and was not told as matched.
+    /// What came; the messages are also the number of the one that comes next.
     messages: u32,
     units: u32,
-    matched: Told,
-    told: Told,
+    matched_messages: u32,
+    matched_units: u32,
+    /// What of the matched was told.
+    told_messages: u32,
+    told_units: u32,
     /// The sender waits for credit.
     pub asked: bool,
 }
@@ -80,45 +81,40 @@ impl Due {
     /// A message came. False if it has another number than the next, or overdraws.
     #[inline(always)]
     pub fn arrive(&mut self, number: u32, units: u32) -> bool {
-        let is_next = number == self.next;
-        self.next = self.next.wrapping_add(1);
-        self.messages += 1;
-        self.units = self.units.saturating_add(units);
-        is_next && self.messages <= MESSAGES_MOST && self.units <= UNITS_MOST
+        let is_next = number == self.messages;
+        self.messages = self.messages.wrapping_add(1);
+        self.units = self.units.wrapping_add(units);
+        is_next
+            && self.messages.wrapping_sub(self.told_messages) <= MESSAGES_MOST
+            && self.units.wrapping_sub(self.told_units) <= UNITS_MOST
     }
 
     /// A message was matched, or done with.
     #[inline(always)]
     pub fn matched(&mut self, units: u32) {
-        self.matched.messages = self.matched.messages.wrapping_add(1);
-        self.matched.units = self.matched.units.wrapping_add(units as u16);
-    }
-
-    fn untold(&self) -> (u32, u32) {
-        let messages = self.matched.messages.wrapping_sub(self.told.messages);
-        (messages.into(), self.matched.units.wrapping_sub(self.told.units).into())
+        self.matched_messages = self.matched_messages.wrapping_add(1);
+        self.matched_units = self.matched_units.wrapping_add(units);
     }
 
     /// Whether to tell in a word of its own.
     #[inline(always)]
     pub fn is_urgent(&self) -> bool {
-        let (messages, units) = self.untold();
-        messages >= MESSAGES_MOST / 2 || units >= UNITS_MOST / 2 || (self.asked && messages + units > 0)
+        let messages = self.matched_messages.wrapping_sub(self.told_messages);
+        let units = self.matched_units.wrapping_sub(self.told_units);
+        let most = if self.asked { (1, 1) } else { (MESSAGES_MOST / 2, UNITS_MOST / 2) };
+        messages >= most.0 || units >= most.1
     }
 
     /// What to tell with the next word.
     #[inline(always)]
     pub fn to_tell(&self) -> Told {
-        self.matched
+        Told { messages: self.matched_messages as u16, units: self.matched_units as u16 }
     }
 
     /// It was told.
     #[inline(always)]
     pub fn on_told(&mut self) {
-        let (messages, units) = self.untold();
-        self.messages -= messages.min(self.messages);
-        self.units -= units.min(self.units);
-        self.told = self.matched;
+        (self.told_messages, self.told_units) = (self.matched_messages, self.matched_units);
         self.asked = false;
     }
 }
@@ -227,6 +223,22 @@ impl Peer {
     #[inline(always)]
     pub fn is_free(&self) -> bool {
         self.is_greeted && !self.is_full && self.words.is_empty() && self.queue.is_empty()
+    }
+
+    /// Notes what became of a message that was to go with its contents. Whether it went.
+    #[inline(always)]
+    pub fn on_sent_eager(&mut self, sent: Result<(), SendError>, len: usize) -> bool {
+        match sent {
+            Ok(()) => {
+                self.window.spend(units(len));
+                self.due.on_told();
+                true
+            }
+            Err(_) => {
+                self.is_full = true;
+                false
+            }
+        }
     }
 
     /// Whether a message of this length goes with its contents.

@@ -72,6 +72,61 @@ impl<T> Slab<T> {
     }
 }
 
+/// A queue whose values are written where they stay, and not moved there by a call: what is put together from many small
+/// stores and copied in large pieces at once has to wait until the stores are done.
+#[derive(Debug)]
+pub(crate) struct InPlace<T> {
+    /// None, or a power of two.
+    slots: Vec<Option<T>>,
+    first: usize,
+    len: usize,
+}
+
+impl<T> Default for InPlace<T> {
+    fn default() -> InPlace<T> {
+        InPlace { slots: Vec::new(), first: 0, len: 0 }
+    }
+}
+
+impl<T> InPlace<T> {
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    pub fn push(&mut self, value: T) {
+        if self.len == self.slots.len() {
+            self.grow();
+        }
+        let at = (self.first + self.len) & (self.slots.len() - 1);
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = Some(value);
+            self.len += 1;
+        }
+    }
+
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let value = self.slots.get_mut(self.first)?.take();
+        self.first = (self.first + 1) & (self.slots.len() - 1);
+        self.len -= 1;
+        value
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        let len = (2 * self.slots.len()).max(16);
+        self.slots.rotate_left(self.first);
+        self.first = 0;
+        self.slots.resize_with(len, || None);
+    }
+}
+
 /// The line of a peer, made when it is first needed.
 #[inline(always)]
 fn line<T>(lines: &mut Vec<VecDeque<T>>, peer: u32) -> &mut VecDeque<T> {
@@ -90,6 +145,8 @@ pub(super) struct Wanted {
     pub tags: Tags,
     /// Its number.
     pub receive: u32,
+    /// It stays in its line when it takes a message.
+    pub is_of_many: bool,
 }
 
 /// Receives that were posted, each in one line: that of its peer, or that for any.
@@ -111,12 +168,11 @@ impl Posted {
     /// The oldest receive for a message, by its line and its place there.
     #[inline(always)]
     fn find(&self, peer: u32, tag: u64) -> Option<(Option<u32>, usize)> {
-        let first = |line: &VecDeque<Wanted>| {
-            let at = line.iter().position(|w| w.tags.fits(tag))?;
-            Some((line[at].age, at))
+        let of_peer = match self.of_peers.get(peer as usize) {
+            Some(line) => find_first(line, tag),
+            None => None,
         };
-        let of_peer = self.of_peers.get(peer as usize).and_then(first);
-        match (of_peer, first(&self.any)) {
+        match (of_peer, find_first(&self.any, tag)) {
             (Some((_, at)), None) => Some((Some(peer), at)),
             (Some((age, at)), Some((any, _))) if age < any => Some((Some(peer), at)),
             (_, Some((_, at))) => Some((None, at)),
@@ -124,19 +180,22 @@ impl Posted {
         }
     }
 
-    /// Finds the oldest receive for a message. It stays if `stays` says so of its number.
+    /// Finds the oldest receive for a message. One that is for a single message leaves its line.
     #[inline(always)]
-    pub fn take(&mut self, peer: u32, tag: u64, stays: impl FnOnce(u32) -> bool) -> Option<u32> {
+    pub fn take(&mut self, peer: u32, tag: u64) -> Option<Wanted> {
         let (of, at) = self.find(peer, tag)?;
         let line = match of {
             Some(peer) => self.of_peers.get_mut(peer as usize)?,
             None => &mut self.any,
         };
-        let receive = line.get(at)?.receive;
-        if !stays(receive) {
-            line.remove(at);
+        let wanted = *line.get(at)?;
+        if !wanted.is_of_many {
+            match at {
+                0 => _ = line.pop_front(),
+                at => _ = line.remove(at),
+            }
         }
-        Some(receive)
+        Some(wanted)
     }
 
     /// Takes a receive out that is posted for this peer, or for any.
@@ -153,6 +212,24 @@ impl Posted {
     pub fn take_all_of(&mut self, peer: u32) -> Vec<u32> {
         line(&mut self.of_peers, peer).drain(..).map(|w| w.receive).collect()
     }
+}
+
+/// The oldest receive of a line that a message is for: its age and its place.
+#[inline(always)]
+fn find_first(line: &VecDeque<Wanted>, tag: u64) -> Option<(u64, usize)> {
+    match line.front() {
+        // What was posted first fits most often.
+        Some(wanted) if wanted.tags.fits(tag) => Some((wanted.age, 0)),
+        Some(_) => find_behind(line, tag),
+        None => None,
+    }
+}
+
+/// The same where it is not the first.
+#[inline(never)]
+fn find_behind(line: &VecDeque<Wanted>, tag: u64) -> Option<(u64, usize)> {
+    let at = line.iter().position(|w| w.tags.fits(tag))?;
+    Some((line[at].age, at))
 }
 
 /// A message in its lines.
@@ -184,6 +261,9 @@ impl Waiting {
             Some(peer) => self.of_peers.get(peer as usize)?,
             None => &self.all,
         };
+        if line.is_empty() {
+            return None;
+        }
         line.iter().find(|here| tags.fits(here.tag)).map(|here| here.message)
     }
 
@@ -199,5 +279,45 @@ impl Waiting {
     /// How many wait of this peer.
     pub fn of_peer(&self, peer: u32) -> usize {
         self.of_peers.get(peer as usize).map_or(0, VecDeque::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_queued_in_place_comes_out_in_order() {
+        let (mut queue, mut model, mut next) = (InPlace::default(), VecDeque::new(), 0u32);
+        for round in 0..200usize {
+            // It grows, wraps and runs empty at different places.
+            for _ in 0..round * 7 % 40 {
+                queue.push(Box::new(next));
+                model.push_back(next);
+                next += 1;
+            }
+            for _ in 0..round * 11 % 45 {
+                assert_eq!(queue.pop().map(|value| *value), model.pop_front(), "round {round}");
+                assert_eq!(queue.len(), model.len());
+            }
+        }
+        assert!(next > 3000);
+    }
+
+    #[test]
+    fn the_oldest_receive_takes_a_message_wherever_it_stands() {
+        let mut posted = Posted::default();
+        let exactly = |tag| Tags { tag, ignore: 0 };
+        let wanted =
+            |age: u32, tag, is_of_many| Wanted { age: age.into(), tags: exactly(tag), receive: age, is_of_many };
+        for (age, peer, tag) in [(1, None, 7), (2, Some(3), 8), (3, Some(3), 7), (4, None, 8)] {
+            posted.push(peer, wanted(age, tag, false));
+        }
+        posted.push(Some(3), wanted(5, 9, true));
+        let mut take = |peer, tag| posted.take(peer, tag).map(|wanted| wanted.receive);
+        assert_eq!([take(3, 7), take(3, 7), take(3, 7)], [Some(1), Some(3), None]);
+        assert_eq!([take(2, 8), take(2, 8), take(3, 8)], [Some(4), None, Some(2)]);
+        // One of many stays.
+        assert_eq!([take(3, 9), take(3, 9), take(4, 9)], [Some(5), Some(5), None]);
     }
 }
