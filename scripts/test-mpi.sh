@@ -67,7 +67,7 @@ mpi_runs() {
             name=$mpi-$place-$ranks$([ "$local_way" = over-weft ] || echo -$local_way)
 
             mpi_command "$mpi" "$place" "$ranks" "${variables[@]}" -- "$mpi_dir/$mpi/exchange"
-            check "$name-exchange" 120 "${command[@]}"
+            check "$name-exchange" 300 "${command[@]}"
             expect "$name-exchange" 1 "^exchange: $ranks ranks, 1 rounds: all as it should be$"
             used_fabric "$mpi" "$ranks" "$name-exchange"
 
@@ -95,7 +95,7 @@ pingpong() {
     start_server "$place" "${options[@]}"
     command=(env "${fabric_env[@]}" fi_pingpong "${options[@]}" 127.0.0.1)
     [ "$place" = one ] || on_host 2 "${command[@]/127.0.0.1/$network.1}"
-    check "$name" 60 "${command[@]}"
+    check "$name" 180 "${command[@]}"
     wait "$server" || failed "$name" "the server ended with $?" "${command[@]}"
     server=
     expect "$name" 46 '^[0-9.]+[kmg]? +50 +=50 '
