@@ -72,7 +72,7 @@ mpi_runs() {
             used_fabric "$mpi" "$ranks" "$name-exchange"
 
             mpi_command "$mpi" "$place" "$ranks" "${variables[@]}" -- "$python" "$sources/test/main.py" --no-builddir -q -i "$mpi4py_parts"
-            check "$name-mpi4py" 240 "${command[@]}"
+            check "$name-mpi4py" 600 "${command[@]}"
             expect "$name-mpi4py" "$ranks" '^Ran [0-9]{3,} tests in'
             expect "$name-mpi4py" "$ranks" '^OK'
             used_fabric "$mpi" "$ranks" "$name-mpi4py"
