@@ -413,6 +413,71 @@ fn whoever_waits_is_woken_and_a_wait_ends() {
 }
 
 #[test]
+fn a_descriptor_and_a_counter_tell_what_has_ended() {
+    let mut client = Client::new(2, plain, false);
+    let (mut cq, mut cntr) = (null_mut(), null_mut());
+    // SAFETY: as a client calls them, with places for what is opened; the queue here is nobody's.
+    unsafe {
+        let domain = client.domain;
+        let mut attr: CqAttr = std::mem::zeroed();
+        (attr.format, attr.wait_obj) = (FORMAT_CONTEXT, WAIT_FD);
+        assert_eq!(((*domain).ops.cq_open)(domain, &mut attr, &mut cq, null_mut()), 0);
+        assert_eq!(((*domain).ops.cntr_open)(domain, null_mut(), &mut cntr, null_mut()), 0);
+        for &ep in &client.eps {
+            let ep = ep.cast::<Fid>();
+            assert_eq!(((*ep).ops.bind)(ep, cq.cast(), TRANSMIT | RECV), 0);
+            assert_eq!(((*ep).ops.bind)(ep, cntr.cast(), TRANSMIT | RECV), 0);
+        }
+    }
+    let mut fd: c_int = -1;
+    // SAFETY: a queue that is open, with a descriptor.
+    assert_eq!(unsafe { ((*cq).fid.ops.control)(cq.cast(), CONTROL_GETWAIT, (&raw mut fd).cast()) }, 0);
+    let try_wait = || {
+        let mut fids: [*mut Fid; 1] = [cq.cast()];
+        // SAFETY: one queue that is open.
+        unsafe { ((*client.fabric).ops.trywait)(client.fabric, fids.as_mut_ptr(), 1) }
+    };
+    let mut room = [0u8; 8];
+    assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+    let begin = Instant::now();
+    while try_wait() != 0 {
+        assert!(begin.elapsed() < BOUND, "it is never quiet");
+    }
+    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    assert_eq!(client.send(0, 1, 1, b"now", 2), 0);
+    // What is sent completes at once, so there is nothing to wait for.
+    assert_eq!(try_wait(), -libc::EAGAIN);
+    let mut contexts = Vec::new();
+    while contexts.len() < 2 {
+        assert!(begin.elapsed() < BOUND, "nothing completes");
+        let mut context = 0usize;
+        // SAFETY: there is room for one of that format.
+        match unsafe { ((*cq).ops.read)(cq, (&raw mut context).cast(), 1) } {
+            1 => contexts.push(context),
+            AGAIN if try_wait() == 0 => {
+                // SAFETY: one descriptor that is open.
+                unsafe { libc::poll(&mut polled, 1, 1000) };
+            }
+            other => assert_eq!(other, AGAIN),
+        }
+    }
+    contexts.sort_unstable();
+    assert_eq!(contexts, [1, 2]);
+    // SAFETY: a counter that is open.
+    unsafe {
+        assert_eq!(((*cntr).ops.wait)(cntr, 2, 10_000), 0);
+        assert_eq!((((*cntr).ops.read)(cntr), ((*cntr).ops.readerr)(cntr)), (2, 0));
+        assert_eq!(((*cntr).ops.wait)(cntr, 3, 1), -libc::ETIMEDOUT);
+    }
+    // They are in use until the endpoints are closed.
+    assert_eq!(closed(cq.cast()), -libc::EBUSY);
+    for ep in client.eps.drain(..) {
+        assert_eq!(closed(ep.cast()), 0);
+    }
+    assert_eq!((closed(cntr.cast()), closed(cq.cast())), (0, 0));
+}
+
+#[test]
 fn calls_that_there_are_not_say_so() {
     let client = Client::new(1, plain, false);
     let ep = client.eps[0];
