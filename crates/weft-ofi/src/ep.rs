@@ -308,7 +308,14 @@ struct Sending {
     to: FiAddr,
     label: Label,
     context: usize,
-    flags: u64,
+    /// The endpoint's own, if the call has none.
+    flags: Option<u64>,
+}
+
+impl Sending {
+    fn new(to: FiAddr, label: Label, context: *mut c_void, flags: Option<u64>) -> Sending {
+        Sending { to, label, context: context as usize, flags }
+    }
 }
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
@@ -415,19 +422,21 @@ impl State {
 
     #[inline(always)]
     fn send(&mut self, slot: usize, source: Source, len: usize, sending: &Sending) -> isize {
-        let bound = self.eps[slot].tx;
-        let is_told = bound.is_some_and(|tx| tx.tells(sending.flags));
+        let ep = &self.eps[slot];
+        let (bound, flags) = (ep.tx, sending.flags.unwrap_or(ep.tx_flags));
+        let is_told = bound.is_some_and(|tx| tx.tells(flags));
         let kind = kind(abi::SEND, sending.label.tag.is_some());
-        let is_stored = sending.flags & abi::DELIVERY_COMPLETE != 0;
+        let is_stored = flags & abi::DELIVERY_COMPLETE != 0;
         if is_told && !self.has_room(bound) {
             self.progress();
             return AGAIN;
         }
         if len > INJECT_MOST || is_stored {
-            return match sending.flags & abi::INJECT {
-                0 => self.post(slot, source, kind, is_told, sending),
+            let op = Op::new(sending.context, kind, is_told);
+            return match flags & abi::INJECT {
+                0 => self.post(slot, source, op, sending, is_stored),
                 _ if len > INJECT_MOST => -(libc::EMSGSIZE as isize),
-                _ => self.post(slot, owned(source), kind, is_told, sending),
+                _ => self.post(slot, owned(source), op, sending, is_stored),
             };
         }
         // Copied now, and done: what a completion would say is known.
@@ -439,20 +448,22 @@ impl State {
                 }
                 0
             }
-            AGAIN if sending.flags & abi::INJECT == 0 => self.post(slot, source, kind, is_told, sending),
+            AGAIN if flags & abi::INJECT == 0 => {
+                self.post(slot, source, Op::new(sending.context, kind, is_told), sending, false)
+            }
             error => error,
         }
     }
 
-    /// Posts a send that ends later.
-    fn post(&mut self, slot: usize, source: Source, kind: u64, is_told: bool, sending: &Sending) -> isize {
+    /// Posts a send that ends later: when the buffer is free again, or when the message is stored at the receiver.
+    fn post(&mut self, slot: usize, source: Source, op: Op, sending: &Sending, is_stored: bool) -> isize {
         let ep = &mut self.eps[slot];
         let Ok(to) = index(sending.to) else { return -(libc::EINVAL as isize) };
         let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
-        let at = ep.ops.insert(Op::new(sending.context, kind, is_told));
-        let posted = match sending.flags & abi::DELIVERY_COMPLETE {
-            0 => tagged.try_send(to, sending.label, source, at as u64),
-            _ => tagged.try_send_stored(to, sending.label, source, at as u64),
+        let at = ep.ops.insert(op);
+        let posted = match is_stored {
+            false => tagged.try_send(to, sending.label, source, at as u64),
+            true => tagged.try_send_stored(to, sending.label, source, at as u64),
         };
         self.posted(slot, at, posted.map_err(|(error, _)| error))
     }
@@ -477,7 +488,14 @@ struct Receiving {
     from: FiAddr,
     tags: Option<Tags>,
     context: usize,
-    flags: u64,
+    /// The endpoint's own, if the call has none.
+    flags: Option<u64>,
+}
+
+impl Receiving {
+    fn new(from: FiAddr, tags: Option<Tags>, context: *mut c_void, flags: Option<u64>) -> Receiving {
+        Receiving { from, tags, context: context as usize, flags }
+    }
 }
 
 impl Ep {
@@ -506,7 +524,7 @@ impl Ep {
                 // SAFETY: as above.
                 unsafe { self.receive(piece.iov_base, piece.iov_len, receiving) }
             }
-            2..=IOV_MOST if receiving.flags & abi::MULTI_RECV == 0 => {
+            2..=IOV_MOST => {
                 // SAFETY: the caller's promise.
                 let pieces = (0..count).map(|at| unsafe { *iov.add(at) });
                 // SAFETY: as above.
@@ -546,15 +564,19 @@ impl State {
             Ok(pattern) => pattern,
             Err(error) => return error,
         };
-        if receiving.flags & (abi::PEEK | abi::CLAIM) != 0 {
-            return self.receive_in_steps(slot, pattern, target, buf, receiving);
+        let flags = receiving.flags.unwrap_or(self.eps[slot].rx_flags);
+        let many = flags & abi::MULTI_RECV;
+        if many != 0 && !pieces.is_empty() {
+            return -(libc::EINVAL as isize);
+        }
+        if flags & (abi::PEEK | abi::CLAIM) != 0 {
+            return self.receive_in_steps(slot, pattern, target, buf, receiving.context, flags);
         }
         if !self.has_room(self.eps[slot].rx) {
             return AGAIN;
         }
         let ep = &mut self.eps[slot];
-        let is_told = ep.rx.is_some_and(|rx| rx.tells(receiving.flags));
-        let many = receiving.flags & abi::MULTI_RECV;
+        let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
         let at = ep.ops.insert(Op { buf, pieces, is_for_any: pattern.source.is_none(), ..op });
         let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
@@ -574,10 +596,10 @@ impl State {
         pattern: Pattern,
         target: Target,
         buf: usize,
-        receiving: &Receiving,
+        context: usize,
+        flags: u64,
     ) -> isize {
-        let (context, flags) = (receiving.context, receiving.flags);
-        let kind = kind(abi::RECV, receiving.tags.is_some());
+        let kind = kind(abi::RECV, pattern.tags.is_some());
         if flags & abi::PEEK == 0 {
             let ep = &mut self.eps[slot];
             let Some(at) = ep.claims.iter().position(|(of, _)| *of == context) else { return -(libc::EINVAL as isize) };
@@ -649,16 +671,6 @@ unsafe fn of<'a>(ep: *mut FidEp) -> &'a Ep {
     unsafe { &*ep.cast::<Ep>() }
 }
 
-impl Ep {
-    fn tx_flags(&self) -> u64 {
-        self.state.with(|state| state.eps[self.slot].tx_flags)
-    }
-
-    fn rx_flags(&self) -> u64 {
-        self.state.with(|state| state.eps[self.slot].rx_flags)
-    }
-}
-
 fn plain(data: Option<u64>) -> Label {
     Label { tag: None, data }
 }
@@ -678,7 +690,7 @@ unsafe extern "C" fn recv(
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
     // SAFETY: the client's promise.
-    unsafe { ep.receive(buf, len, &Receiving { from, tags: None, context: context as usize, flags: ep.rx_flags() }) }
+    unsafe { ep.receive(buf, len, &Receiving::new(from, None, context, None)) }
 }
 
 unsafe extern "C" fn recvv(
@@ -691,7 +703,7 @@ unsafe extern "C" fn recvv(
 ) -> isize {
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
-    let receiving = Receiving { from, tags: None, context: context as usize, flags: ep.rx_flags() };
+    let receiving = Receiving::new(from, None, context, None);
     // SAFETY: the client's promise.
     unsafe { ep.receive_pieces(iov, count, &receiving) }
 }
@@ -699,7 +711,7 @@ unsafe extern "C" fn recvv(
 unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgArgs, flags: u64) -> isize {
     // SAFETY: libfabric's promise.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
-    let receiving = Receiving { from: msg.addr, tags: None, context: msg.context as usize, flags };
+    let receiving = Receiving::new(msg.addr, None, msg.context, Some(flags));
     // SAFETY: the client's promise.
     unsafe { ep.receive_pieces(msg.iov, msg.iov_count, &receiving) }
 }
@@ -714,7 +726,7 @@ unsafe extern "C" fn send(
 ) -> isize {
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
-    let sending = Sending { to, label: plain(None), context: context as usize, flags: ep.tx_flags() };
+    let sending = Sending::new(to, plain(None), context, None);
     // SAFETY: the client's promise.
     unsafe { ep.send(buf, len, &sending) }
 }
@@ -729,7 +741,7 @@ unsafe extern "C" fn sendv(
 ) -> isize {
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
-    let sending = Sending { to, label: plain(None), context: context as usize, flags: ep.tx_flags() };
+    let sending = Sending::new(to, plain(None), context, None);
     // SAFETY: the client's promise.
     unsafe { ep.send_pieces(iov, count, &sending) }
 }
@@ -738,7 +750,7 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const MsgArgs, flags: u64) ->
     // SAFETY: libfabric's promise.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(msg.data);
-    let sending = Sending { to: msg.addr, label: plain(data), context: msg.context as usize, flags };
+    let sending = Sending::new(msg.addr, plain(data), msg.context, Some(flags));
     // SAFETY: the client's promise.
     unsafe { ep.send_pieces(msg.iov, msg.iov_count, &sending) }
 }
@@ -759,7 +771,7 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
-    let sending = Sending { to, label: plain(Some(data)), context: context as usize, flags: ep.tx_flags() };
+    let sending = Sending::new(to, plain(Some(data)), context, None);
     // SAFETY: the client's promise.
     unsafe { ep.send(buf, len, &sending) }
 }
@@ -783,7 +795,7 @@ unsafe extern "C" fn trecv(
     let ep = unsafe { of(ep) };
     let tags = Some(Tags { tag, ignore });
     // SAFETY: the client's promise.
-    unsafe { ep.receive(buf, len, &Receiving { from, tags, context: context as usize, flags: ep.rx_flags() }) }
+    unsafe { ep.receive(buf, len, &Receiving::new(from, tags, context, None)) }
 }
 
 unsafe extern "C" fn trecvv(
@@ -799,7 +811,7 @@ unsafe extern "C" fn trecvv(
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
     let tags = Some(Tags { tag, ignore });
-    let receiving = Receiving { from, tags, context: context as usize, flags: ep.rx_flags() };
+    let receiving = Receiving::new(from, tags, context, None);
     // SAFETY: the client's promise.
     unsafe { ep.receive_pieces(iov, count, &receiving) }
 }
@@ -808,7 +820,7 @@ unsafe extern "C" fn trecvmsg(ep: *mut FidEp, msg: *const TaggedArgs, flags: u64
     // SAFETY: libfabric's promise.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     let tags = Some(Tags { tag: msg.tag, ignore: msg.ignore });
-    let receiving = Receiving { from: msg.addr, tags, context: msg.context as usize, flags };
+    let receiving = Receiving::new(msg.addr, tags, msg.context, Some(flags));
     // SAFETY: the client's promise.
     unsafe { ep.receive_pieces(msg.iov, msg.iov_count, &receiving) }
 }
@@ -824,7 +836,7 @@ unsafe extern "C" fn tsend(
 ) -> isize {
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
-    let sending = Sending { to, label: tagged(tag, None), context: context as usize, flags: ep.tx_flags() };
+    let sending = Sending::new(to, tagged(tag, None), context, None);
     // SAFETY: the client's promise.
     unsafe { ep.send(buf, len, &sending) }
 }
@@ -840,7 +852,7 @@ unsafe extern "C" fn tsendv(
 ) -> isize {
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
-    let sending = Sending { to, label: tagged(tag, None), context: context as usize, flags: ep.tx_flags() };
+    let sending = Sending::new(to, tagged(tag, None), context, None);
     // SAFETY: the client's promise.
     unsafe { ep.send_pieces(iov, count, &sending) }
 }
@@ -849,7 +861,7 @@ unsafe extern "C" fn tsendmsg(ep: *mut FidEp, msg: *const TaggedArgs, flags: u64
     // SAFETY: libfabric's promise.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(msg.data);
-    let sending = Sending { to: msg.addr, label: tagged(msg.tag, data), context: msg.context as usize, flags };
+    let sending = Sending::new(msg.addr, tagged(msg.tag, data), msg.context, Some(flags));
     // SAFETY: the client's promise.
     unsafe { ep.send_pieces(msg.iov, msg.iov_count, &sending) }
 }
@@ -871,7 +883,7 @@ unsafe extern "C" fn tsenddata(
 ) -> isize {
     // SAFETY: libfabric's promise.
     let ep = unsafe { of(ep) };
-    let sending = Sending { to, label: tagged(tag, Some(data)), context: context as usize, flags: ep.tx_flags() };
+    let sending = Sending::new(to, tagged(tag, Some(data)), context, None);
     // SAFETY: the client's promise.
     unsafe { ep.send(buf, len, &sending) }
 }
