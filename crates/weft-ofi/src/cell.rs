@@ -3,11 +3,14 @@
 //! Clients that say nothing of threads get a domain that any number may use, and most use it from one. So the lock begins as the first
 //! thread's own: that thread only notes that it is inside, with plain loads and stores. The first other thread ends that for good: it
 //! says so, has the kernel put a barrier into every running thread of the process (`membarrier`), and waits until the first one
-//! is outside. From then on it is a lock as usual. (Biased locking, as Java's virtual machines had it.)
+//! is outside. From then on it is a lock as usual. (Biased locking, as Java's virtual machines had it. `weft_shm::biased` is for an owner that stays
+//! and a visitor that may go away again; here nobody may, and who comes second is as good as the first.)
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{compiler_fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use weft_shm::barrier;
+use weft_shm::biased::this_thread;
 
 /// A value that calls of a client use one at a time.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ impl<T> DomainCell<T> {
             first: AtomicUsize::new(0),
             is_inside: AtomicBool::new(false),
             // Without the barrier nobody could end the first thread's right.
-            is_shared: AtomicBool::new(!is_serialised && !barrier(MEMBARRIER_REGISTER)),
+            is_shared: AtomicBool::new(!is_serialised && !(barrier::register() && barrier::heavy())),
             lock: Mutex::default(),
             value: UnsafeCell::new(value),
         }
@@ -69,7 +72,7 @@ impl<T> DomainCell<T> {
             self.is_inside.store(true, Ordering::Relaxed);
             let inside = Inside(&self.is_inside);
             // The other thread's barrier stands between these two on the processor: either it sees that we are inside, or we see it.
-            compiler_fence(Ordering::SeqCst);
+            barrier::light();
             if !self.is_shared.load(Ordering::Relaxed) {
                 // SAFETY: as above; who else comes waits for `is_inside` first, and this thread is the only one without the lock.
                 return run(unsafe { &mut *self.value.get() });
@@ -87,8 +90,8 @@ impl<T> DomainCell<T> {
             let was_none = self.first.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if !was_none {
                 self.is_shared.store(true, Ordering::Relaxed);
-                if !barrier(MEMBARRIER) {
-                    // It was registered, so the kernel has it.
+                if !barrier::heavy() {
+                    // It took effect when the cell was made.
                     std::process::abort();
                 }
                 while self.is_inside.load(Ordering::Acquire) {
@@ -99,23 +102,6 @@ impl<T> DomainCell<T> {
         // SAFETY: under the lock. The first thread is outside, and takes the lock from now on; or it is this one.
         run(unsafe { &mut *self.value.get() })
     }
-}
-
-/// Numbers of `membarrier`: for the threads of this process, at once; and its registration.
-const MEMBARRIER: libc::c_int = 1 << 3;
-const MEMBARRIER_REGISTER: libc::c_int = 1 << 4;
-
-fn barrier(command: libc::c_int) -> bool {
-    // SAFETY: it takes numbers and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-}
-
-/// A number of this thread's own: an address in its own memory. Another thread may get it after this one has ended: then both are never here
-/// at once.
-#[inline(always)]
-fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
 
 #[cfg(test)]
