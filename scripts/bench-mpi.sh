@@ -36,12 +36,15 @@ for mpi in openmpi mpich; do
     build_program latency "$mpi"
 done
 
-values=$(mktemp) out=$(mktemp) server=
-trap 'hosts_down; rm -f "$values" "$out"; [ -z "$server" ] || kill -KILL "$server" 2>/dev/null || true' EXIT
+values=$(mktemp) out=$(mktemp)
+# Without the second, bash ends at a signal and leaves the namespaces.
+trap 'jobs -p | xargs -r kill 2>/dev/null || true; hosts_down; rm -f "$values" "$out" "$out.json"' EXIT
+trap 'exit 143' TERM INT HUP
 
 # run COMMAND...: with its output in $out.
 run() {
-    timeout --kill-after 5 120 "$@" >"$out" 2>&1 || {
+    timeout --kill-after 5 120 "$@" >"$out" 2>&1 &
+    wait "$!" || {
         tail -n 30 "$out" >&2
         die "this failed: $(printf '%q ' "$@")"
     }
@@ -56,14 +59,13 @@ mpi() {
 }
 # Round trips of 16 B, in ns, from the time of all: the column of times has hundredths of microseconds only.
 pingpong() {
-    local times=2000000 options
+    local times=2000000 options server
     options=(-p weft -e rdm -S 16 -I "$times")
     env "${fabric_env[@]}" taskset -c 0 fi_pingpong "${options[@]}" >/dev/null 2>&1 &
     server=$!
     sleep 0.5
     run env "${fabric_env[@]}" taskset -c 1 fi_pingpong "${options[@]}" 127.0.0.1
     wait "$server"
-    server=
     awk -v times="$times" '$1 == "16" { sub("s", "", $5); printf "fi_pingpong rtt_16 %.1f\n", $5 * 1e9 / times }' "$out" >>"$values"
 }
 bench_local() {

