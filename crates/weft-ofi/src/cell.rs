@@ -48,12 +48,13 @@ impl<T> DomainCell<T> {
     /// # Safety
     /// If it is, no two threads call [`DomainCell::with`] at once.
     pub unsafe fn new(value: T, is_serialised: bool) -> DomainCell<T> {
+        // Without the barrier nobody could end the first thread's right.
+        let has_first = is_serialised || (barrier::register() && barrier::heavy());
         DomainCell {
             is_serialised,
             first: AtomicUsize::new(0),
             is_inside: AtomicBool::new(false),
-            // Without the barrier nobody could end the first thread's right.
-            is_shared: AtomicBool::new(!is_serialised && !(barrier::register() && barrier::heavy())),
+            is_shared: AtomicBool::new(!has_first),
             lock: Mutex::default(),
             value: UnsafeCell::new(value),
         }
