@@ -143,7 +143,9 @@ killed() {
 
 run_step() {
     case "$1" in
-        info) # libfabric finds the provider, and one way to use it
+        info) # libfabric's headers say what the provider takes them to say; it finds the provider, and one way to use it
+            command=(cc -fsyntax-only "$mpi_tests/abi.c")
+            check abi 20 "${command[@]}"
             command=(env "${fabric_env[@]}" fi_info -p "$fabric")
             check info 20 "${command[@]}"
             expect info 1 "^provider: $fabric\$" ;;

@@ -533,3 +533,14 @@ sizes! {
     CqAttr: 40, FidCq: 32, CqOps: 64, CqEntry: 48, CqErrEntry: 80, FidCntr: 32, CntrOps: 64, FidEp: 80, EpOps: 64, CmOps: 80, StubOps<9>: 80, StubOps<13>: 112,
     StubOps<11>: 96, MsgArgs: 48, TaggedArgs: 64, MsgOps: 80, TaggedOps: 80,
 }
+
+/// Fields that stand behind one of another size, as in the headers: the same list.
+macro_rules! places {
+    ($($structure:ty, $field:ident: $bytes:literal),* $(,)?) => {
+        $(const _: () = assert!(std::mem::offset_of!($structure, $field) == $bytes);)*
+    };
+}
+places! {
+    MrAttr, context: 40, DomainAttr, mr_mode: 36, DomainAttr, caps: 136, Info, addr_format: 24, Info, tx_attr: 72, CqErrEntry, olen: 48,
+    CqErrEntry, err: 56, EpOps, cancel: 8, FidEp, tagged: 56,
+}
