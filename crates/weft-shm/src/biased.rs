@@ -17,14 +17,32 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-thread_local! {
-    static HERE: u8 = const { 0 };
-}
-
 /// What tells this thread from all others that live. Never 0.
+///
+/// Its own thread pointer, where the processor's ELF TLS ABI says how to read that: a thread-local in a shared library is a call.
 #[inline(always)]
 pub fn this_thread() -> usize {
-    HERE.with(|here| std::ptr::from_ref(here).addr())
+    #[cfg(target_arch = "x86_64")]
+    {
+        let pointer: usize;
+        // SAFETY: the ABI has the thread control block begin with its own address.
+        unsafe { std::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
+        pointer
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let pointer: usize;
+        // SAFETY: it reads a register that programs may read.
+        unsafe { std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem)) };
+        pointer
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        thread_local! {
+            static HERE: u8 = const { 0 };
+        }
+        HERE.with(|here| std::ptr::from_ref(here).addr())
+    }
 }
 
 #[derive(Debug)]
