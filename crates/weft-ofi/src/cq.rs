@@ -3,7 +3,7 @@
 use crate::abi::{self, CqAttr, CqEntry, CqErrEntry, CqOps, FiAddr, Fid, FidCq, FidDomain, FidFabric, Ops};
 use crate::cell::DomainCell;
 use crate::fabric::Domain;
-use crate::state::{CqState, State};
+use crate::state::{CqState, Reader, State};
 use crate::stubs::{self, give};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::size_of;
@@ -15,6 +15,8 @@ use weft::Reason;
 
 /// A wait looks so often whether another thread has got what it waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+const AGAIN: isize = -(libc::EAGAIN as isize);
 
 /// A completion queue.
 #[repr(C)]
@@ -131,26 +133,16 @@ impl Cq {
     /// There is room for so many.
     #[inline(always)]
     unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
+        let room = Room { queue: self.number, place: buf.cast(), entry: self.entry, sources, left: count };
         self.state.with(|state| {
-            if state.cqs[self.number].entries.is_empty() {
-                state.progress();
+            let mut room = room;
+            match state.cqs[self.number].entries.is_empty() {
+                true => state.progress_for(&mut room),
+                false => room.fill(&mut state.cqs[self.number]),
             }
-            let cq = &mut state.cqs[self.number];
-            let mut taken = 0;
-            while taken < count {
-                let Some((entry, source)) = cq.entries.pop_front() else { break };
-                let place = buf.cast::<u8>().wrapping_add(taken * self.entry);
-                // SAFETY: the caller's promise: every format is a beginning of the longest.
-                unsafe { store(&entry, self.entry, place) };
-                if !sources.is_null() {
-                    // SAFETY: the caller's promise.
-                    unsafe { *sources.add(taken) = source };
-                }
-                taken += 1;
-            }
-            match taken {
-                0 if !cq.errors.is_empty() => -(abi::EAVAIL as isize),
-                0 => -(libc::EAGAIN as isize),
+            match count - room.left {
+                0 if !state.cqs[self.number].errors.is_empty() => -(abi::EAVAIL as isize),
+                0 => AGAIN,
                 taken => taken as isize,
             }
         })
@@ -170,7 +162,7 @@ impl Cq {
             // SAFETY: the caller's promise.
             let taken = unsafe { self.take(buf, count, sources) };
             let left = most.saturating_sub(begin.elapsed());
-            if taken != -(libc::EAGAIN as isize) || left.is_zero() {
+            if taken != AGAIN || left.is_zero() {
                 return taken;
             }
             let is_signalled = self.state.with(|state| {
@@ -180,18 +172,73 @@ impl Cq {
                 waited == weft::am::Waited::Nothing && since.elapsed() < most
             });
             if is_signalled {
-                return -(libc::EAGAIN as isize);
+                return AGAIN;
             }
         }
     }
 }
 
+/// The client's memory for completions, of which `left` are still to come: see [`Cq::take`].
+struct Room {
+    queue: usize,
+    place: *mut u8,
+    entry: usize,
+    sources: *mut FiAddr,
+    left: usize,
+}
+
+impl Room {
+    /// Takes what the queue has.
+    #[inline(always)]
+    fn fill(&mut self, cq: &mut CqState) {
+        while self.left > 0 {
+            let Some((entry, source)) = cq.entries.front() else { break };
+            self.put(entry, *source);
+            cq.entries.pop_front();
+        }
+    }
+
+    /// Only if there is some room left.
+    #[inline(always)]
+    fn put(&mut self, entry: &CqEntry, source: FiAddr) {
+        // SAFETY: the promise of who calls `Cq::take`: every format is a beginning of the longest.
+        unsafe { store(entry, self.entry, self.place) };
+        self.place = self.place.wrapping_add(self.entry);
+        if !self.sources.is_null() {
+            // SAFETY: as above.
+            unsafe { *self.sources = source };
+            self.sources = self.sources.wrapping_add(1);
+        }
+        self.left -= 1;
+    }
+}
+
+impl Reader for Room {
+    #[inline(always)]
+    fn takes(&mut self, queue: usize, entry: &CqEntry, source: FiAddr) -> bool {
+        let takes = queue == self.queue && self.left > 0;
+        if takes {
+            self.put(entry, source);
+        }
+        takes
+    }
+}
+
 /// # Safety
-/// At `place` there are `bytes` bytes to write, no more than an entry has.
+/// At `place` there are `bytes` bytes to write: those of a format.
 #[inline(always)]
 unsafe fn store(entry: &CqEntry, bytes: usize, place: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(entry).cast::<u8>(), place, bytes) }
+    let from = std::ptr::from_ref(entry).cast::<u8>();
+    // In fixed lengths, which the compiler makes stores of.
+    // SAFETY: the caller's promise; an entry has the longest.
+    unsafe {
+        match bytes {
+            8 => std::ptr::copy_nonoverlapping(from, place, 8),
+            24 => std::ptr::copy_nonoverlapping(from, place, 24),
+            40 => std::ptr::copy_nonoverlapping(from, place, 40),
+            _ => std::ptr::copy_nonoverlapping(from, place, 48),
+        }
+    }
 }
 
 unsafe extern "C" fn read(cq: *mut FidCq, buf: *mut c_void, count: usize) -> isize {
@@ -236,7 +283,7 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, buf: *mut CqErrEntry, _flags: u64) 
             unsafe { *buf = error };
             1
         }
-        None => -(libc::EAGAIN as isize),
+        None => AGAIN,
     }
 }
 

@@ -444,7 +444,7 @@ impl State {
             0 => {
                 if let Some(cq) = bound.filter(|_| is_told).and_then(|bound| self.cqs.get_mut(bound.cq)) {
                     let entry = CqEntry { op_context: sending.context, flags: kind, ..CqEntry::default() };
-                    cq.entries.push_back((entry, abi::ADDR_UNSPEC));
+                    cq.tell(entry, abi::ADDR_UNSPEC);
                 }
                 0
             }
@@ -655,7 +655,7 @@ impl State {
     fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> isize {
         let bound = self.eps[slot].rx.filter(|rx| rx.tells(flags | abi::COMPLETION));
         if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
-            cq.entries.push_back((entry, source));
+            cq.tell(entry, source);
         }
         0
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
 use weft::am::{AnyThread, Bundle};
-use weft::tagged::{Claim, Completion, Outcome, Received};
+use weft::tagged::{CameBack, Claim, Completion, Outcome, Received};
 use weft::{Endpoint, Key, Name, Reason};
 
 /// Completions that a queue keeps; then operations that would add some are told to come again.
@@ -87,13 +87,48 @@ pub struct CqState {
 }
 
 impl CqState {
+    /// A completion, for whoever reads them.
+    #[inline(always)]
+    pub fn tell(&mut self, entry: CqEntry, source: u64) {
+        self.entries.push_back((entry, source));
+    }
+
     fn fail(&mut self, entry: CqEntry, err: c_int, prov_errno: c_int, olen: usize) {
         self.errors.push_back(CqErrEntry { entry, olen, err, prov_errno, err_data: 0, err_data_size: 0 });
+    }
+
+    /// The end of an operation that received nothing.
+    #[inline(never)]
+    fn take_other(&mut self, outcome: &Outcome, op: &Op, entry: CqEntry) {
+        match outcome {
+            Outcome::Sent if op.is_told => self.tell(entry, abi::ADDR_UNSPEC),
+            Outcome::Cancelled if op.is_orphan => {
+                self.fail(entry, libc::ECONNRESET, Reason::PeerLost.code().into(), 0);
+            }
+            Outcome::Cancelled => self.fail(entry, libc::ECANCELED, 0, 0),
+            Outcome::Failed { reason, .. } => self.fail(entry, errno(*reason), reason.code().into(), 0),
+            Outcome::Sent | Outcome::Received(_) | Outcome::CameBack(_) => {}
+        }
     }
 
     /// An operation found nothing, or was refused at once.
     pub fn refuse(&mut self, entry: CqEntry, err: c_int) {
         self.fail(entry, err, 0, 0);
+    }
+}
+
+/// Who reads a queue just now, and gets what ends without a stay in the queue.
+pub trait Reader {
+    /// Takes a completion of that queue with its source, or leaves it to the queue.
+    fn takes(&mut self, queue: usize, entry: &CqEntry, source: u64) -> bool;
+}
+
+/// Nobody reads.
+struct Nobody;
+
+impl Reader for Nobody {
+    fn takes(&mut self, _queue: usize, _entry: &CqEntry, _source: u64) -> bool {
+        false
     }
 }
 
@@ -140,8 +175,14 @@ impl State {
 
     /// Does what there is to do, and hands over what has ended.
     pub fn progress(&mut self) {
+        self.progress_for(&mut Nobody);
+    }
+
+    /// The same while somebody reads.
+    #[inline(always)]
+    pub fn progress_for(&mut self, reader: &mut impl Reader) {
         self.bundle.poll();
-        self.hand_over();
+        self.hand_over_to(reader);
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOSSES_EVERY == 0 {
             self.look_for_losses();
@@ -149,58 +190,22 @@ impl State {
     }
 
     /// Hands over what has ended.
-    #[inline]
     pub fn hand_over(&mut self) {
-        while let Some(completion) = self.bundle.next_completion() {
-            self.take(completion);
-        }
+        self.hand_over_to(&mut Nobody);
     }
 
-    fn take(&mut self, done: Completion) {
-        let Some(ep) = self.slots.get(done.endpoint.index()).and_then(|&slot| self.eps.get_mut(slot)) else { return };
-        if let Outcome::CameBack(back) = &done.outcome {
-            if let Some(cq) = ep.tx.and_then(|tx| self.cqs.get_mut(tx.cq)) {
-                let kind = abi::SEND | if back.label.tag.is_some() { abi::TAGGED } else { abi::MSG };
-                let (data, tag) = (back.label.data.unwrap_or(0), back.label.tag.unwrap_or(0));
-                let entry = CqEntry { flags: kind, len: back.contents.len(), data, tag, ..CqEntry::default() };
-                cq.fail(entry, errno(back.reason), back.reason.code().into(), 0);
-            }
-            return;
-        }
-        let at = done.context as usize;
-        let Some(op) = ep.ops.get_mut(at) else { return };
-        let (bound, count) = if op.kind & abi::SEND != 0 { (ep.tx, &ep.tx_count) } else { (ep.rx, &ep.rx_count) };
-        if let Some(count) = count {
-            count.add(matches!(done.outcome, Outcome::Received(_) | Outcome::Sent));
-        }
-        let mut entry = CqEntry { op_context: op.context, flags: op.kind, ..CqEntry::default() };
-        if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
-            match &done.outcome {
-                Outcome::Received(received) => {
-                    scatter(op, received, done.buffer.as_deref());
-                    fill(&mut entry, op, received);
-                    if done.is_last && op.kind & abi::MULTI_RECV != 0 {
-                        entry.flags |= abi::MULTI_RECV;
-                    }
-                    if received.is_truncated() {
-                        cq.fail(entry, abi::ETRUNC, 0, received.message.len - received.stored);
-                    } else if op.is_told {
-                        cq.entries.push_back((entry, received.message.source.map_or(abi::ADDR_UNSPEC, u64::from)));
-                    }
+    #[inline(always)]
+    fn hand_over_to(&mut self, reader: &mut impl Reader) {
+        let State { bundle, eps, slots, cqs, .. } = self;
+        while bundle
+            .next_completion_with(|done| {
+                let ep = slots.get(done.endpoint.index()).and_then(|&slot| eps.get_mut(slot));
+                if let Some(ep) = ep {
+                    ep.take(done, cqs, reader);
                 }
-                Outcome::Sent if op.is_told => cq.entries.push_back((entry, abi::ADDR_UNSPEC)),
-                Outcome::Sent => {}
-                Outcome::Cancelled if op.is_orphan => {
-                    cq.fail(entry, libc::ECONNRESET, Reason::PeerLost.code().into(), 0);
-                }
-                Outcome::Cancelled => cq.fail(entry, libc::ECANCELED, 0, 0),
-                Outcome::Failed { reason, .. } => cq.fail(entry, errno(*reason), reason.code().into(), 0),
-                Outcome::CameBack(_) => {}
-            }
-        }
-        if done.is_last {
-            ep.ops.remove(at);
-        }
+            })
+            .is_some()
+        {}
     }
 
     /// Receives for whoever sends end where nobody is left who could: all peers that were inserted, but for this domain's own, are gone.
@@ -226,11 +231,64 @@ impl State {
     }
 }
 
+impl EpState {
+    /// Hands one over.
+    #[inline(always)]
+    fn take(&mut self, done: &mut Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
+        if let Outcome::CameBack(back) = &done.outcome {
+            return self.take_back(back, cqs);
+        }
+        let at = done.context as usize;
+        let Some(op) = self.ops.get_mut(at) else { return };
+        let (bound, count) =
+            if op.kind & abi::SEND != 0 { (self.tx, &self.tx_count) } else { (self.rx, &self.rx_count) };
+        if let Some(count) = count {
+            count.add(matches!(done.outcome, Outcome::Received(_) | Outcome::Sent));
+        }
+        if let Some((number, cq)) = bound.and_then(|bound| Some((bound.cq, cqs.get_mut(bound.cq)?))) {
+            let mut entry = CqEntry { op_context: op.context, flags: op.kind, ..CqEntry::default() };
+            match &done.outcome {
+                Outcome::Received(received) => {
+                    if !op.pieces.is_empty() {
+                        scatter(op, received, done.buffer.as_deref());
+                    }
+                    fill(&mut entry, op, received);
+                    if done.is_last && op.kind & abi::MULTI_RECV != 0 {
+                        entry.flags |= abi::MULTI_RECV;
+                    }
+                    if received.is_truncated() {
+                        cq.fail(entry, abi::ETRUNC, 0, received.message.len - received.stored);
+                    } else if op.is_told {
+                        let source = received.message.source.map_or(abi::ADDR_UNSPEC, u64::from);
+                        if !cq.entries.is_empty() || !reader.takes(number, &entry, source) {
+                            cq.tell(entry, source);
+                        }
+                    }
+                }
+                outcome => cq.take_other(outcome, op, entry),
+            }
+        }
+        if done.is_last {
+            self.ops.remove(at);
+        }
+    }
+
+    /// A message came back that had ended as sent.
+    #[cold]
+    fn take_back(&mut self, back: &CameBack, cqs: &mut Slab<CqState>) {
+        if let Some(cq) = self.tx.and_then(|tx| cqs.get_mut(tx.cq)) {
+            let kind = abi::SEND | if back.label.tag.is_some() { abi::TAGGED } else { abi::MSG };
+            let (data, tag) = (back.label.data.unwrap_or(0), back.label.tag.unwrap_or(0));
+            let entry = CqEntry { flags: kind, len: back.contents.len(), data, tag, ..CqEntry::default() };
+            cq.fail(entry, errno(back.reason), back.reason.code().into(), 0);
+        }
+    }
+}
+
 /// Distributes what came over the pieces that it is for.
+#[cold]
 fn scatter(op: &mut Op, received: &Received, buffer: Option<&[u8]>) {
-    let Some(mut bytes) = buffer.map(|bytes| &bytes[..received.stored]).filter(|_| !op.pieces.is_empty()) else {
-        return;
-    };
+    let Some(mut bytes) = buffer.map(|bytes| &bytes[..received.stored]) else { return };
     for piece in &mut op.pieces {
         let stored = piece.write(0, bytes);
         bytes = &bytes[stored..];

@@ -41,6 +41,13 @@ impl<H: Threads> Bundle<H> {
         self.handlers.completions.pop()
     }
 
+    /// The next completion, where it lies.
+    #[inline(always)]
+    pub(crate) fn take_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
+        self.expect_own();
+        self.handlers.completions.pop_with(take)
+    }
+
     /// Frees an endpoint for tagged messages: what is posted ends now, and the endpoint when its peers were told.
     pub(super) fn free_tagged(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         let name = self.name(endpoint)?;

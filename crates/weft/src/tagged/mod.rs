@@ -363,6 +363,12 @@ impl<H: Threads> Bundle<H> {
     pub fn next_completion(&mut self) -> Option<Completion> {
         self.take_completion()
     }
+
+    /// The same, but `take` sees it where it lies, which spares a copy of 150 bytes. None if there is no completion.
+    #[inline(always)]
+    pub fn next_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
+        self.take_completion_with(take)
+    }
 }
 
 impl Tagged<'_> {

@@ -117,6 +117,20 @@ impl<T> InPlace<T> {
         value
     }
 
+    /// Lets the first value be used where it is, and drops it.
+    #[inline(always)]
+    pub fn pop_with<R>(&mut self, take: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if self.len == 0 {
+            return None;
+        }
+        let slot = self.slots.get_mut(self.first)?;
+        let taken = slot.as_mut().map(take);
+        *slot = None;
+        self.first = (self.first + 1) & (self.slots.len() - 1);
+        self.len -= 1;
+        taken
+    }
+
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
