@@ -170,18 +170,29 @@ impl Envelope {
         Some((op, [self.number, self.credit.pack(), tag as u32, (tag >> 32) as u32]))
     }
 
-    /// Reads an eager message that has a tag and no data; [`Word::unpack`] reads any. Total.
+    /// The same, if it has a tag and data, as MPICH's have.
+    #[inline(always)]
+    pub fn pack_plain_with_data(&self) -> Option<(u8, [u32; 6])> {
+        let Label { tag: Some(tag), data: Some(data) } = self.label else { return None };
+        let op = EAGER | HAS_TAG | HAS_DATA | if self.wants_done { WANTS_DONE } else { 0 };
+        let [tag, data] = [tag, data].map(|value| [value as u32, (value >> 32) as u32]);
+        Some((op, [self.number, self.credit.pack(), tag[0], tag[1], data[0], data[1]]))
+    }
+
+    /// Reads an eager message that has a tag; [`Word::unpack`] reads any. Total.
     #[inline(always)]
     pub fn plain(op: u8, args: &[u32]) -> Option<Envelope> {
-        match args {
-            &[number, credit, low, high] if op & !WANTS_DONE == EAGER | HAS_TAG => Some(Envelope {
-                number,
-                credit: Told::unpack(credit),
-                label: Label::tagged(wide(low, high)),
-                wants_done: op & WANTS_DONE != 0,
-            }),
-            _ => None,
-        }
+        let (number, credit, tag, data) = match *args {
+            [number, credit, low, high] if op & !WANTS_DONE == EAGER | HAS_TAG => {
+                (number, credit, wide(low, high), None)
+            }
+            [number, credit, low, high, data_low, data_high] if op & !WANTS_DONE == EAGER | HAS_TAG | HAS_DATA => {
+                (number, credit, wide(low, high), Some(wide(data_low, data_high)))
+            }
+            _ => return None,
+        };
+        let label = Label { tag: Some(tag), data };
+        Some(Envelope { number, credit: Told::unpack(credit), label, wants_done: op & WANTS_DONE != 0 })
     }
 
     #[inline(always)]
@@ -332,9 +343,13 @@ mod tests {
                 prop_assert_eq!((op, &args[..]), (packed.op, packed.args()));
                 prop_assert_eq!(Envelope::plain(op, &args), Some(envelope));
             }
-            prop_assert_eq!(envelope.pack_plain().is_some(), Envelope::plain(packed.op, packed.args()).is_some());
-            let read = Envelope::plain(op, &args).map(|envelope| (Word::Eager(envelope).pack().op, args.len()));
-            prop_assert!(read.is_none_or(|read| read == (op, 4)));
+            if let Some((op, args)) = envelope.pack_plain_with_data() {
+                prop_assert_eq!((op, &args[..]), (packed.op, packed.args()));
+                prop_assert_eq!(Envelope::plain(op, &args), Some(envelope));
+            }
+            prop_assert_eq!(envelope.label.tag.is_some(), Envelope::plain(packed.op, packed.args()).is_some());
+            let read = Envelope::plain(op, &args).map(|envelope| Word::Eager(envelope).pack());
+            prop_assert!(read.is_none_or(|read| (read.op, read.args()) == (op, &args[..])));
         }
 
         #[test]

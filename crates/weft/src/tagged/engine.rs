@@ -338,8 +338,18 @@ impl Engine {
                 let message = Outgoing { op, args: &args, payload: bytes, completion: None };
                 peer.on_sent_eager(cx.state.try_send_urgent(endpoint, number, message), bytes.len())
             }
+            None if envelope.label.tag.is_some() => self.send_with_data(cx, number, envelope, bytes),
             None => self.send_eager(cx, number, envelope, bytes),
         }
+    }
+
+    /// Sends a message that has a tag and data with its contents. False if there is no room.
+    #[inline(never)]
+    fn send_with_data(&mut self, cx: &mut Working<'_>, number: u32, envelope: wire::Envelope, bytes: &[u8]) -> bool {
+        let endpoint = self.endpoint;
+        let (Some(peer), Some((op, args))) = (self.peer(number), envelope.pack_plain_with_data()) else { return false };
+        let message = Outgoing { op, args: &args, payload: bytes, completion: None };
+        peer.on_sent_eager(cx.state.try_send_urgent(endpoint, number, message), bytes.len())
     }
 
     /// Sends a message with its contents. False if there is no room.
