@@ -15,6 +15,7 @@ use crate::state::{Bound, EpState, Op, State};
 use crate::stubs::{self, give, NONE};
 use libc::iovec;
 use slab::Slab;
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -101,6 +102,7 @@ pub unsafe extern "C" fn open(
             rx_count: None,
             least: LEAST,
             ops: Slab::new(),
+            pieces: HashMap::new(),
             claims: Vec::new(),
         }))
     });
@@ -465,23 +467,28 @@ impl State {
             false => tagged.try_send(to, sending.label, source, at as u64),
             true => tagged.try_send_stored(to, sending.label, source, at as u64),
         };
-        self.posted(slot, at, posted.map_err(|(error, _)| error))
-    }
-
-    #[inline(always)]
-    fn posted(&mut self, slot: usize, at: usize, posted: Result<(), PostError>) -> isize {
         match posted {
             Ok(()) => 0,
-            Err(error) => {
-                self.eps[slot].ops.remove(at);
-                self.progress();
-                refusal(error)
-            }
+            Err((error, _)) => self.refuse(slot, at, error),
         }
+    }
+
+    /// An operation was not posted.
+    #[cold]
+    fn refuse(&mut self, slot: usize, at: usize, error: PostError) -> isize {
+        self.eps[slot].end(at);
+        self.progress();
+        refusal(error)
     }
 }
 
 // ---- receiving
+
+/// What a call that posts a receive returns.
+#[inline(always)]
+fn answer(posted: Result<Option<usize>, isize>) -> isize {
+    posted.map_or_else(|error| error, |_| 0)
+}
 
 /// A receive, as all calls mean it.
 struct Receiving {
@@ -507,7 +514,7 @@ impl Ep {
     unsafe fn receive(&self, start: *mut c_void, len: usize, receiving: &Receiving) -> isize {
         // SAFETY: the caller's promise.
         let lent = unsafe { LentMut::new(start.cast(), len) };
-        self.state.with(|state| state.receive(self.slot, Target::Lent(lent), start as usize, Vec::new(), receiving))
+        self.state.with(|state| answer(state.receive(self.slot, Target::Lent(lent), start as usize, receiving)))
     }
 
     /// Receives into pieces.
@@ -534,7 +541,7 @@ impl Ep {
                     return -(libc::EINVAL as isize);
                 };
                 let target = Target::Owned(vec![0; len]);
-                self.state.with(|state| state.receive(self.slot, target, 0, pieces, receiving))
+                self.state.with(|state| state.receive_into_pieces(self.slot, target, pieces, receiving))
             }
             _ => -(libc::EINVAL as isize),
         }
@@ -551,40 +558,59 @@ impl State {
         Ok(Pattern { source, tags: receiving.tags })
     }
 
+    /// Receives over a vector, whose bytes are distributed over pieces in the end.
+    fn receive_into_pieces(
+        &mut self,
+        slot: usize,
+        target: Target,
+        pieces: Vec<LentMut>,
+        receiving: &Receiving,
+    ) -> isize {
+        let flags = receiving.flags.unwrap_or(self.eps[slot].rx_flags);
+        if flags & abi::MULTI_RECV != 0 {
+            return -(libc::EINVAL as isize);
+        }
+        let posted = self.receive(slot, target, 0, receiving);
+        if let Ok(Some(at)) = posted {
+            // It has not ended for the client: that is only when what has ended is handed over.
+            let ep = &mut self.eps[slot];
+            ep.ops[at].has_pieces = true;
+            ep.pieces.insert(at, pieces);
+        }
+        answer(posted)
+    }
+
+    /// Posts a receive. Says which operation it is, if it is one.
     #[inline(always)]
     fn receive(
         &mut self,
         slot: usize,
         target: Target,
         buf: usize,
-        pieces: Vec<LentMut>,
         receiving: &Receiving,
-    ) -> isize {
-        let pattern = match self.pattern(slot, receiving) {
-            Ok(pattern) => pattern,
-            Err(error) => return error,
-        };
+    ) -> Result<Option<usize>, isize> {
+        let pattern = self.pattern(slot, receiving)?;
         let flags = receiving.flags.unwrap_or(self.eps[slot].rx_flags);
         let many = flags & abi::MULTI_RECV;
-        if many != 0 && !pieces.is_empty() {
-            return -(libc::EINVAL as isize);
-        }
         if flags & (abi::PEEK | abi::CLAIM) != 0 {
             return self.receive_in_steps(slot, pattern, target, buf, receiving.context, flags);
         }
         if !self.has_room(self.eps[slot].rx) {
-            return AGAIN;
+            return Err(AGAIN);
         }
         let ep = &mut self.eps[slot];
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
-        let at = ep.ops.insert(Op { buf, pieces, is_for_any: pattern.source.is_none(), ..op });
-        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let at = ep.ops.insert(Op { buf, is_for_any: pattern.source.is_none(), ..op });
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return Err(-(libc::EIO as isize)) };
         let posted = match many {
             0 => tagged.try_receive(pattern, target, at as u64),
             _ => tagged.try_receive_many(pattern, target, ep.least, at as u64),
         };
-        self.posted(slot, at, posted.map_err(|(error, _)| error))
+        match posted {
+            Ok(()) => Ok(Some(at)),
+            Err((error, _)) => Err(self.refuse(slot, at, error)),
+        }
     }
 
     /// Looks for a message that waits, takes one out, or receives or drops one that was taken out. What is found is told by a completion at
@@ -598,13 +624,13 @@ impl State {
         buf: usize,
         context: usize,
         flags: u64,
-    ) -> isize {
+    ) -> Result<Option<usize>, isize> {
         let kind = kind(abi::RECV, pattern.tags.is_some());
         if flags & abi::PEEK == 0 {
             let ep = &mut self.eps[slot];
-            let Some(at) = ep.claims.iter().position(|(of, _)| *of == context) else { return -(libc::EINVAL as isize) };
-            let (_, claim) = ep.claims.swap_remove(at);
-            let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+            let claim = ep.claims.iter().position(|(of, _)| *of == context);
+            let (_, claim) = ep.claims.swap_remove(claim.ok_or(-(libc::EINVAL as isize))?);
+            let mut tagged = self.bundle.tagged(ep.endpoint).map_err(|_| -(libc::EIO as isize))?;
             if flags & abi::DISCARD != 0 {
                 tagged.discard(claim);
                 let entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
@@ -613,29 +639,29 @@ impl State {
             let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
             let at = ep.ops.insert(Op { buf, ..Op::new(context, kind, is_told) });
             return match tagged.try_receive_claimed(claim, target, at as u64) {
-                Ok(()) => 0,
+                Ok(()) => Ok(Some(at)),
                 Err((error, claim, _)) => {
                     ep.claims.push((context, claim));
-                    self.posted(slot, at, Err(error))
+                    Err(self.refuse(slot, at, error))
                 }
             };
         }
         self.progress();
         let ep = &mut self.eps[slot];
-        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let mut tagged = self.bundle.tagged(ep.endpoint).map_err(|_| -(libc::EIO as isize))?;
         let found = match flags & (abi::CLAIM | abi::DISCARD) {
             0 => tagged.peek(pattern).map(|found| found.map(|envelope| (envelope, None))),
             _ => tagged.claim(pattern).map(|found| found.map(|(envelope, claim)| (envelope, Some(claim)))),
         };
         let mut entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
         match found {
-            Err(error) => refusal(error),
+            Err(error) => Err(refusal(error)),
             Ok(None) => {
                 entry.tag = pattern.tags.map_or(0, |tags| tags.tag);
                 if let Some(cq) = ep.rx.and_then(|rx| self.cqs.get_mut(rx.cq)) {
                     cq.refuse(entry, libc::ENOMSG);
                 }
-                0
+                Ok(None)
             }
             Ok(Some((envelope, claim))) => {
                 match claim {
@@ -652,12 +678,13 @@ impl State {
         }
     }
 
-    fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> isize {
+    /// A completion of what has ended at once.
+    fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> Result<Option<usize>, isize> {
         let bound = self.eps[slot].rx.filter(|rx| rx.tells(flags | abi::COMPLETION));
         if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
             cq.tell(entry, source);
         }
-        0
+        Ok(None)
     }
 }
 

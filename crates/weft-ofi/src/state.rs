@@ -4,11 +4,11 @@
 use crate::abi::{self, CqEntry, CqErrEntry};
 use crate::cntr::Count;
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
 use weft::am::{AnyThread, Bundle};
-use weft::tagged::{CameBack, Claim, Completion, Outcome, Received};
+use weft::tagged::{CameBack, Claim, Completion, LentMut, Outcome, Received};
 use weft::{Endpoint, Key, Name, Reason};
 
 /// Completions that a queue keeps; then operations that would add some are told to come again.
@@ -39,6 +39,8 @@ pub struct EpState {
     /// A receive of many is released when fewer bytes are left.
     pub least: usize,
     pub ops: Slab<Op>,
+    /// The pieces that operations receive into which have several.
+    pub pieces: HashMap<usize, Vec<LentMut>>,
     /// Messages taken out, by the context of who did it.
     pub claims: Vec<(usize, Claim)>,
 }
@@ -58,8 +60,8 @@ impl Bound {
     }
 }
 
-/// An operation that was posted.
-#[derive(Debug)]
+/// An operation that was posted. Small, and plain bytes: one is entered and taken out for each message.
+#[derive(Clone, Copy, Debug)]
 pub struct Op {
     pub context: usize,
     /// What its completion says it was.
@@ -67,8 +69,8 @@ pub struct Op {
     pub is_told: bool,
     /// Where it receives.
     pub buf: usize,
-    /// The pieces that it receives into, if there are several.
-    pub pieces: Vec<weft::tagged::LentMut>,
+    /// It receives into several pieces: see [`EpState::pieces`].
+    pub has_pieces: bool,
     /// A receive for whoever sends, which nobody can any more.
     pub is_orphan: bool,
     /// A receive for whoever sends.
@@ -78,7 +80,7 @@ pub struct Op {
 impl Op {
     /// An operation that is nothing special.
     pub fn new(context: usize, kind: u64, is_told: bool) -> Op {
-        Op { context, kind, is_told, buf: 0, pieces: Vec::new(), is_orphan: false, is_for_any: false }
+        Op { context, kind, is_told, buf: 0, has_pieces: false, is_orphan: false, is_for_any: false }
     }
 }
 
@@ -103,7 +105,7 @@ impl CqState {
 
     /// The end of an operation that received nothing.
     #[inline(never)]
-    fn take_other(&mut self, outcome: &Outcome, op: &Op, entry: CqEntry) {
+    fn take_other(&mut self, outcome: &Outcome, op: Op, entry: CqEntry) {
         match outcome {
             Outcome::Sent if op.is_told => self.tell(entry, abi::ADDR_UNSPEC),
             Outcome::Cancelled if op.is_orphan => {
@@ -260,8 +262,9 @@ impl EpState {
             let mut entry = CqEntry { op_context: op.context, flags: op.kind, ..CqEntry::default() };
             match &done.outcome {
                 Outcome::Received(received) => {
-                    if !op.pieces.is_empty() {
-                        scatter(op, received, done.buffer.as_deref());
+                    if op.has_pieces {
+                        let pieces = self.pieces.remove(&at).unwrap_or_default();
+                        scatter(pieces, received, done.buffer.as_deref());
                     }
                     fill(&mut entry, op, received);
                     if done.is_last && op.kind & abi::MULTI_RECV != 0 {
@@ -276,11 +279,19 @@ impl EpState {
                         }
                     }
                 }
-                outcome => cq.take_other(outcome, op, entry),
+                outcome => cq.take_other(outcome, *op, entry),
             }
         }
         if done.is_last {
-            self.ops.remove(at);
+            self.end(at);
+        }
+    }
+
+    /// Nothing more comes of an operation.
+    #[inline(always)]
+    pub fn end(&mut self, at: usize) {
+        if self.ops.try_remove(at).is_some_and(|op| op.has_pieces) {
+            self.pieces.remove(&at);
         }
     }
 
@@ -298,9 +309,9 @@ impl EpState {
 
 /// Distributes what came over the pieces that it is for.
 #[cold]
-fn scatter(op: &mut Op, received: &Received, buffer: Option<&[u8]>) {
+fn scatter(pieces: Vec<LentMut>, received: &Received, buffer: Option<&[u8]>) {
     let Some(mut bytes) = buffer.map(|bytes| &bytes[..received.stored]) else { return };
-    for piece in &mut op.pieces {
+    for mut piece in pieces {
         let stored = piece.write(0, bytes);
         bytes = &bytes[stored..];
     }

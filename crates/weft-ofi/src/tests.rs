@@ -129,13 +129,19 @@ impl Client {
     }
 
     fn look(&self, at: usize, tag: u64, flags: u64, room: &mut [u8], context: usize) -> isize {
+        self.look_into(at, tag, flags, &mut [room], context)
+    }
+
+    /// The same into several pieces.
+    fn look_into(&self, at: usize, tag: u64, flags: u64, rooms: &mut [&mut [u8]], context: usize) -> isize {
         let ep = self.eps[at];
-        let iov = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        let piece = |room: &mut &mut [u8]| libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        let pieces: Vec<_> = rooms.iter_mut().map(piece).collect();
         let context = context as *mut c_void;
         let args = TaggedArgs {
-            iov: &iov,
+            iov: pieces.as_ptr(),
             desc: null_mut(),
-            iov_count: 1,
+            iov_count: pieces.len(),
             addr: ADDR_UNSPEC,
             tag,
             ignore: 0,
@@ -326,6 +332,14 @@ fn messages_are_looked_at_taken_out_and_dropped() {
     assert_eq!(client.next().expect_err("it is taken out").err, libc::ENOMSG);
     assert_eq!(client.look(1, 2, CLAIM, &mut room, 2), 0);
     assert_eq!((client.next().expect("received").0.len, &room[..6]), (6, b"second".as_slice()));
+    assert_eq!(client.send(0, 1, 2, b"in two", 9), 0);
+    client.next().expect("sent");
+    while client.look(1, 2, PEEK | CLAIM, &mut [], 2) == 0 && client.next().is_err() {
+        assert!(begin.elapsed() < BOUND);
+    }
+    let (mut one, mut other) = ([0u8; 3], [0u8; 9]);
+    assert_eq!(client.look_into(1, 2, CLAIM, &mut [&mut one, &mut other], 2), 0);
+    assert_eq!((client.next().expect("received").0.len, &one, &other[..3]), (6, b"in ", b"two".as_slice()));
     assert_eq!(client.look(1, 1, PEEK | DISCARD, &mut [], 4), 0);
     assert_eq!(client.next().expect("dropped").0.len, 5);
     assert_eq!(client.look(1, 3, PEEK | CLAIM, &mut [], 5), 0);
