@@ -15,6 +15,7 @@ mod repository;
 mod serve;
 mod status;
 mod tell;
+mod wire;
 
 use clap::{Parser, Subcommand};
 use error::Error;
@@ -45,6 +46,8 @@ enum What {
     Explain(explain::Options),
     /// Tells what processes of weft are at: endpoints, peers, counters.
     Status(status::Options),
+    /// A bad network between two hosts: forwards frames with loss, delay, a rate and whatever else is asked for. Needs root.
+    Wire(Box<wire::Options>),
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
@@ -84,6 +87,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Doctor(options) => doctor::run(&options),
         What::Explain(options) => explain::run(&options),
         What::Status(options) => status::run(&options),
+        What::Wire(options) => wire::run(&options),
         What::DemoWorker => demo::run_worker(),
         What::BenchPeer(options) => bench::run_peer(&options),
     }

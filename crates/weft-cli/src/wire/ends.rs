@@ -1,0 +1,205 @@
+//! The two ends of the wire: an interface each, whose frames are taken and given as they are (AF_PACKET).
+//!
+//! nix binds such a socket only to an address that the kernel told, which names the interface and no protocol; so the socket asks for
+//! all protocols when it is made, and may have frames of other interfaces by the time it is bound. Those are dropped.
+
+use super::lane::{Buffer, Frame};
+use crate::error::Error;
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimestampns, RxqOvfl};
+use nix::sys::socket::{
+    bind, recvmmsg, sendmmsg, setsockopt, socket, AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, MultiHeaders,
+    SockFlag, SockProtocol, SockType,
+};
+use nix::sys::time::TimeSpec;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Frames of one call.
+const BATCH: usize = 64;
+
+/// Bytes of a buffer: a packet of 9,000 bytes, its header, and a tag. Larger ones are cut, and dropped.
+const BUFFER_BYTES: usize = 9000 + 14 + 4 + 1;
+
+/// What the kernel should hold while the wire is busy; it counts its own overhead in. Others than root get less.
+const KERNEL_BYTES: usize = 32 << 20;
+
+/// `sll_pkttype` of a frame that left by this interface: packet(7).
+const OUTGOING: u8 = 4;
+
+/// What is said where the kernel refuses something.
+const WAY_OUT: &str = "The wire needs root, or CAP_NET_RAW in the network namespace of the interfaces";
+
+/// The time of the wire: nanoseconds since it began.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+/// An interface.
+pub struct End {
+    pub name: String,
+    socket: OwnedFd,
+    index: usize,
+    outgoing: MultiHeaders<LinkAddr>,
+    buffers: Vec<Buffer>,
+    told: Vec<Told>,
+    spare: Vec<Buffer>,
+    /// Frames that the kernel had no room for, as it last said.
+    missed: u32,
+}
+
+/// What the kernel tells of a frame.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    length: usize,
+    is_ours: bool,
+    came: Option<Duration>,
+}
+
+/// What there was to receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Frames, ours or not.
+    pub frames: usize,
+    /// Those that were too large for a buffer.
+    pub merged: u64,
+    /// Those that the kernel had no room for.
+    pub missed: u64,
+}
+
+/// What became of frames that were to be handed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    HandedOn,
+    Refused,
+}
+
+impl Clock {
+    pub fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub fn now(self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+impl End {
+    /// Takes an interface of this network namespace.
+    pub fn open(name: &str) -> Result<End, Error> {
+        let cannot = |what| move |e: Errno| Error::system(what, e, WAY_OUT);
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)
+            .map_err(cannot("take frames as they are"))?;
+        let mut found = getifaddrs().map_err(cannot("list the interfaces"))?.filter(|at| at.interface_name == name);
+        let address = found.find_map(|at| at.address.as_ref().and_then(|address| address.as_link_addr().copied()));
+        let Some(address) = address else {
+            let cause = format!("there is no interface `{name}` in this network namespace");
+            return Err(Error::Usage { cause, way_out: "`ip link` lists those that there are".to_owned() });
+        };
+        bind(socket.as_raw_fd(), &address).map_err(cannot("bind to an interface"))?;
+        setsockopt(&socket, RcvBufForce, &KERNEL_BYTES)
+            .or_else(|_| setsockopt(&socket, RcvBuf, &KERNEL_BYTES))
+            .map_err(cannot("ask for room for frames"))?;
+        setsockopt(&socket, ReceiveTimestampns, &true).map_err(cannot("ask when frames come"))?;
+        setsockopt(&socket, RxqOvfl, &1).map_err(cannot("ask how many frames are missed"))?;
+        Ok(End {
+            name: name.to_owned(),
+            socket,
+            index: address.ifindex(),
+            outgoing: MultiHeaders::preallocate(BATCH, None),
+            buffers: (0..BATCH).map(|_| empty()).collect(),
+            told: Vec::with_capacity(BATCH),
+            spare: Vec::new(),
+            missed: 0,
+        })
+    }
+
+    /// For waiting.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Hands over what came, with the time at which it did; takes buffers back that are not needed.
+    pub fn receive(
+        &mut self,
+        clock: Clock,
+        mut take: impl FnMut(u64, Buffer) -> Option<Buffer>,
+    ) -> Result<Received, Error> {
+        let (before, mut merged) = (self.missed, 0);
+        self.told.clear();
+        self.receive_into_buffers()?;
+        let (now, of_day) = (clock.now(), SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default());
+        for (at, told) in self.told.iter().enumerate().filter(|(_, told)| told.is_ours) {
+            if told.length > BUFFER_BYTES {
+                merged += 1;
+                continue;
+            }
+            let fresh = self.spare.pop().unwrap_or_else(empty);
+            let mut buffer = std::mem::replace(&mut self.buffers[at], fresh);
+            buffer.length = told.length;
+            // The clock of the day may have been set meanwhile.
+            let ago = told.came.map_or(Duration::ZERO, |came| of_day.saturating_sub(came)).min(AGO_MOST);
+            let came = now.saturating_sub(ago.as_nanos() as u64);
+            if let Some(buffer) = take(came, buffer) {
+                self.spare.push(buffer);
+            }
+        }
+        Ok(Received { frames: self.told.len(), merged, missed: u64::from(self.missed.wrapping_sub(before)) })
+    }
+
+    fn receive_into_buffers(&mut self) -> Result<(), Error> {
+        let End { socket, buffers, told, missed, index, .. } = self;
+        // Anew for each call: nix leaves the room for control data as the last call found it.
+        let mut headers = MultiHeaders::<LinkAddr>::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec, u32)));
+        let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| [IoSliceMut::new(&mut buffer.bytes)]).collect();
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+        let received = match recvmmsg(socket.as_raw_fd(), &mut headers, &mut slices, flags, None) {
+            Ok(received) => received,
+            // The interface went down, and may come up again.
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(()),
+            Err(error) => return Err(Error::system("receive frames", error, WAY_OUT)),
+        };
+        for message in received {
+            let mut came = None;
+            for control in message.cmsgs().into_iter().flatten() {
+                match control {
+                    ControlMessageOwned::ScmTimestampns(time) => came = Some(Duration::from(time)),
+                    ControlMessageOwned::RxqOvfl(count) => *missed = count,
+                    _ => {}
+                }
+            }
+            let address = message.address;
+            let is_ours = address.is_some_and(|at| at.ifindex() == *index && at.pkttype() != OUTGOING);
+            told.push(Told { length: message.bytes, is_ours, came });
+        }
+        Ok(())
+    }
+
+    /// Hands frames on, and takes their buffers back. Says of each what became of it.
+    pub fn send(&mut self, frames: &mut Vec<Frame>, mut tell: impl FnMut(&Frame, Gone)) {
+        let mut sent = 0;
+        while sent < frames.len() {
+            let batch = &frames[sent..(sent + BATCH).min(frames.len())];
+            let slices: Vec<_> = batch.iter().map(|frame| [IoSlice::new(frame.buffer.frame())]).collect();
+            let addresses = [None; BATCH];
+            let flags = MsgFlags::MSG_DONTWAIT;
+            let socket = self.socket.as_raw_fd();
+            let (gone, count) = match sendmmsg(socket, &mut self.outgoing, &slices, &addresses[..], [], flags) {
+                Ok(done) => (Gone::HandedOn, done.count()),
+                Err(Errno::EINTR) => continue,
+                Err(_) => (Gone::Refused, 1),
+            };
+            batch[..count].iter().for_each(|frame| tell(frame, gone));
+            sent += count;
+        }
+        self.spare.extend(frames.drain(..).map(|frame| frame.buffer));
+    }
+}
+
+/// A frame that is said to have come longer ago came when the clock was another.
+const AGO_MOST: Duration = Duration::from_millis(200);
+
+fn empty() -> Buffer {
+    Buffer { bytes: vec![0; BUFFER_BYTES].into_boxed_slice(), length: 0 }
+}

@@ -1,0 +1,157 @@
+//! What is done to the frames of one direction, as it was asked for.
+
+use super::values::{Bursts, Count, Duplicate, Nanos, Pair, Rate, Reorder, Room, Share, Wrong};
+
+/// What a queue in front of a rate holds if nothing else is said: so much time, and so many bytes at least.
+const QUEUE_TIME_MS: u64 = 20;
+const QUEUE_BYTES_LEAST: u64 = 64 << 10;
+
+/// What happens to the frames of one direction.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Faults {
+    pub loss: Share,
+    /// So many are lost in a row by `loss`, at most.
+    pub loss_run: Option<u32>,
+    pub bursts: Bursts,
+    pub delay: Nanos,
+    /// The delay is longer or shorter by so much at most; frames stay in order.
+    pub jitter: Nanos,
+    pub rate: Rate,
+    /// What waits for the rate.
+    pub queue: Option<Room>,
+    pub reorder: Reorder,
+    pub duplicate: Duplicate,
+    pub corrupt: Share,
+    /// The largest packet, without the header of Ethernet.
+    pub mtu: Option<u32>,
+}
+
+impl Faults {
+    /// What the queue holds.
+    pub fn room(&self) -> Room {
+        let default = || (self.rate.0 / 8 * QUEUE_TIME_MS / 1000).max(QUEUE_BYTES_LEAST);
+        self.queue.unwrap_or_else(|| Room::Bytes(default()))
+    }
+}
+
+/// What can be asked for, on the command line and, by the same words, in a scenario.
+#[derive(Clone, Copy, PartialEq, Debug, Default, clap::Args)]
+pub struct Wanted {
+    /// Loses this share of the frames, each by its own lot.
+    #[arg(long, value_name = "SHARE")]
+    loss: Option<Pair<Share>>,
+    /// Loses at most so many frames in a row by `--loss`.
+    #[arg(long, value_name = "FRAMES")]
+    loss_run: Option<Pair<Count>>,
+    /// Loses frames in bursts: how often one begins, their mean length in frames, and the share lost in them (all).
+    #[arg(long, value_name = "SHARE,FRAMES[,SHARE]")]
+    burst: Option<Pair<Bursts>>,
+    /// Hands each frame on so much later.
+    #[arg(long, value_name = "TIME")]
+    delay: Option<Pair<Nanos>>,
+    /// Makes the delay longer or shorter by so much at most; frames stay in order.
+    #[arg(long, value_name = "TIME")]
+    jitter: Option<Pair<Nanos>>,
+    /// Hands on so many bits a second, headers of Ethernet included.
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Pair<Rate>>,
+    /// What may wait for the rate (20 ms of it, at least 64 KiB); what comes then is dropped.
+    #[arg(long, value_name = "BYTES|FRAMESp")]
+    queue: Option<Pair<Room>>,
+    /// Holds this share of the frames back until others, at most so many (64), have passed; 10 ms at most.
+    #[arg(long, value_name = "SHARE[,FRAMES]")]
+    reorder: Option<Pair<Reorder>>,
+    /// Hands this share of the frames on twice, the copy at most so much later (at once).
+    #[arg(long, value_name = "SHARE[,TIME]")]
+    duplicate: Option<Pair<Duplicate>>,
+    /// Flips a bit in this share of the UDP datagrams, behind their header, and makes their checksum fit.
+    #[arg(long, value_name = "SHARE")]
+    corrupt: Option<Pair<Share>>,
+    /// Loses packets of more bytes than this, without a word.
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<Pair<Count>>,
+}
+
+impl Wanted {
+    /// Takes one value as a scenario has it.
+    pub fn set(&mut self, word: &str, value: &str) -> Result<(), Wrong> {
+        match word {
+            "loss" => self.loss = Some(value.parse()?),
+            "loss-run" => self.loss_run = Some(value.parse()?),
+            "burst" => self.burst = Some(value.parse()?),
+            "delay" => self.delay = Some(value.parse()?),
+            "jitter" => self.jitter = Some(value.parse()?),
+            "rate" => self.rate = Some(value.parse()?),
+            "queue" => self.queue = Some(value.parse()?),
+            "reorder" => self.reorder = Some(value.parse()?),
+            "duplicate" => self.duplicate = Some(value.parse()?),
+            "corrupt" => self.corrupt = Some(value.parse()?),
+            "mtu" => self.mtu = Some(value.parse()?),
+            _ => return Err(format!("`{word}` is not known: the words are those of `weft wire --help`, without --")),
+        }
+        Ok(())
+    }
+
+    /// Takes over what another one asks for.
+    pub fn give_way(&mut self, other: &Wanted) {
+        let Wanted { loss, loss_run, burst, delay, jitter, rate, queue, reorder, duplicate, corrupt, mtu } = *other;
+        *self = Wanted {
+            loss: loss.or(self.loss),
+            loss_run: loss_run.or(self.loss_run),
+            burst: burst.or(self.burst),
+            delay: delay.or(self.delay),
+            jitter: jitter.or(self.jitter),
+            rate: rate.or(self.rate),
+            queue: queue.or(self.queue),
+            reorder: reorder.or(self.reorder),
+            duplicate: duplicate.or(self.duplicate),
+            corrupt: corrupt.or(self.corrupt),
+            mtu: mtu.or(self.mtu),
+        };
+    }
+
+    /// Changes what was asked for; the rest stays as it is.
+    pub fn change(&self, faults: &mut [Faults; 2]) {
+        for (way, faults) in faults.iter_mut().enumerate() {
+            take(&mut faults.loss, self.loss, way);
+            take(&mut faults.bursts, self.burst, way);
+            take(&mut faults.delay, self.delay, way);
+            take(&mut faults.jitter, self.jitter, way);
+            take(&mut faults.rate, self.rate, way);
+            take(&mut faults.reorder, self.reorder, way);
+            take(&mut faults.duplicate, self.duplicate, way);
+            take(&mut faults.corrupt, self.corrupt, way);
+            faults.loss_run = self.loss_run.map(|Pair(both)| both[way].0).or(faults.loss_run);
+            faults.queue = self.queue.map(|Pair(both)| both[way]).or(faults.queue);
+            faults.mtu = self.mtu.map(|Pair(both)| both[way].0).or(faults.mtu);
+        }
+    }
+}
+
+fn take<T: Copy>(value: &mut T, wanted: Option<Pair<T>>, way: usize) {
+    if let Some(Pair(both)) = wanted {
+        *value = both[way];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_later_changes_nothing_else() {
+        let mut faults = [Faults::default(); 2];
+        let mut first = Wanted::default();
+        first.set("loss", "5%/10%").expect("a share");
+        first.set("rate", "1Gbit").expect("a rate");
+        first.change(&mut faults);
+        let mut second = Wanted::default();
+        second.set("rate", "100Mbit/none").expect("a rate");
+        second.change(&mut faults);
+        let share = |text: &str| text.parse::<Share>().expect("a share");
+        assert_eq!([faults[0].loss, faults[1].loss], [share("5%"), share("10%")]);
+        assert_eq!([faults[0].rate, faults[1].rate], [Rate(100_000_000), Rate(0)]);
+        assert_eq!(faults[0].room(), Room::Bytes(250_000));
+        assert!(first.set("los", "5%").is_err_and(|said| said.contains("`los` is not known")));
+    }
+}

@@ -1,0 +1,136 @@
+//! The loop: frames are taken from either end, go through their direction's lane, and leave by the other end.
+
+use super::counts::Counts;
+use super::ends::{Clock, End, Gone};
+use super::faults::Faults;
+use super::frame;
+use super::lane::{Frame, Lane};
+use super::scenario::Scenario;
+use crate::error::Error;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::time::Duration;
+
+/// How often it is looked whether the end has come.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What is due so soon is not slept for: to fall asleep and to wake up takes as long.
+const SOON: u64 = 10_000;
+
+/// The highest that is to be had.
+const PRIORITY: i32 = -20;
+
+/// A wire between two ends.
+pub struct Wire {
+    ends: [End; 2],
+    lanes: [Lane; 2],
+    faults: [Faults; 2],
+    scenario: Scenario,
+    /// Steps of the scenario that were taken.
+    steps: usize,
+    clock: Clock,
+    /// Frames that leave.
+    leaving: Vec<Frame>,
+}
+
+impl Wire {
+    pub fn new(ends: [End; 2], scenario: Scenario) -> Wire {
+        let mut faults = [Faults::default(); 2];
+        scenario.first.change(&mut faults);
+        let lane = |way: usize| Lane::new(faults[way], scenario.seed, way);
+        Wire { ends, lanes: [lane(0), lane(1)], faults, scenario, steps: 0, clock: Clock::start(), leaving: Vec::new() }
+    }
+
+    /// Forwards until the end has come.
+    pub fn run(&mut self, mut has_ended: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+        // The kernel lets waits of others be up to 50 µs late, to end several at once.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        // Whoever spins keeps a core for 3 ms; a wire that comes back no sooner is a slow one.
+        let _ = rustix::process::setpriority_process(None, PRIORITY);
+        let mut looked = 0;
+        loop {
+            let now = self.clock.now();
+            if now >= looked + LOOK_EVERY.as_nanos() as u64 {
+                looked = now;
+                if has_ended()? {
+                    return Ok(());
+                }
+            }
+            self.step(now);
+            let received = self.receive(0)? + self.receive(1)?;
+            self.hand_on(0);
+            self.hand_on(1);
+            if received == 0 {
+                self.wait(looked);
+            }
+        }
+    }
+
+    /// What was done in either direction.
+    pub fn counts(&self) -> [Counts; 2] {
+        [0, 1].map(|way| Counts { on_way: self.lanes[way].on_way() as u64, ..self.lanes[way].counts })
+    }
+
+    /// Does what the scenario asks for from now on.
+    fn step(&mut self, now: u64) {
+        while let Some(step) = self.scenario.steps.get(self.steps).filter(|step| step.at.0 <= now) {
+            step.wanted.change(&mut self.faults);
+            self.steps += 1;
+            for (lane, faults) in self.lanes.iter_mut().zip(self.faults) {
+                lane.change(faults);
+            }
+        }
+    }
+
+    fn receive(&mut self, way: usize) -> Result<usize, Error> {
+        let lane = &mut self.lanes[way];
+        let received = self.ends[way].receive(self.clock, |came, mut buffer| {
+            frame::finish_checksum(buffer.frame_mut());
+            lane.take(came, buffer)
+        })?;
+        lane.counts.merged += received.merged;
+        lane.counts.missed += received.missed;
+        Ok(received.frames)
+    }
+
+    fn hand_on(&mut self, way: usize) {
+        let lane = &mut self.lanes[way];
+        let now = self.clock.now();
+        while let Some(frame) = lane.leave(now) {
+            self.leaving.push(frame);
+        }
+        let counts = &mut lane.counts;
+        self.ends[1 - way].send(&mut self.leaving, |frame, gone| match gone {
+            Gone::HandedOn => counts.hand_on(frame),
+            Gone::Refused => counts.refused += 1,
+        });
+    }
+
+    /// Sleeps until a frame comes or is due, or it is time to look whether the end has come.
+    fn wait(&self, looked: u64) {
+        let now = self.clock.now();
+        let due = self.lanes.iter().filter_map(Lane::next_due).min().unwrap_or(u64::MAX);
+        let step = self.scenario.steps.get(self.steps).map_or(u64::MAX, |step| step.at.0);
+        let until = due.min(step).min(looked + LOOK_EVERY.as_nanos() as u64);
+        let time = until.saturating_sub(now);
+        if time <= SOON {
+            return std::hint::spin_loop();
+        }
+        let time = Timespec::try_from(Duration::from_nanos(time)).ok();
+        let [a, b] = &self.ends;
+        let mut sockets = [a, b].map(|end| PollFd::from_borrowed_fd(end.socket(), PollFlags::IN));
+        // Interrupted or not, what there is to do is looked for.
+        let _ = poll(&mut sockets, time.as_ref());
+    }
+}
+
+impl Counts {
+    fn hand_on(&mut self, frame: &Frame) {
+        let fate = frame.fate;
+        self.handed_on += 1;
+        self.handed_on_bytes += frame.buffer.length as u64;
+        self.delayed += u64::from(fate.is_late || fate.is_overtaken);
+        self.reordered += u64::from(fate.is_overtaken);
+        self.duplicated += u64::from(fate.is_copy);
+        self.corrupted += u64::from(fate.is_corrupt);
+    }
+}
