@@ -1,0 +1,161 @@
+//! Two hosts and a wire.
+
+use super::messages;
+use super::support::{again, left_out, tell, turn, wait_until, Orders, Peer, LONG};
+use rustix::process::{kill_process, Pid, Signal};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// The interface of each host. What begins with `veth` is taken for a container's.
+pub const INTERFACE: &str = "weft0";
+
+/// What is given to `ip`.
+pub fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip, of iproute2");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A host: gives orders to `ip` until one of [`messages`] is for it.
+pub fn host(orders: Orders) {
+    tell("there");
+    while let Some(line) = orders.wait() {
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match word {
+            "ip" => {
+                ip(rest);
+                tell("done");
+            }
+            "carrier" => {
+                wait_for_carrier(rest);
+                tell("done");
+            }
+            _ => return messages::play(word, rest, orders),
+        }
+    }
+}
+
+fn wait_for_carrier(interface: &str) {
+    wait_until("a carrier", || {
+        let output = Command::new("ip").args(["-br", "link", "show", interface]).output().expect("ip, of iproute2");
+        String::from_utf8_lossy(&output.stdout).split_whitespace().nth(1) == Some("UP")
+    });
+}
+
+/// Runs a test in a network namespace of its own, if one is to be had.
+pub fn in_lab(test: &str, run: impl FnOnce()) {
+    let ways: [&[&str]; 2] = [&["unshare", "--net"], &["unshare", "--user", "--map-root-user", "--net"]];
+    let works = |way: &&[&str]| {
+        let output = Command::new(way[0]).args(&way[1..]).args(["ip", "link", "set", "lo", "up"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let Some(way) = ways.into_iter().find(works) else {
+        let _turn = turn(test);
+        return left_out(&format!("{test}: no network namespace is to be had here, not as an ordinary user either"));
+    };
+    let Some(_turn) = again(test, way, &[]) else { return };
+    ip("link set lo up");
+    run();
+}
+
+/// The same for a test of `make soak`, which may take an hour.
+pub fn in_lab_for_long(test: &str, run: impl FnOnce()) {
+    std::env::set_var(LONG, "3600");
+    in_lab(test, run);
+}
+
+/// Two hosts, whose interfaces lead to `a0` and `b0` here.
+pub struct Lab {
+    pub a: Peer,
+    pub b: Peer,
+}
+
+pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+
+impl Lab {
+    pub fn new(mtu: u32) -> Lab {
+        let [mut a, mut b] = [Host("a0"), Host("b0")].map(|host| host.start(mtu));
+        for (host, address) in [&mut a, &mut b].into_iter().zip(ADDRESSES) {
+            obey(host, &format!("ip addr add {address}/24 dev {INTERFACE}"));
+            obey(host, &format!("ip link set {INTERFACE} gso_max_segs 1 up"));
+        }
+        for (host, own) in [(&mut a, "a0"), (&mut b, "b0")] {
+            ip(&format!("link set {own} addrgenmode none up"));
+            wait_for_carrier(own);
+            obey(host, &format!("carrier {INTERFACE}"));
+        }
+        Lab { a, b }
+    }
+}
+
+struct Host(&'static str);
+
+impl Host {
+    /// A process in a network namespace of its own, with an end of a pair of interfaces.
+    fn start(self, mtu: u32) -> Peer {
+        let Host(own) = self;
+        let mut command = Command::new("unshare");
+        command.arg("--net").arg(std::env::current_exe().expect("this program"));
+        let host = Peer::start_by(command, "host", &[], &[]);
+        assert_eq!(host.hear(), "there");
+        ip(&format!("link add {own} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {}", host.id()));
+        host
+    }
+}
+
+/// Has a host do something that it says nothing else about.
+pub fn obey(host: &mut Peer, order: &str) {
+    assert_eq!(host.ask(order), "done", "{order}");
+}
+
+/// `weft wire` between the two.
+pub struct Wire {
+    child: Child,
+    json: PathBuf,
+}
+
+impl Wire {
+    /// With these words, which have no blanks in them.
+    pub fn start(words: &str) -> Wire {
+        let json = std::env::temp_dir().join(format!("weft-wire-{}.json", std::process::id()));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command.args(["wire", "a0", "b0", "--json"]).arg(&json).args(words.split_whitespace());
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it was built");
+        let mut said = BufReader::new(child.stderr.take().expect("it has a pipe")).lines().map_while(Result::ok);
+        assert!(said.any(|line| line.starts_with("weft: forwarding")), "weft wire {words} does not begin");
+        // What it says later is of use when a test fails.
+        std::thread::spawn(move || said.for_each(|line| eprintln!("{line}")));
+        Wire { child, json }
+    }
+
+    /// Ends it as Ctrl-C does, and gives the counts of both directions.
+    pub fn stop(mut self) -> Counts {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it lives");
+        assert!(self.child.wait().expect("it is ours").success());
+        let text = std::fs::read_to_string(&self.json).expect("it wrote its counts");
+        Counts(serde_json::from_str(&text).expect("JSON"))
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.json);
+    }
+}
+
+/// What a wire did.
+pub struct Counts(Value);
+
+impl Counts {
+    /// In both directions together.
+    pub fn sum(&self, what: &str) -> u64 {
+        [0, 1].map(|way| self.of(way, what)).iter().sum()
+    }
+
+    pub fn of(&self, way: usize, what: &str) -> u64 {
+        self.0["directions"][way][what].as_u64().unwrap_or_else(|| panic!("no count {what}: {}", self.0))
+    }
+}

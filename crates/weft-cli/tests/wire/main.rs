@@ -1,0 +1,14 @@
+//! Real processes on two hosts with `weft wire` between them: the kernel's network, damaged as it is asked for.
+//!
+//! The hosts are network namespaces; the wire runs in a third one, the test's own. All of them are made by `unshare` and `ip`, by
+//! root or by an ordinary user who may have user namespaces, and end with their processes. Long forms run with `make soak`.
+
+mod lab;
+mod messages;
+#[path = "../../../weft/tests/support/mod.rs"]
+mod support;
+
+#[test]
+fn child() {
+    support::play(&[("host", lab::host)]);
+}

@@ -1,0 +1,221 @@
+//! What hosts say to each other, and that each message arrives once, whole and in order, whatever the wire does.
+
+use super::lab::{in_lab, in_lab_for_long, Lab, Wire};
+use super::support::{contents, tell, Address, Orders};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weft::am::Bundle;
+use weft::{Endpoint, Key, MessageKind, Node, Outgoing, SendError};
+
+/// Handlers of the receiver: numbered messages; a request that is answered with everything inverted.
+const NOTE: u8 = 1;
+const ECHO: u8 = 2;
+/// The sender's.
+const ANSWER: u8 = 3;
+
+/// How long anything may take on a bad wire.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// Plays what a host is told to be.
+pub fn play(word: &str, rest: &str, orders: Orders) {
+    match word {
+        "receive" => receive(orders),
+        "send" => send(rest, orders),
+        _ => panic!("no part `{word}`"),
+    }
+}
+
+/// Bytes of the payload of a numbered message, from 8 to 65,536: mostly small, some of many packets.
+fn size(number: u32) -> usize {
+    match number % 500 {
+        0 => 65_536,
+        1..=9 => 8192 + number as usize % 9000,
+        10..=99 => 8 + number as usize % 2000,
+        _ => 8 + number as usize % 100,
+    }
+}
+
+/// Takes numbered messages, each once and in order, and answers requests.
+fn receive(orders: Orders) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    let taken = Rc::new(Cell::new(0u32));
+    let seen = taken.clone();
+    bundle
+        .on(here, NOTE, move |m| {
+            let number = seen.get();
+            assert_eq!(m.args(), [number], "each once and in order");
+            assert!(m.payload() == contents(number, 0, m.payload().len()).1, "message {number}: other contents");
+            seen.set(number + 1);
+        })
+        .expect("on");
+    bundle
+        .on(here, ECHO, |m| {
+            let inverted: Vec<u8> = m.payload().iter().map(|byte| !byte).collect();
+            m.reply(ANSWER, m.args(), &inverted).expect("once, and small");
+        })
+        .expect("on");
+    tell(Address::of(&bundle, here));
+    orders.serve(&mut bundle, |bundle, line| match line {
+        "taken" => tell(taken.get()),
+        "lost" => tell(format!("{} {}", bundle.counters().sessions_lost, bundle.counters().violations)),
+        other => panic!("no order `{other}`"),
+    });
+}
+
+/// Sends. Told `stream N BYTES`, so many numbered messages of so many bytes (of all sizes if 0), and says how many microseconds it took
+/// until all were stored; told `ask N`, so many requests one after the other.
+fn send(there: &str, orders: Orders) {
+    let there = Address::parse(there);
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint(Key(1)).expect("endpoint");
+    bundle.map(here, 0, there.name, there.key).expect("map");
+    let mut sender = Sender { answered: answers(&mut bundle, here), bundle, here, number: 0 };
+    tell("ready");
+    while let Some(line) = orders.wait() {
+        let mut words = line.split(' ');
+        let order = words.next().unwrap_or_default().to_owned();
+        let mut number = || words.next().map_or(0, |word| word.parse().expect("a number"));
+        match &*order {
+            "stream" => tell(sender.stream(number(), number() as usize).as_micros()),
+            "ask" => {
+                (0..number()).for_each(|seed| sender.ask(seed));
+                tell("answered");
+            }
+            "counters" => {
+                let counters = sender.bundle.counters();
+                tell(format!("{} {} {}", counters.returned, counters.sessions_lost, counters.violations));
+            }
+            other => panic!("no order `{other}`"),
+        }
+    }
+}
+
+fn answers(bundle: &mut Bundle, here: Endpoint) -> Rc<Cell<u32>> {
+    let answered = Rc::new(Cell::new(0));
+    let seen = answered.clone();
+    bundle
+        .on(here, ANSWER, move |m| {
+            let (_, payload) = contents(m.args()[0], 0, m.payload().len());
+            assert!(m.payload().iter().zip(&payload).all(|(a, b)| *a == !b), "an answer to another question");
+            seen.set(seen.get() + 1);
+        })
+        .expect("on");
+    answered
+}
+
+struct Sender {
+    bundle: Bundle,
+    here: Endpoint,
+    answered: Rc<Cell<u32>>,
+    number: u32,
+}
+
+impl Sender {
+    fn stream(&mut self, count: u32, bytes: usize) -> Duration {
+        let start = Instant::now();
+        for _ in 0..count {
+            let number = self.number;
+            let (_, payload) = contents(number, 0, if bytes == 0 { size(number) } else { bytes });
+            self.post(MessageKind::OneWay, NOTE, number, &payload);
+            self.number += 1;
+        }
+        self.bundle.drain();
+        start.elapsed()
+    }
+
+    /// A request of some size is answered.
+    fn ask(&mut self, seed: u32) {
+        let before = self.answered.get();
+        let (_, payload) = contents(seed, 0, [8, 100, 1400, 8192, 65_536][seed as usize % 5]);
+        self.post(MessageKind::Request, ECHO, seed, &payload);
+        let answered = self.answered.clone();
+        self.wait("an answer", |_| answered.get() > before);
+    }
+
+    fn post(&mut self, kind: MessageKind, op: u8, number: u32, payload: &[u8]) {
+        let here = self.here;
+        let message = Outgoing { op, args: &[number], payload, completion: None };
+        self.wait("room for a message", |bundle| match bundle.try_post(here, 0, kind, message) {
+            Ok(()) => true,
+            Err(SendError::Full) => false,
+            Err(other) => panic!("not sent: {other}"),
+        });
+    }
+
+    fn wait(&mut self, what: &str, mut done: impl FnMut(&mut Bundle) -> bool) {
+        let since = Instant::now();
+        self.bundle.poll_until(|bundle| {
+            assert!(since.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}; {:?}", bundle.counters());
+            done(bundle)
+        });
+    }
+}
+
+/// Two hosts of which one streams to the other.
+pub struct Talk {
+    pub lab: Lab,
+}
+
+impl Talk {
+    pub fn start(mtu: u32) -> Talk {
+        Talk { lab: Lab::new(mtu) }
+    }
+
+    /// Has the hosts begin; the wire must be there.
+    pub fn begin(&mut self) {
+        let Lab { a, b } = &mut self.lab;
+        b.say("receive");
+        let there = b.hear();
+        a.say(&format!("send {there}"));
+        assert_eq!(a.hear(), "ready");
+    }
+
+    /// So many numbered messages arrive, each once, whole and in order.
+    pub fn stream(&mut self, count: u32, bytes: usize) -> Duration {
+        let Lab { a, .. } = &mut self.lab;
+        a.say(&format!("stream {count} {bytes}"));
+        let took = a.hear_for(PATIENCE).expect("the stream ends");
+        Duration::from_micros(took.parse().expect("microseconds"))
+    }
+
+    /// All that was sent was taken, and nobody was given up.
+    pub fn end(mut self, sent: u32) {
+        let Lab { a, b } = &mut self.lab;
+        assert_eq!(b.ask("taken"), sent.to_string());
+        assert_eq!(a.ask("counters"), "0 0 0", "returned, sessions lost, violations");
+        assert_eq!(b.ask("lost"), "0 0");
+    }
+}
+
+/// 8 B to 64 KiB, a third lost each way, some late, some damaged.
+fn through_a_bad_wire(count: u32) {
+    let mut talk = Talk::start(1500);
+    let wire = Wire::start("--loss 30% --reorder 10%,64 --corrupt 1% --seed 1");
+    talk.begin();
+    talk.stream(count, 0);
+    talk.end(count);
+    let counts = wire.stop();
+    for way in [0, 1] {
+        let share = counts.of(way, "lost") as f64 / counts.of(way, "frames") as f64;
+        assert!((0.25..0.35).contains(&share), "{share} lost");
+    }
+    for what in ["reordered", "corrupted"] {
+        assert!(counts.sum(what) > 0, "{what}");
+    }
+    eprintln!("{count} messages through {} frames", counts.of(0, "frames"));
+}
+
+#[test]
+fn each_message_arrives_once_through_loss_reordering_and_damage() {
+    let test = "messages::each_message_arrives_once_through_loss_reordering_and_damage";
+    in_lab(test, || through_a_bad_wire(100_000));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_million_messages_arrive_once_through_loss_reordering_and_damage() {
+    let test = "messages::a_million_messages_arrive_once_through_loss_reordering_and_damage";
+    in_lab_for_long(test, || through_a_bad_wire(1_000_000));
+}
