@@ -219,3 +219,36 @@ fn a_million_messages_arrive_once_through_loss_reordering_and_damage() {
     let test = "messages::a_million_messages_arrive_once_through_loss_reordering_and_damage";
     in_lab_for_long(test, || through_a_bad_wire(1_000_000));
 }
+
+/// One flow of messages of 8 KiB over 1 Gb/s with 200 µs more each way. Tells the share of the rate that was used.
+fn over_a_shaped_wire(count: u32, mtu: u32) {
+    const BYTES: usize = 8192;
+    let mut talk = Talk::start(mtu);
+    let wire = Wire::start("--rate 1Gbit --delay 200us");
+    talk.begin();
+    let warm = 2_000;
+    talk.stream(warm, BYTES);
+    let took = talk.stream(count, BYTES);
+    talk.end(warm + count);
+    let counts = wire.stop();
+    for what in ["lost", "queue_dropped", "refused", "merged"] {
+        assert_eq!(counts.sum(what), 0, "{what}");
+    }
+    // Headers: of Ethernet, IP and UDP, of the packet and its frame; of the record, with an argument.
+    let most = (f64::from(mtu) - 28.0 - 40.0 - 12.0) / (f64::from(mtu) + 14.0) * 8192.0 / (16.0 + 8.0 + 8192.0);
+    let rate = f64::from(count) * BYTES as f64 * 8.0 / took.as_secs_f64();
+    eprintln!("MTU {mtu}: {:.0} Mbit/s, {:.1} % of what headers leave of 1 Gbit/s", rate / 1e6, rate / most / 1e7);
+}
+
+#[test]
+fn a_shaped_wire_loses_nothing_of_a_flow() {
+    in_lab("messages::a_shaped_wire_loses_nothing_of_a_flow", || over_a_shaped_wire(10_000, 1500));
+}
+
+#[test]
+#[ignore = "measures"]
+fn the_share_of_a_shaped_rate_is_told() {
+    in_lab_for_long("messages::the_share_of_a_shaped_rate_is_told", || {
+        [1500, 9000].into_iter().for_each(|mtu| over_a_shaped_wire(60_000, mtu));
+    });
+}
