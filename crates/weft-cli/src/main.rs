@@ -9,6 +9,7 @@ mod doctor;
 mod error;
 mod explain;
 mod interrupt;
+mod namespaces;
 mod ping;
 mod rendezvous;
 mod repository;
@@ -51,6 +52,9 @@ enum What {
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
+    /// A command in a host of `weft wire`; the wire starts it.
+    #[command(hide = true)]
+    WireHost(wire::HostOptions),
     /// The second process of `weft bench`; the first starts it.
     #[command(hide = true)]
     BenchPeer(bench::PeerOptions),
@@ -89,6 +93,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Status(options) => status::run(&options),
         What::Wire(options) => wire::run(&options),
         What::DemoWorker => demo::run_worker(),
+        What::WireHost(options) => wire::run_host(&options),
         What::BenchPeer(options) => bench::run_peer(&options),
     }
 }

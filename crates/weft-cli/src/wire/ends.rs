@@ -38,7 +38,6 @@ pub struct Clock(Instant);
 
 /// An interface.
 pub struct End {
-    pub name: String,
     socket: OwnedFd,
     index: usize,
     outgoing: MultiHeaders<LinkAddr>,
@@ -104,7 +103,6 @@ impl End {
         setsockopt(&socket, ReceiveTimestampns, &true).map_err(cannot("ask when frames come"))?;
         setsockopt(&socket, RxqOvfl, &1).map_err(cannot("ask how many frames are missed"))?;
         Ok(End {
-            name: name.to_owned(),
             socket,
             index: address.ifindex(),
             outgoing: MultiHeaders::preallocate(BATCH, None),

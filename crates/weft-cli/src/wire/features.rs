@@ -51,11 +51,6 @@ impl Offloads {
         asker.set(interface, off, false).map_err(cannot)?;
         Ok(offloads)
     }
-
-    /// What was switched off.
-    pub fn names(&self) -> &[String] {
-        &self.off
-    }
 }
 
 impl Drop for Offloads {

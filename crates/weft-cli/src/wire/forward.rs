@@ -8,6 +8,9 @@ use super::lane::{Frame, Lane};
 use super::scenario::Scenario;
 use crate::error::Error;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::setpriority_process;
+use rustix::thread::set_current_timer_slack;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// How often it is looked whether the end has come.
@@ -16,8 +19,27 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What is due so soon is not slept for: to fall asleep and to wake up takes as long.
 const SOON: u64 = 10_000;
 
-/// The highest that is to be had.
+/// The highest priority that is to be had, and that of others.
 const PRIORITY: i32 = -20;
+const USUAL_PRIORITY: i32 = 0;
+
+/// How exact a wait of the wire is to be, and how exact those of others are, in nanoseconds.
+const EXACT: u64 = 1;
+const USUAL: u64 = 50_000;
+
+/// Makes this thread a wire's, which is awake when something is due.
+fn be_prompt() {
+    // The kernel lets a wait be up to 50 µs late, to end several at once; and whoever spins keeps a core for 3 ms, unless it has to
+    // yield to a higher priority. Others than root do without that.
+    let _ = set_current_timer_slack(NonZeroU64::new(EXACT));
+    let _ = setpriority_process(None, PRIORITY);
+}
+
+/// Takes it back, for what the wire starts.
+pub fn be_as_others() {
+    let _ = set_current_timer_slack(NonZeroU64::new(USUAL));
+    let _ = setpriority_process(None, USUAL_PRIORITY);
+}
 
 /// A wire between two ends.
 pub struct Wire {
@@ -42,10 +64,7 @@ impl Wire {
 
     /// Forwards until the end has come.
     pub fn run(&mut self, mut has_ended: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
-        // The kernel lets waits of others be up to 50 µs late, to end several at once.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        // Whoever spins keeps a core for 3 ms; a wire that comes back no sooner is a slow one.
-        let _ = rustix::process::setpriority_process(None, PRIORITY);
+        be_prompt();
         let mut looked = 0;
         loop {
             let now = self.clock.now();

@@ -1,6 +1,7 @@
 //! `weft wire`: a bad network between two hosts. It hands frames from one interface to the other and does to them what it is
 //! asked for.
 
+mod between;
 mod counts;
 mod dice;
 mod ends;
@@ -15,12 +16,17 @@ mod values;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::namespaces::Names;
+pub use between::{run_host, HostOptions};
+use between::{Between, Commands, ENDS, LETTERS};
 use ends::End;
 use faults::Wanted;
 use features::Offloads;
 use forward::Wire;
 use scenario::Scenario;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Instant;
 use table::{Direction, Document};
 
@@ -29,7 +35,13 @@ const HELP: &str = "\
 Each value may be given once, or twice with a / between: from A to B, and from B to A. `--loss 5%/0` loses nothing on the way back. \
 What a frame has to suffer is drawn by lot from the seed and the frame's number: the same frames suffer the same again.
 
-A and B are interfaces of this network namespace that lead to the two hosts and have no addresses themselves. Offloads of theirs \
+With --here and --there two hosts are made for the two commands, with the wire between them, and removed at the end; that needs root, \
+and `ip` of iproute2. A is then 10.77.0.1 (fd77::1), B is 10.77.0.2 (fd77::2). The one there begins half a second earlier and is ended when the one here has ended, \
+whose exit status is that of the wire:
+
+  weft wire --loss 5% --delay 10ms --there 'weft serve --port 7000' --here 'weft ping -c 10 10.77.0.2:7000'
+
+Else A and B are interfaces of this network namespace that lead to the two hosts and have no addresses themselves. Offloads of theirs \
 are switched off while the wire is there. Where a host's own end of a veth pair leaves frames to be cut up (`dropped as merged` in the \
 table), type there `ip link set IF gso_max_segs 1`.
 
@@ -49,9 +61,19 @@ At the end, Ctrl-C or SIGTERM, it tells what it did to how many frames.";
 #[command(after_help = HELP)]
 pub struct Options {
     /// The interface that leads to one host.
-    a: String,
+    #[arg(requires = "b", required_unless_present = "here")]
+    a: Option<String>,
     /// The interface that leads to the other.
-    b: String,
+    b: Option<String>,
+    /// Makes two hosts and runs this command in the first (`sh -c`), until it ends.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "a")]
+    here: Option<String>,
+    /// Runs this command in the second meanwhile.
+    #[arg(long, value_name = "COMMAND", requires = "here")]
+    there: Option<String>,
+    /// Bytes of the packets that the interfaces of these hosts carry.
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, requires = "here", value_parser = clap::value_parser!(u32).range(68..=9000))]
+    interface_mtu: u32,
     #[command(flatten)]
     wanted: Wanted,
     /// Does what stands in a file of TOML; what is given here as well stands above it.
@@ -65,26 +87,72 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// Forwards until somebody asks for the end, and tells what it did.
+/// Forwards until somebody asks for the end, or the command has ended, and tells what it did.
 pub fn run(options: &Options) -> Result<(), Error> {
     let scenario = scenario(options)?;
-    let interrupt = Interrupt::watch(|| {})?;
-    let Options { a, b, .. } = options;
-    let ends = [End::open(a)?, End::open(b)?];
-    let offloads = [Offloads::off(a)?, Offloads::off(b)?];
-    for (end, offloads) in ends.iter().zip(&offloads) {
-        if !offloads.names().is_empty() {
-            eprintln!("weft: {}: off while the wire is there: {}", end.name, offloads.names().join(", "));
+    let json = options.json.as_deref();
+    match (&options.here, &options.a, &options.b) {
+        (Some(here), ..) => {
+            let status = run_between(options, here, scenario)?;
+            match status.code() {
+                _ if status.success() => Ok(()),
+                // As shells tell it.
+                code => std::process::exit(code.unwrap_or_else(|| 128 + status.signal().unwrap_or_default())),
+            }
         }
+        (None, Some(a), Some(b)) => {
+            let interrupt = Interrupt::watch(|| {})?;
+            let mut wire = Line::open([a, b], scenario)?;
+            wire.run(json, || Ok(interrupt.came()))
+        }
+        // clap has said so.
+        _ => Ok(()),
     }
-    eprintln!("weft: forwarding between {a} and {b}");
-    let (seed, start) = (scenario.seed, Instant::now());
-    let mut wire = Wire::new(ends, scenario);
-    wire.run(|| Ok(interrupt.came()))?;
-    let [there, back] = wire.counts();
-    let direction = |from: &str, to: &str, counts| Direction { from: from.to_owned(), to: to.to_owned(), counts };
-    let directions = [direction(a, b, there), direction(b, a, back)];
-    tell(&Document { seed, seconds: start.elapsed().as_secs_f64(), directions }, options.json.as_deref())
+}
+
+/// Makes hosts, and runs the commands there. Returns how the first one ended.
+fn run_between(options: &Options, here: &str, scenario: Scenario) -> Result<ExitStatus, Error> {
+    let names = Names::ours(LETTERS);
+    let interrupt = Interrupt::watch(move || names.remove())?;
+    let between = Between::make(options.interface_mtu)?;
+    let mut wire = Line::open(ENDS, scenario)?;
+    let mut commands = Commands::start(&between, here, options.there.as_deref())?;
+    let mut status = None;
+    wire.run(options.json.as_deref(), || {
+        status = commands.ended()?;
+        Ok(status.is_some() || interrupt.came())
+    })?;
+    status.ok_or(Error::Interrupted)
+}
+
+/// A wire, and what is kept of its interfaces.
+struct Line {
+    wire: Wire,
+    seed: u64,
+    names: [String; 2],
+    /// On again when this is dropped.
+    _offloads: [Offloads; 2],
+}
+
+impl Line {
+    fn open([a, b]: [&str; 2], scenario: Scenario) -> Result<Line, Error> {
+        let ends = [End::open(a)?, End::open(b)?];
+        let offloads = [Offloads::off(a)?, Offloads::off(b)?];
+        let seed = scenario.seed;
+        Ok(Line { wire: Wire::new(ends, scenario), seed, names: [a, b].map(str::to_owned), _offloads: offloads })
+    }
+
+    /// Forwards until the end has come, and tells what it did.
+    fn run(&mut self, json: Option<&Path>, has_ended: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+        let [a, b] = self.names.each_ref();
+        eprintln!("weft: forwarding between {a} and {b}");
+        let start = Instant::now();
+        self.wire.run(has_ended)?;
+        let [there, back] = self.wire.counts();
+        let direction = |from: &str, to: &str, counts| Direction { from: from.to_owned(), to: to.to_owned(), counts };
+        let directions = [direction(a, b, there), direction(b, a, back)];
+        tell(&Document { seed: self.seed, seconds: start.elapsed().as_secs_f64(), directions }, json)
+    }
 }
 
 fn scenario(options: &Options) -> Result<Scenario, Error> {

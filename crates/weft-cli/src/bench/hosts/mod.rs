@@ -1,7 +1,7 @@
 //! `weft bench hosts`: what messages cost between two hosts, which are two network namespaces of this machine.
 
 mod goals;
-mod namespaces;
+mod joined;
 mod place;
 mod plan;
 pub mod rights;
@@ -17,7 +17,8 @@ use super::plan::Extent;
 use super::{progress_bar, show, Common};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use namespaces::{Names, Namespaces};
+use crate::namespaces::Names;
+use joined::{Joined, SIDES};
 use plan::{Group, System};
 use runner::{Pace, Runner};
 use std::rc::Rc;
@@ -89,8 +90,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let (interrupt, place) = match options.here {
         true => (Interrupt::watch(|| {})?, Place::Here),
         false => {
-            let names = Names::ours();
-            (Interrupt::watch(move || names.remove())?, Place::Namespaces(Namespaces::make(options.mtu)?))
+            let names = Names::ours(SIDES);
+            (Interrupt::watch(move || names.remove())?, Place::Namespaces(Joined::make(options.mtu)?))
         }
     };
     let title = place.title(options.mtu, cpus);

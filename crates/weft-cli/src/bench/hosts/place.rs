@@ -1,10 +1,11 @@
 //! Where the two processes of a measurement are.
 
-use super::namespaces::{Namespaces, INTERFACE};
+use super::joined::Joined;
 use crate::bench::machine::Cpus;
 use crate::bench::peer;
 use crate::bench::talk::Peer;
 use crate::error::Error;
+use crate::namespaces::INTERFACE;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command};
 
@@ -27,7 +28,7 @@ pub enum Side {
 #[derive(Debug)]
 pub enum Place {
     /// Two network namespaces.
-    Namespaces(Namespaces),
+    Namespaces(Joined),
     /// Both here, by loopback: the sockets' figures are not those between hosts, and weft goes by memory. For tests.
     Here,
 }

@@ -1,0 +1,150 @@
+//! Two hosts made for the wire, and a command in each: network namespaces, with a third one between them where the wire is.
+
+use super::features::Offloads;
+use super::forward::be_as_others;
+use crate::child::{self, Owned};
+use crate::error::Error;
+use crate::namespaces::{await_link, cannot_enter, enter, ip, open, Made, Names, INTERFACE};
+use rustix::process::{kill_process_group, Pid, Signal};
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What the names of the three end with: here, there, and between.
+pub const LETTERS: [&str; 3] = ["a", "b", "w"];
+
+/// The addresses here and there.
+pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+const ADDRESSES_V6: [&str; 2] = ["fd77::1", "fd77::2"];
+
+/// The wire's own interfaces, by whom they lead to.
+pub const ENDS: [&str; 2] = ["here", "there"];
+
+/// The variables that tell commands the addresses.
+const VARIABLES: [&str; 2] = ["WEFT_WIRE_HERE", "WEFT_WIRE_THERE"];
+
+/// How much earlier the command there begins, so that it listens when the one here asks.
+const THERE_FIRST: Duration = Duration::from_millis(500);
+
+/// How long the command there may take to end when it is asked to.
+const END_MOST: Duration = Duration::from_secs(2);
+
+/// The hosts. This thread is between them while they exist; dropping removes them.
+pub struct Between {
+    home: File,
+    made: Made<3>,
+}
+
+impl Between {
+    /// Makes them, with interfaces that carry packets of so many bytes.
+    pub fn make(mtu: u32) -> Result<Between, Error> {
+        let home = open(None)?;
+        let made = Names::ours(LETTERS).make()?;
+        let [here, there, between] = made.names();
+        let mtu = mtu.to_string();
+        for (at, host) in [here, there].into_iter().enumerate() {
+            let pair = ["type", "veth", "peer", "name", ENDS[at], "mtu", &mtu, "netns", between];
+            ip(&[&["link", "add", INTERFACE, "mtu", &mtu, "netns", host][..], &pair].concat())?;
+            let own = ["-n", host, "addr", "add"];
+            ip(&[&own[..], &[&format!("{}/24", ADDRESSES[at]), "dev", INTERFACE]].concat())?;
+            // No time is lost with asking whether somebody else has it.
+            ip(&[&own[..], &[&format!("{}/64", ADDRESSES_V6[at]), "dev", INTERFACE, "nodad"]].concat())?;
+            ip(&["-n", host, "link", "set", INTERFACE, "up"])?;
+            // The wire's end says nothing by itself.
+            ip(&["-n", between, "link", "set", ENDS[at], "addrgenmode", "none", "up"])?;
+            await_link(host)?;
+        }
+        for host in [here, there] {
+            enter(&open(Some(host))?).map_err(cannot_enter)?;
+            // They stay off: the interface ends with its namespace.
+            std::mem::forget(Offloads::off(INTERFACE)?);
+        }
+        enter(&open(Some(between))?).map_err(cannot_enter)?;
+        Ok(Between { home, made })
+    }
+
+    /// The command that runs another one in one of the two hosts.
+    fn command(&self, host: usize, words: &str) -> Result<Command, Error> {
+        let mut command = child::myself()?;
+        command.args(["wire-host", self.made.names()[host], words]);
+        command.envs(VARIABLES.into_iter().zip(ADDRESSES));
+        Ok(command)
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        // If it cannot go home it ends soon, and the namespace with it.
+        let _ = enter(&self.home);
+    }
+}
+
+/// A command in a host: `weft wire-host`, which ends with the wire.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HostOptions {
+    namespace: String,
+    words: String,
+}
+
+/// Becomes that command.
+pub fn run_host(options: &HostOptions) -> Result<(), Error> {
+    child::die_with_parent()?;
+    be_as_others();
+    let mut command = Command::new("ip");
+    let source = command.args(["netns", "exec", &options.namespace, "sh", "-c", &options.words]).exec();
+    Err(Error::system("run a command in a network namespace", source, "Install iproute2: apt-get install iproute2"))
+}
+
+/// The commands, once they run.
+pub struct Commands<'a> {
+    between: &'a Between,
+    here: &'a str,
+    since: Instant,
+    asks: Option<Owned>,
+    answers: Option<Owned>,
+}
+
+impl<'a> Commands<'a> {
+    /// Starts the one there, if there is one. The other begins a moment later.
+    pub fn start(between: &'a Between, here: &'a str, there: Option<&str>) -> Result<Commands<'a>, Error> {
+        let start = |words| -> Result<Owned, Error> {
+            // A group of its own, so that all of it can be ended; the terminal is for the one here.
+            let child = between.command(1, words)?.process_group(0).stdin(Stdio::null()).spawn();
+            child.map(Owned).map_err(cannot_start)
+        };
+        let answers = there.map(start).transpose()?;
+        Ok(Commands { between, here, since: Instant::now(), asks: None, answers })
+    }
+
+    /// How the command here ended, once it has. Starts it when it is time.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
+        match &mut self.asks {
+            Some(Owned(child)) => child.try_wait().map_err(cannot_start),
+            None if self.answers.is_some() && self.since.elapsed() < THERE_FIRST => Ok(None),
+            None => {
+                let child = self.between.command(0, self.here)?.spawn().map_err(cannot_start)?;
+                self.asks = Some(Owned(child));
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Drop for Commands<'_> {
+    fn drop(&mut self) {
+        let Some(Owned(child)) = &mut self.answers else { return };
+        let group = Pid::from_child(child);
+        // It may have ended already.
+        let _ = kill_process_group(group, Signal::TERM);
+        let since = Instant::now();
+        while since.elapsed() < END_MOST && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+fn cannot_start(source: std::io::Error) -> Error {
+    Error::system("run a command", source, "Is there a shell, `sh`, and `ip` of iproute2?")
+}
