@@ -428,6 +428,7 @@ mod tests {
             age_ms: Some(0),
             counters: Counters::default(),
             unsettled: 0,
+            packets_damaged: 0,
             endpoints: Vec::new(),
             peers: Vec::new(),
             destinations: Vec::new(),

@@ -114,6 +114,9 @@ fn tell_process(text: &mut String, process: &Process, look: &Look) {
             bundle.counters.each().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {}", words(name))).collect();
         let _ =
             writeln!(text, "    {}", if counted.is_empty() { "no messages".to_owned() } else { counted.join(", ") });
+        if bundle.packets_damaged > 0 {
+            let _ = writeln!(text, "    {} packets from the network were damaged and dropped", bundle.packets_damaged);
+        }
         for endpoint in bundle.endpoints.iter().take(LINES_MOST) {
             let served = match (endpoint.is_served, endpoint.parked) {
                 (true, _) => String::new(),

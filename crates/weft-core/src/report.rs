@@ -24,6 +24,8 @@ pub struct Report {
     pub counters: Counters,
     /// Messages sent whose end is not known or not told.
     pub unsettled: u64,
+    /// Packets from other hosts that were dropped because they were damaged, or are none.
+    pub packets_damaged: u64,
     /// Its endpoints.
     pub endpoints: Vec<EndpointReport>,
     /// Its sessions.

@@ -81,6 +81,8 @@ pub(super) struct Hosts {
     by_key: BTreeMap<Entry, HostId>,
     /// The last id that was looked for, and the index that it led to.
     last: Option<(ChannelId, u32)>,
+    /// Damaged packets of hosts that are gone.
+    damaged: u64,
 }
 
 impl Hosts {
@@ -105,6 +107,7 @@ impl Hosts {
         let Some(host) = place.host.take() else { return };
         let id = HostId { index, life: place.life };
         place.life = place.life.wrapping_add(1);
+        self.damaged += host.channel.counters().dropped_malformed;
         self.by_channel.remove(&host.channel.ours().id.0);
         self.forget_keys_of(&host, id);
         self.free.push(index);
@@ -200,6 +203,12 @@ impl Hosts {
     pub fn all_acknowledged(&self) -> bool {
         let mut live = self.places.iter().filter_map(|place| place.host.as_ref()).filter(|host| !host.is_closing);
         live.all(|host| host.channel.in_flight() == 0)
+    }
+
+    /// Packets of channels that were damaged, those of hosts that are gone included.
+    pub fn damaged(&self) -> u64 {
+        let hosts = self.places.iter().filter_map(|place| place.host.as_deref());
+        self.damaged + hosts.map(|host| host.channel.counters().dropped_malformed).sum::<u64>()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_transport::{Answer, Caller, Channel, Door, FixedWindow, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
-use weft_wire::packet::{receiver_of, ChannelId, PACKET_LEAST};
+use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
@@ -203,6 +203,8 @@ pub struct Ni<L> {
     burst: Burst,
     /// Oldest first.
     strangers: VecDeque<Stranger>,
+    /// Packets that were damaged or are none, of no channel that is known.
+    damaged: u64,
     /// The one that answers when we call ourselves.
     own: Option<HostId>,
     /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
@@ -225,6 +227,7 @@ impl<L: Link> Ni<L> {
             events: VecDeque::new(),
             burst: Burst::default(),
             strangers: VecDeque::new(),
+            damaged: 0,
             own: None,
             turns: Arc::default(),
         }
@@ -298,6 +301,11 @@ impl<L: Link> Ni<L> {
             silences: channel.silences(),
             counters: *channel.counters(),
         })
+    }
+
+    /// Packets that came and were damaged or are none, whoever they were of.
+    pub fn damaged(&self) -> u64 {
+        self.damaged + self.hosts.damaged()
     }
 
     /// Ends a host: tells it why and what was taken. [`StreamTx::abandoned`] has what it did not surely take.
@@ -557,7 +565,8 @@ impl<L: Link> Ni<L> {
         match self.door.answer(now, &way.to.to_bytes(), bytes) {
             Answer::Reply(reply) => self.link.answer(way, reply.bytes()),
             Answer::Admit(caller) => self.admit(now, way, &caller),
-            Answer::Drop => {}
+            // As a channel counts them: some were of one, and the damage is in its id.
+            Answer::Drop => self.damaged += u64::from(Packet::decode(bytes).is_err()),
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Bundle {
     pub counters: Counters,
     /// Messages sent whose end is not known or not told.
     pub unsettled: u64,
+    /// Packets from other hosts that it dropped because they were damaged, or are none.
+    pub packets_damaged: u64,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
     /// The bundles that it has a session with.
@@ -281,6 +283,7 @@ impl Bundle {
             age_ms: None,
             counters: Counters::default(),
             unsettled: 0,
+            packets_damaged: 0,
             endpoints: Vec::new(),
             peers: Vec::new(),
             destinations: Vec::new(),
@@ -296,6 +299,7 @@ impl Bundle {
             age_ms: Some(age.as_millis() as u64),
             counters: report.counters.into(),
             unsettled: report.unsettled,
+            packets_damaged: report.packets_damaged,
             left_out: report.left_out as u64,
             ..self
         };
