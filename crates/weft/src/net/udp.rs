@@ -510,12 +510,16 @@ fn errno(error: nix::Error) -> Errno {
     Errno::from_raw_os_error(error as i32)
 }
 
-/// Calls again as long as a signal comes between.
+/// Calls again as long as a signal comes between, and if a packet is said to be too large. Whoever guesses our port can have
+/// that said by a forged word of ICMP, once instead of the answer to a call; what the interface does not carry is refused
+/// each time.
 #[inline(always)]
 fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let mut refusals = 0;
     loop {
         match call() {
             Err(Errno::INTR) => {}
+            Err(Errno::MSGSIZE) if refusals < REFUSALS_DOUBTED => refusals += 1,
             done => return done,
         }
     }
@@ -595,6 +599,10 @@ const DATAGRAM_MOST: usize = 65_535 - 20 - 8;
 
 /// Packets of one `sendmmsg`.
 const MANY_MOST: usize = 32;
+
+/// So many words in a row that a packet is too large are not believed. One is told at a time, so several come between two calls
+/// only if somebody floods us.
+const REFUSALS_DOUBTED: u32 = 3;
 
 /// Errors and misfits that one look skips.
 const ERRORS_MOST: usize = 8;

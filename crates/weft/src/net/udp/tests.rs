@@ -31,6 +31,12 @@ impl Faulty {
         self.planned.borrow_mut().push_back((call, error));
     }
 
+    /// Says it so often that it is believed.
+    fn refuse(&self, call: Call, error: Errno) {
+        let times = if error == Errno::MSGSIZE { 1 + REFUSALS_DOUBTED } else { 1 };
+        (0..times).for_each(|_| self.plan(call, error));
+    }
+
     fn pass(&self, call: Call) -> Result<(), Errno> {
         self.seen.borrow_mut().push(call);
         let mut planned = self.planned.borrow_mut();
@@ -250,11 +256,25 @@ fn missing_sendmmsg_is_not_tried_again() {
 fn packets_that_go_by_no_way_do_not_cost_the_segments() {
     let (a, mut b) = pair();
     a.kernel.plan(Call::Segments, Errno::INVAL);
-    a.kernel.plan(Call::Many, Errno::MSGSIZE);
+    a.kernel.refuse(Call::Many, Errno::MSGSIZE);
     assert_eq!(a.send(&b.local(), &run(40), 10), Sent { packets: 0, stop: Some(Stop::TooLarge) });
+    assert_eq!(a.kernel.take_seen(), [vec![Call::Segments], vec![Call::Many; 1 + REFUSALS_DOUBTED as usize]].concat());
     assert_eq!(a.send(&b.local(), &run(40), 10), Sent { packets: 4, stop: ALL_GONE });
-    assert_eq!(a.kernel.take_seen(), [Call::Segments, Call::Many, Call::Segments]);
+    assert_eq!(a.kernel.take_seen(), [Call::Segments]);
     assert_eq!(packets(&mut b, 4), cut(&run(40), 10));
+}
+
+#[test]
+fn a_word_that_packets_are_too_large_is_not_believed_unless_it_is_said_again() {
+    for (call, segment) in [(Call::One, 40), (Call::Segments, 10), (Call::Many, 10)] {
+        let (a, mut b) = pair();
+        if call == Call::Many {
+            a.way.set(Way::Many);
+        }
+        a.kernel.plan(call, Errno::MSGSIZE);
+        assert_eq!(a.send(&b.local(), &run(40), segment), Sent { packets: 40 / segment, stop: ALL_GONE }, "{call:?}");
+        assert_eq!(packets(&mut b, 40 / segment), cut(&run(40), segment));
+    }
 }
 
 #[test]
@@ -276,7 +296,7 @@ fn errors_of_every_way_of_sending_are_told_apart() {
             if call == Call::Many {
                 a.way.set(Way::Many);
             }
-            a.kernel.plan(call, error);
+            a.kernel.refuse(call, error);
             assert_eq!(
                 a.send(&b.local(), &run(40), segment),
                 Sent { packets: 0, stop: Some(stop) },
