@@ -3,8 +3,11 @@
 //! The hosts are network namespaces; the wire runs in a third one, the test's own. All of them are made by `unshare` and `ip`, by
 //! root or by an ordinary user who may have user namespaces, and end with their processes. Long forms run with `make soak`.
 
+mod damage;
 mod lab;
 mod messages;
+mod sessions;
+mod sizes;
 #[path = "../../../weft/tests/support/mod.rs"]
 mod support;
 

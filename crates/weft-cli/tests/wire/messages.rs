@@ -1,8 +1,10 @@
 //! What hosts say to each other, and that each message arrives once, whole and in order, whatever the wire does.
 
 use super::lab::{in_lab, in_lab_for_long, Lab, Wire};
-use super::support::{contents, tell, Address, Orders};
+use super::support::{contents, tell, Address, Order, Orders};
+use serde_json::Value;
 use std::cell::Cell;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::am::Bundle;
@@ -16,6 +18,9 @@ const ANSWER: u8 = 3;
 
 /// How long anything may take on a bad wire.
 const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// Within which all that is under way has been acknowledged and everything said about it.
+const REST: Duration = Duration::from_millis(500);
 
 /// Plays what a host is told to be.
 pub fn play(word: &str, rest: &str, orders: Orders) {
@@ -59,6 +64,7 @@ fn receive(orders: Orders) {
     tell(Address::of(&bundle, here));
     orders.serve(&mut bundle, |bundle, line| match line {
         "taken" => tell(taken.get()),
+        "damaged" => tell_status(bundle, "packets_damaged"),
         "lost" => tell(format!("{} {}", bundle.counters().sessions_lost, bundle.counters().violations)),
         other => panic!("no order `{other}`"),
     });
@@ -73,7 +79,15 @@ fn send(there: &str, orders: Orders) {
     bundle.map(here, 0, there.name, there.key).expect("map");
     let mut sender = Sender { answered: answers(&mut bundle, here), bundle, here, number: 0 };
     tell("ready");
-    while let Some(line) = orders.wait() {
+    loop {
+        let line = match orders.look() {
+            Order::End => return,
+            Order::Line(line) => line,
+            Order::None => {
+                sender.bundle.poll();
+                continue;
+            }
+        };
         let mut words = line.split(' ');
         let order = words.next().unwrap_or_default().to_owned();
         let mut number = || words.next().map_or(0, |word| word.parse().expect("a number"));
@@ -83,11 +97,65 @@ fn send(there: &str, orders: Orders) {
                 (0..number()).for_each(|seed| sender.ask(seed));
                 tell("answered");
             }
+            "connect" => {
+                let (count, at_once) = (number(), number());
+                (0..count / at_once).for_each(|_| connect(there, at_once));
+                tell("done");
+            }
+            "damaged" => tell_status(&mut sender.bundle, "packets_damaged"),
+            "packet" => tell_status(&mut sender.bundle, "packet_bytes"),
             "counters" => {
                 let counters = sender.bundle.counters();
                 tell(format!("{} {} {}", counters.returned, counters.sessions_lost, counters.violations));
             }
             other => panic!("no order `{other}`"),
+        }
+    }
+}
+
+/// Says what `weft status` tells of this host's processes: the sum of all fields of this name.
+fn tell_status(bundle: &mut Bundle, field: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let mut asker = command.args(["status", "--json"]).stdout(Stdio::piped()).spawn().expect("it was built");
+    // It is the bundle's poll that reports.
+    while asker.try_wait().expect("it is ours").is_none() {
+        bundle.poll();
+    }
+    let output = asker.wait_with_output().expect("it is ours");
+    let document = serde_json::from_slice(&output.stdout).expect("a document");
+    tell(sum_of(&document, field));
+}
+
+fn sum_of(value: &Value, field: &str) -> u64 {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| if name == field { value.as_u64().unwrap_or(0) } else { sum_of(value, field) })
+            .sum(),
+        Value::Array(values) => values.iter().map(|value| sum_of(value, field)).sum(),
+        _ => 0,
+    }
+}
+
+/// So many bundles, each with a session of its own, exchange a message of 1 KB with the receiver.
+fn connect(there: Address, count: u32) {
+    let node = Node::new().expect("node");
+    let mut bundles: Vec<_> = (0..count)
+        .map(|_| {
+            let mut bundle = Bundle::new(&node).expect("bundle");
+            let here = bundle.endpoint(Key(1)).expect("endpoint");
+            bundle.map(here, 0, there.name, there.key).expect("map");
+            (answers(&mut bundle, here), bundle, here, false)
+        })
+        .collect();
+    let since = Instant::now();
+    while bundles.iter().any(|(answered, ..)| answered.get() == 0) {
+        assert!(since.elapsed() < PATIENCE, "not all were answered");
+        for (seed, (_, bundle, here, is_asked)) in (0..).zip(&mut bundles) {
+            let (_, payload) = contents(seed, 0, 1024);
+            *is_asked = *is_asked || bundle.try_request(*here, 0, ECHO, &[seed], &payload).is_ok();
+            bundle.poll();
+            assert_eq!(bundle.counters().returned, 0);
         }
     }
 }
@@ -178,6 +246,18 @@ impl Talk {
         a.say(&format!("stream {count} {bytes}"));
         let took = a.hear_for(PATIENCE).expect("the stream ends");
         Duration::from_micros(took.parse().expect("microseconds"))
+    }
+
+    /// So many requests are answered, one after the other.
+    pub fn ask(&mut self, count: u32) {
+        let Lab { a, .. } = &mut self.lab;
+        a.say(&format!("ask {count}"));
+        assert_eq!(a.hear_for(PATIENCE).as_deref(), Some("answered"));
+    }
+
+    /// Waits until nothing is under way.
+    pub fn rest(&self) {
+        std::thread::sleep(REST);
     }
 
     /// All that was sent was taken, and nobody was given up.
