@@ -29,8 +29,9 @@ const CRATES: &[Rule] = &[
     Rule { name: "weft-shm", layer: 1, may_know: &["weft-wire"], from_outside: None, unsafe_policy: None },
     Rule { name: "weft-transport", layer: 1, may_know: &["weft-wire"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft-core", layer: 2, may_know: &["weft-wire", "weft-transport"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft-sim", layer: 3, may_know: &["weft-wire", "weft-transport", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft", layer: 3, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core"], from_outside: None, unsafe_policy: DENY },
-    Rule { name: "weft-cli", layer: 4, may_know: &["weft"], from_outside: None, unsafe_policy: FORBID },
+    Rule { name: "weft-cli", layer: 4, may_know: &["weft", "weft-sim"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-ofi", layer: 4, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },
     Rule { name: "weft-system-tests", layer: 5, may_know: &[], from_outside: None, unsafe_policy: None },
 ];
@@ -134,6 +135,7 @@ fn planted_arrow_upwards_is_found() {
         ("weft-core", "weft-shm"),
         ("weft-shm", "weft-transport"),
         ("weft-cli", "weft-wire"),
+        ("weft-sim", "weft"),
     ] {
         let faults = forbidden_arrows(&planted(from, to, Value::Null));
         assert_eq!(faults, [format!("{from} -> {to} (normal dependency)")]);

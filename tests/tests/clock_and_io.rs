@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 /// The crates held to it.
-const CRATES: [&str; 3] = ["weft-wire", "weft-transport", "weft-core"];
+const CRATES: [&str; 4] = ["weft-wire", "weft-transport", "weft-core", "weft-sim"];
 
 /// The modules of `std` that know no operating system. Of `time` only `Duration`; the rest of it reads a clock.
 const STD_MODULES: &[&str] = &[

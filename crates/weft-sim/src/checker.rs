@@ -1,0 +1,396 @@
+//! Holds every message against what the design promises: it ends in exactly one outcome, its contents are those that were sent, it
+//! is delivered at most once, and "not delivered" is never said of a delivered one.
+//!
+//! Nothing is added to messages. The checker knows them by a hash of who sent them, the life that they are for, and what they
+//! say, and counts for each hash what became of it; so equal messages are as good as one another.
+
+use crate::histogram::Histogram;
+use crate::topology::HostId;
+use crate::trace::contents_hash;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+use weft_core::{MessageKind, Returned};
+use weft_wire::{Certainty, Epoch};
+
+/// What a message says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contents<'a> {
+    pub kind: MessageKind,
+    pub op: u8,
+    pub args: &'a [u32],
+    pub payload: &'a [u8],
+}
+
+/// From whom to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ends {
+    pub from: HostId,
+    pub from_life: Epoch,
+    pub to: HostId,
+    pub to_life: Epoch,
+}
+
+/// What was wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Wrong {
+    /// Delivered, but more often than it was sent; or it was said to be not delivered; or its contents were changed, or nobody
+    /// sent it, or to another.
+    DeliveredTooOften,
+    /// It came back as not delivered, but it was delivered, or came back before.
+    ReturnedTooOften,
+    /// Said to be stored or answered, but it was not delivered, or its end was told before.
+    CompletedTooOften,
+    /// In the end it was neither delivered nor returned.
+    Lost,
+    /// It was delivered, but its sender, which wanted to know, was not told.
+    NeverTold,
+}
+
+/// A broken promise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// What was wrong.
+    pub what: Wrong,
+    /// When, by the simulation's time.
+    pub at: Duration,
+    /// The sender, as far as the message tells.
+    pub from: HostId,
+    /// The kind of the message.
+    pub kind: MessageKind,
+    /// Its operation.
+    pub op: u8,
+    /// Its first arguments, as far as they are known.
+    pub args: [u32; 2],
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.what {
+            Wrong::DeliveredTooOften => {
+                "was delivered that was not to be: twice, changed, said to be not delivered, or never sent"
+            }
+            Wrong::ReturnedTooOften => "came back as not delivered that was delivered or came back before",
+            Wrong::CompletedTooOften => "was said to be done that was not delivered or had ended before",
+            Wrong::Lost => "was lost: neither delivered nor returned",
+            Wrong::NeverTold => "was delivered and its sender never told",
+        };
+        let Violation { at, from, kind, op, args: [a, b], .. } = self;
+        write!(f, "{at:?}: a {kind:?} of host {} (operation {op}, arguments {a} {b}) {what}", from.0)
+    }
+}
+
+/// What became of the messages of one hash.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    sent_at: u64,
+    sent: u32,
+    delivered: u32,
+    /// Came back as certainly not delivered.
+    returned: u32,
+    /// Came back as unknown.
+    unknown: u32,
+    /// Those whose sender wants to know, and those of them that it was told of: as done, or as returned.
+    asked: u32,
+    told: u32,
+    from: HostId,
+    from_life: Epoch,
+    kind: MessageKind,
+    op: u8,
+    args: [u32; 2],
+}
+
+impl Entry {
+    /// Whether nothing more can become of them.
+    fn is_over(&self) -> bool {
+        self.delivered + self.returned == self.sent && self.told == self.asked
+    }
+}
+
+/// A message whose end its sender wants to know.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    hash: u64,
+    life: u32,
+    /// What the program wants to be told by.
+    by: Option<u64>,
+}
+
+/// What is counted of messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Messages {
+    /// Taken from programs.
+    pub sent: u64,
+    /// Handed to programs.
+    pub delivered: u64,
+    /// Bytes of their arguments and payloads.
+    pub bytes: u64,
+    /// Requests answered, and one-way messages said to be stored whose senders wanted to know.
+    pub completed: u64,
+    /// Returned as not delivered.
+    pub returned: u64,
+    /// Returned as unknown.
+    pub unknown: u64,
+}
+
+/// Hashes of messages that hash themselves.
+#[derive(Clone, Copy, Default, Debug)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// Delivered messages of one pair whose sender did not ask are remembered for so long: more than a stream keeps, so that they
+/// cannot come back any more.
+const REMEMBERED: usize = 1 << 15;
+
+/// Violations that are kept.
+const VIOLATIONS_MOST: usize = 100;
+
+/// The checker.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    entries: HashMap<u64, Entry, BuildHasherDefault<Same>>,
+    asked: Vec<Asked>,
+    free: Vec<u32>,
+    /// Delivered without further word, by sender times hosts plus receiver.
+    recent: Vec<VecDeque<u64>>,
+    hosts: u32,
+    /// Lives that ended: nobody is left to be told.
+    dead: BTreeSet<u64>,
+    pub messages: Messages,
+    pub latency: Histogram,
+    pub round_trips: Histogram,
+    pub violations: Vec<Violation>,
+    pub violated: u64,
+}
+
+impl Checker {
+    pub fn new(hosts: u32) -> Checker {
+        Checker {
+            entries: HashMap::default(),
+            asked: Vec::new(),
+            free: Vec::new(),
+            recent: vec![VecDeque::new(); (hosts * hosts) as usize],
+            hosts,
+            dead: BTreeSet::new(),
+            messages: Messages::default(),
+            latency: Histogram::new(5),
+            round_trips: Histogram::new(5),
+            violations: Vec::new(),
+            violated: 0,
+        }
+    }
+
+    /// A number by which the message that is sent next is known, if its sender wants to know its end.
+    pub fn ask(&mut self, by: Option<u64>) -> u64 {
+        let asked = Asked { hash: 0, life: 0, by };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.asked.push(asked);
+            self.asked.len() as u32 - 1
+        });
+        let slot = &mut self.asked[place as usize];
+        *slot = Asked { life: slot.life.wrapping_add(1), ..asked };
+        u64::from(slot.life) << 32 | u64::from(place)
+    }
+
+    /// The number is not used: the message was not taken.
+    pub fn take_back(&mut self, number: u64) {
+        self.free.push(number as u32);
+    }
+
+    /// A message was taken from a program.
+    pub fn on_sent(&mut self, now: u64, ends: Ends, contents: Contents<'_>, number: Option<u64>) {
+        let hash = hash(ends.from_life, ends.to_life, contents);
+        if let Some(number) = number {
+            self.asked[number as u32 as usize].hash = hash;
+        }
+        self.messages.sent += 1;
+        let entry = self.entries.entry(hash).or_insert_with(|| Entry {
+            sent_at: now,
+            sent: 0,
+            delivered: 0,
+            returned: 0,
+            unknown: 0,
+            asked: 0,
+            told: 0,
+            from: ends.from,
+            from_life: ends.from_life,
+            kind: contents.kind,
+            op: contents.op,
+            args: first_two(contents.args),
+        });
+        entry.sent_at = now;
+        entry.sent += 1;
+        entry.asked += u32::from(number.is_some());
+    }
+
+    /// A message is handed to a program. Says how long it took, if it was sent.
+    pub fn on_delivered(&mut self, now: u64, ends: Ends, contents: Contents<'_>) -> Option<Duration> {
+        let hash = hash(ends.from_life, ends.to_life, contents);
+        self.messages.delivered += 1;
+        self.messages.bytes += (contents.args.len() * 4 + contents.payload.len()) as u64;
+        let Some(entry) = self.entries.get_mut(&hash).filter(|e| e.delivered + e.returned < e.sent) else {
+            self.violate(now, Wrong::DeliveredTooOften, ends.from, contents);
+            return None;
+        };
+        entry.delivered += 1;
+        let takes = Duration::from_nanos(now.saturating_sub(entry.sent_at));
+        self.latency.add(takes);
+        if entry.asked > 0 {
+            self.forget_if_over(hash);
+        } else {
+            let recent = &mut self.recent[(ends.from.0 * self.hosts + ends.to.0) as usize];
+            recent.push_back(hash);
+            if recent.len() > REMEMBERED {
+                if let Some(old) = recent.pop_front() {
+                    self.forget_if_over(old);
+                }
+            }
+        }
+        Some(takes)
+    }
+
+    /// A sender is told that its message was stored or answered. Gives what its program wants to be told by.
+    pub fn on_completed(&mut self, now: u64, from: HostId, number: u64) -> Option<u64> {
+        let slot = self.asked.get(number as u32 as usize).copied().filter(|slot| slot.life == (number >> 32) as u32);
+        let found = slot.and_then(|slot| self.entries.get_mut(&slot.hash).map(|entry| (slot, entry)));
+        let Some((slot, entry)) =
+            found.filter(|(_, e)| e.told < e.asked && e.told < e.delivered + e.returned + e.unknown)
+        else {
+            let contents = Contents { kind: MessageKind::OneWay, op: 0, args: &[], payload: &[] };
+            self.violate(now, Wrong::CompletedTooOften, from, contents);
+            return None;
+        };
+        entry.told += 1;
+        self.messages.completed += 1;
+        if entry.kind == MessageKind::Request {
+            self.round_trips.add(Duration::from_nanos(now.saturating_sub(entry.sent_at)));
+        }
+        self.end_asked(number, slot.hash);
+        slot.by
+    }
+
+    /// A message came back. `lives` are those that it may have been for, if its sender did not ask. Gives what its program wants
+    /// to be told by.
+    pub fn on_returned(
+        &mut self,
+        now: u64,
+        from: HostId,
+        life: Epoch,
+        message: &Returned,
+        lives: &[Epoch],
+    ) -> Option<u64> {
+        let contents = Contents { kind: message.kind, op: message.op, args: &message.args, payload: &message.payload };
+        let is_certain = message.certainty == Certainty::NotDelivered;
+        let asked = message.completion.and_then(|number| {
+            let slot = self.asked.get(number as u32 as usize).copied()?;
+            (slot.life == (number >> 32) as u32).then_some(slot)
+        });
+        let fits = |checker: &Checker, hash: u64| {
+            let entry = checker.entries.get(&hash);
+            entry.is_some_and(|e| match is_certain {
+                true => e.delivered + e.returned < e.sent,
+                false => e.returned + e.unknown < e.sent,
+            })
+        };
+        let wanted = |to: &Epoch| hash(life, *to, contents);
+        let found = match asked {
+            // By its number, and with the contents that it had.
+            Some(slot) => {
+                Some(slot.hash).filter(|hash| lives.iter().any(|to| wanted(to) == *hash) && fits(self, *hash))
+            }
+            None => lives.iter().map(wanted).find(|hash| fits(self, *hash)),
+        };
+        let Some(entry) = found.and_then(|hash| self.entries.get_mut(&hash)) else {
+            self.violate(now, Wrong::ReturnedTooOften, from, contents);
+            return None;
+        };
+        match is_certain {
+            true => (entry.returned, self.messages.returned) = (entry.returned + 1, self.messages.returned + 1),
+            false => (entry.unknown, self.messages.unknown) = (entry.unknown + 1, self.messages.unknown + 1),
+        }
+        if let (Some(number), Some(hash)) = (message.completion, found) {
+            entry.told += 1;
+            self.end_asked(number, hash);
+        }
+        asked.and_then(|slot| slot.by)
+    }
+
+    /// A host's life ended: nobody is told of its messages any more.
+    pub fn on_death(&mut self, life: Epoch) {
+        self.dead.insert(life.0);
+    }
+
+    /// Everything has come to rest: what has not ended by now is lost.
+    pub fn on_rest(&mut self, now: u64) {
+        let mut open: Vec<(Wrong, Entry)> = Vec::new();
+        for entry in self.entries.values().filter(|e| !self.dead.contains(&e.from_life.0)) {
+            let lost = entry.delivered + entry.returned + entry.unknown < entry.sent;
+            match lost {
+                true => open.push((Wrong::Lost, *entry)),
+                false if entry.told < entry.asked => open.push((Wrong::NeverTold, *entry)),
+                false => {}
+            }
+        }
+        // The map has an order of its own.
+        open.sort_by_key(|(what, e)| (*what, e.sent_at, e.from, e.op, e.args));
+        for (what, entry) in open {
+            let Entry { from, kind, op, args, .. } = entry;
+            self.violate(now, what, from, Contents { kind, op, args: &args, payload: &[] });
+        }
+    }
+
+    /// Messages of living senders that have not ended.
+    pub fn open(&self) -> usize {
+        let is_open = |e: &&Entry| e.delivered + e.returned + e.unknown < e.sent || e.told < e.asked;
+        self.entries.values().filter(|e| !self.dead.contains(&e.from_life.0)).filter(is_open).count()
+    }
+
+    fn end_asked(&mut self, number: u64, hash: u64) {
+        let slot = &mut self.asked[number as u32 as usize];
+        slot.life = slot.life.wrapping_add(1);
+        self.free.push(number as u32);
+        self.forget_if_over(hash);
+    }
+
+    #[inline]
+    fn forget_if_over(&mut self, hash: u64) {
+        if self.entries.get(&hash).is_some_and(Entry::is_over) {
+            self.entries.remove(&hash);
+        }
+    }
+
+    #[cold]
+    fn violate(&mut self, now: u64, what: Wrong, from: HostId, contents: Contents<'_>) {
+        self.violated += 1;
+        if self.violations.len() < VIOLATIONS_MOST {
+            let Contents { kind, op, args, .. } = contents;
+            let at = Duration::from_nanos(now);
+            self.violations.push(Violation { what, at, from, kind, op, args: first_two(args) });
+        }
+    }
+}
+
+#[inline]
+fn hash(from: Epoch, to: Epoch, contents: Contents<'_>) -> u64 {
+    let first = from.0 ^ to.0.rotate_left(32) ^ u64::from(contents.op) << 8 ^ contents.kind as u64;
+    contents_hash(first, contents.args, contents.payload)
+}
+
+fn first_two(args: &[u32]) -> [u32; 2] {
+    let at = |n: usize| args.get(n).copied().unwrap_or(0);
+    [at(0), at(1)]
+}

@@ -1,0 +1,47 @@
+//! Many hosts in one thread and in virtual time, over links that lose, delay, copy, mix and damage packets.
+//!
+//! The hosts run what ships: bundles and network interfaces of `weft_core` over channels of `weft_transport`. What they are used
+//! for is up to a [`Program`] of the user's own, or a [`Workload`]. The same seed gives the same run on every machine, and
+//! [`Report::hash`] says whether two runs were the same. Every message is held against what weft promises: it ends in exactly one
+//! outcome, whatever becomes of links and hosts. `docs/sim.md` says what is simulated, and how.
+//!
+//! ```
+//! use std::time::Duration;
+//! use weft_sim::{Config, Faults, Simulation, Workload};
+//!
+//! let config = Config { seed: 7, faults: Faults::loss(300_000), ..Config::default() };
+//! let workload = Workload::ping_pong(1000);
+//! let mut simulation = Simulation::new(config, move |host| workload.program(host, 2));
+//! let report = simulation.settle(Duration::from_secs(600)).expect("every promise is kept");
+//! assert_eq!(report.messages.completed, 1000);
+//! ```
+#![forbid(unsafe_code)]
+
+mod checker;
+mod clock;
+mod faults;
+mod histogram;
+mod host;
+mod network;
+mod program;
+mod queue;
+mod series;
+mod simulation;
+mod topology;
+mod trace;
+mod workload;
+
+pub use checker::{Messages, Violation, Wrong};
+pub use clock::ClockChange;
+pub use faults::{Bursts, Done, Faults, Loss, PerMillion, Rule, Target};
+pub use histogram::Histogram;
+pub use host::Plant;
+pub use network::Link;
+pub use program::{Context, Message, Notice, Program, ReplyToken};
+pub use series::{Sample, Series};
+pub use simulation::{Change, Config, Failure, Report, Simulation};
+pub use topology::{HostId, Links, Topology, HOSTS_MOST};
+pub use weft_core::{MessageKind, Outgoing, ReplyError, Returned, SendError};
+pub use weft_transport::{Counters, Random, Settings, Time};
+pub use weft_wire::{Certainty, Reason};
+pub use workload::{Load, Pattern, Workload};

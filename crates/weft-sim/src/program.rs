@@ -1,0 +1,269 @@
+//! What a user writes: a program that runs on a simulated host.
+
+use crate::checker::{Checker, Contents, Ends};
+use crate::host::{Directory, Outlet};
+use crate::network::Network;
+use crate::topology::HostId;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError, State};
+use weft_transport::{Random, Time};
+use weft_wire::{Epoch, Reason};
+
+/// A program on a host: its handlers. Each life of a host has a program of its own.
+///
+/// The calls come from the host's polls; none of them may block, and none needs to: what a program waits for is told by another.
+pub trait Program {
+    /// The host is up.
+    fn on_start(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// A message came. A request is answered by [`Message::take_reply`] and [`Context::reply`], now or later; if its right to reply
+    /// is not taken it ends without a reply. With an error it goes back to its sender.
+    ///
+    /// # Errors
+    /// Whatever it is to be returned for, such as [`Reason::NoHandler`].
+    fn on_message(&mut self, cx: &mut Context<'_>, message: &Message<'_>) -> Result<(), Reason>;
+
+    /// A message came back.
+    fn on_returned(&mut self, cx: &mut Context<'_>, message: Returned) {
+        let _ = (cx, message);
+    }
+
+    /// Something else happened.
+    fn on_notice(&mut self, cx: &mut Context<'_>, notice: Notice) {
+        let _ = (cx, notice);
+    }
+
+    /// The time came that [`Context::wake_in`] was told.
+    fn on_alarm(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// Whether it has done all that it meant to. A simulation settles when all programs are done and all messages have ended.
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+impl<P: Program + ?Sized> Program for Box<P> {
+    fn on_start(&mut self, cx: &mut Context<'_>) {
+        (**self).on_start(cx);
+    }
+
+    fn on_message(&mut self, cx: &mut Context<'_>, message: &Message<'_>) -> Result<(), Reason> {
+        (**self).on_message(cx, message)
+    }
+
+    fn on_returned(&mut self, cx: &mut Context<'_>, message: Returned) {
+        (**self).on_returned(cx, message);
+    }
+
+    fn on_notice(&mut self, cx: &mut Context<'_>, notice: Notice) {
+        (**self).on_notice(cx, notice);
+    }
+
+    fn on_alarm(&mut self, cx: &mut Context<'_>) {
+        (**self).on_alarm(cx);
+    }
+
+    fn is_done(&self) -> bool {
+        (**self).is_done()
+    }
+}
+
+/// What a program is told besides messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// A send to this host that was told *full* may be tried again.
+    CanSend(HostId),
+    /// The message that was sent with this completion was stored, or the request answered.
+    Completed(u64),
+    /// The life of this host that is known here is gone. [`Context::look_up`] finds the next one, once there is one.
+    PeerLost(HostId, Reason),
+}
+
+/// A message in the hands of a handler.
+#[derive(Debug)]
+pub struct Message<'a> {
+    /// Who sent it.
+    pub from: HostId,
+    /// What it is.
+    pub kind: MessageKind,
+    /// Its operation.
+    pub op: u8,
+    /// Its arguments.
+    pub args: &'a [u32],
+    /// Its payload.
+    pub payload: &'a [u8],
+    pub(crate) from_life: Epoch,
+    pub(crate) delivery: &'a Delivery<'a>,
+}
+
+impl Message<'_> {
+    /// The right to reply to a request, once.
+    pub fn take_reply(&self) -> Option<ReplyToken> {
+        let token = self.delivery.take_reply()?;
+        Some(ReplyToken { token, to: self.from, life: self.from_life })
+    }
+}
+
+/// The right to reply to one request.
+#[derive(Debug)]
+#[must_use = "a request whose token is dropped stays open; reply or end it"]
+pub struct ReplyToken {
+    token: weft_core::ReplyToken,
+    to: HostId,
+    life: Epoch,
+}
+
+impl ReplyToken {
+    /// Who asked.
+    pub fn to(&self) -> HostId {
+        self.to
+    }
+}
+
+/// What belongs to one life of a host besides its network.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub host: HostId,
+    pub life: Epoch,
+    pub endpoint: Endpoint,
+    pub now: u64,
+    pub random: Random,
+    pub alarm: Option<u64>,
+    pub network: Rc<RefCell<Network>>,
+    pub checker: Rc<RefCell<Checker>>,
+    pub directory: Rc<RefCell<Directory>>,
+    /// By host: the lives that were mapped, the last one at present.
+    pub known: Vec<Vec<Epoch>>,
+}
+
+/// What a handler can do.
+#[derive(Debug)]
+pub struct Context<'a> {
+    pub(crate) state: &'a mut State<Outlet>,
+    pub(crate) desk: &'a mut Desk,
+}
+
+impl Context<'_> {
+    /// Sends a one-way message. It ends delivered, or comes back.
+    ///
+    /// # Errors
+    /// Those of [`State::try_send`]. *Full* is a normal one; a [`Notice::CanSend`] follows.
+    pub fn try_send(&mut self, to: HostId, message: Outgoing<'_>) -> Result<(), SendError> {
+        let by = message.completion;
+        self.send(to, message, MessageKind::OneWay, by.map(Some))
+    }
+
+    /// Sends a request. It ends answered, or comes back.
+    ///
+    /// # Errors
+    /// Those of [`State::try_request`]. *Full* is a normal one; a [`Notice::CanSend`] follows.
+    pub fn try_request(&mut self, to: HostId, message: Outgoing<'_>) -> Result<(), SendError> {
+        let by = message.completion;
+        self.send(to, message, MessageKind::Request, Some(by))
+    }
+
+    /// Replies to a request. Never blocks.
+    ///
+    /// # Errors
+    /// If the reply is too large, and then the token can be used again, or if who asked is gone.
+    pub fn reply(
+        &mut self,
+        token: ReplyToken,
+        op: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), (ReplyError, ReplyToken)> {
+        let ReplyToken { token, to, life } = token;
+        let ends = Ends { from: self.desk.host, from_life: self.desk.life, to, to_life: life };
+        match self.state.reply(token, op, args, payload) {
+            Ok(()) => {
+                let contents = Contents { kind: MessageKind::Reply, op, args, payload };
+                self.desk.checker.borrow_mut().on_sent(self.desk.now, ends, contents, None);
+                Ok(())
+            }
+            Err((error, token)) => Err((error, ReplyToken { token, to, life })),
+        }
+    }
+
+    /// Ends a request without a reply.
+    pub fn end(&mut self, token: ReplyToken) {
+        self.state.end(token.token);
+    }
+
+    /// Finds out the present life of a host, as by a rendezvous: what is sent there from now on is for that one. Done by itself
+    /// before the first message to a host.
+    pub fn look_up(&mut self, host: HostId) {
+        let found = self.desk.directory.borrow().names.get(host.0 as usize).copied();
+        let Some(entry) = found else { return };
+        let known = &mut self.desk.known[host.0 as usize];
+        if known.last() != Some(&entry.epoch) {
+            known.push(entry.epoch);
+            // The endpoint lives as long as its host.
+            let _ = self.state.map(self.desk.endpoint, host.0, entry, crate::host::KEY);
+        }
+    }
+
+    /// Has [`Program::on_alarm`] called after so long. There is one alarm; an earlier one is forgotten.
+    pub fn wake_in(&mut self, after: Duration) {
+        let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        self.desk.alarm = Some(self.desk.now.saturating_add(after));
+    }
+
+    /// This host.
+    pub fn host(&self) -> HostId {
+        self.desk.host
+    }
+
+    /// All hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = HostId> {
+        (0..self.desk.known.len() as u32).map(HostId)
+    }
+
+    /// The simulation's time, which is the same for all hosts.
+    pub fn now(&self) -> Time {
+        Time::from_nanos(self.desk.now)
+    }
+
+    /// A generator of random numbers, whose seed comes from the simulation's.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.desk.random
+    }
+
+    fn send(
+        &mut self,
+        to: HostId,
+        message: Outgoing<'_>,
+        kind: MessageKind,
+        asks: Option<Option<u64>>,
+    ) -> Result<(), SendError> {
+        let Some(known) = self.desk.known.get(to.0 as usize) else { return Err(SendError::NotMapped(to.0)) };
+        if known.is_empty() {
+            self.look_up(to);
+        }
+        let Some(life) = self.desk.known[to.0 as usize].last().copied() else {
+            return Err(SendError::NotMapped(to.0));
+        };
+        let number = asks.map(|by| self.desk.checker.borrow_mut().ask(by));
+        let outgoing = Outgoing { completion: number, ..message };
+        let sent = match kind {
+            MessageKind::Request => self.state.try_request(self.desk.endpoint, to.0, outgoing),
+            _ => self.state.try_send(self.desk.endpoint, to.0, outgoing),
+        };
+        let mut checker = self.desk.checker.borrow_mut();
+        match sent {
+            Ok(()) => {
+                let ends = Ends { from: self.desk.host, from_life: self.desk.life, to, to_life: life };
+                let contents = Contents { kind, op: message.op, args: message.args, payload: message.payload };
+                checker.on_sent(self.desk.now, ends, contents, number);
+            }
+            Err(_) => number.into_iter().for_each(|number| checker.take_back(number)),
+        }
+        sent
+    }
+}

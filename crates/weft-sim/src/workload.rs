@@ -1,0 +1,231 @@
+//! Programs that come with the simulator, written as a user would write them.
+
+use crate::program::{Context, Message, Notice, Program};
+use crate::topology::HostId;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_core::{MessageKind, Outgoing, Returned, SendError};
+use weft_transport::Random;
+use weft_wire::Reason;
+
+/// Who sends what to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pattern {
+    /// Each even host asks the next one, one request at a time; the answer is as large as the request.
+    PingPong,
+    /// Each host sends one-way messages to all others in turn.
+    AllToAll,
+    /// All hosts send one-way messages to the first.
+    Incast,
+    /// All hosts ask the first, up to 8 requests at a time each; the answer is as large as the request.
+    ClientServer,
+    /// Each even host sends one-way messages to the next one.
+    Bulk,
+}
+
+/// What hosts are to do.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Who sends what to whom.
+    pub pattern: Pattern,
+    /// Messages of each host that sends.
+    pub count: u64,
+    /// Bytes of payload.
+    pub size: usize,
+    /// Senders want to be told that one-way messages are stored.
+    pub asks: bool,
+    /// Messages that come back are sent again, to the next life of their host if need be. Else they have ended.
+    pub persists: bool,
+    /// Where payloads are cut from.
+    noise: Rc<[u8]>,
+}
+
+/// The operation of all messages.
+const OP: u8 = 1;
+
+/// Requests of one client under way.
+const CLIENT_WINDOW: u64 = 8;
+
+/// A host that was lost is looked up again after so long.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+impl Workload {
+    /// So many messages of each host that sends.
+    pub fn new(pattern: Pattern, count: u64, size: usize) -> Workload {
+        let size = size.min(64 << 10);
+        let mut random = Random::new(0x6e6f_6973);
+        let noise = (0..size + 4096).map(|_| random.bits() as u8).collect();
+        Workload { pattern, count, size, asks: false, persists: false, noise }
+    }
+
+    /// So many small requests, one after the other.
+    pub fn ping_pong(count: u64) -> Workload {
+        Workload::new(Pattern::PingPong, count, 16)
+    }
+
+    /// The program of one of so many hosts.
+    pub fn program(&self, host: HostId, hosts: u32) -> Load {
+        let HostId(number) = host;
+        let others: Vec<HostId> = match self.pattern {
+            Pattern::PingPong | Pattern::Bulk if number % 2 == 0 && number + 1 < hosts => vec![HostId(number + 1)],
+            Pattern::Incast | Pattern::ClientServer if number > 0 => vec![HostId(0)],
+            Pattern::AllToAll => (1..hosts).map(|away| HostId((number + away) % hosts)).collect(),
+            _ => Vec::new(),
+        };
+        let left = if others.is_empty() { 0 } else { self.count };
+        let under_way_most = match self.pattern {
+            Pattern::PingPong => 1,
+            Pattern::ClientServer => CLIENT_WINDOW,
+            _ => u64::MAX,
+        };
+        let is_asking = matches!(self.pattern, Pattern::PingPong | Pattern::ClientServer);
+        Load {
+            workload: self.clone(),
+            others,
+            is_asking,
+            under_way_most,
+            left,
+            next: 0,
+            serial: 0,
+            under_way: 0,
+            waits: false,
+            again: Vec::new(),
+            received: 0,
+            returned: 0,
+        }
+    }
+}
+
+/// A program that does its part of a workload.
+#[derive(Debug)]
+pub struct Load {
+    workload: Workload,
+    /// Whom it sends to.
+    others: Vec<HostId>,
+    is_asking: bool,
+    under_way_most: u64,
+    /// Messages to be sent.
+    left: u64,
+    /// The next one of `others`.
+    next: usize,
+    /// Messages sent.
+    serial: u64,
+    /// Requests that were not answered.
+    under_way: u64,
+    /// It was told *full*.
+    waits: bool,
+    /// Messages to be sent again: serial numbers.
+    again: Vec<(HostId, u64)>,
+    received: u64,
+    returned: u64,
+}
+
+impl Load {
+    /// Messages that came.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Messages that came back.
+    pub fn returned(&self) -> u64 {
+        self.returned
+    }
+
+    /// Messages to be sent.
+    pub fn left(&self) -> u64 {
+        self.left + self.again.len() as u64
+    }
+
+    fn send_more(&mut self, cx: &mut Context<'_>) {
+        while !self.waits && self.under_way < self.under_way_most {
+            if let Some(&(to, serial)) = self.again.last() {
+                if !self.send_one(cx, to, serial) {
+                    return;
+                }
+                self.again.pop();
+            } else if self.left > 0 {
+                let to = self.others[self.next % self.others.len()];
+                if !self.send_one(cx, to, self.serial) {
+                    return;
+                }
+                (self.left, self.next, self.serial) = (self.left - 1, self.next + 1, self.serial + 1);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn send_one(&mut self, cx: &mut Context<'_>, to: HostId, serial: u64) -> bool {
+        let from = serial as usize * 8 % 4096;
+        let payload = &self.workload.noise[from..from + self.workload.size];
+        let args = [serial as u32, (serial >> 32) as u32, cx.host().0];
+        let completion = self.workload.asks.then_some(serial);
+        let message = Outgoing { op: OP, args: &args, payload, completion };
+        let sent = match self.is_asking {
+            true => cx.try_request(to, Outgoing { completion: Some(serial), ..message }),
+            false => cx.try_send(to, message),
+        };
+        match sent {
+            Ok(()) => self.under_way += u64::from(self.is_asking),
+            Err(SendError::Full) => self.waits = true,
+            Err(error) => unreachable!("a small message to a host that there is: {error}"),
+        }
+        sent.is_ok()
+    }
+}
+
+impl Program for Load {
+    fn on_start(&mut self, cx: &mut Context<'_>) {
+        self.send_more(cx);
+    }
+
+    fn on_message(&mut self, cx: &mut Context<'_>, message: &Message<'_>) -> Result<(), Reason> {
+        self.received += 1;
+        if message.kind == MessageKind::Request {
+            if let Some(token) = message.take_reply() {
+                // Who asked may be gone.
+                let _ = cx.reply(token, OP, message.args, message.payload);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_returned(&mut self, cx: &mut Context<'_>, message: Returned) {
+        self.returned += 1;
+        let Some(to) = message.destination else { return };
+        if message.kind == MessageKind::Request {
+            self.under_way -= 1;
+        }
+        if self.workload.persists {
+            let serial = message.args[..2].iter().rev().fold(0, |all, arg| all << 32 | u64::from(*arg));
+            self.again.push((HostId(to), serial));
+        }
+        // Not at once: that would call in vain without end.
+        self.waits = true;
+        cx.wake_in(PATIENCE);
+    }
+
+    fn on_notice(&mut self, cx: &mut Context<'_>, notice: Notice) {
+        match notice {
+            Notice::Completed(_) => self.under_way -= u64::from(self.is_asking),
+            Notice::CanSend(_) => self.waits = false,
+            Notice::PeerLost(..) => {
+                self.waits = true;
+                return cx.wake_in(PATIENCE);
+            }
+        }
+        self.send_more(cx);
+    }
+
+    fn on_alarm(&mut self, cx: &mut Context<'_>) {
+        self.waits = false;
+        let others = std::mem::take(&mut self.others);
+        others.iter().for_each(|other| cx.look_up(*other));
+        self.others = others;
+        self.send_more(cx);
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0 && self.again.is_empty()
+    }
+}
