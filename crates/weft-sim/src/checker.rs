@@ -7,6 +7,7 @@
 use crate::histogram::Histogram;
 use crate::topology::HostId;
 use crate::trace::contents_hash;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -83,7 +84,7 @@ impl fmt::Display for Violation {
 
 /// What became of the messages of one hash.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Fate {
     sent_at: u64,
     sent: u32,
     delivered: u32,
@@ -101,7 +102,7 @@ struct Entry {
     args: [u32; 2],
 }
 
-impl Entry {
+impl Fate {
     /// Whether nothing more can become of them.
     fn is_over(&self) -> bool {
         self.delivered + self.returned == self.sent && self.told == self.asked
@@ -162,7 +163,8 @@ const VIOLATIONS_MOST: usize = 100;
 /// The checker.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    entries: HashMap<u64, Entry, BuildHasherDefault<Same>>,
+    /// By hash; those of which nothing more can become are forgotten.
+    entries: HashMap<u64, Fate, BuildHasherDefault<Same>>,
     asked: Vec<Asked>,
     free: Vec<u32>,
     /// Delivered without further word, by sender times hosts plus receiver.
@@ -218,7 +220,7 @@ impl Checker {
             self.asked[number as u32 as usize].hash = hash;
         }
         self.messages.sent += 1;
-        let entry = self.entries.entry(hash).or_insert_with(|| Entry {
+        let entry = self.entries.entry(hash).or_insert_with(|| Fate {
             sent_at: now,
             sent: 0,
             delivered: 0,
@@ -242,24 +244,29 @@ impl Checker {
         let hash = hash(ends.from_life, ends.to_life, contents);
         self.messages.delivered += 1;
         self.messages.bytes += (contents.args.len() * 4 + contents.payload.len()) as u64;
-        let Some(entry) = self.entries.get_mut(&hash).filter(|e| e.delivered + e.returned < e.sent) else {
+        let Entry::Occupied(mut place) = self.entries.entry(hash) else {
             self.violate(now, Wrong::DeliveredTooOften, ends.from, contents);
             return None;
         };
-        entry.delivered += 1;
-        let takes = Duration::from_nanos(now.saturating_sub(entry.sent_at));
-        self.latency.add(takes);
-        if entry.asked > 0 {
-            self.forget_if_over(hash);
-        } else {
-            let recent = &mut self.recent[(ends.from.0 * self.hosts + ends.to.0) as usize];
-            recent.push_back(hash);
-            if recent.len() > REMEMBERED {
-                if let Some(old) = recent.pop_front() {
-                    self.forget_if_over(old);
-                }
-            }
+        let fate = place.get_mut();
+        if fate.delivered + fate.returned >= fate.sent {
+            self.violate(now, Wrong::DeliveredTooOften, ends.from, contents);
+            return None;
         }
+        fate.delivered += 1;
+        let takes = Duration::from_nanos(now.saturating_sub(fate.sent_at));
+        let wants_to_know = fate.asked > 0;
+        if fate.is_over() {
+            place.remove();
+        }
+        if !wants_to_know {
+            let recent = &mut self.recent[(ends.from.0 * self.hosts + ends.to.0) as usize];
+            if recent.len() == REMEMBERED {
+                recent.pop_front();
+            }
+            recent.push_back(hash);
+        }
+        self.latency.add(takes);
         Some(takes)
     }
 
@@ -315,7 +322,10 @@ impl Checker {
             None => lives.iter().map(wanted).find(|hash| fits(self, *hash)),
         };
         let Some(entry) = found.and_then(|hash| self.entries.get_mut(&hash)) else {
-            self.violate(now, Wrong::ReturnedTooOften, from, contents);
+            // It may have been delivered without its sender's knowing.
+            if is_certain || asked.is_some() || !lives.iter().any(|to| self.forget_recent(from, wanted(to))) {
+                self.violate(now, Wrong::ReturnedTooOften, from, contents);
+            }
             return None;
         };
         match is_certain {
@@ -336,7 +346,7 @@ impl Checker {
 
     /// Everything has come to rest: what has not ended by now is lost.
     pub fn on_rest(&mut self, now: u64) {
-        let mut open: Vec<(Wrong, Entry)> = Vec::new();
+        let mut open: Vec<(Wrong, Fate)> = Vec::new();
         for entry in self.entries.values().filter(|e| !self.dead.contains(&e.from_life.0)) {
             let lost = entry.delivered + entry.returned + entry.unknown < entry.sent;
             match lost {
@@ -348,15 +358,25 @@ impl Checker {
         // The map has an order of its own.
         open.sort_by_key(|(what, e)| (*what, e.sent_at, e.from, e.op, e.args));
         for (what, entry) in open {
-            let Entry { from, kind, op, args, .. } = entry;
+            let Fate { from, kind, op, args, .. } = entry;
             self.violate(now, what, from, Contents { kind, op, args: &args, payload: &[] });
         }
     }
 
     /// Messages of living senders that have not ended.
     pub fn open(&self) -> usize {
-        let is_open = |e: &&Entry| e.delivered + e.returned + e.unknown < e.sent || e.told < e.asked;
+        let is_open = |e: &&Fate| e.delivered + e.returned + e.unknown < e.sent || e.told < e.asked;
         self.entries.values().filter(|e| !self.dead.contains(&e.from_life.0)).filter(is_open).count()
+    }
+
+    /// Forgets a message that was delivered lately. False if there was none.
+    #[cold]
+    fn forget_recent(&mut self, from: HostId, hash: u64) -> bool {
+        let first = (from.0 * self.hosts) as usize;
+        let mut pairs = self.recent[first..first + self.hosts as usize].iter_mut();
+        let found = pairs.find_map(|recent| recent.iter().position(|other| *other == hash).map(|at| recent.remove(at)));
+        self.messages.unknown += u64::from(found.is_some());
+        found.is_some()
     }
 
     fn end_asked(&mut self, number: u64, hash: u64) {
@@ -368,7 +388,7 @@ impl Checker {
 
     #[inline]
     fn forget_if_over(&mut self, hash: u64) {
-        if self.entries.get(&hash).is_some_and(Entry::is_over) {
+        if self.entries.get(&hash).is_some_and(Fate::is_over) {
             self.entries.remove(&hash);
         }
     }
