@@ -8,7 +8,7 @@ use crate::histogram::Histogram;
 use crate::topology::HostId;
 use crate::trace::contents_hash;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
@@ -97,12 +97,18 @@ struct Fate {
     told: u32,
     from: HostId,
     from_life: Epoch,
+    to_life: Epoch,
     kind: MessageKind,
     op: u8,
     args: [u32; 2],
 }
 
 impl Fate {
+    /// How many have not ended.
+    fn open(&self) -> u32 {
+        self.sent.saturating_sub(self.delivered + self.returned + self.unknown)
+    }
+
     /// Whether nothing more can become of them.
     fn is_over(&self) -> bool {
         self.delivered + self.returned == self.sent && self.told == self.asked
@@ -172,6 +178,8 @@ pub(crate) struct Checker {
     hosts: u32,
     /// Lives that ended: nobody is left to be told.
     dead: BTreeSet<u64>,
+    /// Requests that came back as unknown, by who asked and who was asked.
+    unknown_requests: BTreeMap<(u64, u64), u32>,
     pub messages: Messages,
     pub latency: Histogram,
     pub round_trips: Histogram,
@@ -188,6 +196,7 @@ impl Checker {
             recent: vec![VecDeque::new(); (hosts * hosts) as usize],
             hosts,
             dead: BTreeSet::new(),
+            unknown_requests: BTreeMap::new(),
             messages: Messages::default(),
             latency: Histogram::new(5),
             round_trips: Histogram::new(5),
@@ -230,6 +239,7 @@ impl Checker {
             told: 0,
             from: ends.from,
             from_life: ends.from_life,
+            to_life: ends.to_life,
             kind: contents.kind,
             op: contents.op,
             args: first_two(contents.args),
@@ -332,6 +342,9 @@ impl Checker {
             true => (entry.returned, self.messages.returned) = (entry.returned + 1, self.messages.returned + 1),
             false => (entry.unknown, self.messages.unknown) = (entry.unknown + 1, self.messages.unknown + 1),
         }
+        if entry.kind == MessageKind::Request && !is_certain {
+            *self.unknown_requests.entry((entry.from_life.0, entry.to_life.0)).or_default() += 1;
+        }
         if let (Some(number), Some(hash)) = (message.completion, found) {
             entry.told += 1;
             self.end_asked(number, hash);
@@ -345,28 +358,47 @@ impl Checker {
     }
 
     /// Everything has come to rest: what has not ended by now is lost.
+    ///
+    /// A reply's end is that of its request. One that its receiver did not take before a channel was lost is told to nobody
+    /// but who asked, whose request comes back as unknown.
     pub fn on_rest(&mut self, now: u64) {
         let mut open: Vec<(Wrong, Fate)> = Vec::new();
-        for entry in self.entries.values().filter(|e| !self.dead.contains(&e.from_life.0)) {
-            let lost = entry.delivered + entry.returned + entry.unknown < entry.sent;
-            match lost {
-                true => open.push((Wrong::Lost, *entry)),
-                false if entry.told < entry.asked => open.push((Wrong::NeverTold, *entry)),
-                false => {}
+        for fate in self.entries.values().filter(|fate| !self.dead.contains(&fate.from_life.0)) {
+            if fate.open() > 0 {
+                open.push((Wrong::Lost, *fate));
+            } else if fate.told < fate.asked {
+                open.push((Wrong::NeverTold, *fate));
             }
         }
         // The map has an order of its own.
-        open.sort_by_key(|(what, e)| (*what, e.sent_at, e.from, e.op, e.args));
-        for (what, entry) in open {
-            let Fate { from, kind, op, args, .. } = entry;
+        open.sort_by_key(|(what, fate)| (*what, fate.sent_at, fate.from, fate.op, fate.args));
+        for (what, fate) in open {
+            if fate.kind == MessageKind::Reply && self.excuses(&fate) {
+                continue;
+            }
+            let Fate { from, kind, op, args, .. } = fate;
             self.violate(now, what, from, Contents { kind, op, args: &args, payload: &[] });
         }
     }
 
-    /// Messages of living senders that have not ended.
+    /// Messages of living senders that have not ended, replies left out: their ends are those of requests.
     pub fn open(&self) -> usize {
-        let is_open = |e: &&Fate| e.delivered + e.returned + e.unknown < e.sent || e.told < e.asked;
-        self.entries.values().filter(|e| !self.dead.contains(&e.from_life.0)).filter(is_open).count()
+        let is_open = |fate: &&Fate| fate.open() > 0 || fate.told < fate.asked;
+        let awaited = |fate: &&Fate| fate.kind != MessageKind::Reply && !self.dead.contains(&fate.from_life.0);
+        self.entries.values().filter(awaited).filter(is_open).count()
+    }
+
+    /// Whether who asked knows that these replies may not have been taken, or is gone itself.
+    fn excuses(&mut self, replies: &Fate) -> bool {
+        if self.dead.contains(&replies.to_life.0) {
+            return true;
+        }
+        let unknown = self.unknown_requests.get_mut(&(replies.to_life.0, replies.from_life.0));
+        let Some(left) = unknown.and_then(|count| count.checked_sub(replies.open()).map(|left| (count, left))) else {
+            return false;
+        };
+        *left.0 = left.1;
+        true
     }
 
     /// Forgets a message that was delivered lately. False if there was none.

@@ -8,9 +8,10 @@ use crate::topology::HostId;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_core::ni::{HostSessions, Ni, Secrets, StreamRx, StreamTx, Way};
+use weft_core::report::HostReport;
 use weft_core::testing::NoBells;
 use weft_core::{Bundle, Delivery, MessageKind, Returned, Sink, State};
-use weft_transport::{Counters, Random, Settings, Time};
+use weft_transport::{Random, Settings, Time};
 use weft_wire::{EndpointId, Epoch, Key, Name, Reason, Uid};
 
 /// The key of every endpoint.
@@ -29,6 +30,9 @@ const BUDGET: u32 = 256;
 
 /// Between something that happened and the look at what is to be done now and then: a millisecond.
 const TIDY_AFTER: u64 = 1_000_000;
+
+/// After a link that had no room: 10 microseconds.
+const AGAIN_AFTER: u64 = 10_000;
 
 /// A fault between the network interface and the program, which the checker must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,6 +210,10 @@ impl<P: Program> Host<P> {
             self.timer_at = Some(at);
             self.shared.network.borrow_mut().at(at, Event::Timer { host });
         }
+        if life.sessions.ni().borrow().has_unsent() {
+            // The link had no room.
+            self.shared.network.borrow_mut().look(host, now + AGAIN_AFTER);
+        }
         if has_work && self.tidy_at.is_none() {
             let at = now + TIDY_AFTER;
             self.tidy_at = Some(at);
@@ -278,11 +286,11 @@ impl<P: Program> Life<P> {
         self.sessions.ni().borrow().is_acknowledged()
     }
 
-    /// What the channels to other hosts count, those that have ended left out.
-    pub fn counters(&self) -> Vec<Counters> {
+    /// How the channels to other hosts stand, those that have ended left out.
+    pub fn channels(&self) -> Vec<HostReport> {
         let mut ni = self.sessions.ni().borrow_mut();
         let hosts: Vec<_> = ni.hosts().map(|(id, _)| id).collect();
-        hosts.into_iter().filter_map(|id| ni.report(id)).map(|report| report.counters).collect()
+        hosts.into_iter().filter_map(|id| ni.report(id)).collect()
     }
 }
 

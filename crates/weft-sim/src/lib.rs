@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod checker;
 mod clock;
 mod faults;
@@ -31,6 +32,7 @@ mod topology;
 mod trace;
 mod workload;
 
+pub use chaos::chaos;
 pub use checker::{Messages, Violation, Wrong};
 pub use clock::ClockChange;
 pub use faults::{Bursts, Done, Faults, Loss, PerMillion, Rule, Target};
@@ -41,6 +43,7 @@ pub use program::{Context, Message, Notice, Program, ReplyToken};
 pub use series::{Sample, Series};
 pub use simulation::{Change, Config, Failure, Report, Simulation};
 pub use topology::{HostId, Links, Topology, HOSTS_MOST};
+pub use weft_core::report::HostReport;
 pub use weft_core::{MessageKind, Outgoing, ReplyError, Returned, SendError};
 pub use weft_transport::{Counters, Random, Settings, Time};
 pub use weft_wire::{Certainty, Reason};

@@ -1,6 +1,6 @@
 //! Links, switches, and the packets under way: everything that happens between hosts.
 
-use crate::faults::{Done, Faults, Harm};
+use crate::faults::{Done, Faults, Harm, PerMillion};
 use crate::queue::EventQueue;
 use crate::series::Sampler;
 use crate::topology::{Hop, Links, Topology};
@@ -114,6 +114,9 @@ pub(crate) struct Network {
     /// By sender times hosts plus receiver; empty while nobody is cut off.
     cuts: Vec<bool>,
     holds: u32,
+    /// How often a link has no room, in a million packets.
+    pub full: PerMillion,
+    whims: Random,
     pub done: Done,
     pub trace: Trace,
     pub events: u64,
@@ -159,6 +162,8 @@ impl Network {
             inboxes: (0..topology.hosts()).map(inbox).collect(),
             cuts: Vec::new(),
             holds: 0,
+            full: 0,
+            whims: Random::new(seeds.bits()),
             done: Done::default(),
             trace: Trace::new(seed),
             events: 0,
@@ -458,7 +463,10 @@ impl ni::Link for SimLink {
 
     fn send(&mut self, to: ni::Way, packets: &[u8], segment: usize) -> ni::Sent {
         let network = &mut *self.network.borrow_mut();
-        for packet in packets.chunks(segment) {
+        for (n, packet) in packets.chunks(segment).enumerate() {
+            if network.full > 0 && network.whims.chance(network.full) {
+                return ni::Sent::Full(n);
+            }
             network.send(self.host, host_at(to.to), packet);
         }
         ni::Sent::All

@@ -2,7 +2,7 @@
 
 use crate::checker::{Checker, Messages, Violation};
 use crate::clock::{Clock, ClockChange};
-use crate::faults::{Done, Faults};
+use crate::faults::{Done, Faults, PerMillion};
 use crate::histogram::Histogram;
 use crate::host::{Directory, Host, Plant, Shared};
 use crate::network::{Event, Link, Network};
@@ -12,6 +12,7 @@ use crate::topology::{HostId, Links, Topology};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_core::report::HostReport;
 use weft_transport::{Counters, Random, Settings, Time};
 use weft_wire::{EndpointId, Epoch, HostAddress, Name, Uid};
 
@@ -34,6 +35,8 @@ pub struct Config {
     pub clock_start: Time,
     /// By how much clocks differ in speed, at most, in parts per million: each host's is drawn by lot.
     pub skew_most: u32,
+    /// How often the kernel takes no packet just then, in a million calls.
+    pub full: PerMillion,
 }
 
 impl Default for Config {
@@ -47,6 +50,7 @@ impl Default for Config {
             settings: Settings::default(),
             clock_start: Time::from_micros(1_000_000),
             skew_most: 0,
+            full: 0,
         }
     }
 }
@@ -174,6 +178,7 @@ impl<P: Program> Simulation<P> {
         let mut random = Random::new(seed);
         let mut network = Network::new(topology, link, trunk.unwrap_or(link), random.bits());
         network.set_faults(Links::Up, config.faults);
+        network.full = config.full;
         let nobody = Name { epoch: Epoch(0), endpoint: EndpointId(0), uid: Uid(0), address: HostAddress::NONE };
         let directory = Directory { names: vec![nobody; hosts as usize], ..Directory::default() };
         let shared = Shared {
@@ -271,9 +276,7 @@ impl<P: Program> Simulation<P> {
         self.run_until((self.now() + step).min(latest));
         let is_done = self.hosts.iter().flat_map(|host| &host.life).all(|life| life.program.is_done());
         if is_done && !self.hurries {
-            self.hurries = true;
-            let now = self.shared.network.borrow().now;
-            self.hosts.iter_mut().for_each(|host| host.disturb(now));
+            self.hurry();
             return false;
         }
         is_done && self.is_at_rest()
@@ -306,6 +309,24 @@ impl<P: Program> Simulation<P> {
         self.hosts.get(host.0 as usize)?.life.as_ref().map(|life| &life.program)
     }
 
+    /// How the channels of a host stand: none if it is down.
+    pub fn channels(&self, host: HostId) -> Vec<HostReport> {
+        let life = self.hosts.get(host.0 as usize).and_then(|host| host.life.as_ref());
+        life.map_or_else(Vec::new, |life| life.channels())
+    }
+
+    /// Messages of living hosts that have not ended.
+    pub fn open_messages(&self) -> usize {
+        self.shared.checker.borrow().open()
+    }
+
+    /// Asks for the ends of all messages from now on, as a program does that waits for them.
+    pub fn hurry(&mut self) {
+        self.hurries = true;
+        let now = self.shared.network.borrow().now;
+        self.hosts.iter_mut().for_each(|host| host.disturb(now));
+    }
+
     /// The simulation's time.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.shared.network.borrow().now)
@@ -329,7 +350,7 @@ impl<P: Program> Simulation<P> {
     /// What there is to tell.
     pub fn report(&self) -> Report {
         let (network, checker) = (self.shared.network.borrow(), self.shared.checker.borrow());
-        let channels = self.hosts.iter().flat_map(|host| &host.life).flat_map(|life| life.counters());
+        let channels = self.hosts.iter().flat_map(|host| &host.life).flat_map(|life| life.channels());
         Report {
             hash: network.trace.value(),
             events: network.events,
@@ -337,7 +358,7 @@ impl<P: Program> Simulation<P> {
             last_delivery: Duration::from_nanos(network.sampler.last_delivery),
             messages: checker.messages,
             packets: network.done,
-            channels: channels.fold(Counters::default(), sum),
+            channels: channels.map(|report| report.counters).fold(Counters::default(), sum),
             latency: checker.latency.clone(),
             round_trips: checker.round_trips.clone(),
         }

@@ -5,7 +5,7 @@ use crate::topology::HostId;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_core::{MessageKind, Outgoing, Returned, SendError};
-use weft_transport::Random;
+use weft_transport::{Random, Time};
 use weft_wire::Reason;
 
 /// Who sends what to whom.
@@ -36,6 +36,10 @@ pub struct Workload {
     pub asks: bool,
     /// Messages that come back are sent again, to the next life of their host if need be. Else they have ended.
     pub persists: bool,
+    /// No message is sent any more from then on.
+    pub stops_at: Option<Duration>,
+    /// A host of which one message came back, or that was lost, is sent nothing more.
+    pub gives_up: bool,
     /// Where payloads are cut from.
     noise: Rc<[u8]>,
 }
@@ -55,7 +59,7 @@ impl Workload {
         let size = size.min(64 << 10);
         let mut random = Random::new(0x6e6f_6973);
         let noise = (0..size + 4096).map(|_| random.bits() as u8).collect();
-        Workload { pattern, count, size, asks: false, persists: false, noise }
+        Workload { pattern, count, size, asks: false, persists: false, stops_at: None, gives_up: false, noise }
     }
 
     /// So many small requests, one after the other.
@@ -137,6 +141,9 @@ impl Load {
     }
 
     fn send_more(&mut self, cx: &mut Context<'_>) {
+        if self.workload.stops_at.is_some_and(|at| cx.now().since(Time::default()) >= at) {
+            self.stop();
+        }
         while !self.waits && self.under_way < self.under_way_most {
             if let Some(&(to, serial)) = self.again.last() {
                 if !self.send_one(cx, to, serial) {
@@ -153,6 +160,19 @@ impl Load {
                 return;
             }
         }
+    }
+
+    /// There is one alarm, which a wait for a lost host may have taken.
+    fn wake_to_stop(&self, cx: &mut Context<'_>) {
+        let passed = cx.now().since(Time::default());
+        if let Some(at) = self.workload.stops_at.filter(|at| *at > passed) {
+            cx.wake_in(at - passed);
+        }
+    }
+
+    fn stop(&mut self) {
+        self.left = 0;
+        self.again.clear();
     }
 
     fn send_one(&mut self, cx: &mut Context<'_>, to: HostId, serial: u64) -> bool {
@@ -176,6 +196,7 @@ impl Load {
 
 impl Program for Load {
     fn on_start(&mut self, cx: &mut Context<'_>) {
+        self.wake_to_stop(cx);
         self.send_more(cx);
     }
 
@@ -196,6 +217,9 @@ impl Program for Load {
         if message.kind == MessageKind::Request {
             self.under_way -= 1;
         }
+        if self.workload.gives_up {
+            return self.stop();
+        }
         if self.workload.persists {
             let serial = message.args[..2].iter().rev().fold(0, |all, arg| all << 32 | u64::from(*arg));
             self.again.push((HostId(to), serial));
@@ -209,6 +233,7 @@ impl Program for Load {
         match notice {
             Notice::Completed(_) => self.under_way -= u64::from(self.is_asking),
             Notice::CanSend(_) => self.waits = false,
+            Notice::PeerLost(..) if self.workload.gives_up => self.stop(),
             Notice::PeerLost(..) => {
                 self.waits = true;
                 return cx.wake_in(PATIENCE);
@@ -218,6 +243,7 @@ impl Program for Load {
     }
 
     fn on_alarm(&mut self, cx: &mut Context<'_>) {
+        self.wake_to_stop(cx);
         self.waits = false;
         let others = std::mem::take(&mut self.others);
         others.iter().for_each(|other| cx.look_up(*other));
@@ -226,6 +252,7 @@ impl Program for Load {
     }
 
     fn is_done(&self) -> bool {
-        self.left == 0 && self.again.is_empty()
+        // With requests under way it may have to send again what comes back.
+        self.left == 0 && self.again.is_empty() && self.under_way == 0
     }
 }

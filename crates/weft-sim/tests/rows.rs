@@ -1,0 +1,302 @@
+//! The rows of the simulated wire, with the code that ships: each in a short form that is always run, and in a long one under
+//! `make soak`. `WEFT_SIM_TIMES=n` makes the long ones n times as long; `WEFT_SIM_SEED=n` begins with another seed.
+
+use std::time::Duration;
+use weft_sim::{
+    chaos, Bursts, Change, ClockChange, Config, Faults, HostId, Link, Load, Loss, Pattern, Random, Report, Simulation,
+    Time, Topology, Workload,
+};
+
+const A: HostId = HostId(0);
+const B: HostId = HostId(1);
+const SUSPICION: Duration = Duration::from_secs(3);
+
+/// For long times: a message takes so long that few are sent.
+const SLOW: Link = Link {
+    rate: 10_000_000,
+    delay: Duration::from_millis(1),
+    jitter: Duration::ZERO,
+    queue: 64 << 10,
+    overhead: 66,
+    packet_bytes: 1472,
+};
+
+fn millis(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+}
+
+/// How much of a row is run.
+#[derive(Clone, Copy)]
+enum Form {
+    Short,
+    Long,
+}
+
+impl Form {
+    /// So many times as much as always.
+    fn of(self, short: u64, long: u64) -> u64 {
+        match self {
+            Form::Short => short,
+            Form::Long => long * number("WEFT_SIM_TIMES", 1),
+        }
+    }
+}
+
+/// Runs a row with one seed after the other.
+fn seeds(row: &str, runs: u64, mut run: impl FnMut(u64)) {
+    let first = number("WEFT_SIM_SEED", 1);
+    for seed in first..first + runs {
+        if std::env::var_os("WEFT_SIM_TALK").is_some() {
+            println!("{row}: seed {seed}");
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
+        if let Err(cause) = outcome {
+            println!("to repeat: WEFT_SIM_SEED={seed} cargo test -p weft-sim --profile tests --test rows {row}");
+            std::panic::resume_unwind(cause);
+        }
+    }
+}
+
+fn simulation(config: Config, workload: Workload) -> Simulation<Load> {
+    Simulation::new(config, move |host| workload.program(host, config.topology.hosts()))
+}
+
+/// Settles, or panics with the reason.
+fn settled(simulation: &mut Simulation<Load>, latest: Duration) -> Report {
+    simulation.settle(latest).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// One-way messages from host to host over a bad link. All are to be delivered.
+fn all_delivered(seed: u64, count: u64, size: usize, faults: Faults, latest: Duration) -> Report {
+    let config = Config { seed, faults, ..Config::default() };
+    let mut workload = Workload::new(Pattern::Bulk, count, size);
+    workload.asks = seed % 2 == 0;
+    let report = settled(&mut simulation(config, workload), latest);
+    let messages = report.messages;
+    assert_eq!((messages.delivered, messages.returned, messages.unknown), (count, 0, 0), "{report:?}");
+    report
+}
+
+fn s1(form: Form) {
+    let link = Link { queue: 64 << 20, ..Link::default() };
+    let config = Config { topology: Topology::Star(64), link, ..Config::default() };
+    let each = form.of(2_000, 20_000);
+    let report = settled(&mut simulation(config, Workload::new(Pattern::AllToAll, each, 32)), seconds(600));
+    assert_eq!(report.messages.delivered, 64 * each);
+    assert_eq!((report.channels.packets_lost, report.channels.timeouts), (0, 0), "nothing is sent twice");
+}
+
+fn s3(form: Form) {
+    let faults = Faults { reorder: 300_000, window: 64, ..Faults::loss(300_000) };
+    seeds("s3", form.of(20, 1000), |seed| {
+        let report = all_delivered(seed, 50_000, 16, faults, seconds(3600));
+        assert!(report.packets.lost > 0 && report.packets.reordered > 0);
+    });
+}
+
+fn s5(form: Form) {
+    let faults = Faults { loss: Loss::Bursts(Bursts::default()), ..Faults::default() };
+    seeds("s5", form.of(10, 1000), |seed| {
+        let report = all_delivered(seed, 10_000, 256, faults, seconds(3600));
+        assert!(report.packets.lost > 0);
+    });
+}
+
+fn s6(form: Form) {
+    let faults = Faults { duplicate: 500_000, copies_late_most: seconds(60), ..Faults::default() };
+    seeds("s6", form.of(10, 1000), |seed| {
+        // Spread over two minutes, so that copies outlive what they were copied from.
+        let config = Config { seed, faults, ..Config::default() };
+        let mut simulation = simulation(config, Workload::new(Pattern::Bulk, 10_000, 100));
+        for n in 1..20 {
+            let other = if n % 2 == 0 { A } else { B };
+            simulation.at(seconds(n * 6), Change::Clock(other, ClockChange::Skew(n as i32)));
+            simulation.at(seconds(n * 6 + 1), Change::Restart(B));
+        }
+        simulation.run_until(seconds(120));
+        let report = simulation.verdict().unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(report.packets.duplicated > 0);
+    });
+}
+
+fn s7(form: Form) {
+    seeds("s7", form.of(300, 100_000), |seed| {
+        let mut random = Random::new(seed);
+        let pattern = [Pattern::Bulk, Pattern::PingPong, Pattern::AllToAll][random.below(3) as usize];
+        let mut workload = Workload::new(pattern, 100_000, random.below(3000) as usize);
+        (workload.gives_up, workload.asks) = (true, random.chance(500_000));
+        let mut simulation = simulation(Config { seed, ..Config::default() }, workload);
+        let silent_at = Duration::from_nanos(random.below(2_000_000));
+        simulation.run_until(silent_at);
+        simulation.change(match random.chance(500_000) {
+            true => Change::Crash(B),
+            false => Change::Isolate { host: B, from: true, to: true },
+        });
+        let timeout = millis(200);
+        simulation.hurry();
+        simulation.run_for(SUSPICION + timeout);
+        assert_eq!(simulation.open_messages(), 0, "all have ended in {SUSPICION:?} and a time-out");
+        assert_eq!(simulation.violations(), []);
+    });
+}
+
+fn s8(form: Form) {
+    seeds("s8", form.of(60, 100_000), |seed| {
+        let mut random = Random::new(seed);
+        let mut workload = Workload::new(Pattern::PingPong, u64::MAX, 64);
+        (workload.persists, workload.stops_at) = (true, Some(seconds(20)));
+        let mut simulation = simulation(Config { seed, link: SLOW, ..Config::default() }, workload);
+        let mut at = millis(1);
+        for _ in 0..3 {
+            let lasts = Duration::from_micros(1000 * 10u64.pow(random.below(4) as u32) + random.below(1_000_000));
+            let (from, to) = if random.chance(500_000) { (A, B) } else { (B, A) };
+            simulation.run_until(at);
+            simulation.change(Change::Cut(from, to));
+            simulation.run_for(lasts);
+            simulation.change(Change::Heal);
+            let before = simulation.messages().delivered;
+            // A call that was not answered is repeated after as long, and a lost peer looked up after 20 ms.
+            simulation.run_for(2 * SUSPICION / 32 + millis(50));
+            assert!(simulation.messages().delivered > before, "goes on soon after {lasts:?} of silence");
+            at = simulation.now() + millis(random.below(300));
+        }
+        settled(&mut simulation, seconds(60));
+    });
+}
+
+fn s10(form: Form) {
+    let faults = Faults { corrupt: 300_000, ..Faults::default() };
+    seeds("s10", form.of(10, 1000), |seed| {
+        let report = all_delivered(seed, 20_000, 300, faults, seconds(3600));
+        let counters = report.channels;
+        assert!(counters.dropped_malformed > 0);
+        let dropped = counters.dropped_malformed + counters.dropped_foreign + counters.dropped_old;
+        assert!(dropped + 20 >= report.packets.corrupted * 9 / 10, "{report:?}");
+        assert_eq!(counters.dropped_violation, 0, "nothing that was damaged got past the checksum");
+    });
+}
+
+fn s11(form: Form) {
+    seeds("s11", form.of(60, 10_000), |seed| {
+        let mut random = Random::new(seed);
+        let mut workload = Workload::new(Pattern::PingPong, u64::MAX, 64);
+        workload.stops_at = Some(seconds(10));
+        let link = Link { delay: millis(1), ..Link::default() };
+        let mut simulation = simulation(Config { seed, skew_most: 500, link, ..Config::default() }, workload);
+        for _ in 0..3 {
+            let change = match random.below(3) {
+                0 => ClockChange::Ahead(seconds(random.below(3600))),
+                1 => ClockChange::Freeze(millis(random.below(2000))),
+                _ => ClockChange::Skew(random.below(1001) as i32 - 500),
+            };
+            let host = HostId(random.below(2) as u32);
+            simulation.at(millis(random.below(5000)), Change::Clock(host, change));
+        }
+        let report = settled(&mut simulation, seconds(60));
+        assert_eq!((report.messages.returned, report.messages.unknown), (0, 0), "nobody was taken for dead");
+        let round_trip = simulation.channels(A)[0].round_trip.expect("measured");
+        assert!((millis(1)..millis(4)).contains(&round_trip), "the estimate recovered: {round_trip:?}");
+    });
+}
+
+fn s12(form: Form) {
+    // Packet numbers and offsets of streams always begin a little below 2^32; here clocks do, too, of 16 and of 32 bits.
+    let starts = [(1u64 << 16) - 100, (1 << 32) - 100, (1 << 32) - 2_000_000, (1 << 48) - 100];
+    for (seed, start) in (1..).zip(starts) {
+        let config = Config { seed, clock_start: Time::from_micros(start), skew_most: 100, ..Config::default() };
+        let count = form.of(50_000, 1_000_000);
+        let report = settled(&mut simulation(config, Workload::ping_pong(count)), seconds(3600));
+        assert_eq!(report.messages.completed, count);
+        assert_eq!((report.channels.packets_lost, report.channels.timeouts), (0, 0), "clocks that begin at {start} µs");
+        let faults = Faults::loss(50_000);
+        let mut workload = Workload::new(Pattern::Bulk, 4000, 1000);
+        workload.asks = true;
+        let report = settled(&mut simulation(Config { faults, ..config }, workload), seconds(3600));
+        assert_eq!(report.messages.delivered, 4000);
+    }
+}
+
+fn s15(form: Form) {
+    seeds("s15", form.of(10, 1000), |seed| {
+        let config = Config { seed, full: 50_000, faults: Faults::loss(50_000), ..Config::default() };
+        let report = settled(&mut simulation(config, Workload::new(Pattern::Bulk, 20_000, 700)), seconds(600));
+        assert_eq!(report.messages.delivered, 20_000);
+    });
+}
+
+/// Everything at once, on 2 to 16 hosts.
+fn s16(form: Form) {
+    seeds("s16", form.of(60, 10_000), |seed| {
+        let mut random = Random::new(seed);
+        let topology = match random.below(3) {
+            0 => Topology::Pair,
+            1 => Topology::Star(2 + random.below(15) as u32),
+            _ => Topology::Tree { switches: 2 + random.below(2) as u32, hosts: 2 + random.below(4) as u32 },
+        };
+        let until = millis(1 + random.below(20_000));
+        let patterns = [Pattern::PingPong, Pattern::AllToAll, Pattern::Incast, Pattern::ClientServer, Pattern::Bulk];
+        let pattern = patterns[random.below(5) as usize];
+        let mut workload = Workload::new(pattern, 300 + random.below(2000), random.below(5000) as usize);
+        (workload.persists, workload.asks) = (random.chance(500_000), random.chance(500_000));
+        workload.stops_at = Some(until + seconds(10));
+        let mut simulation = simulation(Config { seed, topology, skew_most: 500, ..Config::default() }, workload);
+        for (at, change) in chaos(seed, topology.hosts(), until) {
+            simulation.at(at, change);
+        }
+        settled(&mut simulation, until + seconds(120));
+    });
+}
+
+/// After the faults have ended everything settles soon.
+fn s18(form: Form) {
+    seeds("s18", form.of(60, 100_000), |seed| {
+        let mut random = Random::new(seed);
+        let hosts = 2 + random.below(4) as u32;
+        let until = millis(1 + random.below(4000));
+        let plan = chaos(seed, hosts, until);
+        let ends = plan.last().map_or(until, |(at, _)| *at);
+        let mut workload = Workload::new(Pattern::AllToAll, u64::MAX, 100);
+        workload.stops_at = Some(until);
+        let config = Config { seed, topology: Topology::Star(hosts), link: SLOW, ..Config::default() };
+        let mut simulation = simulation(config, workload);
+        plan.into_iter().for_each(|(at, change)| simulation.at(at, change));
+        simulation.run_until(ends);
+        simulation.hurry();
+        let (round_trip, timeout) = (millis(60), millis(200));
+        simulation.run_for(SUSPICION + 10 * round_trip + timeout);
+        assert_eq!(simulation.open_messages(), 0, "all messages have ended");
+        assert_eq!(simulation.violations(), []);
+    });
+}
+
+macro_rules! rows {
+    ($($row:ident $long:ident),*) => {
+        $(
+            #[test]
+            fn $row() {
+                super::$row(super::Form::Short);
+            }
+
+            #[test]
+            #[ignore = "the long form; make soak runs it"]
+            fn $long() {
+                super::$row(super::Form::Long);
+            }
+        )*
+    };
+}
+
+mod row {
+    rows!(
+        s1 s1_long, s3 s3_long, s5 s5_long, s6 s6_long, s7 s7_long, s8 s8_long, s10 s10_long, s11 s11_long,
+        s12 s12_long, s15 s15_long, s16 s16_long, s18 s18_long
+    );
+}
