@@ -10,8 +10,8 @@ use weft_transport::Random;
 /// Changes for so many hosts within so long: links that get bad, partitions, crashes and restarts, processes that are stopped,
 /// clocks that jump or stand still. In the end all hosts are up and reach each other over good links.
 pub fn chaos(seed: u64, hosts: u32, until: Duration) -> Vec<(Duration, Change)> {
-    let mut random = Random::new(seed ^ 0x6368_616f_73);
-    let mut plan = Vec::new();
+    let mut random = Random::new(seed ^ 0x6368_616f);
+    let (mut plan, mut end) = (Vec::new(), until);
     let until_nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
     for _ in 0..2 + random.below(10) {
         let at = Duration::from_nanos(random.below(until_nanos));
@@ -27,11 +27,11 @@ pub fn chaos(seed: u64, hosts: u32, until: Duration) -> Vec<(Duration, Change)> 
             3 => plan.extend([(at, Change::Cut(host, other)), (at + lasts, Change::Join(host, other))]),
             4 => plan.extend([(at, Change::Crash(host)), (at + lasts, Change::Restart(host))]),
             5 => plan.push((at, Change::Restart(host))),
-            6 => plan.push((at, Change::Stop(host, lasts.min(until)))),
-            _ => plan.push((at, Change::Clock(host, clock(&mut random)))),
+            6 => plan.push((at, Change::Stop(host, lasts))),
+            _ => plan.push((at, Change::Clock(host, clock(&mut random, lasts)))),
         }
+        end = end.max(at + lasts);
     }
-    let end = plan.iter().map(|(at, _)| *at).max().unwrap_or(until).max(until);
     plan.push((end, Change::Faults(Links::All, Faults::default())));
     plan.push((end, Change::Heal));
     plan.sort_by_key(|(at, _)| *at);
@@ -44,11 +44,11 @@ fn duration(random: &mut Random) -> Duration {
     Duration::from_micros(100 * 10u64.pow(order) + random.below(900 * 10u64.pow(order)))
 }
 
-fn clock(random: &mut Random) -> ClockChange {
+fn clock(random: &mut Random, lasts: Duration) -> ClockChange {
     match random.below(3) {
         0 => ClockChange::Skew(random.below(1001) as i32 - 500),
         1 => ClockChange::Ahead(Duration::from_secs(random.below(3600))),
-        _ => ClockChange::Freeze(duration(random).min(Duration::from_secs(1))),
+        _ => ClockChange::Freeze(lasts.min(Duration::from_secs(1))),
     }
 }
 

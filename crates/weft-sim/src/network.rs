@@ -4,7 +4,7 @@ use crate::faults::{Done, Faults, Harm, PerMillion};
 use crate::queue::EventQueue;
 use crate::series::Sampler;
 use crate::topology::{Hop, Links, Topology};
-use crate::trace::Trace;
+use crate::trace::{contents_hash, Trace};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -359,7 +359,10 @@ impl Network {
         }
         if damaged {
             self.done.corrupted += 1;
-            self.ports[number as usize].harm.damage(&mut self.packets[id as usize].bytes);
+            let bytes = &mut self.packets[id as usize].bytes;
+            self.ports[number as usize].harm.damage(bytes);
+            // Its checksum does not stand for it any more.
+            self.trace.fold(contents_hash(0, &[], bytes));
         }
         match held {
             true => self.hold(number, id, at),

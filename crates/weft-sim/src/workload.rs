@@ -93,6 +93,7 @@ impl Workload {
             serial: 0,
             under_way: 0,
             waits: false,
+            rests: false,
             again: Vec::new(),
             received: 0,
             returned: 0,
@@ -118,6 +119,8 @@ pub struct Load {
     under_way: u64,
     /// It was told *full*.
     waits: bool,
+    /// A host was lost, or sent something back: nothing is sent until the alarm.
+    rests: bool,
     /// Messages to be sent again: serial numbers.
     again: Vec<(HostId, u64)>,
     received: u64,
@@ -144,7 +147,7 @@ impl Load {
         if self.workload.stops_at.is_some_and(|at| cx.now().since(Time::default()) >= at) {
             self.stop();
         }
-        while !self.waits && self.under_way < self.under_way_most {
+        while !self.waits && !self.rests && self.under_way < self.under_way_most {
             if let Some(&(to, serial)) = self.again.last() {
                 if !self.send_one(cx, to, serial) {
                     return;
@@ -167,6 +170,13 @@ impl Load {
         let passed = cx.now().since(Time::default());
         if let Some(at) = self.workload.stops_at.filter(|at| *at > passed) {
             cx.wake_in(at - passed);
+        }
+    }
+
+    /// Sends nothing for a while: at once it would call in vain without end.
+    fn rest(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.rests, true) {
+            cx.wake_in(PATIENCE);
         }
     }
 
@@ -224,9 +234,7 @@ impl Program for Load {
             let serial = message.args[..2].iter().rev().fold(0, |all, arg| all << 32 | u64::from(*arg));
             self.again.push((HostId(to), serial));
         }
-        // Not at once: that would call in vain without end.
-        self.waits = true;
-        cx.wake_in(PATIENCE);
+        self.rest(cx);
     }
 
     fn on_notice(&mut self, cx: &mut Context<'_>, notice: Notice) {
@@ -234,17 +242,14 @@ impl Program for Load {
             Notice::Completed(_) => self.under_way -= u64::from(self.is_asking),
             Notice::CanSend(_) => self.waits = false,
             Notice::PeerLost(..) if self.workload.gives_up => self.stop(),
-            Notice::PeerLost(..) => {
-                self.waits = true;
-                return cx.wake_in(PATIENCE);
-            }
+            Notice::PeerLost(..) => self.rest(cx),
         }
         self.send_more(cx);
     }
 
     fn on_alarm(&mut self, cx: &mut Context<'_>) {
         self.wake_to_stop(cx);
-        self.waits = false;
+        (self.waits, self.rests) = (false, false);
         let others = std::mem::take(&mut self.others);
         others.iter().for_each(|other| cx.look_up(*other));
         self.others = others;
