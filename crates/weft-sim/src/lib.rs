@@ -24,6 +24,7 @@ mod faults;
 mod histogram;
 mod host;
 mod network;
+pub mod plot;
 mod program;
 mod queue;
 mod series;

@@ -1,0 +1,228 @@
+//! Draws a series as SVG: three panels over the same time. Lines are one of two kinds, so that they differ in print, too.
+
+use crate::series::{Sample, Series};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Of the whole drawing and of a panel, in pixels.
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 230.0;
+/// Around a panel's axes.
+const LEFT: f64 = 90.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 40.0;
+
+/// One line of a panel.
+struct Line<'a> {
+    name: &'a str,
+    colour: &'static str,
+    dashes: &'static str,
+    /// One for each sample; none where there is nothing to show.
+    values: Vec<Option<f64>>,
+}
+
+struct Panel<'a> {
+    title: String,
+    unit: fn(f64) -> String,
+    lines: Vec<Line<'a>>,
+}
+
+/// Goodput, latencies (median and 99th percentile) and the longest queue over time, as an SVG document.
+pub fn svg(title: &str, series: &Series) -> String {
+    let seconds = series.interval.as_secs_f64();
+    let some = |value: fn(&Sample) -> Option<f64>| series.samples.iter().map(value).collect::<Vec<_>>();
+    let latency = |sample: &Sample, part| {
+        let is_any = !sample.latency.is_empty();
+        is_any.then(|| sample.latency.quantile(part).as_secs_f64())
+    };
+    let rates = series.samples.iter().map(|sample| Some(sample.bytes as f64 * 8.0 / seconds)).collect();
+    let halves = series.samples.iter().map(|sample| latency(sample, 5000)).collect();
+    let tails = series.samples.iter().map(|sample| latency(sample, 9900)).collect();
+    let line = |name, values| Line { name, colour: "#1f4e8c", dashes: "", values };
+    let panels = [
+        Panel { title: "goodput".to_string(), unit: bits, lines: vec![line("goodput", rates)] },
+        Panel {
+            title: "latency of a message".to_string(),
+            unit: time,
+            lines: vec![
+                line("median", halves),
+                Line { name: "99th percentile", colour: "#b3471d", dashes: "5 3", values: tails },
+            ],
+        },
+        Panel {
+            title: "longest queue of a link".to_string(),
+            unit: bytes,
+            lines: vec![line("queue", some(|sample| Some(sample.queue_most as f64)))],
+        },
+    ];
+    let mut out = String::new();
+    let height = HEIGHT * panels.len() as f64 + 30.0;
+    // Writing to a string does not fail.
+    let _ = write!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>\n",
+        escaped(title)
+    );
+    let end = seconds * series.samples.len() as f64;
+    for (number, panel) in panels.iter().enumerate() {
+        panel.draw(&mut out, 30.0 + number as f64 * HEIGHT, end);
+    }
+    out + "</svg>\n"
+}
+
+impl Panel<'_> {
+    fn draw(&self, out: &mut String, top: f64, end: f64) {
+        let most =
+            self.lines.iter().flat_map(|line| &line.values).flatten().fold(0.0f64, |most, value| most.max(*value));
+        let (most, step) = scale(most);
+        let (width, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
+        let (x0, y0) = (LEFT, top + TOP + height);
+        let _ = writeln!(out, "<text x=\"{x0}\" y=\"{:.1}\" font-weight=\"bold\">{}</text>", top + 26.0, self.title);
+        let mut value = 0.0;
+        while value <= most * 1.001 {
+            let y = y0 - height * value / most;
+            let _ = writeln!(
+                out,
+                "<line x1=\"{x0}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                x0 + width,
+                x0 - 6.0,
+                y + 4.0,
+                (self.unit)(value)
+            );
+            value += step;
+        }
+        let (end, step) = (end.max(1e-9), scale(end).1);
+        let mut at = 0.0;
+        while at <= end * 1.001 {
+            let x = x0 + width * at / end;
+            let _ = writeln!(
+                out,
+                "<line x1=\"{x:.1}\" y1=\"{y0:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"black\"/>\
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                y0 + 4.0,
+                y0 + 17.0,
+                time(at)
+            );
+            at += step;
+        }
+        for (number, line) in self.lines.iter().enumerate() {
+            line.draw(out, |part, value| (x0 + width * part, y0 - height * value / most));
+            if self.lines.len() > 1 {
+                let x = x0 + width - 130.0 * (self.lines.len() - number) as f64;
+                let _ = writeln!(
+                    out,
+                    "<text x=\"{x:.1}\" y=\"{:.1}\" fill=\"{}\">{}</text>",
+                    top + 26.0,
+                    line.colour,
+                    line.name
+                );
+            }
+        }
+        let _ = writeln!(
+            out,
+            "<line x1=\"{x0}\" y1=\"{y0:.1}\" x2=\"{:.1}\" y2=\"{y0:.1}\" stroke=\"black\"/>",
+            x0 + width
+        );
+    }
+}
+
+impl Line<'_> {
+    /// In pieces, where there are gaps.
+    fn draw(&self, out: &mut String, place: impl Fn(f64, f64) -> (f64, f64)) {
+        let all = self.values.len().max(1) as f64;
+        let pieces = self.values.iter().enumerate().collect::<Vec<_>>();
+        for piece in pieces.split(|(_, value)| value.is_none()).filter(|piece| !piece.is_empty()) {
+            let points: Vec<String> = piece
+                .iter()
+                .filter_map(|(number, value)| value.map(|value| place((*number as f64 + 0.5) / all, value)))
+                .map(|(x, y)| format!("{x:.1},{y:.1}"))
+                .collect();
+            // A single one is no line.
+            let points = if points.len() == 1 { [points[0].as_str(); 2].join(" ") } else { points.join(" ") };
+            let _ = writeln!(
+                out,
+                "<polyline points=\"{points}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" stroke-linecap=\"round\" \
+                 stroke-dasharray=\"{}\"/>",
+                self.colour, self.dashes
+            );
+        }
+    }
+}
+
+/// The end of an axis that has room for `most`, and a round step that gives up to six marks.
+fn scale(most: f64) -> (f64, f64) {
+    let most = if most > 0.0 { most } else { 1.0 };
+    let power = 10f64.powf((most / 5.0).log10().floor());
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| most / step <= 5.0).unwrap_or(power * 10.0);
+    ((most / step).ceil() * step, step)
+}
+
+fn bits(value: f64) -> String {
+    with_unit(value, &[(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s")])
+}
+
+fn bytes(value: f64) -> String {
+    with_unit(value, &[(1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+}
+
+fn time(seconds: f64) -> String {
+    with_unit(seconds, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")])
+}
+
+fn with_unit(value: f64, units: &[(f64, &str)]) -> String {
+    let unit = units.iter().find(|(size, _)| value >= size * 0.9999).or(units.last());
+    match unit {
+        Some((size, name)) if value > 0.0 => {
+            let number = format!("{:.2}", value / size);
+            format!("{} {name}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => "0".to_string(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A duration in words, as axes have it.
+pub fn duration(duration: Duration) -> String {
+    time(duration.as_secs_f64())
+}
+
+/// A rate in words, as axes have it.
+pub fn rate(bits_per_second: f64) -> String {
+    bits(bits_per_second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Histogram;
+
+    #[test]
+    fn axes_end_at_round_numbers_and_have_few_marks() {
+        for most in [0.0, 1e-9, 0.3, 1.0, 7.0, 99.0, 100.0, 123_456_789.0] {
+            let (end, step) = scale(most);
+            assert!(end >= most && (1.0..=6.0).contains(&(end / step).round()), "{most}: {end} by {step}");
+        }
+    }
+
+    #[test]
+    fn every_sample_is_drawn_and_gaps_are_left() {
+        let mut latency = Histogram::new(3);
+        latency.add(Duration::from_micros(10));
+        let full = Sample { bytes: 1000, messages: 1, queue_most: 5, latency };
+        let empty = Sample { bytes: 0, messages: 0, queue_most: 0, latency: Histogram::new(3) };
+        let samples = vec![full.clone(), full.clone(), empty, full];
+        let drawn = svg("a < b", &Series { interval: Duration::from_millis(1), samples });
+        // Goodput and queue in one piece each, the two latencies in two.
+        assert_eq!(drawn.matches("<polyline").count(), 1 + 4 + 1);
+        assert!(drawn.contains("a &lt; b") && drawn.contains("8 Mb/s") && drawn.contains("4 ms"), "{drawn}");
+        assert_eq!(drawn.matches('<').count(), drawn.matches('>').count());
+    }
+}
