@@ -1,0 +1,257 @@
+//! How operations end, and with them receives, peers and the endpoint.
+
+use super::{cost, space, Body, Engine, Message, Transfer};
+use crate::tagged::peer::{Ends, Peer, Sending};
+use crate::tagged::{CameBack, Completion, Envelope, Outcome, Received, Working};
+use weft_core::FlowId;
+use weft_wire::tagged::Word;
+use weft_wire::{Certainty, Reason};
+
+impl Engine {
+    #[inline(always)]
+    pub(in crate::tagged) fn complete(
+        &mut self,
+        cx: &mut Working<'_>,
+        context: u64,
+        outcome: Outcome,
+        is_last: bool,
+        buffer: Option<Vec<u8>>,
+    ) {
+        cx.done.push(Completion { endpoint: self.endpoint, context, outcome, is_last, buffer });
+        cx.state.note();
+    }
+
+    /// Messages of ours end here.
+    pub(in crate::tagged) fn end_send(
+        &mut self,
+        cx: &mut Working<'_>,
+        sending: Sending,
+        outcome: Outcome,
+        index: Option<u32>,
+    ) {
+        let Sending { label, contents, ends } = sending;
+        match ends {
+            Ends::Sent(context) | Ends::Stored(context) => {
+                self.operations -= 1;
+                self.complete(cx, context, outcome, true, contents.give_back());
+            }
+            Ends::Injected | Ends::Bounced => {
+                let contents = contents.give_back().unwrap_or_default();
+                if ends == Ends::Injected {
+                    self.injected_bytes -= cost(contents.len());
+                }
+                if let Outcome::Failed { reason, certainty } = outcome {
+                    self.come_back(cx, CameBack { to: index, label, contents, reason, certainty });
+                }
+            }
+        }
+    }
+
+    /// A message that has ended came back.
+    pub(in crate::tagged) fn come_back(&mut self, cx: &mut Working<'_>, message: CameBack) {
+        self.complete(cx, 0, Outcome::CameBack(Box::new(message)), true, None);
+    }
+
+    /// A send that waited to be stored there ends.
+    pub(in crate::tagged) fn end_unstored(
+        &mut self,
+        cx: &mut Working<'_>,
+        unstored: (u64, Option<Vec<u8>>),
+        outcome: Outcome,
+    ) {
+        self.operations -= 1;
+        self.complete(cx, unstored.0, outcome, true, unstored.1);
+    }
+
+    /// A message went with its contents.
+    #[inline(always)]
+    pub(super) fn end_eager(&mut self, cx: &mut Working<'_>, number: u32, sending: Sending) {
+        if let Ends::Stored(context) = sending.ends {
+            let buffer = sending.contents.give_back();
+            if let Some(peer) = self.peer(number) {
+                peer.unstored.insert(peer.window.next.wrapping_sub(1), (context, buffer));
+            }
+            return;
+        }
+        self.end_send(cx, sending, Outcome::Sent, None);
+    }
+
+    /// A receive ends that took no message, or none any more.
+    pub(in crate::tagged) fn end_receive(&mut self, cx: &mut Working<'_>, receive: u32, outcome: Outcome) {
+        let Some(r) = self.receives.remove(receive) else { return };
+        self.operations -= 1;
+        self.complete(cx, r.context, outcome, true, r.target.give_back());
+    }
+
+    /// A receive has taken a message, or lost one: it ends, unless it is one of many that goes on.
+    #[inline(always)]
+    pub(in crate::tagged) fn on_taken(&mut self, cx: &mut Working<'_>, receive: u32, outcome: Outcome) {
+        let Some(r) = self.receives.get(receive) else { return };
+        if r.is_posted || r.transfers > 0 {
+            let context = r.context;
+            self.complete(cx, context, outcome, false, None);
+        } else {
+            self.end_receive(cx, receive, outcome);
+        }
+    }
+
+    /// Makes room in a receive for a message that it is matched with. Where it begins, and how much there is.
+    #[inline(always)]
+    pub(in crate::tagged) fn make_room(&mut self, receive: u32, len: usize) -> Option<(usize, usize)> {
+        let r = self.receives.get_mut(receive)?;
+        let Some(many) = &mut r.many else { return Some((0, len.min(r.target.len()))) };
+        let at = many.at;
+        let room = len.min(r.target.len() - at);
+        many.at = (at + room).next_multiple_of(8).min(r.target.len());
+        many.left -= 1;
+        // It goes on if there is room left.
+        r.is_posted = many.left > 0 && r.target.len() - many.at >= many.least.max(1);
+        if !r.is_posted {
+            let (space, peer) = (space(r.is_tagged), r.peer);
+            self.posted[space].remove(peer, receive);
+        }
+        Some((at, room))
+    }
+
+    /// Stores a message whose contents are here.
+    #[inline(always)]
+    pub(in crate::tagged) fn store(&mut self, cx: &mut Working<'_>, receive: u32, message: Envelope, contents: &[u8]) {
+        let Some((at, room)) = self.make_room(receive, contents.len()) else { return };
+        if let Some(r) = self.receives.get_mut(receive) {
+            r.target.write(at, &contents[..room]);
+        }
+        self.on_taken(cx, receive, Outcome::Received(Received { message, at, stored: room }));
+    }
+
+    /// Fetches a message's contents.
+    pub(in crate::tagged) fn fetch(&mut self, cx: &mut Working<'_>, receive: u32, message: &Message) {
+        let Some((start, room)) = self.make_room(receive, message.len) else { return };
+        let envelope = self.envelope(message);
+        if room == 0 {
+            self.say_fetch(message.peer, message.number, 0, 0);
+            if message.wants_done {
+                self.say(message.peer, Word::Done(message.number));
+            }
+            let received = Received { message: envelope, at: start, stored: 0 };
+            return self.on_taken(cx, receive, Outcome::Received(received));
+        }
+        if let Some(r) = self.receives.get_mut(receive) {
+            r.transfers += 1;
+        }
+        let Message { peer, number, wants_done, .. } = *message;
+        let end = start + room;
+        let transfer = Transfer { peer, receive, message: envelope, number, wants_done, start, at: start, end };
+        let transfer = self.transfers.insert(transfer);
+        self.say_fetch(peer, number, transfer, room as u64);
+    }
+
+    /// A receive that a message was matched with comes to nothing.
+    pub(in crate::tagged) fn fail_receive(
+        &mut self,
+        cx: &mut Working<'_>,
+        receive: u32,
+        reason: Reason,
+        certainty: Certainty,
+    ) {
+        self.on_taken(cx, receive, Outcome::Failed { reason, certainty });
+    }
+
+    /// A message that waited was matched, or dropped.
+    pub(super) fn matched(&mut self, message: &Message) {
+        let peer = self.peer(message.peer).filter(|p| p.life == message.life);
+        if let Some(peer) = peer {
+            peer.due.matched(message.units);
+        }
+    }
+
+    // ---- peers and the endpoint
+
+    /// Ends everything that has to do with a peer, but for messages that came with their contents.
+    pub(in crate::tagged) fn fail_peer(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
+        let endpoint = self.endpoint;
+        let Some(peer) = self.peer(number) else { return };
+        let (name, key, index) = (peer.name, peer.key, peer.index);
+        let life = peer.life.wrapping_add(1);
+        let before = std::mem::replace(peer, Peer { index, life, lost: Some(reason), ..Peer::new(name, key) });
+        // Whoever is sent to next is called anew.
+        let _ = cx.state.map(endpoint, number, name, key);
+        if let Some(flow) = before.flow {
+            self.forget_flow(flow);
+        }
+        let failed = |certainty| Outcome::Failed { reason, certainty };
+        let mut announced: Vec<_> = before.announced.into_iter().collect();
+        announced.sort_by_key(|&(message, _)| message.wrapping_sub(before.window.next));
+        let streams = before.streams.into_iter().map(|s| s.sending);
+        let sends = streams.chain(announced.into_iter().map(|(_, s)| s)).chain(before.queue);
+        for sending in sends.collect::<Vec<_>>() {
+            self.end_send(cx, sending, failed(Certainty::NotDelivered), index);
+        }
+        for (_, unstored) in before.unstored {
+            self.end_unstored(cx, unstored, failed(Certainty::Unknown));
+        }
+        self.fail_receives(cx, number, reason);
+    }
+
+    /// Ends the receives that only this peer could end, and its announced messages.
+    fn fail_receives(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
+        for transfer in self.transfers.numbers(|t| t.peer == number) {
+            let Some(transfer) = self.transfers.remove(transfer) else { continue };
+            if let Some(r) = self.receives.get_mut(transfer.receive) {
+                r.transfers -= 1;
+            }
+            self.fail_receive(cx, transfer.receive, reason, Certainty::NotDelivered);
+        }
+        for space in 0..self.posted.len() {
+            for receive in self.posted[space].take_all_of(number) {
+                if let Some(r) = self.receives.get_mut(receive) {
+                    r.is_posted = false;
+                }
+                self.fail_receive(cx, receive, reason, Certainty::NotDelivered);
+            }
+        }
+        for message in self.messages.numbers(|m| m.peer == number && matches!(m.body, Body::There)) {
+            let Some(waiting) = self.messages.get_mut(message) else { continue };
+            waiting.body = Body::Gone(reason);
+            let (age, space) = (waiting.age, space(waiting.label.tag.is_some()));
+            if !waiting.is_claimed {
+                self.waiting[space].remove(number, age);
+                self.messages.remove(message);
+            }
+        }
+    }
+
+    pub(in crate::tagged) fn forget_flow(&mut self, flow: FlowId) {
+        let flows = self.sources.get_mut(flow.session.index as usize).filter(|f| f.life == flow.session.life);
+        if let Some(place) = flows.and_then(|f| f.peers.get_mut(usize::from(flow.number))) {
+            *place = None;
+        }
+    }
+
+    /// The program frees the endpoint: what is posted is cancelled, and peers are told.
+    pub fn close(&mut self, cx: &mut Working<'_>) {
+        self.is_closing = true;
+        for number in 0..self.peers.len() as u32 {
+            let Some(peer) = self.peer(number) else { continue };
+            let knows_us = peer.is_greeted || peer.flow.is_some();
+            let announced = std::mem::take(&mut peer.announced).into_values();
+            let streams = std::mem::take(&mut peer.streams).into_iter().map(|s| s.sending);
+            let sends: Vec<_> = announced.chain(streams).chain(std::mem::take(&mut peer.queue)).collect();
+            let unstored = std::mem::take(&mut peer.unstored);
+            peer.words.clear();
+            if knows_us {
+                peer.words.push_back(Word::Bye);
+            }
+            sends.into_iter().for_each(|sending| self.end_send(cx, sending, Outcome::Cancelled, None));
+            unstored.into_values().for_each(|unstored| self.end_unstored(cx, unstored, Outcome::Cancelled));
+            self.flush(cx, number);
+        }
+        for receive in self.receives.numbers(|_| true) {
+            self.end_receive(cx, receive, Outcome::Cancelled);
+        }
+    }
+
+    /// Whether it is freed and has said so to everybody.
+    pub fn is_closed(&self) -> bool {
+        self.is_closing && self.peers.iter().flatten().all(|p| p.words.is_empty())
+    }
+}

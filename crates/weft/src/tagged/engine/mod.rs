@@ -1,0 +1,252 @@
+//! What an endpoint for tagged messages knows, and what the program and the way to the peers make of it. What comes from the
+//! peers is in `arrivals.rs`.
+
+mod endings;
+mod posted;
+mod words;
+
+use crate::tagged::peer::{Peer, Sending};
+use crate::tagged::queues::{Posted, Slab, Waiting};
+use crate::tagged::{Envelope, PostError, Settings, Target, Working};
+use std::collections::HashMap;
+use weft_core::{Endpoint, FlowId};
+use weft_wire::tagged::Label;
+use weft_wire::{Key, Name, Reason, MAX_PAYLOAD};
+
+/// Bytes of contents that go in one message.
+pub(super) const PIECE: usize = 16 << 10;
+
+/// Bytes of contents that go to one peer before others have their turn.
+const PIECES_MOST: usize = 1 << 20;
+
+/// Peers that only said hello and are not mapped; who comes behind them is refused.
+pub(super) const UNMAPPED_MOST: usize = 1 << 16;
+
+/// Entries of a translation table, at most.
+const TABLE_MOST: usize = 1 << 20;
+
+/// A message that a receive of many took counts for so many bytes at least.
+const MANY_LEAST: usize = 64;
+
+/// The state of an endpoint for tagged messages.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(super) endpoint: Endpoint,
+    key: Key,
+    pub(super) settings: Settings,
+    pub(super) peers: Vec<Option<Peer>>,
+    pub(super) by_name: HashMap<Name, u32>,
+    by_index: Vec<Option<u32>>,
+    /// Which peer sends by a flow: by session and number.
+    pub(super) sources: Vec<Flows>,
+    pub(super) receives: Slab<Receive>,
+    /// Without tags and with tags.
+    pub(super) posted: [Posted; 2],
+    pub(super) messages: Slab<Message>,
+    pub(super) waiting: [Waiting; 2],
+    pub(super) transfers: Slab<Transfer>,
+    /// Of receives and of messages, in the order they came.
+    pub(super) age: u64,
+    /// Posted and not ended.
+    pub(super) operations: usize,
+    pub(super) waiting_bytes: usize,
+    injected_bytes: usize,
+    /// Peers to go on with.
+    ready: Vec<u32>,
+    /// The program freed the endpoint: what is to be said is said, and then it ends.
+    pub is_closing: bool,
+}
+
+/// Which peers send by the flows of a session.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    pub life: u32,
+    pub peers: Vec<Option<u32>>,
+}
+
+/// A receive. Moved in and out with each message: what few have is apart.
+#[derive(Debug)]
+pub(super) struct Receive {
+    pub target: Target,
+    pub context: u64,
+    many: Option<Box<Many>>,
+    peer: Option<u32>,
+    is_tagged: bool,
+    /// Messages whose contents are being fetched into it.
+    pub transfers: u32,
+    /// It stands in a line.
+    pub is_posted: bool,
+}
+
+/// What a receive of many has taken.
+#[derive(Debug)]
+struct Many {
+    least: usize,
+    at: usize,
+    left: usize,
+}
+
+/// A message that is not matched, or claimed.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub peer: u32,
+    /// The peer's, when it came.
+    pub life: u32,
+    pub age: u64,
+    pub number: u32,
+    pub label: Label,
+    pub len: usize,
+    pub units: u32,
+    pub wants_done: bool,
+    pub body: Body,
+    pub is_claimed: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Here(Vec<u8>),
+    /// To be fetched.
+    There,
+    /// It cannot be fetched any more.
+    Gone(Reason),
+}
+
+/// Contents that are being fetched.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub peer: u32,
+    pub receive: u32,
+    pub message: Envelope,
+    pub number: u32,
+    pub wants_done: bool,
+    pub start: usize,
+    pub at: usize,
+    pub end: usize,
+}
+
+/// The space that messages are matched in.
+#[inline(always)]
+pub(super) fn space(is_tagged: bool) -> usize {
+    usize::from(is_tagged)
+}
+
+/// What one injected message that waits counts for.
+fn cost(len: usize) -> usize {
+    len + std::mem::size_of::<Sending>()
+}
+
+impl Engine {
+    pub fn new(endpoint: Endpoint, key: Key, settings: Settings) -> Engine {
+        Engine {
+            endpoint,
+            key,
+            settings: Settings { eager_most: settings.eager_most.min(MAX_PAYLOAD), ..settings },
+            peers: Vec::new(),
+            by_name: HashMap::new(),
+            by_index: Vec::new(),
+            sources: Vec::new(),
+            receives: Slab::default(),
+            posted: Default::default(),
+            messages: Slab::default(),
+            waiting: Default::default(),
+            transfers: Slab::default(),
+            age: 0,
+            operations: 0,
+            waiting_bytes: 0,
+            injected_bytes: 0,
+            ready: Vec::new(),
+            is_closing: false,
+        }
+    }
+
+    // ---- peers
+
+    pub fn map(&mut self, cx: &mut Working<'_>, index: u32, name: Name, key: Key) -> Result<(), PostError> {
+        if index as usize >= TABLE_MOST {
+            return Err(PostError::NotMapped(index));
+        }
+        let number = match self.by_name.get(&name) {
+            Some(&number) => number,
+            None => self.add_peer(cx, name, key).ok_or(PostError::Full)?,
+        };
+        self.set_key(cx, number, key);
+        self.enter(index, number);
+        Ok(())
+    }
+
+    pub fn map_peer(&mut self, index: u32, peer: u32) -> Result<(), PostError> {
+        if index as usize >= TABLE_MOST || self.peer(peer).is_none() {
+            return Err(PostError::NotMapped(index));
+        }
+        self.enter(index, peer);
+        Ok(())
+    }
+
+    pub fn unmap(&mut self, index: u32) -> Result<(), PostError> {
+        let number = self.by_index.get_mut(index as usize).and_then(Option::take).ok_or(PostError::NotMapped(index))?;
+        if let Some(peer) = self.peer(number).filter(|p| p.index == Some(index)) {
+            peer.index = None;
+        }
+        Ok(())
+    }
+
+    pub fn lost(&self, index: u32) -> Option<Reason> {
+        let number = self.number_at(index).ok()?;
+        self.peers.get(number as usize)?.as_ref()?.lost
+    }
+
+    pub fn name_of(&self, peer: u32) -> Option<Name> {
+        self.peers.get(peer as usize)?.as_ref().map(|p| p.name)
+    }
+
+    fn enter(&mut self, index: u32, number: u32) {
+        // What was there is entered there no more.
+        let _ = self.unmap(index);
+        if self.by_index.len() <= index as usize {
+            self.by_index.resize(index as usize + 1, None);
+        }
+        self.by_index[index as usize] = Some(number);
+        if let Some(peer) = self.peer(number) {
+            peer.index.get_or_insert(index);
+        }
+    }
+
+    /// Adds a peer, whose number is also its index in the endpoint's own translation table.
+    pub(super) fn add_peer(&mut self, cx: &mut Working<'_>, name: Name, key: Key) -> Option<u32> {
+        let free = self.peers.iter().position(Option::is_none).filter(|_| self.by_name.len() < self.peers.len());
+        let number = free.unwrap_or(self.peers.len()) as u32;
+        cx.state.map(self.endpoint, number, name, key).ok()?;
+        if free.is_none() {
+            self.peers.push(None);
+        }
+        self.peers[number as usize] = Some(Peer::new(name, key));
+        self.by_name.insert(name, number);
+        Some(number)
+    }
+
+    /// Whoever says so knows the peer's key.
+    pub(super) fn set_key(&mut self, cx: &mut Working<'_>, number: u32, key: Key) {
+        let endpoint = self.endpoint;
+        let Some(peer) = self.peer(number).filter(|p| !p.key.matches(key)) else { return };
+        peer.key = key;
+        // The endpoint is there, and the index was.
+        let _ = cx.state.map(endpoint, number, peer.name, key);
+    }
+
+    #[inline(always)]
+    pub(super) fn peer(&mut self, number: u32) -> Option<&mut Peer> {
+        self.peers.get_mut(number as usize)?.as_mut()
+    }
+
+    #[inline(always)]
+    fn number_at(&self, index: u32) -> Result<u32, PostError> {
+        self.by_index.get(index as usize).copied().flatten().ok_or(PostError::NotMapped(index))
+    }
+
+    /// Which peer sends by a flow.
+    #[inline(always)]
+    pub(super) fn source_of(&self, flow: FlowId) -> Option<u32> {
+        let flows = self.sources.get(flow.session.index as usize).filter(|flows| flows.life == flow.session.life)?;
+        flows.peers.get(usize::from(flow.number)).copied().flatten()
+    }
+}

@@ -1,0 +1,176 @@
+//! What goes to the peers: words, messages with their contents, announcements, contents that are fetched.
+
+use super::{Engine, PIECE, PIECES_MOST};
+use crate::tagged::peer::{Ends, Sending};
+use crate::tagged::{Outcome, Working};
+use weft_core::{Outgoing, SendError};
+use weft_wire::tagged::{self as wire, Word};
+
+impl Engine {
+    pub(in crate::tagged) fn say(&mut self, number: u32, word: Word) {
+        if let Some(peer) = self.peer(number) {
+            peer.words.push_back(word);
+        }
+    }
+
+    pub(super) fn say_fetch(&mut self, peer: u32, number: u32, receive: u32, bytes: u64) {
+        // The credit is entered when it goes.
+        self.say(peer, Word::Fetch { number, receive, bytes, credit: wire::Told::default() });
+    }
+
+    /// Says what there is to say to a peer, as far as there is room.
+    pub(in crate::tagged) fn flush(&mut self, cx: &mut Working<'_>, number: u32) {
+        let Some(peer) = self.peer(number).filter(|p| !p.is_full && p.has_something()) else { return };
+        if !peer.is_greeted {
+            let hello = Word::Hello(self.key);
+            if !self.push(cx, number, hello, &[]) {
+                return;
+            }
+            if let Some(peer) = self.peer(number) {
+                peer.is_greeted = true;
+            }
+        }
+        if self.flush_words(cx, number) && self.flush_queue(cx, number) {
+            self.flush_streams(cx, number);
+        }
+    }
+
+    /// Sends one word. False if there is no room.
+    fn push(&mut self, cx: &mut Working<'_>, number: u32, word: Word, payload: &[u8]) -> bool {
+        let packed = word.pack();
+        let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
+        let sent = cx.state.try_send_urgent(self.endpoint, number, message);
+        if let (Err(SendError::Full), Some(peer)) = (sent, self.peer(number)) {
+            peer.is_full = true;
+        }
+        sent.is_ok()
+    }
+
+    fn flush_words(&mut self, cx: &mut Working<'_>, number: u32) -> bool {
+        while let Some(peer) = self.peer(number) {
+            let credit = peer.due.to_tell();
+            let (word, tells) = match peer.words.front() {
+                Some(&Word::Fetch { number, receive, bytes, .. }) => {
+                    (Word::Fetch { number, receive, bytes, credit }, true)
+                }
+                Some(&word) => (word, false),
+                None if peer.due.is_urgent() => (Word::Credit(credit), true),
+                None => return true,
+            };
+            if !self.push(cx, number, word, &[]) {
+                return false;
+            }
+            let Some(peer) = self.peer(number) else { return false };
+            peer.words.pop_front();
+            if tells {
+                peer.due.on_told();
+            }
+        }
+        false
+    }
+
+    fn flush_queue(&mut self, cx: &mut Working<'_>, number: u32) -> bool {
+        let most = self.settings.eager_most;
+        while let Some(peer) = self.peer(number) {
+            let Some(first) = peer.queue.front() else { return true };
+            if !peer.window.has_message() {
+                // It waits for the peer's program. What was fetched goes on meanwhile.
+                let asks = !std::mem::replace(&mut peer.has_asked, true);
+                if asks && !self.push(cx, number, Word::Ask, &[]) {
+                    if let Some(peer) = self.peer(number) {
+                        peer.has_asked = false;
+                    }
+                    return false;
+                }
+                return true;
+            }
+            let is_whole = peer.goes_whole(first.contents.bytes().len(), most);
+            let Some(first) = peer.queue.pop_front() else { return true };
+            let sent = match is_whole {
+                true => {
+                    let (label, wants_done) = (first.label, matches!(first.ends, Ends::Stored(_)));
+                    let said =
+                        wire::Envelope { number: peer.window.next, credit: peer.due.to_tell(), label, wants_done };
+                    self.send_eager(cx, number, said, first.contents.bytes())
+                }
+                false => self.announce(cx, number, &first),
+            };
+            match (sent, is_whole) {
+                (true, true) => self.end_eager(cx, number, first),
+                (true, false) => {
+                    if let Some(peer) = self.peer(number) {
+                        peer.announced.insert(peer.window.next.wrapping_sub(1), first);
+                    }
+                }
+                (false, _) => {
+                    if let Some(peer) = self.peer(number) {
+                        peer.queue.push_front(first);
+                    }
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    fn announce(&mut self, cx: &mut Working<'_>, number: u32, first: &Sending) -> bool {
+        let Some(peer) = self.peer(number) else { return false };
+        let wants_done = matches!(first.ends, Ends::Stored(_));
+        let (label, credit) = (first.label, peer.due.to_tell());
+        let envelope = wire::Envelope { number: peer.window.next, credit, label, wants_done };
+        let word = Word::Announce(envelope, first.contents.bytes().len() as u64);
+        let sent = self.push(cx, number, word, &[]);
+        if let (true, Some(peer)) = (sent, self.peer(number)) {
+            peer.window.spend(0);
+            peer.due.on_told();
+        }
+        sent
+    }
+
+    fn flush_streams(&mut self, cx: &mut Working<'_>, number: u32) {
+        let mut left = PIECES_MOST;
+        let endpoint = self.endpoint;
+        while let Some(peer) = self.peer(number) {
+            let Some(stream) = peer.streams.front_mut() else { return };
+            if left == 0 {
+                self.ready.push(number);
+                cx.state.come_again();
+                return;
+            }
+            let len = PIECE.min(stream.end - stream.at);
+            let packed = Word::Data(stream.receive).pack();
+            let payload = &stream.sending.contents.bytes()[stream.at..stream.at + len];
+            let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
+            if cx.state.try_send_urgent(endpoint, number, message).is_err() {
+                peer.is_full = true;
+                return;
+            }
+            left = left.saturating_sub(len);
+            stream.at += len;
+            if stream.at == stream.end {
+                if let Some(stream) = peer.streams.pop_front() {
+                    self.end_fetched(cx, number, stream.number, stream.sending);
+                }
+            }
+        }
+    }
+
+    /// All that was wanted of a message has gone.
+    pub(in crate::tagged) fn end_fetched(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
+        match (sending.ends, self.peer(number)) {
+            (Ends::Stored(context), Some(peer)) => {
+                peer.unstored.insert(message, (context, sending.contents.give_back()));
+            }
+            _ => self.end_send(cx, sending, Outcome::Sent, None),
+        }
+    }
+
+    /// Goes on with those that had their turn.
+    pub fn go_on(&mut self, cx: &mut Working<'_>) -> u32 {
+        let ready = std::mem::take(&mut self.ready);
+        for &number in &ready {
+            self.flush(cx, number);
+        }
+        ready.len() as u32
+    }
+}
