@@ -55,6 +55,14 @@ pub enum Error {
     /// Something about this machine is not as it must be.
     #[error("{checks}: not as it must be; what that costs and what mends it stands above")]
     Unsound { checks: String },
+    /// A simulation found that weft does not keep what it promises, or did not come to rest.
+    #[error("{failed} of {runs} runs failed; what was wrong and the command that repeats each stand above")]
+    Broken {
+        /// How many.
+        failed: u64,
+        /// Of how many.
+        runs: u64,
+    },
     /// No message gets there.
     #[error("no message of this user gets there from here: {0}")]
     NoWay(weft::status::Why),

@@ -14,6 +14,7 @@ mod ping;
 mod rendezvous;
 mod repository;
 mod serve;
+mod sim;
 mod status;
 mod tell;
 mod wire;
@@ -49,6 +50,8 @@ enum What {
     Status(status::Options),
     /// A bad network between two hosts: forwards frames with loss, delay, a rate and whatever else is asked for. Needs root.
     Wire(Box<wire::Options>),
+    /// Runs weft over bad links in virtual time, from one seed, and checks every message.
+    Sim(Box<sim::Options>),
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
@@ -92,6 +95,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Explain(options) => explain::run(&options),
         What::Status(options) => status::run(&options),
         What::Wire(options) => wire::run(&options),
+        What::Sim(options) => sim::run(&options),
         What::DemoWorker => demo::run_worker(),
         What::WireHost(options) => wire::run_host(&options),
         What::BenchPeer(options) => bench::run_peer(&options),

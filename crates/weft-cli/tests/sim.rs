@@ -1,0 +1,94 @@
+//! `weft sim` as it is typed.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn sim(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.arg("sim").args(arguments).current_dir(std::env::temp_dir());
+    command.output().expect("the command was built with this test")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The runs of a JSON document.
+fn runs(arguments: &[&str]) -> Vec<Value> {
+    let output = sim(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON document and nothing else")
+}
+
+#[test]
+fn equal_seeds_give_equal_hashes_and_others_others() {
+    let bad = ["--workload", "bulk", "--count", "2000", "--loss", "30%", "--reorder", "30%", "--corrupt", "1%"];
+    let both = runs(&[&bad[..], &["--seeds", "3..5"]].concat());
+    let one = runs(&[&bad[..], &["--seed", "4"]].concat());
+    assert_eq!((both.len(), one.len()), (2, 1));
+    assert_eq!(both[1]["hash"], one[0]["hash"]);
+    assert_ne!(both[0]["hash"], both[1]["hash"]);
+    assert_eq!(one[0]["delivered"], 2000);
+    assert!(one[0]["packets"]["lost"].as_u64() > Some(10));
+}
+
+#[test]
+fn a_failing_run_prints_the_one_command_that_repeats_it() {
+    let failing = sim(&["--count", "500", "--plant", "change:100", "--loss", "5%", "--seeds", "7..8"]);
+    assert_eq!(failing.status.code(), Some(1));
+    let words = out(&failing);
+    let hash = |words: &str| words.split("hash ").nth(1).and_then(|rest| rest.split(',').next()).map(str::to_string);
+    let command =
+        words.lines().find_map(|line| line.trim().strip_prefix("to repeat it: weft sim ")).expect("the command");
+    assert_eq!(command, "--count 500 --plant change:100 --loss 5% --seed 7");
+    let again = sim(&command.split(' ').collect::<Vec<_>>());
+    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(hash(&out(&again)), hash(&words));
+    assert!(words.contains("broken promises"), "{words}");
+}
+
+#[test]
+fn hosts_crash_and_links_are_cut_and_everything_settles() {
+    let arguments =
+        ["--topology", "star:4", "--workload", "client-server", "--count", "2000", "--persists", "--skew", "100"];
+    let faults = ["--crash", "0@2ms..3ms", "--partition", "1@5ms..30ms", "--stop", "2@6ms..9ms", "--full", "1%"];
+    let run = &runs(&[&arguments[..], &faults].concat())[0];
+    assert!(run["completed"].as_u64() >= Some(6000), "{run}");
+    assert!(run["packets"]["cut"].as_u64() > Some(0) && run["packets"]["not_taken"].as_u64() > Some(0), "{run}");
+    assert!(run["unknown"].as_u64() > Some(0), "{run}");
+    assert_eq!(run["failure"], Value::Null);
+}
+
+#[test]
+fn chaos_on_a_tree_settles() {
+    let arguments = ["--topology", "tree:3x3", "--workload", "all-to-all", "--count", "200", "--chaos", "500ms"];
+    assert_eq!(runs(&[&arguments[..], &["--seeds", "1..6"]].concat()).len(), 5);
+}
+
+#[test]
+fn goodput_latencies_and_queues_are_drawn() {
+    let path = std::env::temp_dir().join(format!("weft-sim-{}.svg", std::process::id()));
+    let name = path.to_str().expect("made of letters");
+    runs(&["--topology", "star:9", "--workload", "incast", "--count", "200", "--size", "4096", "--plot", name]);
+    let drawn = std::fs::read_to_string(&path).expect("it was drawn");
+    std::fs::remove_file(&path).expect("it is ours");
+    assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>\n"));
+    assert!(["goodput", "99th percentile", "longest queue"].iter().all(|text| drawn.contains(text)));
+    assert!(drawn.matches("<polyline").count() >= 4);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    for (arguments, reason) in [
+        (&["--crash", "9@1ms"][..], "there is no host 9"),
+        (&["--topology", "ring"], "not pair, star:2"),
+        (&["--loss", "130%"], "not from 0% to 100%"),
+        (&["--seeds", "4..2"], "such as 1..100"),
+        (&["--delay", "5"], "no unit"),
+    ] {
+        let output = sim(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+}
