@@ -217,13 +217,15 @@ fn network(facts: &Facts) -> Verdict {
             "unset WEFT_ADDR, or set it to an address that `ip addr` lists",
         );
     }
-    ok(match facts.variables.get("WEFT_PORT") {
+    let carried = match facts.variables.get("WEFT_PORT") {
         Some(port) => format!("names carry {}, port {port}", told.join(", ")),
         None => format!(
             "names carry {}, any free port; behind a firewall set WEFT_PORT and open that for UDP",
             told.join(", ")
         ),
-    })
+    };
+    let left_out = facts.left_out.iter().map(|(address, why)| format!("; not {}: {why}", in_words(address)));
+    ok(carried + &left_out.collect::<String>())
 }
 
 fn in_words(address: &Address) -> String {
@@ -395,6 +397,7 @@ mod tests {
             failure: None,
             has_helper: true,
             addresses: vec![Address { ip: [10, 0, 0, 1].into(), interface: Some("eth0".into()), mtu: Some(1500) }],
+            left_out: Vec::new(),
             ptrace_scope: Some(0),
             may_trace: false,
             reads_memory: true,

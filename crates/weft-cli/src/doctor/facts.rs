@@ -36,6 +36,8 @@ pub struct Facts {
     pub has_helper: bool,
     /// The addresses that names carry.
     pub addresses: Vec<Address>,
+    /// Other addresses, with why names do not carry them.
+    pub left_out: Vec<(Address, &'static str)>,
     /// Yama's bound on who looks into other processes of the same user: none at 0, or if it is not there.
     pub ptrace_scope: Option<u32>,
     /// This user may look into all processes all the same (CAP_SYS_PTRACE).
@@ -86,6 +88,10 @@ impl Facts {
         let Trial { failure, has_helper, addresses } = Trial::make();
         let offers = |set: fn(&UdpSocket) -> bool| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).is_ok_and(|s| set(&s));
         let files = getrlimit(Resource::Nofile);
+        let carried: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
+        let left_out = status::left_out(&carried)
+            .into_iter()
+            .map(|(interface, ip, why)| (Address { ip, interface: Some(interface), mtu: None }, why.in_words()));
         Facts {
             kernel: word("/proc/sys/kernel/osrelease").unwrap_or_default(),
             uid: rustix::process::geteuid().as_raw(),
@@ -93,6 +99,7 @@ impl Facts {
             failure,
             has_helper,
             addresses,
+            left_out: left_out.collect(),
             ptrace_scope: word("/proc/sys/kernel/yama/ptrace_scope").and_then(|text| text.parse().ok()),
             may_trace: may_trace(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
             reads_memory: reads_memory(),

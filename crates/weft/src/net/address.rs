@@ -144,6 +144,58 @@ impl Interface {
     }
 }
 
+/// Why names do not carry an address of this host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeftOut {
+    /// Its interface is down, or has no carrier.
+    Down,
+    /// Its interface is a bridge, or leads to containers.
+    Inner,
+    /// It is of one link alone.
+    OneLink,
+    /// Names carry another address of its interface.
+    OtherOfInterface,
+    /// `WEFT_ADDR` says others.
+    Setting,
+    /// Names have no room for it: they carry three of IPv4, or one of IPv6.
+    NoRoom,
+}
+
+impl LeftOut {
+    /// The reason, as people read it.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            LeftOut::Down => "down, or without a carrier",
+            LeftOut::Inner => "a bridge, or for containers",
+            LeftOut::OneLink => "an address of one link",
+            LeftOut::OtherOfInterface => "the interface has another one",
+            LeftOut::Setting => "WEFT_ADDR says others",
+            LeftOut::NoRoom => "names have no room for more",
+        }
+    }
+}
+
+/// The addresses of this host that names do not carry if they carry these, with their interfaces; those of loopback are not told.
+pub(crate) fn left_out(carried: &[IpAddr]) -> Vec<(String, IpAddr, LeftOut)> {
+    let is_set = env::var_os(ADDR).is_some_and(|value| !value.is_empty());
+    judge(&interfaces(), carried, is_set)
+}
+
+fn judge(interfaces: &[Interface], carried: &[IpAddr], is_set: bool) -> Vec<(String, IpAddr, LeftOut)> {
+    let is_carried = |interface: &&Interface| carried.contains(&interface.address);
+    let with_one: Vec<&str> = interfaces.iter().filter(is_carried).map(|i| &*i.name).collect();
+    let why = |i: &Interface| match i {
+        _ if is_set => LeftOut::Setting,
+        i if !i.is_up => LeftOut::Down,
+        i if !is_global(i.address) => LeftOut::OneLink,
+        i if !i.is_usable() => LeftOut::Inner,
+        i if with_one.contains(&&*i.name) => LeftOut::OtherOfInterface,
+        _ => LeftOut::NoRoom,
+    };
+    let others = interfaces.iter().filter(|i| !i.is_loopback && !is_carried(i));
+    others.map(|i| (i.name.clone(), i.address, why(i))).collect()
+}
+
 /// The addresses that a setting says; none if it says that there is to be no network.
 fn from_setting(value: &str) -> Result<Vec<IpAddr>, Error> {
     if value == "none" {
@@ -352,6 +404,28 @@ mod tests {
         assert_eq!(choose(Some(ip("10.0.0.2")), &two_of_one), ips(&["10.0.0.2"]));
         // Names have room for one of IPv6.
         assert_eq!(choose(Some(ip("fd00::1")), &host()), ips(&["fd00::1"]));
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_reason() {
+        use LeftOut::*;
+        let told = |is_set| {
+            let all = judge(&host(), &ips(&["10.8.0.1", "10.0.0.1"]), is_set);
+            all.into_iter().map(|(name, address, why)| (name, address.to_string(), why)).collect::<Vec<_>>()
+        };
+        let wanted = [
+            ("docker0", "172.17.0.1", Inner),
+            ("virbr0", "192.168.122.1", Inner),
+            ("br-4711", "172.18.0.1", Inner),
+            ("veth12ab", "172.19.0.1", Inner),
+            ("eth9", "10.9.0.1", Down),
+            ("eth0", "fe80::1", OneLink),
+            ("eth0", "fd00::1", OtherOfInterface),
+            ("eth0", "169.254.1.1", OneLink),
+            ("eth1", "10.1.0.1", NoRoom),
+        ];
+        assert_eq!(told(false), wanted.map(|(name, address, why)| (name.to_owned(), address.to_owned(), why)));
+        assert!(told(true).iter().all(|(.., why)| *why == Setting));
     }
 
     #[test]

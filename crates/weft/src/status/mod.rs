@@ -18,7 +18,8 @@ pub use document::{
     Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, VERSION,
 };
 
-pub use way::{interface_of, way_to, Holder, Leg, Way, Why};
+pub use crate::net::address::LeftOut;
+pub use way::{interface_of, left_out, way_to, Holder, Leg, Way, Why};
 
 use crate::node::Error;
 use rustix::net::SocketAddrUnix;

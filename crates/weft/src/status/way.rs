@@ -2,7 +2,7 @@
 
 use super::ask::{holder, program};
 use super::document::Path;
-use crate::net::address::{self, Wanted};
+use crate::net::address::{self, LeftOut, Wanted};
 use crate::node::Error;
 use crate::office::address as set_up_address;
 use crate::owner::{owner, Owner, UserMap};
@@ -167,6 +167,11 @@ fn leg(to: HostAddress) -> Leg {
         mtu: found.and_then(|(_, mtu)| mtu),
         error: from.err().map(|error| error.to_string()),
     }
+}
+
+/// The addresses of this host that names do not carry if they carry these: interface, address, and why.
+pub fn left_out(carried: &[IpAddr]) -> Vec<(String, IpAddr, LeftOut)> {
+    address::left_out(carried)
 }
 
 /// The interface that has an address of this host, and how large packets it carries, if the kernel says so.
