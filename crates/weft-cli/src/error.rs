@@ -41,7 +41,7 @@ pub enum Error {
     #[error("{cause}. {way_out}")]
     Usage { cause: String, way_out: String },
     /// Somebody asked for the end.
-    #[error("interrupted; what was made for the measurement is removed")]
+    #[error("interrupted; what was made is removed")]
     Interrupted,
     /// A host did not tell its endpoint's name.
     #[error(

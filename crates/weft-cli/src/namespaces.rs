@@ -5,6 +5,7 @@
 
 use crate::child::{output_of, NoOutput};
 use crate::error::Error;
+use rustix::process::{kill_process, Pid, Signal};
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use std::fs::{self, File};
 use std::io;
@@ -125,6 +126,12 @@ pub fn await_link(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// The processes in a namespace.
+pub fn processes_in(name: &str) -> Vec<Pid> {
+    let pids = ip(&["netns", "pids", name]).unwrap_or_default();
+    pids.split_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect()
+}
+
 /// Runs `ip`, and returns what it printed.
 pub fn ip(arguments: &[&str]) -> Result<String, Error> {
     let failed = |cause| Error::Process { who: format!("`ip {}`", arguments.join(" ")), cause, way_out: WAY_OUT };
@@ -138,12 +145,15 @@ pub fn ip(arguments: &[&str]) -> Result<String, Error> {
     }
 }
 
-/// Removes the namespaces of processes that are gone.
+/// Removes the namespaces of processes that are gone, and what runs there.
 fn remove_leftovers() {
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     for name in names.filter(|name| owner_of(name).is_some_and(|(pid, start)| start_of(pid) != Some(start))) {
-        // Another run may be at it as well.
+        // What was started in it and not by its owner itself has outlived that. Another run may be at it as well.
+        for pid in processes_in(&name) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
         let _ = ip(&["netns", "del", &name]);
     }
 }

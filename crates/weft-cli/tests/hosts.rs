@@ -1,5 +1,7 @@
 //! `weft bench hosts` and `weft bench pair`: what they measure, what they say, and what they leave behind.
 
+mod support;
+
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -8,6 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use support::{err, is_root, namespaces_of, out};
 
 /// In the repository, where the limit programs are.
 fn weft(arguments: &[&str]) -> Command {
@@ -18,14 +21,6 @@ fn weft(arguments: &[&str]) -> Command {
 
 fn run(arguments: &[&str]) -> Output {
     weft(arguments).output().expect("it was built")
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Metric, size and system of all rows.
@@ -66,28 +61,10 @@ fn has_two_cpus() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2)
 }
 
-/// Whether this is root with all its rights, who may make network namespaces.
-fn is_root() -> bool {
-    const NET_ADMIN: u64 = 1 << 12;
-    const SYS_ADMIN: u64 = 1 << 21;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
-    let capabilities = u64::from_str_radix(line.trim(), 16).unwrap_or(0);
-    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let is_first_namespace = users.split_whitespace().eq(["0", "0", "4294967295"]);
-    is_first_namespace && capabilities & NET_ADMIN != 0 && capabilities & SYS_ADMIN != 0
-}
-
 /// Whoever is not root must be told so.
 fn asks_for_root(output: &Output) {
     assert!(!output.status.success());
     assert!(err(output).contains("needs root") && err(output).contains("sudo"), "{}", err(output));
-}
-
-/// The namespaces of a process.
-fn namespaces_of(pid: u32) -> usize {
-    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("weft-{pid}-"))).count()
 }
 
 #[test]

@@ -4,8 +4,8 @@ use super::features::Offloads;
 use super::forward::be_as_others;
 use crate::child::{self, Owned};
 use crate::error::Error;
-use crate::namespaces::{await_link, cannot_enter, enter, ip, open, Made, Names, INTERFACE};
-use rustix::process::{kill_process_group, Pid, Signal};
+use crate::namespaces::{await_link, cannot_enter, enter, ip, open, processes_in, Made, Names, INTERFACE};
+use rustix::process::{kill_process, Signal};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -27,7 +27,7 @@ const VARIABLES: [&str; 2] = ["WEFT_WIRE_HERE", "WEFT_WIRE_THERE"];
 /// How much earlier the command there begins, so that it listens when the one here asks.
 const THERE_FIRST: Duration = Duration::from_millis(500);
 
-/// How long the command there may take to end when it is asked to.
+/// How long what runs in the hosts may take to end when it is asked to.
 const END_MOST: Duration = Duration::from_secs(2);
 
 /// The hosts. This thread is between them while they exist; dropping removes them.
@@ -109,8 +109,8 @@ impl<'a> Commands<'a> {
     /// Starts the one there, if there is one. The other begins a moment later.
     pub fn start(between: &'a Between, here: &'a str, there: Option<&str>) -> Result<Commands<'a>, Error> {
         let start = |words| -> Result<Owned, Error> {
-            // A group of its own, so that all of it can be ended; the terminal is for the one here.
-            let child = between.command(1, words)?.process_group(0).stdin(Stdio::null()).spawn();
+            // The terminal is for the one here.
+            let child = between.command(1, words)?.stdin(Stdio::null()).spawn();
             child.map(Owned).map_err(cannot_start)
         };
         let answers = there.map(start).transpose()?;
@@ -133,15 +133,22 @@ impl<'a> Commands<'a> {
 
 impl Drop for Commands<'_> {
     fn drop(&mut self) {
-        let Some(Owned(child)) = &mut self.answers else { return };
-        let group = Pid::from_child(child);
-        // It may have ended already.
-        let _ = kill_process_group(group, Signal::TERM);
+        // A shell may have started others, which do not end with it.
+        let [here, there, _] = self.between.made.names();
+        let end = |signal| {
+            let running = [here, there].map(processes_in).concat();
+            running.iter().for_each(|&pid| _ = kill_process(pid, signal));
+            running.is_empty()
+        };
         let since = Instant::now();
-        while since.elapsed() < END_MOST && matches!(child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(5));
+        let mut all_ended = end(Signal::TERM);
+        while !all_ended && since.elapsed() < END_MOST {
+            std::thread::sleep(Duration::from_millis(20));
+            all_ended = [here, there].map(processes_in).concat().is_empty();
         }
-        let _ = kill_process_group(group, Signal::KILL);
+        if !all_ended {
+            end(Signal::KILL);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::error::Error;
 use rustix::io::Errno;
 use rustix::net::{self, netlink, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::fmt;
 use std::os::fd::OwnedFd;
 
 /// Of linux/netlink.h, linux/genetlink.h and linux/ethtool_netlink.h.
@@ -50,6 +51,12 @@ impl Offloads {
         let Offloads { asker, off, .. } = &offloads;
         asker.set(interface, off, false).map_err(cannot)?;
         Ok(offloads)
+    }
+}
+
+impl fmt::Display for Offloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: off until the end: {}", self.interface, self.off.join(", "))
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long, value_name = "COMMAND", conflicts_with = "a")]
     here: Option<String>,
     /// Runs this command in the second meanwhile.
-    #[arg(long, value_name = "COMMAND", requires = "here")]
+    #[arg(long, value_name = "COMMAND", requires = "here", conflicts_with = "a")]
     there: Option<String>,
     /// Bytes of the packets that the interfaces of these hosts carry.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, requires = "here", value_parser = clap::value_parser!(u32).range(68..=9000))]
@@ -103,6 +103,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         (None, Some(a), Some(b)) => {
             let interrupt = Interrupt::watch(|| {})?;
             let mut wire = Line::open([a, b], scenario)?;
+            wire.offloads.iter().for_each(|offloads| eprintln!("weft: {offloads}"));
             wire.run(json, || Ok(interrupt.came()))
         }
         // clap has said so.
@@ -131,7 +132,7 @@ struct Line {
     seed: u64,
     names: [String; 2],
     /// On again when this is dropped.
-    _offloads: [Offloads; 2],
+    offloads: [Offloads; 2],
 }
 
 impl Line {
@@ -139,7 +140,7 @@ impl Line {
         let ends = [End::open(a)?, End::open(b)?];
         let offloads = [Offloads::off(a)?, Offloads::off(b)?];
         let seed = scenario.seed;
-        Ok(Line { wire: Wire::new(ends, scenario), seed, names: [a, b].map(str::to_owned), _offloads: offloads })
+        Ok(Line { wire: Wire::new(ends, scenario), seed, names: [a, b].map(str::to_owned), offloads })
     }
 
     /// Forwards until the end has come, and tells what it did.

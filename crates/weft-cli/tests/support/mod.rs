@@ -61,3 +61,21 @@ pub fn out(output: &Output) -> String {
 pub fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+/// Whether this is root with all its rights, who may make network namespaces.
+pub fn is_root() -> bool {
+    const NET_ADMIN: u64 = 1 << 12;
+    const SYS_ADMIN: u64 = 1 << 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
+    let capabilities = u64::from_str_radix(line.trim(), 16).unwrap_or(0);
+    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let is_first_namespace = users.split_whitespace().eq(["0", "0", "4294967295"]);
+    is_first_namespace && capabilities & NET_ADMIN != 0 && capabilities & SYS_ADMIN != 0
+}
+
+/// The namespaces of a process.
+pub fn namespaces_of(pid: u32) -> usize {
+    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("weft-{pid}-"))).count()
+}

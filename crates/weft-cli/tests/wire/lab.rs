@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 
 /// The interface of each host. What begins with `veth` is taken for a container's.
 pub const INTERFACE: &str = "weft0";
@@ -31,12 +32,27 @@ pub fn host(orders: Orders) {
                 wait_for_carrier(rest);
                 tell("done");
             }
+            "write" => {
+                let (path, value) = rest.split_once(' ').expect("a file and a value");
+                std::fs::write(path, value).expect("a setting of this network namespace");
+                tell("done");
+            }
+            "doctor" => tell(network_check()),
             _ => return messages::play(word, rest, orders),
         }
     }
 }
 
-fn wait_for_carrier(interface: &str) {
+/// What `weft doctor` finds about this host's network.
+fn network_check() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_weft")).args(["doctor", "--json"]).output().expect("it was built");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    let findings = document["findings"].as_array().expect("a list").iter();
+    let found = findings.filter(|finding| finding["check"] == "network").find_map(|finding| finding["found"].as_str());
+    found.expect("the check is there").to_owned()
+}
+
+pub fn wait_for_carrier(interface: &str) {
     wait_until("a carrier", || {
         let output = Command::new("ip").args(["-br", "link", "show", interface]).output().expect("ip, of iproute2");
         String::from_utf8_lossy(&output.stdout).split_whitespace().nth(1) == Some("UP")
@@ -113,6 +129,8 @@ pub fn obey(host: &mut Peer, order: &str) {
 pub struct Wire {
     child: Child,
     json: PathBuf,
+    /// What it says at its end.
+    said: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Wire {
@@ -124,9 +142,8 @@ impl Wire {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it was built");
         let mut said = BufReader::new(child.stderr.take().expect("it has a pipe")).lines().map_while(Result::ok);
         assert!(said.any(|line| line.starts_with("weft: forwarding")), "weft wire {words} does not begin");
-        // What it says later is of use when a test fails.
-        std::thread::spawn(move || said.for_each(|line| eprintln!("{line}")));
-        Wire { child, json }
+        let said = Some(std::thread::spawn(move || said.collect()));
+        Wire { child, json, said }
     }
 
     /// Ends it as Ctrl-C does, and gives the counts of both directions.
@@ -143,6 +160,10 @@ impl Drop for Wire {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.json);
+        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        if std::thread::panicking() {
+            eprintln!("{}", said.join("\n"));
+        }
     }
 }
 

@@ -3,13 +3,17 @@
 //! The hosts are network namespaces; the wire runs in a third one, the test's own. All of them are made by `unshare` and `ip`, by
 //! root or by an ordinary user who may have user namespaces, and end with their processes. Long forms run with `make soak`.
 
+mod commands;
 mod damage;
+mod interfaces;
 mod lab;
 mod messages;
 mod sessions;
 mod sizes;
 #[path = "../../../weft/tests/support/mod.rs"]
 mod support;
+#[path = "../support/mod.rs"]
+mod typed;
 
 #[test]
 fn child() {

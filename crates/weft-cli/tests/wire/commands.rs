@@ -1,0 +1,158 @@
+//! `weft wire` as it is typed: hosts made for commands, what is told, and what is left behind.
+
+use super::lab::{in_lab, ip, wait_for_carrier};
+use super::support::{turn, wait_until};
+use super::typed::{err, is_root, namespaces_of, out};
+use rustix::process::{kill_process, Pid, Signal};
+use serde_json::Value;
+use std::process::{Child, Command, Output, Stdio};
+
+fn weft(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.arg("wire").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    weft(arguments).output().expect("it was built")
+}
+
+/// Whether `--here` was refused because that needs root, which this user is not.
+fn is_refused(output: &Output) -> bool {
+    if !is_root() {
+        assert!(err(output).contains("needs root") && err(output).contains("sudo"), "{}", err(output));
+    }
+    !is_root()
+}
+
+#[test]
+fn two_commands_talk_over_a_wire_that_is_gone_afterwards() {
+    let _turn = turn("commands::two_commands_talk_over_a_wire_that_is_gone_afterwards");
+    let program = env!("CARGO_BIN_EXE_weft");
+    let there = format!("'{program}' serve --port 7000");
+    let here = format!("'{program}' ping -c 5 -i 0 \"$WEFT_WIRE_THERE:7000\"");
+    let command = weft(&["--delay", "5ms", "--there", &there, "--here", &here, "--json", "-"]).spawn();
+    let child = command.expect("it was built");
+    let pid = child.id();
+    let output = child.wait_with_output().expect("it is ours");
+    assert_eq!(namespaces_of(pid), 0);
+    if is_refused(&output) {
+        return;
+    }
+    let said = out(&output);
+    assert!(output.status.success() && said.contains("5 of 5 answered: at least 1"), "{said}{}", err(&output));
+    let json = &said[said.find("\n{").expect("a document behind what the commands say")..];
+    let document: Value = serde_json::from_str(json).expect("JSON");
+    for way in [0, 1] {
+        let count = |what: &str| document["directions"][way][what].as_u64().expect("a count");
+        assert!(count("delayed") > 10 && count("handed_on") >= count("delayed") && count("lost") == 0, "{json}");
+    }
+    assert!(err(&output).contains("here → there") && err(&output).contains("delayed"), "{}", err(&output));
+}
+
+#[test]
+fn the_wire_ends_as_its_command_does() {
+    let _turn = turn("commands::the_wire_ends_as_its_command_does");
+    let output = run(&["--here", "exit 7"]);
+    if !is_refused(&output) {
+        assert_eq!(output.status.code(), Some(7), "{}", err(&output));
+    }
+}
+
+/// A wire whose commands sleep, started by a shell that waits for them.
+fn asleep() -> (Child, Vec<u32>) {
+    let child = weft(&["--there", "sleep 4711; true", "--here", "sleep 4711; true"]).spawn().expect("it was built");
+    let mut all = Vec::new();
+    wait_until("the commands to run", || {
+        let shells = children_of(child.id());
+        let sleepers: Vec<u32> = shells.iter().flat_map(|&shell| children_of(shell)).collect();
+        all = [shells, sleepers].concat();
+        all.len() == 4
+    });
+    (child, all)
+}
+
+/// Processes that a process has started.
+fn children_of(pid: u32) -> Vec<u32> {
+    let file = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+#[test]
+fn a_signal_leaves_neither_commands_nor_hosts_and_the_next_wire_those_of_a_killed_one() {
+    let _turn = turn("commands::a_signal_leaves_neither_commands_nor_hosts_and_the_next_wire_those_of_a_killed_one");
+    if !is_root() {
+        assert!(is_refused(&run(&["--here", "true"])));
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (child, commands) = asleep();
+        let pid = child.id();
+        kill_process(Pid::from_child(&child), signal).expect("it lives");
+        let output = child.wait_with_output().expect("it is ours");
+        assert_eq!((output.status.code(), namespaces_of(pid)), (Some(130), 0), "{}", err(&output));
+        assert!(!commands.into_iter().any(lives), "{signal:?}");
+    }
+    let (mut child, commands) = asleep();
+    let pid = child.id();
+    child.kill().expect("it lives");
+    child.wait().expect("it is ours");
+    assert_eq!(namespaces_of(pid), 3, "a process that is killed can put nothing away");
+    wait_until("the shells to end", || !commands[..2].iter().copied().any(lives));
+    // The next one puts away what is left.
+    assert!(run(&["--here", "true"]).status.success());
+    assert_eq!(namespaces_of(pid), 0);
+    wait_until("the commands to end", || !commands.iter().copied().any(lives));
+}
+
+/// What a wire says at its beginning of an interface whose offloads it switches off.
+fn switched_off() -> String {
+    let child = weft(&["one0", "two0"]).spawn().expect("it was built");
+    // Until it forwards it ends at once, without a word.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it lives");
+    let output = child.wait_with_output().expect("it is ours");
+    assert!(output.status.success(), "{}", err(&output));
+    err(&output).lines().find(|line| line.starts_with("weft: one0: off")).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn offloads_are_off_while_the_wire_is_there_and_on_again() {
+    in_lab("commands::offloads_are_off_while_the_wire_is_there_and_on_again", || {
+        for (interface, other) in [("one0", "one1"), ("two0", "two1")] {
+            ip(&format!("link add {interface} type veth peer name {other}"));
+            ip(&format!("link set {interface} up"));
+            ip(&format!("link set {other} up"));
+            wait_for_carrier(interface);
+        }
+        let first = switched_off();
+        for feature in ["tx-checksum", "tx-udp-segmentation", "tx-generic-segmentation"] {
+            assert!(first.contains(feature), "{first}");
+        }
+        // What was not switched on again could not be switched off.
+        assert_eq!(switched_off(), first);
+    });
+}
+
+#[test]
+fn what_cannot_be_says_what_to_type() {
+    for (arguments, says) in [
+        (&["lo", "there-is-none"][..], "no interface"),
+        (&["lo"], "<B>"),
+        (&[], "<A>"),
+        (&["a", "b", "--loss", "5"], "0% to 100%"),
+        (&["a", "b", "--here", "true"], "cannot be used with"),
+        (&["a", "b", "--there", "true"], "cannot be used with"),
+        (&["--there", "true"], "--here"),
+        (&["a", "b", "--scenario", "/there/is/none"], "cannot read"),
+    ] {
+        let output = run(arguments);
+        assert!(!output.status.success() && err(&output).contains(says), "{arguments:?}: {}", err(&output));
+    }
+}
