@@ -63,12 +63,16 @@ impl std::fmt::Debug for Lot {
     }
 }
 
+/// Bytes that may be under way to any peer: half of the smallest window.
+const UNDER_WAY_LEAST: u64 = 64 << 10;
+
 /// What can be set. Values out of range are brought into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// A peer that is silent for so long although it was asked is lost. From 50 ms to 5 minutes.
     pub suspicion: Duration,
-    /// Bytes of a stream that may wait here to be taken. From 128 KiB, so that every record fits, to 256 MiB.
+    /// Bytes of a stream that may wait here to be taken; half of them may be under way at once. From 128 KiB, so that every record fits, to
+    /// 256 MiB.
     pub window: u32,
     /// Bytes of a stream that are kept until the peer has taken them. The same range.
     pub send_most: u32,
@@ -521,9 +525,10 @@ impl<C: Congestion> Channel<C> {
         self.sent.in_flight()
     }
 
-    /// Bytes that may be so, as the congestion control has it.
+    /// Bytes that may be so: as the congestion control has it, and half of what a stream of the peer's may hold. So a lost packet, which
+    /// keeps all behind it waiting there, does not keep others from being sent until it was repaired.
     pub fn congestion_window(&self) -> u64 {
-        self.congestion.window()
+        self.congestion.window().min(u64::from(self.terms.window / 2).max(UNDER_WAY_LEAST))
     }
 
     /// How often in a row nothing was heard in time.

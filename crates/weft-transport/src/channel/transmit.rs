@@ -85,13 +85,13 @@ impl<C: Congestion> Channel<C> {
     /// Bytes that may be under way besides those that are.
     #[inline]
     fn room(&self) -> u64 {
-        self.congestion.window().saturating_sub(self.sent.in_flight())
+        self.congestion_window().saturating_sub(self.sent.in_flight())
     }
 
     /// Whether one more packet may be under way.
     #[inline]
     fn may_send(&self) -> bool {
-        self.sent.has_room() && self.sent.in_flight() < self.congestion.window()
+        self.sent.has_room() && self.sent.in_flight() < self.congestion_window()
     }
 
     fn transmit_data(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
@@ -104,7 +104,7 @@ impl<C: Congestion> Channel<C> {
         let may_ask = self.sent.has_room() || self.probes_due > 0;
         let may_send = may_ask
             && self.streams.has_runs()
-            && (self.probes_due > 0 || self.sent.in_flight() < self.congestion.window());
+            && (self.probes_due > 0 || self.sent.in_flight() < self.congestion_window());
         if !(may_send || self.acks.is_due || (may_ask && self.probes_due > 0)) {
             return None;
         }

@@ -43,8 +43,9 @@ const UNFINISHED_MOST: u32 = 16;
 /// Looks between two checks of who waits for something from which host: some milliseconds.
 const WATCH_EVERY: u32 = 1 << 12;
 
-/// Bytes of a stream that may wait here, at most. Less if the kernel keeps less for us: then packets would be lost.
-const WINDOW_MOST: usize = 512 << 10;
+/// Bytes of a stream that may wait here, at most. Less if the kernel keeps less than half of it for us, for half of it may be under
+/// way: then packets would be lost.
+const WINDOW_MOST: usize = 1 << 20;
 
 thread_local! {
     /// Where packets are received. The bundles of a thread share one: only one of them is polled at a time.
@@ -101,7 +102,7 @@ impl Net {
         suspicion: Option<Duration>,
     ) -> Result<Net, NetworkError> {
         let link = UdpLink::open(wanted)?;
-        let window = (link.receive_bytes() / 2).min(WINDOW_MOST) as u32;
+        let window = link.receive_bytes().min(WINDOW_MOST) as u32;
         let send_most = WINDOW_MOST as u32;
         let default = Settings::default();
         let suspicion = suspicion.or(wanted.suspicion).unwrap_or(default.suspicion);
