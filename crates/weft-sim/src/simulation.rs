@@ -122,7 +122,8 @@ impl std::error::Error for Failure {}
 pub struct Report {
     /// Tells runs apart: equal for equal seeds and plans, on every machine.
     pub hash: u64,
-    /// What happened so far, counted.
+    /// What happened so far, counted: packets at the ends of links, looks and timers of hosts, changes, and messages handed to
+    /// programs.
     pub events: u64,
     /// The simulation's time.
     pub time: Duration,
@@ -337,9 +338,9 @@ impl<P: Program> Simulation<P> {
         self.shared.checker.borrow().violations.clone()
     }
 
-    /// What happened so far, counted.
+    /// What happened so far, counted as in [`Report::events`].
     pub fn events(&self) -> u64 {
-        self.shared.network.borrow().events
+        self.shared.network.borrow().events + self.messages().delivered
     }
 
     /// What became of messages so far.
@@ -353,7 +354,7 @@ impl<P: Program> Simulation<P> {
         let channels = self.hosts.iter().flat_map(|host| &host.life).flat_map(|life| life.channels());
         Report {
             hash: network.trace.value(),
-            events: network.events,
+            events: network.events + checker.messages.delivered,
             time: Duration::from_nanos(network.now),
             last_delivery: Duration::from_nanos(network.sampler.last_delivery),
             messages: checker.messages,
