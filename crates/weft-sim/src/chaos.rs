@@ -71,6 +71,8 @@ fn faults(random: &mut Random) -> Faults {
         reorder,
         window: 1 + random.below(256) as u32,
         corrupt,
+        // From the least that every link carries.
+        carries: if random.chance(200_000) { 548 + random.below(1000) as u16 } else { u16::MAX },
         ..Faults::default()
     }
 }

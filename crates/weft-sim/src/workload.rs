@@ -38,6 +38,8 @@ pub struct Workload {
     pub persists: bool,
     /// No message is sent any more from then on.
     pub stops_at: Option<Duration>,
+    /// Between two sends of a host. None: as fast as it goes.
+    pub pace: Option<Duration>,
     /// A host of which one message came back, or that was lost, is sent nothing more.
     pub gives_up: bool,
     /// Where payloads are cut from.
@@ -59,7 +61,17 @@ impl Workload {
         let size = size.min(64 << 10);
         let mut random = Random::new(0x6e6f_6973);
         let noise = (0..size + 4096).map(|_| random.bits() as u8).collect();
-        Workload { pattern, count, size, asks: false, persists: false, stops_at: None, gives_up: false, noise }
+        Workload {
+            pattern,
+            count,
+            size,
+            asks: false,
+            persists: false,
+            stops_at: None,
+            pace: None,
+            gives_up: false,
+            noise,
+        }
     }
 
     /// So many small requests, one after the other.
@@ -162,6 +174,9 @@ impl Load {
             } else {
                 return;
             }
+            if let Some(pace) = self.workload.pace {
+                self.rest(cx, pace);
+            }
         }
     }
 
@@ -173,10 +188,10 @@ impl Load {
         }
     }
 
-    /// Sends nothing for a while: at once it would call in vain without end.
-    fn rest(&mut self, cx: &mut Context<'_>) {
+    /// Sends nothing for a while. After a loss: at once it would call in vain without end.
+    fn rest(&mut self, cx: &mut Context<'_>, time: Duration) {
         if !std::mem::replace(&mut self.rests, true) {
-            cx.wake_in(PATIENCE);
+            cx.wake_in(time);
         }
     }
 
@@ -234,7 +249,7 @@ impl Program for Load {
             let serial = message.args[..2].iter().rev().fold(0, |all, arg| all << 32 | u64::from(*arg));
             self.again.push((HostId(to), serial));
         }
-        self.rest(cx);
+        self.rest(cx, PATIENCE);
     }
 
     fn on_notice(&mut self, cx: &mut Context<'_>, notice: Notice) {
@@ -242,7 +257,7 @@ impl Program for Load {
             Notice::Completed(_) => self.under_way -= u64::from(self.is_asking),
             Notice::CanSend(_) => self.waits = false,
             Notice::PeerLost(..) if self.workload.gives_up => self.stop(),
-            Notice::PeerLost(..) => self.rest(cx),
+            Notice::PeerLost(..) => self.rest(cx, PATIENCE),
         }
         self.send_more(cx);
     }

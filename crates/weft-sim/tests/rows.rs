@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 use weft_sim::{
-    chaos, Bursts, Change, ClockChange, Config, Faults, HostId, Link, Load, Loss, Pattern, Random, Report, Simulation,
-    Time, Topology, Workload,
+    chaos, Bursts, Change, ClockChange, Config, Faults, HostId, Link, Load, Loss, Pattern, Random, Report, Settings,
+    Simulation, Time, Topology, Workload,
 };
 
 const A: HostId = HostId(0);
@@ -253,6 +253,7 @@ fn s15(form: Form) {
 
 /// Everything at once, on 2 to 16 hosts.
 fn s16(form: Form) {
+    let mut met = [0; 8];
     seeds("s16", form.of(60, 10_000), |seed| {
         let mut random = Random::new(seed);
         let topology = match random.below(3) {
@@ -263,15 +264,41 @@ fn s16(form: Form) {
         let until = millis(1 + random.below(20_000));
         let patterns = [Pattern::PingPong, Pattern::AllToAll, Pattern::Incast, Pattern::ClientServer, Pattern::Bulk];
         let pattern = patterns[random.below(5) as usize];
-        let mut workload = Workload::new(pattern, 300 + random.below(2000), random.below(5000) as usize);
+        let most = if random.chance(100_000) { 65_000 } else { 5000 };
+        let size = random.below(most) as usize;
+        let mut workload = Workload::new(pattern, u64::MAX, size);
+        // Some hundred sends of each host, over all the time in which things go wrong, and longer.
+        workload.pace = Some(until / (20 + random.below(300) as u32));
+        let settings = Settings {
+            suspicion: if random.chance(500_000) { SUSPICION } else { millis(50 + random.below(1000)) },
+            window: 128 << (10 + random.below(3)),
+            send_most: 128 << (10 + random.below(3)),
+            packet_most: if random.chance(500_000) { 9000 } else { 1472 },
+            ..Settings::default()
+        };
+        let link = Link { packet_bytes: if random.chance(800_000) { 1472 } else { 8000 }, ..Link::default() };
         (workload.persists, workload.asks) = (random.chance(500_000), random.chance(500_000));
-        workload.stops_at = Some(until + seconds(10));
-        let mut simulation = simulation(Config { seed, topology, skew_most: 500, ..Config::default() }, workload);
+        workload.stops_at = Some(until + until / 4);
+        let config = Config { seed, topology, settings, link, skew_most: 500, ..Config::default() };
+        let mut simulation = simulation(config, workload);
         for (at, change) in chaos(seed, topology.hosts(), until) {
             simulation.at(at, change);
         }
-        settled(&mut simulation, until + seconds(120));
+        let Report { messages, packets, .. } = settled(&mut simulation, until + seconds(120));
+        let now = [
+            messages.delivered,
+            messages.returned,
+            messages.unknown,
+            packets.lost,
+            packets.corrupted,
+            packets.cut,
+            packets.not_taken,
+            packets.too_large,
+        ];
+        met.iter_mut().zip(now).for_each(|(all, now)| *all += now);
     });
+    println!("delivered, returned, unknown, lost, corrupted, cut, not taken, too large: {met:?}");
+    assert!(met.iter().all(|met| *met > 0), "everything happened: {met:?}");
 }
 
 /// After the faults have ended everything settles soon.

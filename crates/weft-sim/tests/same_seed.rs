@@ -10,7 +10,9 @@ const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
 fn run(seed: u64, topology: Topology, mut workload: Workload, faults: Faults, is_chaotic: bool) -> Report {
     let config = Config { seed, topology, faults, skew_most: 100, ..Config::default() };
     let until = Duration::from_secs(2);
-    workload.persists = is_chaotic;
+    if is_chaotic {
+        (workload.persists, workload.pace) = (true, Some(Duration::from_millis(5)));
+    }
     let mut simulation = Simulation::new(config, move |host: HostId| workload.program(host, topology.hosts()));
     if is_chaotic {
         chaos(seed, topology.hosts(), until).into_iter().for_each(|(at, change)| simulation.at(at, change));
