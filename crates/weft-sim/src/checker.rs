@@ -329,7 +329,12 @@ impl Checker {
             Some(slot) => {
                 Some(slot.hash).filter(|hash| lives.iter().any(|to| wanted(to) == *hash) && fits(self, *hash))
             }
-            None => lives.iter().map(wanted).find(|hash| fits(self, *hash)),
+            // To any of these lives; rather of one of which nothing was said yet.
+            None => {
+                let is_open = |hash: &u64| self.entries.get(hash).is_some_and(|fate| fate.open() > 0);
+                let all = || lives.iter().map(wanted);
+                all().find(is_open).or_else(|| all().find(|hash| fits(self, *hash)))
+            }
         };
         let Some(entry) = found.and_then(|hash| self.entries.get_mut(&hash)) else {
             // It may have been delivered without its sender's knowing.
@@ -445,4 +450,78 @@ fn hash(from: Epoch, to: Epoch, contents: Contents<'_>) -> u64 {
 fn first_two(args: &[u32]) -> [u32; 2] {
     let at = |n: usize| args.get(n).copied().unwrap_or(0);
     [at(0), at(1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::Endpoint;
+    use weft_wire::Reason;
+
+    const FROM: Epoch = Epoch(1);
+    const CONTENTS: Contents<'_> = Contents { kind: MessageKind::OneWay, op: 1, args: &[7], payload: b"x" };
+
+    fn ends(to_life: Epoch) -> Ends {
+        Ends { from: HostId(0), from_life: FROM, to: HostId(1), to_life }
+    }
+
+    fn returned(certainty: Certainty) -> Returned {
+        let Contents { kind, op, args, payload } = CONTENTS;
+        let (args, payload, reason) = (args.to_vec(), payload.to_vec(), Reason::PeerLost);
+        let endpoint = Endpoint::default();
+        Returned { endpoint, destination: Some(1), kind, op, args, payload, reason, certainty, completion: None }
+    }
+
+    #[test]
+    fn what_was_sent_again_to_the_next_life_is_another_message() {
+        let (lives, mut checker) = ([Epoch(2), Epoch(3)], Checker::new(2));
+        checker.on_sent(1, ends(lives[0]), CONTENTS, None);
+        checker.on_returned(2, HostId(0), FROM, &returned(Certainty::Unknown), &lives);
+        checker.on_sent(3, ends(lives[1]), CONTENTS, None);
+        checker.on_returned(4, HostId(0), FROM, &returned(Certainty::NotDelivered), &lives);
+        checker.on_rest(5);
+        assert_eq!(checker.violations, []);
+        // The first may have come all the same; the second may not.
+        assert!(checker.on_delivered(6, ends(lives[0]), CONTENTS).is_some());
+        assert!(checker.on_delivered(7, ends(lives[1]), CONTENTS).is_none());
+        assert_eq!(checker.violations[0].what, Wrong::DeliveredTooOften);
+    }
+
+    #[test]
+    fn a_message_of_unknown_fate_comes_back_once() {
+        for is_delivered in [false, true] {
+            let (lives, mut checker) = ([Epoch(2)], Checker::new(2));
+            checker.on_sent(1, ends(lives[0]), CONTENTS, None);
+            if is_delivered {
+                checker.on_delivered(2, ends(lives[0]), CONTENTS);
+            }
+            checker.on_returned(3, HostId(0), FROM, &returned(Certainty::Unknown), &lives);
+            assert_eq!(checker.violations, []);
+            checker.on_returned(4, HostId(0), FROM, &returned(Certainty::Unknown), &lives);
+            assert_eq!(checker.violations[0].what, Wrong::ReturnedTooOften);
+        }
+    }
+
+    #[test]
+    fn a_lost_reply_is_excused_by_its_request_and_by_nothing_else() {
+        for is_unknown in [false, true] {
+            let (lives, mut checker) = ([Epoch(2)], Checker::new(2));
+            let request = Contents { kind: MessageKind::Request, ..CONTENTS };
+            let number = checker.ask(None);
+            checker.on_sent(1, ends(lives[0]), request, Some(number));
+            checker.on_delivered(2, ends(lives[0]), request);
+            let back = Ends { from: HostId(1), from_life: lives[0], to: HostId(0), to_life: FROM };
+            checker.on_sent(3, back, Contents { kind: MessageKind::Reply, ..CONTENTS }, None);
+            match is_unknown {
+                true => {
+                    let kind = MessageKind::Request;
+                    let message = Returned { kind, completion: Some(number), ..returned(Certainty::Unknown) };
+                    checker.on_returned(4, HostId(0), FROM, &message, &lives);
+                }
+                false => _ = checker.on_completed(4, HostId(0), number),
+            }
+            checker.on_rest(5);
+            assert_eq!(checker.violations.is_empty(), is_unknown, "{:?}", checker.violations);
+        }
+    }
 }
