@@ -76,7 +76,7 @@ pub struct Options {
     interface_mtu: u32,
     #[command(flatten)]
     wanted: Wanted,
-    /// Does what stands in a file of TOML; what is given here as well stands above it.
+    /// Does what stands in a file of TOML; what is given here holds instead of what stands there.
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Repeats the lots of another run.
