@@ -225,6 +225,8 @@ impl<C: Congestion> Channel<C> {
                 }
                 self.phase = Phase::Calling { cookie: Some(cookie), next_at: now };
                 self.backoff.on_answer();
+                // It is not silent. Whoever says nothing but the same cookie is, for one that admits nobody is to be found out.
+                self.watch.heard_at = now;
             }
             Some(Frame::Refuse { nonce, reason }) if nonce == self.nonce => self.lose(reason),
             _ => return Verdict::Foreign,

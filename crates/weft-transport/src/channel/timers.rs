@@ -34,7 +34,7 @@ impl<C: Congestion> Channel<C> {
         match self.phase {
             Phase::Lost(_) => return,
             Phase::Calling { .. } => {
-                if self.watch.probes >= PROBES_LEAST && now >= self.called_at + self.settings.suspicion {
+                if self.watch.probes >= PROBES_LEAST && now >= self.watch.heard_at + self.settings.suspicion {
                     self.lose(Reason::NobodyThere);
                 }
                 return;

@@ -111,6 +111,43 @@ fn an_answer_without_the_nonce_of_the_call_does_nothing() {
     world.run_until_done(Duration::from_secs(1)).expect("in order");
 }
 
+/// A peer is unreachable when it is silent for the suspicion time, and not when a call has taken that long. (I1)
+#[test]
+fn who_was_answered_late_goes_on_calling_but_not_for_ever() {
+    for comes_back in [true, false] {
+        let mut world = World::new(1, 1);
+        world.call(0);
+        let ours = world.channel(0).ours();
+        world.capture = Some(Vec::new());
+        world.transmit(0);
+        let call = world.capture.take().expect("a capture").remove(0).1;
+        let Some(Frame::Hello(hello)) = Packet::decode(&call).expect("a packet").only_frame() else {
+            panic!("not a call");
+        };
+        // Only the answer to one call gets through, just before the time is over.
+        world.links[0].faults.drop = 1_000_000;
+        world.links[1].faults.drop = 1_000_000;
+        world.run(Duration::from_millis(2_900)).expect("nothing comes");
+        let mut packet = vec![0; MTU];
+        let mut writer = Writer::new(&mut packet);
+        assert!(writer.push(&Frame::Cookie { nonce: hello.nonce, cookie: Cookie { generation: 1, value: 2 } }));
+        let packet = writer.finish();
+        Header::new(PacketKind::Answer, ours.id, ChannelId::NOBODY).seal(packet);
+        assert_eq!(world.take(0, packet), Some(Verdict::Taken));
+        world.run(Duration::from_millis(2_500)).expect("nothing comes");
+        assert_eq!(world.lost(0), None, "it was heard 2.5 s ago");
+        if comes_back {
+            world.links[0].faults.drop = 0;
+            world.links[1].faults.drop = 0;
+            world.order(0, 5);
+            world.run_until_done(Duration::from_secs(2)).expect("in order");
+        } else {
+            world.run(Duration::from_millis(800)).expect("nothing comes");
+            assert_eq!(world.lost(0), Some(Reason::NobodyThere));
+        }
+    }
+}
+
 #[test]
 fn a_replayed_capture_delivers_nothing() {
     let mut world = World::connected(2, 1);
