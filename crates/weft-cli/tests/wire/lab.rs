@@ -94,7 +94,11 @@ impl Lab {
         let [mut a, mut b] = [Host("a0"), Host("b0")].map(|host| host.start(mtu));
         for (host, address) in [&mut a, &mut b].into_iter().zip(ADDRESSES) {
             obey(host, &format!("ip addr add {address}/24 dev {INTERFACE}"));
-            obey(host, &format!("ip link set {INTERFACE} gso_max_segs 1 up"));
+            obey(host, &format!("ip link set {INTERFACE} address {} gso_max_segs 1 up", mac(address)));
+        }
+        // The kernel asks once in a second who has an address; if that is lost, nothing else is tried until then.
+        for (host, other) in [(&mut a, ADDRESSES[1]), (&mut b, ADDRESSES[0])] {
+            obey(host, &format!("ip neigh replace {other} lladdr {} dev {INTERFACE} nud permanent", mac(other)));
         }
         for (host, own) in [(&mut a, "a0"), (&mut b, "b0")] {
             ip(&format!("link set {own} addrgenmode none up"));
@@ -103,6 +107,11 @@ impl Lab {
         }
         Lab { a, b }
     }
+}
+
+/// The address of Ethernet that a host has.
+fn mac(address: &str) -> String {
+    format!("02:00:00:00:00:0{}", address.rsplit('.').next().expect("an address"))
 }
 
 struct Host(&'static str);

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::am::Bundle;
-use weft::{Endpoint, Key, MessageKind, Node, Outgoing, SendError};
+use weft::{Endpoint, Event, Key, MessageKind, Node, Outgoing, SendError};
 
 /// Handlers of the receiver: numbered messages; a request that is answered with everything inverted.
 const NOTE: u8 = 1;
@@ -165,7 +165,11 @@ fn connect(there: Address, count: u32) {
             let (_, payload) = contents(seed, 0, 1024);
             *is_asked = *is_asked || bundle.try_request(*here, 0, ECHO, &[seed], &payload).is_ok();
             bundle.poll();
-            assert_eq!(bundle.counters().returned, 0);
+            while let Some(event) = bundle.next_event() {
+                if let Event::Returned(message) = event {
+                    panic!("{} ({}) after {:?}", message.reason, message.certainty, since.elapsed());
+                }
+            }
         }
     }
 }
