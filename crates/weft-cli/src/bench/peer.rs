@@ -420,7 +420,8 @@ fn send_until_stopped(
         false => pump(bundle, tally, payload, next)?,
     };
     let mut turns = 0u32;
-    while !bundle.flush() {
+    // Not only on their way: what a host has dropped is sent again only while this bundle is there.
+    while !bundle.is_acknowledged() {
         bundle.poll();
         turns += 1;
         if turns % LOOK_EVERY == 0 {
