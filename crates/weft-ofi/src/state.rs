@@ -191,11 +191,15 @@ impl State {
     #[inline(always)]
     pub fn progress_for(&mut self, reader: &mut impl Reader) {
         let mut looks = if self.is_awaited { LOOKS } else { 1 };
-        while looks > 0 && self.bundle.poll() == 0 {
+        loop {
+            let work = self.bundle.poll();
+            // A receive that found its message waiting has ended without one.
+            self.is_awaited = !self.hand_over_to(reader) && work == 0;
             looks -= 1;
+            if !self.is_awaited || looks == 0 {
+                break;
+            }
         }
-        self.is_awaited = looks == 0;
-        self.hand_over_to(reader);
         self.reads = self.reads.wrapping_add(1);
         if self.reads % LOSSES_EVERY == 0 {
             self.look_for_losses();
@@ -207,18 +211,23 @@ impl State {
         self.hand_over_to(&mut Nobody);
     }
 
+    /// The same while somebody reads. Says whether there was something.
     #[inline(always)]
-    fn hand_over_to(&mut self, reader: &mut impl Reader) {
+    fn hand_over_to(&mut self, reader: &mut impl Reader) -> bool {
         let State { bundle, eps, slots, cqs, .. } = self;
-        while bundle
-            .next_completion_with(|done| {
+        let mut take_next = || {
+            bundle.next_completion_with(|done| {
                 let ep = slots.get(done.endpoint.index()).and_then(|&slot| eps.get_mut(slot));
                 if let Some(ep) = ep {
                     ep.take(done, cqs, reader);
                 }
             })
-            .is_some()
-        {}
+        };
+        let mut has_taken = false;
+        while take_next().is_some() {
+            has_taken = true;
+        }
+        has_taken
     }
 
     /// Receives for whoever sends end where nobody is left who could: all peers that were inserted, but for this domain's own, are gone.
