@@ -2,6 +2,7 @@
 
 use crate::checker::{Checker, Contents, Ends};
 use crate::clock::Clock;
+use crate::model::{Model, Station};
 use crate::network::{address, host_at, Event, Network, SimLink};
 use crate::program::{Context, Desk, Message, Notice, Program};
 use crate::topology::HostId;
@@ -72,6 +73,8 @@ pub(crate) struct Host<P> {
     pub id: HostId,
     pub clock: Clock,
     pub life: Option<Life<P>>,
+    /// What runs in weft's place.
+    pub station: Option<Station>,
     shared: Shared,
     /// When its timer event comes; others are old.
     timer_at: Option<u64>,
@@ -93,7 +96,7 @@ pub(crate) struct Life<P> {
 
 impl<P: Program> Host<P> {
     pub fn new(id: HostId, clock: Clock, shared: Shared) -> Host<P> {
-        Host { id, clock, life: None, shared, timer_at: None, tidy_at: None, packets: Vec::new() }
+        Host { id, clock, life: None, station: None, shared, timer_at: None, tidy_at: None, packets: Vec::new() }
     }
 
     /// The host comes up, with a new epoch.
@@ -139,14 +142,26 @@ impl<P: Program> Host<P> {
     /// The host goes down at once: nobody is told.
     pub fn crash(&mut self) {
         self.shared.network.borrow_mut().set_up(self.id.0, false);
+        self.station = None;
         if let Some(life) = self.life.take() {
             self.shared.checker.borrow_mut().on_death(life.desk.life);
         }
     }
 
+    /// The host is to run a model from now on.
+    pub fn install(&mut self, model: Box<dyn Model>, random: Random) {
+        self.crash();
+        self.station = Some(Station::new(model, random));
+        let mut network = self.shared.network.borrow_mut();
+        network.set_up(self.id.0, true);
+        network.look(self.id.0, 0);
+    }
+
     /// Looks at what came, at timers and at the program.
     pub fn look(&mut self) {
-        let Some(life) = &mut self.life else { return };
+        let Some(life) = &mut self.life else {
+            return self.station.iter_mut().for_each(|station| station.look(self.id, &self.shared));
+        };
         let mut network = self.shared.network.borrow_mut();
         network.take_inbox(self.id.0, &mut self.packets);
         let now = network.now;
@@ -165,7 +180,7 @@ impl<P: Program> Host<P> {
 
     /// A timer event came. It is an old one if the timer was set anew.
     pub fn on_timer(&mut self, now: u64) {
-        if self.timer_at == Some(now) {
+        if self.timer_at == Some(now) || self.station.as_mut().is_some_and(|station| station.on_timer(now)) {
             self.timer_at = None;
             self.shared.network.borrow_mut().look(self.id.0, now);
         }
@@ -196,6 +211,12 @@ impl<P: Program> Host<P> {
             self.shared.network.borrow_mut().look(self.id.0, now);
             self.plan(now, true);
         }
+    }
+
+    /// Whether what runs here has done all that it meant to.
+    pub fn is_done(&self) -> bool {
+        self.life.as_ref().is_none_or(|life| life.program.is_done())
+            && self.station.as_ref().is_none_or(Station::is_done)
     }
 
     /// Sets the next events.

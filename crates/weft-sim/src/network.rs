@@ -78,6 +78,14 @@ struct Port {
     held: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
+impl Port {
+    /// Bytes that have not gone.
+    #[inline]
+    fn waiting(&self, now: u64) -> u64 {
+        self.free_at.saturating_sub(now * 1000) / self.byte_time.max(1)
+    }
+}
+
 /// A packet under way. Its place is used again.
 #[derive(Debug, Default)]
 struct Packet {
@@ -282,6 +290,12 @@ impl Network {
         self.ports[host as usize].link.packet_bytes
     }
 
+    /// The most bytes that wait now at the beginning of one of these links.
+    pub fn queued(&self, links: Links) -> u64 {
+        let those = self.ports.iter().zip(0..).filter(|(_, number)| self.topology.has(links, *number));
+        those.map(|(port, _)| port.waiting(self.now)).max().unwrap_or(0)
+    }
+
     fn ports_of(&mut self, links: Links) -> impl Iterator<Item = &mut Port> {
         let topology = self.topology;
         let ports = self.ports.iter_mut().zip(0..);
@@ -324,15 +338,14 @@ impl Network {
         let Network { ports, packets, queue, done, now, sampler, .. } = self;
         let port = &mut ports[number as usize];
         let bytes = packets[id as usize].bytes.len() as u64 + u64::from(port.link.overhead);
-        let now_ps = *now * 1000;
-        let waits = port.free_at.saturating_sub(now_ps) / port.byte_time.max(1);
+        let waits = port.waiting(*now);
         if waits + bytes > u64::from(port.link.queue) {
             done.queue_full += 1;
             self.free.push(id);
             return;
         }
         sampler.note_queue(*now, waits + bytes);
-        port.free_at = port.free_at.max(now_ps) + bytes * port.byte_time;
+        port.free_at = port.free_at.max(*now * 1000) + bytes * port.byte_time;
         let mut at = port.free_at / 1000 + port.link.delay.as_nanos() as u64;
         if !port.link.jitter.is_zero() {
             at += port.jitter.below(port.link.jitter.as_nanos() as u64);

@@ -5,6 +5,7 @@ use crate::clock::{Clock, ClockChange};
 use crate::faults::{Done, Faults, PerMillion};
 use crate::histogram::Histogram;
 use crate::host::{Directory, Host, Plant, Shared};
+use crate::model::Model;
 use crate::network::{Event, Link, Network};
 use crate::program::Program;
 use crate::series::Series;
@@ -233,6 +234,14 @@ impl<P: Program> Simulation<P> {
         self.shared.directory.borrow_mut().plant = Some((plant, after));
     }
 
+    /// Has a host run another protocol from now on, in weft's place.
+    pub fn install(&mut self, host: HostId, model: impl Model + 'static) {
+        let random = Random::new(self.random.bits());
+        if let Some(host) = self.hosts.get_mut(host.0 as usize) {
+            host.install(Box::new(model), random);
+        }
+    }
+
     /// Lets time pass until so long after the beginning.
     pub fn run_until(&mut self, time: Duration) {
         let end = nanos(time);
@@ -275,7 +284,7 @@ impl<P: Program> Simulation<P> {
     pub fn settle_some(&mut self, latest: Duration) -> bool {
         let step = (self.now() / 64).clamp(Duration::from_millis(1), Duration::from_millis(100));
         self.run_until((self.now() + step).min(latest));
-        let is_done = self.hosts.iter().flat_map(|host| &host.life).all(|life| life.program.is_done());
+        let is_done = self.hosts.iter().all(Host::is_done);
         if is_done && !self.hurries {
             self.hurry();
             return false;
@@ -288,7 +297,7 @@ impl<P: Program> Simulation<P> {
     /// # Errors
     /// If a promise was broken, or something is still under way.
     pub fn verdict(&mut self) -> Result<Report, Failure> {
-        let programs = self.hosts.iter().flat_map(|host| &host.life).filter(|life| !life.program.is_done()).count();
+        let programs = self.hosts.iter().filter(|host| !host.is_done()).count();
         let now = self.shared.network.borrow().now;
         let is_at_rest = programs == 0 && self.is_at_rest();
         let mut checker = self.shared.checker.borrow_mut();
@@ -331,6 +340,11 @@ impl<P: Program> Simulation<P> {
     /// The simulation's time.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.shared.network.borrow().now)
+    }
+
+    /// Bytes that wait now at the beginning of one of these links: the most of any.
+    pub fn queued(&self, links: Links) -> u64 {
+        self.shared.network.borrow().queued(links)
     }
 
     /// Broken promises so far.

@@ -1,0 +1,294 @@
+//! What becomes of links when more is sent than they carry: figures of weft's congestion control, each from a run of its own.
+//! `cargo run --release -p weft-sim --example congestion` prints all of them.
+//!
+//! Goodput is that of payloads. Shares are parts of [`capacity`]: what packets of full size and weft's own header leave of a link.
+
+use crate::cubic::{CubicReceiver, CubicSender};
+use crate::faults::{Faults, PerMillion};
+use crate::network::Link;
+use crate::program::{Context, Message, Notice, Program};
+use crate::simulation::{Change, Config, Report, Simulation};
+use crate::topology::{HostId, Links, Topology};
+use std::time::Duration;
+use weft_core::Outgoing;
+use weft_wire::packet::HEADER;
+use weft_wire::Reason;
+
+/// A gigabit with a delay of its own and room for so many bytes.
+pub fn gigabit(delay: Duration, queue: u32) -> Link {
+    Link { rate: GIGABIT, delay, queue, ..Link::default() }
+}
+
+/// Bits of payload per second that a link carries in packets of full size.
+pub fn capacity(link: Link) -> f64 {
+    let (packet, header) = (f64::from(link.packet_bytes), HEADER as f64);
+    link.rate as f64 * (packet - header) / (packet + f64::from(link.overhead))
+}
+
+/// Jain's index: 1 if all are equal, 1/n if one has everything.
+pub fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    if squares > 0.0 {
+        sum * sum / (shares.len() as f64 * squares)
+    } else {
+        0.0
+    }
+}
+
+/// Many send to one.
+#[derive(Clone, Copy, Debug)]
+pub struct Incast {
+    /// Of the senders' goodputs.
+    pub jain: f64,
+    /// Of the receiver's link.
+    pub share: f64,
+    /// Packets sent, and those of them that found a queue full.
+    pub sent: u64,
+    /// See there.
+    pub dropped: u64,
+    /// Of the receiver's link, in bytes.
+    pub queue: Queue,
+    /// Times that no acknowledgement came in time.
+    pub timeouts: u64,
+}
+
+/// Bytes that waited for a link, looked at in equal times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Queue {
+    /// The median.
+    pub p50: u64,
+    /// The 99th percentile.
+    pub p99: u64,
+    /// The most.
+    pub most: u64,
+}
+
+/// A link's rate falls in mid-flow.
+#[derive(Clone, Copy, Debug)]
+pub struct RateFall {
+    /// What is under way on the slower link when its queue is empty.
+    pub bytes_of_a_round_trip: u64,
+    /// The queue in the second half of the time before the fall.
+    pub before: Queue,
+    /// In the first 50 round trips after it.
+    pub within: Queue,
+    /// And then.
+    pub later: Queue,
+    /// Of the slower link, then.
+    pub share: f64,
+    /// Packets that found the queue full, in all.
+    pub dropped: u64,
+}
+
+/// Two flows share a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Two {
+    /// Parts of the link that the first and the second have.
+    pub shares: [f64; 2],
+    /// Of the link that they share.
+    pub queue: Queue,
+    /// Packets that found its queue full.
+    pub dropped: u64,
+}
+
+/// `senders` hosts send messages of 1 KiB to one without end, over `link`s to and from a switch. Looked at from 100 ms after the
+/// beginning on, for so long.
+pub fn incast(seed: u64, senders: u32, link: Link, lasts: Duration) -> Incast {
+    let topology = Topology::Star(senders + 1);
+    let mut simulation = flows(Config { topology, ..config(seed, link) }, 1024, |host| {
+        (host.0 > 0).then_some((HostId(0), Duration::ZERO))
+    });
+    let began = Duration::from_millis(100);
+    simulation.run_until(began);
+    let (before, dropped_before) = (received(&simulation, HostId(0)), simulation.report());
+    let queue = watch(&mut simulation, Links::To(HostId(0)), began + lasts);
+    let after = received(&simulation, HostId(0));
+    let rates: Vec<f64> = after.iter().zip(&before).skip(1).map(|(a, b)| bits(a - b, lasts)).collect();
+    let report = good(&simulation);
+    Incast {
+        jain: jain(&rates),
+        share: rates.iter().sum::<f64>() / capacity(link),
+        sent: report.packets.sent - dropped_before.packets.sent,
+        dropped: report.packets.queue_full - dropped_before.packets.queue_full,
+        queue,
+        timeouts: report.channels.timeouts - dropped_before.channels.timeouts,
+    }
+}
+
+/// One flow of messages of 8 KiB over `link`, whose rate falls to `rate` after a second. Looked at for two more.
+pub fn rate_fall(seed: u64, link: Link, rate: u64) -> RateFall {
+    let mut simulation = flows(config(seed, link), 8192, one_flow);
+    let slow = Link { rate, ..link };
+    let (falls, ends) = (Duration::from_secs(1), Duration::from_secs(3));
+    let round_trip = 2 * link.delay;
+    let links = Links::From(HostId(0));
+    simulation.run_until(falls / 2);
+    let before = watch(&mut simulation, links, falls);
+    simulation.change(Change::Link(Links::All, slow));
+    let within = watch(&mut simulation, links, falls + 50 * round_trip);
+    let (came, from) = (received(&simulation, HostId(1))[0], simulation.now());
+    let later = watch(&mut simulation, links, ends);
+    let rate = bits(received(&simulation, HostId(1))[0] - came, ends - from);
+    RateFall {
+        bytes_of_a_round_trip: slow.rate / 8 * round_trip.as_nanos() as u64 / 1_000_000_000,
+        before,
+        within,
+        later,
+        share: rate / capacity(slow),
+        dropped: good(&simulation).packets.queue_full,
+    }
+}
+
+/// Two flows of messages of 8 KiB to one host over `link`s, of which the second begins a second late. Looked at from the third
+/// second to the end of the fourth.
+pub fn two_flows(seed: u64, link: Link) -> Two {
+    let config = Config { topology: Topology::Star(3), ..config(seed, link) };
+    let late = Duration::from_secs(1);
+    let mut simulation = flows(config, 8192, move |host| match host {
+        HostId(0) => None,
+        HostId(number) => Some((HostId(0), late * (number - 1))),
+    });
+    simulation.run_until(2 * late);
+    let before = received(&simulation, HostId(0));
+    let queue = watch(&mut simulation, Links::To(HostId(0)), 4 * late);
+    let after = received(&simulation, HostId(0));
+    let share = |n: usize| bits(after[n] - before[n], 2 * late) / capacity(link);
+    Two { shares: [share(1), share(2)], queue, dropped: good(&simulation).packets.queue_full }
+}
+
+/// A flow of weft, of messages of 8 KiB, and one of [`CubicSender`], each between hosts of its own, over one `link` between
+/// switches. Both begin at once; looked at from the end of the second second to that of the tenth.
+pub fn beside_cubic(seed: u64, link: Link) -> Two {
+    with_cubic(seed, link, true)
+}
+
+/// [`CubicSender`] alone on the same link, to see that the model uses it.
+pub fn cubic_alone(seed: u64, link: Link) -> Two {
+    with_cubic(seed, link, false)
+}
+
+fn with_cubic(seed: u64, link: Link, is_weft_there: bool) -> Two {
+    let fast = Link { rate: 10 * GIGABIT, delay: Duration::from_micros(5), ..Link::default() };
+    let (topology, trunk) = (Topology::Tree { switches: 2, hosts: 2 }, Some(link));
+    let config = Config { topology, trunk, ..config(seed, fast) };
+    let mut simulation =
+        flows(config, 8192, move |host| (is_weft_there && host == HostId(2)).then_some((HostId(0), Duration::ZERO)));
+    let receiver = CubicReceiver::default();
+    let bytes = receiver.bytes();
+    simulation.install(HostId(1), receiver);
+    simulation.install(HostId(3), CubicSender::new(HostId(1), Duration::ZERO));
+    let (begins, ends) = (Duration::from_secs(2), Duration::from_secs(10));
+    simulation.run_until(begins);
+    let before = [received(&simulation, HostId(0))[2], bytes.get()];
+    let queue = watch(&mut simulation, Links::Trunks, ends);
+    let after = [received(&simulation, HostId(0))[2], bytes.get()];
+    let share = |n: usize| bits(after[n] - before[n], ends - begins) / capacity(link);
+    Two { shares: [share(0), share(1)], queue, dropped: good(&simulation).packets.queue_full }
+}
+
+/// The part of `link` that one flow of messages of 8 KiB has, from its second tenth of a second to the end of the second, if each
+/// direction loses so many packets; and the queue meanwhile.
+pub fn one_flow_share(seed: u64, link: Link, loss: PerMillion) -> (f64, Queue) {
+    let config = config(seed, link);
+    let faults = Faults { carries: config.faults.carries, ..Faults::loss(loss) };
+    let mut simulation = flows(Config { faults, ..config }, 8192, one_flow);
+    let (begins, ends) = (Duration::from_millis(100), Duration::from_secs(2));
+    simulation.run_until(begins);
+    let before = received(&simulation, HostId(1))[0];
+    let queue = watch(&mut simulation, Links::From(HostId(0)), ends);
+    let came = received(&simulation, HostId(1))[0] - before;
+    good(&simulation);
+    (bits(came, ends - begins) / capacity(link), queue)
+}
+
+/// Sends messages of one size without end, and counts what it gets.
+struct Flow {
+    /// To whom, and from when on.
+    to: Option<(HostId, Duration)>,
+    payload: Vec<u8>,
+    sent: u64,
+    /// Bytes by sender.
+    received: Vec<u64>,
+}
+
+impl Program for Flow {
+    fn on_start(&mut self, cx: &mut Context<'_>) {
+        self.received = vec![0; cx.hosts().count()];
+        if let Some((_, starts)) = self.to {
+            cx.wake_in(starts);
+        }
+    }
+
+    fn on_message(&mut self, _cx: &mut Context<'_>, message: &Message<'_>) -> Result<(), Reason> {
+        self.received[message.from.0 as usize] += message.payload.len() as u64;
+        Ok(())
+    }
+
+    fn on_notice(&mut self, cx: &mut Context<'_>, notice: Notice) {
+        if let Notice::CanSend(_) = notice {
+            self.on_alarm(cx);
+        }
+    }
+
+    fn on_alarm(&mut self, cx: &mut Context<'_>) {
+        let Some((to, _)) = self.to else { return };
+        loop {
+            let args = [self.sent as u32, (self.sent >> 32) as u32];
+            let message = Outgoing { op: 1, args: &args, payload: &self.payload, completion: None };
+            if cx.try_send(to, message).is_err() {
+                return;
+            }
+            self.sent += 1;
+        }
+    }
+}
+
+const GIGABIT: u64 = 1_000_000_000;
+
+/// Queues are looked at this often.
+const LOOK_EVERY: Duration = Duration::from_micros(10);
+
+/// Two hosts with this link, on which no packet is larger than it says.
+fn config(seed: u64, link: Link) -> Config {
+    let faults = Faults { carries: link.packet_bytes, ..Faults::default() };
+    Config { seed, link, faults, ..Config::default() }
+}
+
+fn one_flow(host: HostId) -> Option<(HostId, Duration)> {
+    (host == HostId(0)).then_some((HostId(1), Duration::ZERO))
+}
+
+fn flows(config: Config, size: usize, to: impl Fn(HostId) -> Option<(HostId, Duration)> + 'static) -> Simulation<Flow> {
+    Simulation::new(config, move |host| Flow { to: to(host), payload: vec![0; size], sent: 0, received: Vec::new() })
+}
+
+/// Bytes of payload that a host got, by sender.
+fn received(simulation: &Simulation<Flow>, host: HostId) -> Vec<u64> {
+    simulation.program(host).map_or_else(Vec::new, |flow| flow.received.clone())
+}
+
+/// Lets time pass, and looks at queues.
+fn watch(simulation: &mut Simulation<Flow>, links: Links, until: Duration) -> Queue {
+    let mut seen = Vec::new();
+    while simulation.now() < until {
+        simulation.run_for(LOOK_EVERY);
+        seen.push(simulation.queued(links));
+    }
+    seen.sort_unstable();
+    let at = |per_cent: usize| seen.get((seen.len() * per_cent / 100).min(seen.len().saturating_sub(1))).copied();
+    let [p50, p99, most] = [50, 99, 100].map(|per_cent| at(per_cent).unwrap_or(0));
+    Queue { p50, p99, most }
+}
+
+/// What there is to tell, of a run in which no promise was broken.
+///
+/// # Panics
+/// If one was.
+fn good(simulation: &Simulation<Flow>) -> Report {
+    assert_eq!(simulation.violations(), []);
+    simulation.report()
+}
+
+fn bits(bytes: u64, time: Duration) -> f64 {
+    bytes as f64 * 8.0 / time.as_secs_f64()
+}
