@@ -37,6 +37,9 @@ const ACKS: u16 = 2;
 /// Says that an authenticator follows the header.
 const AUTHENTICATED: u16 = 4;
 
+/// Says that the packet is to be acknowledged at once.
+const HURRIES: u16 = 8;
+
 /// How one side of a channel is addressed: 32 random bits, never zero, chosen by that side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ChannelId(pub u32);
@@ -88,6 +91,8 @@ pub struct Header {
     pub reflected: Option<Reflected>,
     /// Every packet of the receiver below this number came, or is not waited for.
     pub acked: Option<u32>,
+    /// Its sender waits for the acknowledgement: it shall not be held back.
+    pub hurries: bool,
     /// The key that the authenticator was made with; zero for none.
     pub key: u16,
 }
@@ -128,7 +133,18 @@ pub enum PacketError {
 impl Header {
     /// A header of this kind with everything else zero.
     pub const fn new(kind: PacketKind, to: ChannelId, from: ChannelId) -> Header {
-        Header { kind, to, from, number: 0, behind: 0, sent_at: 0, reflected: None, acked: None, key: 0 }
+        Header {
+            kind,
+            to,
+            from,
+            number: 0,
+            behind: 0,
+            sent_at: 0,
+            reflected: None,
+            acked: None,
+            hurries: false,
+            key: 0,
+        }
     }
 
     /// Writes the header at the beginning of a packet whose frames are in place, and the checksum over all of it.
@@ -159,9 +175,10 @@ impl Header {
         let reflected = self.reflected.unwrap_or(Reflected { sent_at: 0, held: 0 });
         let reflects = if self.reflected.is_some() { REFLECTS } else { 0 };
         let acks = if self.acked.is_some() { ACKS } else { 0 };
+        let hurries = if self.hurries { HURRIES } else { 0 };
         packet[4] = PACKET_VERSION;
         packet[5] = self.kind as u8;
-        packet[6..8].copy_from_slice(&(reflects | acks).to_le_bytes());
+        packet[6..8].copy_from_slice(&(reflects | acks | hurries).to_le_bytes());
         packet[8..12].copy_from_slice(&self.to.0.to_le_bytes());
         packet[12..16].copy_from_slice(&self.from.0.to_le_bytes());
         packet[16..20].copy_from_slice(&self.number.to_le_bytes());
@@ -191,7 +208,7 @@ impl<'a> Packet<'a> {
         let kind = kind_of(b[5]).ok_or(PacketError::Kind(b[5]))?;
         let flags = u16_at(b, 6);
         let (behind, held) = (u16_at(b, 20), u16_at(b, 22));
-        if flags & !(REFLECTS | ACKS | AUTHENTICATED) != 0 || u16_at(b, 38) != 0 {
+        if flags & !(REFLECTS | ACKS | AUTHENTICATED | HURRIES) != 0 || u16_at(b, 38) != 0 {
             return Err(PacketError::Reserved);
         }
         if behind >= SPAN {
@@ -211,6 +228,7 @@ impl<'a> Packet<'a> {
             sent_at: u32_at(b, 24),
             reflected: (flags & REFLECTS != 0).then_some(reflected),
             acked: (flags & ACKS != 0).then_some(u32_at(b, 32)),
+            hurries: flags & HURRIES != 0,
             key: u16_at(b, 36),
         };
         Ok(Packet { header, authenticator, frames })

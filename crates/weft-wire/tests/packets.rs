@@ -177,7 +177,7 @@ fn what_no_weft_writes_in_a_header_is_an_error_each() {
     assert_eq!(changed(&|p| p[4] = 2), PacketError::Version(2));
     assert_eq!(changed(&|p| p[5] = 0), PacketError::Kind(0));
     assert_eq!(changed(&|p| p[5] = 5), PacketError::Kind(5));
-    assert_eq!(changed(&|p| p[6] |= 8), PacketError::Reserved);
+    assert_eq!(changed(&|p| p[6] |= 16), PacketError::Reserved);
     assert_eq!(changed(&|p| p[7] |= 0x80), PacketError::Reserved);
     assert_eq!(changed(&|p| p[38] = 1), PacketError::Reserved);
     assert_eq!(changed(&|p| p[20..22].copy_from_slice(&SPAN.to_le_bytes())), PacketError::Behind(SPAN));
@@ -264,8 +264,8 @@ fn any_header() -> impl Strategy<Value = Header> {
     let ids = (any::<u32>(), any::<u32>());
     let reflected = proptest::option::of((any::<u32>(), any::<u16>()));
     let acked = proptest::option::of(any::<u32>());
-    (kinds, ids, any::<u32>(), 0..SPAN, any::<u32>(), reflected, acked, any::<u16>()).prop_map(
-        |(kind, (to, from), number, behind, sent_at, reflected, acked, key)| Header {
+    (kinds, ids, any::<u32>(), 0..SPAN, any::<u32>(), reflected, acked, any::<bool>(), any::<u16>()).prop_map(
+        |(kind, (to, from), number, behind, sent_at, reflected, acked, hurries, key)| Header {
             kind,
             to: ChannelId(to),
             from: ChannelId(from),
@@ -274,6 +274,7 @@ fn any_header() -> impl Strategy<Value = Header> {
             sent_at,
             reflected: reflected.map(|(sent_at, held)| Reflected { sent_at, held }),
             acked,
+            hurries,
             key,
         },
     )
