@@ -29,15 +29,16 @@ impl Rtt {
     /// Takes a sample in, from a time stamp of ours that came back at `now` after being held.
     ///
     /// All three are microseconds of 32 bits that come round. A time stamp from the future, or one that was held for longer
-    /// than it was away, gives no sample.
-    pub fn on_reflected(&mut self, now: u32, sent_at: u32, held: u16) {
+    /// than it was away, gives no sample. Returns the sample.
+    #[inline]
+    pub fn on_reflected(&mut self, now: u32, sent_at: u32, held: u16) -> Option<Duration> {
         let away = now.wrapping_sub(sent_at);
         if held == u16::MAX || away > i32::MAX as u32 {
-            return;
+            return None;
         }
-        if let Some(sample) = away.checked_sub(u32::from(held)) {
-            self.on_sample(Duration::from_micros(u64::from(sample)));
-        }
+        let sample = Duration::from_micros(u64::from(away.checked_sub(u32::from(held))?));
+        self.on_sample(sample);
+        Some(sample)
     }
 
     /// Takes a sample in.

@@ -51,8 +51,9 @@ impl Entry {
 pub(crate) struct Acked {
     /// Bytes that were in flight.
     pub bytes: u64,
-    /// Packets that had been taken for lost.
+    /// Packets that had been taken for lost, and their bytes.
     pub late: u32,
+    pub late_bytes: u64,
 }
 
 /// Packets that were taken for lost.
@@ -302,6 +303,7 @@ impl Sent {
             State::Lost => {
                 self.size.on_came(now, entry.bytes);
                 change.late += 1;
+                change.late_bytes += u64::from(entry.bytes);
                 let overtaken = self.came_below - number;
                 self.reorder = self.reorder.max(overtaken + 1).min(REORDER_MOST);
             }

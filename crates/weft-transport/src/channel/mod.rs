@@ -248,6 +248,8 @@ pub struct Channel<C = FixedWindow> {
     retry_at: Option<Time>,
     /// Packets that may go whatever the congestion control says.
     probes_due: u32,
+    /// No packet with records goes before.
+    paced_until: Time,
     /// The next packet number to leave out.
     skip_at: u64,
     called_at: Time,
@@ -300,6 +302,7 @@ impl<C: Congestion> Channel<C> {
             reflect: None,
             retry_at: None,
             probes_due: 0,
+            paced_until: now,
             skip_at,
             called_at: now,
             counters: Counters::default(),

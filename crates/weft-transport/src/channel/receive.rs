@@ -1,7 +1,7 @@
 //! What comes in.
 
 use super::{Channel, Event, Phase};
-use crate::congestion::Congestion;
+use crate::congestion::{Acked, Congestion};
 use crate::incoming::Stored;
 use crate::outgoing::Violation;
 use crate::sack::Arrival;
@@ -29,6 +29,15 @@ pub enum Verdict {
     Violation,
     /// There is no room for something in it, or its stream is not open. It will be sent again.
     NoRoom,
+}
+
+/// What a packet asks of its receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Asks {
+    /// To be acknowledged.
+    any: bool,
+    /// It has records: what else there is, is in no hurry to be acknowledged.
+    records: bool,
 }
 
 /// Why the rest of a packet is not looked at.
@@ -98,27 +107,30 @@ impl<C: Congestion> Channel<C> {
         self.received.insert(number, header.behind);
         self.is_unconfirmed = false;
         self.acks.has_news = true;
-        if asks {
+        if asks.any {
             self.acks.asking += 1;
-            self.acks.is_due |= !is_next || self.acks.asking >= ACK_EVERY;
-            self.reflect = Some((header.sent_at, now));
+            self.acks.is_due |= !is_next || header.hurries || (asks.records && self.acks.asking >= ACK_EVERY);
+            // That of the first: of packets that came one behind the other it waited for none.
+            self.reflect.get_or_insert((header.sent_at, now));
         }
         // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
         let age = now.since(self.called_at).as_micros() + 1;
         let is_ours = |r: &Reflected| u128::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
         if let Some(reflected) = header.reflected.filter(is_ours) {
-            self.rtt.on_reflected(now.stamp(), reflected.sent_at, reflected.held);
+            if let Some(took) = self.rtt.on_reflected(now.stamp(), reflected.sent_at, reflected.held) {
+                self.congestion.on_round_trip(now, took);
+            }
         }
         self.on_heard(now);
         Verdict::Taken
     }
 
-    /// Acts on the acknowledgements and frames of a packet. True if it asks to be acknowledged.
+    /// Acts on the acknowledgements and frames of a packet.
     ///
     /// Each frame may be acted on twice without harm, so a packet that is refused half-way simply comes again.
     #[inline]
-    fn on_frames(&mut self, now: Time, packet: &Packet<'_>) -> Result<bool, Stop> {
-        let (mut asks, mut has_bitmap) = (false, false);
+    fn on_frames(&mut self, now: Time, packet: &Packet<'_>) -> Result<Asks, Stop> {
+        let (mut asks, mut has_bitmap) = (Asks::default(), false);
         let acked = packet.header.acked;
         if let Some(below) = acked {
             self.on_acks(now, below, &[])?;
@@ -132,7 +144,8 @@ impl<C: Congestion> Channel<C> {
                 self.on_acks(now, below, bitmap)?;
                 continue;
             }
-            asks = true;
+            asks.any = true;
+            asks.records |= matches!(frame, Frame::Records { .. });
             match frame {
                 Frame::Records { stream, offset, bytes } => match self.streams.on_records(stream, offset, bytes)? {
                     Stored::Yes => {}
@@ -153,11 +166,13 @@ impl<C: Congestion> Channel<C> {
 
     #[inline]
     fn on_acks(&mut self, now: Time, below: u32, bitmap: &[u8]) -> Result<(), Violation> {
+        let under_way = self.sent.in_flight();
         let Channel { sent, streams, .. } = self;
         let acked = sent.on_acks(now, below, bitmap, |frame| streams.on_came(frame))?;
         self.counters.packets_late += u64::from(acked.late);
         if acked.bytes > 0 {
-            self.congestion.on_acked(now, acked.bytes, self.rtt.smoothed());
+            let packet = self.packet_size() as u64;
+            self.congestion.on_acked(now, Acked { bytes: acked.bytes, late: acked.late_bytes, under_way, packet });
             self.backoff.on_answer();
             self.retry_at = (self.sent.in_flight() > 0).then(|| now + self.wait());
         }

@@ -20,11 +20,16 @@ impl<C: Congestion> Channel<C> {
     pub fn next_timeout(&self) -> Option<Time> {
         let patience = self.rtt.patience();
         let times = match self.phase {
-            Phase::Lost(_) => [None; 5],
-            Phase::Calling { next_at, .. } => [Some(next_at), None, None, None, None],
-            Phase::Open => {
-                [self.retry_at, self.acks.due_at, self.sent.lost_at(patience), self.lost_at(), self.ask_at()]
-            }
+            Phase::Lost(_) => [None; 6],
+            Phase::Calling { next_at, .. } => [Some(next_at), None, None, None, None, None],
+            Phase::Open => [
+                self.retry_at,
+                self.acks.due_at,
+                self.sent.lost_at(patience),
+                self.lost_at(),
+                self.ask_at(),
+                self.paced_at(),
+            ],
         };
         times.into_iter().flatten().min()
     }
@@ -69,13 +74,18 @@ impl<C: Congestion> Channel<C> {
     /// No acknowledgement came in time: what is oldest goes again, and the wait gets longer. The rest stays in flight; the
     /// answer tells what became of it.
     fn retry(&mut self, now: Time) {
+        let under_way = self.sent.in_flight();
         let Channel { sent, streams, .. } = self;
         for _ in 0..PROBES {
             let gave_up = sent.give_up_oldest(now, |frame| streams.on_lost(frame));
             self.counters.packets_lost += u64::from(gave_up);
         }
         self.counters.timeouts += 1;
-        self.congestion.on_timeout(now);
+        // The first of a row is a probe: it may be that the last packets were lost, behind which nothing comes that would tell.
+        match self.backoff.tries() {
+            0 => self.congestion.on_lost(now, under_way - self.sent.in_flight()),
+            _ => self.congestion.on_timeout(now),
+        }
         self.backoff.on_silence();
         self.watch.probes += 1;
         self.probes_due = PROBES;
@@ -87,6 +97,12 @@ impl<C: Congestion> Channel<C> {
     fn lost_at(&self) -> Option<Time> {
         let since = self.watch.asked_at.filter(|_| self.watch.probes >= PROBES_LEAST)?;
         Some(since + self.settings.suspicion)
+    }
+
+    /// When the next packet may go that only waits for its time.
+    fn paced_at(&self) -> Option<Time> {
+        let waits = self.streams.has_runs() && self.may_send(self.paced_until);
+        waits.then_some(self.paced_until)
     }
 
     /// When to ask whether the peer is there: nothing is in flight, and somebody waits.

@@ -5,11 +5,18 @@ use crate::congestion::Congestion;
 use crate::cuts::{Whole, AHEAD};
 use crate::sent::SentFrame;
 use crate::time::Time;
+use std::time::Duration;
 use weft_wire::frame::{records_header, Cookie, Frame, Hello, Writer, BITMAP_MOST, FRAME_HEADER};
 use weft_wire::packet::{Header, PacketKind, Reflected, HEADER, PACKET_LEAST};
 
 /// Bytes of what says that there is no such channel.
 const RESET_FRAME: usize = FRAME_HEADER + 8;
+
+/// Packets say that their acknowledgements are waited for while fewer than so many may be under way: as many as are acknowledged at once.
+const HURRIES_BELOW: u64 = 4;
+
+/// The longest time between two packets, in nanoseconds.
+const PACE_MOST: u64 = 100_000_000;
 
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
 const SKIP_EVERY: u64 = 1024;
@@ -35,7 +42,7 @@ impl<C: Congestion> Channel<C> {
     /// [`Channel::packet_size`] but perhaps the last. None if what goes next has to be put together by [`Channel::transmit`].
     #[inline]
     pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<&[u8]> {
-        if !self.may_run() {
+        if !self.may_run(now) {
             return None;
         }
         let size = self.packet_size();
@@ -45,21 +52,23 @@ impl<C: Congestion> Channel<C> {
         }
         let mut until = ready.start;
         for _ in 0..ready.packets {
-            if !self.may_send() {
+            if !self.may_send(now) {
                 break;
             }
             self.prepare_number();
-            let header = self.header(now);
+            let header = Header { hurries: self.hurries(), ..self.header(now) };
             let Some((run, Whole { packet, sum })) = self.streams.next_ready(stream) else { break };
             packet[HEADER..AHEAD].copy_from_slice(&records_header(stream, run.from as u32, run.len));
             match sum {
                 Some((sum, shift)) => header.seal_summed(packet, sum, shift),
                 None => header.seal(packet),
             }
-            until += packet.len();
+            let bytes = packet.len();
+            until += bytes;
             self.sent.note(SentFrame::Records(stream, run));
-            self.sent.finish(now, packet.len(), 1, true);
+            self.sent.finish(now, bytes, 1, true);
             self.counters.packets_sent += 1;
+            self.pace(now, bytes);
         }
         self.sent.size.on_filled();
         self.acks = Acks::default();
@@ -70,16 +79,16 @@ impl<C: Congestion> Channel<C> {
 
     /// Whether [`Channel::transmit_run`] has something.
     #[inline]
-    pub fn has_run(&mut self) -> bool {
-        self.may_run() && self.streams.has_ready(self.room())
+    pub fn has_run(&mut self, now: Time) -> bool {
+        self.may_run(now) && self.streams.has_ready(self.room())
     }
 
     /// Whether what goes next is records and nothing else.
     #[inline]
-    fn may_run(&self) -> bool {
+    fn may_run(&self, now: Time) -> bool {
         let is_plain = self.phase == Phase::Open && !self.is_unconfirmed && self.backoff.tries() == 0;
         let tells = self.streams.has_words() || (self.acks.has_news && self.received.has_holes());
-        is_plain && !tells && self.probes_due == 0 && self.streams.has_runs() && self.may_send()
+        is_plain && !tells && self.probes_due == 0 && self.streams.has_runs() && self.may_send(now)
     }
 
     /// Bytes that may be under way besides those that are.
@@ -88,10 +97,28 @@ impl<C: Congestion> Channel<C> {
         self.congestion_window().saturating_sub(self.sent.in_flight())
     }
 
-    /// Whether one more packet may be under way.
+    /// Whether one more packet with records may be under way.
     #[inline]
-    fn may_send(&self) -> bool {
-        self.sent.has_room() && self.sent.in_flight() < self.congestion_window()
+    pub(super) fn may_send(&self, now: Time) -> bool {
+        self.sent.has_room() && self.sent.in_flight() < self.congestion_window() && self.paced_until <= now
+    }
+
+    /// Whether so little may be under way that each packet waits for an acknowledgement.
+    #[inline]
+    fn hurries(&self) -> bool {
+        self.congestion.window() < HURRIES_BELOW * self.packet_size() as u64
+    }
+
+    /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
+    /// senders do not stay in step.
+    #[inline]
+    fn pace(&mut self, now: Time, bytes: usize) {
+        if self.congestion.spaces(self.packet_size() as u64) {
+            let round_trip = self.rtt.smoothed().unwrap_or_default().as_nanos();
+            let nanos = (round_trip * bytes as u128 / u128::from(self.congestion_window().max(1))) as u64;
+            let wait = nanos.saturating_add(self.random.below(nanos / 8 + 1)).min(PACE_MOST);
+            self.paced_until = now + Duration::from_nanos(wait);
+        }
     }
 
     fn transmit_data(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
@@ -102,9 +129,7 @@ impl<C: Congestion> Channel<C> {
         self.arm_acks(now);
         // The oldest packet is given up for one that asks whether the peer is there.
         let may_ask = self.sent.has_room() || self.probes_due > 0;
-        let may_send = may_ask
-            && self.streams.has_runs()
-            && (self.probes_due > 0 || self.sent.in_flight() < self.congestion_window());
+        let may_send = may_ask && self.streams.has_runs() && (self.probes_due > 0 || self.may_send(now));
         if !(may_send || self.acks.is_due || (may_ask && self.probes_due > 0)) {
             return None;
         }
@@ -140,7 +165,9 @@ impl<C: Congestion> Channel<C> {
             }
         }
         let packet = writer.finish();
-        self.header(now).seal(packet);
+        // The next one waits for it, or for its time.
+        let hurries = may_send && self.hurries();
+        Header { hurries, ..self.header(now) }.seal(packet);
         let bytes = packet.len();
         self.sent.finish(now, bytes, noted, asks);
         if bytes == size {
@@ -148,6 +175,9 @@ impl<C: Congestion> Channel<C> {
         }
         self.acks = Acks { is_due: self.streams.is_urgent() && may_ask, ..Acks::default() };
         self.counters.packets_sent += 1;
+        if may_send {
+            self.pace(now, bytes);
+        }
         if asks {
             self.watch.asked_at.get_or_insert(now);
             self.retry_at = Some(now + self.wait());
