@@ -1,7 +1,8 @@
 //! Runs of packets, made one behind the other so that the link can take them with one call.
 
+use super::Channel;
 use super::{Link, Sent, Way};
-use weft_transport::{Channel, Time};
+use weft_transport::Time;
 
 /// Bytes of a run, at most: what one datagram may have, of which the kernel makes many.
 pub(super) const BURST_MOST: usize = 65_000;
@@ -77,7 +78,7 @@ impl Burst {
                 }
             };
             // What only leads up to packets that lie ready is no run of its own.
-            runs = runs.saturating_add(u32::from(run.is_whole || !channel.has_run()));
+            runs = runs.saturating_add(u32::from(run.is_whole || !channel.has_run(now)));
             match went {
                 Sent::All if run.says_all => return Progress::All,
                 Sent::All => bytes += run.until,
@@ -135,7 +136,7 @@ impl Burst {
         let size = channel.packet_size();
         let mut says_all = false;
         while until + segment <= BURST_MOST && until < segment * PACKETS_MOST || until == 0 {
-            if until > 0 && channel.has_run() {
+            if until > 0 && channel.has_run(now) {
                 break;
             }
             let Some(len) = channel.transmit(now, &mut self.bytes[until..until + PACKET_MOST]) else { break };

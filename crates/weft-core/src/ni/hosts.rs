@@ -1,8 +1,9 @@
 //! The hosts of a network interface, and how they are found.
 
+use super::Channel;
 use super::{HostId, HostKey, Way};
 use std::collections::BTreeMap;
-use weft_transport::{Channel, Event, Time};
+use weft_transport::{Event, Time};
 use weft_wire::packet::ChannelId;
 use weft_wire::path::Abandoned;
 use weft_wire::Reason;

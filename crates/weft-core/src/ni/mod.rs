@@ -31,21 +31,21 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
-use weft_transport::{Answer, Caller, Channel, Door, FixedWindow, Incoming, Lot, Random, Settings, Time};
+use weft_transport::{Answer, Caller, DelayWindow, Door, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
 
+/// What lies between this network interface and another.
+type Channel = weft_transport::Channel<DelayWindow>;
+
 /// The one stream of a channel, in either direction.
 const STREAM: StreamId = StreamId(1);
 
 /// Nothing is gained by keeping records back for others if nothing went to their host for so long.
 const LONG_AGO: Duration = Duration::from_micros(50);
-
-/// What may be under way to one host: a gigabit over four milliseconds, ten over 400 microseconds.
-const UNDER_WAY: FixedWindow = FixedWindow(512 << 10);
 
 /// Hosts that have not shown that they know one of our endpoints and its key. Who calls when there are so many is not heard,
 /// and calls again; nor is one whose address has as many of these places already as are left.
@@ -248,7 +248,7 @@ impl<L: Link> Ni<L> {
         let others: Vec<Way> = ways.collect();
         let settings = self.settings_for(std::iter::once(&way).chain(&others));
         let (life, lot) = self.draw();
-        let channel = Channel::call(now, life, to.epoch, settings, lot, UNDER_WAY);
+        let channel = Channel::call(now, life, to.epoch, settings, lot, DelayWindow::default());
         let id = self.add(Host { others, ..Host::new(HostKey { address: way.to, ..to }, way, channel) });
         self.flush_host(id.index, now, u32::MAX);
         id
@@ -637,7 +637,7 @@ impl<L: Link> Ni<L> {
         }
         let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
-        let channel = Channel::answer(now, life, caller, settings, lot, UNDER_WAY);
+        let channel = Channel::answer(now, life, caller, settings, lot, DelayWindow::default());
         let id = self.add(Host::new(key, way, channel));
         self.strangers.push_back(Stranger { id, since: now, origin });
         self.mark(id.index);

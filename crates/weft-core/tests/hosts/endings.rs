@@ -85,7 +85,8 @@ fn a_peer_that_answered_all_and_died_is_noticed_by_who_waits_for_it() {
 fn what_was_never_in_a_packet_was_certainly_not_delivered() {
     let mut world = World::connected(1);
     world.processes[1].is_stopped = true;
-    let mut sent = 0;
+    let mut sent = 1;
+    world.send(NOTE, &[0], b"in a packet");
     while world.processes[0].try_send(NOTE, &[sent], &[0; 60_000]).is_ok() {
         sent += 1;
     }
