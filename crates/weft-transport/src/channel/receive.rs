@@ -233,15 +233,20 @@ impl<C: Congestion> Channel<C> {
     fn on_answer(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         match packet.only_frame() {
             Some(Frame::Cookie { nonce, cookie }) if nonce == self.nonce => {
-                let Phase::Calling { cookie: known, .. } = &mut self.phase else { return Verdict::Foreign };
-                if known.replace(cookie) == Some(cookie) {
+                let Phase::Calling { cookie: known, next_at } = &mut self.phase else { return Verdict::Foreign };
+                match known.replace(cookie) {
                     // The answer to a copy of our call; to answer again would only make more.
-                    return Verdict::Old;
+                    Some(known) if known == cookie => return Verdict::Old,
+                    // The first one went stale, or one of the two was forged: the next call shows it. It neither hurries that nor
+                    // makes us call for longer, for whoever sees our calls can answer each with another cookie.
+                    Some(_) => {}
+                    None => {
+                        *next_at = now;
+                        self.backoff.on_answer();
+                        // It is not silent. From now on it has the suspicion time to admit us.
+                        self.watch.heard_at = now;
+                    }
                 }
-                self.phase = Phase::Calling { cookie: Some(cookie), next_at: now };
-                self.backoff.on_answer();
-                // It is not silent. Whoever says nothing but the same cookie is, for one that admits nobody is to be found out.
-                self.watch.heard_at = now;
             }
             Some(Frame::Refuse { nonce, reason }) if nonce == self.nonce => self.lose(reason),
             _ => return Verdict::Foreign,

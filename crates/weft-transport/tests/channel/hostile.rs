@@ -4,7 +4,7 @@ use crate::world::{micros, World, MTU};
 use proptest::prelude::*;
 use std::time::Duration;
 use weft_transport::sack::{Arrival, Received};
-use weft_transport::{Answer, Random, Verdict};
+use weft_transport::{Answer, Life, Random, Verdict};
 use weft_wire::frame::{Accept, Cookie, Frame, Hello, StreamId, Terms, Writer, BITMAP_MOST, FIRST_OFFSET};
 use weft_wire::packet::{reseal, ChannelId, Header, Packet, PacketKind, FIRST_NUMBER, HEADER};
 use weft_wire::path::Peek;
@@ -47,6 +47,35 @@ impl Liar {
     }
 }
 
+/// A host 0 that calls, and what its call says.
+fn calling() -> (World, Life, Hello) {
+    let mut world = World::new(1, 1);
+    world.call(0);
+    world.capture = Some(Vec::new());
+    world.transmit(0);
+    let call = world.capture.take().expect("a capture").remove(0).1;
+    let Some(Frame::Hello(hello)) = Packet::decode(&call).expect("a packet").only_frame() else {
+        panic!("not a call");
+    };
+    let ours = world.channel(0).ours();
+    (world, ours, hello)
+}
+
+/// A packet with one frame.
+pub fn sealed(header: Header, frame: &Frame<'_>) -> Vec<u8> {
+    let mut packet = vec![0; MTU];
+    let mut writer = Writer::new(&mut packet);
+    assert!(writer.push(frame), "room");
+    let packet = writer.finish();
+    header.seal(packet);
+    packet.to_vec()
+}
+
+/// What one says to a caller who keeps no state for it.
+fn answer(to: Life, frame: &Frame<'_>) -> Vec<u8> {
+    sealed(Header::new(PacketKind::Answer, to.id, ChannelId::NOBODY), frame)
+}
+
 #[test]
 fn forged_ids_do_nothing() {
     let mut world = World::connected(1, 1);
@@ -78,15 +107,8 @@ fn forged_ids_do_nothing() {
 
 #[test]
 fn an_answer_without_the_nonce_of_the_call_does_nothing() {
-    let mut world = World::new(1, 1);
-    world.call(0);
-    let (ours, theirs) = (world.channel(0).ours(), world.hosts[1].epoch);
-    world.capture = Some(Vec::new());
-    world.transmit(0);
-    let call = world.capture.take().expect("a capture").remove(0).1;
-    let Some(Frame::Hello(hello)) = Packet::decode(&call).expect("a packet").only_frame() else {
-        panic!("not a call");
-    };
+    let (mut world, ours, hello) = calling();
+    let theirs = world.hosts[1].epoch;
     let accept = Accept { nonce: hello.nonce, caller: ours.epoch, callee: theirs, terms: hello.terms };
     let cookie = Cookie { generation: 1, value: 2 };
     for (kind, frame) in [
@@ -99,12 +121,8 @@ fn an_answer_without_the_nonce_of_the_call_does_nothing() {
         (PacketKind::Answer, Frame::Accept(accept)),
         (PacketKind::Reset, Frame::Reset { epoch: Epoch(1) }),
     ] {
-        let mut packet = vec![0; MTU];
-        let mut writer = Writer::new(&mut packet);
-        assert!(writer.push(&frame), "room");
-        let packet = writer.finish();
-        Header { number: FIRST_NUMBER as u32, ..Header::new(kind, ours.id, ChannelId(5)) }.seal(packet);
-        assert_eq!(world.take(0, packet), Some(Verdict::Foreign), "{frame:?}");
+        let header = Header { number: FIRST_NUMBER as u32, ..Header::new(kind, ours.id, ChannelId(5)) };
+        assert_eq!(world.take(0, &sealed(header, &frame)), Some(Verdict::Foreign), "{frame:?}");
     }
     assert!(!world.channel(0).is_open());
     world.order(0, 5);
@@ -115,25 +133,13 @@ fn an_answer_without_the_nonce_of_the_call_does_nothing() {
 #[test]
 fn who_was_answered_late_goes_on_calling_but_not_for_ever() {
     for comes_back in [true, false] {
-        let mut world = World::new(1, 1);
-        world.call(0);
-        let ours = world.channel(0).ours();
-        world.capture = Some(Vec::new());
-        world.transmit(0);
-        let call = world.capture.take().expect("a capture").remove(0).1;
-        let Some(Frame::Hello(hello)) = Packet::decode(&call).expect("a packet").only_frame() else {
-            panic!("not a call");
-        };
+        let (mut world, ours, hello) = calling();
         // Only the answer to one call gets through, just before the time is over.
         world.links[0].faults.drop = 1_000_000;
         world.links[1].faults.drop = 1_000_000;
         world.run(Duration::from_millis(2_900)).expect("nothing comes");
-        let mut packet = vec![0; MTU];
-        let mut writer = Writer::new(&mut packet);
-        assert!(writer.push(&Frame::Cookie { nonce: hello.nonce, cookie: Cookie { generation: 1, value: 2 } }));
-        let packet = writer.finish();
-        Header::new(PacketKind::Answer, ours.id, ChannelId::NOBODY).seal(packet);
-        assert_eq!(world.take(0, packet), Some(Verdict::Taken));
+        let cookie = Cookie { generation: 1, value: 2 };
+        assert_eq!(world.take(0, &answer(ours, &Frame::Cookie { nonce: hello.nonce, cookie })), Some(Verdict::Taken));
         world.run(Duration::from_millis(2_500)).expect("nothing comes");
         assert_eq!(world.lost(0), None, "it was heard 2.5 s ago");
         if comes_back {
@@ -146,6 +152,44 @@ fn who_was_answered_late_goes_on_calling_but_not_for_ever() {
             assert_eq!(world.lost(0), Some(Reason::NobodyThere));
         }
     }
+}
+
+/// Whoever sees the calls can answer each with another cookie. That makes no more calls than silence does, and no longer ones.
+#[test]
+fn a_call_that_is_answered_with_another_cookie_each_time_ends_all_the_same() {
+    let (mut world, ours, hello) = calling();
+    let suspicion = world.hosts[0].settings.suspicion;
+    world.links[0].faults.drop = 1_000_000;
+    world.links[1].faults.drop = 1_000_000;
+    world.run(Duration::from_millis(500)).expect("nothing comes");
+    let (first, before) = (world.now, world.packets[0]);
+    for value in 0.. {
+        let cookie = Cookie { generation: 1, value };
+        let verdict = world.take(0, &answer(ours, &Frame::Cookie { nonce: hello.nonce, cookie }));
+        if world.lost(0).is_some() {
+            assert_eq!(verdict, Some(Verdict::Foreign));
+            break;
+        }
+        assert_eq!(verdict, Some(Verdict::Taken));
+        world.run(Duration::from_millis(1)).expect("nothing comes");
+        assert!(value < 60_000, "still calling after a minute");
+    }
+    assert_eq!(world.lost(0), Some(Reason::NobodyThere));
+    // The calls are no further apart than a quarter of the suspicion time.
+    let took = world.now.since(first);
+    assert!(took >= suspicion && took < suspicion * 5 / 4, "{took:?}");
+    let calls = world.packets[0] - before;
+    assert!(calls < 200, "{calls} calls");
+}
+
+/// One that was forged is answered like any, and does not keep the true one from being used.
+#[test]
+fn a_forged_cookie_before_the_true_one_costs_a_try() {
+    let (mut world, ours, hello) = calling();
+    let cookie = Cookie { generation: 1, value: 2 };
+    assert_eq!(world.take(0, &answer(ours, &Frame::Cookie { nonce: hello.nonce, cookie })), Some(Verdict::Taken));
+    world.order(0, 5);
+    world.run_until_done(Duration::from_secs(1)).expect("in order");
 }
 
 #[test]
