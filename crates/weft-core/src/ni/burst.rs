@@ -53,6 +53,11 @@ pub(super) struct Burst {
 }
 
 impl Burst {
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Sends what a channel has to say now, at most so many runs.
     #[inline]
     pub fn send<L: Link>(

@@ -29,6 +29,8 @@ pub(super) struct Host {
     pub sent_at: Time,
     /// There are records to take.
     pub is_readable: bool,
+    /// An event waits that says so.
+    pub is_told_readable: bool,
     pub is_watched: bool,
     /// It was told that it is over, and is kept until it knows.
     pub is_closing: bool,
@@ -51,6 +53,7 @@ impl Host {
             unsent: 0,
             sent_at: Time::default(),
             is_readable: false,
+            is_told_readable: false,
             is_watched: false,
             is_closing: false,
             timer_at: None,
@@ -195,6 +198,17 @@ impl Hosts {
         self.places.get(index as usize).map(|place| HostId { index, life: place.life })
     }
 
+    /// How many hosts there were at one time, at the most.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The timers that are set for hosts.
+    pub fn timers(&self) -> impl Iterator<Item = (Time, u32)> + '_ {
+        let hosts = (0u32..).zip(&self.places);
+        hosts.filter_map(|(index, place)| Some((place.host.as_ref()?.timer_at?, index)))
+    }
+
     /// Whether no records wait for any host.
     pub fn all_sent(&self) -> bool {
         self.places.iter().filter_map(|place| place.host.as_ref()).all(|host| host.unsent == 0 || host.is_closing)
@@ -204,6 +218,22 @@ impl Hosts {
     pub fn all_acknowledged(&self) -> bool {
         let mut live = self.places.iter().filter_map(|place| place.host.as_ref()).filter(|host| !host.is_closing);
         live.all(|host| host.channel.in_flight() == 0)
+    }
+
+    /// Bytes of memory behind them, about: trees have some of their own.
+    pub fn memory(&self) -> usize {
+        use std::mem::size_of;
+        let hosts = self.places.iter().filter_map(|place| place.host.as_deref());
+        let each = |host: &Host| {
+            let kept: usize = host.abandoned.iter().map(|r| r.payload.capacity() + r.args.capacity() * 4).sum();
+            let around = size_of::<Host>() - size_of::<Channel>() + host.others.capacity() * size_of::<Way>();
+            around + host.channel.memory() + kept + host.abandoned.capacity() * size_of::<Abandoned>()
+        };
+        hosts.map(each).sum::<usize>()
+            + self.places.capacity() * size_of::<Place>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.by_channel.len() * size_of::<(u32, u32)>()
+            + self.by_key.len() * size_of::<(Entry, HostId)>()
     }
 
     /// Packets of channels that were damaged, those of hosts that are gone included.

@@ -51,6 +51,9 @@ const LONG_AGO: Duration = Duration::from_micros(50);
 /// and calls again; nor is one whose address has as many of these places already as are left.
 const STRANGERS_MOST: usize = 256;
 
+/// Timers that may be set whatever the hosts are.
+const TIMERS_LEAST: usize = 64;
+
 /// A stranger that has shown nothing for so long makes room.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -144,6 +147,14 @@ pub enum NiEvent {
     Readable(HostId),
     /// The host is lost or takes no more. Its session ends now.
     Ended(HostId, Reason),
+}
+
+impl NiEvent {
+    fn host(&self) -> HostId {
+        match *self {
+            NiEvent::Open(id) | NiEvent::Readable(id) | NiEvent::Ended(id, _) => id,
+        }
+    }
 }
 
 /// Random bits that nobody else knows.
@@ -308,6 +319,17 @@ impl<L: Link> Ni<L> {
         self.damaged + self.hosts.damaged()
     }
 
+    /// Bytes of memory that it takes besides itself and its link: its channels, and what waits for hosts and for the program.
+    pub fn memory(&self) -> usize {
+        use std::mem::size_of;
+        self.hosts.memory()
+            + (self.dirty.capacity() + self.flushed.capacity()) * size_of::<u32>()
+            + self.timers.capacity() * size_of::<(Time, u32)>()
+            + self.events.capacity() * size_of::<NiEvent>()
+            + self.strangers.capacity() * size_of::<Stranger>()
+            + self.burst.memory()
+    }
+
     /// Ends a host: tells it why and what was taken. [`StreamTx::abandoned`] has what it did not surely take.
     ///
     /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
@@ -324,9 +346,11 @@ impl<L: Link> Ni<L> {
         host.is_closing = true;
         self.hosts.forget_key(id);
         if is_stranger {
-            // Told once; if that is lost, the door tells it. Nothing of a stranger is kept.
+            // Told once; if that is lost, the door tells it. Nothing of a stranger is kept, nor of what it said: others come in its
+            // place, and perhaps nobody hears of any of them for long.
             let now = self.link.now();
             self.flush_host(id.index, now, u32::MAX);
+            self.events.retain(|event| event.host() != id);
             return self.hosts.remove(id.index);
         }
         self.mark(id.index);
@@ -361,10 +385,16 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// What happened, oldest first.
+    /// What happened, oldest first. That records came from a host is told once until it was heard.
     #[inline]
     pub fn poll_event(&mut self) -> Option<NiEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if let NiEvent::Readable(id) = event {
+            if let Some(host) = self.hosts.get_mut(id) {
+                host.is_told_readable = false;
+            }
+        }
+        Some(event)
     }
 
     /// Whether there is something for [`Ni::poll_event`].
@@ -538,7 +568,10 @@ impl<L: Link> Ni<L> {
         // The first stream of a new channel.
         let opened = host.channel.open(STREAM);
         debug_assert!(opened.is_ok());
-        self.hosts.add(host)
+        let id = self.hosts.add(host);
+        // Of the host that had the place before.
+        self.dirty.retain(|&index| index != id.index);
+        id
     }
 
     /// For a channel that goes one of these ways: what fits all to begin with, and as much as one of them carries later.
@@ -682,11 +715,21 @@ impl<L: Link> Ni<L> {
             use weft_transport::Event;
             match event {
                 Event::Open => self.events.push_back(NiEvent::Open(id)),
-                Event::Readable(_) => self.events.push_back(NiEvent::Readable(id)),
+                Event::Readable(_) => self.tell_readable(id),
                 // Blocked sessions look for room by themselves.
                 Event::Room(_) => {}
                 Event::Refused(_, reason) | Event::Lost(reason) => self.end(id, reason),
             }
+        }
+    }
+
+    /// Records came. A peer can have that happen with each packet, and nobody hears of it while the program computes.
+    #[inline]
+    fn tell_readable(&mut self, id: HostId) {
+        let host = self.hosts.get_mut(id).filter(|host| !host.is_told_readable);
+        if let Some(host) = host {
+            host.is_told_readable = true;
+            self.events.push_back(NiEvent::Readable(id));
         }
     }
 
@@ -785,7 +828,18 @@ impl<L: Link> Ni<L> {
         let Some(at) = host.channel.next_timeout() else { return };
         if host.timer_at.is_none_or(|timer| at < timer) {
             host.timer_at = Some(at);
-            self.timers.push(Reverse((at, index)));
+            self.set_timer(at, index);
+        }
+    }
+
+    /// Each packet of a peer may set a timer, and old ones stay until their time has come, which may be far ahead: if they are many
+    /// they are sorted out.
+    #[inline]
+    fn set_timer(&mut self, at: Time, index: u32) {
+        self.timers.push(Reverse((at, index)));
+        if self.timers.len() > TIMERS_LEAST + 2 * self.hosts.places() {
+            self.timers.clear();
+            self.timers.extend(self.hosts.timers().map(Reverse));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! virtual time.
 
 mod addresses;
+mod bounds;
 mod endings;
 mod faults;
 mod strangers;

@@ -56,6 +56,11 @@ pub struct Network {
 }
 
 impl Network {
+    /// Drops what is under way, and the links with it.
+    pub fn clear(&mut self) {
+        self.links.clear();
+    }
+
     fn send(&mut self, now: Time, from: HostAddress, to: HostAddress, packet: &[u8]) {
         self.packets += 1;
         self.seed += 1;
@@ -192,6 +197,8 @@ pub struct Process {
     pub events: Vec<Event>,
     /// It was stopped or killed: nothing of it happens.
     pub is_stopped: bool,
+    /// Its program computes: packets are taken and time is kept, by the helper as it were, and nothing else.
+    pub is_computing: bool,
 }
 
 impl Process {
@@ -211,6 +218,11 @@ impl Process {
     }
 
     fn turn(&mut self, now: Time) {
+        if self.is_computing {
+            let ni = &mut *self.sessions.ni().borrow_mut();
+            ni.on_time(now);
+            return ni.flush_and_acknowledge();
+        }
         while self.sessions.take_events(&mut self.core, &mut self.program) {
             while self.core.poll(256, &mut self.program) > 0 {}
         }
@@ -275,7 +287,7 @@ impl World {
         let name = Name { epoch, endpoint: EndpointId(3), uid: Uid(1000), address };
         let endpoint = core.state_mut().add_endpoint(name, KEY);
         let program = Program::default();
-        Process { core, sessions, program, endpoint, name, events: Vec::new(), is_stopped: false }
+        Process { core, sessions, program, endpoint, name, events: Vec::new(), is_stopped: false, is_computing: false }
     }
 
     /// Two processes, the first with the second at index 0, and a session between them.

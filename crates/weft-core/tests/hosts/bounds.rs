@@ -1,0 +1,130 @@
+//! What a peer can make grow in a network interface while nobody looks at it but the helper.
+
+use crate::world::{address, millis, World, ECHO, KEEP, KEY};
+use std::time::Duration;
+use weft_core::ni::{NiEvent, Way};
+use weft_transport::Settings;
+use weft_wire::frame::{Frame, StreamId, Writer};
+use weft_wire::packet::{ChannelId, Header, Packet, PacketKind};
+
+/// The second process, once it has lost its mind: it knows the ids, and says what it likes to the first.
+struct Liar {
+    world: World,
+    header: Header,
+    /// Where its stream ends.
+    offset: u32,
+}
+
+impl Liar {
+    fn new(settings: Settings) -> Liar {
+        let mut world = World::new(2, 3);
+        world.processes[0] = world.start(address(0), settings);
+        world.network.borrow_mut().log = Some(Vec::new());
+        let there = world.processes[1].name;
+        world.processes[0].map(there, KEY);
+        // The second request waits for its answer, so the peer is asked now and then if it is there.
+        world.request(ECHO, &[], b"");
+        world.request(KEEP, &[], b"");
+        world.run(millis(10));
+        let log = world.network.borrow_mut().log.take().expect("kept");
+        let mut liar =
+            Liar { world, header: Header::new(PacketKind::Data, ChannelId::NOBODY, ChannelId::NOBODY), offset: 0 };
+        for (_, _, bytes) in log.iter().filter(|(from, _, _)| *from == address(1)) {
+            let packet = Packet::decode(bytes).expect("a packet");
+            if packet.header.kind != PacketKind::Data {
+                continue;
+            }
+            liar.header = Header { acked: None, reflected: None, behind: 0, ..packet.header };
+            for frame in packet.frames() {
+                if let Ok(Frame::Records { offset, bytes, .. }) = frame {
+                    liar.offset = offset.wrapping_add(bytes.len() as u32);
+                }
+            }
+        }
+        assert_ne!(liar.offset, 0, "it answered");
+        liar.world.processes[1].is_stopped = true;
+        liar.world.processes[0].is_computing = true;
+        liar
+    }
+
+    fn say(&mut self, frame: &Frame<'_>) {
+        self.header.number = self.header.number.wrapping_add(1);
+        let mut packet = [0; 200];
+        let mut writer = Writer::new(&mut packet);
+        assert!(writer.push(frame), "room");
+        let packet = writer.finish();
+        self.header.seal(packet);
+        let (now, way) = (self.world.now.get(), Way { to: address(1), from: 0 });
+        self.world.processes[0].sessions.ni().borrow_mut().on_packet(now, way, packet);
+    }
+
+    fn memory(&self) -> usize {
+        self.world.processes[0].sessions.ni().borrow().memory()
+    }
+}
+
+fn events(world: &World) -> Vec<NiEvent> {
+    let mut ni = world.processes[0].sessions.ni().borrow_mut();
+    std::iter::from_fn(|| ni.poll_event()).collect()
+}
+
+#[test]
+fn records_that_come_while_the_program_computes_are_told_once() {
+    let mut liar = Liar::new(Settings::default());
+    let before = liar.memory();
+    for _ in 0..10_000 {
+        let offset = liar.offset;
+        liar.say(&Frame::Records { stream: StreamId(1), offset, bytes: &[4; 16] });
+        liar.world.run(Duration::from_micros(20));
+    }
+    assert!(liar.memory() < before + (16 << 10), "{} bytes, {before} before", liar.memory());
+    let events = events(&liar.world);
+    assert!(matches!(events[..], [NiEvent::Readable(_)]), "{} events", events.len());
+    // Whoever has heard of them is told of the next ones.
+    liar.offset = liar.offset.wrapping_add(16);
+    let offset = liar.offset;
+    liar.say(&Frame::Records { stream: StreamId(1), offset, bytes: &[4; 16] });
+    assert_eq!(self::events(&liar.world), events);
+}
+
+#[test]
+fn timers_that_are_set_again_and_again_do_not_pile_up() {
+    let mut liar = Liar::new(Settings { suspicion: Duration::from_secs(300), ..Settings::default() });
+    liar.world.processes[0].is_computing = false;
+    let before = liar.memory();
+    for _ in 0..20_000 {
+        liar.say(&Frame::Ping);
+        liar.world.run(millis(1) + Duration::from_micros(1));
+    }
+    assert!(liar.memory() < before + (16 << 10), "{} bytes, {before} before", liar.memory());
+    // The one that counts is still there: to ask the peer, a quarter of the suspicion time after it was heard.
+    let next = liar.world.processes[0].sessions.ni().borrow().next_time().expect("a timer");
+    assert!(next <= liar.world.now.get() + Duration::from_secs(75));
+}
+
+#[test]
+fn callers_that_come_and_go_while_the_program_computes_leave_nothing() {
+    let mut world = World::new(1, 1);
+    world.processes[0].is_computing = true;
+    let there = world.processes[0].name;
+    for round in 0..3 {
+        for n in 1..=300 {
+            let mut caller = world.start(address(1000 * (round + 1) + n), Settings::default());
+            caller.map(there, KEY);
+            assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
+            world.processes.push(caller);
+        }
+        // Call, cookie, call, accept, and the first record.
+        world.run(Duration::from_micros(130));
+        world.processes.truncate(1);
+        world.network.borrow_mut().clear();
+        // Their time is up.
+        world.now.set(world.now.get() + millis(600));
+    }
+    let hosts = world.processes[0].sessions.ni().borrow().hosts().count();
+    assert_eq!(hosts, 256);
+    let memory = world.processes[0].sessions.ni().borrow().memory();
+    assert!(memory < 256 * 8192, "{memory} bytes");
+    let events = events(&world);
+    assert!(events.len() <= hosts, "{} events of {hosts} hosts", events.len());
+}
