@@ -51,6 +51,9 @@ const LONG_AGO: Duration = Duration::from_micros(50);
 /// and calls again; nor is one whose address has as many of these places already as are left.
 const STRANGERS_MOST: usize = 256;
 
+/// Hosts that are kept until they know that it is over, or are taken for dead. What more are told may be lost; the door tells it then.
+const CLOSING_MOST: usize = 256;
+
 /// Timers that may be set whatever the hosts are.
 const TIMERS_LEAST: usize = 64;
 
@@ -214,6 +217,8 @@ pub struct Ni<L> {
     burst: Burst,
     /// Oldest first.
     strangers: VecDeque<Stranger>,
+    /// Hosts that are closing.
+    closing: usize,
     /// Packets that were damaged or are none, of no channel that is known.
     damaged: u64,
     /// The one that answers when we call ourselves.
@@ -238,6 +243,7 @@ impl<L: Link> Ni<L> {
             events: VecDeque::new(),
             burst: Burst::default(),
             strangers: VecDeque::new(),
+            closing: 0,
             damaged: 0,
             own: None,
             turns: Arc::default(),
@@ -344,6 +350,7 @@ impl<L: Link> Ni<L> {
         };
         host.abandoned = given_up;
         host.is_closing = true;
+        self.closing += 1;
         self.hosts.forget_key(id);
         if is_stranger {
             // Told once; if that is lost, the door tells it. Nothing of a stranger is kept, nor of what it said: others come in its
@@ -351,7 +358,7 @@ impl<L: Link> Ni<L> {
             let now = self.link.now();
             self.flush_host(id.index, now, u32::MAX);
             self.events.retain(|event| event.host() != id);
-            return self.hosts.remove(id.index);
+            return self.remove(id.index);
         }
         self.mark(id.index);
     }
@@ -708,6 +715,12 @@ impl<L: Link> Ni<L> {
         }
     }
 
+    /// Forgets a host that is closing.
+    fn remove(&mut self, index: u32) {
+        self.closing = self.closing.saturating_sub(1);
+        self.hosts.remove(index);
+    }
+
     /// Passes on what a channel tells.
     #[inline]
     fn take_events(&mut self, index: u32) {
@@ -822,8 +835,9 @@ impl<L: Link> Ni<L> {
     fn settle_host(&mut self, index: u32, now: Time) {
         let Some(host) = self.hosts.at(index) else { return };
         host.sent_at = now;
-        if host.is_closing && host.abandoned.is_empty() && (host.channel.lost().is_some() || host.channel.is_quiet()) {
-            return self.hosts.remove(index);
+        let knows = host.channel.lost().is_some() || host.channel.is_quiet();
+        if host.is_closing && host.abandoned.is_empty() && (knows || self.closing > CLOSING_MOST) {
+            return self.remove(index);
         }
         let Some(at) = host.channel.next_timeout() else { return };
         if host.timer_at.is_none_or(|timer| at < timer) {

@@ -6,6 +6,7 @@ use weft_core::ni::{NiEvent, Way};
 use weft_transport::Settings;
 use weft_wire::frame::{Frame, StreamId, Writer};
 use weft_wire::packet::{ChannelId, Header, Packet, PacketKind};
+use weft_wire::Reason;
 
 /// The second process, once it has lost its mind: it knows the ids, and says what it likes to the first.
 struct Liar {
@@ -92,7 +93,7 @@ fn timers_that_are_set_again_and_again_do_not_pile_up() {
     let mut liar = Liar::new(Settings { suspicion: Duration::from_secs(300), ..Settings::default() });
     liar.world.processes[0].is_computing = false;
     let before = liar.memory();
-    for _ in 0..20_000 {
+    for _ in 0..5_000 {
         liar.say(&Frame::Ping);
         liar.world.run(millis(1) + Duration::from_micros(1));
     }
@@ -127,4 +128,37 @@ fn callers_that_come_and_go_while_the_program_computes_leave_nothing() {
     assert!(memory < 256 * 8192, "{memory} bytes");
     let events = events(&world);
     assert!(events.len() <= hosts, "{} events of {hosts} hosts", events.len());
+}
+
+/// Who knows a key gets a session, can have it cut off and never hear of it, and call again.
+#[test]
+fn sessions_that_were_cut_off_and_whose_peers_do_not_listen_are_bounded() {
+    let mut world = World::new(1, 1);
+    let there = world.processes[0].name;
+    for round in 0..8 {
+        for n in 1..=200 {
+            let mut caller = world.start(address(1000 * (round + 1) + n), Settings::default());
+            caller.map(there, KEY);
+            assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
+            world.processes.push(caller);
+        }
+        world.run(Duration::from_micros(130));
+        world.processes.truncate(1);
+        world.network.borrow_mut().clear();
+        let victim = &mut world.processes[0];
+        let sessions: Vec<_> = victim.core.state().sessions().map(|(id, _)| id).collect();
+        assert_eq!(sessions.len(), 200, "round {round}");
+        for session in sessions {
+            victim.sessions.close(session, Reason::Violation);
+            victim.core.lose(session, Reason::Violation, &mut victim.program);
+        }
+        world.run(Duration::from_micros(10));
+        world.network.borrow_mut().clear();
+    }
+    let memory = world.processes[0].sessions.ni().borrow().memory();
+    assert!(memory < 300 * 8192, "{memory} bytes");
+    // When their time is up nothing is left of them.
+    world.network.borrow_mut().faults.drop = 1_000_000;
+    world.run(millis(5_000));
+    assert!(world.processes[0].sessions.ni().borrow().memory() < memory / 2);
 }
