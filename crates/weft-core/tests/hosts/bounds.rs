@@ -1,8 +1,9 @@
 //! What a peer can make grow in a network interface while nobody looks at it but the helper.
 
-use crate::world::{address, millis, World, ECHO, KEEP, KEY};
+use crate::world::{address, millis, Core, World, ECHO, KEEP, KEY};
 use std::time::Duration;
 use weft_core::ni::{NiEvent, Way};
+use weft_core::testing::NoBells;
 use weft_transport::Settings;
 use weft_wire::frame::{Frame, StreamId, Writer};
 use weft_wire::packet::{ChannelId, Header, Packet, PacketKind};
@@ -128,6 +129,31 @@ fn callers_that_come_and_go_while_the_program_computes_leave_nothing() {
     assert!(memory < 256 * 8192, "{memory} bytes");
     let events = events(&world);
     assert!(events.len() <= hosts, "{} events of {hosts} hosts", events.len());
+}
+
+#[test]
+fn callers_beyond_the_sessions_that_may_be_are_refused() {
+    let mut world = World::new(1, 1);
+    let victim = &mut world.processes[0];
+    victim.core = Core::new(NoBells, weft_core::Settings { sessions_most: 5, ..Default::default() });
+    victim.endpoint = victim.core.state_mut().add_endpoint(victim.name, KEY);
+    let there = victim.name;
+    for n in 1..=20 {
+        let mut caller = world.start(address(n), Settings::default());
+        caller.map(there, KEY);
+        assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
+        world.processes.push(caller);
+    }
+    world.run(millis(2));
+    for caller in &mut world.processes[1..] {
+        let _ = caller.try_request(ECHO, &[], b"");
+    }
+    world.run(millis(100));
+    let victim = &world.processes[0];
+    assert_eq!(victim.core.state().sessions().count(), 5);
+    assert_eq!(victim.sessions.ni().borrow().hosts().count(), 5);
+    let refused = world.processes[1..].iter().flat_map(|caller| &caller.program.returned);
+    assert_eq!(refused.filter(|returned| returned.reason == Reason::NoRoom).count(), 15);
 }
 
 /// Who knows a key gets a session, can have it cut off and never hear of it, and call again.

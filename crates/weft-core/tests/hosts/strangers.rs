@@ -4,8 +4,9 @@ use crate::world::{address, millis, World, ECHO, KEY};
 use weft_core::ni::Way;
 use weft_transport::Random;
 use weft_transport::Settings;
-use weft_wire::packet::reseal;
-use weft_wire::{HostAddress, Key};
+use weft_wire::frame::{Cookie, Frame, Hello, Terms, Writer};
+use weft_wire::packet::{reseal, ChannelId, Header, PacketKind, PACKET_LEAST};
+use weft_wire::{Epoch, HostAddress, Key};
 
 #[test]
 fn garbage_changes_nothing_and_is_answered_with_less() {
@@ -29,6 +30,67 @@ fn garbage_changes_nothing_and_is_answered_with_less() {
     world.run(millis(10));
     assert_eq!(world.processes[0].program.got.len(), 1);
     assert_eq!(world.processes[1].core.state().sessions().count(), 1);
+}
+
+/// So many calls, 10^5 a second, from addresses that nobody has: some without a cookie, some with one that was guessed. Nothing is kept of
+/// them, no more is sent than came, and who calls among them is heard at once. (P7)
+fn flood_of_calls(calls: u32) {
+    let mut world = World::new(2, 1);
+    let there = world.processes[1].name;
+    world.processes[0].map(there, KEY);
+    let mut random = Random::new(11);
+    let nobody: Vec<HostAddress> = (1000..1256).map(address).collect();
+    world.network.borrow_mut().cut.extend(&nobody);
+    let (mut came, mut sent) = (0, 0);
+    for round in 0..calls / 100 {
+        for _ in 0..100 {
+            let cookie = Cookie { generation: 0, value: random.bits() };
+            let cookie = random.chance(500_000).then_some(cookie);
+            let terms = Terms { features: 0, window: 1 << 17, ack_delay: 0, packet_most: 1472 };
+            let (caller, nonce) = (Epoch(random.bits()), random.bits());
+            let hello = Hello { caller, callee: there.epoch, nonce, cookie, terms };
+            let mut packet = [0; PACKET_LEAST];
+            let mut writer = Writer::new(&mut packet);
+            assert!(writer.push(&Frame::Hello(hello)), "room");
+            let packet = writer.finish();
+            Header::new(PacketKind::Call, ChannelId::NOBODY, ChannelId(random.bits() as u32)).seal(packet);
+            came += packet.len();
+            let to = nobody[random.below(256) as usize];
+            let now = world.now.get();
+            world.network.borrow_mut().log = Some(Vec::new());
+            world.processes[1].sessions.ni().borrow_mut().on_packet(now, Way { to, from: 0 }, packet);
+            let log = world.network.borrow_mut().log.take().expect("kept");
+            assert!(log.len() <= 1 && log.iter().all(|(_, _, reply)| reply.len() <= packet.len()));
+            sent += log.iter().map(|(_, _, reply)| reply.len()).sum::<usize>();
+        }
+        if round % 100 == 20 {
+            // The first time there is no session yet.
+            let _ = world.processes[0].try_request(ECHO, &[round], b"");
+        }
+        if round % 100 == 40 {
+            world.request(ECHO, &[round], b"");
+        }
+        world.run(millis(1));
+        if round % 100 == 40 {
+            let got = world.processes[0].program.got.last();
+            assert_eq!(got.map(|got| got.args.clone()), Some(vec![round]), "answered within a millisecond");
+        }
+    }
+    assert!(sent <= came && sent > came / 4, "{sent} bytes for {came}");
+    let ni = world.processes[1].sessions.ni().borrow();
+    assert_eq!(ni.hosts().count(), 1);
+    assert!(ni.memory() < 256 << 10, "{} bytes", ni.memory());
+}
+
+#[test]
+fn a_flood_of_calls_from_forged_addresses_leaves_nothing_and_holds_nobody_up() {
+    flood_of_calls(100_000);
+}
+
+#[test]
+#[ignore = "ten million calls"]
+fn ten_million_calls_from_forged_addresses_leave_nothing_and_hold_nobody_up() {
+    flood_of_calls(10_000_000);
 }
 
 #[test]

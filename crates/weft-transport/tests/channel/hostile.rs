@@ -10,18 +10,18 @@ use weft_wire::packet::{reseal, ChannelId, Header, Packet, PacketKind, FIRST_NUM
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Reason};
 
-const A: StreamId = StreamId(1);
-const START: u32 = FIRST_OFFSET as u32;
+pub const A: StreamId = StreamId(1);
+pub const START: u32 = FIRST_OFFSET as u32;
 
 /// A host 1 that lost its mind: it knows the ids, and says what it likes to host 0.
-struct Liar {
-    world: World,
-    header: Header,
+pub struct Liar {
+    pub world: World,
+    pub header: Header,
     number: u64,
 }
 
 impl Liar {
-    fn new() -> Liar {
+    pub fn new() -> Liar {
         let mut world = World::connected(1, 9);
         let (to, from) = (world.channel(0).ours().id, world.channel(1).ours().id);
         world.hosts[1].channel = None;
@@ -41,7 +41,7 @@ impl Liar {
         packet.to_vec()
     }
 
-    fn say(&mut self, frames: &[Frame<'_>]) -> Verdict {
+    pub fn say(&mut self, frames: &[Frame<'_>]) -> Verdict {
         let packet = self.packet(frames);
         self.world.take(0, &packet).expect("for the channel")
     }

@@ -4,10 +4,11 @@
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
 //! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
-//! * `hostile`: packets that no honest peer sends.
+//! * `hostile`: packets that no honest peer sends; `attacks`: many of them.
 //!
 //! Random tests print their seed when they fail; `SEED=n` runs them with another one.
 
+mod attacks;
 mod faults;
 mod hostile;
 mod sizes;
