@@ -8,6 +8,7 @@ use support::{tell, turn, Address, Dice, Order, Orders, Peer, BOUND};
 use weft::am::{AnyThread, Bundle};
 use weft::tagged::{Completion, Label, Lent, LentMut, Outcome, Pattern, PostError, Received, Settings, Tags};
 use weft::{Certainty, Endpoint, Key, Node, Reason, SendError};
+use weft_wire::tagged::{Envelope, Word};
 
 /// Lengths around every limit: a line, a unit of credit, a piece, eager or announced, a record.
 const SIZES: [usize; 18] =
@@ -847,6 +848,87 @@ fn nonsense_ends_its_sender_and_nobody_else() {
     a.send(0, 2, contents(1, 100_000), 4);
     together(&mut [&mut a, &mut b], "another one", |s| s[1].done.iter().any(|c| c.context == 3));
     assert!(bytes(&b.take(3).expect("just seen")) == contents(1, 100_000));
+}
+
+/// A bundle that says what it likes to an endpoint for tagged messages.
+struct Liar {
+    bundle: Bundle,
+    here: Endpoint,
+}
+
+impl Liar {
+    fn new(there: Address) -> Liar {
+        let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+        let here = bundle.endpoint(Key(5)).expect("endpoint");
+        bundle.map(here, 0, there.name, there.key).expect("map");
+        Liar { bundle, here }
+    }
+
+    fn say(&mut self, victim: &mut Side, word: &Word) {
+        let packed = word.pack();
+        while self.bundle.try_send(self.here, 0, packed.op, packed.args(), &[]).is_err() {
+            self.bundle.poll();
+            victim.poll();
+        }
+    }
+
+    /// The reasons for which its words came back: so many, and what comes soon after.
+    fn refused(&mut self, victim: &mut Side, words: usize) -> Vec<Reason> {
+        let (mut refused, mut more, since) = (Vec::new(), 100, Instant::now());
+        while more > 0 {
+            assert!(since.elapsed() < BOUND, "{} of {words} came back", refused.len());
+            more -= u32::from(refused.len() >= words);
+            self.bundle.poll();
+            victim.poll();
+            while let Some(event) = self.bundle.next_event() {
+                if let weft::Event::Returned(returned) = event {
+                    refused.push(returned.reason);
+                }
+            }
+        }
+        refused
+    }
+}
+
+/// What a peer sent before it began anew can still be received; so it could begin anew for ever.
+#[test]
+fn a_peer_that_says_hello_again_and_again_leaves_no_more_than_two_windows() {
+    let _turn = turn("tagged hellos");
+    let mut victim = Side::new();
+    let mut liar = Liar::new(victim.address());
+    for _ in 0..4 {
+        liar.say(&mut victim, &Word::Hello(Key(5)));
+        for number in 0..WINDOW as u32 {
+            let (credit, label) = Default::default();
+            liar.say(&mut victim, &Word::Eager(Envelope { number, credit, label, wants_done: false }));
+        }
+    }
+    // The first window is taken, and nothing more.
+    let refused = liar.refused(&mut victim, 3 * (WINDOW + 1));
+    assert_eq!(refused.iter().filter(|&&r| r == Reason::NoRoom).count(), 3);
+    let (messages, _) = victim.calls().waiting();
+    assert_eq!((messages, refused.len()), (WINDOW, 3 * (WINDOW + 1)));
+    // Once one is taken it may begin anew.
+    victim.receive(Pattern::untagged(), 8, 1);
+    victim.next();
+    liar.say(&mut victim, &Word::Hello(Key(5)));
+    assert_eq!(liar.refused(&mut victim, 0), []);
+}
+
+#[test]
+fn a_peer_that_fetches_what_nobody_sends_ends_itself() {
+    let _turn = turn("tagged fetches");
+    let mut victim = Side::new();
+    let mut liar = Liar::new(victim.address());
+    liar.say(&mut victim, &Word::Hello(Key(5)));
+    for number in 0..2 * WINDOW as u32 {
+        let credit = Default::default();
+        liar.say(&mut victim, &Word::Fetch { number: number + 7, receive: 1, bytes: 100, credit });
+    }
+    // As many as may be early are noted, the next one is not believed, and then it would have to say hello.
+    let refused = liar.refused(&mut victim, WINDOW);
+    assert_eq!(refused.iter().filter(|&&r| r == Reason::Violation).count(), 1);
+    assert_eq!(refused.len(), WINDOW);
 }
 
 #[test]

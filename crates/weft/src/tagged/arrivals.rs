@@ -35,7 +35,9 @@ impl Engine {
         delivery: &Delivery<'_>,
     ) -> Result<(), Reason> {
         let word = Word::unpack(delivery.op(), delivery.args).ok_or(Reason::NoHandler)?;
-        let Some(number) = source else { return self.welcome(cx, delivery, word) };
+        let Some(number) = source.filter(|_| !matches!(word, Word::Hello(_))) else {
+            return self.welcome(cx, delivery, word);
+        };
         let taken = match word {
             Word::Eager(envelope) => self.take_eager(cx, number, &envelope, delivery.payload),
             Word::Data(transfer) => self.take_data(cx, number, transfer, delivery.payload).map(|()| true),
@@ -67,14 +69,17 @@ impl Engine {
             None if self.by_name.len() >= UNMAPPED_MOST => return Err(Reason::NoRoom),
             None => self.add_peer(cx, name, key).ok_or(Reason::NoRoom)?,
         };
-        self.meet(cx, number, delivery.flow(), key);
-        Ok(())
+        self.meet(cx, number, delivery.flow(), key)
     }
 
-    /// A peer says hello by a flow. Did it send by another one before, or say it before, it has begun anew.
-    fn meet(&mut self, cx: &mut Working<'_>, number: u32, flow: FlowId, key: Key) {
+    /// A peer says hello by a flow. Did it send by another one before, or say it before, it has begun anew: with a whole window, so
+    /// not while as much of what it sent before waits here.
+    fn meet(&mut self, cx: &mut Working<'_>, number: u32, flow: FlowId, key: Key) -> Result<(), Reason> {
         if self.peer(number).is_some_and(|p| p.flow.is_some()) {
             self.fail_peer(cx, number, Reason::PeerLost);
+        }
+        if self.messages.numbers(|m| m.peer == number).len() >= MESSAGES_MOST as usize {
+            return Err(Reason::NoRoom);
         }
         self.set_key(cx, number, key);
         let at = flow.session.index as usize;
@@ -95,6 +100,7 @@ impl Engine {
         }
         // So that its end is noticed, and credit has a way.
         self.greet(cx, number);
+        Ok(())
     }
 
     /// A message with its contents. False if there is no memory for these: they go back and are fetched later.
@@ -206,7 +212,8 @@ impl Engine {
             return Err(Violation);
         }
         match word {
-            Word::Hello(key) => self.meet(cx, number, delivery.flow(), key),
+            // See `deliver_other`.
+            Word::Hello(_) => return Err(Violation),
             Word::Announce(said, len) => self.take_announced(cx, number, said, len)?,
             Word::Fetch { number: message, receive, bytes, credit } => {
                 self.take_credit(number, credit)?;
