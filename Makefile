@@ -39,6 +39,7 @@ fuzz: ## mutated input for every decoder, five minutes each (SECONDS=n, TARGETS=
 
 soak: setup ## the long tests, those marked `ignore`, and the thread sanitiser
 	$(cargo) test --workspace --profile tests --locked -- --ignored
+	$(cargo) test -p weft-sim --features rare --profile tests --locked --test rows -- --ignored s16
 	scripts/races.sh
 
 lint: ## layout, lints and documentation only

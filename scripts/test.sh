@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The stages, in order: what each is for stands beside its command in run_stage.
-stages=(fmt clippy doc limits build test fuzz loom ordinary)
+stages=(fmt clippy doc limits build test rare fuzz loom ordinary)
 
 # Prints a command as it could be typed, then runs it.
 run() {
@@ -36,6 +36,8 @@ run_stage() {
         test) # all tests, as whoever runs this; they look at what was built before, too
             build_shipped
             run cargo test --workspace --profile tests --locked --no-fail-fast ;;
+        rare) # the simulator's rows and what is sure to meet them all, with rare paths fired on purpose
+            run cargo test -p weft-sim --features rare --profile tests --locked --test rare --test rows --test same_seed ;;
         fuzz) # every decoder, ten seconds of mutated input each
             run scripts/fuzz.sh 10 ;;
         loom) # the rings under every interleaving

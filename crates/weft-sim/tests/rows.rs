@@ -251,10 +251,12 @@ fn s15(form: Form) {
     });
 }
 
-/// Everything at once, on 2 to 16 hosts.
+/// Everything at once, on 2 to 16 hosts; with the feature `rare`, rare paths fired on purpose as well.
 fn s16(form: Form) {
     let mut met = [0; 8];
     seeds("s16", form.of(60, 10_000), |seed| {
+        #[cfg(feature = "rare")]
+        let _fires = weft_transport::rare::Switch::on(seed, 50_000);
         let mut random = Random::new(seed);
         let topology = match random.below(3) {
             0 => Topology::Pair,

@@ -3,6 +3,7 @@
 //! A cookie is a keyed hash of who called from where. Keys come from one secret and a number that rises with time, so the old
 //! ones need not be kept.
 
+use crate::rare::{self, Point};
 use crate::time::Time;
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
@@ -36,7 +37,7 @@ impl Baker {
             let is_fresh = generation(now).wrapping_sub(cookie.generation) <= 1;
             let baked = self.bake_with(cookie.generation, address, id, hello);
             // Without a branch on how much of it is right.
-            is_fresh && (baked.value ^ cookie.value) == 0
+            is_fresh && (baked.value ^ cookie.value) == 0 && !rare::fires(Point::CookieStale)
         })
     }
 

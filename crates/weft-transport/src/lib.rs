@@ -5,7 +5,7 @@
 //!   copied, mixed, damaged or forged.
 //! * [`Door`]: what is said to packets that belong to no channel. It makes callers prove that they are where they say.
 //! * [`rtt`], [`sack`], [`congestion`], [`cookie`]: its parts.
-//! * [`testing`]: a link in memory, in virtual time, and its faults.
+//! * [`testing`]: a link in memory, in virtual time, and its faults; [`rare`]: rare paths that tests fire on purpose.
 //!
 //! Besides, for paths of any kind: the [`window`] of outstanding requests and the [`credit`] of one-way messages.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ pub mod credit;
 pub mod door;
 pub mod random;
 pub mod ranges;
+pub mod rare;
 pub mod rtt;
 pub mod sack;
 pub mod sequence;

@@ -2,6 +2,7 @@
 
 use crate::outgoing::{Run, Violation};
 use crate::packet_size::PacketSize;
+use crate::rare::{self, Point};
 use crate::sequence::widen;
 use crate::time::Time;
 use std::collections::VecDeque;
@@ -187,7 +188,8 @@ impl Sent {
         let mut is_first = true;
         for number in self.open_from..self.came_below {
             let Some(at) = self.index(number).filter(|&at| self.entries[at].is_open()) else { continue };
-            if self.came_below - 1 - number >= self.reorder || now >= self.entries[at].at + patience {
+            let is_late = self.came_below - 1 - number >= self.reorder || now >= self.entries[at].at + patience;
+            if is_late || rare::fires(Point::LossSpurious) {
                 packets += u64::from(self.entries[at].state == State::InFlight);
                 self.give_up(at, now, &mut lost);
             } else if std::mem::take(&mut is_first) {

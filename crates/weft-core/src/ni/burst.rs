@@ -2,7 +2,9 @@
 
 use super::Channel;
 use super::{Link, Sent, Way};
+use weft_transport::rare::{self, Point};
 use weft_transport::Time;
+use weft_wire::packet::PACKET_LEAST;
 
 /// Bytes of a run, at most: what one datagram may have, of which the kernel makes many.
 pub(super) const BURST_MOST: usize = 65_000;
@@ -79,7 +81,9 @@ impl Burst {
                 Some(done) => done,
                 None => {
                     let Some(run) = self.fill(channel, now) else { return Progress::All };
-                    (run, link.send(to, &self.bytes[run.from..run.until], run.segment))
+                    let is_refused = run.segment > PACKET_LEAST && rare::fires(Point::TooLarge);
+                    let packets = &self.bytes[run.from..run.until];
+                    (run, if is_refused { Sent::TooLarge(0) } else { link.send(to, packets, run.segment) })
                 }
             };
             // What only leads up to packets that lie ready is no run of its own.

@@ -31,6 +31,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
+use weft_transport::rare::{self, Point};
 use weft_transport::{Answer, Caller, DelayWindow, Door, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
@@ -672,7 +673,7 @@ impl<L: Link> Ni<L> {
     /// A channel for a caller, if there is a place for one more stranger.
     fn answer(&mut self, now: Time, key: HostKey, way: Way, caller: &Caller) -> Option<HostId> {
         let origin = Origin::of(way.to);
-        if !self.make_place(now, origin) {
+        if rare::fires(Point::StrangerUnheard) || !self.make_place(now, origin) {
             return None;
         }
         let settings = self.settings_for(std::iter::once(&way));
@@ -836,7 +837,8 @@ impl<L: Link> Ni<L> {
         let Some(host) = self.hosts.at(index) else { return };
         host.sent_at = now;
         let knows = host.channel.lost().is_some() || host.channel.is_quiet();
-        if host.is_closing && host.abandoned.is_empty() && (knows || self.closing > CLOSING_MOST) {
+        let is_crowded = self.closing > CLOSING_MOST || rare::fires(Point::ClosingForgotten);
+        if host.is_closing && host.abandoned.is_empty() && (knows || is_crowded) {
             return self.remove(index);
         }
         let Some(at) = host.channel.next_timeout() else { return };
@@ -851,7 +853,7 @@ impl<L: Link> Ni<L> {
     #[inline]
     fn set_timer(&mut self, at: Time, index: u32) {
         self.timers.push(Reverse((at, index)));
-        if self.timers.len() > TIMERS_LEAST + 2 * self.hosts.places() {
+        if self.timers.len() > TIMERS_LEAST + 2 * self.hosts.places() || rare::fires(Point::TimersSorted) {
             self.timers.clear();
             self.timers.extend(self.hosts.timers().map(Reverse));
         }

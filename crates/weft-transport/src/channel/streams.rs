@@ -4,6 +4,7 @@ use super::{Event, OpenError, Settings};
 use crate::cuts::Whole;
 use crate::incoming::{Incoming, Stored};
 use crate::outgoing::{Outgoing, Ready, Run, Violation};
+use crate::rare::{self, Point};
 use crate::sent::SentFrame;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -106,6 +107,10 @@ impl Streams {
     #[inline]
     pub fn send(&mut self, id: StreamId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         let s = self.find(id).ok_or(PushError::Broken)?;
+        if s.out.kept() > 0 && !s.out.is_refused() && rare::fires(Point::StreamFull) {
+            s.wants_room = true;
+            return Err(PushError::Full);
+        }
         match s.out.push(head, args, payload) {
             Ok(bytes) => {
                 self.kept += bytes;
@@ -208,6 +213,9 @@ impl Streams {
             return Ok(Stored::Yes);
         }
         let Some(inc) = &mut s.inc else { return Ok(Stored::NoRoom) };
+        if rare::fires(Point::PieceRefused) {
+            return Ok(Stored::NoRoom);
+        }
         let stored = inc.on_records(offset, bytes)?;
         if !s.is_readable && inc.is_readable() {
             s.is_readable = true;

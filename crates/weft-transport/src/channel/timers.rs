@@ -2,6 +2,7 @@
 
 use super::{Channel, Phase};
 use crate::congestion::Congestion;
+use crate::rare::{self, Point};
 use crate::time::Time;
 use std::time::Duration;
 use weft_wire::Reason;
@@ -52,8 +53,12 @@ impl<C: Congestion> Channel<C> {
         }
         self.acks.is_due |= self.acks.due_at.is_some_and(|at| at <= now);
         self.find_lost(now);
-        if self.retry_at.is_some_and(|at| at <= now) {
+        if self.retry_at.is_some_and(|at| at <= now || rare::fires(Point::RetryEarly)) {
             self.retry(now);
+        }
+        if rare::fires(Point::RestEarly) {
+            self.streams.rest();
+            self.sent.rest();
         }
         if self.ask_at().is_some_and(|at| at <= now) {
             self.probes_due = 1;

@@ -3,6 +3,7 @@
 use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
 use crate::cuts::{Whole, AHEAD};
+use crate::rare::{self, Point};
 use crate::sent::SentFrame;
 use crate::time::Time;
 use std::time::Duration;
@@ -20,6 +21,9 @@ const PACE_MOST: u64 = 100_000_000;
 
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
 const SKIP_EVERY: u64 = 1024;
+
+/// An acknowledgement that is withheld for once waits so long at the least.
+const ACK_AGAIN: Duration = Duration::from_micros(100);
 
 impl<C: Congestion> Channel<C> {
     /// Writes the next packet to `packet`, whose length is the most that may be made, and returns its bytes; none if there is
@@ -88,7 +92,8 @@ impl<C: Congestion> Channel<C> {
     fn may_run(&self, now: Time) -> bool {
         let is_plain = self.phase == Phase::Open && !self.is_unconfirmed && self.backoff.tries() == 0;
         let tells = self.streams.has_words() || (self.acks.has_news && self.received.has_holes());
-        is_plain && !tells && self.probes_due == 0 && self.streams.has_runs() && self.may_send(now)
+        let goes = is_plain && !tells && self.probes_due == 0 && self.streams.has_runs() && self.may_send(now);
+        goes && !rare::fires(Point::RunBroken)
     }
 
     /// Bytes that may be under way besides those that are.
@@ -129,7 +134,11 @@ impl<C: Congestion> Channel<C> {
         self.arm_acks(now);
         // The oldest packet is given up for one that asks whether the peer is there.
         let may_ask = self.sent.has_room() || self.probes_due > 0;
-        let may_send = may_ask && self.streams.has_runs() && (self.probes_due > 0 || self.may_send(now));
+        let may_send = may_ask
+            && self.streams.has_runs()
+            && (self.probes_due > 0 || self.may_send(now))
+            // What is under way is answered, and then there is another chance.
+            && !(self.sent.in_flight() > 0 && rare::fires(Point::WindowFull));
         if !(may_send || self.acks.is_due || (may_ask && self.probes_due > 0)) {
             return None;
         }
@@ -239,6 +248,10 @@ impl<C: Congestion> Channel<C> {
         // A word that cannot wait has to, while no packet with it could be followed.
         let is_urgent = self.streams.is_urgent() && self.sent.has_room();
         self.acks.is_due |= is_urgent || self.acks.due_at.is_some_and(|at| at <= now);
+        if self.acks.is_due && owes && rare::fires(Point::AckWithheld) {
+            self.acks.is_due = false;
+            self.acks.due_at = Some(now + self.settings.ack_delay.max(ACK_AGAIN));
+        }
     }
 
     /// Sees to it that the next packet can have a number.
@@ -246,7 +259,7 @@ impl<C: Congestion> Channel<C> {
     fn prepare_number(&mut self) {
         let Channel { sent, streams, .. } = self;
         sent.make_room(|frame| streams.on_lost(frame));
-        if sent.next() >= self.skip_at {
+        if sent.next() >= self.skip_at || rare::fires(Point::NumberSkipped) {
             sent.skip();
             self.skip_at = sent.next() + SKIP_EVERY + self.random.below(SKIP_EVERY);
         }
