@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod channels;
 mod chaos;
 mod checker;
 mod clock;
@@ -36,6 +37,7 @@ mod topology;
 mod trace;
 mod workload;
 
+pub use channels::{Channels, StopAndWait, TRIES_MOST};
 pub use chaos::chaos;
 pub use checker::{Messages, Violation, Wrong};
 pub use clock::ClockChange;

@@ -81,25 +81,13 @@ impl Workload {
 
     /// The program of one of so many hosts.
     pub fn program(&self, host: HostId, hosts: u32) -> Load {
-        let HostId(number) = host;
-        let others: Vec<HostId> = match self.pattern {
-            Pattern::PingPong | Pattern::Bulk if number % 2 == 0 && number + 1 < hosts => vec![HostId(number + 1)],
-            Pattern::Incast | Pattern::ClientServer if number > 0 => vec![HostId(0)],
-            Pattern::AllToAll => (1..hosts).map(|away| HostId((number + away) % hosts)).collect(),
-            _ => Vec::new(),
-        };
+        let others = self.others(host, hosts);
         let left = if others.is_empty() { 0 } else { self.count };
-        let under_way_most = match self.pattern {
-            Pattern::PingPong => 1,
-            Pattern::ClientServer => CLIENT_WINDOW,
-            _ => u64::MAX,
-        };
-        let is_asking = matches!(self.pattern, Pattern::PingPong | Pattern::ClientServer);
         Load {
             workload: self.clone(),
             others,
-            is_asking,
-            under_way_most,
+            is_asking: self.is_asking(),
+            under_way_most: self.under_way_most(),
             left,
             next: 0,
             serial: 0,
@@ -110,6 +98,37 @@ impl Workload {
             received: 0,
             returned: 0,
         }
+    }
+
+    /// To whom one of so many hosts sends, in turn.
+    pub(crate) fn others(&self, host: HostId, hosts: u32) -> Vec<HostId> {
+        let HostId(number) = host;
+        match self.pattern {
+            Pattern::PingPong | Pattern::Bulk if number % 2 == 0 && number + 1 < hosts => vec![HostId(number + 1)],
+            Pattern::Incast | Pattern::ClientServer if number > 0 => vec![HostId(0)],
+            Pattern::AllToAll => (1..hosts).map(|away| HostId((number + away) % hosts)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether messages are requests.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.pattern, Pattern::PingPong | Pattern::ClientServer)
+    }
+
+    /// Requests of one host under way, at most.
+    pub(crate) fn under_way_most(&self) -> u64 {
+        match self.pattern {
+            Pattern::PingPong => 1,
+            Pattern::ClientServer => CLIENT_WINDOW,
+            _ => u64::MAX,
+        }
+    }
+
+    /// What a host's message with this serial number says.
+    pub(crate) fn message(&self, host: HostId, serial: u64) -> ([u32; 3], &[u8]) {
+        let from = serial as usize * 8 % 4096;
+        ([serial as u32, (serial >> 32) as u32, host.0], &self.noise[from..from + self.size])
     }
 }
 
@@ -201,9 +220,7 @@ impl Load {
     }
 
     fn send_one(&mut self, cx: &mut Context<'_>, to: HostId, serial: u64) -> bool {
-        let from = serial as usize * 8 % 4096;
-        let payload = &self.workload.noise[from..from + self.workload.size];
-        let args = [serial as u32, (serial >> 32) as u32, cx.host().0];
+        let (args, payload) = self.workload.message(cx.host(), serial);
         let completion = self.workload.asks.then_some(serial);
         let message = Outgoing { op: OP, args: &args, payload, completion };
         let sent = match self.is_asking {
