@@ -78,6 +78,28 @@ fn goodput_latencies_and_queues_are_drawn() {
 }
 
 #[test]
+fn weft_is_compared_with_stop_and_wait_in_one_table_and_one_drawing() {
+    let path = std::env::temp_dir().join(format!("weft-sim-channels-{}.svg", std::process::id()));
+    let name = path.to_str().expect("made of letters");
+    let link = ["--workload", "bulk", "--count", "2000", "--size", "1024", "--rate", "1G", "--delay", "100us"];
+    let compared = [&link[..], &["--compare-channels=0%,5%", "--plot", name]].concat();
+    let rows = runs(&compared);
+    assert_eq!(rows.len(), 2 * 8);
+    assert!(rows.iter().all(|row| row["delivered"] == 2000 && row["failure"] == Value::Null), "{rows:?}");
+    let goodput = |at: usize| rows[at]["goodput_bits_per_second"].as_f64().expect("a number");
+    // One channel: 1,036 bytes (with 12 of arguments) in 0.2 ms of way, 9.1 µs of packet and 0.8 µs of acknowledgement.
+    assert!((goodput(0) / (1036.0 * 8.0 / 209.9e-6) - 1.0).abs() < 0.03, "{}", goodput(0));
+    assert!(rows[7]["channels"].is_null() && goodput(7) > 10.0 * goodput(0));
+    assert!(goodput(15) > goodput(14), "with losses a window does better than 64 channels: {rows:?}");
+    assert_eq!(rows, runs(&compared), "the same seed, the same table");
+    let drawn = std::fs::read_to_string(&path).expect("it was drawn");
+    std::fs::remove_file(&path).expect("it is ours");
+    assert_eq!(drawn.matches("<polyline").count(), 3 * 2);
+    let words = out(&sim(&["--count", "50", "--compare-channels"]));
+    assert!(["64 channels", "weft", "15 %", "packets per message"].iter().all(|text| words.contains(text)), "{words}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_a_reason() {
     for (arguments, reason) in [
         (&["--crash", "9@1ms"][..], "there is no host 9"),

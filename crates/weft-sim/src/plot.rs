@@ -1,4 +1,5 @@
-//! Draws a series as SVG: three panels over the same time. Lines are one of two kinds, so that they differ in print, too.
+//! Draws as SVG: three panels, over the same time or over the same kinds of something. Lines are of different kinds, so that they
+//! differ in print, too.
 
 use crate::series::{Sample, Series};
 use std::fmt::Write;
@@ -12,6 +13,18 @@ const LEFT: f64 = 90.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 40.0;
+/// For the name of a line.
+const LEGEND: f64 = 105.0;
+
+/// Colours and dashes of lines.
+const LOOKS: [(&str, &str); 6] = [
+    ("#1f4e8c", ""),
+    ("#b3471d", "5 3"),
+    ("#2e7d32", "2 3"),
+    ("#6a3d9a", "8 3 2 3"),
+    ("#555555", "1 4"),
+    ("#00838f", "12 4"),
+];
 
 /// One line of a panel.
 struct Line<'a> {
@@ -26,6 +39,26 @@ struct Panel<'a> {
     title: String,
     unit: fn(f64) -> String,
     lines: Vec<Line<'a>>,
+}
+
+/// What panels are drawn over.
+#[derive(Clone, Copy)]
+enum Axis<'a> {
+    /// Time, until so many seconds.
+    Time(f64),
+    /// Kinds, one for each value of a line.
+    Kinds(&'a [String]),
+}
+
+/// What was measured of one kind of something, for [`kinds`].
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Measured {
+    /// Bits per second.
+    pub goodput: f64,
+    /// The 99th percentile of messages' latencies, in seconds.
+    pub latency: f64,
+    /// Packets sent for each message.
+    pub packets: f64,
 }
 
 /// Goodput, latencies (median and 99th percentile) and the longest queue over time, as an SVG document.
@@ -56,6 +89,29 @@ pub fn svg(title: &str, series: &Series) -> String {
             lines: vec![line("queue", some(|sample| Some(sample.queue_most as f64)))],
         },
     ];
+    document(title, &panels, Axis::Time(seconds * series.samples.len() as f64))
+}
+
+/// What was measured of several kinds of something, one line for each name, as an SVG document.
+pub fn kinds(title: &str, kinds: &[String], named: &[(String, Vec<Measured>)]) -> String {
+    let panel = |title: &str, unit, value: fn(&Measured) -> f64| {
+        let lines = named.iter().zip(LOOKS.iter().cycle()).map(|((name, measured), (colour, dashes))| Line {
+            name,
+            colour,
+            dashes,
+            values: measured.iter().map(|measured| Some(value(measured))).collect(),
+        });
+        Panel { title: title.to_string(), unit, lines: lines.collect() }
+    };
+    let panels = [
+        panel("goodput", bits, |measured| measured.goodput),
+        panel("latency of a message, 99th percentile", time, |measured| measured.latency),
+        panel("packets per message", count, |measured| measured.packets),
+    ];
+    document(title, &panels, Axis::Kinds(kinds))
+}
+
+fn document(title: &str, panels: &[Panel<'_>], axis: Axis<'_>) -> String {
     let mut out = String::new();
     let height = HEIGHT * panels.len() as f64 + 30.0;
     // Writing to a string does not fail.
@@ -66,15 +122,14 @@ pub fn svg(title: &str, series: &Series) -> String {
          <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>\n",
         escaped(title)
     );
-    let end = seconds * series.samples.len() as f64;
     for (number, panel) in panels.iter().enumerate() {
-        panel.draw(&mut out, 30.0 + number as f64 * HEIGHT, end);
+        panel.draw(&mut out, 30.0 + number as f64 * HEIGHT, axis);
     }
     out + "</svg>\n"
 }
 
 impl Panel<'_> {
-    fn draw(&self, out: &mut String, top: f64, end: f64) {
+    fn draw(&self, out: &mut String, top: f64, axis: Axis<'_>) {
         let most =
             self.lines.iter().flat_map(|line| &line.values).flatten().fold(0.0f64, |most, value| most.max(*value));
         let (most, step) = scale(most);
@@ -95,24 +150,21 @@ impl Panel<'_> {
             );
             value += step;
         }
-        let (end, step) = (end.max(1e-9), scale(end).1);
-        let mut at = 0.0;
-        while at <= end * 1.001 {
-            let x = x0 + width * at / end;
+        for (part, name) in axis.marks() {
+            let x = x0 + width * part;
             let _ = writeln!(
                 out,
                 "<line x1=\"{x:.1}\" y1=\"{y0:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"black\"/>\
                  <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 y0 + 4.0,
                 y0 + 17.0,
-                time(at)
+                escaped(&name)
             );
-            at += step;
         }
         for (number, line) in self.lines.iter().enumerate() {
             line.draw(out, |part, value| (x0 + width * part, y0 - height * value / most));
             if self.lines.len() > 1 {
-                let x = x0 + width - 130.0 * (self.lines.len() - number) as f64;
+                let x = x0 + width - LEGEND * (self.lines.len() - number) as f64;
                 let _ = writeln!(
                     out,
                     "<text x=\"{x:.1}\" y=\"{:.1}\" fill=\"{}\">{}</text>",
@@ -127,6 +179,23 @@ impl Panel<'_> {
             "<line x1=\"{x0}\" y1=\"{y0:.1}\" x2=\"{:.1}\" y2=\"{y0:.1}\" stroke=\"black\"/>",
             x0 + width
         );
+    }
+}
+
+impl Axis<'_> {
+    /// Parts of its length, and what is written there.
+    fn marks(self) -> Vec<(f64, String)> {
+        match self {
+            Axis::Time(end) => {
+                let (end, step) = (end.max(1e-9), scale(end).1);
+                let times = (0..).map(|n| f64::from(n) * step).take_while(|at| *at <= end * 1.001);
+                times.map(|at| (at / end, time(at))).collect()
+            }
+            Axis::Kinds(kinds) => {
+                let all = kinds.len().max(1) as f64;
+                kinds.iter().enumerate().map(|(n, kind)| ((n as f64 + 0.5) / all, kind.clone())).collect()
+            }
+        }
     }
 }
 
@@ -170,6 +239,10 @@ fn bytes(value: f64) -> String {
     with_unit(value, &[(1e6, "MB"), (1e3, "kB"), (1.0, "B")])
 }
 
+fn count(value: f64) -> String {
+    with_unit(value, &[(1e6, "million"), (1e3, "thousand"), (1.0, "")])
+}
+
 fn time(seconds: f64) -> String {
     with_unit(seconds, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")])
 }
@@ -210,6 +283,16 @@ mod tests {
             let (end, step) = scale(most);
             assert!(end >= most && (1.0..=6.0).contains(&(end / step).round()), "{most}: {end} by {step}");
         }
+    }
+
+    #[test]
+    fn kinds_are_drawn_with_their_names_one_line_for_each_loss() {
+        let measured = |goodput| Measured { goodput, latency: 0.001, packets: 2.0 };
+        let named =
+            [("no loss".to_string(), vec![measured(1e9), measured(2e9)]), ("5 %".to_string(), vec![measured(1e8); 2])];
+        let drawn = kinds("channels", &["1".to_string(), "weft".to_string()], &named);
+        assert_eq!(drawn.matches("<polyline").count(), 3 * 2);
+        assert!(["weft", "no loss", "5 %", "2 Gb/s", "1 ms"].iter().all(|word| drawn.contains(word)), "{drawn}");
     }
 
     #[test]

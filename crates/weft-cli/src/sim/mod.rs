@@ -1,5 +1,6 @@
 //! `weft sim`: hosts that run weft over bad links, in virtual time and from one seed.
 
+mod compare;
 mod parse;
 
 use crate::error::Error;
@@ -9,7 +10,7 @@ use indicatif::ProgressBar;
 use parse::Spell;
 use serde::Serialize;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weft_sim::plot;
 use weft_sim::{
@@ -118,6 +119,11 @@ pub struct Options {
     /// Mishandles a message, to see that it is found: lose, repeat, change or return, and after how many.
     #[arg(long, value_name = "WHAT:N", value_parser = parse::plant)]
     plant: Option<(Plant, u64)>,
+    /// Compares weft with stop-and-wait on 1 to 64 channels, as in the paper on virtual networks: one table over these losses.
+    #[arg(long, value_name = "LOSS,...", num_args = 0..=1, require_equals = true, value_delimiter = ',',
+        default_missing_value = "0%,1%,5%,15%", value_parser = parse::chance,
+        conflicts_with_all = ["loss", "bursts", "drop", "seeds", "chaos", "partition", "crash", "stop", "plant"])]
+    compare_channels: Option<Vec<PerMillion>>,
     /// Draws goodput, latencies and queues over time (of the last seed).
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -205,6 +211,9 @@ struct Packets {
 /// Runs it, for each seed.
 pub fn run(options: &Options) -> Result<(), Error> {
     options.check()?;
+    if let Some(losses) = &options.compare_channels {
+        return compare::run(options, losses);
+    }
     let interrupt = Interrupt::watch(|| {})?;
     let seeds = options.seeds.clone().unwrap_or(options.seed..options.seed + 1);
     let bar = if options.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
@@ -225,7 +234,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             bar.suspend(|| print!("{}", run.words()));
         }
         if let Some(path) = &options.plot {
-            write_plot(path, &run.command, &simulation)?;
+            write_file(path, &plot::svg(&run.command, &simulation.series()))?;
         }
         runs.push(run);
     }
@@ -253,7 +262,7 @@ impl Options {
         }
     }
 
-    fn simulation(&self, seed: u64) -> Simulation<Load> {
+    fn config(&self, seed: u64) -> Config {
         let loss = if self.bursts { Loss::Bursts(Bursts::default()) } else { Loss::Independent(self.loss) };
         let faults = Faults {
             loss,
@@ -274,20 +283,27 @@ impl Options {
             ..Link::default()
         };
         let settings = Settings { suspicion: self.suspicion, ..Settings::default() };
-        let (topology, hosts) = (self.topology, self.topology.hosts());
-        let config = Config {
+        Config {
             seed,
-            topology,
+            topology: self.topology,
             link,
             faults,
             settings,
             skew_most: self.skew,
             full: self.full,
             ..Config::default()
-        };
+        }
+    }
+
+    fn load(&self) -> Workload {
         let mut workload = Workload::new(self.workload.into(), self.count, self.size as usize);
         (workload.asks, workload.persists) = (self.asks, self.persists);
-        let mut simulation = Simulation::new(config, move |host: HostId| workload.program(host, hosts));
+        workload
+    }
+
+    fn simulation(&self, seed: u64) -> Simulation<Load> {
+        let (workload, hosts) = (self.load(), self.topology.hosts());
+        let mut simulation = Simulation::new(self.config(seed), move |host: HostId| workload.program(host, hosts));
         self.plan(seed, &mut simulation);
         simulation
     }
@@ -370,10 +386,10 @@ fn progress(seed: u64, simulation: &Simulation<Load>, began: Instant) -> String 
     )
 }
 
-fn write_plot(path: &PathBuf, title: &str, simulation: &Simulation<Load>) -> Result<(), Error> {
-    std::fs::write(path, plot::svg(title, &simulation.series())).map_err(|source| Error::File {
+fn write_file(path: &Path, text: &str) -> Result<(), Error> {
+    std::fs::write(path, text).map_err(|source| Error::File {
         verb: "write",
-        path: path.clone(),
+        path: path.to_path_buf(),
         source,
         way_out: "Give a place that can be written",
     })
