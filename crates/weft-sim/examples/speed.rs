@@ -1,4 +1,4 @@
-//! Events per second of the simulator on this machine: `cargo run --release -p weft-sim --example speed`.
+//! Events per second of the simulator on this machine: `cargo run --release -p weft-sim --example speed [PART OF A NAME]`.
 
 use std::time::{Duration, Instant};
 use weft_sim::{Config, Faults, Pattern, Simulation, Topology, Workload};
@@ -14,7 +14,8 @@ fn main() {
         ("bulk of 8 KiB, 2 hosts", Topology::Pair, Workload::new(Pattern::Bulk, 30_000, 8192), 0),
         ("bulk of 64 B, 5 % loss", Topology::Pair, Workload::new(Pattern::Bulk, 300_000, 64), 50_000),
     ];
-    for (name, topology, workload, loss) in rows {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    for (name, topology, workload, loss) in rows.into_iter().filter(|(name, ..)| name.contains(&wanted)) {
         let config = Config { topology, faults: Faults::loss(loss), ..Config::default() };
         let began = Instant::now();
         let mut simulation = Simulation::new(config, move |host| workload.program(host, topology.hosts()));

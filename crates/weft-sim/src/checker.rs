@@ -115,6 +115,18 @@ impl Fate {
     }
 }
 
+/// A message that was sent and not delivered, of a sender that did not ask: until it is delivered in its turn, or something else
+/// becomes of it.
+#[derive(Clone, Copy, Debug)]
+struct Fresh {
+    hash: u64,
+    sent_at: u64,
+    ends: Ends,
+    kind: MessageKind,
+    op: u8,
+    args: [u32; 2],
+}
+
 /// A message whose end its sender wants to know.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
@@ -169,7 +181,10 @@ const VIOLATIONS_MOST: usize = 100;
 /// The checker.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    /// By hash; those of which nothing more can become are forgotten.
+    /// What was sent and not delivered, in order, by sender times hosts plus receiver: what streams deliver is found at the front,
+    /// without a look into a map that is larger than caches.
+    fresh: Vec<VecDeque<Fresh>>,
+    /// The others by hash; those of which nothing more can become are forgotten.
     entries: HashMap<u64, Fate, BuildHasherDefault<Same>>,
     asked: Vec<Asked>,
     free: Vec<u32>,
@@ -190,6 +205,7 @@ pub(crate) struct Checker {
 impl Checker {
     pub fn new(hosts: u32) -> Checker {
         Checker {
+            fresh: vec![VecDeque::new(); (hosts * hosts) as usize],
             entries: HashMap::default(),
             asked: Vec::new(),
             free: Vec::new(),
@@ -229,8 +245,20 @@ impl Checker {
             self.asked[number as u32 as usize].hash = hash;
         }
         self.messages.sent += 1;
+        let fresh =
+            Fresh { hash, sent_at: now, ends, kind: contents.kind, op: contents.op, args: first_two(contents.args) };
+        let pair = self.pair(ends);
+        match number {
+            None => self.fresh[pair].push_back(fresh),
+            Some(_) => self.enter(fresh).asked += 1,
+        }
+    }
+
+    /// Adds a message to those that are found by their hash.
+    fn enter(&mut self, fresh: Fresh) -> &mut Fate {
+        let Fresh { hash, sent_at, ends, kind, op, args } = fresh;
         let entry = self.entries.entry(hash).or_insert_with(|| Fate {
-            sent_at: now,
+            sent_at,
             sent: 0,
             delivered: 0,
             returned: 0,
@@ -240,13 +268,27 @@ impl Checker {
             from: ends.from,
             from_life: ends.from_life,
             to_life: ends.to_life,
-            kind: contents.kind,
-            op: contents.op,
-            args: first_two(contents.args),
+            kind,
+            op,
+            args,
         });
-        entry.sent_at = now;
+        entry.sent_at = sent_at;
         entry.sent += 1;
-        entry.asked += u32::from(number.is_some());
+        entry
+    }
+
+    /// Adds what waits for its turn between one host and another to what is found by its hash.
+    #[cold]
+    fn enter_fresh(&mut self, pair: usize) {
+        let mut fresh = std::mem::take(&mut self.fresh[pair]);
+        for message in fresh.drain(..) {
+            self.enter(message);
+        }
+        self.fresh[pair] = fresh;
+    }
+
+    fn pair(&self, ends: Ends) -> usize {
+        (ends.from.0 * self.hosts + ends.to.0) as usize
     }
 
     /// A message is handed to a program. Says how long it took, if it was sent.
@@ -254,6 +296,15 @@ impl Checker {
         let hash = hash(ends.from_life, ends.to_life, contents);
         self.messages.delivered += 1;
         self.messages.bytes += (contents.args.len() * 4 + contents.payload.len()) as u64;
+        let pair = self.pair(ends);
+        if let Some(fresh) = self.fresh[pair].front().filter(|fresh| fresh.hash == hash) {
+            let takes = Duration::from_nanos(now.saturating_sub(fresh.sent_at));
+            self.fresh[pair].pop_front();
+            self.remember(pair, hash);
+            self.latency.add(takes);
+            return Some(takes);
+        }
+        self.enter_fresh(pair);
         let Entry::Occupied(mut place) = self.entries.entry(hash) else {
             self.violate(now, Wrong::DeliveredTooOften, ends.from, contents);
             return None;
@@ -270,14 +321,19 @@ impl Checker {
             place.remove();
         }
         if !wants_to_know {
-            let recent = &mut self.recent[(ends.from.0 * self.hosts + ends.to.0) as usize];
-            if recent.len() == REMEMBERED {
-                recent.pop_front();
-            }
-            recent.push_back(hash);
+            self.remember(pair, hash);
         }
         self.latency.add(takes);
         Some(takes)
+    }
+
+    /// A message was delivered whose sender did not ask.
+    fn remember(&mut self, pair: usize, hash: u64) {
+        let recent = &mut self.recent[pair];
+        if recent.len() == REMEMBERED {
+            recent.pop_front();
+        }
+        recent.push_back(hash);
     }
 
     /// A sender is told that its message was stored or answered. Gives what its program wants to be told by.
@@ -310,6 +366,8 @@ impl Checker {
         message: &Returned,
         lives: &[Epoch],
     ) -> Option<u64> {
+        let first = (from.0 * self.hosts) as usize;
+        (first..first + self.hosts as usize).for_each(|pair| self.enter_fresh(pair));
         let contents = Contents { kind: message.kind, op: message.op, args: &message.args, payload: &message.payload };
         let is_certain = message.certainty == Certainty::NotDelivered;
         let asked = message.completion.and_then(|number| {
@@ -367,6 +425,7 @@ impl Checker {
     /// A reply's end is that of its request. One that its receiver did not take before a channel was lost is told to nobody
     /// but who asked, whose request comes back as unknown.
     pub fn on_rest(&mut self, now: u64) {
+        (0..self.fresh.len()).for_each(|pair| self.enter_fresh(pair));
         let mut open: Vec<(Wrong, Fate)> = Vec::new();
         for fate in self.entries.values().filter(|fate| !self.dead.contains(&fate.from_life.0)) {
             if fate.open() > 0 {
@@ -389,8 +448,10 @@ impl Checker {
     /// Messages of living senders that have not ended, replies left out: their ends are those of requests.
     pub fn open(&self) -> usize {
         let is_open = |fate: &&Fate| fate.open() > 0 || fate.told < fate.asked;
-        let awaited = |fate: &&Fate| fate.kind != MessageKind::Reply && !self.dead.contains(&fate.from_life.0);
-        self.entries.values().filter(awaited).filter(is_open).count()
+        let awaited = |kind, life: Epoch| kind != MessageKind::Reply && !self.dead.contains(&life.0);
+        let entries = self.entries.values().filter(|fate| awaited(fate.kind, fate.from_life)).filter(is_open).count();
+        let fresh = self.fresh.iter().flatten().filter(|fresh| awaited(fresh.kind, fresh.ends.from_life)).count();
+        entries + fresh
     }
 
     /// Whether who asked knows that these replies may not have been taken, or is gone itself.
