@@ -127,6 +127,16 @@ struct Fresh {
     args: [u32; 2],
 }
 
+/// Messages of senders that did not ask, from one host to another.
+#[derive(Debug, Default)]
+struct Pair {
+    /// What was sent and not delivered, in order: what streams deliver is found at the front, without a look into a map that is
+    /// larger than caches.
+    fresh: VecDeque<Fresh>,
+    /// Delivered without further word.
+    recent: VecDeque<u64>,
+}
+
 /// A message whose end its sender wants to know.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
@@ -181,15 +191,12 @@ const VIOLATIONS_MOST: usize = 100;
 /// The checker.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    /// What was sent and not delivered, in order, by sender times hosts plus receiver: what streams deliver is found at the front,
-    /// without a look into a map that is larger than caches.
-    fresh: Vec<VecDeque<Fresh>>,
-    /// The others by hash; those of which nothing more can become are forgotten.
+    /// By sender and receiver, of those that have sent something.
+    pairs: HashMap<u64, Pair, BuildHasherDefault<Same>>,
+    /// Those that are not found in their pair, by hash; those of which nothing more can become are forgotten.
     entries: HashMap<u64, Fate, BuildHasherDefault<Same>>,
     asked: Vec<Asked>,
     free: Vec<u32>,
-    /// Delivered without further word, by sender times hosts plus receiver.
-    recent: Vec<VecDeque<u64>>,
     hosts: u32,
     /// Lives that ended: nobody is left to be told.
     dead: BTreeSet<u64>,
@@ -205,11 +212,10 @@ pub(crate) struct Checker {
 impl Checker {
     pub fn new(hosts: u32) -> Checker {
         Checker {
-            fresh: vec![VecDeque::new(); (hosts * hosts) as usize],
+            pairs: HashMap::default(),
             entries: HashMap::default(),
             asked: Vec::new(),
             free: Vec::new(),
-            recent: vec![VecDeque::new(); (hosts * hosts) as usize],
             hosts,
             dead: BTreeSet::new(),
             unknown_requests: BTreeMap::new(),
@@ -247,9 +253,8 @@ impl Checker {
         self.messages.sent += 1;
         let fresh =
             Fresh { hash, sent_at: now, ends, kind: contents.kind, op: contents.op, args: first_two(contents.args) };
-        let pair = self.pair(ends);
         match number {
-            None => self.fresh[pair].push_back(fresh),
+            None => self.pairs.entry(pair(ends.from, ends.to)).or_default().fresh.push_back(fresh),
             Some(_) => self.enter(fresh).asked += 1,
         }
     }
@@ -279,16 +284,11 @@ impl Checker {
 
     /// Adds what waits for its turn between one host and another to what is found by its hash.
     #[cold]
-    fn enter_fresh(&mut self, pair: usize) {
-        let mut fresh = std::mem::take(&mut self.fresh[pair]);
-        for message in fresh.drain(..) {
+    fn enter_fresh(&mut self, pair: u64) {
+        let Some(pair) = self.pairs.get_mut(&pair) else { return };
+        for message in std::mem::take(&mut pair.fresh) {
             self.enter(message);
         }
-        self.fresh[pair] = fresh;
-    }
-
-    fn pair(&self, ends: Ends) -> usize {
-        (ends.from.0 * self.hosts + ends.to.0) as usize
     }
 
     /// A message is handed to a program. Says how long it took, if it was sent.
@@ -296,15 +296,16 @@ impl Checker {
         let hash = hash(ends.from_life, ends.to_life, contents);
         self.messages.delivered += 1;
         self.messages.bytes += (contents.args.len() * 4 + contents.payload.len()) as u64;
-        let pair = self.pair(ends);
-        if let Some(fresh) = self.fresh[pair].front().filter(|fresh| fresh.hash == hash) {
+        let key = pair(ends.from, ends.to);
+        let pair = self.pairs.entry(key).or_default();
+        if let Some(fresh) = pair.fresh.front().filter(|fresh| fresh.hash == hash).copied() {
+            pair.fresh.pop_front();
             let takes = Duration::from_nanos(now.saturating_sub(fresh.sent_at));
-            self.fresh[pair].pop_front();
-            self.remember(pair, hash);
+            pair.remember(hash);
             self.latency.add(takes);
             return Some(takes);
         }
-        self.enter_fresh(pair);
+        self.enter_fresh(key);
         let Entry::Occupied(mut place) = self.entries.entry(hash) else {
             self.violate(now, Wrong::DeliveredTooOften, ends.from, contents);
             return None;
@@ -321,19 +322,10 @@ impl Checker {
             place.remove();
         }
         if !wants_to_know {
-            self.remember(pair, hash);
+            self.pairs.entry(key).or_default().remember(hash);
         }
         self.latency.add(takes);
         Some(takes)
-    }
-
-    /// A message was delivered whose sender did not ask.
-    fn remember(&mut self, pair: usize, hash: u64) {
-        let recent = &mut self.recent[pair];
-        if recent.len() == REMEMBERED {
-            recent.pop_front();
-        }
-        recent.push_back(hash);
     }
 
     /// A sender is told that its message was stored or answered. Gives what its program wants to be told by.
@@ -366,8 +358,10 @@ impl Checker {
         message: &Returned,
         lives: &[Epoch],
     ) -> Option<u64> {
-        let first = (from.0 * self.hosts) as usize;
-        (first..first + self.hosts as usize).for_each(|pair| self.enter_fresh(pair));
+        match message.destination {
+            Some(to) => self.enter_fresh(pair(from, HostId(to))),
+            None => (0..self.hosts).for_each(|to| self.enter_fresh(pair(from, HostId(to)))),
+        }
         let contents = Contents { kind: message.kind, op: message.op, args: &message.args, payload: &message.payload };
         let is_certain = message.certainty == Certainty::NotDelivered;
         let asked = message.completion.and_then(|number| {
@@ -425,7 +419,8 @@ impl Checker {
     /// A reply's end is that of its request. One that its receiver did not take before a channel was lost is told to nobody
     /// but who asked, whose request comes back as unknown.
     pub fn on_rest(&mut self, now: u64) {
-        (0..self.fresh.len()).for_each(|pair| self.enter_fresh(pair));
+        let pairs: Vec<u64> = self.pairs.keys().copied().collect();
+        pairs.into_iter().for_each(|pair| self.enter_fresh(pair));
         let mut open: Vec<(Wrong, Fate)> = Vec::new();
         for fate in self.entries.values().filter(|fate| !self.dead.contains(&fate.from_life.0)) {
             if fate.open() > 0 {
@@ -450,8 +445,8 @@ impl Checker {
         let is_open = |fate: &&Fate| fate.open() > 0 || fate.told < fate.asked;
         let awaited = |kind, life: Epoch| kind != MessageKind::Reply && !self.dead.contains(&life.0);
         let entries = self.entries.values().filter(|fate| awaited(fate.kind, fate.from_life)).filter(is_open).count();
-        let fresh = self.fresh.iter().flatten().filter(|fresh| awaited(fresh.kind, fresh.ends.from_life)).count();
-        entries + fresh
+        let fresh = self.pairs.values().flat_map(|pair| &pair.fresh);
+        entries + fresh.filter(|fresh| awaited(fresh.kind, fresh.ends.from_life)).count()
     }
 
     /// Whether who asked knows that these replies may not have been taken, or is gone itself.
@@ -470,9 +465,10 @@ impl Checker {
     /// Forgets a message that was delivered lately. False if there was none.
     #[cold]
     fn forget_recent(&mut self, from: HostId, hash: u64) -> bool {
-        let first = (from.0 * self.hosts) as usize;
-        let mut pairs = self.recent[first..first + self.hosts as usize].iter_mut();
-        let found = pairs.find_map(|recent| recent.iter().position(|other| *other == hash).map(|at| recent.remove(at)));
+        let found = (0..self.hosts).find_map(|to| {
+            let recent = &mut self.pairs.get_mut(&pair(from, HostId(to)))?.recent;
+            recent.iter().position(|other| *other == hash).map(|at| recent.remove(at))
+        });
         self.messages.unknown += u64::from(found.is_some());
         found.is_some()
     }
@@ -500,6 +496,23 @@ impl Checker {
             self.violations.push(Violation { what, at, from, kind, op, args: first_two(args) });
         }
     }
+}
+
+impl Pair {
+    /// A message was delivered.
+    #[inline]
+    fn remember(&mut self, hash: u64) {
+        if self.recent.len() == REMEMBERED {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(hash);
+    }
+}
+
+/// By which a pair is found: different for each, and spread over all bits.
+#[inline]
+fn pair(from: HostId, to: HostId) -> u64 {
+    (u64::from(from.0) << 32 | u64::from(to.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[inline]
