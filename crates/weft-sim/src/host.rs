@@ -297,6 +297,11 @@ impl<P: Program> Life<P> {
         }
     }
 
+    /// Idle paths give back what they can do without.
+    pub fn rest(&mut self) {
+        self.core.rest();
+    }
+
     /// Messages whose end is not known.
     pub fn unsettled(&self) -> u64 {
         self.core.state().unsettled()

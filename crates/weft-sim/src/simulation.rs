@@ -4,7 +4,7 @@ use crate::checker::{Checker, Messages, Violation};
 use crate::clock::{Clock, ClockChange};
 use crate::faults::{Done, Faults, PerMillion};
 use crate::histogram::Histogram;
-use crate::host::{Directory, Host, Plant, Shared};
+use crate::host::{Directory, Host, Life, Plant, Shared};
 use crate::model::Model;
 use crate::network::{Event, Link, Network};
 use crate::program::Program;
@@ -335,6 +335,11 @@ impl<P: Program> Simulation<P> {
         self.hurries = true;
         let now = self.shared.network.borrow().now;
         self.hosts.iter_mut().for_each(|host| host.disturb(now));
+    }
+
+    /// Lets all hosts give back memory that idle paths can do without, as a program's polls do that find nothing.
+    pub fn rest(&mut self) {
+        self.hosts.iter_mut().flat_map(|host| &mut host.life).for_each(Life::rest);
     }
 
     /// The simulation's time.
