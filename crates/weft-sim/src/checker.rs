@@ -512,7 +512,7 @@ impl Pair {
 /// By which a pair is found: different for each, and spread over all bits.
 #[inline]
 fn pair(from: HostId, to: HostId) -> u64 {
-    (u64::from(from.0) << 32 | u64::from(to.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (u64::from(from.0) << 32 | u64::from(to.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
 }
 
 #[inline]
