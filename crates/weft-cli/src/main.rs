@@ -11,6 +11,7 @@ mod explain;
 mod interrupt;
 mod namespaces;
 mod ping;
+mod progress;
 mod rendezvous;
 mod repository;
 mod serve;

@@ -23,7 +23,7 @@ mod weft_side;
 mod words;
 
 use crate::error::Error;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::progress::Progress;
 use machine::Machine;
 use plan::{Extent, Group, System};
 use results::Results;
@@ -152,10 +152,10 @@ fn measure(options: &Options) -> Result<Report, Error> {
     };
     let probes = plan::probes(extent, &options.only, &options.systems);
     let mut machine = Machine::describe(cpus);
-    let progress = progress_bar();
+    let progress = Progress::new();
     machine::pin(cpus.ours)?;
     let measured = Runner::prepare(cpus, pace, &probes).and_then(|runner| runner.run(&probes, &progress));
-    progress.finish_and_clear();
+    progress.clear();
     machine::keep_to(&before)?;
     let (results, notes) = measured?;
     machine.line = results.line;
@@ -168,11 +168,4 @@ fn show(text: &str, json: Option<&Path>) {
         Some(path) if path.as_os_str() == "-" => eprint!("{text}"),
         _ => print!("{text}"),
     }
-}
-
-/// On a terminal only, on standard error.
-fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
-    let bar = ProgressBar::new(0);
-    style.map_or(bar.clone(), |style| bar.with_style(style))
 }

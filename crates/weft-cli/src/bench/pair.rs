@@ -10,10 +10,10 @@ use super::peer::{Gone, Worker};
 use super::results::{Key, Metric, Results, Run};
 use super::talk::{lines_of, Peer, PATIENCE};
 use super::weft_side::{Bench, Landing};
-use super::{progress_bar, show, Common};
+use super::{show, Common};
 use crate::contact::{split_key, ContactError};
 use crate::error::Error;
-use indicatif::ProgressBar;
+use crate::progress::Progress;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
@@ -203,9 +203,9 @@ fn measure(options: &Options, contact: &Contact) -> Result<(), Error> {
     machine::pin(ours)?;
     let rounds = options.common.rounds(options.quick);
     let time = options.common.time(options.quick, TIME);
-    let progress = progress_bar();
+    let progress = Progress::new();
     let measured = run_all(connection, rounds, time, &progress);
-    progress.finish_and_clear();
+    progress.clear();
     let results = measured?;
     show(&table::render(&machine, &title, &results, &[], &[]), options.common.json.as_deref());
     match &options.common.json {
@@ -233,22 +233,22 @@ fn connect(contact: &Contact) -> Result<TcpStream, Error> {
     Ok(connection)
 }
 
-fn run_all(connection: TcpStream, rounds: u32, time: Duration, progress: &ProgressBar) -> Result<Results, Error> {
+fn run_all(connection: TcpStream, rounds: u32, time: Duration, progress: &Progress) -> Result<Results, Error> {
     let cannot = |e| Error::system("ask for the other side's address", e, "Run it again");
     let to = connection.peer_addr().map_err(cannot)?.ip();
     let mut weft = Bench::new(Peer::on_line(connection)?, time)?.with_batch(BATCH);
     let mut results = Results::default();
-    progress.set_length(u64::from(rounds) * PROBES.len() as u64);
+    progress.set_all(u64::from(rounds) * PROBES.len() as u64);
     for round in 0..rounds {
         for probe in PROBES {
-            progress.set_message(format!("round {}: {probe:?}", round + 1));
+            progress.say(format!("round {}: {probe:?}", round + 1));
             let (key, sampled, detail) = match probe {
                 Probe::Weft(metric) => run_weft(&mut weft, metric)?,
                 Probe::Udp(metric) => run_bare(weft.bare(to), true, metric)?,
                 Probe::Tcp(metric) => run_bare(weft.bare(to), false, metric)?,
             };
             results.add(key, Run { round, sampled, detail: Some(detail.to_owned()) });
-            progress.inc(1);
+            progress.one_more();
         }
     }
     Ok(results)

@@ -11,7 +11,7 @@ use super::talk::{Peer, Waiting};
 use super::ucx::{Question, Ucx};
 use super::weft_side::{Bench, Landing, Who, WINDOW};
 use crate::error::Error;
-use indicatif::ProgressBar;
+use crate::progress::Progress;
 use std::collections::HashMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -115,9 +115,9 @@ impl Runner {
     }
 
     /// Runs all probes in all rounds. Returns the results, and what was left out.
-    pub fn run(mut self, probes: &[Probe], progress: &ProgressBar) -> Result<(Results, Vec<String>), Error> {
+    pub fn run(mut self, probes: &[Probe], progress: &Progress) -> Result<(Results, Vec<String>), Error> {
         let start = Instant::now();
-        progress.set_length(probes.len() as u64 * u64::from(self.pace.rounds));
+        progress.set_all(probes.len() as u64 * u64::from(self.pace.rounds));
         'rounds: for round in 0..self.pace.rounds {
             for probe in probes {
                 if self.pace.most.is_some_and(|most| start.elapsed() > most) {
@@ -125,12 +125,12 @@ impl Runner {
                     break 'rounds;
                 }
                 if round > 0 && self.pace.is_quick && probe.system() == System::Kernel {
-                    progress.inc(1);
+                    progress.one_more();
                     continue;
                 }
-                progress.set_message(format!("round {}: {}", round + 1, probe.title()));
+                progress.say(format!("round {}: {}", round + 1, probe.title()));
                 self.run_probe(probe, round)?;
-                progress.inc(1);
+                progress.one_more();
             }
         }
         self.derive();

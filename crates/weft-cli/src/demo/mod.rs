@@ -7,8 +7,8 @@ mod worker;
 
 use crate::bench;
 use crate::error::Error;
+use crate::progress::Progress;
 use count::Counts;
-use indicatif::{ProgressBar, ProgressStyle};
 use master::{Master, Outcome};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         size(text.bytes.len()),
         size(options.chunk as usize)
     );
-    let progress = Progress::new(chunks.len());
+    let progress = Counted::new(chunks.len());
     let outcome = Master::start(chunks, workers)?.run(options.kill_one, |done| progress.show(done))?;
     progress.end();
     let alone = Instant::now();
@@ -122,32 +122,30 @@ fn compare(counts: &Counts, expected: &Counts) -> Result<(), Error> {
 }
 
 /// A bar on a terminal, four lines otherwise.
-struct Progress {
-    bar: ProgressBar,
+struct Counted {
+    bar: Progress,
     chunks: usize,
     told: std::cell::Cell<usize>,
 }
 
-impl Progress {
-    fn new(chunks: usize) -> Progress {
-        let bar = ProgressBar::new(chunks as u64);
-        let bar = match ProgressStyle::with_template("{bar:40} {pos}/{len} messages counted") {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        };
-        Progress { bar, chunks, told: std::cell::Cell::new(0) }
+impl Counted {
+    fn new(chunks: usize) -> Counted {
+        let bar = Progress::new();
+        bar.set_all(chunks as u64);
+        bar.say("messages counted".to_owned());
+        Counted { bar, chunks, told: std::cell::Cell::new(0) }
     }
 
     fn show(&self, done: usize) {
-        self.bar.set_position(done as u64);
+        self.bar.set_done(done as u64);
         let quarters = 4 * done / self.chunks.max(1);
-        if self.bar.is_hidden() && quarters > self.told.replace(quarters) {
+        if !self.bar.is_shown() && quarters > self.told.replace(quarters) {
             println!("{done} of {} messages counted", self.chunks);
         }
     }
 
     fn end(&self) {
-        self.bar.finish_and_clear();
+        self.bar.clear();
     }
 }
 

@@ -5,8 +5,8 @@ mod parse;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::progress::Progress;
 use crate::tell::print_json;
-use indicatif::ProgressBar;
 use parse::Spell;
 use serde::Serialize;
 use std::ops::Range;
@@ -216,7 +216,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     let interrupt = Interrupt::watch(|| {})?;
     let seeds = options.seeds.clone().unwrap_or(options.seed..options.seed + 1);
-    let bar = if options.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    let bar = if options.json { Progress::hidden() } else { Progress::new() };
     let (mut runs, mut failed) = (Vec::new(), 0);
     for seed in seeds {
         let (mut simulation, began) = (options.simulation(seed), Instant::now());
@@ -225,20 +225,19 @@ pub fn run(options: &Options) -> Result<(), Error> {
                 break;
             }
             interrupt.check()?;
-            bar.set_message(progress(seed, &simulation, began));
-            bar.tick();
+            bar.say(progress(seed, &simulation, began));
         }
         let run = options.told(seed, &mut simulation, began.elapsed());
         failed += u64::from(run.failure.is_some());
         if !options.json {
-            bar.suspend(|| print!("{}", run.words()));
+            bar.aside(|| print!("{}", run.words()));
         }
         if let Some(path) = &options.plot {
             write_file(path, &plot::svg(&run.command, &simulation.series()))?;
         }
         runs.push(run);
     }
-    bar.finish_and_clear();
+    bar.clear();
     if options.json {
         print_json(&runs)?;
     }

@@ -14,10 +14,11 @@ pub use place::{Place, Side, ADDRESS_VARIABLE};
 use super::json::{self, Between};
 use super::machine::{self, Machine};
 use super::plan::Extent;
-use super::{progress_bar, show, Common};
+use super::{show, Common};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Names;
+use crate::progress::Progress;
 use joined::{Joined, SIDES};
 use plan::{Group, System};
 use runner::{Pace, Runner};
@@ -95,11 +96,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
     };
     let title = place.title(options.mtu, cpus);
-    let progress = progress_bar();
+    let progress = Progress::new();
     machine::pin(cpus.ours)?;
     let measured = Runner::prepare(cpus, pace, Rc::new(place), interrupt, &probes)
         .and_then(|runner| runner.run(&probes, &progress));
-    progress.finish_and_clear();
+    progress.clear();
     machine::keep_to(&before)?;
     let (results, notes) = measured?;
     let text = table::render(&machine, &title, &results, &goals::goals(&results), &notes);

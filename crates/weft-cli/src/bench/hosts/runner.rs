@@ -14,7 +14,7 @@ use crate::bench::ucx::{Api, Question, Ucx};
 use crate::bench::weft_side::{Bench, Landing};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use indicatif::ProgressBar;
+use crate::progress::Progress;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -101,14 +101,14 @@ impl Runner {
     }
 
     /// Runs all probes in all rounds. Returns the results, and what was left out.
-    pub fn run(mut self, probes: &[Probe], progress: &ProgressBar) -> Result<(Results, Vec<String>), Error> {
-        progress.set_length(probes.len() as u64 * u64::from(self.pace.rounds));
+    pub fn run(mut self, probes: &[Probe], progress: &Progress) -> Result<(Results, Vec<String>), Error> {
+        progress.set_all(probes.len() as u64 * u64::from(self.pace.rounds));
         for round in 0..self.pace.rounds {
             for &probe in probes {
                 self.interrupt.check()?;
-                progress.set_message(format!("round {}: {}", round + 1, probe.title()));
+                progress.say(format!("round {}: {}", round + 1, probe.title()));
                 self.run_probe(probe, round)?;
-                progress.inc(1);
+                progress.one_more();
             }
         }
         Ok((self.results, self.notes))
