@@ -72,6 +72,10 @@ enum Bench {
     Hosts(bench::hosts::Options),
     /// Two real machines: one listens, the other connects and measures.
     Pair(bench::pair::Options),
+    /// Draws one measurement, or two side by side, as one HTML file.
+    Report(bench::report::Options),
+    /// Tells what moved between two measurements, beyond noise.
+    Compare(bench::compare::Options),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +94,8 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Local(options)) => bench::run(&options),
         What::Bench(Bench::Hosts(options)) => bench::hosts::run(&options),
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
+        What::Bench(Bench::Report(options)) => bench::report::run(&options),
+        What::Bench(Bench::Compare(options)) => bench::compare::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Ping(options) => ping::run(&options),
         What::Doctor(options) => doctor::run(&options),

@@ -1,33 +1,44 @@
-//! The results as JSON, in the form that other tools of the project read.
+//! The results as JSON: written by the benchmarks, read by `weft bench report` and `compare` and by other tools of the project.
 
 use super::machine::Machine;
-use super::results::{Metric, Results, Series};
+use super::results::{is_kernel, is_ucx, Metric, Results, Series, Way};
 use crate::error::Error;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
-#[derive(Serialize)]
-struct Document<'a> {
-    machine: &'a Machine,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtu: Option<u32>,
-    rows: Vec<Row<'a>>,
+/// What one command measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Document {
+    pub machine: Machine,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    pub rows: Vec<Row>,
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
+/// One figure of one system.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// `local` or `hosts`.
     #[serde(rename = "where")]
-    place: &'static str,
-    metric: &'static str,
-    size: usize,
-    unit: &'static str,
-    system: &'a str,
-    median: f64,
-    p99: f64,
-    n: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
+    pub place: String,
+    pub metric: String,
+    pub size: usize,
+    pub unit: String,
+    pub system: String,
+    /// How it was measured, if not as the metric's name says. Not in files of weft before this was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<String>,
+    pub median: Option<f64>,
+    /// Some systems tell none.
+    pub p99: Option<f64>,
+    pub n: usize,
+    /// The least and the greatest of the rounds' medians. Not in files of weft before this was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<[f64; 2]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// Where it was measured.
@@ -39,20 +50,123 @@ pub enum Between {
     Hosts { mtu: Option<u32> },
 }
 
+impl Document {
+    /// All results.
+    pub fn of(machine: &Machine, between: Between, results: &Results) -> Document {
+        let (place, mtu) = match between {
+            Between::Local => ("local", None),
+            Between::Hosts { mtu } => ("hosts", mtu),
+        };
+        let rows = results.series().iter().map(|series| row(place, series)).collect();
+        Document { machine: machine.clone(), mtu, rows }
+    }
+
+    /// What was written before.
+    pub fn read(path: &Path) -> Result<Document, Error> {
+        let failed = |source: std::io::Error| Error::File {
+            verb: "read the figures in",
+            path: path.to_path_buf(),
+            source,
+            way_out: "Name a file that `weft bench local --json FILE` or `weft bench hosts --json FILE` wrote",
+        };
+        let text = std::fs::read(path).map_err(failed)?;
+        let mut document: Document = serde_json::from_slice(&text).map_err(|e| failed(e.into()))?;
+        document.name_ways();
+        match document.rows.is_empty() {
+            true => Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, "it has no rows"))),
+            false => Ok(document),
+        }
+    }
+
+    /// Of several rows of one figure and system, one was measured as the metric's name says: in files that do not tell, the one
+    /// without a detail, else the first. The others go by their detail.
+    fn name_ways(&mut self) {
+        let key = |row: &Row| (row.metric.clone(), row.size, row.system.clone());
+        for at in 0..self.rows.len() {
+            let is_same = |row: &&Row| row.way.is_none() && key(row) == key(&self.rows[at]);
+            let same: Vec<&Row> = self.rows.iter().filter(is_same).collect();
+            let plain = same.iter().find(|row| row.detail.is_none()).or(same.first());
+            let is_plain = plain.is_none_or(|plain| std::ptr::eq(*plain, &self.rows[at]));
+            if self.rows[at].way.is_none() && !is_plain {
+                self.rows[at].way = Some(self.rows[at].detail.clone().unwrap_or_else(|| "another".to_owned()));
+            }
+        }
+    }
+
+    /// The best of a family at a figure, among those that were measured as the metric's name says.
+    pub fn best(&self, metric: Metric, size: usize, family: Family) -> Option<(&Row, f64)> {
+        let rows = self.rows.iter().filter(|row| row.way.is_none() && row.family() == Some(family));
+        let of_it = rows.filter(|row| row.metric == metric.name() && (row.size == size || metric == Metric::NHalf));
+        let among = of_it.filter_map(|row| row.median.map(|median| (row, median)));
+        match metric.more_is_better() {
+            true => among.max_by(|a, b| a.1.total_cmp(&b.1)),
+            false => among.min_by(|a, b| a.1.total_cmp(&b.1)),
+        }
+    }
+
+    /// The sizes at which a metric was measured.
+    pub fn sizes(&self, metric: Metric) -> BTreeSet<usize> {
+        self.rows.iter().filter(|row| row.metric == metric.name()).map(|row| row.size).collect()
+    }
+
+    /// Whether it is of two hosts.
+    pub fn is_of_hosts(&self) -> bool {
+        self.rows.iter().any(|row| row.place == "hosts")
+    }
+}
+
+/// Who is drawn as one line: of the systems of a family, the best at each size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    Weft,
+    /// What the hardware could do; between hosts, bare UDP.
+    Limit,
+    /// The kernel's pipes and sockets; between hosts, TCP.
+    Kernel,
+    Ucx,
+}
+
+impl Family {
+    pub const ALL: [Family; 4] = [Family::Weft, Family::Limit, Family::Kernel, Family::Ucx];
+
+    /// As it is called in a picture.
+    pub fn name(self, is_of_hosts: bool) -> &'static str {
+        match (self, is_of_hosts) {
+            (Family::Weft, _) => "weft",
+            (Family::Limit, false) => "limit (bare C)",
+            (Family::Limit, true) => "bare UDP",
+            (Family::Kernel, false) => "kernel, best",
+            (Family::Kernel, true) => "TCP",
+            (Family::Ucx, _) => "UCX, best",
+        }
+    }
+}
+
+impl Row {
+    /// The family of its system, if it is in one.
+    pub fn family(&self) -> Option<Family> {
+        let is_of_hosts = self.place == "hosts";
+        match self.system.as_str() {
+            "weft" => Some(Family::Weft),
+            ucx if is_ucx(ucx) => Some(Family::Ucx),
+            udp if is_of_hosts && udp.starts_with("udp-") => Some(Family::Limit),
+            kernel if is_kernel(kernel) => Some(Family::Kernel),
+            "cache-line" | "ring" | "pipe" => Some(Family::Limit),
+            _ => None,
+        }
+    }
+}
+
 /// Writes all results to a file, or to standard output if it is called `-`.
 pub fn write(path: &Path, machine: &Machine, between: Between, results: &Results) -> Result<(), Error> {
-    let (place, mtu) = match between {
-        Between::Local => ("local", None),
-        Between::Hosts { mtu } => ("hosts", mtu),
-    };
-    let rows = results.series().iter().map(|series| row(place, series)).collect();
     let failed = |source| Error::File {
         verb: "write",
         path: path.to_path_buf(),
         source,
         way_out: "Name a file in a directory where you may write, or `-`",
     };
-    let mut text = serde_json::to_string_pretty(&Document { machine, mtu, rows }).map_err(|e| failed(e.into()))?;
+    let document = Document::of(machine, between, results);
+    let mut text = serde_json::to_string_pretty(&document).map_err(|e| failed(e.into()))?;
     text.push('\n');
     match path.as_os_str() == "-" {
         true => std::io::stdout().write_all(text.as_bytes()).map_err(failed),
@@ -60,19 +174,22 @@ pub fn write(path: &Path, machine: &Machine, between: Between, results: &Results
     }
 }
 
-fn row<'a>(place: &'static str, series: &'a Series) -> Row<'a> {
+fn row(place: &str, series: &Series) -> Row {
     let metric = series.key.metric;
+    let told = |value: f64| value.is_finite().then_some(value);
     let median = series.median();
     Row {
-        place,
-        metric: metric.name(),
+        place: place.to_owned(),
+        metric: metric.name().to_owned(),
         // The result of n_half is itself a size.
         size: if metric == Metric::NHalf { median.round() as usize } else { series.key.size },
-        unit: metric.unit(),
-        system: &series.key.system,
-        median,
-        p99: series.p99(),
+        unit: metric.unit().to_owned(),
+        system: series.key.system.clone(),
+        way: (series.key.way != Way::Plain).then(|| series.key.way.name().to_owned()),
+        median: told(median),
+        p99: told(series.p99()),
         n: series.n(),
-        detail: series.detail(),
+        rounds: series.range(),
+        detail: series.detail().map(str::to_owned),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,14 +14,14 @@ pub struct Cpus {
 }
 
 /// What the figures depend on.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,
     pub cores: usize,
     pub cpus: [usize; 2],
     pub kernel: String,
     pub date: String,
-    pub weft: &'static str,
+    pub weft: String,
     /// Cache-line round trips (ns) seen during the run, the least and the most; `None` if the limits were not measured.
     pub line: Option<[f64; 2]>,
 }
@@ -40,7 +40,7 @@ impl Machine {
             cpus: [cpus.ours, cpus.theirs],
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             date: date(SystemTime::now()),
-            weft: env!("CARGO_PKG_VERSION"),
+            weft: env!("CARGO_PKG_VERSION").to_owned(),
             line: None,
         }
     }

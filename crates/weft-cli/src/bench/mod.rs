@@ -1,6 +1,7 @@
 //! `weft bench local`: what messages cost between two processes of this machine, beside what they could cost.
 
 mod bare;
+pub mod compare;
 mod deaths;
 mod goals;
 pub mod hosts;
@@ -12,6 +13,7 @@ mod mixed;
 pub mod pair;
 mod peer;
 mod plan;
+pub mod report;
 mod results;
 mod runner;
 mod shared;

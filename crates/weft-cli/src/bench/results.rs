@@ -25,6 +25,27 @@ pub enum Metric {
 }
 
 impl Metric {
+    const ALL: [Metric; 13] = [
+        Metric::Rtt,
+        Metric::Rate,
+        Metric::Bandwidth,
+        Metric::LogpOs,
+        Metric::LogpOr,
+        Metric::LogpL,
+        Metric::LogpG,
+        Metric::NHalf,
+        Metric::Lone,
+        Metric::Ack,
+        Metric::Settled,
+        Metric::MixedMemory,
+        Metric::MixedNetwork,
+    ];
+
+    /// The one that a row names.
+    pub fn named(name: &str) -> Option<Metric> {
+        Metric::ALL.into_iter().find(|metric| metric.name() == name)
+    }
+
     /// As it stands in rows.
     pub fn name(self) -> &'static str {
         match self {
@@ -100,6 +121,32 @@ pub enum Way {
     OneOfMany,
 }
 
+impl Way {
+    /// As it stands in rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Plain => "plain",
+            Way::RequestReply => "request-reply",
+            Way::Unread => "unread",
+            Way::Waiting => "waiting",
+            Way::Sleeping => "sleeping",
+            Way::Copied => "copied",
+            Way::OnePeer => "one-peer",
+            Way::FixedOfMany => "fixed-of-many",
+            Way::DrawnOfMany => "drawn-of-many",
+            Way::Alone => "alone",
+            Way::BesideFull => "beside-full",
+            Way::BeforeDeaths => "before-deaths",
+            Way::BesideDeaths => "beside-deaths",
+            Way::Shared => "shared",
+            Way::Foreign => "foreign",
+            Way::OtherUser => "other-user",
+            Way::OneEndpoint => "one-endpoint",
+            Way::OneOfMany => "one-of-many",
+        }
+    }
+}
+
 /// What a series is of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
@@ -145,6 +192,15 @@ impl Series {
     /// The median of the rounds' slow tails.
     pub fn p99(&self) -> f64 {
         self.over(|s| s.p99)
+    }
+
+    /// The least and the greatest of the rounds' medians.
+    pub fn range(&self) -> Option<[f64; 2]> {
+        let medians = self.runs.iter().map(|run| run.sampled.median).filter(|median| median.is_finite());
+        medians.fold(None, |range, median| {
+            let [least, most] = range.unwrap_or([median; 2]);
+            Some([least.min(median), most.max(median)])
+        })
     }
 
     /// All samples.

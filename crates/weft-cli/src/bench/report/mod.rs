@@ -1,0 +1,204 @@
+//! `weft bench report`: one measurement as pictures and tables, or two side by side, in one file for a browser.
+
+mod draw;
+mod page;
+
+use super::json::{Document, Family};
+use super::results::Metric;
+use crate::error::Error;
+use draw::{Curve, Dot, Frame, Name, Who};
+use page::Page;
+use std::path::{Path, PathBuf};
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+The files are those that `weft bench local --json FILE` and `weft bench hosts --json FILE` write. Of the systems of a kind (the \
+kernel's pipes and sockets; UCX's interfaces; the limit programs) the best one at each size is drawn. Ratios are those of the \
+medians that stand in the files; the tables of `weft bench` form them within each round, which is better on a machine that changes \
+meanwhile. The page needs nothing else: no scripts, no fonts, no network.";
+
+/// What can be asked of `weft bench report`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// The measurement.
+    #[arg(value_name = "A.json")]
+    first: PathBuf,
+    /// Another one, drawn beside it, with ratios.
+    #[arg(value_name = "B.json")]
+    second: Option<PathBuf>,
+    /// The page.
+    #[arg(short, long, value_name = "FILE", default_value = "weft-report.html")]
+    output: PathBuf,
+}
+
+/// Draws, and says where it is.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let mut documents = vec![Document::read(&options.first)?];
+    documents.extend(options.second.as_deref().map(Document::read).transpose()?);
+    let written = write(&options.output, &documents)?;
+    println!("{}", written.display());
+    Ok(())
+}
+
+/// Writes the page of one or two measurements. Returns where it is.
+pub fn write(path: &Path, documents: &[Document]) -> Result<PathBuf, Error> {
+    let page = page(documents)?;
+    std::fs::write(path, page).map_err(|source| Error::File {
+        verb: "write",
+        path: path.to_path_buf(),
+        source,
+        way_out: "Name a file in a directory where you may write: --output FILE",
+    })?;
+    Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()))
+}
+
+/// A picture of values by size.
+struct BySize {
+    metric: Metric,
+    title: &'static str,
+    values: &'static str,
+    has_tail: bool,
+}
+
+const BY_SIZE: [BySize; 2] = [
+    BySize {
+        metric: Metric::Rtt,
+        title: "Round trip: a request and its reply",
+        values: "time of a round trip, logarithmic",
+        has_tail: true,
+    },
+    BySize {
+        metric: Metric::Bandwidth,
+        title: "One way, bytes",
+        values: "bytes per second, logarithmic",
+        has_tail: false,
+    },
+];
+
+const LOGP: [(Metric, &str); 4] = [
+    (Metric::LogpOs, "o_s, to send"),
+    (Metric::LogpOr, "o_r, to receive"),
+    (Metric::LogpL, "L, on the way"),
+    (Metric::LogpG, "g, the interval"),
+];
+
+fn page(documents: &[Document]) -> Result<String, Error> {
+    let mut page = Page::new(documents);
+    for by_size in &BY_SIZE {
+        page.figure(by_size.title, by_size.pictures(documents)?, page::by_size(documents, by_size.metric));
+    }
+    page.figure("One way, messages of 16 B per second", rates(documents)?, page::rates(documents));
+    page.figure("LogP", logp(documents)?, page::logp(documents, &LOGP));
+    Ok(page.finish())
+}
+
+/// How large pictures are: two beside each other have less room.
+fn frame<'a>(documents: &[Document], name: Name<'a>, metric: Metric, values: &'a str, height: u32) -> Frame<'a> {
+    Frame { name, metric, values, width: if documents.len() > 1 { 600 } else { 820 }, height }
+}
+
+/// What stands above a picture: which of two it is. The page has the title.
+fn lettered(documents: &[Document], at: usize) -> &'static str {
+    match documents.len() {
+        0 | 1 => "",
+        _ => page::LETTERS[at % page::LETTERS.len()],
+    }
+}
+
+impl BySize {
+    fn curves(&self, document: &Document) -> Vec<Curve> {
+        let sizes = document.sizes(self.metric);
+        let points = |family| {
+            let best = |&size: &usize| document.best(self.metric, size, family);
+            sizes.iter().filter_map(|size| Some((*size, best(size)?))).collect::<Vec<_>>()
+        };
+        let mut curves = Vec::new();
+        for family in Family::ALL {
+            let found = points(family);
+            let medians =
+                found.iter().map(|(size, (_, median))| (*size, *median)).filter(|(_, median)| *median > 0.0).collect();
+            let name = family.name(document.is_of_hosts()).to_owned();
+            curves.push(Curve { who: Who::Family(family), name, points: medians });
+            if family == Family::Weft && self.has_tail {
+                let tails =
+                    found.iter().filter_map(|(size, (row, _))| Some((*size, row.p99.filter(|p99| *p99 > 0.0)?)));
+                curves.push(Curve {
+                    who: Who::Tail,
+                    name: "weft, 99th percentile".to_owned(),
+                    points: tails.collect(),
+                });
+            }
+        }
+        curves.retain(|curve| !curve.points.is_empty());
+        curves
+    }
+
+    fn pictures(&self, documents: &[Document]) -> Result<Vec<String>, Error> {
+        let all: Vec<Vec<Curve>> = documents.iter().map(|document| self.curves(document)).collect();
+        let values = all.iter().flatten().flat_map(|curve| curve.points.iter().map(|point| point.1));
+        let Some(range) = draw::range_of(values) else { return Ok(Vec::new()) };
+        let one = |(at, curves): (usize, &Vec<Curve>)| {
+            let name = Name { letter: lettered(documents, at), title: self.title };
+            let frame = frame(documents, name, self.metric, self.values, 440);
+            draw::curves(&frame, curves, range.clone())
+        };
+        all.iter().enumerate().map(one).collect()
+    }
+}
+
+/// Dots of all measurements, on the same axis.
+fn rows_of_dots(
+    documents: &[Document],
+    title: &str,
+    frame_of: (Metric, &str),
+    dots: &[Vec<Dot>],
+) -> Result<Vec<String>, Error> {
+    let values = dots.iter().flatten().map(|dot| dot.value);
+    let Some(range) = draw::range_of(values) else { return Ok(Vec::new()) };
+    let most = dots.iter().map(Vec::len).max().unwrap_or(0);
+    let one = |(at, dots): (usize, &Vec<Dot>)| {
+        let name = Name { letter: lettered(documents, at), title };
+        let frame = frame(documents, name, frame_of.0, frame_of.1, 100 + 34 * most as u32);
+        draw::dots(&frame, dots, range.clone())
+    };
+    dots.iter().enumerate().map(one).collect()
+}
+
+fn rates(documents: &[Document]) -> Result<Vec<String>, Error> {
+    let Some(size) = documents.iter().find_map(|document| document.sizes(Metric::Rate).first().copied()) else {
+        return Ok(Vec::new());
+    };
+    let dots = |document: &Document| {
+        let best = |family| Some((family, document.best(Metric::Rate, size, family)?.1));
+        let dot = |(family, value): (Family, f64)| Dot {
+            who: Who::Family(family),
+            name: family.name(document.is_of_hosts()).to_owned(),
+            value,
+        };
+        Family::ALL.into_iter().filter_map(best).map(dot).collect()
+    };
+    let all: Vec<Vec<Dot>> = documents.iter().map(dots).collect();
+    rows_of_dots(documents, "One way, messages per second", (Metric::Rate, "messages per second, logarithmic"), &all)
+}
+
+fn logp(documents: &[Document]) -> Result<Vec<String>, Error> {
+    let dots = |document: &Document| {
+        let of = |(metric, name): &(Metric, &str)| {
+            let size = *document.sizes(*metric).first()?;
+            let value = document.best(*metric, size, Family::Weft)?.1;
+            Some(Dot { who: Who::Family(Family::Weft), name: (*name).to_owned(), value })
+        };
+        let mut dots: Vec<Dot> = LOGP.iter().filter_map(of).collect();
+        let half = |family| Some((family, document.best(Metric::Rtt, super::plan::SMALL, family)?.1 / 2.0));
+        let halves = if dots.is_empty() { Vec::new() } else { Family::ALL.into_iter().filter_map(half).collect() };
+        dots.extend(halves.into_iter().map(|(family, value)| {
+            let name = format!("RTT/2, {}", family.name(document.is_of_hosts()));
+            Dot { who: Who::Family(family), name, value }
+        }));
+        dots.retain(|dot| dot.value > 0.0);
+        dots
+    };
+    let all: Vec<Vec<Dot>> = documents.iter().map(dots).collect();
+    rows_of_dots(documents, "LogP of requests of 16 B", (Metric::LogpL, "time, logarithmic"), &all)
+}

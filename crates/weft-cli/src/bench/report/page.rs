@@ -1,0 +1,270 @@
+//! The page around the pictures: the machine, a table beneath each picture, colours for paper and for the dark.
+
+use super::draw::{Who, GRID, INK};
+use crate::bench::json::{Document, Family, Row};
+use crate::bench::results::Metric;
+use crate::bench::table::{bytes, digits, figure, ns};
+use plotters::style::RGBColor;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// What two measurements are called.
+pub const LETTERS: [&str; 2] = ["A", "B"];
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --ink: #222; --faint: #666; --paper: #fff; --line: #ccc; }
+body { font: 15px/1.45 sans-serif; color: var(--ink); background: var(--paper); max-width: 75rem; margin: 1.5rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p { max-width: 50rem; } .faint { color: var(--faint); }
+.pictures { display: flex; flex-wrap: wrap; gap: 1rem; }
+.pictures > svg { height: auto; flex: 1 1 24rem; min-width: 0; max-width: 55rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; margin: .6rem 0; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { font-weight: 600; vertical-align: bottom; } .left, th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; } td.how { white-space: normal; text-align: left; min-width: 12rem; }
+";
+
+/// Paper: the colours of day, and no picture or row cut in two.
+const PRINT: &str = "
+@media print {
+  @page { margin: 14mm; }
+  :root { color-scheme: light; }
+  body { font-size: 10pt; max-width: none; margin: 0; padding: 0; }
+  h2 { break-after: avoid; } section > .pictures, tr { break-inside: avoid; } .pictures { flex-wrap: nowrap; }
+  .wide { overflow: visible; } table { font-size: 8pt; } th, td { padding: .1rem .35rem; } thead { display: table-header-group; }
+  td.how { min-width: 0; }
+}
+";
+
+/// A page that is being written.
+pub struct Page {
+    html: String,
+    rest: String,
+}
+
+impl Page {
+    /// With its head: what was measured, where and when.
+    pub fn new(documents: &[Document]) -> Page {
+        // Two pictures beside each other need the longer side of a sheet.
+        let sheet = if documents.len() > 1 { "@media print { @page { size: landscape; } }" } else { "" };
+        let mut html = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>weft: what messages cost</title>\n\
+             <style>{STYLE}{}{PRINT}{sheet}</style>\n</head>\n<body>\n<h1>weft: what messages cost</h1>\n",
+            by_night()
+        );
+        for (at, document) in documents.iter().enumerate() {
+            let letter = if documents.len() > 1 { format!("<b>{}</b>: ", LETTERS[at % 2]) } else { String::new() };
+            let _ = writeln!(html, "<p>{letter}{}</p>", machine(document));
+        }
+        html.push_str(
+            "<p class=\"faint\">Figures are medians of the rounds' medians; n is the number of samples. Both axes are logarithmic. \
+             Ratios are of the medians shown; where ÷ stands, the first is divided by the second. UCX is measured with ucx_perftest, whose \
+             receivers do not read what they receive; weft's and the limits' read every byte.</p>\n",
+        );
+        Page { html, rest: everything(documents) }
+    }
+
+    /// A picture, or two beside each other, with the table beneath.
+    pub fn figure(&mut self, title: &str, pictures: Vec<String>, table: String) {
+        if pictures.is_empty() {
+            return;
+        }
+        let title = escaped(title);
+        let pictures = pictures.concat();
+        let _ = write!(
+            self.html,
+            "<section>\n<h2>{title}</h2>\n<div class=\"pictures\">\n{pictures}</div>\n<div class=\"wide\">{table}</div>\n</section>\n"
+        );
+    }
+
+    /// All of it.
+    pub fn finish(self) -> String {
+        self.html + &self.rest + "</body>\n</html>\n"
+    }
+}
+
+/// The colours of the pictures in the dark. They stand in the pictures as attributes, which rules go before.
+fn by_night() -> String {
+    let hex = |RGBColor(r, g, b)| format!("#{r:02X}{g:02X}{b:02X}");
+    let all = Family::ALL.into_iter().map(Who::Family).chain([Who::Tail]).map(Who::colours);
+    let colours = all.chain([(INK, "#e4e4e4"), (GRID, "#3c3c3c")]);
+    let rules: String = colours
+        .map(|(day, night)| {
+            let day = hex(day);
+            format!("  svg [fill=\"{day}\"] {{ fill: {night}; }} svg [stroke=\"{day}\"] {{ stroke: {night}; }}\n")
+        })
+        .collect();
+    format!(
+        "@media screen and (prefers-color-scheme: dark) {{\n  :root {{ --ink: #e4e4e4; --faint: #a0a0a0; --paper: #17191c; --line: #3c3c3c; }}\n\
+         {rules}}}\n"
+    )
+}
+
+fn machine(document: &Document) -> String {
+    let machine = &document.machine;
+    let between = match (document.is_of_hosts(), document.mtu) {
+        (false, _) => format!("two processes of one host, on CPUs {} and {}", machine.cpus[0], machine.cpus[1]),
+        (true, None) => "two hosts".to_owned(),
+        (true, Some(mtu)) => format!("two hosts, MTU {mtu}"),
+    };
+    let mut text = format!(
+        "{}, {} CPUs, Linux {}, {}; weft {}; {between}.",
+        machine.cpu, machine.cores, machine.kernel, machine.date, machine.weft
+    );
+    if let Some([least, most]) = machine.line {
+        let _ = write!(text, " A cache line went there and back in {} to {}", ns(least), ns(most));
+        text.push_str(if most > 1.5 * least {
+            ": the machine changed while it was measured; read across, not down."
+        } else {
+            "."
+        });
+    }
+    escaped(&text)
+}
+
+/// A table that is being written.
+struct Table(String);
+
+impl Table {
+    fn new(heads: impl IntoIterator<Item = String>) -> Table {
+        let heads: String = heads.into_iter().map(|head| format!("<th>{}</th>", escaped(&head))).collect();
+        Table(format!("<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"))
+    }
+
+    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: String = cells.into_iter().map(|cell| format!("<td>{}</td>", escaped(&cell))).collect();
+        let _ = writeln!(self.0, "<tr>{cells}</tr>");
+    }
+
+    fn finish(self) -> String {
+        self.0 + "</tbody>\n</table>\n"
+    }
+}
+
+/// A median, its slow tail and n, or blanks.
+fn told(metric: Metric, found: Option<(&Row, f64)>) -> [String; 3] {
+    let Some((row, median)) = found else { return Default::default() };
+    let p99 = row.p99.map_or_else(String::new, |p99| figure(metric, p99));
+    [figure(metric, median), p99, row.n.to_string()]
+}
+
+fn ratio(above: Option<f64>, below: Option<f64>) -> String {
+    above.zip(below).filter(|(_, below)| *below > 0.0).map_or_else(String::new, |(above, below)| digits(above / below))
+}
+
+/// The figures of a metric by size: one measurement beside the other systems, or two beside each other.
+pub fn by_size(documents: &[Document], metric: Metric) -> String {
+    let sizes: BTreeSet<usize> = documents.iter().flat_map(|document| document.sizes(metric)).collect();
+    match documents {
+        [one] => beside_others(one, metric, &sizes),
+        _ => beside_each_other(documents, metric, &sizes),
+    }
+}
+
+/// The same at the one size of rates.
+pub fn rates(documents: &[Document]) -> String {
+    by_size(documents, Metric::Rate)
+}
+
+fn beside_others(document: &Document, metric: Metric, sizes: &BTreeSet<usize>) -> String {
+    let mut table = Table::new(["size", "", "which", "median", "p99", "n", "weft ÷ it"].map(str::to_owned));
+    for &size in sizes {
+        let weft = document.best(metric, size, Family::Weft).map(|(_, median)| median);
+        for family in Family::ALL {
+            let Some(found) = document.best(metric, size, family) else { continue };
+            let [median, p99, n] = told(metric, Some(found));
+            let ratio = if family == Family::Weft { String::new() } else { ratio(weft, Some(found.1)) };
+            let (who, which) = (family.name(document.is_of_hosts()), &found.0.system);
+            let which = if who == which { String::new() } else { which.clone() };
+            table.row([bytes(size), who.to_owned(), which, median, p99, n, ratio]);
+        }
+    }
+    table.finish()
+}
+
+fn beside_each_other(documents: &[Document], metric: Metric, sizes: &BTreeSet<usize>) -> String {
+    let heads = ["size", "", "A", "B", "B ÷ A", "A p99", "B p99", "A n", "B n"];
+    let mut table = Table::new(heads.map(str::to_owned));
+    for &size in sizes {
+        for family in Family::ALL {
+            let found: Vec<_> = documents.iter().map(|document| document.best(metric, size, family)).collect();
+            if found.iter().all(Option::is_none) {
+                continue;
+            }
+            let is_of_hosts = documents.iter().any(Document::is_of_hosts);
+            table.row(in_both(bytes(size), family.name(is_of_hosts).to_owned(), metric, &found));
+        }
+    }
+    table.finish()
+}
+
+fn in_both(what: String, who: String, metric: Metric, found: &[Option<(&Row, f64)>]) -> Vec<String> {
+    let first = found.first().copied().flatten();
+    let second = found.get(1).copied().flatten();
+    let ([a, a99, an], [b, b99, bn]) = (told(metric, first), told(metric, second));
+    vec![what, who, a, b, ratio(second.map(|s| s.1), first.map(|f| f.1)), a99, b99, an, bn]
+}
+
+/// The parameters of LogP.
+pub fn logp(documents: &[Document], parameters: &[(Metric, &str)]) -> String {
+    let of = |document: &Document, metric: Metric| document.sizes(metric).first().copied();
+    let mut table = match documents {
+        [_] => Table::new(["", "weft", "p99", "n", "how"].map(str::to_owned)),
+        _ => Table::new(["", "", "A", "B", "B ÷ A", "A p99", "B p99", "A n", "B n"].map(str::to_owned)),
+    };
+    for (metric, name) in parameters {
+        let best = |document| Document::best(document, *metric, of(document, *metric)?, Family::Weft);
+        let found: Vec<Option<(&Row, f64)>> = documents.iter().map(best).collect();
+        match found.as_slice() {
+            [one] => {
+                let mut cells = vec![(*name).to_owned()];
+                cells.extend(told(*metric, *one));
+                cells.push(one.and_then(|(row, _)| row.detail.clone()).unwrap_or_default());
+                table.row(cells);
+            }
+            _ => table.row(in_both((*name).to_owned(), "weft".to_owned(), *metric, &found)),
+        }
+    }
+    table.finish()
+}
+
+/// Each row of the files.
+fn everything(documents: &[Document]) -> String {
+    let mut html = String::new();
+    for (at, document) in documents.iter().enumerate() {
+        let letter = if documents.len() > 1 { format!(" of {}", LETTERS[at % 2]) } else { String::new() };
+        let _ = write!(
+            html,
+            "<section>\n<h2>Every figure{letter}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"left\">figure</th><th>size</th>\
+             <th class=\"left\">system</th><th>median</th><th>p99</th><th>n</th><th>medians of the rounds</th><th class=\"left\">how</th>\
+             </tr></thead>\n<tbody>\n"
+        );
+        for row in &document.rows {
+            let tell = |value: f64| match Metric::named(&row.metric) {
+                Some(metric) => figure(metric, value),
+                None => format!("{} {}", digits(value), row.unit),
+            };
+            let value = |value: Option<f64>| value.map_or_else(String::new, tell);
+            let rounds = row.rounds.map_or_else(String::new, |[a, b]| format!("{} to {}", tell(a), tell(b)));
+            let how = row.detail.as_deref().or(row.way.as_deref()).unwrap_or_default();
+            let cells =
+                [bytes(row.size), row.system.clone(), value(row.median), value(row.p99), row.n.to_string(), rounds];
+            let [size, system, median, p99, n, rounds] = cells.map(|cell| escaped(&cell));
+            let _ = writeln!(
+                html,
+                "<tr><td class=\"left\">{}</td><td>{size}</td><td class=\"left\">{system}</td><td>{median}</td><td>{p99}</td><td>{n}</td>\
+                 <td>{rounds}</td><td class=\"how\">{}</td></tr>",
+                escaped(&row.metric),
+                escaped(how)
+            );
+        }
+        html.push_str("</tbody>\n</table></div>\n</section>\n");
+    }
+    html
+}
+
+/// Text as it may stand in a page, between tags and in attributes.
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,160 @@
+//! Measurements as a page for browsers, and what is said of two of them.
+
+use serde_json::{json, Value};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn weft(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weft")).args(arguments).env("COLUMNS", "80").output().expect("weft starts")
+}
+
+fn out(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// A directory of a test's own, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weft-pages-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("text").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A measurement whose times are so many times the usual ones.
+fn measured(place: &str, times: f64) -> String {
+    let others = match place {
+        "local" => ["ring", "kpipe-spin", "ucx-uct-am"],
+        _ => ["udp-spin", "tcp-spin", "ucx-tcp"],
+    };
+    let mut rows: Vec<Value> = Vec::new();
+    let mut add = |metric: &str, size: usize, unit: &str, system: &str, median: f64| {
+        let rounds = [median * 0.98, median * 1.02];
+        rows.push(json!({ "where": place, "metric": metric, "size": size, "unit": unit, "system": system, "median": median,
+                          "p99": if system == "ucx-tcp" { Value::Null } else { json!(median * 1.3) }, "n": 1234, "rounds": rounds }));
+    };
+    for (at, size) in [8, 64, 1024, 65536].into_iter().enumerate() {
+        let slower = 4f64.powi(at as i32);
+        add("rtt", size, "ns", "weft", 200.0 * slower * times);
+        for (system, rtt) in others.iter().zip([150.0, 2500.0, 300.0]) {
+            add("rtt", size, "ns", system, rtt * slower);
+        }
+        add("bandwidth", size, "B/s", "weft", 1e9 * slower / times);
+    }
+    add("rate", 16, "1/s", "weft", 5e7 / times);
+    for (metric, value) in [("logp.os", 60.0), ("logp.or", 50.0), ("logp.l", -10.0), ("logp.g", 90.0)] {
+        add(metric, 16, "ns", "weft", value);
+    }
+    let machine = json!({ "cpu": "An <odd> CPU & more", "cores": 2, "cpus": [0, 1], "kernel": "6.1", "date": "2026-11-22T10:00:00Z",
+                          "weft": "0.1.0", "line": [60.0, 200.0] });
+    json!({ "machine": machine, "mtu": 1500, "rows": rows }).to_string()
+}
+
+/// A page that needs nothing else, with so many pictures.
+fn check(page: &str, pictures: usize) {
+    assert_eq!(page.matches("<svg ").count(), pictures);
+    assert_eq!(page.matches("</svg>").count(), pictures);
+    for foreign in ["<script", "<link", "<img", "@import", "url(", "src=", "href="] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    let addresses = page.matches("http").count();
+    assert_eq!(
+        addresses,
+        page.matches("http://www.w3.org/2000/svg").count(),
+        "no address but the name of SVG's language"
+    );
+    for needed in [
+        "@media print",
+        "prefers-color-scheme: dark",
+        "An &lt;odd&gt; CPU &amp; more",
+        "2026-11-22T10:00:00Z",
+        "<td>1234</td>",
+    ] {
+        assert!(page.contains(needed), "{needed}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("inf"), "a figure that is none");
+}
+
+#[test]
+fn one_measurement_becomes_a_page_beside_the_others() {
+    let folder = Folder::new("one");
+    for (place, beside) in [("local", "limit (bare C)"), ("hosts", "bare UDP")] {
+        let file = folder.write("a.json", &measured(place, 1.0));
+        let page = folder.0.join("page.html");
+        let told = out(&weft(&["bench", "report", &file, "-o", page.to_str().expect("text")]));
+        assert_eq!(Path::new(told.trim()), std::fs::canonicalize(&page).expect("it is there"));
+        let page = std::fs::read_to_string(page).expect("a page");
+        check(&page, 4);
+        // 200 ns beside 150 ns.
+        assert!(page.contains(beside) && page.contains("<td>1.33</td>"), "{beside}");
+        assert!(page.contains("64 KiB") && page.contains("logarithmic"));
+        assert!(
+            page.contains("<td>-10.00 ns</td>") || page.contains("<td>-10.0 ns</td>"),
+            "what no axis can show is in the table"
+        );
+    }
+}
+
+#[test]
+fn two_measurements_stand_side_by_side_with_ratios() {
+    let folder = Folder::new("two");
+    let (a, b) = (folder.write("a.json", &measured("local", 1.0)), folder.write("b.json", &measured("local", 1.5)));
+    let page = folder.0.join("page.html");
+    out(&weft(&["bench", "report", &a, &b, "--output", page.to_str().expect("text")]));
+    let page = std::fs::read_to_string(page).expect("a page");
+    check(&page, 8);
+    assert!(page.contains("B ÷ A") && page.contains("<td>1.50</td>"));
+}
+
+#[test]
+fn what_is_no_measurement_is_refused_with_the_way_out() {
+    let folder = Folder::new("none");
+    let empty = folder.write("empty.json", &measured("local", 1.0).replace("\"rows\"", "\"lines\""));
+    let text = folder.write("text.json", "no JSON");
+    for file in [empty.as_str(), text.as_str(), "/nonexistent/a.json"] {
+        for command in [&["bench", "report", file][..], &["bench", "compare", file, file]] {
+            let output = weft(command);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");
+            assert!(said.contains(file) && said.contains("--json FILE"), "{command:?}: {said}");
+        }
+    }
+    let file = folder.write("a.json", &measured("local", 1.0));
+    let output = weft(&["bench", "report", &file, "-o", "/nonexistent/page.html"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--output FILE"));
+}
+
+#[test]
+fn what_moved_beyond_noise_is_told_and_nothing_else() {
+    let folder = Folder::new("compare");
+    let (old, new) =
+        (folder.write("old.json", &measured("local", 1.0)), folder.write("new.json", &measured("local", 1.5)));
+    // L is below 0 in both: it has no ratio.
+    assert!(out(&weft(&["bench", "compare", &old, &old])).contains("0 of 24 figures moved beyond noise"));
+    let words = out(&weft(&["bench", "compare", &old, &new]));
+    assert!(
+        words.contains("9 of 24 figures moved beyond noise") && words.contains("WORSE") && !words.contains("better"),
+        "{words}"
+    );
+    assert!(out(&weft(&["bench", "compare", &new, &old])).contains("better"));
+    let document: Value =
+        serde_json::from_str(&out(&weft(&["bench", "compare", &old, &new, "--json"]))).expect("JSON alone");
+    let worse =
+        document["changes"].as_array().expect("a list").iter().filter(|change| change["verdict"] == "worse").count();
+    assert_eq!(worse, 9);
+}
