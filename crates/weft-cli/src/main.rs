@@ -9,6 +9,7 @@ mod doctor;
 mod error;
 mod explain;
 mod interrupt;
+mod manual;
 mod namespaces;
 mod ping;
 mod progress;
@@ -20,7 +21,7 @@ mod status;
 mod tell;
 mod wire;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use error::Error;
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Counts words in several processes, then shows what messages cost on this machine.
+    /// Counts words in several processes, then shows what messages cost.
     Demo(demo::Options),
     /// Measures weft beside the limits of the machine and its peers.
     #[command(subcommand)]
@@ -43,16 +44,22 @@ enum What {
     Serve(serve::Options),
     /// Sends requests to an endpoint and tells how long the answers took.
     Ping(ping::Options),
-    /// Tells what about this machine costs speed or safety, and the command that mends it.
+    /// Tells what here costs speed or safety, and the command that mends it.
     Doctor(doctor::Options),
-    /// Tells which way messages to a name take from here, why, and what limits them.
+    /// Tells which way messages to a name take, why, and what limits them.
     Explain(explain::Options),
     /// Tells what processes of weft are at: endpoints, peers, counters.
     Status(status::Options),
-    /// A bad network between two hosts: forwards frames with loss, delay, a rate and whatever else is asked for. Needs root.
+    /// A bad network between two hosts: loss, delay, a rate. Needs root.
     Wire(Box<wire::Options>),
-    /// Runs weft over bad links in virtual time, from one seed, and checks every message.
+    /// Runs weft over bad links in virtual time, and checks every message.
     Sim(Box<sim::Options>),
+    /// Prints the manual page weft(1).
+    #[command(hide = true)]
+    Man(manual::ManOptions),
+    /// Prints what a shell reads to complete this command.
+    #[command(hide = true)]
+    Completions(manual::CompletionOptions),
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
@@ -103,6 +110,8 @@ fn run(what: What) -> Result<(), Error> {
         What::Status(options) => status::run(&options),
         What::Wire(options) => wire::run(&options),
         What::Sim(options) => sim::run(&options),
+        What::Man(options) => manual::run_man(Command::command(), &options),
+        What::Completions(options) => manual::run_completions(Command::command(), &options),
         What::DemoWorker => demo::run_worker(),
         What::WireHost(options) => wire::run_host(&options),
         What::BenchPeer(options) => bench::run_peer(&options),

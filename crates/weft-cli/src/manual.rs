@@ -1,0 +1,77 @@
+//! The manual pages and the shells' completions, from the command line's own definition.
+
+use crate::error::Error;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What can be asked of `weft man`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ManOptions {
+    /// Writes a page for each command into this directory, instead of weft(1) to standard output.
+    #[arg(long, value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+}
+
+/// What can be asked of `weft completions`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompletionOptions {
+    /// For which shell.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Prints the manual page, or writes all of them.
+pub fn run_man(command: clap::Command, options: &ManOptions) -> Result<(), Error> {
+    let shown = without_hidden(command);
+    let Some(dir) = &options.dir else {
+        let mut page = Vec::new();
+        let rendered = Man::new(shown).render(&mut page);
+        return print(rendered.map(|()| page));
+    };
+    write_pages(shown, dir).map_err(|source| Error::File {
+        verb: "write manual pages into",
+        path: dir.clone(),
+        source,
+        way_out: "Name a directory that is there and where you may write",
+    })
+}
+
+/// Prints what a shell reads to complete this command.
+pub fn run_completions(command: clap::Command, options: &CompletionOptions) -> Result<(), Error> {
+    let (mut command, mut script) = (without_hidden(command), Vec::new());
+    clap_complete::generate(options.shell, &mut command, "weft", &mut script);
+    print(Ok(script))
+}
+
+/// One page for each command, named as `weft-bench-local.1`.
+fn write_pages(mut command: clap::Command, dir: &Path) -> io::Result<()> {
+    command.build();
+    let mut todo = vec![command];
+    while let Some(command) = todo.pop() {
+        let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+        let below = command.get_subcommands().filter(|one| one.get_name() != "help");
+        // Each is of its own: their own subcommands are pages beside them.
+        todo.extend(below.cloned());
+        let mut page = Vec::new();
+        Man::new(command.disable_help_subcommand(true)).render(&mut page)?;
+        std::fs::write(dir.join(format!("{name}.1")), page)?;
+    }
+    Ok(())
+}
+
+/// The command without those that only it starts itself, which nobody types.
+fn without_hidden(command: clap::Command) -> clap::Command {
+    let shown: Vec<clap::Command> = command.get_subcommands().filter(|one| !one.is_hide_set()).cloned().collect();
+    let all =
+        clap::Command::new("weft").bin_name("weft").version(env!("CARGO_PKG_VERSION")).arg_required_else_help(true);
+    let about = command.get_about().cloned().unwrap_or_default();
+    all.about(about).subcommands(shown)
+}
+
+fn print(text: io::Result<Vec<u8>>) -> Result<(), Error> {
+    let written = text.and_then(|text| io::stdout().write_all(&text));
+    written
+        .map_err(|e| Error::system("write to standard output", e, "Let it lead to a file, or to a program that reads"))
+}
