@@ -126,6 +126,13 @@ pub struct Report {
     notes: Vec<String>,
 }
 
+impl Report {
+    /// Draws it as a page. Returns where that is.
+    pub fn write_page(&self, path: &Path) -> Result<PathBuf, Error> {
+        report::write(path, &[json::Document::of(&self.machine, json::Between::Local, &self.results)])
+    }
+}
+
 /// Measures, and prints the tables.
 pub fn run(options: &Options) -> Result<(), Error> {
     let report = measure(options)?;

@@ -57,6 +57,9 @@ pub struct Options {
     /// Only counts words, without the measurement.
     #[arg(long)]
     no_bench: bool,
+    /// Draws the measurement, too: one HTML file for a browser.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_bench")]
+    report: Option<PathBuf>,
 }
 
 /// Counts, compares with a single process, and measures.
@@ -84,8 +87,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
         return Ok(());
     }
     println!("\nNow what messages cost on this machine (half a minute) ...\n");
-    println!("{}", bench::explain(&bench::measure_quickly()?));
+    let measured = bench::measure_quickly()?;
+    println!("{}", bench::explain(&measured));
     println!("\nThe figures themselves: weft bench local");
+    if let Some(path) = &options.report {
+        println!("As pictures, for a browser: {}", measured.write_page(path)?.display());
+    }
     Ok(())
 }
 
