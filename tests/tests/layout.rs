@@ -1,0 +1,70 @@
+//! What a newcomer pays: how many crates are fetched and built, and why each one is there.
+
+use std::path::{Path, PathBuf};
+
+/// Crates in the lock file, those of this workspace among them.
+const CRATES_MOST: usize = 120;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_path_buf()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The lines of a table of a manifest.
+fn table(manifest: &str, is_it: impl Fn(&str) -> bool) -> Vec<&str> {
+    let mut is_inside = false;
+    let inside = |line: &&str| {
+        if line.starts_with('[') {
+            is_inside = is_it(line);
+            return false;
+        }
+        is_inside && !line.is_empty()
+    };
+    manifest.lines().filter(inside).collect()
+}
+
+/// Dependencies from outside without a comment right above them.
+fn without_reason(manifest: &str) -> Vec<String> {
+    let lines = table(manifest, |head| head == "[workspace.dependencies]");
+    let is_told = |at: usize| at > 0 && lines[at - 1].starts_with("# ");
+    let is_ours = |line: &str| line.contains("path = ");
+    let found = lines.iter().enumerate().filter(|(at, line)| !line.starts_with('#') && !is_ours(line) && !is_told(*at));
+    found.map(|(_, line)| (*line).to_owned()).collect()
+}
+
+/// Dependencies of a crate that do not come from the workspace's table, where the reasons stand.
+fn not_of_the_workspace(manifest: &str) -> Vec<String> {
+    let lines = table(manifest, |head| head.ends_with("dependencies]"));
+    let found = lines.iter().filter(|line| !line.starts_with('#') && !line.ends_with(".workspace = true"));
+    found.map(|line| (*line).to_owned()).collect()
+}
+
+#[test]
+fn the_lock_file_has_no_more_crates_than_allowed() {
+    let crates = read(&root().join("Cargo.lock")).lines().filter(|line| *line == "[[package]]").count();
+    assert!((2..=CRATES_MOST).contains(&crates), "{crates} crates in Cargo.lock, at most {CRATES_MOST} are allowed");
+}
+
+#[test]
+fn each_dependency_has_its_reason() {
+    let workspace = read(&root().join("Cargo.toml"));
+    assert_eq!(without_reason(&workspace), [""; 0], "say why in one line above it");
+    let crates = std::fs::read_dir(root().join("crates")).expect("the crates");
+    let mut manifests: Vec<PathBuf> = crates.flatten().map(|entry| entry.path().join("Cargo.toml")).collect();
+    manifests.push(root().join("tests/Cargo.toml"));
+    for manifest in manifests {
+        let strays = not_of_the_workspace(&read(&manifest));
+        assert!(strays.is_empty(), "{}: not from [workspace.dependencies]: {strays:?}", manifest.display());
+    }
+}
+
+#[test]
+fn planted_dependency_without_a_reason_is_found() {
+    let manifest = "[workspace.dependencies]\nours = { path = \"x\" }\n# For y.\ny = \"1\"\nz = \"1\"\n\n[profile.release]\nlto = 1\n";
+    assert_eq!(without_reason(manifest), ["z = \"1\""]);
+    let manifest = "[package]\nname = \"n\"\n[dependencies]\n# Why.\na.workspace = true\nb = \"1\"\n[dev-dependencies]\nc = \"2\"\n";
+    assert_eq!(not_of_the_workspace(manifest), ["b = \"1\"", "c = \"2\""]);
+}
