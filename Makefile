@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 cargo := scripts/cargo.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build limits demo test test-mpi bench bench-mpi fuzz soak lint fmt docs clean
+.PHONY: help setup build limits demo test test-mpi bench bench-mpi install uninstall deb fuzz soak lint fmt docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -17,7 +17,7 @@ build: setup ## build weft, its examples and the limit programs
 	$(cargo) build --workspace --bins --lib --examples --release --locked
 
 demo: build ## count words over Active Messages, then show what messages cost here (FILES="a b" to count in)
-	$(target)/release/weft demo $(FILES)
+	$(target)/release/weft demo --report $(target)/weft-report.html $(FILES)
 
 test: ## everything that must hold: lints, builds and tests, as root and as an ordinary user
 	scripts/test.sh
@@ -33,14 +33,24 @@ bench: ## weft beside the machine's limits, the kernel's sockets and UCX (ARGS="
 bench-mpi: ## MPI over weft beside the MPIs' own ways (ARGS="--rounds 3 --json FILE")
 	scripts/bench-mpi.sh $(ARGS)
 
+install: ## what was built: command, manual, completions, provider, docs (PREFIX=/usr/local DESTDIR=)
+	PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh install
+
+uninstall: ## remove what was installed (the same PREFIX and DESTDIR)
+	PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh uninstall
+
+deb: build ## a Debian package below target/deb
+	scripts/deb.sh
+
 fuzz: ## mutated input for every decoder, five minutes each (SECONDS=n, TARGETS="packets channel")
 	scripts/setup.sh --for test
 	scripts/fuzz.sh $(or $(SECONDS),300) $(TARGETS)
 
-soak: setup ## the long tests, those marked `ignore`, and the thread sanitiser
+soak: build ## the long tests, those marked `ignore`, the thread sanitiser, and the package in a fresh system
 	$(cargo) test --workspace --profile tests --locked -- --ignored
 	$(cargo) test -p weft-sim --features rare --profile tests --locked --test rows -- --ignored s16
 	scripts/races.sh
+	[ "$$(id -u)" -ne 0 ] || scripts/test-deb.sh
 
 lint: ## layout, lints and documentation only
 	scripts/setup.sh --for test

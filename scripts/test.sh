@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The stages, in order: what each is for stands beside its command in run_stage.
-stages=(fmt clippy doc limits build test rare fuzz loom ordinary)
+stages=(fmt clippy doc limits build package test rare fuzz loom ordinary)
 
 # Prints a command as it could be typed, then runs it.
 run() {
@@ -33,6 +33,9 @@ run_stage() {
             run make -C bench/limits ;;
         build) # all that is shipped, and the examples
             build_shipped ;;
+        package) # the crates as they would be published, and what was built, installed and removed again
+            run cargo package --workspace --exclude weft-system-tests --locked --no-verify --allow-dirty --quiet
+            run scripts/test-install.sh ;;
         test) # all tests, as whoever runs this; they look at what was built before, too
             build_shipped
             run cargo test --workspace --profile tests --locked --no-fail-fast ;;

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# As root: makes the package, and installs, runs and removes it in a fresh Debian or Ubuntu of debootstrap's: scripts/test-deb.sh
+# Afterwards every file of that system must be what it was. Takes a minute or two and the network, so `make soak` runs it.
+set -euo pipefail
+umask 022
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+[ "$(id -u)" -eq 0 ] || die "debootstrap and chroot need root: sudo scripts/test-deb.sh"
+command -v debootstrap >/dev/null || die "no debootstrap here; to have it: apt-get install -y debootstrap"
+package=$(scripts/deb.sh | tail -n1)
+codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' "Codename: $codename" "Created-By: Packages" | head -n1)}
+system=$(mktemp -d "${TMPDIR:-/tmp}/weft-deb.XXXXXX")
+# What is mounted in it goes with the mount namespace of each command: it may be removed as it is.
+trap 'rm -rf "$system"' EXIT
+
+say "debootstrap of $codename ..."
+debootstrap --variant=minbase "$codename" "$system" "$mirror" >"$system.log" 2>&1 || {
+    tail -n 5 "$system.log" >&2
+    die "debootstrap failed; another mirror: MIRROR=http://... scripts/test-deb.sh"
+}
+rm -f "$system.log"
+
+# Every file with its contents, but for dpkg's own books.
+contents() {
+    (cd "$system" && find . -xdev -not -path './var/lib/dpkg/*' -not -path './var/log/*' -not -path './tmp/*' \
+        \( -type f -exec md5sum {} + -o -not -type f -printf '%y %p\n' \) | LC_ALL=C sort)
+}
+inside() {
+    unshare --mount --propagation private bash -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' "$system" \
+        env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"
+}
+
+before=$(contents)
+cp "$package" "$system/tmp/weft.deb"
+inside dpkg -i /tmp/weft.deb
+inside weft --version
+inside weft demo --no-bench --workers 2 | tail -n 2
+inside test -s /usr/share/man/man1/weft.1.gz
+inside bash -n /usr/share/bash-completion/completions/weft
+if ! inside ldd /usr/lib/weft/libweft-fi.so >/dev/null; then
+    die "the provider lacks a library"
+fi
+[ -z "$(inside dpkg --verify weft)" ] || die "dpkg --verify finds other files than were packed"
+inside dpkg -P weft
+after=$(contents)
+diff <(printf '%s\n' "$before") <(printf '%s\n' "$after") || die "the package left the above behind"
+say "the package installs, runs and goes without a trace"

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs what was built into an empty folder, uses it from there, and removes it: nothing may be left. scripts/test-install.sh
+set -euo pipefail
+umask 022
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+# What the command may weigh, as it is installed.
+most=$((12 << 20))
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export DESTDIR=$folder PREFIX=/opt/weft
+top=$folder$PREFIX
+
+if scripts/install.sh uninstall 2>"$folder.said"; then die "uninstall found something in an empty folder"; fi
+grep -q PREFIX "$folder.said" || die "uninstall does not say what to do when nothing is there"
+rm "$folder.said"
+
+for _ in first again; do
+    scripts/install.sh install
+done
+size=$(stat -c %s "$top/bin/weft")
+[ "$size" -le "$most" ] || die "bin/weft has $size bytes, at most $most are allowed"
+say "bin/weft: $size bytes, at most $most are allowed"
+[ "$("$top/bin/weft" --version)" = "weft $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)" ] || die "another version was installed"
+"$top/bin/weft" demo --no-bench --workers 2 README.md >/dev/null
+bash -n "$top/share/bash-completion/completions/weft"
+for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/architecture.md; do
+    [ -s "$top/$file" ] || die "$file was not installed"
+done
+if command -v man >/dev/null; then
+    warnings=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$top/share/man/man1/weft.1" 2>&1 >/dev/null)
+    [ -z "$warnings" ] || die "weft(1): $warnings"
+fi
+touch "$top/share/doc/weft/somebody-elses"
+scripts/install.sh uninstall
+left=$(cd "$folder" && find . ! -type d)
+[ "$left" = ./opt/weft/share/doc/weft/somebody-elses ] || die "uninstall left, or took what is not weft's: $left"
+say "what was installed ran, and went without a trace"
