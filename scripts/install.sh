@@ -49,7 +49,7 @@ case "${1-}" in
         done
         printf '%s\n' share/weft/installed >>"$made"
         install -D -m 644 "$made" "$list"
-        say "installed $(wc -l <"$made") files below $top; to remove them: make uninstall PREFIX=$prefix"
+        say "installed $(wc -l <"$made") files below $top; to remove them: make uninstall PREFIX=$prefix${DESTDIR:+ DESTDIR=$DESTDIR}"
         ;;
     uninstall)
         [ -r "$list" ] || die "nothing of weft is installed below $top: there is no $list. Name the PREFIX that it was installed with"

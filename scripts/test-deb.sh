@@ -7,7 +7,11 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
 [ "$(id -u)" -eq 0 ] || die "debootstrap and chroot need root: sudo scripts/test-deb.sh"
-command -v debootstrap >/dev/null || die "no debootstrap here; to have it: apt-get install -y debootstrap"
+if ! command -v debootstrap >/dev/null; then
+    say "installs debootstrap"
+    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-remove --no-install-recommends debootstrap >/dev/null ||
+        die "no debootstrap here, and apt-get could not install it (see above)"
+fi
 package=$(scripts/deb.sh | tail -n1)
 codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
 mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' "Codename: $codename" "Created-By: Packages" | head -n1)}
