@@ -373,6 +373,8 @@ mod tests {
         FlowTo {
             endpoint: 0,
             name: String::new(),
+            sent: 0,
+            requests_sent: 32,
             requests: 32,
             requests_most: 32,
             credit_messages: 1,

@@ -106,6 +106,10 @@ pub struct FlowOutReport {
     pub endpoint: Endpoint,
     /// The peer's.
     pub to: Name,
+    /// One-way messages sent since the flow was opened.
+    pub sent: u64,
+    /// Requests sent since then.
+    pub requests_sent: u64,
     /// Requests under way, of a window of 32.
     pub requests: u32,
     /// Credit for one-way messages that is left.
@@ -261,6 +265,8 @@ impl FlowOut {
             session,
             endpoint: Endpoint(self.source),
             to,
+            sent: self.sent,
+            requests_sent: self.requests,
             requests: self.window.taken().count_ones(),
             credit,
             unstored: self.sent - self.stored,

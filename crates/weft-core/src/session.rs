@@ -113,6 +113,8 @@ pub(crate) struct FlowOut {
     /// One-way messages sent, and stored as far as the peer told.
     pub sent: u64,
     pub stored: u64,
+    /// Requests sent.
+    pub requests: u64,
     /// The last message when the peer was asked to tell.
     pub asked_at: u64,
     /// Completions asked for, with the number of the message; in order.
@@ -138,6 +140,7 @@ impl FlowOut {
             credit: CreditAccount::new(Grant::V1),
             sent: 0,
             stored: 0,
+            requests: 0,
             asked_at: 0,
             completions: VecDeque::new(),
             wants_room: false,

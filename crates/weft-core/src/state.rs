@@ -549,6 +549,7 @@ impl<T: Tx> State<T> {
             Ok(()) => {
                 out.asked |= u32::from(message.completion.is_some()) << (slot % WINDOW as u16);
                 out.slot(slot).keep(message);
+                out.requests += 1;
                 self.counters.requests_sent += 1;
                 Ok(())
             }

@@ -24,6 +24,7 @@ fn a_full_window_is_reported_at_both_ends_until_one_request_is_answered() {
     let flow = asking.flows_out[0];
     assert_eq!((flow.requests, flow.limit, flow.wants_room), (32, Limit::Window, true));
     assert_eq!((asking.counters.requests_sent - idle.counters.requests_sent, asking.unsettled), (32, 32));
+    assert_eq!((flow.requests_sent - idle.flows_out[0].requests_sent, flow.sent), (32, 0));
     let traffic = asking.sessions[0].traffic;
     assert_eq!(traffic.pushed - traffic.taken, 32 * 64, "nobody has polled");
     p.world.run(1);
@@ -55,6 +56,7 @@ fn spent_credit_and_a_full_path_are_told_apart() {
     let all = Grant::V1.messages;
     let flow = report(p.world.state(A)).flows_out[0];
     assert_eq!((flow.limit, flow.credit.messages, flow.unstored), (Limit::Credit, 0, u64::from(all)));
+    assert_eq!(flow.sent, u64::from(all));
     (0..all / 32).for_each(|_| p.world.run(1));
     let there = report(p.world.state(B));
     assert_eq!((there.endpoints[0].parked, there.endpoints[0].is_served), (all as usize, false));

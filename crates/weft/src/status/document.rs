@@ -220,6 +220,12 @@ pub struct FlowTo {
     pub endpoint: u32,
     /// The peer's.
     pub name: String,
+    /// One-way messages sent since the flow was opened.
+    #[serde(default)]
+    pub sent: u64,
+    /// Requests sent since then.
+    #[serde(default)]
+    pub requests_sent: u64,
     /// Requests under way.
     pub requests: u32,
     /// How many may be.
@@ -387,6 +393,8 @@ impl From<&report::FlowOutReport> for FlowTo {
         FlowTo {
             endpoint: told.endpoint.index() as u32,
             name: told.to.to_string(),
+            sent: told.sent,
+            requests_sent: told.requests_sent,
             requests: told.requests,
             requests_most: WINDOW as u32,
             credit_messages: told.credit.messages,
