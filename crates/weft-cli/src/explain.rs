@@ -2,6 +2,7 @@
 
 use crate::contact::{ContactError, Target};
 use crate::error::Error;
+use crate::held::{activity, judge, state, Case, Held};
 use crate::rendezvous;
 use crate::status::{title, PATIENCE};
 use crate::tell::Form;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
-use weft::status::{self, Activity, Bundle, FlowTo, Found, Leg, Limit, Look, Path, Peer, Silence, Way};
+use weft::status::{self, FlowTo, Leg, Look, Path, Way};
 use weft::Name;
 
 /// Between two looks, which tell what stands still from what moves.
@@ -94,25 +95,6 @@ struct Sender {
     flow: Option<FlowTo>,
 }
 
-/// What limits messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Held {
-    Nothing,
-    Window,
-    Credit,
-    Room,
-    Congestion,
-    /// The network is silent.
-    Network,
-    /// The program at the other end.
-    Application,
-    /// The program at this end.
-    OwnApplication,
-    /// There is no session.
-    NoSession,
-}
-
 /// Explains.
 pub fn run(options: &Options) -> Result<(), Error> {
     let name = match &options.to {
@@ -157,25 +139,6 @@ fn destination(look: &Look, name: &Name) -> Option<Destination> {
     Some(told)
 }
 
-/// What a process is at, as far as it says so.
-fn state(found: &Found) -> String {
-    match &found.answer {
-        Ok(process) => match &process.bundles[..] {
-            [] => "has no bundle".to_owned(),
-            bundles => activity(&bundles[0]),
-        },
-        Err(silence) => silence.to_string(),
-    }
-}
-
-fn activity(bundle: &Bundle) -> String {
-    match bundle.activity {
-        Activity::Polls => "polls".to_owned(),
-        Activity::Waits => "sleeps in a wait".to_owned(),
-        Activity::Computes => "computes, and does not poll".to_owned(),
-    }
-}
-
 /// Who sends to a name, and what limits that, by two looks.
 fn senders(first: &Look, second: &Look, name: &Name) -> Vec<Sender> {
     let receiver = second.processes.iter().find(|found| found.epoch == epoch(name));
@@ -215,74 +178,6 @@ fn senders(first: &Look, second: &Look, name: &Name) -> Vec<Sender> {
         }
     }
     senders
-}
-
-/// What is known of a flow.
-struct Case<'a> {
-    bundle: &'a Bundle,
-    /// The peer in the first look.
-    before: Option<&'a Peer>,
-    peer: &'a Peer,
-    flow: &'a FlowTo,
-    /// The process that it goes to, if it can be looked at.
-    receiver: Option<&'a Found>,
-}
-
-/// What limits a flow now, and why.
-fn judge(case: &Case<'_>) -> (Held, String) {
-    let Case { bundle, before, peer, flow, receiver } = case;
-    if bundle.activity == Activity::Computes {
-        let because = "this process computes, and sends and takes nothing; what follows is what it last reported. Have it poll or \
-                       wait";
-        return (Held::OwnApplication, because.to_owned());
-    }
-    let not_taken = peer.written_bytes.saturating_sub(peer.taken_bytes);
-    let stands_still = not_taken > 0 && before.is_some_and(|before| before.taken_bytes == peer.taken_bytes);
-    if let Some(network) = peer.network.as_ref().filter(|network| network.silences > 0) {
-        let because = format!(
-            "nothing was heard from {} in time, {} times in a row: is the host up, and the way through?",
-            network.address, network.silences
-        );
-        return (Held::Network, because);
-    }
-    if stands_still || peer.network.as_ref().is_some_and(|network| network.waits_for_peer) {
-        let at = receiver.map_or_else(String::new, |found| format!(" ({}: {})", title(found), state(found)));
-        let stopped = receiver.is_some_and(|found| matches!(found.answer, Err(Silence::Stopped(_))));
-        let way_out = if stopped { "Let it go on" } else { "Have it poll or wait more often" };
-        let because =
-            format!("the peer's program does not take what came: {not_taken} bytes wait for it{at}. {way_out}");
-        return (Held::Application, because);
-    }
-    match flow.limit {
-        Limit::Window if not_taken == 0 => {
-            let because = format!(
-                "the peer's program has taken all {} requests and not answered them: it keeps the right to reply, or is slow",
-                flow.requests
-            );
-            (Held::Application, because)
-        }
-        Limit::Window => {
-            let because = format!("{} requests are under way, as many as may be: answers set the pace", flow.requests);
-            (Held::Window, because)
-        }
-        Limit::Credit => {
-            let because = "the receiver granted no more one-way messages: its endpoint is not served, or its handlers are slower \
-                           than this sender";
-            (Held::Credit, because.to_owned())
-        }
-        Limit::Room => {
-            let because = match peer.path {
-                Path::Memory => "the ring to the peer is full: its program takes messages slower than they come",
-                Path::Network => "as much is kept for the peer as may be until it says what it took: the network or its program is slower",
-            };
-            (Held::Room, because.to_owned())
-        }
-        Limit::Congestion => {
-            let bytes = peer.network.as_ref().map_or(0, |network| network.in_flight_bytes);
-            (Held::Congestion, format!("{bytes} bytes are under way in the network, as many as may be"))
-        }
-        Limit::Nothing => (Held::Nothing, "messages are taken at once".to_owned()),
-    }
 }
 
 fn text(told: &Explanation<'_>) -> String {
@@ -330,22 +225,6 @@ fn text(told: &Explanation<'_>) -> String {
     text
 }
 
-impl Held {
-    fn in_words(self) -> &'static str {
-        match self {
-            Held::Nothing => "nothing",
-            Held::Window => "the window",
-            Held::Credit => "credit",
-            Held::Room => "room",
-            Held::Congestion => "congestion",
-            Held::Network => "the network",
-            Held::Application => "the application there",
-            Held::OwnApplication => "the application here",
-            Held::NoSession => "set-up",
-        }
-    }
-}
-
 fn leg_in_words(leg: &Leg) -> String {
     let Some(from) = &leg.from else {
         return format!("to {}: no route: {}", leg.to, leg.error.as_deref().unwrap_or_default());
@@ -367,115 +246,6 @@ fn is(printed: &str, name: &Name) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft::status::{Counters, Network};
-
-    fn flow(limit: Limit) -> FlowTo {
-        FlowTo {
-            endpoint: 0,
-            name: String::new(),
-            sent: 0,
-            requests_sent: 32,
-            requests: 32,
-            requests_most: 32,
-            credit_messages: 1,
-            credit_bytes: 64,
-            unstored: 0,
-            wants_room: true,
-            limit,
-        }
-    }
-
-    fn peer(written_bytes: u64, taken_bytes: u64, network: Option<Network>) -> Peer {
-        Peer {
-            path: if network.is_some() { Path::Network } else { Path::Memory },
-            epoch: String::new(),
-            bundle: None,
-            uid: None,
-            address: None,
-            written_bytes,
-            taken_bytes,
-            has_room: true,
-            backlog: 0,
-            backlog_bytes: 0,
-            network,
-            to: Vec::new(),
-            from: Vec::new(),
-        }
-    }
-
-    fn network() -> Network {
-        Network {
-            address: "10.0.0.1:4000".into(),
-            round_trip_us: None,
-            least_round_trip_us: None,
-            in_flight_bytes: 1234,
-            window_bytes: 1234,
-            packet_bytes: 1472,
-            has_unsent: false,
-            waits_for_peer: false,
-            silences: 0,
-            packets_sent: 0,
-            packets_received: 0,
-            packets_lost: 0,
-            packets_late: 0,
-            timeouts: 0,
-            packets_dropped: 0,
-        }
-    }
-
-    fn bundle(activity: Activity) -> Bundle {
-        Bundle {
-            bundle: 0,
-            activity,
-            age_ms: Some(0),
-            counters: Counters::default(),
-            unsettled: 0,
-            packets_damaged: 0,
-            endpoints: Vec::new(),
-            peers: Vec::new(),
-            destinations: Vec::new(),
-            left_out: 0,
-        }
-    }
-
-    /// What is said of a flow whose path was seen like this in two looks.
-    fn said(activity: Activity, limit: Limit, before: &Peer, peer: &Peer) -> (Held, String) {
-        let (bundle, flow) = (bundle(activity), flow(limit));
-        judge(&Case { bundle: &bundle, before: Some(before), peer, flow: &flow, receiver: None })
-    }
-
-    #[test]
-    fn what_does_not_move_is_the_applications_and_what_does_is_limited_by_what_says_full() {
-        use Activity::{Computes, Polls};
-        let moving = (peer(500, 100, None), peer(900, 400, None));
-        for (limit, held) in [
-            (Limit::Nothing, Held::Nothing),
-            (Limit::Window, Held::Window),
-            (Limit::Credit, Held::Credit),
-            (Limit::Room, Held::Room),
-            (Limit::Congestion, Held::Congestion),
-        ] {
-            assert_eq!(said(Polls, limit, &moving.0, &moving.1).0, held);
-            assert_eq!(said(Computes, limit, &moving.0, &moving.1).0, Held::OwnApplication);
-            let still = said(Polls, limit, &peer(500, 100, None), &peer(600, 100, None));
-            assert!(still.0 == Held::Application && still.1.contains("500 bytes wait"), "{still:?}");
-        }
-        let kept = said(Polls, Limit::Window, &peer(500, 500, None), &peer(500, 500, None));
-        assert!(kept.0 == Held::Application && kept.1.contains("32 requests"), "{kept:?}");
-        assert_eq!(said(Polls, Limit::Nothing, &peer(500, 500, None), &peer(500, 500, None)).0, Held::Nothing);
-    }
-
-    #[test]
-    fn a_silent_network_is_told_from_a_peer_that_does_not_read() {
-        let silent = peer(900, 100, Some(Network { silences: 3, ..network() }));
-        let (held, because) = said(Activity::Polls, Limit::Room, &silent, &silent);
-        assert!(held == Held::Network && because.contains("10.0.0.1:4000") && because.contains('3'), "{because}");
-        let full = peer(900, 400, Some(Network { waits_for_peer: true, ..network() }));
-        assert_eq!(said(Activity::Polls, Limit::Room, &peer(900, 100, None), &full).0, Held::Application);
-        let busy = peer(900, 400, Some(network()));
-        let (held, because) = said(Activity::Polls, Limit::Congestion, &peer(900, 100, None), &busy);
-        assert!(held == Held::Congestion && because.contains("1234 bytes"), "{because}");
-    }
 
     #[test]
     fn a_name_may_have_its_key_behind_it_or_not() {

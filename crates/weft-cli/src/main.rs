@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod error;
 mod explain;
+mod held;
 mod interrupt;
 mod manual;
 mod namespaces;
