@@ -20,6 +20,7 @@ mod serve;
 mod sim;
 mod status;
 mod tell;
+mod top;
 mod wire;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -51,6 +52,8 @@ enum What {
     Explain(explain::Options),
     /// Tells what processes of weft are at: endpoints, peers, counters.
     Status(status::Options),
+    /// Shows the same as a screen, every second: who sends to whom, how fast, and what limits it.
+    Top(top::Options),
     /// A bad network between two hosts: loss, delay, a rate. Needs root.
     Wire(Box<wire::Options>),
     /// Runs weft over bad links in virtual time, and checks every message.
@@ -109,6 +112,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Doctor(options) => doctor::run(&options),
         What::Explain(options) => explain::run(&options),
         What::Status(options) => status::run(&options),
+        What::Top(options) => top::run(&options),
         What::Wire(options) => wire::run(&options),
         What::Sim(options) => sim::run(&options),
         What::Man(options) => manual::run_man(Command::command(), &options),

@@ -47,6 +47,8 @@ pub struct Found {
     pub uid: u32,
     /// Its program, as the kernel has it, with what is not to be printed left out.
     pub program: Option<String>,
+    /// When it had answered, or was given up.
+    pub at: Instant,
     /// What it said.
     pub answer: Result<Process, Silence>,
 }
@@ -216,8 +218,7 @@ impl Talk {
             }
         };
         let (pid, uid) = (*pid, *uid);
-        self.stage =
-            Stage::Done(Ending::Found(Found { epoch: digits(self.epoch), pid, uid, program: program(pid), answer }));
+        self.finish(pid, uid, answer);
     }
 
     /// A process that does not run is not waited for.
@@ -238,7 +239,8 @@ impl Talk {
     }
 
     fn finish(&mut self, pid: Option<u32>, uid: u32, answer: Result<Process, Silence>) {
-        let found = Found { epoch: digits(self.epoch), pid, uid, program: program(pid), answer };
+        let at = Instant::now();
+        let found = Found { epoch: digits(self.epoch), pid, uid, program: program(pid), at, answer };
         self.stage = Stage::Done(Ending::Found(found));
     }
 }

@@ -1,0 +1,139 @@
+//! `weft top`: a screen of what processes of weft are at, drawn anew every second.
+
+mod looker;
+mod rates;
+mod screen;
+mod terminal;
+
+use crate::error::Error;
+use crate::status::PATIENCE;
+use looker::Looker;
+use rates::{compare, Picture};
+use screen::{Order, View};
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+use terminal::{Happening, Key, Terminal};
+use weft::status::{look, Look};
+
+/// Rates need two looks, and looking oftener says little more.
+const INTERVAL_LEAST: f64 = 0.1;
+const INTERVAL_MOST: f64 = 3600.0;
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+Keys: q ends, s sorts by another column, p pauses, h explains, the arrows and page keys scroll. Of whom it tells, and what stands in \
+the columns, is as for `weft status`. Each look costs each process one wake-up; while it is paused none.";
+
+/// What can be asked of `weft top`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Seconds between two looks.
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// What the busiest or first lines are by.
+    #[arg(short, long, value_enum, default_value_t)]
+    sort: Order,
+    /// Looks twice, so long apart, prints that and ends.
+    #[arg(long)]
+    once: bool,
+    /// Prints a JSON document a line for each look, and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (INTERVAL_LEAST..=INTERVAL_MOST).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("give seconds from {INTERVAL_LEAST} to {INTERVAL_MOST}"))
+}
+
+/// Shows, until somebody has seen enough.
+pub fn run(options: &Options) -> Result<(), Error> {
+    match (options.json, options.once) {
+        (false, false) => show(options),
+        (_, true) => tell_once(options),
+        (true, false) => tell_on(options),
+    }
+}
+
+fn tell_once(options: &Options) -> Result<(), Error> {
+    let first = look(PATIENCE)?;
+    std::thread::sleep(options.interval);
+    let picture = compare(Some(&first), &look(PATIENCE)?);
+    let text = match options.json {
+        true => document(&picture)?,
+        false => View::new(options).text(&picture),
+    };
+    print(&text).map(|_| ())
+}
+
+fn tell_on(options: &Options) -> Result<(), Error> {
+    let mut before = look(PATIENCE)?;
+    loop {
+        std::thread::sleep(options.interval);
+        let now = look(PATIENCE)?;
+        if !print(&document(&compare(Some(&before), &now))?)? {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+fn document(picture: &Picture) -> Result<String, Error> {
+    let text = serde_json::to_string(picture).map_err(|e| Error::system("write JSON", e, "Report this"))?;
+    Ok(text + "\n")
+}
+
+/// Prints, and says whether somebody still reads.
+fn print(text: &str) -> Result<bool, Error> {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(Error::system("write to standard output", e, "Is the disk full?")),
+    }
+}
+
+/// Draws, until a key, a signal or the terminal's end.
+fn show(options: &Options) -> Result<(), Error> {
+    let mut terminal = Terminal::take()?;
+    let mut looker = Looker::start()?;
+    let mut view = View::new(options);
+    let mut shown = Shown::default();
+    let mut next = Some(Instant::now());
+    loop {
+        // A look that is not done by the next one's time is waited for.
+        if next.is_some_and(|at| at <= Instant::now()) && !view.is_paused {
+            looker.ask();
+            next = None;
+        }
+        let size = terminal.size();
+        terminal.draw(&view.lines(&shown.picture, size))?;
+        let most = next.filter(|_| !view.is_paused).map(|at| at.saturating_duration_since(Instant::now()));
+        for happening in terminal.wait(looker.bell(), most)? {
+            match happening {
+                Happening::End | Happening::Key(Key::Letter('q' | 'Q')) => return Ok(()),
+                Happening::Key(key) => view.press(key, size),
+                Happening::Redraw => {}
+            }
+        }
+        if let Some((asked_at, look)) = looker.take() {
+            shown.take(look?);
+            next = Some(asked_at + options.interval);
+        }
+    }
+}
+
+/// What is on the screen, and the look that it was told by.
+#[derive(Debug, Default)]
+struct Shown {
+    look: Option<Look>,
+    picture: Option<Picture>,
+}
+
+impl Shown {
+    fn take(&mut self, look: Look) {
+        self.picture = Some(compare(self.look.as_ref(), &look));
+        self.look = Some(look);
+    }
+}

@@ -1,0 +1,224 @@
+//! A terminal that a program draws on as a whole: its keys and size, the signals that end or resize it, and that it is given back as
+//! it was found, however the program ends (but by SIGKILL).
+
+use crate::error::Error;
+use nix::sys::signal::{raise, SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
+use std::io::{self, Stdin, Stdout, Write};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// What a terminal is told: to show its other page without cursor and without a line's end in the next line, and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// The size of a terminal that does not tell its own.
+const USUAL: Size = Size { columns: 80, rows: 24 };
+
+/// What a terminal has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    pub columns: usize,
+    pub rows: usize,
+}
+
+/// Something that happened at the terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Happening {
+    Key(Key),
+    /// It may have another size, or have lost what was drawn.
+    Redraw,
+    /// It is gone, or somebody asked for the end.
+    End,
+}
+
+/// A key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Key {
+    Letter(char),
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+}
+
+/// The terminal while it is drawn on.
+#[derive(Debug)]
+pub struct Terminal {
+    keys: Stdin,
+    page: Stdout,
+    /// As it was found.
+    found: Termios,
+    signals: SignalFd,
+}
+
+impl Terminal {
+    /// Takes the terminal. From now on the signals that end, stop and resize are told by [`Terminal::wait`].
+    ///
+    /// To be called before there are other threads: those that there are would still be ended by signals.
+    pub fn take() -> Result<Terminal, Error> {
+        let (keys, page) = (io::stdin(), io::stdout());
+        let is_terminal = termios::isatty(&keys) && termios::isatty(&page);
+        if !is_terminal || std::env::var_os("TERM").is_none_or(|kind| kind == "dumb") {
+            return Err(Error::Usage {
+                cause: "here is no terminal that a screen can be drawn on".into(),
+                way_out: "Run it in a terminal, or give --once or --json".into(),
+            });
+        }
+        let found = termios::tcgetattr(&keys)
+            .map_err(|e| Error::system("ask the terminal how it is set", e, "Give --once or --json"))?;
+        let mut set = SigSet::empty();
+        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP]
+            .into_iter()
+            .for_each(|signal| set.add(signal));
+        let signals = set
+            .thread_block()
+            .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK))
+            .map_err(|e| Error::system("wait for signals", e, "Raise the limit of open files (ulimit -n)"))?;
+        let mut terminal = Terminal { keys, page, found, signals };
+        terminal.enter()?;
+        Ok(terminal)
+    }
+
+    /// What it has room for now.
+    pub fn size(&self) -> Size {
+        match termios::tcgetwinsize(&self.page) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+                Size { columns: size.ws_col.into(), rows: size.ws_row.into() }
+            }
+            _ => USUAL,
+        }
+    }
+
+    /// Draws these lines, each of which fits, and nothing else.
+    pub fn draw(&mut self, lines: &[String]) -> Result<(), Error> {
+        // Each line is drawn over what stood there, and its rest cleared: nothing flickers.
+        let lines: Vec<String> = lines.iter().map(|line| format!("{line}\x1b[K")).collect();
+        self.put(&format!("\x1b[H{}\x1b[J", lines.join("\r\n")))
+    }
+
+    /// Waits for something to happen, or for `others` to have something to read; at most so long, if it is said. Returns what
+    /// happened here.
+    pub fn wait(&mut self, other: BorrowedFd<'_>, most: Option<Duration>) -> Result<Vec<Happening>, Error> {
+        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
+        let mut fds = [
+            PollFd::new(&self.keys, PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(other, PollFlags::IN),
+        ];
+        match poll(&mut fds, most.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::system("wait for keys", e, "Give --once or --json")),
+        }
+        let has_keys = !fds[0].revents().is_empty();
+        let mut happened = Vec::new();
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            happened.push(self.on_signal(signal.ssi_signo)?);
+        }
+        if has_keys {
+            happened.extend(self.read_keys());
+        }
+        Ok(happened)
+    }
+
+    fn on_signal(&mut self, number: u32) -> Result<Happening, Error> {
+        match i32::try_from(number).ok().and_then(|number| Signal::try_from(number).ok()) {
+            Some(Signal::SIGWINCH) => Ok(Happening::Redraw),
+            Some(Signal::SIGTSTP) => {
+                self.leave();
+                // It goes on behind this line when somebody lets it.
+                let _ = raise(Signal::SIGSTOP);
+                self.enter()?;
+                Ok(Happening::Redraw)
+            }
+            _ => Ok(Happening::End),
+        }
+    }
+
+    fn read_keys(&mut self) -> Vec<Happening> {
+        let mut bytes = [0u8; 256];
+        match rustix::io::read(&self.keys, &mut bytes) {
+            Ok(0) => vec![Happening::End],
+            Ok(read) => keys(&bytes[..read]).into_iter().map(Happening::Key).collect(),
+            Err(Errno::INTR | Errno::AGAIN) => Vec::new(),
+            Err(_) => vec![Happening::End],
+        }
+    }
+
+    /// Keys come at once and are not shown. Ctrl-C and Ctrl-Z are signals still.
+    fn enter(&mut self) -> Result<(), Error> {
+        let mut wanted = self.found.clone();
+        wanted.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        wanted.special_codes[SpecialCodeIndex::VMIN] = 1;
+        wanted.special_codes[SpecialCodeIndex::VTIME] = 0;
+        termios::tcsetattr(&self.keys, OptionalActions::Now, &wanted)
+            .map_err(|e| Error::system("set the terminal", e, "Give --once or --json"))?;
+        self.put(ENTER)
+    }
+
+    fn leave(&mut self) {
+        // It may be gone, and then there is nobody to tell. Whoever sees the other page finds all of it as it was.
+        let _ = termios::tcsetattr(&self.keys, OptionalActions::Flush, &self.found);
+        let _ = self.put(LEAVE);
+    }
+
+    fn put(&mut self, text: &str) -> Result<(), Error> {
+        let written = self.page.write_all(text.as_bytes()).and_then(|()| self.page.flush());
+        written.map_err(|e| Error::system("draw on the terminal", e, "Give --once or --json"))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Keys, as terminals say them. What is not known is left out.
+fn keys(mut bytes: &[u8]) -> Vec<Key> {
+    const SEQUENCES: [(&[u8], Key); 6] = [
+        (b"\x1b[A", Key::Up),
+        (b"\x1bOA", Key::Up),
+        (b"\x1b[B", Key::Down),
+        (b"\x1bOB", Key::Down),
+        (b"\x1b[5~", Key::PageUp),
+        (b"\x1b[6~", Key::PageDown),
+    ];
+    let mut keys = Vec::new();
+    while let Some((first, rest)) = bytes.split_first() {
+        if let Some((sequence, key)) = SEQUENCES.iter().find(|(sequence, _)| bytes.starts_with(sequence)) {
+            keys.push(*key);
+            bytes = &bytes[sequence.len()..];
+        } else if *first == b'\x1b' {
+            // A sequence that means nothing here ends with a letter or a tilde.
+            let end = rest.iter().skip(1).position(|byte| byte.is_ascii_alphabetic() || *byte == b'~');
+            bytes = end.map_or(&[], |end| &rest[end + 2..]);
+        } else {
+            keys.extend(first.is_ascii_graphic().then_some(Key::Letter(char::from(*first))));
+            keys.extend((*first == b' ').then_some(Key::Letter(' ')));
+            bytes = rest;
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_from_sequences_that_mean_nothing_here() {
+        assert_eq!(keys(b"q"), [Key::Letter('q')]);
+        assert_eq!(
+            keys(b"\x1b[As\x1bOB \x1b[5~"),
+            [Key::Up, Key::Letter('s'), Key::Down, Key::Letter(' '), Key::PageUp]
+        );
+        assert_eq!(keys(b"\x1b[1;5Cp\x1b[15~h"), [Key::Letter('p'), Key::Letter('h')]);
+        for nothing in [&b"\x1b"[..], b"\x1b[", b"\x1b[1;", b"\xff\x00\x7f", b""] {
+            assert_eq!(keys(nothing), [], "{nothing:?}");
+        }
+    }
+}

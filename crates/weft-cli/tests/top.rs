@@ -1,0 +1,268 @@
+//! `weft top` in a terminal: what stands on the screen while processes exchange messages, and that the terminal is given back.
+
+mod support;
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
+use rustix::pty::{grantpt, ioctl_tiocgptpeer, openpt, unlockpt, OpenptFlags};
+use rustix::termios::{tcgetattr, tcsetwinsize, Termios, Winsize};
+use serde_json::Value;
+use std::num::NonZeroU16;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{err, out, Server};
+
+/// Longer than anything here takes on a machine that is not stuck.
+const BOUND: Duration = Duration::from_secs(30);
+
+fn weft(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weft")).args(arguments).output().expect("it was built")
+}
+
+fn cells(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).expect("more than none")
+}
+
+fn size(rows: u16, columns: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// `weft top` in a terminal of its own.
+struct Top {
+    child: Child,
+    /// The terminal's own end, and the one that programs have.
+    terminal: OwnedFd,
+    program_end: OwnedFd,
+    /// As the terminal was set before.
+    before: Termios,
+    emulator: vt100::Parser,
+}
+
+impl Top {
+    fn start(arguments: &[&str]) -> Top {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal of our own");
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let program_end = ioctl_tiocgptpeer(&terminal, flags).expect("its other end");
+        let end = || Stdio::from(program_end.try_clone().expect("a descriptor"));
+        let before = tcgetattr(&program_end).expect("a terminal");
+        tcsetwinsize(&terminal, size(30, 150)).expect("a terminal");
+        let child = Top::run(arguments, end);
+        let emulator = vt100::Parser::new(cells(30), cells(150), 0);
+        Top { child, terminal, program_end, before, emulator }
+    }
+
+    /// In a session whose terminal it is, so that it hears of Ctrl-C and sizes.
+    fn run(arguments: &[&str], end: impl Fn() -> Stdio) -> Child {
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", env!("CARGO_BIN_EXE_weft"), "top", "--interval", "0.1"]).args(arguments);
+        command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
+        command.spawn().expect("setsid is missing; to have it: scripts/setup.sh --for test")
+    }
+
+    fn resize(&mut self, rows: u16, columns: u16) {
+        tcsetwinsize(&self.terminal, size(rows, columns)).expect("a terminal");
+        self.emulator.screen_mut().set_size(cells(rows), cells(columns));
+    }
+
+    fn press(&self, keys: &str) {
+        rustix::io::write(&self.terminal, keys.as_bytes()).expect("a terminal");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it lives");
+    }
+
+    /// Reads until the screen is as wanted.
+    fn see(&mut self, what: &str, is_seen: impl Fn(&vt100::Screen) -> bool) {
+        let end = Instant::now() + BOUND;
+        while !is_seen(self.emulator.screen()) {
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{what} is not seen:\n{}", self.emulator.screen().contents());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            if poll(&mut [PollFd::new(&self.terminal, PollFlags::IN)], Some(&left)).expect("a terminal") == 0 {
+                continue;
+            }
+            let mut bytes = [0u8; 4096];
+            let read = rustix::io::read(&self.terminal, &mut bytes).expect("the other end is open");
+            self.emulator.process(&bytes[..read]);
+        }
+    }
+
+    fn see_text(&mut self, text: &str) {
+        self.see(text, |screen| screen.contents().contains(text));
+    }
+
+    /// It ends well, and the terminal is as it was.
+    fn ends(mut self) {
+        self.see("the end of the screen", |screen| !screen.alternate_screen() && !screen.hide_cursor());
+        let status = self.child.wait().expect("it is ours");
+        assert!(status.success(), "{status}");
+        let after = tcgetattr(&self.program_end).expect("a terminal");
+        let modes = |t: &Termios| (t.local_modes, t.input_modes, t.output_modes, t.control_modes);
+        assert_eq!(modes(&after), modes(&self.before));
+    }
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `weft ping` without end, ended with this.
+struct Pinger(Child);
+
+impl Pinger {
+    fn start(server: &Server) -> Pinger {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command.args(["ping", &server.contact, "-i", "0.005"]).stdout(Stdio::null()).stderr(Stdio::null());
+        Pinger(command.spawn().expect("it was built"))
+    }
+}
+
+impl Drop for Pinger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The line of a screen that has all of these parts.
+fn line(screen: &vt100::Screen, parts: &[&str]) -> Option<String> {
+    screen.contents().lines().find(|line| parts.iter().all(|part| line.contains(part))).map(str::to_owned)
+}
+
+/// The flow from a process to another, with its rate, if that is told.
+fn rate(screen: &vt100::Screen, to: u32) -> Option<f64> {
+    let line = line(screen, &["→", &format!("process {to}"), "memory"])?;
+    line.split("memory").nth(1)?.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn the_screen_has_who_sends_to_whom_how_fast_and_what_limits_it() {
+    let server = Server::start();
+    let pinger = Pinger::start(&server);
+    let mut top = Top::start(&[]);
+    let there = server.child.id();
+    top.see("a rate", |screen| rate(screen, there).is_some_and(|rate| (5.0..400.0).contains(&rate)));
+    assert!(top.emulator.screen().alternate_screen() && top.emulator.screen().hide_cursor());
+    top.see("both", |screen| {
+        let of = |pid: u32| line(screen, &[&format!("weft, process {pid}, user"), "1 endpoint", "/s"]).is_some();
+        of(there) && of(pinger.0.id())
+    });
+    // The process that answers is stopped: what was sent lies there.
+    kill_process(Pid::from_child(&server.child), Signal::STOP).expect("it lives");
+    top.see("the limit", |screen| line(screen, &["→", "the application there"]).is_some());
+    top.see_text("kill -CONT");
+    kill_process(Pid::from_child(&server.child), Signal::CONT).expect("it lives");
+    top.see("no limit", |screen| {
+        line(screen, &["→", "the application there"]).is_none() && rate(screen, there).is_some()
+    });
+    top.press("q");
+    top.ends();
+    drop(pinger);
+    server.interrupt();
+}
+
+#[test]
+fn keys_sort_pause_explain_and_a_small_terminal_has_what_matters() {
+    let server = Server::start();
+    let pinger = Pinger::start(&server);
+    let mut top = Top::start(&[]);
+    top.see("a rate", |screen| rate(screen, server.child.id()).is_some());
+    top.press("s");
+    top.see_text("by bytes/s");
+    top.press("h");
+    top.see_text("q quit   s sort by another column");
+    top.press("h");
+    top.see("the table", |screen| rate(screen, server.child.id()).is_some());
+    top.resize(8, 50);
+    top.see("a narrow table", |screen| {
+        let has_names = line(screen, &["messages/s", "limited by"]).is_some();
+        has_names && line(screen, &["q quit"]).is_some() && line(screen, &["asking"]).is_none()
+    });
+    top.resize(30, 150);
+    top.see("a wide table", |screen| line(screen, &["messages/s", "asking", "trip", "limited by"]).is_some());
+    top.press("p");
+    top.see_text("PAUSED");
+    // Nobody looks now, so who ends stays on the screen until somebody does.
+    server.interrupt();
+    top.press("s");
+    top.see_text("by limit");
+    assert!(line(top.emulator.screen(), &["1 endpoint"]).is_some());
+    top.press("p");
+    top.see("one process", |screen| screen.contents().contains(&format!("process {}", pinger.0.id())));
+    top.press("\x03");
+    top.ends();
+}
+
+#[test]
+fn processes_come_and_go() {
+    let mut top = Top::start(&[]);
+    top.see_text("weft top by messages/s:");
+    let server = Server::start();
+    let title = format!("weft, process {}, user", server.child.id());
+    top.see_text(&title);
+    server.interrupt();
+    top.see("it is gone", |screen| !screen.contents().contains(&title));
+    top.press("q");
+    top.ends();
+}
+
+#[test]
+fn the_terminal_is_given_back_on_signals_too_and_lent_while_stopped() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let mut top = Top::start(&[]);
+        top.see_text("weft top");
+        top.signal(signal);
+        top.ends();
+    }
+    let mut top = Top::start(&[]);
+    top.see_text("weft top");
+    top.press("\x1a");
+    top.see("the shell's screen", |screen| !screen.alternate_screen() && !screen.hide_cursor());
+    assert_eq!(tcgetattr(&top.program_end).expect("a terminal").local_modes, top.before.local_modes);
+    // Only who is stopped goes on.
+    let stopped = waitpid(Some(Pid::from_child(&top.child)), WaitOptions::UNTRACED).expect("it is ours");
+    assert!(stopped.is_some_and(|(_, status)| status.stopped()), "{stopped:?}");
+    top.signal(Signal::CONT);
+    top.see("its own screen", |screen| screen.alternate_screen() && screen.contents().contains("weft top"));
+    top.press("q");
+    top.ends();
+}
+
+#[test]
+fn programs_are_told_once_or_line_by_line_and_without_a_terminal_it_says_so() {
+    let server = Server::start();
+    let pinger = Pinger::start(&server);
+    let text = out(&weft(&["top", "--once", "--interval", "0.2"]));
+    assert!(text.contains("messages/s") && text.contains(&format!("process {}", server.child.id())), "{text}");
+    assert!(!text.contains('\x1b'), "{text:?}");
+    let output = weft(&["top", "--once", "--json", "--interval", "0.2"]);
+    let document: Value = serde_json::from_str(&out(&output)).expect("standard output is the document alone");
+    let processes = document["processes"].as_array().expect("a list");
+    let found = processes.iter().find(|process| process["pid"] == pinger.0.id()).expect("it is found");
+    let flow = &found["bundles"][0]["peers"][0]["flows"][0];
+    assert!(flow["messages_per_s"].as_f64().is_some_and(|rate| rate > 5.0), "{flow}");
+    assert_eq!((&flow["limited_by"], &flow["requests_most"]), (&"nothing".into(), &32.into()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let mut lines = command.args(["top", "--json", "--interval", "0.1"]).stdout(Stdio::piped()).spawn().expect("built");
+    let mut reader = std::io::BufReader::new(lines.stdout.take().expect("it has a pipe"));
+    for _ in 0..3 {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut reader, &mut line).expect("it prints");
+        let _: Value = serde_json::from_str(&line).expect("a document a line");
+    }
+    // Who reads no more ends it.
+    drop(reader);
+    let status = lines.wait().expect("it is ours");
+    assert!(status.success() && status.signal().is_none(), "{status}");
+    let refused = weft(&["top"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(err(&refused).contains("--once or --json"), "{}", err(&refused));
+    server.interrupt();
+}
