@@ -31,7 +31,7 @@ const CRATES: &[Rule] = &[
     Rule { name: "weft-core", layer: 2, may_know: &["weft-wire", "weft-transport"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft-sim", layer: 3, may_know: &["weft-wire", "weft-transport", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft", layer: 3, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core"], from_outside: None, unsafe_policy: DENY },
-    Rule { name: "weft-cli", layer: 4, may_know: &["weft", "weft-sim"], from_outside: None, unsafe_policy: FORBID },
+    Rule { name: "weft-cli", layer: 4, may_know: &["weft", "weft-sim", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-ofi", layer: 4, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },
     Rule { name: "weft-system-tests", layer: 5, may_know: &[], from_outside: None, unsafe_policy: None },
 ];
@@ -134,7 +134,7 @@ fn planted_arrow_upwards_is_found() {
         ("weft-wire", "weft-core"),
         ("weft-core", "weft-shm"),
         ("weft-shm", "weft-transport"),
-        ("weft-cli", "weft-wire"),
+        ("weft-cli", "weft-core"),
         ("weft-sim", "weft"),
     ] {
         let faults = forbidden_arrows(&planted(from, to, Value::Null));

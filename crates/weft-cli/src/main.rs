@@ -21,6 +21,7 @@ mod sim;
 mod status;
 mod tell;
 mod top;
+mod trace;
 mod wire;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -52,8 +53,10 @@ enum What {
     Explain(explain::Options),
     /// Tells what processes of weft are at: endpoints, peers, counters.
     Status(status::Options),
-    /// Shows the same as a screen, every second: who sends to whom, how fast, and what limits it.
+    /// Shows the same as a screen, with rates, every second.
     Top(top::Options),
+    /// Shows packets of weft as they go, or keeps them for Wireshark. Needs root.
+    Trace(trace::Options),
     /// A bad network between two hosts: loss, delay, a rate. Needs root.
     Wire(Box<wire::Options>),
     /// Runs weft over bad links in virtual time, and checks every message.
@@ -113,6 +116,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Explain(options) => explain::run(&options),
         What::Status(options) => status::run(&options),
         What::Top(options) => top::run(&options),
+        What::Trace(options) => trace::run(&options),
         What::Wire(options) => wire::run(&options),
         What::Sim(options) => sim::run(&options),
         What::Man(options) => manual::run_man(Command::command(), &options),

@@ -1,6 +1,6 @@
 //! `weft top`: a screen of what processes of weft are at, drawn anew every second.
 
-mod looker;
+pub mod looker;
 mod rates;
 mod screen;
 mod terminal;

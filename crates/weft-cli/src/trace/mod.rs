@@ -1,0 +1,215 @@
+//! `weft trace`: packets of weft as they go over the network, beside the processes, which notice nothing of it.
+
+mod capture;
+mod datagram;
+mod packet;
+mod pcapng;
+
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::top::looker::Looker;
+use capture::{Ear, Heard};
+use datagram::Datagram;
+use packet::Told;
+use pcapng::Capture;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use weft::status::Look;
+use weft::Name;
+
+/// Between two looks at which ports are whose.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Ctrl-C is heard after so long at the latest.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Packets that are taken before anything else is looked at.
+const AT_ONCE: usize = 256;
+
+/// What is said at the end of `--help`.
+const HELP: &str = "\
+Told are packets in this network namespace, on all interfaces: those that are weft's, whosever they are, and what else goes to or from the \
+UDP ports of processes that `weft status` tells of. The kernel copies them: the processes do nothing for it. A run of packets that went \
+with one call is cut apart again. Wireshark and tshark read packets of weft with contrib/wireshark/weft.lua. Ctrl-C ends it.";
+
+/// What can be asked of `weft trace`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Only the packets from and to this process's ports.
+    pid: Option<u32>,
+    /// Writes a capture for Wireshark (pcap-ng) and prints nothing; `-` for standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pcap: Option<PathBuf>,
+    /// Prints a JSON document a line for each packet.
+    #[arg(long)]
+    json: bool,
+    /// Ends after so many packets.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+/// Tells, until so many packets were told or Ctrl-C.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let mut ear = Ear::open()?;
+    let interrupt = Interrupt::watch(|| ())?;
+    let mut out = Out::open(options)?;
+    let mut looker = Looker::start()?;
+    let mut ports = BTreeSet::new();
+    let mut is_begun = false;
+    looker.ask();
+    let mut next = None;
+    while !interrupt.came() {
+        if let Some((_, look)) = looker.take() {
+            ports = ports_of(&look?, options.pid);
+            next = Some(Instant::now() + LOOK_EVERY);
+            if !std::mem::replace(&mut is_begun, true) {
+                begun(&ports, options.pid);
+            }
+        }
+        if next.is_some_and(|at| at <= Instant::now()) {
+            looker.ask();
+            next = None;
+        }
+        let is_more = hear(&mut ear, &mut out, &ports)?;
+        if !out.flush()? || !is_more {
+            break;
+        }
+        wait(&ear, &looker);
+    }
+    out.sum(ear.missed());
+    Ok(())
+}
+
+/// The ports of processes that were found.
+fn ports_of(look: &Look, pid: Option<u32>) -> BTreeSet<u16> {
+    let wanted = look.processes.iter().filter(|found| pid.is_none() || found.pid == pid);
+    let bundles = wanted.filter_map(|found| found.answer.as_ref().ok()).flat_map(|process| &process.bundles);
+    let names = bundles.flat_map(|bundle| &bundle.endpoints).filter_map(|endpoint| endpoint.name.parse::<Name>().ok());
+    names.map(|name| name.address.port).filter(|port| *port != 0).collect()
+}
+
+fn begun(ports: &BTreeSet<u16>, pid: Option<u32>) {
+    let ports = format!("{} UDP port{}", ports.len(), if ports.len() == 1 { "" } else { "s" });
+    // Nobody may be left to read it.
+    let _ = match pid {
+        Some(pid) => writeln!(io::stderr(), "weft trace: process {pid} has {ports}; Ctrl-C ends it"),
+        None => writeln!(io::stderr(), "weft trace: hears all of weft, {ports} known; Ctrl-C ends it"),
+    };
+}
+
+/// Takes what came. Says whether more is wanted.
+fn hear(ear: &mut Ear, out: &mut Out, ports: &BTreeSet<u16>) -> Result<bool, Error> {
+    for _ in 0..AT_ONCE {
+        let Some(heard) = ear.next()? else { break };
+        let Some(datagram) = Datagram::read(heard.bytes) else { continue };
+        let is_known = ports.contains(&datagram.from.port()) || ports.contains(&datagram.to.port());
+        // A process that has just begun is not known by its port yet.
+        if !is_known && (out.is_of_one || !datagram.is_weft()) {
+            continue;
+        }
+        for part in datagram.packets() {
+            if !out.tell(&heard, &datagram, part)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn wait(ear: &Ear, looker: &Looker) {
+    let most = Timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
+    let (socket, bell) = (ear.socket(), looker.bell());
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+    // Interrupted or not: whoever waits looks again.
+    let _ = poll(&mut fds, Some(&most));
+}
+
+/// Where packets are told.
+struct Out {
+    form: Form,
+    /// Only what is known to be of one process is told.
+    is_of_one: bool,
+    left: Option<u64>,
+    told: u64,
+}
+
+enum Form {
+    Pcap(Capture<Box<dyn Write>>),
+    Json(BufWriter<io::Stdout>),
+    Words(BufWriter<io::Stdout>),
+}
+
+impl Out {
+    fn open(options: &Options) -> Result<Out, Error> {
+        let stdout = || BufWriter::new(io::stdout());
+        let form = match &options.pcap {
+            None if options.json => Form::Json(stdout()),
+            None => Form::Words(stdout()),
+            Some(path) => {
+                let to: Box<dyn Write> = if path.as_os_str() == "-" {
+                    Box::new(stdout())
+                } else {
+                    let way_out = "Choose a folder that you may write to";
+                    let file = File::create(path);
+                    let cannot = |source| Error::File { verb: "write", path: path.clone(), source, way_out };
+                    Box::new(BufWriter::new(file.map_err(cannot)?))
+                };
+                Form::Pcap(Capture::begin(to).map_err(cannot)?)
+            }
+        };
+        Ok(Out { form, is_of_one: options.pid.is_some(), left: options.count, told: 0 })
+    }
+
+    /// Tells a packet. Says whether more are wanted.
+    fn tell(&mut self, heard: &Heard<'_>, datagram: &Datagram<'_>, part: &[u8]) -> Result<bool, Error> {
+        let &Heard { at, way, .. } = heard;
+        let told = || Told::read(at, way, [datagram.from, datagram.to], part);
+        let done = match &mut self.form {
+            Form::Pcap(capture) => capture.push(at, way, &datagram.alone(part)),
+            Form::Words(out) => writeln!(out, "{}", told().in_words()),
+            Form::Json(out) => {
+                serde_json::to_writer(&mut *out, &told()).map_err(io::Error::from).and_then(|()| writeln!(out))
+            }
+        };
+        self.told += 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        Ok(is_read(done)? && self.left != Some(0))
+    }
+
+    /// Has it all reach whoever reads. Says whether somebody does.
+    fn flush(&mut self) -> Result<bool, Error> {
+        is_read(match &mut self.form {
+            Form::Pcap(capture) => capture.flush(),
+            Form::Words(out) | Form::Json(out) => out.flush(),
+        })
+    }
+
+    /// How many there were.
+    fn sum(&self, missed: u32) {
+        let missed = match missed {
+            0 => String::new(),
+            missed => format!("; {missed} of all came too fast and were missed"),
+        };
+        let plural = if self.told == 1 { "" } else { "s" };
+        // Nobody may be left to read it.
+        let _ = writeln!(io::stderr(), "weft trace: {} packet{plural}{missed}", self.told);
+    }
+}
+
+/// Whether what was written is read: `weft trace | head` ends well.
+fn is_read(written: io::Result<()>) -> Result<bool, Error> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(cannot(e)),
+    }
+}
+
+fn cannot(source: io::Error) -> Error {
+    Error::system("write what was seen", source, "Is the disk full?")
+}
