@@ -3,7 +3,7 @@
 #
 # Looks first, and installs with apt only what is missing, so it may be repeated and takes no time when all is there.
 #   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
-#   test          these, a C++ compiler, util-linux, iproute2 and valgrind, and the lint tools rustfmt and clippy where they can
+#   test          these, a C++ compiler, util-linux, iproute2, valgrind and tshark, and the lint tools rustfmt and clippy where they can
 #                 be had
 #   bench         these of build, iproute2, and ucx_perftest to compare with, where it can be had
 #   mpi           these of build, iproute2, libfabric's headers and tools, and Debian's Python with what environments and modules need
@@ -52,6 +52,7 @@ system_packages() {
     has c++ && echo "#include <vector>" | c++ -xc++ -E - >/dev/null 2>&1 || echo g++
     has unshare && has setpriv || echo util-linux
     has valgrind || echo valgrind
+    has tshark || echo tshark
 }
 
 # The distribution's Rust, one line: "rustc cargo rustfmt clippy", each by its package name.
