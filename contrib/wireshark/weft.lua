@@ -19,7 +19,7 @@ local reasons = {
 }
 
 local HEADER = 40
-local REFLECTS, ACKS, AUTHENTICATED = 1, 2, 4
+local REFLECTS, ACKS, AUTHENTICATED, HURRIES = 1, 2, 4, 8
 
 local f = {
     checksum = ProtoField.uint32("weft.checksum", "CRC32C of all that follows", base.HEX),
@@ -29,6 +29,7 @@ local f = {
     reflects = ProtoField.bool("weft.flags.reflects", "reflects a time stamp", 16, nil, REFLECTS),
     acks = ProtoField.bool("weft.flags.acks", "acknowledges", 16, nil, ACKS),
     authenticated = ProtoField.bool("weft.flags.authenticated", "has an authenticator", 16, nil, AUTHENTICATED),
+    hurries = ProtoField.bool("weft.flags.hurries", "is to be acknowledged at once", 16, nil, HURRIES),
     to = ProtoField.uint32("weft.to", "Receiver's channel", base.HEX),
     from = ProtoField.uint32("weft.from", "Sender's channel", base.HEX),
     number = ProtoField.uint32("weft.number", "Number"),
@@ -164,6 +165,7 @@ local function dissect_packet(range, tree, is_whole)
     marks:add_le(f.reflects, range(6, 2))
     marks:add_le(f.acks, range(6, 2))
     marks:add_le(f.authenticated, range(6, 2))
+    marks:add_le(f.hurries, range(6, 2))
     add(top, range, 8, { { "to", 4 }, { "from", 4 }, { "number", 4 }, { "behind", 2 } })
     local reflects, acks = band(flags, REFLECTS) ~= 0, band(flags, ACKS) ~= 0
     if reflects then top:add_le(f.held, range(22, 2)) end
