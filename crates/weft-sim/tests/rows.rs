@@ -28,14 +28,14 @@ const GOODPUT_LEAST: [(u32, f64); 3] = [(10_000, 0.95), (50_000, 0.80), (150_000
 // What a channel does with a window that stays as it is. Asked of one that minds queues are an index of 0.95 and 0.9 of the link, a
 // queue of 2 round trips' bytes, and 0.3 of the link for each.
 /// Incast, 64 to 1: Jain's index of the senders' goodputs, and the part of the link that all have.
-const INCAST_JAIN_LEAST: f64 = 0.25;
-const INCAST_SHARE_LEAST: f64 = 0.75;
-/// The queue's 99th percentile in the 50 round trips after the rate fell, in bytes of a round trip.
-const QUEUE_AFTER_FALL_MOST: f64 = 12.0;
-/// What weft and CUBIC each have of a link whose queue holds one round trip, and four.
-const BESIDE_CUBIC_LEAST: [(u32, [f64; 2]); 2] = [(1, [0.3, 0.0]), (4, [0.3, 0.3])];
-/// What the lesser of two flows of weft has: with some seeds nothing at all, for the other keeps a queue of 64 KiB full.
-const LESSER_FLOW_LEAST: f64 = 0.0;
+const INCAST_JAIN_LEAST: f64 = 0.95;
+const INCAST_SHARE_LEAST: f64 = 0.9;
+/// The queue's 99th percentile, from 50 round trips after the rate fell on, in bytes of a round trip.
+const QUEUE_AFTER_FALL_MOST: f64 = 2.0;
+/// What weft and CUBIC each have of a link whose queue holds one round trip, and four. Over the shorter one CUBIC has nearly all.
+const BESIDE_CUBIC_LEAST: [(u32, [f64; 2]); 2] = [(1, [0.0, 0.3]), (4, [0.3, 0.3])];
+/// What the lesser of two flows of weft has.
+const LESSER_FLOW_LEAST: f64 = 0.3;
 
 fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -288,7 +288,7 @@ fn s12(form: Form) {
 fn s14(form: Form) {
     let link = gigabit(Duration::from_micros(25), 64 << 10);
     seeds("s14", form.of(1, 30), |seed| {
-        let row = incast(seed, 64, link, millis(form.of(300, 1000)));
+        let row = incast(seed, 64, link, seconds(1));
         println!("s14: {row:?}");
         assert!(row.jain >= INCAST_JAIN_LEAST, "{row:?}");
         assert!(row.share >= INCAST_SHARE_LEAST, "{row:?}");
@@ -301,7 +301,7 @@ fn rate_falls(form: Form) {
         let row = rate_fall(seed, gigabit(Duration::from_micros(500), 512 << 10), 100_000_000);
         println!("rate_falls: {row:?}");
         let most = row.bytes_of_a_round_trip as f64 * QUEUE_AFTER_FALL_MOST;
-        assert!(row.within.p99 as f64 <= most, "{row:?}");
+        assert!(row.later.p99 as f64 <= most, "{row:?}");
         assert!(row.share >= 0.9, "{row:?}");
     });
 }
