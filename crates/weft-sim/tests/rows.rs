@@ -25,8 +25,6 @@ const SLOW: Link = Link {
 /// With loss each way (in a million): the least part of the goodput without.
 const GOODPUT_LEAST: [(u32, f64); 3] = [(10_000, 0.95), (50_000, 0.80), (150_000, 0.60)];
 
-// What a channel does with a window that stays as it is. Asked of one that minds queues are an index of 0.95 and 0.9 of the link, a
-// queue of 2 round trips' bytes, and 0.3 of the link for each.
 /// Incast, 64 to 1: Jain's index of the senders' goodputs, and the part of the link that all have.
 const INCAST_JAIN_LEAST: f64 = 0.95;
 const INCAST_SHARE_LEAST: f64 = 0.9;
