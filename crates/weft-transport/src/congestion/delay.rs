@@ -96,8 +96,8 @@ pub struct DelayWindow {
     calm: u8,
     /// Since when the queue is too long, and the least delay since then.
     long: Option<(Time, u64)>,
-    /// The cuts since then.
-    cuts: Option<Cuts>,
+    /// The cuts since then, if any.
+    cuts: Option<Descent>,
     turn: Turn,
 }
 
@@ -114,7 +114,7 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Cuts {
+struct Descent {
     /// The window before the first.
     origin: u64,
     /// Window and delay when the window was last found to be halved, or before the first.
@@ -318,14 +318,14 @@ impl DelayWindow {
         let was_start = std::mem::replace(&mut self.phase, Phase::Delay) == Phase::Start;
         self.calm = 0;
         let now_is = (self.window, delay);
-        let none = Cuts { origin: self.window, first: now_is, last: now_is, vain: 0 };
+        let none = Descent { origin: self.window, first: now_is, last: now_is, vain: 0 };
         // A link that became slower, and not somebody else, makes the delay jump.
         let mut cuts = self.cuts.filter(|cuts| delay <= cuts.first.1 / 2 * 3).unwrap_or(none);
         if self.window <= cuts.first.0 / 2 {
             // The delay should have fallen as well.
             let due = scale(cuts.first.1, self.window, cuts.first.0);
             let is_vain = delay > cuts.first.1.saturating_sub(cuts.first.1.saturating_sub(due) / 4);
-            cuts = if is_vain { Cuts { first: now_is, vain: cuts.vain + 1, ..cuts } } else { none };
+            cuts = if is_vain { Descent { first: now_is, vain: cuts.vain + 1, ..cuts } } else { none };
         }
         let is_one_of_many = cuts.origin < MANY_BELOW * self.turn.packet;
         if !is_one_of_many && (cuts.vain >= VAIN_MOST || (is_lossy && self.cuts.is_some())) {
@@ -335,7 +335,7 @@ impl DelayWindow {
             return self.set_window(kept.max(self.window / 10 * 7));
         }
         // The delay does not know yet how much the window grew last.
-        self.cuts = (!was_start).then_some(Cuts { last: now_is, ..cuts });
+        self.cuts = (!was_start).then_some(Descent { last: now_is, ..cuts });
         let excess = delay.saturating_sub(self.base + target);
         let less = self.window - scale(self.window, excess / 5 * 4, delay);
         let least = if now.since(self.lossy_at) < NO_LOSS { 0 } else { self.turn.packet.min(self.window + steps) };
@@ -345,7 +345,7 @@ impl DelayWindow {
     /// The queue is not too long any more. Takes the last cut back, but for a tenth, if the delay fell by far more than by what it can have
     /// brought.
     fn take_back(&mut self, delay: u64) {
-        if let Some(Cuts { last: (window, before), .. }) = self.cuts.take() {
+        if let Some(Descent { last: (window, before), .. }) = self.cuts.take() {
             let due = scale(before, self.window, window);
             if delay < due / 2 {
                 self.set_window(self.window.max(window / 10 * 9));
@@ -362,10 +362,10 @@ impl DelayWindow {
         if turn.was_full {
             let most = if self.phase == Phase::Start { self.window } else { (steps << doublings).min(self.window / 2) };
             self.set_window(self.window + most.max(1));
-        } else if doublings > 0 && self.window < FIRST {
+        } else if doublings > 0 && self.window < SPACED_BELOW * turn.packet {
             // It needs no more than this, and the network has room: as at the beginning.
             self.phase = Phase::Start;
-            self.set_window(FIRST);
+            self.set_window(self.window.max(FIRST));
         }
     }
 
