@@ -38,7 +38,8 @@ fn without_reason(manifest: &str) -> Vec<String> {
 /// Dependencies of a crate that do not come from the workspace's table, where the reasons stand.
 fn not_of_the_workspace(manifest: &str) -> Vec<String> {
     let lines = table(manifest, |head| head.ends_with("dependencies]"));
-    let found = lines.iter().filter(|line| !line.starts_with('#') && !line.ends_with(".workspace = true"));
+    let is_of_it = |line: &str| line.ends_with(".workspace = true") || line.contains("{ workspace = true,");
+    let found = lines.iter().filter(|line| !line.starts_with('#') && !is_of_it(line));
     found.map(|line| (*line).to_owned()).collect()
 }
 
