@@ -34,7 +34,7 @@ mod packet_size;
 mod sent;
 
 pub use channel::{Channel, Counters, Event, Life, Lot, OpenError, Settings, Verdict};
-pub use congestion::{Acked, Congestion, DelayWindow, FixedWindow};
+pub use congestion::{Acked, Congestion, Control, DelayWindow, FixedWindow, Method};
 pub use credit::{CreditAccount, CreditDue, Grant};
 pub use door::{Answer, Caller, Door};
 pub use incoming::Incoming;

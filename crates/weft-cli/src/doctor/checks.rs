@@ -98,8 +98,16 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 7] =
-    ["WEFT_ADDR", "WEFT_PORT", "WEFT_SUSPICION", "WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST", "WEFT_LIMITS"];
+const VARIABLES: [&str; 8] = [
+    "WEFT_ADDR",
+    "WEFT_PORT",
+    "WEFT_SUSPICION",
+    "WEFT_CONGESTION",
+    "WEFT_HELPER",
+    "WEFT_LOCAL",
+    "WEFT_TRUST",
+    "WEFT_LIMITS",
+];
 
 fn ok(found: impl Into<String>) -> Verdict {
     Verdict { level: Level::Ok, found: found.into(), cost: None, mend: None }

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weft_sim::plot;
 use weft_sim::{
-    chaos, Bursts, Change, Config, Failure, Faults, HostId, Link, Load, Loss, Pattern, PerMillion, Plant, Report, Rule,
-    Settings, Simulation, Topology, Workload,
+    chaos, Bursts, Change, Config, Failure, Faults, HostId, Link, Load, Loss, Method, Pattern, PerMillion, Plant,
+    Report, Rule, Settings, Simulation, Topology, Workload,
 };
 
 /// What is said at the end of `--help`.
@@ -113,6 +113,9 @@ pub struct Options {
     /// A peer that is silent for so long is lost.
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = parse::duration)]
     suspicion: Duration,
+    /// How much may be under way: a window that stays as it is, or one that follows the delay.
+    #[arg(long, default_value = "fixed", value_name = "METHOD")]
+    congestion: Congestion,
     /// Everything has to be settled by then.
     #[arg(long, default_value = "10min", value_name = "TIME", value_parser = parse::duration)]
     limit: Duration,
@@ -130,6 +133,24 @@ pub struct Options {
     /// Prints one JSON document and nothing else.
     #[arg(long)]
     json: bool,
+}
+
+/// Who decides how much may be under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Congestion {
+    /// 512 KiB.
+    Fixed,
+    /// As much as keeps the way busy and its queues short.
+    Delay,
+}
+
+impl From<Congestion> for Method {
+    fn from(congestion: Congestion) -> Method {
+        match congestion {
+            Congestion::Fixed => Method::Fixed,
+            Congestion::Delay => Method::Delay,
+        }
+    }
 }
 
 /// Who sends what to whom.
@@ -281,7 +302,8 @@ impl Options {
             packet_bytes: self.packet,
             ..Link::default()
         };
-        let settings = Settings { suspicion: self.suspicion, ..Settings::default() };
+        let congestion = self.congestion.into();
+        let settings = Settings { suspicion: self.suspicion, congestion, ..Settings::default() };
         Config {
             seed,
             topology: self.topology,

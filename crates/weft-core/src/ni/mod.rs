@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_transport::rare::{self, Point};
-use weft_transport::{Answer, Caller, DelayWindow, Door, Incoming, Lot, Random, Settings, Time};
+use weft_transport::{Answer, Caller, Control, Door, Incoming, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
@@ -40,7 +40,7 @@ use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
 
 /// What lies between this network interface and another.
-type Channel = weft_transport::Channel<DelayWindow>;
+type Channel = weft_transport::Channel<Control>;
 
 /// The one stream of a channel, in either direction.
 const STREAM: StreamId = StreamId(1);
@@ -266,7 +266,7 @@ impl<L: Link> Ni<L> {
         let others: Vec<Way> = ways.collect();
         let settings = self.settings_for(std::iter::once(&way).chain(&others));
         let (life, lot) = self.draw();
-        let channel = Channel::call(now, life, to.epoch, settings, lot, DelayWindow::default());
+        let channel = Channel::call(now, life, to.epoch, settings, lot, settings.congestion.into());
         let id = self.add(Host { others, ..Host::new(HostKey { address: way.to, ..to }, way, channel) });
         self.flush_host(id.index, now, u32::MAX);
         id
@@ -678,7 +678,7 @@ impl<L: Link> Ni<L> {
         }
         let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
-        let channel = Channel::answer(now, life, caller, settings, lot, DelayWindow::default());
+        let channel = Channel::answer(now, life, caller, settings, lot, settings.congestion.into());
         let id = self.add(Host::new(key, way, channel));
         self.strangers.push_back(Stranger { id, since: now, origin });
         self.mark(id.index);

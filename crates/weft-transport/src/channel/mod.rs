@@ -24,7 +24,7 @@ mod transmit;
 
 pub use receive::Verdict;
 
-use crate::congestion::{Congestion, FixedWindow};
+use crate::congestion::{Congestion, FixedWindow, Method};
 use crate::door::Caller;
 use crate::incoming::Incoming;
 use crate::random::Random;
@@ -85,6 +85,8 @@ pub struct Settings {
     /// The packet size to begin with, which the link is said to carry: that of the interface, less headers, where most paths
     /// carry as much. Larger ones are tried, and a smaller one is found if this one does not get through.
     pub packet_first: u16,
+    /// Who decides how much may be under way: for owners of channels that leave it to this.
+    pub congestion: Method,
 }
 
 impl Default for Settings {
@@ -97,6 +99,7 @@ impl Default for Settings {
             ack_delay: Duration::from_millis(1),
             packet_most: 9000,
             packet_first: 1200,
+            congestion: Method::default(),
         }
     }
 }

@@ -71,3 +71,75 @@ impl Congestion for FixedWindow {
 
     fn on_timeout(&mut self, _now: Time) {}
 }
+
+/// Which of them a channel is to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Method {
+    /// A window of 512 KiB that stays as it is.
+    #[default]
+    Fixed,
+    /// One that follows the delay.
+    Delay,
+}
+
+/// The window of the method that was chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// As it is.
+    Fixed(FixedWindow),
+    /// As the delay says. It is large, and few channels have one where it was not chosen.
+    Delay(Box<DelayWindow>),
+}
+
+impl From<Method> for Control {
+    fn from(method: Method) -> Control {
+        match method {
+            Method::Fixed => Control::Fixed(FixedWindow(512 << 10)),
+            Method::Delay => Control::Delay(Box::default()),
+        }
+    }
+}
+
+impl Congestion for Control {
+    #[inline]
+    fn window(&self) -> u64 {
+        match self {
+            Control::Fixed(window) => window.window(),
+            Control::Delay(window) => window.window(),
+        }
+    }
+
+    #[inline]
+    fn spaces(&self, packet: u64) -> bool {
+        match self {
+            Control::Fixed(window) => window.spaces(packet),
+            Control::Delay(window) => window.spaces(packet),
+        }
+    }
+
+    #[inline]
+    fn on_acked(&mut self, now: Time, acked: Acked) {
+        if let Control::Delay(window) = self {
+            window.on_acked(now, acked);
+        }
+    }
+
+    #[inline]
+    fn on_round_trip(&mut self, now: Time, took: Duration) {
+        if let Control::Delay(window) = self {
+            window.on_round_trip(now, took);
+        }
+    }
+
+    fn on_lost(&mut self, now: Time, bytes: u64) {
+        if let Control::Delay(window) = self {
+            window.on_lost(now, bytes);
+        }
+    }
+
+    fn on_timeout(&mut self, now: Time) {
+        if let Control::Delay(window) = self {
+            window.on_timeout(now);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Which addresses of this host names carry, and how large packets may be there.
 //!
-//! `WEFT_ADDR`, `WEFT_PORT` and `WEFT_SUSPICION` decide where they are set; else the host's routes and interfaces do. Nothing here sends a packet.
+//! `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION` and `WEFT_CONGESTION` decide where they are set; else the host's routes and interfaces
+//! do. Nothing here sends a packet.
 
 use super::NetworkError as Error;
 use nix::ifaddrs::getifaddrs;
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fmt, fs};
 use weft_shm::fork::without_forks;
+use weft_transport::Method;
 use weft_wire::ADDRESSES_MOST;
 
 /// Where a link is to be.
@@ -23,15 +25,18 @@ pub(crate) struct Wanted {
     pub ports: Ports,
     /// For how long a peer may be silent, if somebody said so.
     pub suspicion: Option<Duration>,
+    /// Who decides how much may be under way.
+    pub congestion: Method,
 }
 
 impl Wanted {
-    /// What `WEFT_ADDR`, `WEFT_PORT` and `WEFT_SUSPICION` say, and this host where they do not. `None` if there is to be no network, or no
+    /// What `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION` and `WEFT_CONGESTION` say, and this host where they do not. `None` if there is to be no network, or no
     /// address that others could reach.
     pub fn from_environment() -> Result<Option<Wanted>, Error> {
         let read = |variable| env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         let ports = Ports::from_setting(read(PORT).as_deref())?;
         let suspicion = suspicion_from_setting(read(SUSPICION).as_deref())?;
+        let congestion = congestion_from_setting(read(CONGESTION).as_deref())?;
         let addresses = match read(ADDR).as_deref().map(str::trim).filter(|value| !value.is_empty()) {
             Some(value) => (from_setting(value)?, true),
             None => (choose(source_of_default_route(), &interfaces()), false),
@@ -41,6 +46,7 @@ impl Wanted {
             are_set,
             ports,
             suspicion,
+            congestion,
         }))
     }
 }
@@ -104,6 +110,19 @@ fn suspicion_from_setting(value: Option<&str>) -> Result<Option<Duration>, Error
         wanted: "for how many milliseconds a peer may be silent, from 50 to 300000",
     })?;
     Ok(Some(Duration::from_millis(number)))
+}
+
+/// What `WEFT_CONGESTION` says.
+fn congestion_from_setting(value: Option<&str>) -> Result<Method, Error> {
+    match value.map(str::trim).unwrap_or_default() {
+        "" | "fixed" => Ok(Method::Fixed),
+        "delay" => Ok(Method::Delay),
+        other => Err(Error::Setting {
+            variable: CONGESTION,
+            value: other.into(),
+            wanted: "`fixed`, or `delay` for a window that follows the delay",
+        }),
+    }
 }
 
 /// The first guess how many bytes a packet may have, headers of IP and UDP left out, at an address of this host.
@@ -295,6 +314,7 @@ fn is_global(address: IpAddr) -> bool {
 const ADDR: &str = "WEFT_ADDR";
 const PORT: &str = "WEFT_PORT";
 const SUSPICION: &str = "WEFT_SUSPICION";
+const CONGESTION: &str = "WEFT_CONGESTION";
 
 /// Milliseconds that a peer may be silent for.
 const SUSPICION_RANGE: RangeInclusive<u64> = 50..=300_000;
@@ -434,6 +454,15 @@ mod tests {
         assert_eq!(choose(None, &host().split_off(7)), ips(&["fd00::1"]));
         let inner: Vec<Interface> = host().into_iter().filter(|i| !i.is_usable()).collect();
         assert_eq!(choose(None, &inner), ips(&[]));
+    }
+
+    #[test]
+    fn congestion_control_is_of_two_kinds() {
+        let method = |value| congestion_from_setting(value).expect("a good setting");
+        assert_eq!([method(None), method(Some("")), method(Some("fixed"))], [Method::Fixed; 3]);
+        assert_eq!(method(Some(" delay ")), Method::Delay);
+        let error = congestion_from_setting(Some("cubic")).expect_err("another").to_string();
+        assert!(error.contains("WEFT_CONGESTION") && error.contains("cubic") && error.contains("delay"), "{error}");
     }
 
     #[test]

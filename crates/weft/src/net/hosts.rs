@@ -106,7 +106,14 @@ impl Net {
         let send_most = WINDOW_MOST as u32;
         let default = Settings::default();
         let suspicion = suspicion.or(wanted.suspicion).unwrap_or(default.suspicion);
-        let settings = Settings { suspicion, window, send_most, packet_most: PACKET_MOST, ..default };
+        let settings = Settings {
+            suspicion,
+            window,
+            send_most,
+            packet_most: PACKET_MOST,
+            congestion: wanted.congestion,
+            ..default
+        };
         let address = link.address();
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {

@@ -187,6 +187,7 @@ fn ip_of(address: HostAddress) -> IpAddr {
 mod tests {
     use super::*;
     use crate::net::address::Ports;
+    use weft_transport::Method;
     use weft_wire::EndpointId;
 
     fn name(addresses: &[&str]) -> Name {
@@ -197,7 +198,7 @@ mod tests {
 
     fn wanted(addresses: &[&str]) -> Wanted {
         let addresses = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
-        Wanted { addresses, are_set: false, ports: Ports::ANY, suspicion: None }
+        Wanted { addresses, are_set: false, ports: Ports::ANY, suspicion: None, congestion: Method::default() }
     }
 
     #[test]
