@@ -1,27 +1,10 @@
 //! The example that a newcomer runs first: a key-value server and its client.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+mod support;
 
-/// An example's program: beside the tests', where `cargo test` and `cargo build --examples` put it. Built if it is missing.
-fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its file");
-    let profile = test.parent().and_then(Path::parent).expect("tests lie in PROFILE/deps");
-    let path = profile.join("examples").join(name);
-    if !path.is_file() {
-        // A profile's folder has its name, but for that of `dev`.
-        let name_of_profile = profile.file_name().expect("a profile has a name");
-        let name_of_profile = if name_of_profile == "debug" { "dev".as_ref() } else { name_of_profile };
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--locked", "-p", "weft", "--example", name]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        cargo.arg("--profile").arg(name_of_profile);
-        cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in the target directory"));
-        let built = cargo.status().is_ok_and(|status| status.success());
-        assert!(built && path.is_file(), "{} is missing: cargo build -p weft --examples", path.display());
-    }
-    path
-}
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use support::example;
 
 struct Server(Child);
 

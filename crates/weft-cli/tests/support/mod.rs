@@ -2,8 +2,11 @@
 #![allow(dead_code)] // each test program uses its own part of this
 
 use rustix::process::{kill_process, Pid, Signal};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::mpsc::{channel, Receiver};
+use std::time::Duration;
 
 /// `weft serve`, which ends with this.
 pub struct Server {
@@ -54,6 +57,66 @@ impl Drop for Server {
     }
 }
 
+/// The longest that a test waits for a line or an end.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A program that is talked with by lines, and ends with this.
+pub struct Program {
+    pub child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Program {
+    pub fn start(command: &mut Command) -> Program {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it was built");
+        let (put, lines) = channel();
+        let out = child.stdout.take().expect("it has a pipe");
+        std::thread::spawn(move || {
+            BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| put.send(line))
+        });
+        Program { stdin: child.stdin.take(), child, lines }
+    }
+
+    /// The next line that it prints.
+    pub fn hear(&self) -> String {
+        self.lines.recv_timeout(BOUND).expect("it says more")
+    }
+
+    /// Hears it say these things, in any order.
+    pub fn hears(&self, wanted: &[&str]) {
+        let mut heard: Vec<String> = wanted.iter().map(|_| self.hear()).collect();
+        heard.sort();
+        assert_eq!(heard, wanted);
+    }
+
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().expect("it was not ended"), "{line}").expect("it listens");
+    }
+
+    /// Ends its input, and waits until it has ended by itself. What it said besides on its standard error.
+    pub fn finish(mut self) -> String {
+        self.stdin = None;
+        assert!(self.child.wait().expect("it is ours").success(), "{}", self.complaint());
+        self.complaint()
+    }
+
+    /// The rest of its standard error, when it has ended.
+    pub fn complaint(&mut self) -> String {
+        let mut said = String::new();
+        self.child.stderr.take().expect("it has a pipe").read_to_string(&mut said).expect("it said text");
+        said
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 pub fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -78,4 +141,23 @@ pub fn is_root() -> bool {
 pub fn namespaces_of(pid: u32) -> usize {
     let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("weft-{pid}-"))).count()
+}
+
+/// An example's program: beside the tests', where `cargo test` and `cargo build --examples` put it. Built if it is missing.
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its file");
+    let profile = test.parent().and_then(Path::parent).expect("tests lie in PROFILE/deps");
+    let path = profile.join("examples").join(name);
+    if !path.is_file() {
+        // A profile's folder has its name, but for that of `dev`.
+        let name_of_profile = profile.file_name().expect("a profile has a name");
+        let name_of_profile = if name_of_profile == "debug" { "dev".as_ref() } else { name_of_profile };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--locked", "-p", "weft", "--example", name]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo.arg("--profile").arg(name_of_profile);
+        cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in the target directory"));
+        let built = cargo.status().is_ok_and(|status| status.success());
+        assert!(built && path.is_file(), "{} is missing: cargo build -p weft --examples", path.display());
+    }
+    path
 }
