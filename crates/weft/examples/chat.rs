@@ -1,0 +1,141 @@
+//! A chat of any number of members on any hosts, without a server: each line goes to all the others.
+//!
+//!     cargo run --release --example chat ann              prints NAME and KEY
+//!     cargo run --release --example chat bob NAME KEY     joins by way of any member
+//!
+//! Who hears of a member greets it, and is told in the reply of those that it knows. Who is gone is noticed by the line that comes back.
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::mpsc;
+use weft::am::{Bundle, Context};
+use weft::{Endpoint, Event, Key, Name, Node};
+
+/// What a member does: enter who greets; enter those that it is told of; show a line.
+const GREET: u8 = 1;
+const MEMBERS: u8 = 2;
+const LINE: u8 = 3;
+
+/// By way of whom we join, in the translation table; members follow.
+const DOOR: u32 = 0;
+
+struct Chat {
+    me: (Endpoint, Name),
+    /// The others' names, and their `NICK NAME KEY`, by their index in the translation table.
+    members: BTreeMap<u32, (Name, String)>,
+    next: u32,
+    /// Who was entered and not greeted yet.
+    new: Vec<u32>,
+}
+
+impl Chat {
+    /// Enters a member by its `NICK NAME KEY`, unless it is known.
+    fn enter(&mut self, context: &mut Context, line: &str) -> Option<()> {
+        let [nick, name, key] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+        let (name, key) = parse(name, key).ok()?;
+        if name == self.me.1 || self.members.values().any(|(known, _)| *known == name) {
+            return None;
+        }
+        context.map(self.me.0, self.next, name, key).ok()?;
+        self.members.insert(self.next, (name, line.to_owned()));
+        self.new.push(self.next);
+        self.next += 1;
+        println!("* {} is here", printable(nick));
+        Some(())
+    }
+}
+
+fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
+    let (nick, door) = match *words {
+        [nick] if !nick.contains(' ') => (nick, None),
+        [nick, name, key] if !nick.contains(' ') => (nick, Some(parse(name, key)?)),
+        _ => return Err("usage: chat NICK [NAME KEY] (a member's program prints NAME and KEY)".into()),
+    };
+    let mut bundle = Bundle::new(&Node::new()?)?;
+    let me = bundle.endpoint_with_random_key()?;
+    let name = bundle.name(me)?;
+    let contact = format!("{name} {:016x}", bundle.key(me)?.0);
+    let chat = Chat { me: (me, name), members: BTreeMap::new(), next: DOOR + 1, new: Vec::new() };
+    let chat = Rc::new(RefCell::new(chat));
+    let (greeted, told, lines) = (chat.clone(), chat.clone(), chat.clone());
+    bundle.on(me, GREET, move |m| {
+        let (mut chat, line) = (greeted.borrow_mut(), String::from_utf8_lossy(m.payload()));
+        chat.enter(m.context(), &line);
+        let known: Vec<&str> = chat.members.values().map(|(_, line)| &line[..]).collect();
+        m.reply(MEMBERS, &[], known.join("\n").as_bytes()).ok(); // who does not learn them now does from others
+    })?;
+    bundle.on(me, MEMBERS, move |m| {
+        for line in String::from_utf8_lossy(m.payload()).lines() {
+            told.borrow_mut().enter(m.context(), line);
+        }
+    })?;
+    bundle.on(me, LINE, move |m| {
+        let (source, text) = (m.source(), String::from_utf8_lossy(m.payload()));
+        if let Some((_, line)) = lines.borrow().members.values().find(|(name, _)| Some(*name) == source) {
+            println!("{}: {}", nick_of(line), printable(&text));
+        }
+    })?;
+    println!("{contact}");
+    let greeting = format!("{nick} {contact}");
+    if let Some((name, key)) = door {
+        bundle.map(me, DOOR, name, key)?;
+        bundle.request(me, DOOR, GREET, &[], greeting.as_bytes())?;
+    }
+    let (typing, typed) = mpsc::channel();
+    let waker = bundle.waker();
+    std::thread::spawn(move || {
+        // What ends with the input is told as None.
+        for line in std::io::stdin().lines().map(Result::ok).chain([None]) {
+            typing.send(line).ok();
+            waker.wake();
+        }
+    });
+    loop {
+        bundle.wait(None);
+        while let Some(event) = bundle.next_event() {
+            let Event::Returned(m) = event else { continue };
+            match m.destination.and_then(|index| chat.borrow_mut().members.remove(&index)) {
+                Some((_, line)) => println!("* {} has left: {}", nick_of(&line), m.reason),
+                None if m.destination == Some(DOOR) => return Err(m.reason.into()),
+                None => {} // a reply, or one more line to who has left
+            }
+        }
+        // Taken first: handlers run while a request is made, and need the chat.
+        let new = std::mem::take(&mut chat.borrow_mut().new);
+        for index in new {
+            bundle.request(me, index, GREET, &[], greeting.as_bytes())?;
+        }
+        for line in typed.try_iter() {
+            let Some(line) = line else {
+                bundle.drain();
+                return Ok(());
+            };
+            let members: Vec<u32> = chat.borrow().members.keys().copied().collect();
+            for index in members {
+                bundle.request(me, index, LINE, &[], line.as_bytes())?;
+            }
+        }
+    }
+}
+
+fn parse(name: &str, key: &str) -> Result<(Name, Key), Box<dyn std::error::Error>> {
+    let key = u64::from_str_radix(key, 16).map_err(|_| "the key is no number of 16 digits")?;
+    Ok((name.parse()?, Key(key)))
+}
+
+fn nick_of(line: &str) -> String {
+    printable(line.split(' ').next().unwrap_or_default())
+}
+
+/// Others' words are not to steer our terminal.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Err(why) = run(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+        eprintln!("chat: {why}");
+        std::process::exit(1);
+    }
+}
