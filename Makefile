@@ -59,6 +59,7 @@ lint: ## layout, lints and documentation only
 fmt: ## lay the code out
 	$(cargo) fmt --all
 	$(cargo) fmt --manifest-path fuzz/Cargo.toml
+	$(cargo) fmt --manifest-path examples/tokio/Cargo.toml
 
 docs: setup ## the reference of all crates, below target/doc
 	$(cargo) doc --workspace --no-deps --locked

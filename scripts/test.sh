@@ -18,15 +18,20 @@ run() {
     "$@"
 }
 
-build_shipped() { run cargo build --workspace --bins --lib --examples --release --locked; }
+build_shipped() {
+    run cargo build --workspace --bins --lib --examples --release --locked
+    run cargo build --manifest-path examples/tokio/Cargo.toml --release --locked --target-dir target/tokio
+}
 
 run_stage() {
     case "$1" in
         fmt) # the layout of the code
             run cargo fmt --all --check
-            run cargo fmt --manifest-path fuzz/Cargo.toml --check ;;
+            run cargo fmt --manifest-path fuzz/Cargo.toml --check
+            run cargo fmt --manifest-path examples/tokio/Cargo.toml --check ;;
         clippy) # the lints
-            run cargo clippy --workspace --all-targets --locked -- -D warnings ;;
+            run cargo clippy --workspace --all-targets --locked -- -D warnings
+            run cargo clippy --manifest-path examples/tokio/Cargo.toml --locked --target-dir target/tokio -- -D warnings ;;
         doc) # the documentation builds, and its links lead somewhere
             run env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked ;;
         limits) # the C programs that measure what the machine could do
