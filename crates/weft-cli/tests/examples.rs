@@ -1,0 +1,240 @@
+//! The larger examples, as processes: a work queue, a file that is copied, a chat, tokio.
+
+mod support;
+
+use rustix::process::{kill_process, Pid, Signal};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{err, example, is_root, out, Program};
+
+fn start(name: &str, arguments: &[&str]) -> Program {
+    Program::start(Command::new(example(name)).args(arguments))
+}
+
+/// One that prints its name and key first.
+fn start_with_contact(name: &str, arguments: &[&str]) -> (Program, Vec<String>) {
+    let program = start(name, arguments);
+    let contact = program.hear().split(' ').map(str::to_owned).collect();
+    (program, contact)
+}
+
+/// What an example says of these arguments, which it cannot go on with.
+fn refusal(name: &str, arguments: &[&str]) -> String {
+    let output = Command::new(example(name)).args(arguments).output().expect("it was built");
+    assert!(!output.status.success(), "{}", out(&output));
+    err(&output)
+}
+
+#[test]
+fn the_piece_of_a_worker_that_is_killed_is_done_by_another_one() {
+    let (mut master, contact) = start_with_contact("work_queue", &["master", "4000000"]);
+    let worker = || start("work_queue", &["worker", &contact[0], &contact[1]]);
+    let mut first = worker();
+    assert_eq!(first.hear(), "0..50000");
+    first.child.kill().expect("it lives");
+    first.child.wait().expect("it is ours");
+    let (second, third) = (worker(), worker());
+    assert_eq!(master.hear(), "283146 primes below 4000000");
+    assert!(master.child.wait().expect("it is ours").success());
+    let complaint = master.complaint();
+    assert_eq!(complaint.matches("came back").count(), 1, "{complaint}");
+    // They are told that there is no more to do.
+    assert_eq!([second.finish(), third.finish()], ["", ""]);
+}
+
+#[test]
+fn a_worker_says_that_its_master_is_gone() {
+    // As much work as nobody gets done.
+    let (mut master, contact) = start_with_contact("work_queue", &["master", "4000000000"]);
+    let mut worker = start("work_queue", &["worker", &contact[0], &contact[1]]);
+    worker.hear();
+    master.child.kill().expect("it lives");
+    master.child.wait().expect("it is ours");
+    assert_eq!(worker.child.wait().expect("it is ours").code(), Some(1));
+    let complaint = worker.complaint();
+    assert!(complaint.contains("no work from the master any more: peer lost"), "{complaint}");
+    assert!(refusal("work_queue", &["worker", &contact[0], &contact[1]]).contains("nobody there"));
+    assert!(refusal("work_queue", &["worker", &contact[0], "key"]).contains("no number of 16 digits"));
+    assert!(refusal("work_queue", &["master", "many"]).contains("no NUMBER"));
+    assert!(refusal("work_queue", &[]).contains("usage"));
+}
+
+/// A folder of its own, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("there is none yet");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("it is text").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes that do not repeat themselves at any piece's length.
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+#[test]
+fn a_copied_file_has_the_same_bytes_whatever_its_length_and_another_sender_may_have_died() {
+    let folder = Folder::new("copy");
+    let (from, to) = (folder.file("from"), folder.file("to"));
+    for length in [0, 1, 65_536, 20 << 20 | 12_345] {
+        let contents = bytes(length);
+        std::fs::write(&from, &contents).expect("there is room");
+        let (receiver, contact) = start_with_contact("copy_file", &["receive", &to]);
+        if length > 1 << 20 {
+            // One that is killed in the middle: a fifo has no end that it could come to.
+            let fifo = folder.file("fifo");
+            assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()));
+            let mut dying = Command::new(example("copy_file"));
+            let mut dying = Program::start(dying.args(["send", &contact[0], &contact[1], &fifo]));
+            let mut pipe = std::fs::OpenOptions::new().write(true).open(&fifo).expect("it reads");
+            std::io::Write::write_all(&mut pipe, &contents[..1 << 20]).expect("it reads");
+            dying.child.kill().expect("it lives");
+            dying.child.wait().expect("it is ours");
+        }
+        let output = Command::new(example("copy_file")).args(["send", &contact[0], &contact[1], &from]).output();
+        let output = output.expect("it was built");
+        assert!(output.status.success(), "{}", err(&output));
+        assert!(out(&output).starts_with(&format!("{length} bytes, CRC-64 ")), "{}", out(&output));
+        assert_eq!(err(&output).contains(" of 20 MiB"), length > 8 << 20, "{}", err(&output));
+        assert_eq!(receiver.finish(), "");
+        assert!(std::fs::read(&to).expect("it is there") == contents, "{length} bytes differ");
+        assert!(!Path::new(&format!("{to}.part")).exists());
+    }
+}
+
+#[test]
+fn a_sender_says_what_went_wrong() {
+    let folder = Folder::new("refused");
+    let to = folder.file("to");
+    let from = folder.file("from");
+    std::fs::write(&from, bytes(100_000)).expect("there is room");
+    let (receiver, contact) = start_with_contact("copy_file", &["receive", &to]);
+    assert!(refusal("copy_file", &["send", &contact[0], &contact[1], &folder.file("nothing")]).contains("No such file"));
+    assert!(refusal("copy_file", &["send", &contact[0], "12", &from]).contains("wrong key"));
+    drop(receiver);
+    assert!(refusal("copy_file", &["send", &contact[0], &contact[1], &from]).contains("nobody there"));
+    assert!(refusal("copy_file", &["receive", &folder.file("no/folder")]).contains("No such file"));
+    assert!(refusal("copy_file", &["send"]).contains("usage"));
+    assert!(!Path::new(&to).exists());
+}
+
+#[test]
+fn each_line_of_a_chat_reaches_all_members_and_who_is_killed_has_left() {
+    let (mut ann, contact) = start_with_contact("chat", &["ann"]);
+    let (mut bob, contact_of_bob) = start_with_contact("chat", &["bob", &contact[0], &contact[1]]);
+    ann.hears(&["* bob is here"]);
+    bob.hears(&["* ann is here"]);
+    let (mut cid, _) = start_with_contact("chat", &["cid", &contact_of_bob[0], &contact_of_bob[1]]);
+    cid.hears(&["* ann is here", "* bob is here"]);
+    for other in [&ann, &bob] {
+        other.hears(&["* cid is here"]);
+    }
+    ann.say("good morning");
+    for other in [&bob, &cid] {
+        other.hears(&["ann: good morning"]);
+    }
+    cid.say("a bell\u{7}");
+    for other in [&ann, &bob] {
+        other.hears(&["cid: a bell?"]);
+    }
+    kill_process(Pid::from_child(&cid.child), Signal::KILL).expect("it lives");
+    cid.child.wait().expect("it is ours");
+    bob.say("still there?");
+    ann.hears(&["bob: still there?"]);
+    assert!(bob.hear().starts_with("* cid has left: "));
+    assert_eq!([ann.finish(), bob.finish()], ["", ""]);
+    assert!(refusal("chat", &["ann", &contact[0], &contact[1]]).contains("nobody there"));
+    assert!(refusal("chat", &["ann", &contact[0]]).contains("usage"));
+}
+
+/// A shell in a network namespace of its own, which becomes the program at last.
+fn host() -> Program {
+    let mut shell = Program::start(Command::new("unshare").args(["--net", "sh"]));
+    shell.say("echo there");
+    assert_eq!(shell.hear(), "there");
+    shell
+}
+
+#[test]
+fn a_chat_goes_between_two_hosts() {
+    if !is_root() {
+        return eprintln!("LEFT OUT: a chat between two hosts: only root may join network namespaces here");
+    }
+    let (mut ann, mut bob) = (host(), host());
+    let [of_ann, of_bob] = [&ann, &bob].map(|host| host.child.id().to_string());
+    let pair = ["link", "add", "weft0", "netns", &of_ann, "type", "veth", "peer", "name", "weft0", "netns", &of_bob];
+    assert!(Command::new("ip").args(pair).status().is_ok_and(|status| status.success()), "ip, of iproute2");
+    for (host, own, other) in [(&mut ann, "10.77.0.1", "10.77.0.2"), (&mut bob, "10.77.0.2", "10.77.0.1")] {
+        host.say("ip link set lo up && ip link set weft0 up");
+        host.say(&format!("ip addr add {own}/24 dev weft0 && ip route add default via {other} && echo set up"));
+        assert_eq!(host.hear(), "set up");
+    }
+    for host in [&mut ann, &mut bob] {
+        host.say("until ip -br link show weft0 | grep -q ' UP '; do :; done; echo carrier");
+        assert_eq!(host.hear(), "carrier");
+    }
+    let chat = example("chat").display().to_string();
+    ann.say(&format!("exec '{chat}' ann"));
+    let contact = ann.hear();
+    bob.say(&format!("exec '{chat}' bob {contact}"));
+    bob.hear();
+    ann.hears(&["* bob is here"]);
+    bob.hears(&["* ann is here"]);
+    ann.say("how is the weather there?");
+    bob.hears(&["ann: how is the weather there?"]);
+    bob.say("as here");
+    ann.hears(&["bob: as here"]);
+    bob.child.kill().expect("it lives");
+    ann.say("here it rains");
+    // After the time of suspicion: no host tells that it has lost a process.
+    assert!(ann.hear().starts_with("* bob has left: "));
+    assert_eq!(ann.finish(), "");
+}
+
+/// The example of another workspace, as `scripts/test.sh build` leaves it. Built if it is missing.
+fn tokio_example() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = root.join("target/tokio/release/weft-tokio");
+    if !path.is_file() {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--release", "--locked", "--manifest-path", "examples/tokio/Cargo.toml"]);
+        let built = cargo.args(["--target-dir", "target/tokio"]).current_dir(root).status();
+        assert!(built.is_ok_and(|status| status.success()), "{} is missing: scripts/test.sh build", path.display());
+    }
+    path
+}
+
+#[test]
+fn under_tokio_each_request_is_a_future_that_ends_with_its_reply_or_why_there_is_none() {
+    let ask = |contact: &[&str], words: &[&str]| {
+        let output = Command::new(tokio_example()).arg("ask").args(contact).args(words).output();
+        output.expect("it was built")
+    };
+    let server = Program::start(Command::new(tokio_example()).arg("serve"));
+    let contact = server.hear();
+    let contact: Vec<&str> = contact.split(' ').collect();
+    // More than may be under way to one endpoint at a time.
+    let words: Vec<String> = (0..100).map(|n| format!("word {n}")).collect();
+    let output = ask(&contact, &words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(out(&output).lines().collect::<Vec<_>>(), words.iter().map(|w| w.to_uppercase()).collect::<Vec<_>>());
+    let fails = |contact: &[&str], why: &str| {
+        let output = ask(contact, &["word"]);
+        assert!(!output.status.success() && err(&output).contains(why), "{}", err(&output));
+    };
+    fails(&[contact[0], "12"], "wrong key");
+    drop(server);
+    fails(&contact, "nobody there");
+}
