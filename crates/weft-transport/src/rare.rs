@@ -4,7 +4,7 @@
 //! usual: no promise may break for it. The code asks [`fires`], which is `false` for the compiler unless the feature `rare` is on: then
 //! nothing of it is left. No crate that is shipped switches it on (`tests/tests/rare.rs`).
 //!
-//! With the feature, and in a thread that holds a [`Switch`], one point in two is *active*, drawn by lot for each switch, so that runs
+//! With the feature, and in a thread that holds a `Switch`, one point in two is *active*, drawn by lot for each switch, so that runs
 //! differ in kind; an active one fires with the given chance. All is drawn from the switch's seed: the same seed gives the same run.
 
 /// A place where something rare can be fired.
