@@ -81,6 +81,10 @@ impl Streams {
             has_room_event: false,
             last_word: None,
         };
+        if self.list.is_empty() {
+            // Most channels have one for ever, and room for four would be a tenth of what an idle channel takes.
+            self.list.reserve_exact(1);
+        }
         self.list.insert(at, stream);
         Ok(())
     }
