@@ -5,6 +5,7 @@ use super::count::{self, Counts};
 use super::{master_op, worker_op, MASTER_VARIABLE};
 use crate::child::{self, Owned};
 use crate::error::Error;
+use rustix::process::{kill_process, Pid, Signal};
 use std::cell::RefCell;
 use std::process::Stdio;
 use std::rc::Rc;
@@ -57,6 +58,8 @@ struct Chunk {
 struct Worker {
     process: Owned,
     is_alive: bool,
+    /// It is about to be killed.
+    is_stopped: bool,
     in_hand: Vec<u32>,
 }
 
@@ -167,7 +170,7 @@ impl<'a> Master<'a> {
         let Some(at) = self.starting.iter().position(|process| process.0.id() == hello.process) else { return Ok(()) };
         let process = self.starting.swap_remove(at);
         self.bundle.map(self.endpoint, self.workers.len() as u32, hello.name, hello.key)?;
-        self.workers.push(Worker { process, is_alive: true, in_hand: Vec::new() });
+        self.workers.push(Worker { process, is_alive: true, is_stopped: false, in_hand: Vec::new() });
         Ok(())
     }
 
@@ -259,13 +262,21 @@ impl<'a> Master<'a> {
     }
 
     /// Kills a worker that has a chunk in hand, once a third is done. Says whether it did.
+    ///
+    /// It is stopped first: what it had answered by then is taken before the next time, and what it is given then is not answered.
     fn kill_one_in_the_middle(&mut self) -> bool {
-        let is_time = self.done >= self.chunks.len() / 3;
-        match self.workers.iter_mut().find(|worker| is_time && !worker.in_hand.is_empty()) {
-            // It is seen to be dead as any other would be.
-            Some(worker) => worker.process.0.kill().is_ok(),
-            None => false,
+        if self.done < self.chunks.len() / 3 {
+            return false;
         }
+        let chosen = self.workers.iter().position(|worker| worker.is_stopped);
+        let chosen = chosen.or_else(|| self.workers.iter().position(|worker| worker.is_alive));
+        let Some(worker) = chosen.map(|at| &mut self.workers[at]) else { return false };
+        if worker.is_stopped {
+            // It is seen to be dead as any other would be.
+            return !worker.in_hand.is_empty() && worker.process.0.kill().is_ok();
+        }
+        worker.is_stopped = kill_process(Pid::from_child(&worker.process.0), Signal::STOP).is_ok();
+        false
     }
 }
 
