@@ -5,7 +5,7 @@ mod support;
 use rustix::process::{kill_process, Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{err, example, is_root, out, Program};
+use support::{err, example, is_root, out, Folder, Program};
 
 fn start(name: &str, arguments: &[&str]) -> Program {
     Program::start(Command::new(example(name)).args(arguments))
@@ -57,27 +57,6 @@ fn a_worker_says_that_its_master_is_gone() {
     assert!(refusal("work_queue", &["worker", &contact[0], "key"]).contains("no number of 16 digits"));
     assert!(refusal("work_queue", &["master", "many"]).contains("no NUMBER"));
     assert!(refusal("work_queue", &[]).contains("usage"));
-}
-
-/// A folder of its own, which goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("there is none yet");
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("it is text").to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Bytes that do not repeat themselves at any piece's length.

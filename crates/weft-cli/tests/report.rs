@@ -1,40 +1,10 @@
 //! Measurements as a page for browsers, and what is said of two of them.
 
+mod support;
+
 use serde_json::{json, Value};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn weft(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weft")).args(arguments).env("COLUMNS", "80").output().expect("weft starts")
-}
-
-fn out(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-/// A directory of a test's own, which goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weft-pages-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory");
-        Folder(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).expect("a file");
-        path.to_str().expect("text").to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use std::path::Path;
+use support::{printed, weft, Folder};
 
 /// A measurement whose times are so many times the usual ones.
 fn measured(place: &str, times: f64) -> String {
@@ -92,11 +62,11 @@ fn check(page: &str, pictures: usize) {
 
 #[test]
 fn one_measurement_becomes_a_page_beside_the_others() {
-    let folder = Folder::new("one");
+    let folder = Folder::new("page-of-one");
     for (place, beside) in [("local", "limit (bare C)"), ("hosts", "bare UDP")] {
         let file = folder.write("a.json", &measured(place, 1.0));
         let page = folder.0.join("page.html");
-        let told = out(&weft(&["bench", "report", &file, "-o", page.to_str().expect("text")]));
+        let told = printed(&weft(&["bench", "report", &file, "-o", page.to_str().expect("text")]));
         assert_eq!(Path::new(told.trim()), std::fs::canonicalize(&page).expect("it is there"));
         let page = std::fs::read_to_string(page).expect("a page");
         check(&page, 4);
@@ -112,10 +82,10 @@ fn one_measurement_becomes_a_page_beside_the_others() {
 
 #[test]
 fn two_measurements_stand_side_by_side_with_ratios() {
-    let folder = Folder::new("two");
+    let folder = Folder::new("page-of-two");
     let (a, b) = (folder.write("a.json", &measured("local", 1.0)), folder.write("b.json", &measured("local", 1.5)));
     let page = folder.0.join("page.html");
-    out(&weft(&["bench", "report", &a, &b, "--output", page.to_str().expect("text")]));
+    printed(&weft(&["bench", "report", &a, &b, "--output", page.to_str().expect("text")]));
     let page = std::fs::read_to_string(page).expect("a page");
     check(&page, 8);
     assert!(page.contains("B ÷ A") && page.contains("<td>1.50</td>"));
@@ -123,7 +93,7 @@ fn two_measurements_stand_side_by_side_with_ratios() {
 
 #[test]
 fn what_is_no_measurement_is_refused_with_the_way_out() {
-    let folder = Folder::new("none");
+    let folder = Folder::new("no-page");
     let empty = folder.write("empty.json", &measured("local", 1.0).replace("\"rows\"", "\"lines\""));
     let text = folder.write("text.json", "no JSON");
     for file in [empty.as_str(), text.as_str(), "/nonexistent/a.json"] {
@@ -145,15 +115,15 @@ fn what_moved_beyond_noise_is_told_and_nothing_else() {
     let (old, new) =
         (folder.write("old.json", &measured("local", 1.0)), folder.write("new.json", &measured("local", 1.5)));
     // L is below 0 in both: it has no ratio.
-    assert!(out(&weft(&["bench", "compare", &old, &old])).contains("0 of 24 figures moved beyond noise"));
-    let words = out(&weft(&["bench", "compare", &old, &new]));
+    assert!(printed(&weft(&["bench", "compare", &old, &old])).contains("0 of 24 figures moved beyond noise"));
+    let words = printed(&weft(&["bench", "compare", &old, &new]));
     assert!(
         words.contains("9 of 24 figures moved beyond noise") && words.contains("WORSE") && !words.contains("better"),
         "{words}"
     );
-    assert!(out(&weft(&["bench", "compare", &new, &old])).contains("better"));
+    assert!(printed(&weft(&["bench", "compare", &new, &old])).contains("better"));
     let document: Value =
-        serde_json::from_str(&out(&weft(&["bench", "compare", &old, &new, "--json"]))).expect("JSON alone");
+        serde_json::from_str(&printed(&weft(&["bench", "compare", &old, &new, "--json"]))).expect("JSON alone");
     let worse =
         document["changes"].as_array().expect("a list").iter().filter(|change| change["verdict"] == "worse").count();
     assert_eq!(worse, 9);

@@ -117,6 +117,46 @@ impl Drop for Program {
     }
 }
 
+/// A directory of a test's own, which goes with it.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// `name` is no other test's.
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("there is none yet");
+        Folder(path)
+    }
+
+    /// Where a file of it is, or is to be.
+    pub fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("it is text").to_owned()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.file(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `weft`, as if typed in a terminal of 80 columns.
+pub fn weft(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weft")).args(arguments).env("COLUMNS", "80").output().expect("weft starts")
+}
+
+/// What a command printed that succeeded.
+pub fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", err(output));
+    out(output)
+}
+
 pub fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
