@@ -1,4 +1,5 @@
-//! What a newcomer pays: how many crates are fetched and built, and why each one is there.
+//! What a newcomer pays: how many crates are fetched and built, and why each one is there. And what he does not get: rare paths, which
+//! are fired in tests only (`weft_transport::rare`).
 
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,20 @@ fn not_of_the_workspace(manifest: &str) -> Vec<String> {
     found.map(|line| (*line).to_owned()).collect()
 }
 
+/// Lines that switch the feature `rare` on by default, or in a dependency that is no test's.
+fn rare_paths(manifest: &str) -> Vec<String> {
+    let of_use = table(manifest, |head| head.ends_with("dependencies]") && head != "[dev-dependencies]");
+    let features = table(manifest, |head| head == "[features]");
+    let default = features.into_iter().filter(|line| line.starts_with("default"));
+    of_use.into_iter().chain(default).filter(|line| line.contains("rare\"")).map(str::to_owned).collect()
+}
+
+/// The manifests of the crates.
+fn manifests() -> Vec<PathBuf> {
+    let crates = std::fs::read_dir(root().join("crates")).expect("the crates");
+    crates.flatten().map(|entry| entry.path().join("Cargo.toml")).collect()
+}
+
 #[test]
 fn the_lock_file_has_no_more_crates_than_allowed() {
     let crates = read(&root().join("Cargo.lock")).lines().filter(|line| *line == "[[package]]").count();
@@ -53,10 +68,7 @@ fn the_lock_file_has_no_more_crates_than_allowed() {
 fn each_dependency_has_its_reason() {
     let workspace = read(&root().join("Cargo.toml"));
     assert_eq!(without_reason(&workspace), [""; 0], "say why in one line above it");
-    let crates = std::fs::read_dir(root().join("crates")).expect("the crates");
-    let mut manifests: Vec<PathBuf> = crates.flatten().map(|entry| entry.path().join("Cargo.toml")).collect();
-    manifests.push(root().join("tests/Cargo.toml"));
-    for manifest in manifests {
+    for manifest in manifests().into_iter().chain([root().join("tests/Cargo.toml")]) {
         let strays = not_of_the_workspace(&read(&manifest));
         assert!(strays.is_empty(), "{}: not from [workspace.dependencies]: {strays:?}", manifest.display());
     }
@@ -68,4 +80,27 @@ fn planted_dependency_without_a_reason_is_found() {
     assert_eq!(without_reason(manifest), ["z = \"1\""]);
     let manifest = "[package]\nname = \"n\"\n[dependencies]\n# Why.\na.workspace = true\nb = \"1\"\n[dev-dependencies]\nc = \"2\"\n";
     assert_eq!(not_of_the_workspace(manifest), ["b = \"1\"", "c = \"2\""]);
+}
+
+#[test]
+fn nothing_that_is_shipped_has_rare_paths() {
+    let mut with_feature = 0;
+    for path in manifests().into_iter().chain([root().join("Cargo.toml")]) {
+        let manifest = read(&path);
+        assert_eq!(rare_paths(&manifest), [""; 0], "{}", path.display());
+        with_feature += usize::from(manifest.lines().any(|line| line.starts_with("rare = ")));
+    }
+    assert!(with_feature >= 3, "the crates that have rare paths are looked at");
+}
+
+#[test]
+fn planted_rare_paths_are_found() {
+    for planted in [
+        "[features]\ndefault = [\"rare\"]\n",
+        "[dependencies]\nweft-transport = { workspace = true, features = [\"rare\"] }\n",
+        "[workspace.dependencies]\nweft-core = { path = \"crates/weft-core\", features = [\"rare\"] }\n",
+    ] {
+        assert_eq!(rare_paths(planted).len(), 1, "{planted}");
+    }
+    assert_eq!(rare_paths("[features]\nrare = [\"weft-core/rare\"]\n"), [""; 0]);
 }
