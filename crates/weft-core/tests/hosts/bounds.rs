@@ -65,6 +65,17 @@ impl Liar {
     }
 }
 
+/// So many processes more, each at an address of its own above `beside`, that call the first one.
+fn call(world: &mut World, beside: usize, processes: usize) {
+    let there = world.processes[0].name;
+    for n in 1..=processes {
+        let mut caller = world.start(address(beside + n), Settings::default());
+        caller.map(there, KEY);
+        assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
+        world.processes.push(caller);
+    }
+}
+
 fn events(world: &World) -> Vec<NiEvent> {
     let mut ni = world.processes[0].sessions.ni().borrow_mut();
     std::iter::from_fn(|| ni.poll_event()).collect()
@@ -108,14 +119,8 @@ fn timers_that_are_set_again_and_again_do_not_pile_up() {
 fn callers_that_come_and_go_while_the_program_computes_leave_nothing() {
     let mut world = World::new(1, 1);
     world.processes[0].is_computing = true;
-    let there = world.processes[0].name;
     for round in 0..3 {
-        for n in 1..=300 {
-            let mut caller = world.start(address(1000 * (round + 1) + n), Settings::default());
-            caller.map(there, KEY);
-            assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
-            world.processes.push(caller);
-        }
+        call(&mut world, 1000 * (round + 1), 300);
         // Call, cookie, call, accept, and the first record.
         world.run(Duration::from_micros(130));
         world.processes.truncate(1);
@@ -137,13 +142,7 @@ fn callers_beyond_the_sessions_that_may_be_are_refused() {
     let victim = &mut world.processes[0];
     victim.core = Core::new(NoBells, weft_core::Settings { sessions_most: 5, ..Default::default() });
     victim.endpoint = victim.core.state_mut().add_endpoint(victim.name, KEY);
-    let there = victim.name;
-    for n in 1..=20 {
-        let mut caller = world.start(address(n), Settings::default());
-        caller.map(there, KEY);
-        assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
-        world.processes.push(caller);
-    }
+    call(&mut world, 0, 20);
     world.run(millis(2));
     for caller in &mut world.processes[1..] {
         let _ = caller.try_request(ECHO, &[], b"");
@@ -160,14 +159,8 @@ fn callers_beyond_the_sessions_that_may_be_are_refused() {
 #[test]
 fn sessions_that_were_cut_off_and_whose_peers_do_not_listen_are_bounded() {
     let mut world = World::new(1, 1);
-    let there = world.processes[0].name;
     for round in 0..8 {
-        for n in 1..=200 {
-            let mut caller = world.start(address(1000 * (round + 1) + n), Settings::default());
-            caller.map(there, KEY);
-            assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
-            world.processes.push(caller);
-        }
+        call(&mut world, 1000 * (round + 1), 200);
         world.run(Duration::from_micros(130));
         world.processes.truncate(1);
         world.network.borrow_mut().clear();
