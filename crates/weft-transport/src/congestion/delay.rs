@@ -237,7 +237,7 @@ impl DelayWindow {
         // Who sends a packet in several round trips decides as seldom, and steps as far.
         let elapsed = now.since(turn.since).as_nanos() / u128::from(lasts.max(1));
         let steps = (elapsed as u64).clamp(1, STEPS_MOST) * self.step(turn.packet);
-        let is_lossy = self.is_congestion(&turn, queue, target) && turn.was_full;
+        let is_lossy = self.note_losses(&turn, queue, target) && turn.was_full;
         if is_lossy {
             self.lossy_at = now;
         }
@@ -293,8 +293,8 @@ impl DelayWindow {
         }
     }
 
-    /// Whether what was lost found a queue full: more is lost than while the queue is short.
-    fn is_congestion(&mut self, turn: &Turn, queue: u64, target: u64) -> bool {
+    /// Notes how long the queue was and what was lost. Whether that found a queue full: more is lost than while the queue is short.
+    fn note_losses(&mut self, turn: &Turn, queue: u64, target: u64) -> bool {
         self.longest = self.longest.max(queue.min(target)) - self.longest.saturating_sub(queue) / 64;
         let share = scale(ONE, turn.lost, turn.lost + turn.acked);
         let is_more = share > USUAL_TIMES * self.usual_loss;
