@@ -27,7 +27,7 @@ impl Pair {
         let now = Time::from_micros(1_000_000);
         let [caller, answerer] = [1, 2].map(|n| Life { epoch: Epoch(n), id: ChannelId(n as u32) });
         let settings =
-            Settings { window: 1 << 20, send_most: 1 << 20, packet_first: packet_size, ..Settings::default() };
+            Settings { window: 2 << 20, send_most: 2 << 20, packet_first: packet_size, ..Settings::default() };
         let terms = Terms { features: 0, window: 1 << 20, ack_delay: 1000, packet_most: 9000 };
         let lot = Lot { nonce: 3, seed: 4 };
         let call = Caller { epoch: caller.epoch, id: caller.id, nonce: 3, terms, sent_at: 0, arrived: now };
