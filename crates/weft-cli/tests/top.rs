@@ -169,6 +169,18 @@ fn the_screen_has_who_sends_to_whom_how_fast_and_what_limits_it() {
 }
 
 #[test]
+fn a_key_that_ctrl_c_took_away_is_not_waited_for() {
+    // The program may be told of the key before both are taken away, so once is not enough to see it.
+    for _ in 0..20 {
+        let mut top = Top::start(&[]);
+        top.see("the screen", |screen| screen.alternate_screen() && screen.contents().contains("q quit"));
+        top.press("p");
+        top.press("\x03");
+        top.ends();
+    }
+}
+
+#[test]
 fn keys_sort_pause_explain_and_a_small_terminal_has_what_matters() {
     let server = Server::start();
     let pinger = Pinger::start(&server);

@@ -15,6 +15,9 @@ use std::time::Duration;
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
+/// What a terminal says that will never have a key again.
+const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR).union(PollFlags::NVAL);
+
 /// The size of a terminal that does not tell its own.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
@@ -113,13 +116,16 @@ impl Terminal {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(Error::system("wait for keys", e, "Give --once or --json")),
         }
-        let has_keys = !fds[0].revents().is_empty();
+        let (has_keys, is_gone) = (fds[0].revents().contains(PollFlags::IN), fds[0].revents().intersects(GONE));
         let mut happened = Vec::new();
         while let Ok(Some(signal)) = self.signals.read_signal() {
             happened.push(self.on_signal(signal.ssi_signo)?);
         }
         if has_keys {
             happened.extend(self.read_keys());
+        }
+        if is_gone {
+            happened.push(Happening::End);
         }
         Ok(happened)
     }
@@ -141,7 +147,6 @@ impl Terminal {
     fn read_keys(&mut self) -> Vec<Happening> {
         let mut bytes = [0u8; 256];
         match rustix::io::read(&self.keys, &mut bytes) {
-            Ok(0) => vec![Happening::End],
             Ok(read) => keys(&bytes[..read]).into_iter().map(Happening::Key).collect(),
             Err(Errno::INTR | Errno::AGAIN) => Vec::new(),
             Err(_) => vec![Happening::End],
@@ -152,7 +157,8 @@ impl Terminal {
     fn enter(&mut self) -> Result<(), Error> {
         let mut wanted = self.found.clone();
         wanted.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        wanted.special_codes[SpecialCodeIndex::VMIN] = 1;
+        // A key that Ctrl-C took away after we were told of it must not be waited for.
+        wanted.special_codes[SpecialCodeIndex::VMIN] = 0;
         wanted.special_codes[SpecialCodeIndex::VTIME] = 0;
         termios::tcsetattr(&self.keys, OptionalActions::Now, &wanted)
             .map_err(|e| Error::system("set the terminal", e, "Give --once or --json"))?;
