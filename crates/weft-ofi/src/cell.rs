@@ -49,7 +49,7 @@ impl<T> DomainCell<T> {
     /// If it is, no two threads call [`DomainCell::with`] at once.
     pub unsafe fn new(value: T, is_serialised: bool) -> DomainCell<T> {
         // Without the barrier nobody could end the first thread's right.
-        let has_first = is_serialised || (barrier::register() && barrier::heavy());
+        let has_first = is_serialised || (barrier::register() && barrier::heavy_here());
         DomainCell {
             is_serialised,
             first: AtomicUsize::new(0),
@@ -91,7 +91,7 @@ impl<T> DomainCell<T> {
             let was_none = self.first.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if !was_none {
                 self.is_shared.store(true, Ordering::Relaxed);
-                if !barrier::heavy() {
+                if !barrier::heavy_here() {
                     // It took effect when the cell was made.
                     std::process::abort();
                 }

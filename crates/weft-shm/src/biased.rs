@@ -231,7 +231,7 @@ impl<T> Visitor<T> {
         shared.is_wanted.store(true, Ordering::SeqCst);
         let wanted = Wanted { is_wanted: &shared.is_wanted };
         // Acquire: pairs with the release at the end of the owner's use.
-        let is_free = self.has_barriers && barrier::heavy() && shared.uses.load(Ordering::Acquire) % 2 == 0;
+        let is_free = self.has_barriers && barrier::heavy_here() && shared.uses.load(Ordering::Acquire) % 2 == 0;
         // SAFETY: no other visitor is inside, for `visit` is held; the owner was not, and sees `is_wanted` before it is again.
         let result = is_free.then(|| run(unsafe { &mut *shared.value.get() }));
         drop(wanted);
@@ -283,6 +283,15 @@ mod tests {
                 })
             })
             .collect();
+        // Threads that end: they once took the barrier away from the cores that they ended on.
+        let ending = thread::spawn({
+            let is_over = is_over.clone();
+            move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    thread::spawn(|| {}).join().expect("it does nothing");
+                }
+            }
+        });
         let uses = 1_000_000;
         for turn in 0..uses {
             step(&mut owner.enter());
@@ -291,6 +300,7 @@ mod tests {
             }
         }
         is_over.store(true, Ordering::Relaxed);
+        ending.join().expect("it starts threads");
         let visits: u64 = visitors.into_iter().map(|v| v.join().expect("a visitor")).sum();
         let halves = owner.enter();
         assert_eq!((halves.0, halves.1), (uses + visits, uses + visits));

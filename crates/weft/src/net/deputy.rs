@@ -174,7 +174,7 @@ impl Deputy {
     fn rest(&mut self, now: Instant) {
         self.switch.is_resting.store(true, Ordering::SeqCst);
         // After the barrier whoever does something sees that we rest; what was done before is seen now.
-        if barrier::heavy() && self.interface.uses() == self.seen {
+        if barrier::heavy_here() && self.interface.uses() == self.seen {
             self.due = None;
         } else {
             self.switch.is_resting.store(false, Ordering::Relaxed);
