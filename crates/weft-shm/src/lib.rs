@@ -1,13 +1,15 @@
 //! Shared memory: sealed memfds ([`sys`]), the ring that carries records from one bundle to another ([`ring`]), and the
 //! bells by which a producer tells a consumer of many rings which one to look at ([`bell`]).
+//! Besides, what takes unsafe code elsewhere: [`arrival`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` (loads and
-//! stores in that memory), `biased`, `copy`, `fork` and `lent`; everything above them is safe code over the trait [`mem::RingMem`], so that
+//! stores in that memory), `arrival`, `biased`, `copy`, `fork` and `lent`; everything above them is safe code over the trait [`mem::RingMem`], so that
 //! loom explores the very ring that ships.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
 //! foreign word is loaded once and checked, and what fails a check breaks the ring for good.
 
+pub mod arrival;
 pub mod barrier;
 pub mod bell;
 pub mod biased;

@@ -12,7 +12,13 @@ const GRANULARITY: Duration = Duration::from_millis(1);
 /// No sample is taken for longer than this: a peer that reflects nonsense cannot make us wait for ever.
 const SAMPLE_MOST: Duration = Duration::from_secs(10);
 
-/// The estimate: smoothed mean and deviation, with the weights of RFC 6298, section 2, and the least that was seen.
+/// A peer that says that it held a time stamp for longer than this, counts as busy for so long.
+const BUSY_MOST: Duration = Duration::from_millis(10);
+
+/// The estimate: means and a deviation, with the weights of RFC 6298, section 2, and the least that was seen.
+///
+/// The *round trip* is what the network took; an *answer* takes longer if hosts are busy, for packets lie there until somebody looks.
+/// Whoever waits, waits for answers; who wants to know of queues looks at round trips.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rtt {
     estimate: Option<Estimate>,
@@ -21,35 +27,49 @@ pub struct Rtt {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Estimate {
     smoothed: Duration,
-    deviation: Duration,
     least: Duration,
+    answer: Duration,
+    /// Of answers.
+    deviation: Duration,
 }
 
 impl Rtt {
-    /// Takes a sample in, from a time stamp of ours that came back at `now` after being held.
+    /// Takes a sample in, from a time stamp of ours that is looked at `now`, was held by the peer, and then lay here.
     ///
-    /// All three are microseconds of 32 bits that come round. A time stamp from the future, or one that was held for longer
-    /// than it was away, gives no sample. Returns the sample.
+    /// Time stamps and what was held are microseconds, of 32 bits that come round. A time stamp from the future, or one that was
+    /// held for longer than it was away, gives no sample. Up to `ack_delay` it is meant to be held. Returns the round trip.
     #[inline]
-    pub fn on_reflected(&mut self, now: u32, sent_at: u32, held: u16) -> Option<Duration> {
+    pub fn on_reflected(
+        &mut self,
+        now: u32,
+        lay: Duration,
+        sent_at: u32,
+        held: u16,
+        ack_delay: Duration,
+    ) -> Option<Duration> {
         let away = now.wrapping_sub(sent_at);
         if held == u16::MAX || away > i32::MAX as u32 {
             return None;
         }
-        let sample = Duration::from_micros(u64::from(away.checked_sub(u32::from(held))?));
-        self.on_sample(sample);
+        let under_way = Duration::from_micros(u64::from(away.checked_sub(u32::from(held))?));
+        let busy = Duration::from_micros(u64::from(held)).saturating_sub(ack_delay).min(BUSY_MOST);
+        // Time stamps have no parts of a microsecond, so it may seem to have lain for longer than it was away.
+        let sample = under_way.saturating_sub(lay);
+        self.on_sample(sample, under_way + busy);
         Some(sample)
     }
 
-    /// Takes a sample in.
-    pub fn on_sample(&mut self, sample: Duration) {
-        let sample = sample.clamp(Duration::from_micros(1), SAMPLE_MOST);
+    /// Takes a sample in: a round trip, and the time to its answer.
+    pub fn on_sample(&mut self, sample: Duration, answered: Duration) {
+        let in_range = |time: Duration| time.clamp(Duration::from_micros(1), SAMPLE_MOST);
+        let (sample, answered) = (in_range(sample), in_range(answered));
         self.estimate = Some(match self.estimate {
-            None => Estimate { smoothed: sample, deviation: sample / 2, least: sample },
-            Some(Estimate { smoothed, deviation, least }) => Estimate {
-                deviation: (deviation * 3 + sample.abs_diff(smoothed)) / 4,
+            None => Estimate { smoothed: sample, least: sample, answer: answered, deviation: answered / 2 },
+            Some(Estimate { smoothed, least, answer, deviation }) => Estimate {
                 smoothed: (smoothed * 7 + sample) / 8,
                 least: least.min(sample),
+                answer: (answer * 7 + answered) / 8,
+                deviation: (deviation * 3 + answered.abs_diff(answer)) / 4,
             },
         });
     }
@@ -70,7 +90,7 @@ impl Rtt {
     #[inline]
     pub fn timeout(&self, ack_delay: Duration) -> Duration {
         match self.estimate {
-            Some(e) => e.smoothed + (e.deviation * 4).max(GRANULARITY) + ack_delay,
+            Some(e) => e.answer + (e.deviation * 4).max(GRANULARITY) + ack_delay,
             None => INITIAL_TIMEOUT,
         }
     }
@@ -78,7 +98,7 @@ impl Rtt {
     /// How much later than its neighbours a packet may come before it is taken for lost.
     #[inline]
     pub fn patience(&self) -> Duration {
-        self.estimate.map_or(INITIAL_TIMEOUT, |e| e.smoothed + (e.smoothed / 8).max(e.deviation))
+        self.estimate.map_or(INITIAL_TIMEOUT, |e| e.answer + (e.answer / 8).max(e.deviation))
     }
 }
 
@@ -118,18 +138,44 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    const ACK_DELAY: Duration = Duration::from_millis(1);
+
     #[test]
-    fn the_estimate_settles_on_a_steady_delay_whatever_the_peer_held() {
+    fn the_estimate_settles_on_a_steady_delay_whatever_the_peer_held_back() {
         let mut rtt = Rtt::default();
         let mut now = 5_000_000u32;
-        for held in [0u16, 900, 13, 65_000].iter().cycle().take(40) {
-            rtt.on_reflected(now, now.wrapping_sub(250 + u32::from(*held)), *held);
+        for held in [0u16, 900, 13, 1000].iter().cycle().take(40) {
+            rtt.on_reflected(now, Duration::ZERO, now.wrapping_sub(250 + u32::from(*held)), *held, ACK_DELAY);
             now = now.wrapping_add(1_000);
         }
         assert_eq!(rtt.smoothed(), Some(Duration::from_micros(250)));
         assert_eq!(rtt.least(), Some(Duration::from_micros(250)));
-        let timeout = rtt.timeout(Duration::from_millis(1));
+        let timeout = rtt.timeout(ACK_DELAY);
         assert!(timeout >= Duration::from_micros(2250) && timeout < Duration::from_micros(2300), "{timeout:?}");
+    }
+
+    #[test]
+    fn busy_hosts_make_waits_longer_and_not_the_round_trip() {
+        for (lay, busy) in [(0u16, 6_000u16), (6_000, 0), (3_000, 3_000), (0, 65_000)] {
+            let mut rtt = Rtt::default();
+            let mut now = 5_000_000u32;
+            for _ in 0..40 {
+                let (lay_here, held) =
+                    (Duration::from_micros(lay.into()), 1_000u16.saturating_add(busy).min(u16::MAX - 1));
+                rtt.on_reflected(
+                    now,
+                    lay_here,
+                    now.wrapping_sub(250 + u32::from(lay) + u32::from(held)),
+                    held,
+                    ACK_DELAY,
+                );
+                now = now.wrapping_add(100_000);
+            }
+            assert_eq!(rtt.smoothed(), Some(Duration::from_micros(250)), "{lay} {busy}");
+            let timeout = rtt.timeout(ACK_DELAY);
+            let least = Duration::from_micros(u64::from(lay) + u64::from(busy).min(10_000));
+            assert!((least..least + Duration::from_millis(3)).contains(&timeout), "{lay} {busy}: {timeout:?}");
+        }
     }
 
     #[test]
@@ -137,7 +183,7 @@ mod tests {
         let mut rtt = Rtt::default();
         for ahead in 0..200u32 {
             let sent = (u32::MAX - 100).wrapping_add(ahead);
-            rtt.on_reflected(sent.wrapping_add(300), sent, 0);
+            rtt.on_reflected(sent.wrapping_add(300), Duration::ZERO, sent, 0, ACK_DELAY);
         }
         assert_eq!(rtt.smoothed(), Some(Duration::from_micros(300)));
     }
@@ -145,11 +191,9 @@ mod tests {
     #[test]
     fn impossible_time_stamps_give_no_sample() {
         let mut rtt = Rtt::default();
-        rtt.on_reflected(100, 101, 0);
-        rtt.on_reflected(100, 50, 51);
-        rtt.on_reflected(100, 50, u16::MAX);
-        assert_eq!(rtt.smoothed(), None);
-        rtt.on_reflected(2_000_000_000, 0, 0);
+        let mut reflect = |now, sent_at, held| rtt.on_reflected(now, Duration::ZERO, sent_at, held, ACK_DELAY);
+        assert_eq!([reflect(100, 101, 0), reflect(100, 50, 51), reflect(100, 50, u16::MAX)], [None; 3]);
+        reflect(2_000_000_000, 0, 0);
         assert_eq!(rtt.smoothed(), Some(SAMPLE_MOST));
     }
 
@@ -157,10 +201,10 @@ mod tests {
     fn a_jump_of_the_delay_is_followed_within_ten_samples() {
         let mut rtt = Rtt::default();
         for _ in 0..50 {
-            rtt.on_sample(Duration::from_micros(100));
+            rtt.on_sample(Duration::from_micros(100), Duration::from_micros(100));
         }
         for _ in 0..10 {
-            rtt.on_sample(Duration::from_millis(10));
+            rtt.on_sample(Duration::from_millis(10), Duration::from_millis(10));
         }
         let (smoothed, timeout) = (rtt.smoothed().expect("samples"), rtt.timeout(Duration::ZERO));
         assert!(smoothed > Duration::from_millis(7) && timeout > Duration::from_millis(10), "{smoothed:?} {timeout:?}");

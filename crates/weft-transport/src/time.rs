@@ -1,6 +1,6 @@
 //! Time, as the caller tells it.
 
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 /// A point in time, in nanoseconds since some beginning. It never goes back; the caller has the clock.
@@ -45,5 +45,14 @@ impl Add<Duration> for Time {
     #[inline]
     fn add(self, later: Duration) -> Time {
         Time(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Time {
+    type Output = Time;
+
+    #[inline]
+    fn sub(self, earlier: Duration) -> Time {
+        Time(self.0.saturating_sub(u64::try_from(earlier.as_nanos()).unwrap_or(u64::MAX)))
     }
 }

@@ -373,9 +373,15 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Takes a packet in.
+    /// Takes a packet in that came just now.
     #[inline]
     pub fn on_packet(&mut self, now: Time, way: Way, bytes: &[u8]) {
+        self.on_packet_of(now, now, way, bytes);
+    }
+
+    /// Takes a packet in that came to this host at `came_at`, and was not looked at before now.
+    #[inline]
+    pub fn on_packet_of(&mut self, now: Time, came_at: Time, way: Way, bytes: &[u8]) {
         let Some(receiver) = receiver_of(bytes) else { return };
         match self.hosts.by_channel(receiver) {
             Some(index) => {
@@ -384,7 +390,7 @@ impl<L: Link> Ni<L> {
                     return self.on_answer(now, index, way, bytes);
                 }
                 if host.way == way {
-                    host.channel.on_packet(now, bytes);
+                    host.channel.on_packet_of(now, came_at, bytes);
                     self.mark(index);
                     self.take_events(index);
                 }

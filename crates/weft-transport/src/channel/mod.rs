@@ -585,7 +585,12 @@ impl<C: Congestion> Channel<C> {
 
     /// How long to wait for an acknowledgement, before it is drawn by lot.
     fn base_timeout(&self) -> Duration {
-        self.rtt.timeout(Duration::from_micros(u64::from(self.terms.ack_delay)))
+        self.rtt.timeout(self.their_ack_delay())
+    }
+
+    /// For how long the peer may hold an acknowledgement back.
+    fn their_ack_delay(&self) -> Duration {
+        Duration::from_micros(u64::from(self.terms.ack_delay))
     }
 
     /// The wait grows up to a 32nd of the suspicion time, so that a peer which hears one packet in three, and is heard as

@@ -53,11 +53,18 @@ impl From<Violation> for Stop {
 }
 
 impl<C: Congestion> Channel<C> {
-    /// Takes a packet in. What it brought is told by events.
+    /// Takes a packet in that came just now. What it brought is told by events.
     #[inline]
     pub fn on_packet(&mut self, now: Time, bytes: &[u8]) -> Verdict {
+        self.on_packet_of(now, now, bytes)
+    }
+
+    /// Takes a packet in that came to this host at `came_at`, and was not looked at before now. Its sender is not told of the time
+    /// between as if the network had taken it.
+    #[inline]
+    pub fn on_packet_of(&mut self, now: Time, came_at: Time, bytes: &[u8]) -> Verdict {
         let verdict = match Packet::decode(bytes) {
-            Ok(packet) => self.judge(now, &packet),
+            Ok(packet) => self.judge(now, came_at, &packet),
             Err(error) => Verdict::Malformed(error),
         };
         let c = &mut self.counters;
@@ -73,22 +80,22 @@ impl<C: Congestion> Channel<C> {
     }
 
     #[inline]
-    fn judge(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+    fn judge(&mut self, now: Time, came_at: Time, packet: &Packet<'_>) -> Verdict {
         let header = &packet.header;
         if header.to != self.ours.id || packet.authenticator.is_some() {
             return Verdict::Foreign;
         }
         match (self.phase, header.kind) {
-            (Phase::Open, PacketKind::Data) if header.from == self.theirs.id => self.on_data(now, packet),
+            (Phase::Open, PacketKind::Data) if header.from == self.theirs.id => self.on_data(now, came_at, packet),
             (Phase::Open, PacketKind::Reset) if header.from == self.theirs.id => self.on_reset(packet),
-            (Phase::Calling { .. }, PacketKind::Data) => self.on_accept(now, packet),
+            (Phase::Calling { .. }, PacketKind::Data) => self.on_accept(now, came_at, packet),
             (Phase::Calling { .. }, PacketKind::Answer) => self.on_answer(now, packet),
             _ => Verdict::Foreign,
         }
     }
 
     #[inline]
-    fn on_data(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+    fn on_data(&mut self, now: Time, came_at: Time, packet: &Packet<'_>) -> Verdict {
         let header = &packet.header;
         let Arrival::New(number) = self.received.look(header.number) else {
             return Verdict::Old;
@@ -111,13 +118,14 @@ impl<C: Congestion> Channel<C> {
             self.acks.asking += 1;
             self.acks.is_due |= !is_next || header.hurries || (asks.records && self.acks.asking >= ACK_EVERY);
             // That of the first: of packets that came one behind the other it waited for none.
-            self.reflect.get_or_insert((header.sent_at, now));
+            self.reflect.get_or_insert((header.sent_at, came_at));
         }
         // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
         let age = now.since(self.called_at).as_micros() + 1;
         let is_ours = |r: &Reflected| u128::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
         if let Some(reflected) = header.reflected.filter(is_ours) {
-            if let Some(took) = self.rtt.on_reflected(now.stamp(), reflected.sent_at, reflected.held) {
+            let (lay, Reflected { sent_at, held }) = (now.since(came_at), reflected);
+            if let Some(took) = self.rtt.on_reflected(now.stamp(), lay, sent_at, held, self.their_ack_delay()) {
                 self.congestion.on_round_trip(now, took);
             }
         }
@@ -202,7 +210,7 @@ impl<C: Congestion> Channel<C> {
     }
 
     /// The first packet of the peer that we called: with it, we know its id.
-    fn on_accept(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+    fn on_accept(&mut self, now: Time, came_at: Time, packet: &Packet<'_>) -> Verdict {
         let accepts = packet.frames().find_map(|frame| match frame {
             Ok(Frame::Accept(accept)) => Some(accept),
             _ => None,
@@ -216,7 +224,7 @@ impl<C: Congestion> Channel<C> {
         self.backoff.on_answer();
         self.set_terms(accept.terms);
         self.streams.push_event(Event::Open);
-        self.on_data(now, packet)
+        self.on_data(now, came_at, packet)
     }
 
     /// Why the sender of a packet refuses our call, if that is what it says. Changes nothing.

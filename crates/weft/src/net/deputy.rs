@@ -227,6 +227,9 @@ fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
         runs += 1;
     }
     let now = ni.link().now();
+    if runs < RUNS_MOST {
+        ni.link_mut().found_nothing(now);
+    }
     if runs < RUNS_MOST && ni.next_time().is_some_and(|at| at <= now) {
         ni.on_time(now);
     }

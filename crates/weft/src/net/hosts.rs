@@ -293,6 +293,9 @@ impl Net {
         }
         self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };
         let now = if runs > 0 { self.heard_at } else { ni.link().now() };
+        if runs < most {
+            ni.link_mut().found_nothing(now);
+        }
         if runs > 0 {
             self.attention = Attention::Hot;
         }

@@ -13,6 +13,7 @@ use nix::time::{clock_gettime, ClockId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 use weft_core::ni::{Link, Sent, Way};
 use weft_shm::fork::without_forks;
 use weft_transport::Time;
@@ -30,6 +31,12 @@ const DIRECT_FROM: u32 = 64;
 /// Once in so many looks it is the turn of a socket for everybody, of another one each time, while there are direct ones; while
 /// there are none the other looks are at the one that was heard last.
 const OTHERS_EVERY: u32 = 8;
+
+/// What may have lain there for less than this came just now: less is of no account beside what hosts take for a packet.
+const LAY_LEAST: Duration = Duration::from_micros(20);
+
+/// How long packets lay there is asked so often at the most.
+const LAY_EVERY: Duration = Duration::from_micros(50);
 
 /// Nobody's way.
 const NOWHERE: Way = Way { to: HostAddress::NONE, from: 0 };
@@ -67,6 +74,42 @@ pub(crate) struct UdpLink {
     switch: Option<Arc<Switch>>,
     /// What the interface of our first address carries.
     packet_bytes: usize,
+    /// The socket that was heard last.
+    last: Source,
+    lying: Lying,
+}
+
+/// One of the link's sockets.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Open(usize),
+    Direct(usize),
+}
+
+/// For how long packets lay in the sockets before somebody looked.
+#[derive(Debug, Default)]
+struct Lying {
+    /// When a look last found nothing: what came since, lay there for less time.
+    empty_at: Time,
+    /// What the kernel said last, and when.
+    told: Duration,
+    told_at: Time,
+}
+
+impl Lying {
+    /// For how long the packet lay there that was received just now. `ask` asks the kernel, which is done if it may be worth it.
+    #[inline]
+    fn note(&mut self, now: Time, ask: impl FnOnce() -> Option<Duration>) -> Duration {
+        let most = now.since(self.empty_at);
+        if most < LAY_LEAST {
+            return Duration::ZERO;
+        }
+        if now.since(self.told_at) >= LAY_EVERY {
+            self.told = ask().unwrap_or(Duration::ZERO);
+            self.told_at = now;
+        }
+        self.told.min(most)
+    }
 }
 
 impl UdpLink {
@@ -101,6 +144,8 @@ impl UdpLink {
             is_watched_by_deputy: false,
             switch: None,
             packet_bytes: packet_bytes.unwrap_or(0),
+            last: Source::Open(0),
+            lying: Lying::default(),
         })
     }
 
@@ -168,12 +213,31 @@ impl UdpLink {
         // Another one first each time, so that none keeps the rest unread.
         let all = self.direct.len();
         for at in 0..all {
-            let direct = &mut self.direct[(self.looks as usize + at) % all];
+            let index = (self.looks as usize + at) % all;
+            let direct = &mut self.direct[index];
             if let Received::Run { bytes, segment, .. } = direct.udp.receive(buffer) {
+                self.last = Source::Direct(index);
                 return Some((direct.to, bytes, segment));
             }
         }
         None
+    }
+
+    /// When what [`UdpLink::receive`] gave last came to this host, as far as it matters. May make a system call.
+    #[inline]
+    pub fn came_at(&mut self, now: Time) -> Time {
+        let UdpLink { open, direct, last, lying, .. } = self;
+        let ask = || match *last {
+            Source::Open(index) => open.get(index)?.age_of_last(),
+            Source::Direct(index) => direct.get(index)?.udp.age_of_last(),
+        };
+        now - lying.note(now, ask)
+    }
+
+    /// A look found nothing, after this time or a little before it.
+    #[inline]
+    pub fn found_nothing(&mut self, now: Time) {
+        self.lying.empty_at = now;
     }
 
     /// The socket for everybody whose turn it is.
@@ -187,6 +251,7 @@ impl UdpLink {
         match self.open.get_mut(index)?.receive(buffer) {
             Received::Run { from, bytes, segment } => {
                 self.heard = index;
+                self.last = Source::Open(index);
                 Some((Way { to: host_address(from), from: index as u8 }, bytes, segment))
             }
             Received::Nothing => None,

@@ -13,8 +13,9 @@ pub(crate) type Interface = Ni<UdpLink>;
 pub(crate) fn take_run(ni: &mut Interface, buffer: &mut [u8]) -> Option<Time> {
     let (way, bytes, segment) = ni.link_mut().receive(buffer)?;
     let now = ni.link().now();
+    let came_at = ni.link_mut().came_at(now);
     for packet in buffer[..bytes].chunks(segment) {
-        ni.on_packet(now, way, packet);
+        ni.on_packet_of(now, came_at, way, packet);
     }
     Some(now)
 }

@@ -21,6 +21,7 @@ use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 use weft_shm::fork::without_forks;
 use weft_shm::Descriptor;
 
@@ -187,6 +188,11 @@ impl<K: Kernel> Udp<K> {
             Ok(()) => Sent { packets: 1, stop: None },
             Err(error) => Sent { packets: 0, stop: Some(stop(error)) },
         }
+    }
+
+    /// How long ago what was received last came to this host, if the kernel tells. A system call.
+    pub fn age_of_last(&self) -> Option<Duration> {
+        weft_shm::arrival::age_of_last(self.socket.as_fd())
     }
 
     /// Where the socket is, with the port that it got.

@@ -1,0 +1,66 @@
+//! When a datagram came to this host, which may be long before somebody received it. The kernel notes it as the datagram comes from the
+//! interface, once somebody has asked.
+//!
+//! By a call of its own (`SIOCGSTAMPNS`), not as control data: so it costs nothing where nobody asks.
+
+use rustix::fd::BorrowedFd;
+use rustix::ioctl::{self, Getter};
+use rustix::time::{clock_gettime, ClockId};
+use std::time::Duration;
+
+/// `_IOR(0x89, 7, long long[2])`: when the last datagram came, as `struct __kernel_timespec`.
+const WHEN: ioctl::Opcode = ioctl::opcode::read::<[i64; 2]>(0x89, 7);
+
+/// How long ago the datagram that was received last through this socket came to this host. `None` if the kernel does not tell, or if one
+/// of the two is of another time than the other, as when the clock was set. Does not block.
+///
+/// The first call switches it on; of what came before, the kernel says that it came just now.
+pub fn age_of_last(socket: BorrowedFd<'_>) -> Option<Duration> {
+    // SAFETY: two words are what `struct __kernel_timespec` has, on every architecture, and the request says so.
+    let request = unsafe { Getter::<WHEN, [i64; 2]>::new() };
+    // SAFETY: the kernel writes those two words and nothing else; a descriptor of another kind refuses the request.
+    let [seconds, nanos] = unsafe { ioctl::ioctl(socket, request) }.ok()?;
+    let now = clock_gettime(ClockId::Realtime);
+    let ago = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec - nanos);
+    u64::try_from(ago).ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    #[test]
+    fn what_lay_there_is_older_than_what_came_just_now() {
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut buffer = [0; 8];
+        // The kernel begins to note times a little after it is first asked.
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let sent = Instant::now();
+            there.send_to(b"early", here.local_addr().unwrap()).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+            here.recv(&mut buffer).unwrap();
+            let age = age_of_last(here.as_fd()).expect("Linux 5.1 tells");
+            assert!(age <= sent.elapsed());
+            if age >= Duration::from_millis(2) {
+                break;
+            }
+            assert!(Instant::now() < end, "never told to be older than {age:?}");
+        }
+        there.send_to(b"now", here.local_addr().unwrap()).unwrap();
+        let sent = Instant::now();
+        here.recv(&mut buffer).unwrap();
+        let age = age_of_last(here.as_fd()).unwrap();
+        assert!(age <= sent.elapsed() + Duration::from_millis(1), "{age:?}");
+    }
+
+    #[test]
+    fn what_is_no_socket_tells_nothing() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(age_of_last(file.as_fd()), None);
+    }
+}
