@@ -1,7 +1,10 @@
 //! All figures of weft's congestion control in one table: `cargo run --release -p weft-sim --example congestion [SEED]`.
 
 use std::time::Duration;
-use weft_sim::congestion::{beside_cubic, cubic_alone, gigabit, incast, one_flow_share, rate_fall, two_flows, Queue};
+use weft_sim::congestion::{
+    beside_cubic, busy_hosts, cubic_alone, gigabit, incast, one_flow_share, rate_fall, two_flows, Queue,
+};
+use weft_transport::Method;
 
 fn micros(n: u64) -> Duration {
     Duration::from_micros(n)
@@ -65,6 +68,12 @@ fn main() {
     }
     let (share, waits) = one_flow_share(seed, gigabit(micros(200), 512 << 10), 0);
     println!("one flow of 8 KiB, delay 200 µs: share {share:.3}, {}", queue(waits));
+    for (runs, away) in [(3000, 50), (1000, 200), (3000, 3000), (300, 300), (50, 50)] {
+        for method in [Method::Fixed, Method::Delay] {
+            let (share, waits) = busy_hosts(seed, gigabit(micros(100), 512 << 10), method, micros(runs), micros(away));
+            println!("hosts away for {away} of {} µs, {method:?}: share {share:.3}, {}", runs + away, queue(waits));
+        }
+    }
     let good = gigabit(micros(100), 512 << 10);
     let (lossless, _) = one_flow_share(seed, good, 0);
     for loss in [10_000, 50_000, 150_000] {

@@ -11,7 +11,7 @@ use crate::simulation::{Change, Config, Report, Simulation};
 use crate::topology::{HostId, Links, Topology};
 use std::time::Duration;
 use weft_core::Outgoing;
-use weft_transport::{Method, Settings};
+use weft_transport::{Method, Random, Settings};
 use weft_wire::packet::HEADER;
 use weft_wire::Reason;
 
@@ -205,6 +205,38 @@ pub fn one_flow_share(seed: u64, link: Link, loss: PerMillion) -> (f64, Queue) {
     (bits(came, lasts) / capacity(link), queue)
 }
 
+/// One flow of 8 KiB messages between hosts that are away by turns, each for so long after it ran for so long, as two processes that
+/// share a core: its share, and the queue.
+pub fn busy_hosts(seed: u64, link: Link, method: Method, runs: Duration, away: Duration) -> (f64, Queue) {
+    let mut config = config(seed, link);
+    config.settings.congestion = method;
+    let mut simulation = flows(config, 8 << 10, one_flow);
+    let mut random = Random::new(seed);
+    let mut next = [Duration::ZERO, away];
+    let mut live = |simulation: &mut Simulation<Flow>, lasts: Duration| {
+        let ends = simulation.now() + lasts;
+        let mut seen = Vec::new();
+        while simulation.now() < ends {
+            for host in [0, 1] {
+                if simulation.now() >= next[host as usize] {
+                    simulation.change(Change::Stop(HostId(host), away));
+                    let varies = Duration::from_nanos(random.below(runs.as_nanos() as u64 / 4 + 1));
+                    next[host as usize] = simulation.now() + away + runs + varies;
+                }
+            }
+            simulation.run_for(LOOK_EVERY);
+            seen.push(simulation.queued(Links::From(HostId(0))));
+        }
+        seen
+    };
+    live(&mut simulation, Duration::from_secs(1));
+    let (before, lasts) = (received(&simulation, HostId(1))[0], Duration::from_secs(2));
+    let seen = live(&mut simulation, lasts);
+    let came = received(&simulation, HostId(1))[0] - before;
+    good(&simulation);
+    (bits(came, lasts) / capacity(link), Queue::of(seen))
+}
+
 /// Sends messages of one size without end, and counts what it gets.
 struct Flow {
     /// To whom, and from when on.
@@ -279,10 +311,16 @@ fn watch(simulation: &mut Simulation<Flow>, links: Links, until: Duration) -> Qu
         simulation.run_for(LOOK_EVERY);
         seen.push(simulation.queued(links));
     }
-    seen.sort_unstable();
-    let at = |per_cent: usize| seen.get((seen.len() * per_cent / 100).min(seen.len().saturating_sub(1))).copied();
-    let [p50, p99, most] = [50, 99, 100].map(|per_cent| at(per_cent).unwrap_or(0));
-    Queue { p50, p99, most }
+    Queue::of(seen)
+}
+
+impl Queue {
+    fn of(mut seen: Vec<u64>) -> Queue {
+        seen.sort_unstable();
+        let at = |per_cent: usize| seen.get((seen.len() * per_cent / 100).min(seen.len().saturating_sub(1))).copied();
+        let [p50, p99, most] = [50, 99, 100].map(|per_cent| at(per_cent).unwrap_or(0));
+        Queue { p50, p99, most }
+    }
 }
 
 /// What there is to tell, of a run in which no promise was broken.

@@ -246,9 +246,9 @@ impl<P: Program> Host<P> {
 impl<P: Program> Life<P> {
     fn take_packet(&mut self, network: &RefCell<Network>, id: u32) {
         // The network is not borrowed meanwhile: strangers are answered at once.
-        let (from, bytes) = network.borrow_mut().take_packet(id);
-        let way = Way { to: address(from), from: 0 };
-        self.sessions.ni().borrow_mut().on_packet(self.local.get(), way, &bytes);
+        let (from, bytes, lay) = network.borrow_mut().take_packet(id);
+        let (way, now) = (Way { to: address(from), from: 0 }, self.local.get());
+        self.sessions.ni().borrow_mut().on_packet_of(now, now - lay, way, &bytes);
         network.borrow_mut().give_back(id, bytes);
     }
 

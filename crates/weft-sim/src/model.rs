@@ -119,7 +119,7 @@ impl Station {
             model.on_start(&mut Wire { host, now, alarm, random, shared });
         }
         for id in packets.drain(..) {
-            let (from, bytes) = shared.network.borrow_mut().take_packet(id);
+            let (from, bytes, _) = shared.network.borrow_mut().take_packet(id);
             model.on_packet(&mut Wire { host, now, alarm, random, shared }, HostId(from), &bytes);
             shared.network.borrow_mut().give_back(id, bytes);
         }

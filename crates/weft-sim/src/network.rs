@@ -92,6 +92,8 @@ struct Packet {
     bytes: Vec<u8>,
     from: u32,
     to: u32,
+    /// When it came to its host.
+    came_at: u64,
     /// The number of its stay among the held ones, or of the last.
     held: u32,
     is_held: bool,
@@ -227,11 +229,11 @@ impl Network {
         std::mem::swap(&mut inbox.packets, into);
     }
 
-    /// A packet's bytes and who sent it. The place is to be given back.
-    pub fn take_packet(&mut self, id: u32) -> (u32, Vec<u8>) {
+    /// A packet's bytes, who sent it, and for how long it lay there. The place is to be given back.
+    pub fn take_packet(&mut self, id: u32) -> (u32, Vec<u8>, Duration) {
         self.done.arrived += 1;
         let packet = &mut self.packets[id as usize];
-        (packet.from, std::mem::take(&mut packet.bytes))
+        (packet.from, std::mem::take(&mut packet.bytes), Duration::from_nanos(self.now - packet.came_at))
     }
 
     pub fn give_back(&mut self, id: u32, bytes: Vec<u8>) {
@@ -330,6 +332,7 @@ impl Network {
         }
         inbox.bytes += bytes.len();
         inbox.packets.push(id);
+        packets[id as usize].came_at = *now;
         self.look(host, 0);
     }
 

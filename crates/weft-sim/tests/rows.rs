@@ -2,10 +2,10 @@
 //! `make soak`. `WEFT_SIM_TIMES=n` makes the long ones n times as long; `WEFT_SIM_SEED=n` begins with another seed.
 
 use std::time::Duration;
-use weft_sim::congestion::{beside_cubic, gigabit, incast, one_flow_share, rate_fall, two_flows};
+use weft_sim::congestion::{beside_cubic, busy_hosts, gigabit, incast, one_flow_share, rate_fall, two_flows};
 use weft_sim::{
-    chaos, Bursts, Change, ClockChange, Config, Faults, HostId, Link, Load, Loss, Pattern, Random, Report, Settings,
-    Simulation, Time, Topology, Workload,
+    chaos, Bursts, Change, ClockChange, Config, Faults, HostId, Link, Load, Loss, Method, Pattern, Random, Report,
+    Settings, Simulation, Time, Topology, Workload,
 };
 
 const A: HostId = HostId(0);
@@ -24,6 +24,9 @@ const SLOW: Link = Link {
 
 /// With loss each way (in a million): the least part of the goodput without.
 const GOODPUT_LEAST: [(u32, f64); 3] = [(10_000, 0.95), (50_000, 0.80), (150_000, 0.60)];
+
+/// Hosts that run and then are away for so many microseconds: the least part of the link that one flow has.
+const BUSY_LEAST: [(u64, u64, f64); 3] = [(1_000, 200, 0.95), (300, 300, 0.7), (3_000, 3_000, 0.25)];
 
 /// Incast, 64 to 1: Jain's index of the senders' goodputs, and the part of the link that all have.
 const INCAST_JAIN_LEAST: f64 = 0.95;
@@ -312,6 +315,19 @@ fn long_way(form: Form) {
     });
 }
 
+/// Hosts that are away by turns: what they take is no queue.
+fn busy_ends(form: Form) {
+    let micros = Duration::from_micros;
+    for (runs, away, least) in BUSY_LEAST {
+        seeds("busy_ends", form.of(1, 30), |seed| {
+            let link = gigabit(micros(100), 512 << 10);
+            let (share, queue) = busy_hosts(seed, link, Method::Delay, micros(runs), micros(away));
+            println!("busy_ends: away for {away} of {} µs: {share:.3} {queue:?}", runs + away);
+            assert!(share >= least, "away for {away} of {} µs: {share} {queue:?}", runs + away);
+        });
+    }
+}
+
 /// Two flows, of which one begins a second late.
 fn two_share(form: Form) {
     seeds("two_share", form.of(1, 30), |seed| {
@@ -436,6 +452,6 @@ mod row {
     rows!(
         s1 s1_long, s2 s2_long, s3 s3_long, s4 s4_long, s5 s5_long, s6 s6_long, s7 s7_long, s8 s8_long, s10 s10_long,
         s11 s11_long, s12 s12_long, s14 s14_long, s15 s15_long, s16 s16_long, s18 s18_long, rate_falls rate_falls_long,
-        long_way long_way_long, two_share two_share_long, beside_tcp beside_tcp_long
+        long_way long_way_long, busy_ends busy_ends_long, two_share two_share_long, beside_tcp beside_tcp_long
     );
 }
