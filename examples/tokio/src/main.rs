@@ -4,7 +4,7 @@
 //!     cargo run --release -- ask NAME KEY WORD...    asks for all words at once
 //!
 //! [`Weft::run`] is the driver: it waits for the bundle's descriptor, and polls when it is told to.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -92,9 +92,9 @@ impl Weft {
     /// The driver, to be spawned: runs handlers, and wakes who waits.
     async fn run(&self) -> std::io::Result<()> {
         let readable = self.bundle.borrow().wait_fd().try_clone_to_owned()?;
-        // Deprecated for types that may close their descriptor early, in favour of an unsafe call. This one owns it.
-        #[allow(deprecated)]
-        let readable = AsyncFd::with_interest(readable, Interest::READABLE)?;
+        // SAFETY: an `OwnedFd` is this one descriptor from its beginning to its end, and nothing else closes it.
+        #[allow(unsafe_code)] // tokio has no other call for descriptors that are not its own
+        let readable = unsafe { AsyncFd::register_with_interest(readable, Interest::READABLE)? };
         loop {
             let (is_armed, limit) = self.poll();
             match is_armed {
