@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 cargo := scripts/cargo.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build limits demo test test-mpi bench bench-mpi install uninstall deb fuzz soak lint fmt docs clean
+.PHONY: help setup build limits demo test test-mpi bench bench-mpi install uninstall deb fuzz soak lint fmt docs book clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -46,10 +46,11 @@ fuzz: ## mutated input for every decoder, five minutes each (SECONDS=n, TARGETS=
 	scripts/setup.sh --for test
 	scripts/fuzz.sh $(or $(SECONDS),300) $(TARGETS)
 
-soak: build ## the long tests, those marked `ignore`, the thread sanitiser, and the package in a fresh system
+soak: build ## the long tests, those marked `ignore`, the thread sanitiser, the book, and the package in a fresh system
 	$(cargo) test --workspace --profile tests --locked -- --ignored
 	$(cargo) test -p weft-sim --features rare --profile tests --locked --test rows -- --ignored s16
 	scripts/races.sh
+	scripts/book.sh
 	[ "$$(id -u)" -ne 0 ] || scripts/test-deb.sh
 
 lint: ## layout, lints and documentation only
@@ -63,6 +64,9 @@ fmt: ## lay the code out
 
 docs: setup ## the reference of all crates, below target/doc
 	$(cargo) doc --workspace --no-deps --locked
+
+book: ## the documents as a book, below target/book
+	scripts/book.sh
 
 clean: ## remove all that was built
 	rm -rf $(target)
