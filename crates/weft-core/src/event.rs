@@ -39,6 +39,24 @@ pub struct Returned {
 }
 
 /// Something that happened to a bundle.
+///
+/// ```
+/// use weft_core::testing::{MemRx, MemTx, NoBells};
+/// use weft_core::{Bundle, Event, Outgoing, SendError, Settings};
+/// use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+///
+/// let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
+/// let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
+/// let state = bundle.state_mut();
+/// let me = state.add_endpoint(name(1), Key(1));
+/// state.map(me, 0, name(2), Key(2))?;
+/// assert_eq!(state.try_send(me, 0, Outgoing::default()), Err(SendError::Full));
+/// let call = state.take_calls().remove(0);
+/// state.refused(call, Reason::NobodyThere); // as the home found out
+/// // The next message comes back with that reason.
+/// assert_eq!(state.next_event(), Some(Event::CanSend { endpoint: me, destination: 0 }));
+/// # Ok::<(), SendError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The one-way message with this completion was stored in its destination, or the request was answered.
@@ -76,6 +94,14 @@ impl Event {
 
 /// Which of an endpoint's events end a wait (VN12). All, unless set otherwise. What is left out still happens: messages are
 /// handed over and events are queued.
+///
+/// ```
+/// use weft_core::EventMask;
+///
+/// // An endpoint that answers whenever its program polls anyway: its messages wake nobody, its losses do.
+/// let mask = EventMask { not_empty: false, ..EventMask::ALL };
+/// assert!(mask.peer_lost && mask != EventMask::default());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventMask {
     /// A message came.

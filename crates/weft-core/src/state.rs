@@ -13,6 +13,15 @@ use weft_wire::setup::Open;
 use weft_wire::{BundleId, Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
 
 /// Bounds that a program may choose.
+///
+/// ```
+/// use std::time::Duration;
+/// use weft_core::Settings;
+///
+/// // A peer on another host that is silent for a second is taken for dead.
+/// let settings = Settings { suspicion: Some(Duration::from_secs(1)), ..Settings::default() };
+/// assert_eq!(settings.parked_bytes_most, 64 << 20);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Bytes that all endpoints of a bundle which are not served may hold; then messages go back with *queue full*.
@@ -183,6 +192,23 @@ impl std::fmt::Debug for Delivery<'_> {
 }
 
 /// The client of a bundle: gets what arrives and what comes back. Runs inside [`crate::Bundle::poll`].
+///
+/// ```
+/// use weft_core::{Delivery, Sink, State};
+/// use weft_wire::Reason;
+///
+/// /// A client that knows one operation.
+/// struct Log(Vec<Vec<u8>>);
+///
+/// impl<T> Sink<T> for Log {
+///     fn deliver(&mut self, _: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
+///         match message.op() {
+///             1 => Ok(self.0.push(message.payload.to_vec())),
+///             _ => Err(Reason::NoHandler), // it goes back to its sender
+///         }
+///     }
+/// }
+/// ```
 pub trait Sink<T> {
     /// Takes a message, or refuses it, and then it goes back to its sender.
     fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason>;
@@ -257,6 +283,24 @@ impl Run {
 }
 
 /// Everything of a bundle but the reading ends of its sessions. No call blocks.
+///
+/// ```
+/// use weft_core::testing::MemTx;
+/// use weft_core::{Bundle, Outgoing, SendError, Settings};
+/// use weft_core::testing::{MemRx, NoBells};
+/// use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Uid};
+///
+/// let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
+/// let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
+/// let state = bundle.state_mut();
+/// let me = state.add_endpoint(name(1), Key(1));
+/// state.map(me, 0, name(2), Key(2))?;
+/// // There is no session yet: the home that owns the bundle is asked for one, and the sender is told *full*.
+/// assert_eq!(state.try_send(me, 0, Outgoing::default()), Err(SendError::Full));
+/// let calls = state.take_calls();
+/// assert_eq!((calls.len(), calls[0].name), (1, name(2)));
+/// # Ok::<(), SendError>(())
+/// ```
 #[derive(Debug)]
 pub struct State<T> {
     pub(crate) settings: Settings,

@@ -33,6 +33,19 @@ const ARMED: usize = PAGE - LINE;
 pub const BELLS: u32 = (ARMED - LINE) as u32;
 
 /// The consumer's side.
+///
+/// ```
+/// use weft_shm::{Bell, BellPage};
+///
+/// let page = BellPage::create()?;
+/// let mut bell = Bell::open(page.fd(), 3)?; // in the producer's process
+/// bell.ring();
+/// let mut rung = Vec::new();
+/// page.collect(8, |bell| rung.push(bell));
+/// assert_eq!(rung, [3]);
+/// page.collect(8, |_| panic!("each ring is told once"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct BellPage {
     page: Page,

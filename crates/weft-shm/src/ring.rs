@@ -233,6 +233,25 @@ struct Cursor {
 }
 
 /// The writing end. Not shared between threads; every call returns at once.
+///
+/// ```
+/// use weft_shm::{Consumer, Lanes, MapMem, Producer, Shared};
+/// use weft_wire::path::Peek;
+/// use weft_wire::{Head, Kind};
+///
+/// let lanes = Lanes::new(16 << 10, 512 << 10);
+/// let (memory, descriptor) = Shared::create("a ring", lanes.bytes())?; // the reader's
+/// let mut consumer = Consumer::new(MapMem::new(memory, lanes), lanes);
+/// let theirs = Shared::open(&descriptor, lanes.bytes())?; // in the other process
+/// let mut producer = Producer::new(MapMem::new(theirs, lanes), lanes);
+///
+/// producer.push(Head::new(Kind::Send), &[7], b"hello")?;
+/// let Peek::Record(record) = consumer.peek() else { panic!("there is one") };
+/// assert_eq!((record.args, record.payload), (&[7][..], &b"hello"[..]));
+/// consumer.pop();
+/// assert!(matches!(consumer.peek(), Peek::Empty));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Producer<M> {
     mem: M,
@@ -728,6 +747,17 @@ impl ReadLane {
 }
 
 /// The reading end. Not shared between threads; every call returns at once.
+///
+/// ```
+/// use weft_shm::{Consumer, Lanes, MapMem, Shared};
+/// use weft_wire::path::Peek;
+///
+/// let lanes = Lanes::new(16 << 10, 512 << 10);
+/// let (memory, _descriptor) = Shared::create("a ring", lanes.bytes())?;
+/// let mut consumer = Consumer::new(MapMem::new(memory, lanes), lanes);
+/// assert!(matches!(consumer.peek(), Peek::Empty)); // one load of the header that is written next
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Consumer<M> {
     mem: M,

@@ -13,6 +13,16 @@ use std::ptr::NonNull;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// A mapping of a whole sealed memfd, readable and writable, unmapped on drop and absent in forked children.
+///
+/// ```
+/// use weft_shm::Shared;
+///
+/// let (here, descriptor) = Shared::create("some memory", 4096)?;
+/// let there = Shared::open(&descriptor, 4096)?; // in the process that the descriptor was sent to
+/// assert_eq!(here.bytes(), there.bytes());
+/// assert!(Shared::open(&descriptor, 8192).is_err()); // not what was announced
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Shared {
     base: NonNull<u8>,

@@ -69,6 +69,15 @@ pub struct Rule {
 }
 
 /// How bad a direction of a link is. It can change at any time.
+///
+/// ```
+/// use weft_sim::{Faults, Rule, Target};
+///
+/// // 5 % lost by chance, each third acknowledgement besides, and one packet in a hundred held back.
+/// let rule = Rule { target: Target::Acks, every: 3, chance: 1_000_000 };
+/// let faults = Faults { rule: Some(rule), reorder: 10_000, ..Faults::loss(50_000) };
+/// assert_eq!(faults.duplicate, 0);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
     /// Packets that vanish by chance.

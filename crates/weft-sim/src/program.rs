@@ -14,6 +14,42 @@ use weft_wire::{Epoch, Reason};
 /// A program on a host: its handlers. Each life of a host has a program of its own.
 ///
 /// The calls come from the host's polls; none of them may block, and none needs to: what a program waits for is told by another.
+///
+/// ```
+/// use std::time::Duration;
+/// use weft_sim::{Config, Context, HostId, Message, Outgoing, Program, Reason, Simulation};
+///
+/// /// Host 1 asks host 0 for a number.
+/// struct Ask(Option<u32>);
+///
+/// impl Program for Ask {
+///     fn on_start(&mut self, cx: &mut Context<'_>) {
+///         if cx.host() == HostId(1) && cx.try_request(HostId(0), Outgoing { op: 1, ..Outgoing::default() }).is_err() {
+///             cx.wake_in(Duration::from_millis(1)); // a session is being set up
+///         }
+///     }
+///
+///     fn on_alarm(&mut self, cx: &mut Context<'_>) {
+///         self.on_start(cx);
+///     }
+///
+///     fn on_message(&mut self, cx: &mut Context<'_>, message: &Message<'_>) -> Result<(), Reason> {
+///         match message.take_reply() {
+///             Some(token) => cx.reply(token, 2, &[42], b"").map_err(|_| Reason::PeerLost)?,
+///             None => self.0 = message.args.first().copied(),
+///         }
+///         Ok(())
+///     }
+///
+///     fn is_done(&self) -> bool {
+///         self.0.is_some()
+///     }
+/// }
+///
+/// let mut simulation = Simulation::new(Config::default(), |host| Ask((host == HostId(0)).then_some(0)));
+/// simulation.settle(Duration::from_secs(1)).expect("every promise is kept");
+/// assert_eq!(simulation.program(HostId(1)).and_then(|asker| asker.0), Some(42));
+/// ```
 pub trait Program {
     /// The host is up.
     fn on_start(&mut self, cx: &mut Context<'_>) {

@@ -155,6 +155,19 @@ impl Report {
 }
 
 /// Hosts that run programs, in virtual time.
+///
+/// ```
+/// use std::time::Duration;
+/// use weft_sim::{Change, Config, Faults, Links, Pattern, Simulation, Topology, Workload};
+///
+/// let config = Config { seed: 3, topology: Topology::Star(4), ..Config::default() };
+/// let workload = Workload::new(Pattern::AllToAll, 200, 100);
+/// let mut simulation = Simulation::new(config, move |host| workload.program(host, 4));
+/// simulation.at(Duration::from_micros(50), Change::Faults(Links::Up, Faults::loss(200_000)));
+/// simulation.at(Duration::from_millis(5), Change::Faults(Links::Up, Faults::default()));
+/// let report = simulation.settle(Duration::from_secs(60)).expect("each message ends in one way");
+/// assert_eq!(report.messages.delivered, 4 * 200);
+/// ```
 pub struct Simulation<P> {
     config: Config,
     shared: Shared,

@@ -8,6 +8,13 @@ pub struct HostId(pub u32);
 pub const HOSTS_MOST: u32 = 4096;
 
 /// How hosts are joined. Each link has two directions, and a queue at the beginning of either.
+///
+/// ```
+/// use weft_sim::Topology;
+///
+/// assert_eq!(Topology::Star(16).hosts(), 16);
+/// assert_eq!(Topology::Tree { switches: 16, hosts: 16 }.hosts(), 256);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Topology {
     /// Two hosts with one link between them.

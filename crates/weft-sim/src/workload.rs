@@ -24,6 +24,17 @@ pub enum Pattern {
 }
 
 /// What hosts are to do.
+///
+/// ```
+/// use std::time::Duration;
+/// use weft_sim::{Config, Pattern, Simulation, Workload};
+///
+/// let mut workload = Workload::new(Pattern::Bulk, 100, 1024);
+/// workload.asks = true;
+/// let mut simulation = Simulation::new(Config::default(), move |host| workload.program(host, 2));
+/// let report = simulation.settle(Duration::from_secs(10)).expect("every promise is kept");
+/// assert_eq!(report.messages.completed, 100); // told that they are stored
+/// ```
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Who sends what to whom.

@@ -20,6 +20,16 @@ impl Grant {
 }
 
 /// The sender's account.
+///
+/// ```
+/// use weft_transport::{CreditAccount, Grant};
+///
+/// let mut account = CreditAccount::new(Grant { messages: 2, lines: 10 });
+/// assert!(account.spend(4) && account.spend(4));
+/// assert!(!account.spend(1)); // a third message: the sender is told *full*
+/// assert!(account.refund(1, 4) && account.covers(6));
+/// assert!(!account.refund(9, 9)); // more than was spent: the peer lies
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreditAccount {
     left: Grant,

@@ -76,6 +76,15 @@ impl Reply {
 }
 
 /// Answers strangers for one life of a network interface.
+///
+/// ```
+/// use weft_transport::{Answer, Door, Time};
+/// use weft_wire::Epoch;
+///
+/// let door = Door::new(Epoch(1), [2, 3]); // two secret numbers
+/// let answer = door.answer(Time::from_micros(1), b"an address", b"no packet of weft");
+/// assert!(matches!(answer, Answer::Drop)); // who knocks so is told nothing
+/// ```
 #[derive(Debug)]
 pub struct Door {
     epoch: Epoch,

@@ -3,6 +3,16 @@
 use weft_wire::record::WINDOW;
 
 /// Which of the 32 slots are taken.
+///
+/// ```
+/// use weft_transport::Window;
+///
+/// let mut window = Window::default();
+/// let slots: Vec<u16> = std::iter::from_fn(|| window.take()).collect();
+/// assert!(slots.len() == 32 && window.is_full());
+/// assert!(window.put(5) && !window.put(5));
+/// assert_eq!(window.take(), Some(5));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Window {
     taken: u32,

@@ -73,6 +73,16 @@ pub const NAME_PREFIX: &str = "weft1:";
 ///
 /// Names are equal if they are of the same endpoint, wherever they say that it is reached: its host may have several addresses,
 /// and who gets a message from it knows the one that the message came from.
+///
+/// ```
+/// use weft_wire::{EndpointId, Epoch, HostAddress, Name, Uid};
+///
+/// let name = Name { epoch: Epoch(1), endpoint: EndpointId(2), uid: Uid(1000), address: HostAddress::NONE };
+/// let text = name.to_string(); // for an argument, a file, a pipe
+/// assert!(text.starts_with("weft1:") && text.len() == 60);
+/// assert_eq!(text.parse(), Ok(name));
+/// assert!(text[..50].parse::<Name>().is_err());
+/// ```
 #[derive(Clone, Copy)]
 pub struct Name {
     /// The life of the network interface that the endpoint belongs to.
@@ -87,6 +97,16 @@ pub struct Name {
 }
 
 /// Where a network interface is reached from other hosts: at one address, or at any of several.
+///
+/// ```
+/// use std::net::Ipv4Addr;
+/// use weft_wire::HostAddress;
+///
+/// let (one, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 168, 1, 2));
+/// let address = HostAddress::of_several(&[one, other], 4000).expect("there is room for three");
+/// assert_eq!(address.each().count(), 2);
+/// assert_eq!(format!("{address:?}"), "[10.0.0.1:4000, 192.168.1.2:4000]");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct HostAddress {
     /// IPv6, or IPv4-mapped, or what [`HostAddress::of_several`] makes.

@@ -98,6 +98,22 @@ pub struct Header {
 }
 
 /// A packet whose header was checked.
+///
+/// ```
+/// use weft_wire::frame::{Frame, StreamId, Writer};
+/// use weft_wire::packet::{ChannelId, Header, Packet, PacketKind};
+///
+/// let mut memory = [0; 200];
+/// let mut writer = Writer::new(&mut memory);
+/// assert!(writer.push(&Frame::Records { stream: StreamId(1), offset: 64, bytes: b"12345678" }));
+/// let bytes = writer.finish();
+/// Header { number: 7, ..Header::new(PacketKind::Data, ChannelId(1), ChannelId(2)) }.seal(bytes);
+///
+/// let packet = Packet::decode(bytes).expect("what was just written");
+/// assert_eq!((packet.header.number, packet.frames().count()), (7, 1));
+/// bytes[50] ^= 1;
+/// assert!(Packet::decode(bytes).is_err()); // the checksum
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// Its header.

@@ -22,6 +22,16 @@ pub enum Side {
 }
 
 /// What shows that its maker knows a key.
+///
+/// ```
+/// use weft_wire::proof::{KeyProof, Side};
+/// use weft_wire::Key;
+///
+/// let said = KeyProof::new(Key(7), Side::Caller, b"what the call says");
+/// assert!(said.matches(KeyProof::new(Key(7), Side::Caller, b"what the call says")));
+/// assert!(!said.matches(KeyProof::new(Key(7), Side::Callee, b"what the call says")));
+/// assert!(!said.matches(KeyProof::new(Key(8), Side::Caller, b"what the call says")));
+/// ```
 #[derive(Clone, Copy)]
 pub struct KeyProof(pub u128);
 

@@ -76,6 +76,16 @@ pub struct Credit {
 }
 
 /// The header of a record.
+///
+/// ```
+/// use weft_wire::{Head, Kind};
+///
+/// let head = Head { op: 3, args: 1, len: 100, ..Head::new(Kind::Request) };
+/// assert_eq!(head.lines(), 2); // 16 bytes, 8 of arguments, 100 of payload
+/// let words = head.pack();
+/// assert_eq!(Head::unpack(words), Ok(head));
+/// assert!(Head::unpack([words[0] | 1 << 63, words[1]]).is_err());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     /// What the record is.

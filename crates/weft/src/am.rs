@@ -60,6 +60,25 @@ const REST_AFTER: u32 = 1 << 20;
 /// A bundle of endpoints that exchange Active Messages, used by one thread at a time: no call takes a lock. With handlers of
 /// [one thread](OneThread), as it has them unless told otherwise, it stays in the thread that made it; with handlers of
 /// [any thread](AnyThread) it can be sent to another. What several threads use at once is a [`SharedBundle`].
+///
+/// ```
+/// use std::{cell::RefCell, rc::Rc};
+/// use weft::{am::Bundle, Key, Node};
+///
+/// let mut bundle = Bundle::new(&Node::new()?)?;
+/// let (log, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
+/// let lines = Rc::new(RefCell::new(Vec::new()));
+/// let kept = lines.clone();
+/// bundle.on(log, 1, move |m| kept.borrow_mut().push(m.payload().to_vec()))?;
+///
+/// let name = bundle.name(log)?; // of another process, usually
+/// bundle.map(me, 0, name, Key(1))?;
+/// bundle.send(me, 0, 1, &[], b"one")?;
+/// bundle.send(me, 0, 1, &[], b"two")?;
+/// bundle.drain(); // until both have ended
+/// assert_eq!(*lines.borrow(), [b"one", b"two"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Bundle<H: Threads = OneThread> {
     core: Own<Core>,
@@ -464,6 +483,28 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// The next event, oldest first.
+    ///
+    /// ```
+    /// use weft::{am::Bundle, Certainty, Event, Key, Node, Reason};
+    ///
+    /// let node = Node::new()?;
+    /// let mut gone = Bundle::new(&node)?;
+    /// let nobody = gone.endpoint(Key(1))?;
+    /// let name = gone.name(nobody)?;
+    /// gone.free(nobody)?;
+    ///
+    /// let mut bundle = Bundle::new(&node)?;
+    /// let me = bundle.endpoint(Key(2))?;
+    /// bundle.map(me, 0, name, Key(1))?;
+    /// bundle.send(me, 0, 1, &[7], b"kept")?;
+    /// bundle.poll_until(|bundle| {
+    ///     let Some(Event::Returned(back)) = bundle.next_event() else { return false };
+    ///     assert_eq!((&back.args[..], &back.payload[..]), (&[7][..], &b"kept"[..]));
+    ///     assert_eq!((back.reason, back.certainty), (Reason::NoSuchEndpoint, Certainty::NotDelivered));
+    ///     true
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn next_event(&mut self) -> Option<Event> {
         self.expect_own();
         self.core.state_mut().next_event()
@@ -674,6 +715,27 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
 }
 
 /// What a handler may do beside looking at its message.
+///
+/// ```
+/// use weft::{am::Bundle, Key, Node};
+///
+/// let mut bundle = Bundle::new(&Node::new()?)?;
+/// let (door, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
+/// // Who says its name is entered.
+/// bundle.on(door, 1, move |m| {
+///     let Ok(name) = String::from_utf8_lossy(m.payload()).parse() else { return };
+///     m.context().map(door, 0, name, Key(2)).expect("there is room in the table");
+/// })?;
+/// bundle.on(me, 1, |m| assert_eq!(m.payload(), b"welcome"))?;
+/// let (to, from) = (bundle.name(door)?, bundle.name(me)?.to_string());
+/// bundle.map(me, 0, to, Key(1))?;
+/// bundle.send(me, 0, 1, &[], from.as_bytes())?;
+/// bundle.drain();
+/// bundle.send(door, 0, 1, &[], b"welcome")?;
+/// bundle.drain();
+/// assert_eq!(bundle.counters().sent, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Context<'a> {
     state: &'a mut State<Outlet>,
@@ -721,6 +783,25 @@ impl Context<'_> {
 }
 
 /// A message that arrived, in the hands of its handler.
+///
+/// ```
+/// use weft::{am::Bundle, Key, MessageKind, Node};
+///
+/// let mut bundle = Bundle::new(&Node::new()?)?;
+/// let (store, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
+/// bundle.on(store, 1, |m| {
+///     let size = m.payload().len() as u32;
+///     m.reply(2, &[size], b"").ok(); // no reply to what is no request
+/// })?;
+/// bundle.on(me, 2, move |m| {
+///     assert_eq!((m.kind(), m.args(), m.endpoint()), (MessageKind::Reply, &[5][..], me));
+/// })?;
+/// let name = bundle.name(store)?;
+/// bundle.map(me, 0, name, Key(1))?;
+/// bundle.request(me, 0, 1, &[], b"hello")?;
+/// bundle.drain();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Message<'a> {
     context: Context<'a>,
@@ -798,6 +879,29 @@ pub enum NotReplied {
 }
 
 /// The right to reply once to one request, at any time and from any thread. Dropped unused, it ends the request.
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc, sync::mpsc, thread};
+/// use weft::{am::Bundle, Key, Node};
+///
+/// let mut bundle = Bundle::new(&Node::new()?)?;
+/// let (server, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
+/// let (put, tokens) = mpsc::channel();
+/// bundle.on(server, 1, move |m| m.defer().into_iter().for_each(|token| put.send(token).unwrap_or_default()))?;
+/// let worker = thread::spawn(move || {
+///     let token = tokens.recv().expect("a request");
+///     token.reply_from_afar(2, &[42], b"").expect("it is not too large");
+/// });
+/// let answer = Rc::new(Cell::new(0));
+/// let seen = answer.clone();
+/// bundle.on(me, 2, move |m| seen.set(m.args()[0]))?;
+/// let name = bundle.name(server)?;
+/// bundle.map(me, 0, name, Key(1))?;
+/// bundle.request(me, 0, 1, &[], b"")?;
+/// bundle.poll_until(|_| answer.get() == 42);
+/// worker.join().expect("it ended");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the token ends the request without a reply"]
 pub struct ReplyToken {

@@ -42,6 +42,18 @@ impl Error {
 }
 
 /// A process's network interface. Cheap to clone; all clones are the same one.
+///
+/// ```
+/// use weft::{am, Key, Node};
+///
+/// let node = Node::new()?;
+/// let mut first = am::Bundle::new(&node)?;
+/// let mut second = am::Bundle::new(&node)?; // for another thread, perhaps
+/// let (a, b) = (first.endpoint(Key(1))?, second.endpoint(Key(2))?);
+/// let (a, b) = (first.name(a)?, second.name(b)?);
+/// assert!(a != b && a.epoch == b.epoch); // two endpoints of one life
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Node(Arc<Own<Shared>>);
 

@@ -225,6 +225,31 @@ struct Watch {
 }
 
 /// One channel: what two lives of two network interfaces know of each other.
+///
+/// ```
+/// use weft_transport::{Channel, Event, FixedWindow, Life, Lot, Settings, Time, Verdict};
+/// use weft_transport::{Answer, Door};
+/// use weft_wire::{packet::ChannelId, Epoch};
+///
+/// let (now, settings) = (Time::from_micros(1), Settings::default());
+/// let ours = Life { epoch: Epoch(1), id: ChannelId(11) };
+/// let theirs = Life { epoch: Epoch(2), id: ChannelId(22) };
+/// let door = Door::new(theirs.epoch, [3, 4]); // of the host that is called
+/// let mut calling = Channel::call(now, ours, theirs.epoch, settings, Lot { nonce: 5, seed: 6 }, FixedWindow(1 << 16));
+/// let mut packet = [0; 2048];
+///
+/// // A call without a cookie gets one, and a call with it is admitted.
+/// let length = calling.transmit(now, &mut packet).expect("a call");
+/// let Answer::Reply(cookie) = door.answer(now, b"where it came from", &packet[..length]) else { panic!() };
+/// assert_eq!(calling.on_packet(now, cookie.bytes()), Verdict::Taken);
+/// let length = calling.transmit(now, &mut packet).expect("another call");
+/// let Answer::Admit(caller) = door.answer(now, b"where it came from", &packet[..length]) else { panic!() };
+/// let mut answering = Channel::answer(now, theirs, &caller, settings, Lot { nonce: 7, seed: 8 }, FixedWindow(1 << 16));
+///
+/// let length = answering.transmit(now, &mut packet).expect("it accepts");
+/// assert_eq!(calling.on_packet(now, &packet[..length]), Verdict::Taken);
+/// assert_eq!(calling.poll_event(), Some(Event::Open));
+/// ```
 #[derive(Debug)]
 pub struct Channel<C = FixedWindow> {
     phase: Phase,

@@ -16,6 +16,25 @@ use weft_shm::biased::this_thread;
 use weft_wire::Reason;
 
 /// An endpoint that was [released](Bundle::release), on its way to another bundle of its node. Dropped, it stays where it is.
+///
+/// ```
+/// use weft::{am::Bundle, Key, Node, Settings};
+///
+/// let node = Node::new()?;
+/// let mut old = Bundle::for_any_thread(&node, Settings::default())?;
+/// let endpoint = old.endpoint(Key(1))?;
+/// old.on(endpoint, 1, |m| println!("{} bytes", m.payload().len()))?;
+/// let name = old.name(endpoint)?;
+///
+/// let moving = old.release(endpoint)?;
+/// let thread = std::thread::spawn(move || {
+///     let mut new = Bundle::for_any_thread(&node, Settings::default()).expect("descriptors");
+///     let endpoint = new.adopt(moving).expect("of the same node"); // with its handler
+///     new.name(endpoint).expect("it lives here now")
+/// });
+/// assert_eq!(thread.join().expect("it ended"), name);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropped, the endpoint stays where it is"]
 pub struct Moving<H: Threads> {

@@ -47,6 +47,25 @@ impl From<InHandler> for Error {
 ///
 /// The calls are those of [`Bundle`], and do the same; they take `&self`. Handlers run under the lock, one at a time, in
 /// whichever thread polls, and must not call the bundle: then every call says [`InHandler`] ([`SendError::InHandler`]).
+///
+/// ```
+/// use weft::{am::SharedBundle, Key, Node};
+///
+/// let bundle = SharedBundle::new(&Node::new()?)?;
+/// let (log, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
+/// bundle.on(log, 1, |m| assert_eq!(m.payload().len(), 4))?;
+/// bundle.map(me, 0, bundle.name(log)?, Key(1))?;
+/// let threads = [b"from", b"here"].map(|line| {
+///     let bundle = bundle.clone();
+///     std::thread::spawn(move || bundle.send(me, 0, 1, &[], line))
+/// });
+/// for thread in threads {
+///     thread.join().expect("it ended")?;
+/// }
+/// bundle.drain()?;
+/// assert_eq!(bundle.counters()?.sent, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SharedBundle {
     common: Arc<Common>,

@@ -75,6 +75,17 @@ pub enum Waited {
 }
 
 /// Ends a bundle's wait, from any thread.
+///
+/// ```
+/// use weft::{am::{Bundle, Waited}, Node};
+///
+/// let mut bundle = Bundle::new(&Node::new()?)?;
+/// let waker = bundle.waker();
+/// let thread = std::thread::spawn(move || waker.wake());
+/// assert_eq!(bundle.wait(None), Waited::Nothing); // no message and no event: the thread woke it
+/// thread.join().expect("it ended");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Signals>);
 

@@ -77,6 +77,17 @@ pub enum Silence {
 ///
 /// # Errors
 /// If there is no /proc, or no descriptor is to be had.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let look = weft::status::look(Duration::from_millis(300))?;
+/// for found in &look.processes {
+///     println!("process {:?}, life {}", found.pid, found.epoch);
+/// }
+/// println!("and {} nodes of other users", look.of_others);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn look(patience: Duration) -> Result<Look, Error> {
     let list = fs::read(SOCKETS).map_err(|e| {
         Error::system("cannot list the Unix sockets", e, "mount proc at /proc: weft finds its processes there")

@@ -7,28 +7,6 @@
 //!
 //! No call blocks and none runs a handler. Each posted operation ends in one [`Completion`], whatever becomes of its peer;
 //! they are in one queue of the bundle, [`Bundle::next_completion`], and end its waits.
-//!
-//! ```
-//! use weft::tagged::{Label, Outcome, Pattern, Settings};
-//! use weft::{am::Bundle, Key, Node};
-//!
-//! let mut bundle = Bundle::new(&Node::new()?)?;
-//! let (here, there) = (bundle.tagged_endpoint(Key(1), Settings::default())?, bundle.tagged_endpoint(Key(2), Settings::default())?);
-//! let name = bundle.name(there)?; // of another process, usually
-//! bundle.tagged(here)?.map(0, name, Key(2))?;
-//!
-//! bundle.tagged(there)?.try_receive(Pattern::tagged(7), vec![0; 100], 1).map_err(|(error, _)| error)?;
-//! bundle.tagged(here)?.try_send(0, Label::tagged(7), b"hello".to_vec(), 2).map_err(|(error, _)| error)?;
-//! let mut done = Vec::new();
-//! while done.len() < 2 {
-//!     bundle.wait(None);
-//!     done.extend(std::iter::from_fn(|| bundle.next_completion()));
-//! }
-//! let received = done.iter().find(|c| c.context == 1).expect("one of the two");
-//! assert!(matches!(&received.outcome, Outcome::Received(r) if r.stored == 5));
-//! assert_eq!(&received.buffer.as_ref().expect("owned")[..5], b"hello");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod arrivals;
 mod engine;
@@ -315,6 +293,28 @@ pub enum PostError {
 }
 
 /// The calls of an endpoint for tagged messages.
+///
+/// ```
+/// use weft::tagged::{Label, Outcome, Pattern, Settings};
+/// use weft::{am::Bundle, Key, Node};
+///
+/// let mut bundle = Bundle::new(&Node::new()?)?;
+/// let (here, there) = (bundle.tagged_endpoint(Key(1), Settings::default())?, bundle.tagged_endpoint(Key(2), Settings::default())?);
+/// let name = bundle.name(there)?; // of another process, usually
+/// bundle.tagged(here)?.map(0, name, Key(2))?;
+///
+/// bundle.tagged(there)?.try_receive(Pattern::tagged(7), vec![0; 100], 1).map_err(|(error, _)| error)?;
+/// bundle.tagged(here)?.try_send(0, Label::tagged(7), b"hello".to_vec(), 2).map_err(|(error, _)| error)?;
+/// let mut done = Vec::new();
+/// while done.len() < 2 {
+///     bundle.wait(None);
+///     done.extend(std::iter::from_fn(|| bundle.next_completion()));
+/// }
+/// let received = done.iter().find(|c| c.context == 1).expect("one of the two");
+/// assert!(matches!(&received.outcome, Outcome::Received(r) if r.stored == 5));
+/// assert_eq!(&received.buffer.as_ref().expect("owned")[..5], b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Tagged<'a> {
     engine: &'a mut Engine,
