@@ -33,6 +33,12 @@ if command -v man >/dev/null; then
     warnings=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$top/share/man/man1/weft.1" 2>&1 >/dev/null)
     [ -z "$warnings" ] || die "weft(1): $warnings"
 fi
+# The command alone, which is built as it is for the rest.
+cargo install --locked --path crates/weft-cli --root "$folder/alone" --quiet
+"$folder/alone/bin/weft" --version >/dev/null
+cargo uninstall --root "$folder/alone" --quiet weft-cli
+[ ! -e "$folder/alone/bin/weft" ] || die "cargo uninstall left the command"
+rm -r "$folder/alone"
 touch "$top/share/doc/weft/somebody-elses"
 scripts/install.sh uninstall
 left=$(cd "$folder" && find . ! -type d)

@@ -1,0 +1,117 @@
+//! The commands that the test of the documents leaves to others, with the reason and who runs them.
+
+/// Who runs a command. What it says there is looked for.
+pub enum By {
+    Test {
+        file: &'static str,
+        test: &'static str,
+        says: &'static str,
+    },
+    Script {
+        file: &'static str,
+        says: &'static str,
+    },
+    /// Nobody, but for `make -n`.
+    Hand,
+}
+
+pub struct Row {
+    /// As the documents have it, without `sudo`.
+    pub command: &'static str,
+    pub why: &'static str,
+    pub by: By,
+}
+
+const fn row(command: &'static str, why: &'static str, by: By) -> Row {
+    Row { command, why, by }
+}
+
+const fn script(file: &'static str, says: &'static str) -> By {
+    By::Script { file, says }
+}
+
+const fn stage(says: &'static str) -> By {
+    script("scripts/test.sh", says)
+}
+
+const fn test(file: &'static str, test: &'static str, says: &'static str) -> By {
+    By::Test { file, test, says }
+}
+
+const MINUTES: &str = "takes minutes";
+const INSTALLS: &str = "changes the machine";
+
+pub const ELSEWHERE: &[Row] = &[
+    row("make build", MINUTES, stage("cargo build --workspace --bins --lib --examples --release --locked")),
+    row(
+        "make demo",
+        "measures for half a minute",
+        test("crates/weft-cli/tests/command.rs", "workers_and_a_single_process_count_the_same", "\"demo\""),
+    ),
+    row("make test", "it is what runs this", script(".ci/run", "make test\n")),
+    row("make test-mpi", MINUTES, script(".ci/run", "make test-mpi")),
+    row("make bench", MINUTES, test("crates/weft-cli/tests/command.rs", "bench", "\"bench\", \"local\", \"--quick\"")),
+    row("make bench-mpi", MINUTES, By::Hand),
+    row("make soak", "takes an hour", By::Hand),
+    row("make fuzz", "takes half an hour", stage("scripts/fuzz.sh 10")),
+    row("make docs", MINUTES, stage("cargo doc --workspace --no-deps --locked")),
+    row("make book", "builds mdBook", script("Makefile", "\tscripts/book.sh")),
+    row("make install", INSTALLS, script("scripts/test-install.sh", "scripts/install.sh install")),
+    row("make uninstall", INSTALLS, script("scripts/test-install.sh", "scripts/install.sh uninstall")),
+    row("make install PREFIX=$HOME/.local", INSTALLS, script("scripts/test-install.sh", "export DESTDIR=$folder PREFIX=")),
+    row("make uninstall PREFIX=$HOME/.local", INSTALLS, script("scripts/test-install.sh", "scripts/install.sh uninstall")),
+    row("make deb", MINUTES, script("scripts/test-deb.sh", "scripts/deb.sh")),
+    row("apt install ./target/deb/weft_*.deb", INSTALLS, script("scripts/test-deb.sh", "inside dpkg -i /tmp/weft.deb")),
+    row("apt purge weft", INSTALLS, script("scripts/test-deb.sh", "inside dpkg -P weft")),
+    row(
+        "cargo install --locked --path crates/weft-cli",
+        INSTALLS,
+        script("scripts/test-install.sh", "cargo install --locked --path crates/weft-cli"),
+    ),
+    row("cargo uninstall weft-cli", INSTALLS, script("scripts/test-install.sh", "cargo uninstall")),
+    row(
+        "RUSTFLAGS=\"--remap-path-prefix=$PWD=/weft --remap-path-prefix=$HOME/.cargo=/cargo\" cargo build --release --locked",
+        "takes minutes, twice; done on 2026-11-22",
+        By::Hand,
+    ),
+    row("cargo build --release --locked -p weft-ofi", MINUTES, stage("cargo build --workspace --bins --lib")),
+    row("cargo test --profile tests", MINUTES, stage("cargo test --workspace --profile tests")),
+    row("cargo test", MINUTES, stage("cargo test --workspace --profile tests")),
+    row(
+        "cargo test --profile tests -p weft-cli --test wire -- --ignored --nocapture told",
+        MINUTES,
+        test("crates/weft-cli/tests/wire/messages.rs", "the_share_of_a_shaped_rate_is_told", "#[ignore = \"measures\"]"),
+    ),
+    row(
+        "WEFT_GOLDEN=write cargo test -p weft-sim --test same_seed",
+        "writes into the sources",
+        stage("--test same_seed"),
+    ),
+    row("scripts/test.sh STAGE", MINUTES, script("Makefile", "scripts/test.sh fmt clippy doc")),
+    row("scripts/test.sh rare", MINUTES, stage("rare)")),
+    row("scripts/fuzz.sh merge", MINUTES, script("scripts/fuzz.sh", "merge)")),
+    row("scripts/test-mpi.sh STEP", MINUTES, script("Makefile", "scripts/test-mpi.sh $(STEPS)")),
+    row(
+        "mpirun -x FI_PROVIDER_PATH -x FI_PROVIDER --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include weft PROGRAM",
+        "needs Open MPI",
+        script("scripts/mpi.sh", "mtl_ofi_provider_include"),
+    ),
+    row("MPIR_CVAR_CH4_NETMOD=ofi mpiexec PROGRAM", "needs MPICH", script("scripts/mpi.sh", "MPIR_CVAR_CH4_NETMOD=ofi")),
+    row("fi_pingpong -p weft -e rdm", "needs two processes", script("scripts/test-mpi.sh", "fi_pingpong \"${options[@]}\"")),
+    row("fi_pingpong -p weft -e rdm HOST", "needs two processes", script("scripts/test-mpi.sh", "fi_pingpong \"${options[@]}\"")),
+    row(
+        "weft top",
+        "needs a terminal",
+        test("crates/weft-cli/tests/top.rs", "the_screen_has_who_sends_to_whom_how_fast_and_what_limits_it", "\"top\""),
+    ),
+    row(
+        "weft wire A B",
+        "needs two hosts",
+        test("crates/weft-cli/tests/wire/messages.rs", "each_message_arrives_once_through_loss_reordering_and_damage", "lab"),
+    ),
+    row(
+        "weft trace --pcap - | wireshark -X lua_script:contrib/wireshark/weft.lua -k -i -",
+        "opens a window",
+        test("crates/weft-cli/tests/trace.rs", "what_is_captured_while_processes_talk_is_all_weft_and_whole", "lua_script:"),
+    ),
+];
