@@ -26,6 +26,19 @@ fn refusal(name: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
+fn the_first_program_asks_and_answers_and_says_what_is_wrong() {
+    let mut server = start("first", &[]);
+    let name = server.hear();
+    let asker = start("first", &[&name]);
+    assert_eq!(asker.hear(), "HELLO");
+    assert_eq!(asker.finish(), "");
+    assert!(refusal("first", &["weft1:AQAA"]).contains("was it cut"));
+    server.child.kill().expect("it lives");
+    server.child.wait().expect("it is ours");
+    assert!(refusal("first", &[&name]).contains("nobody there"));
+}
+
+#[test]
 fn the_piece_of_a_worker_that_is_killed_is_done_by_another_one() {
     let (mut master, contact) = start_with_contact("work_queue", &["master", "4000000"]);
     let worker = || start("work_queue", &["worker", &contact[0], &contact[1]]);

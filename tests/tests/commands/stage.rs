@@ -6,10 +6,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// The longest that a command may take. It is there for those that never end: the slowest takes some seconds.
 const BOUND: &str = "60";
+
+/// What `timeout` ends with then.
+const LATE: i32 = 124;
 
 /// What ends only by Ctrl-C: its first line of output is waited for.
 const ENDLESS: [&str; 6] =
@@ -221,19 +223,15 @@ impl Stage {
         let mut child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("it has a pipe"));
-        out.read_line(&mut line).map_err(|e| e.to_string())?;
-        let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status();
-        let begun = Instant::now();
-        while child.try_wait().expect("it is ours").is_none() {
-            if begun.elapsed() > Duration::from_secs(10) {
-                let _ = child.kill();
-                return Err("does not end by Ctrl-C".to_owned());
-            }
-            // It writes on until it hears the signal, and must not wait for us.
-            let _ = out.read(&mut [0; 4096]);
+        out.read_line(&mut line).expect("it prints text");
+        // `timeout` hands the signal on, and ends what does not listen. What is written until then must not wait for us.
+        let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status();
+        out.read_to_end(&mut Vec::new()).expect("a pipe");
+        let output = child.wait_with_output().expect("it is ours");
+        if output.status.code() == Some(LATE) {
+            return Err("does not end by Ctrl-C".to_owned());
         }
-        let output = child.wait_with_output().map_err(|e| e.to_string())?;
-        let is_told = !line.trim().is_empty() && interrupted.is_ok();
+        let is_told = !line.trim().is_empty() && interrupt.is_ok();
         if is_told || may_refuse && names_the_way_out(&output) {
             Ok(())
         } else {
