@@ -35,7 +35,9 @@ fn the_first_program_asks_and_answers_and_says_what_is_wrong() {
     assert!(refusal("first", &["weft1:AQAA"]).contains("was it cut"));
     server.child.kill().expect("it lives");
     server.child.wait().expect("it is ours");
-    assert!(refusal("first", &[&name]).contains("nobody there"));
+    let asker = start("first", &[&name]);
+    assert!(asker.hear().starts_with("it came back: nobody there"));
+    assert_eq!(asker.finish(), "");
 }
 
 #[test]

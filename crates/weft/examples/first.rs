@@ -1,21 +1,19 @@
 //! The first program of the README: without an argument it answers whoever asks, with a name it asks that one.
-use weft::{am, Event, Key, Node};
+use weft::{am, Key, Name, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut bundle = am::Bundle::new(&Node::new()?)?;
     let me = bundle.endpoint(Key(7))?;
     bundle.on(me, 1, |m| m.reply(2, &[], &m.payload().to_ascii_uppercase()).unwrap_or_default())?; // a request
     bundle.on(me, 2, |m| println!("{}", String::from_utf8_lossy(m.payload())))?; // the reply
+    bundle.on_return(me, |_, back| println!("it came back: {}", back.reason))?;
     let Some(name) = std::env::args().nth(1) else {
         println!("{}", bundle.name(me)?); // hand it to whoever may ask, and the key
         bundle.poll_until(|_| false);
         return Ok(());
     };
-    bundle.map(me, 0, name.parse()?, Key(7))?;
+    bundle.map(me, 0, name.parse::<Name>().map_err(|why| why.to_string())?, Key(7))?;
     bundle.request(me, 0, 1, &[], b"hello")?;
     bundle.drain(); // until it was answered or came back
-    match bundle.next_event() {
-        Some(Event::Returned(back)) => Err(back.reason.into()),
-        _ => Ok(()),
-    }
+    Ok(())
 }
