@@ -5,6 +5,8 @@ umask 022
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
+find_toolchain || die "no Rust $(msrv) or newer here: run scripts/setup.sh"
+
 # What the command may weigh, as it is installed.
 most=$((12 << 20))
 
@@ -34,7 +36,7 @@ if command -v man >/dev/null; then
     [ -z "$warnings" ] || die "weft(1): $warnings"
 fi
 # The command alone, which is built as it is for the rest.
-cargo install --locked --path crates/weft-cli --root "$folder/alone" --quiet
+cargo install --locked --path crates/weft-cli --offline --root "$folder/alone" --quiet
 "$folder/alone/bin/weft" --version >/dev/null
 cargo uninstall --root "$folder/alone" --quiet weft-cli
 [ ! -e "$folder/alone/bin/weft" ] || die "cargo uninstall left the command"
