@@ -3,7 +3,7 @@
 use crate::world::{micros, record, World, MTU};
 use std::time::Duration;
 use weft_transport::testing::Link;
-use weft_transport::{Event, OpenError, Verdict};
+use weft_transport::{Event, FixedWindow, OpenError, Settings, Verdict};
 use weft_wire::frame::{Frame, StreamId};
 use weft_wire::packet::{Packet, PacketKind};
 use weft_wire::path::{Fate, Peek, PushError};
@@ -122,6 +122,69 @@ fn an_acknowledgement_that_nothing_will_ride_with_goes_at_once() {
             world.take(0, &answer[..bytes]).expect("a packet of its peer's");
             assert_eq!(world.channel(0).in_flight(), 0);
         }
+    }
+}
+
+/// Sends a record in a packet of its own, which is taken in. Says whether the answer goes at once.
+fn is_answered_at_once(world: &mut World) -> bool {
+    let (now, mut packet, mut answer) = (world.now, vec![0; MTU], vec![0; MTU]);
+    world.channel(0).send(A, head(), &[], &[0; 20]).expect("room");
+    let bytes = world.channel(0).transmit(now, &mut packet).expect("something to say");
+    assert_eq!(world.take(1, &packet[..bytes]), Some(Verdict::Taken));
+    let answered = world.channel(1).transmit(now, &mut answer);
+    if let Some(bytes) = answered {
+        assert_eq!(world.take(0, &answer[..bytes]), Some(Verdict::Taken));
+        assert_eq!(world.channel(0).in_flight(), 0, "it acknowledges all");
+    }
+    answered.is_some()
+}
+
+#[test]
+fn each_fourth_packet_with_records_is_acknowledged_at_once_and_words_alone_are_not() {
+    let mut world = World::connected(1, 1);
+    world.run(Duration::from_secs(1)).expect("in order");
+    let answered: Vec<bool> = (0..12).map(|_| is_answered_at_once(&mut world)).collect();
+    assert_eq!(answered, [false, false, false, true].repeat(3));
+    let (now, mut packet) = (world.now, vec![0; MTU]);
+    for _ in 0..12 {
+        world.channel(0).ask();
+        let bytes = world.channel(0).transmit(now, &mut packet).expect("a ping");
+        assert_eq!(world.take(1, &packet[..bytes]), Some(Verdict::Taken));
+        assert_eq!(world.channel(1).transmit(now, &mut packet), None);
+    }
+    let due = world.channel(1).next_timeout().expect("an acknowledgement is owed");
+    assert_eq!(due.since(now), Settings::default().ack_delay);
+}
+
+#[test]
+fn a_packet_out_of_order_is_acknowledged_at_once_and_so_is_the_one_that_fills_the_hole() {
+    let mut world = World::connected(1, 1);
+    world.run(Duration::from_secs(1)).expect("in order");
+    let (now, mut answer) = (world.now, vec![0; MTU]);
+    let packets = [0, 1].map(|_| {
+        let mut packet = vec![0; MTU];
+        world.channel(0).send(A, head(), &[], &[0; 20]).expect("room");
+        let bytes = world.channel(0).transmit(now, &mut packet).expect("something to say");
+        packet.truncate(bytes);
+        packet
+    });
+    let under_way = world.channel(0).in_flight();
+    for (packet, left) in [(&packets[1], under_way / 2), (&packets[0], 0)] {
+        assert_eq!(world.take(1, packet), Some(Verdict::Taken));
+        let bytes = world.channel(1).transmit(now, &mut answer).expect("the acknowledgement goes at once");
+        assert_eq!(world.take(0, &answer[..bytes]), Some(Verdict::Taken));
+        assert_eq!(world.channel(0).in_flight(), left);
+    }
+}
+
+#[test]
+fn who_may_have_fewer_than_four_packets_under_way_is_answered_at_once() {
+    for (packets, hurries) in [(3, true), (4, false)] {
+        let mut world = World::new(1, 1);
+        world.hosts[0].window = FixedWindow(packets * MTU as u64);
+        world.run(Duration::from_secs(1)).expect("in order");
+        assert!(world.channel(0).is_open());
+        assert_eq!(is_answered_at_once(&mut world), hurries, "{packets} packets");
     }
 }
 
