@@ -76,7 +76,8 @@ fn a_peer_that_answered_all_and_died_is_noticed_by_who_waits_for_it() {
     world.request(KEEP, &[9], b"kept");
     world.run(millis(100));
     world.processes[1].is_stopped = true;
-    world.run(millis(5000));
+    // The suspicion time, and one try more.
+    world.run(millis(3000 + 120));
     let returned = world.processes[0].program.returned.pop().expect("it comes back");
     assert_eq!((returned.reason, returned.certainty), (Reason::PeerLost, Certainty::Unknown));
 }

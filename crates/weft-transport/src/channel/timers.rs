@@ -13,6 +13,9 @@ const PROBES_LEAST: u32 = 3;
 /// Who comes later than by this part of the suspicion time was away.
 const ABSENCE: u32 = 8;
 
+/// Who waits asks a peer that was silent for this part of the suspicion time.
+const ASK_AFTER: u32 = 4;
+
 /// Packets that go when no acknowledgement came in time.
 const PROBES: u32 = 2;
 
@@ -61,8 +64,25 @@ impl<C: Congestion> Channel<C> {
             self.sent.rest();
         }
         if self.ask_at().is_some_and(|at| at <= now) {
+            self.watch.asked_at = Some(self.waits_since(now));
             self.probes_due = 1;
         }
+    }
+
+    /// Something goes that the peer is to answer.
+    #[inline]
+    pub(super) fn note_asked(&mut self, now: Time) {
+        if self.watch.asked_at.is_none() {
+            self.watch.asked_at = Some(if self.watch.is_wanted { self.waits_since(now) } else { now });
+        }
+    }
+
+    /// Since when the peer's silence counts if somebody waits already: since it was heard. At most the time after which it is
+    /// asked goes before, for who waits only now has not waited for longer.
+    #[inline]
+    fn waits_since(&self, now: Time) -> Time {
+        let least = now.since(Time::default() + self.settings.suspicion / ASK_AFTER);
+        self.watch.heard_at.max(Time::default() + least)
     }
 
     /// If we were away, the peer perhaps was so with us: a machine that was suspended, a group of processes that was stopped.
@@ -114,6 +134,6 @@ impl<C: Congestion> Channel<C> {
     fn ask_at(&self) -> Option<Time> {
         let waits = self.watch.is_wanted || self.streams.has_kept();
         let is_asking = self.sent.in_flight() > 0 || self.probes_due > 0 || self.retry_at.is_some();
-        (waits && !is_asking).then_some(self.watch.heard_at + self.settings.suspicion / 4)
+        (waits && !is_asking).then_some(self.watch.heard_at + self.settings.suspicion / ASK_AFTER)
     }
 }

@@ -76,7 +76,7 @@ impl<C: Congestion> Channel<C> {
         }
         self.sent.size.on_filled();
         self.acks = Acks::default();
-        self.watch.asked_at.get_or_insert(now);
+        self.note_asked(now);
         self.retry_at = Some(now + self.wait());
         Some(self.streams.end_turn(stream, ready.start..until))
     }
@@ -188,7 +188,7 @@ impl<C: Congestion> Channel<C> {
             self.pace(now, bytes);
         }
         if asks {
-            self.watch.asked_at.get_or_insert(now);
+            self.note_asked(now);
             self.retry_at = Some(now + self.wait());
         }
         Some(bytes)
