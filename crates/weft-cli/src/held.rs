@@ -195,6 +195,7 @@ mod tests {
             counters: Counters::default(),
             unsettled: 0,
             packets_damaged: 0,
+            packets_refused: 0,
             endpoints: Vec::new(),
             peers: Vec::new(),
             destinations: Vec::new(),

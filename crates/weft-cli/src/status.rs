@@ -117,6 +117,13 @@ fn tell_process(text: &mut String, process: &Process, look: &Look) {
         if bundle.packets_damaged > 0 {
             let _ = writeln!(text, "    {} packets from the network were damaged and dropped", bundle.packets_damaged);
         }
+        if bundle.packets_refused > 0 {
+            let _ = writeln!(
+                text,
+                "    {} packets from the network were refused: copies, or not ours",
+                bundle.packets_refused
+            );
+        }
         for endpoint in bundle.endpoints.iter().take(LINES_MOST) {
             let served = match (endpoint.is_served, endpoint.parked) {
                 (true, _) => String::new(),

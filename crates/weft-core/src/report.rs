@@ -26,6 +26,9 @@ pub struct Report {
     pub unsettled: u64,
     /// Packets from other hosts that were dropped because they were damaged, or are none.
     pub packets_damaged: u64,
+    /// Whole packets from the network that were refused: forged, copies, of another life, or from elsewhere than their channel's
+    /// peer.
+    pub packets_refused: u64,
     /// Its endpoints.
     pub endpoints: Vec<EndpointReport>,
     /// Its sessions.
@@ -296,7 +299,7 @@ impl EndpointState {
             let refused = match route {
                 Route::Calling => None,
                 Route::Refused(reason) => Some(reason),
-                Route::Unknown | Route::Flow { .. } => continue,
+                Route::Unknown | Route::Flow { .. } | Route::Served { .. } => continue,
             };
             if report.take_place() {
                 report.destinations.push(DestinationReport { endpoint, name, refused });

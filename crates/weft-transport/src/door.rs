@@ -56,6 +56,7 @@ pub enum Answer {
 pub struct Reply {
     bytes: [u8; ANSWER_MOST],
     len: usize,
+    invites: bool,
 }
 
 impl Reply {
@@ -66,7 +67,12 @@ impl Reply {
         let packet = writer.finish();
         header.seal(packet);
         let len = packet.len();
-        Reply { bytes, len }
+        Reply { bytes, len, invites: false }
+    }
+
+    /// Whether it is what each first call is answered with. All else is said of what nobody here wants.
+    pub fn invites(&self) -> bool {
+        self.invites
     }
 
     /// The packet.
@@ -131,7 +137,8 @@ impl Door {
         }
         if !self.baker.is_good(now, address, id, hello) {
             let cookie = self.baker.bake(now, address, id, hello);
-            return Answer::Reply(Reply::new(header, &Frame::Cookie { nonce: hello.nonce, cookie }));
+            let reply = Reply::new(header, &Frame::Cookie { nonce: hello.nonce, cookie });
+            return Answer::Reply(Reply { invites: hello.cookie.is_none(), ..reply });
         }
         Answer::Admit(Caller {
             epoch: hello.caller,

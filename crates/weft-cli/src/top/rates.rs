@@ -263,6 +263,7 @@ mod tests {
             counters: Counters { sent, requests_sent: 2 * sent, ..Counters::default() },
             unsettled: 0,
             packets_damaged: 0,
+            packets_refused: 0,
             endpoints: Vec::new(),
             peers: vec![peer],
             destinations: Vec::new(),

@@ -85,8 +85,25 @@ pub(super) struct Hosts {
     by_key: BTreeMap<Entry, HostId>,
     /// The last id that was looked for, and the index that it led to.
     last: Option<(ChannelId, u32)>,
-    /// Damaged packets of hosts that are gone.
-    damaged: u64,
+    /// Packets of hosts that are gone.
+    gone: Dropped,
+}
+
+/// Packets that channels dropped for good.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dropped {
+    /// Damaged, or none.
+    pub damaged: u64,
+    /// Not of the channel, copies, or such as say what cannot be.
+    pub refused: u64,
+}
+
+impl Dropped {
+    fn plus(self, channel: &Channel) -> Dropped {
+        let c = channel.counters();
+        let refused = c.dropped_old + c.dropped_foreign + c.dropped_violation;
+        Dropped { damaged: self.damaged + c.dropped_malformed, refused: self.refused + refused }
+    }
 }
 
 impl Hosts {
@@ -111,7 +128,7 @@ impl Hosts {
         let Some(host) = place.host.take() else { return };
         let id = HostId { index, life: place.life };
         place.life = place.life.wrapping_add(1);
-        self.damaged += host.channel.counters().dropped_malformed;
+        self.gone = self.gone.plus(&host.channel);
         self.by_channel.remove(&host.channel.ours().id.0);
         self.forget_keys_of(&host, id);
         self.free.push(index);
@@ -236,10 +253,10 @@ impl Hosts {
             + self.by_key.len() * size_of::<(Entry, HostId)>()
     }
 
-    /// Packets of channels that were damaged, those of hosts that are gone included.
-    pub fn damaged(&self) -> u64 {
+    /// Packets that channels dropped for good, those of hosts that are gone included.
+    pub fn dropped(&self) -> Dropped {
         let hosts = self.places.iter().filter_map(|place| place.host.as_deref());
-        self.damaged + hosts.map(|host| host.channel.counters().dropped_malformed).sum::<u64>()
+        hosts.fold(self.gone, |sum, host| sum.plus(&host.channel))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {

@@ -222,6 +222,8 @@ pub struct Ni<L> {
     closing: usize,
     /// Packets that were damaged or are none, of no channel that is known.
     damaged: u64,
+    /// Whole packets that nobody here wanted, those of channels left out.
+    refused: u64,
     /// The one that answers when we call ourselves.
     own: Option<HostId>,
     /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
@@ -246,6 +248,7 @@ impl<L: Link> Ni<L> {
             strangers: VecDeque::new(),
             closing: 0,
             damaged: 0,
+            refused: 0,
             own: None,
             turns: Arc::default(),
         }
@@ -323,7 +326,13 @@ impl<L: Link> Ni<L> {
 
     /// Packets that came and were damaged or are none, whoever they were of.
     pub fn damaged(&self) -> u64 {
-        self.damaged + self.hosts.damaged()
+        self.damaged + self.hosts.dropped().damaged
+    }
+
+    /// Whole packets that came and were refused, whoever they were of: forged, of another life, from elsewhere than the channel
+    /// that they name, copies, or such as say what cannot be. Some were answered, with no more than their own bytes.
+    pub fn refused(&self) -> u64 {
+        self.refused + self.hosts.dropped().refused
     }
 
     /// Bytes of memory that it takes besides itself and its link: its channels, and what waits for hosts and for the program.
@@ -382,18 +391,19 @@ impl<L: Link> Ni<L> {
     /// Takes a packet in that came to this host at `came_at`, and was not looked at before now.
     #[inline]
     pub fn on_packet_of(&mut self, now: Time, came_at: Time, way: Way, bytes: &[u8]) {
-        let Some(receiver) = receiver_of(bytes) else { return };
+        let Some(receiver) = receiver_of(bytes) else { return self.damaged += 1 };
         match self.hosts.by_channel(receiver) {
             Some(index) => {
                 let Some(host) = self.hosts.at(index) else { return };
                 if !host.others.is_empty() {
                     return self.on_answer(now, index, way, bytes);
                 }
-                if host.way == way {
-                    host.channel.on_packet_of(now, came_at, bytes);
-                    self.mark(index);
-                    self.take_events(index);
+                if host.way != way {
+                    return self.refuse(bytes);
                 }
+                host.channel.on_packet_of(now, came_at, bytes);
+                self.mark(index);
+                self.take_events(index);
             }
             None => self.on_stranger(now, way, bytes),
         }
@@ -610,11 +620,20 @@ impl<L: Link> Ni<L> {
     #[inline(never)]
     fn on_stranger(&mut self, now: Time, way: Way, bytes: &[u8]) {
         match self.door.answer(now, &way.to.to_bytes(), bytes) {
-            Answer::Reply(reply) => self.link.answer(way, reply.bytes()),
+            Answer::Reply(reply) => {
+                self.refused += u64::from(!reply.invites());
+                self.link.answer(way, reply.bytes());
+            }
             Answer::Admit(caller) => self.admit(now, way, &caller),
-            // As a channel counts them: some were of one, and the damage is in its id.
-            Answer::Drop => self.damaged += u64::from(Packet::decode(bytes).is_err()),
+            Answer::Drop => self.refuse(bytes),
         }
+    }
+
+    /// Counts a packet that is dropped, as a channel would: some were of one, and the damage is in its id.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&mut self, bytes: &[u8]) {
+        *if Packet::decode(bytes).is_ok() { &mut self.refused } else { &mut self.damaged } += 1;
     }
 
     /// What one says whom we called, while there are several that it may be.
@@ -623,7 +642,7 @@ impl<L: Link> Ni<L> {
     fn on_answer(&mut self, now: Time, index: u32, way: Way, bytes: &[u8]) {
         let Some((id, host)) = self.hosts.id(index).zip(self.hosts.at(index)) else { return };
         let mut others: Vec<Way> = std::iter::once(host.way).chain(host.others.iter().copied()).collect();
-        let Some(place) = others.iter().position(|other| *other == way) else { return };
+        let Some(place) = others.iter().position(|other| *other == way) else { return self.refuse(bytes) };
         others.remove(place);
         if let Some(reason) = host.channel.refusal(bytes) {
             // This is somebody else's address, or was: one of the others may be right.
@@ -648,6 +667,7 @@ impl<L: Link> Ni<L> {
         if called.and_then(|index| self.hosts.at(index)).is_some_and(|host| host.channel.made(caller)) {
             // We called ourselves: another host of ours answers, unless this is a copy.
             if self.own.and_then(|id| self.hosts.get(id)).is_some_and(|host| host.channel.is_of(caller)) {
+                self.refused += 1;
                 return;
             }
             self.own = self.answer(now, key, way, caller);
@@ -657,6 +677,7 @@ impl<L: Link> Ni<L> {
             let Some(host) = self.hosts.get_mut(id) else { return };
             if host.channel.is_of(caller) {
                 // A copy of the call that opened this channel: our answer is under way, or was lost and goes again by itself.
+                self.refused += 1;
                 return;
             }
             if host.channel.give_way(caller) {
@@ -671,6 +692,7 @@ impl<L: Link> Ni<L> {
             // It has forgotten us and calls anew, or this call is old and was late. If the first, it says so when it is asked, and
             // its next call finds nobody in its way.
             host.channel.ask();
+            self.refused += 1;
             return self.mark(id.index);
         }
         self.answer(now, key, way, caller);
@@ -680,6 +702,7 @@ impl<L: Link> Ni<L> {
     fn answer(&mut self, now: Time, key: HostKey, way: Way, caller: &Caller) -> Option<HostId> {
         let origin = Origin::of(way.to);
         if rare::fires(Point::StrangerUnheard) || !self.make_place(now, origin) {
+            self.refused += 1;
             return None;
         }
         let settings = self.settings_for(std::iter::once(&way));

@@ -93,6 +93,7 @@ impl<H: Handle> HostSessions<H> {
     pub fn report_into(&self, report: &mut Report) {
         let mut ni = self.ni.borrow_mut();
         report.packets_damaged = ni.damaged();
+        report.packets_refused = ni.refused();
         for entry in self.entries.iter().flatten() {
             if let Some(peer) = entry.session.and_then(|id| report.sessions.iter_mut().find(|s| s.id == id)) {
                 peer.host = ni.report(entry.host);

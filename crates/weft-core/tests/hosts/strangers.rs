@@ -5,8 +5,81 @@ use weft_core::ni::Way;
 use weft_transport::Random;
 use weft_transport::Settings;
 use weft_wire::frame::{Cookie, Frame, Hello, Terms, Writer};
-use weft_wire::packet::{reseal, ChannelId, Header, PacketKind, PACKET_LEAST};
+use weft_wire::packet::{reseal, ChannelId, Header, Packet, PacketKind, PACKET_LEAST};
 use weft_wire::{Epoch, HostAddress, Key};
+
+/// The packets that a process counts as damaged, and as refused.
+fn dropped(world: &World, at: usize) -> [u64; 2] {
+    let ni = world.processes[at].sessions.ni().borrow();
+    [ni.damaged(), ni.refused()]
+}
+
+/// A packet with this frame, as whoever likes may make it.
+fn forged(header: Header, frame: &Frame<'_>) -> Vec<u8> {
+    let mut packet = vec![0; PACKET_LEAST];
+    let mut writer = Writer::new(&mut packet);
+    assert!(writer.push(frame), "room");
+    let packet = writer.finish();
+    header.seal(packet);
+    packet.to_vec()
+}
+
+#[test]
+fn what_is_forged_well_is_refused_and_counted_wherever_it_fails() {
+    let mut world = World::connected(1);
+    world.network.borrow_mut().log = Some(Vec::new());
+    world.request(ECHO, &[], b"");
+    world.run(millis(100));
+    let log = world.network.borrow_mut().log.take().expect("kept");
+    let mut known = log.iter().map(|(_, to, packet)| (to, Packet::decode(packet).expect("whole").header));
+    let (_, known) = known.rfind(|(to, _)| **to == address(1)).expect("a packet to the second");
+    let epoch = world.processes[1].name.epoch;
+    let (nobody, away) = (ChannelId(77), address(50));
+    let terms = Terms { features: 0, window: 1 << 17, ack_delay: 0, packet_most: 1472 };
+    let guess = Some(Cookie { generation: 0, value: 1 });
+    let hello = |callee, cookie| Frame::Hello(Hello { caller: Epoch(5), callee, nonce: 9, cookie, terms });
+    let call = Header::new(PacketKind::Call, ChannelId::NOBODY, nobody);
+    let data = |to, from| Header::new(PacketKind::Data, to, from);
+    let reset = |to, from| Header::new(PacketKind::Reset, to, from);
+    let gone = Frame::Reset { epoch };
+    let ping = forged(data(nobody, nobody), &Frame::Ping);
+    let (own, sealed) = (address(0), Header { number: known.number.wrapping_add(1), ..known });
+    for (what, from, packet) in [
+        ("a channel that nobody has", away, ping.clone()),
+        ("a channel of somebody else", away, forged(sealed, &Frame::Ping)),
+        ("half of the ids", own, forged(data(known.to, nobody), &Frame::Ping)),
+        ("a copy", own, forged(known, &Frame::Ping)),
+        ("an end of no channel", away, forged(reset(nobody, nobody), &gone)),
+        ("an end with half of the ids", own, forged(reset(known.to, nobody), &gone)),
+        (
+            "an end with a number that was not used",
+            own,
+            forged(Header { number: 7, ..reset(known.to, known.from) }, &gone),
+        ),
+        ("an answer to no call", away, forged(Header::new(PacketKind::Answer, nobody, ChannelId::NOBODY), &gone)),
+        ("a call for another life", away, forged(call, &hello(Epoch(4), None))),
+        ("a call with a cookie that was guessed", away, forged(call, &hello(epoch, guess))),
+        ("a call that is none", away, forged(call, &Frame::Ping)),
+    ] {
+        let before = dropped(&world, 1);
+        let now = world.now.get();
+        world.processes[1].sessions.ni().borrow_mut().on_packet(now, Way { to: from, from: 0 }, &packet);
+        assert_eq!(dropped(&world, 1), [before[0], before[1] + 1], "{what}");
+    }
+    let before = dropped(&world, 1);
+    let now = world.now.get();
+    let first = forged(call, &hello(epoch, None));
+    world.processes[1].sessions.ni().borrow_mut().on_packet(now, Way { to: away, from: 0 }, &first);
+    assert_eq!(dropped(&world, 1), before, "a first call is what honest callers make");
+    for bytes in [0, 1, 11, 39] {
+        world.processes[1].sessions.ni().borrow_mut().on_packet(now, Way { to: away, from: 0 }, &ping[..bytes]);
+    }
+    assert_eq!(dropped(&world, 1), [before[0] + 4, before[1]], "what is cut off is damaged");
+    world.request(ECHO, &[1], b"");
+    world.run(millis(10));
+    assert_eq!(world.processes[0].program.got.len(), 2);
+    assert_eq!(world.processes[1].core.state().sessions().count(), 1);
+}
 
 #[test]
 fn garbage_changes_nothing_and_is_answered_with_less() {
@@ -14,6 +87,7 @@ fn garbage_changes_nothing_and_is_answered_with_less() {
     world.run(millis(100));
     let mut random = Random::new(5);
     let before = world.network.borrow().packets;
+    let dropped = dropped(&world, 1);
     for n in 0..20_000 {
         let mut packet: Vec<u8> = (0..random.below(200)).map(|_| random.bits() as u8).collect();
         if packet.len() >= 40 && n % 2 == 0 {
@@ -25,6 +99,8 @@ fn garbage_changes_nothing_and_is_answered_with_less() {
         world.processes[1].sessions.ni().borrow_mut().on_packet(now, Way { to: address(50), from: 0 }, &packet);
     }
     assert!(world.network.borrow().packets - before < 20_000);
+    let [damaged, refused] = [0, 1].map(|at| self::dropped(&world, 1)[at] - dropped[at]);
+    assert_eq!(damaged + refused, 20_000, "each is counted");
     world.run(millis(10));
     world.request(ECHO, &[1], b"");
     world.run(millis(10));
@@ -205,12 +281,18 @@ fn everything_that_was_ever_sent_comes_again_and_changes_nothing() {
         world.request(ECHO, &[7], b"");
         world.run(millis(20));
         let log = world.network.borrow_mut().log.take().expect("kept");
+        let before: u64 = [0, 1].map(|at| dropped(&world, at)[1]).iter().sum();
         for (from, to, packet) in log.iter().chain(log.iter().rev()) {
             let now = world.now.get();
             let process = world.processes.iter().find(|p| p.name.address == *to).expect("one of the two");
             process.sessions.ni().borrow_mut().on_packet(now, Way { to: *from, from: 0 }, packet);
             world.run(millis(1));
         }
+        let is_invited =
+            |packet: &Packet<'_>| matches!(packet.only_frame(), Some(Frame::Hello(Hello { cookie: None, .. })));
+        let invited = log.iter().filter(|(_, _, packet)| is_invited(&Packet::decode(packet).expect("whole"))).count();
+        let refused = [0, 1].map(|at| dropped(&world, at)[1]).iter().sum::<u64>() - before;
+        assert!(refused >= 2 * (log.len() - invited) as u64, "seed {seed}: {refused} of {}", 2 * log.len());
         world.run(millis(100));
         world.request(ECHO, &[8], b"");
         world.run(millis(20));

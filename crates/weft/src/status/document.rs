@@ -59,6 +59,9 @@ pub struct Bundle {
     pub unsettled: u64,
     /// Packets from other hosts that it dropped because they were damaged, or are none.
     pub packets_damaged: u64,
+    /// Whole packets from the network that it refused: forged, copies, of another life, or from elsewhere than their peer.
+    #[serde(default)]
+    pub packets_refused: u64,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
     /// The bundles that it has a session with.
@@ -290,6 +293,7 @@ impl Bundle {
             counters: Counters::default(),
             unsettled: 0,
             packets_damaged: 0,
+            packets_refused: 0,
             endpoints: Vec::new(),
             peers: Vec::new(),
             destinations: Vec::new(),
@@ -306,6 +310,7 @@ impl Bundle {
             counters: report.counters.into(),
             unsettled: report.unsettled,
             packets_damaged: report.packets_damaged,
+            packets_refused: report.packets_refused,
             left_out: report.left_out as u64,
             ..self
         };
