@@ -12,6 +12,7 @@ local kinds = { [1] = "call", [2] = "answer", [3] = "data", [4] = "reset" }
 local frames = {
     [0] = "padding", [1] = "records", [2] = "acks", [3] = "taken", [4] = "nack", [5] = "hello", [6] = "cookie",
     [7] = "accept", [8] = "refuse", [9] = "reset", [10] = "ping",
+    [11] = "unreliable",
 }
 local reasons = {
     [1] = "wrong key", [2] = "no such endpoint", [3] = "no handler", [4] = "queue full", [5] = "peer lost", [6] = "nobody there",
@@ -47,6 +48,9 @@ local f = {
     stream = ProtoField.uint32("weft.stream", "Stream"),
     offset = ProtoField.uint32("weft.records.offset", "Offset"),
     records = ProtoField.bytes("weft.records", "Records"),
+    message = ProtoField.uint32("weft.unreliable.message", "Message"),
+    at = ProtoField.uint32("weft.unreliable.at", "Piece begins at"),
+    total = ProtoField.uint32("weft.unreliable.total", "Bytes of the whole message"),
     bitmap = ProtoField.bytes("weft.acks.bitmap", "Came, from the acknowledged number on"),
     taken = ProtoField.uint32("weft.taken", "Taken below"),
     limit = ProtoField.uint32("weft.taken.limit", "May be sent below"),
@@ -117,6 +121,7 @@ local bodies = {
     [8] = { least = 8, most = 8, { "nonce", 8 } },
     [9] = { least = 8, most = 8, { "epoch", 8 } },
     [10] = { least = 0, most = 0 },
+    [11] = { least = 17, most = 65535, { "stream", 4 }, { "message", 4 }, { "at", 4 }, { "total", 4 } },
 }
 
 -- Shows the frame at this place. Returns its name and where the next one begins; none if it is malformed.
@@ -142,6 +147,9 @@ local function dissect_frame(range, at, tree)
     if kind == 1 then
         sub:add(f.records, range(at + 12, length - 8))
         sub:append_text(", " .. length - 8 .. " bytes")
+    elseif kind == 11 then
+        sub:add(f.records, range(at + 20, length - 16))
+        sub:append_text(", " .. length - 16 .. " bytes")
     elseif kind == 2 then
         sub:add(f.bitmap, range(at + 4, length))
     elseif kind == 5 then

@@ -500,7 +500,7 @@ impl<T: Tx> State<T> {
                     _ => self.receive_returned_request(session, flow, slot, reason),
                 }
             }
-            Kind::Pad | Kind::Switch | Kind::Send | Kind::Request | Kind::Reply => Err(Violation),
+            Kind::Pad | Kind::Switch | Kind::Send | Kind::Unreliable | Kind::Request | Kind::Reply => Err(Violation),
         }
     }
 

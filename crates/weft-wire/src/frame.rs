@@ -36,6 +36,12 @@ pub const fn stream_bytes(args: usize, payload: usize) -> usize {
     crate::record::HEADER + args_bytes(args) + payload.next_multiple_of(8)
 }
 
+/// Of the features: `Unreliable` frames are understood.
+pub const UNRELIABLE: u32 = 1;
+
+/// Bytes of an `Unreliable` frame ahead of the record's.
+pub const UNRELIABLE_HEADER: usize = FRAME_HEADER + 16;
+
 /// A stream of records within a channel: those of one session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct StreamId(pub u32);
@@ -43,7 +49,7 @@ pub struct StreamId(pub u32);
 /// What a side of a channel grants and asks of the other, once, at set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Optional parts of the protocol: those offered in a `Hello`, those agreed in an `Accept`. Version 1 has none.
+    /// Optional parts of the protocol: those offered in a `Hello`, those agreed in an `Accept`. See [`UNRELIABLE`].
     pub features: u32,
     /// Bytes of each stream that may be under way to this side from the beginning.
     pub window: u32,
@@ -152,11 +158,28 @@ pub enum Frame<'a> {
     },
     /// Asks for an acknowledgement.
     Ping,
+    /// A record that may be lost, or a piece of one. It never goes again.
+    Unreliable(Piece<'a>),
     /// Zeros to the end of the packet, which make it as large as its sender wants. They ask for an acknowledgement.
     Padding {
         /// How many, at least one.
         bytes: usize,
     },
+}
+
+/// A piece of a record that may be lost. Of the same record no byte goes twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece<'a> {
+    /// The stream beside which it goes.
+    pub stream: StreamId,
+    /// The record: counted per channel and direction.
+    pub number: u32,
+    /// Where in the record the piece begins.
+    pub at: u32,
+    /// Bytes of the whole record, as in a stream: at most [`RECORD_MOST`].
+    pub total: u32,
+    /// The piece's, at least one.
+    pub bytes: &'a [u8],
 }
 
 /// Why bytes are no frame.
@@ -182,6 +205,9 @@ pub enum FrameError {
     /// Bytes that must be zero are not.
     #[error("frame with reserved bytes set")]
     Reserved,
+    /// A piece that lies beyond the end of its record, or of one that is larger than any.
+    #[error("frame with a piece of a record that cannot be")]
+    Reach,
 }
 
 mod code {
@@ -196,6 +222,7 @@ mod code {
     pub const REFUSE: u8 = 8;
     pub const RESET: u8 = 9;
     pub const PING: u8 = 10;
+    pub const UNRELIABLE: u8 = 11;
 }
 
 /// The frames of a packet.
@@ -274,6 +301,7 @@ impl<'a> Frame<'a> {
             code::ACCEPT => 36,
             code::REFUSE | code::RESET => 8,
             code::PING => 0,
+            code::UNRELIABLE => body.len().max(17),
             _ => return Err(FrameError::Type(kind)),
         };
         if body.len() != wanted {
@@ -303,6 +331,7 @@ impl<'a> Frame<'a> {
                 terms: Terms::read(&body[24..36]),
             }),
             code::RESET => Frame::Reset { epoch: Epoch(u64_at(body, 0)) },
+            code::UNRELIABLE => Frame::Unreliable(Piece::read(body).ok_or(FrameError::Reach)?),
             _ => Frame::Ping,
         };
         // What is left of RECORDS here has a detail that is not zero.
@@ -310,6 +339,25 @@ impl<'a> Frame<'a> {
             return Err(FrameError::Reserved);
         }
         Ok(frame)
+    }
+}
+
+impl<'a> Piece<'a> {
+    /// From a body of more than 16 bytes. None if it lies beyond its record, or that is larger than any.
+    fn read(body: &'a [u8]) -> Option<Piece<'a>> {
+        let (fields, bytes) = body.split_at_checked(16)?;
+        let [stream, number, at] = three(fields);
+        let total = u32_at(fields, 12);
+        let end = u64::from(at) + bytes.len() as u64;
+        let fits = end <= u64::from(total) && total as usize <= RECORD_MOST;
+        fits.then_some(Piece { stream: StreamId(stream), number, at, total, bytes })
+    }
+
+    fn fields(&self) -> [u8; 16] {
+        let mut b = [0; 16];
+        b[..12].copy_from_slice(&words([self.stream.0, self.number, self.at]));
+        b[12..].copy_from_slice(&self.total.to_le_bytes());
+        b
     }
 }
 
@@ -405,6 +453,7 @@ impl<'a> Writer<'a> {
             Frame::Refuse { nonce, reason } => self.put(code::REFUSE, reason.code(), &[&nonce.to_le_bytes()]),
             Frame::Reset { epoch } => self.put(code::RESET, 0, &[&epoch.0.to_le_bytes()]),
             Frame::Ping => self.put(code::PING, 0, &[]),
+            Frame::Unreliable(piece) => self.put(code::UNRELIABLE, 0, &[&piece.fields(), piece.bytes]),
             Frame::Padding { bytes } => {
                 let fits = bytes <= self.room();
                 if fits {

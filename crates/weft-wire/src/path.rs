@@ -91,6 +91,12 @@ pub struct Traffic {
 pub trait Tx {
     /// Copies a record in and makes it visible. `head.args` and `head.len` are set from the slices.
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError>;
+    /// The same for a record that may be lost: one that is not tracked and stands in no order with others. Paths that lose nothing
+    /// take it as any other.
+    #[inline]
+    fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        self.push(head, args, payload)
+    }
     /// Whether a record of `lines` would be taken now.
     fn has_room(&mut self, lines: u32) -> bool;
     /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.

@@ -46,8 +46,11 @@ pub enum Kind {
     /// A message came back; `op` is the reason's code. `slot` says which: the slot of a request, whose contents its sender
     /// kept, or [`RETURNED_SEND`] or [`RETURNED_REPLY`] plus the message's operation; then its arguments and payload follow.
     Return = 8,
-    /// Credit of one-way messages: arguments are messages and lines consumed, and messages stored.
+    /// Credit of one-way messages: arguments are messages and lines consumed, and messages stored. Without arguments it asks for
+    /// that, or says [`GO_ON`].
     Credit = 9,
+    /// A one-way message that may be lost: it is neither returned nor acknowledged, and takes no credit.
+    Unreliable = 10,
 }
 
 /// In the slot of a `Return`: a one-way message, in the low byte its operation.
@@ -65,6 +68,13 @@ pub const URGENT: u16 = 2;
 /// In the slot of an `Ended`: the flow's destination lives in another bundle now. Call it again; until it is reached there, this
 /// flow still leads to it.
 pub const MOVED: u16 = 1;
+
+/// In the slot of a `Credit` without arguments: all that was refused on this ordered flow came back, and what follows is to be
+/// taken again.
+pub const GO_ON: u16 = 1;
+
+/// In the operation of an `Open`: the flow is ordered. Once a message of it was refused, so is what follows, until [`GO_ON`].
+pub const ORDERED: u8 = 1;
 
 /// Consumed one-way messages of a flow that the sender may count as free again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -298,7 +308,7 @@ impl Kind {
     /// The smallest code.
     const FIRST: u8 = Kind::Pad as u8;
     /// The largest code; all between are in use.
-    const LAST: u8 = Kind::Credit as u8;
+    const LAST: u8 = Kind::Unreliable as u8;
 }
 
 /// Bytes that `n` arguments take in a record: padded to 8, so that the payload is aligned.
@@ -340,6 +350,7 @@ fn kind_of(code: u8) -> Option<Kind> {
         7 => Kind::Ended,
         8 => Kind::Return,
         9 => Kind::Credit,
+        10 => Kind::Unreliable,
         _ => return None,
     })
 }
@@ -394,7 +405,7 @@ mod tests {
         #[test]
         fn likely_words_are_a_header_or_an_error(kind in 0u8..12, op: u8, args in 0u8..20, len in 0u32..70_000, w1: u64) {
             let w0 = u64::from(len) | u64::from(kind) << 32 | u64::from(op) << 40 | u64::from(args) << 48;
-            let good = (1..=9).contains(&kind) && args <= 16 && len <= 65_536;
+            let good = (1..=10).contains(&kind) && args <= 16 && len <= 65_536;
             prop_assert_eq!(Head::unpack([w0, w1]).is_ok(), good);
         }
     }

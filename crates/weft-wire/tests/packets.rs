@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use weft_wire::frame::{
     records_header, stream_bytes, BITMAP_MOST, FRAME_HEADER, HELLO_FRAME, RECORDS_HEADER, RECORD_MOST,
 };
-use weft_wire::frame::{Accept, Cookie, Frame, FrameError, Frames, Hello, StreamId, Terms, Writer};
+use weft_wire::frame::{Accept, Cookie, Frame, FrameError, Frames, Hello, Piece, StreamId, Terms, Writer};
 use weft_wire::packet::{
     checksum_of, receiver_of, reseal, ChannelId, Header, Packet, PacketError, PacketKind, Reflected, Shift,
 };
@@ -59,6 +59,10 @@ fn golden_frames() -> Vec<(Frame<'static>, &'static str)> {
         (Frame::Refuse { nonce: NONCE, reason: Reason::WrongEpoch }, "080c0800 2827262524232221"),
         (Frame::Reset { epoch: CALLEE }, "09000800 1817161514131211"),
         (Frame::Ping, "0a000000"),
+        (
+            Frame::Unreliable(Piece { stream: STREAM, number: 6, at: 1400, total: 1404, bytes: b"weft" }),
+            "0b001400 05000000 06000000 78050000 7c050000 77656674",
+        ),
         (Frame::Padding { bytes: 5 }, "0000000000"),
     ]
 }
@@ -208,7 +212,16 @@ fn a_frame_of_the_wrong_size_or_type_is_an_error() {
     let only = |bytes: &[u8]| Frames::new(bytes).next().expect("not empty").expect_err("not a frame");
     assert_eq!(only(&[1]), FrameError::Truncated);
     assert_eq!(only(&[10, 0, 1, 0]), FrameError::Truncated);
-    assert_eq!(only(&[11, 0, 0, 0]), FrameError::Type(11));
+    assert_eq!(only(&[12, 0, 0, 0]), FrameError::Type(12));
+    assert_eq!(only(&[11, 0, 0, 0]), FrameError::Length { kind: 11, bytes: 0 });
+    let piece = |at: u8, total: [u8; 3]| {
+        let [low, middle, high] = total;
+        [11, 0, 18, 0, 1, 0, 0, 0, 0, 0, 0, 0, at, 0, 0, 0, low, middle, high, 0, 7, 7]
+    };
+    assert!(Frames::new(&piece(6, [8, 0, 0])).next().expect("one").is_ok());
+    assert_eq!(only(&piece(7, [8, 0, 0])), FrameError::Reach);
+    let [low, middle, high, _] = (RECORD_MOST as u32 + 1).to_le_bytes();
+    assert_eq!(only(&piece(6, [low, middle, high])), FrameError::Reach);
     assert_eq!(only(&[10, 0, 1, 0, 0]), FrameError::Length { kind: 10, bytes: 1 });
     assert_eq!(only(&[1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0]), FrameError::Length { kind: 1, bytes: 8 });
     assert_eq!(only(&[2, 0, 0, 0]), FrameError::Length { kind: 2, bytes: 0 });
@@ -218,8 +231,8 @@ fn a_frame_of_the_wrong_size_or_type_is_an_error() {
     long.extend([1; BITMAP_MOST + 1]);
     assert_eq!(only(&long), FrameError::Length { kind: 2, bytes: BITMAP_MOST as u16 + 1 });
     // The first error ends a packet's frames.
-    let mut frames = Frames::new(&[11, 0, 0, 0, 10, 0, 0, 0]);
-    assert_eq!((frames.next(), frames.next()), (Some(Err(FrameError::Type(11))), None));
+    let mut frames = Frames::new(&[12, 0, 0, 0, 10, 0, 0, 0]);
+    assert_eq!((frames.next(), frames.next()), (Some(Err(FrameError::Type(12))), None));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
-use weft_wire::frame::{Frame, Terms};
+use weft_wire::frame::{Frame, Piece, Terms};
 use weft_wire::packet::{Header, Packet, PacketKind};
 
 /// A packet.
@@ -54,6 +54,7 @@ pub enum Part {
     Refuse { reason: String },
     Reset { epoch: String },
     Ping,
+    Unreliable { stream: u32, message: u32, at: u32, total: u32, bytes: usize },
     Padding { bytes: usize },
     Malformed { why: String },
 }
@@ -144,6 +145,9 @@ impl Part {
             Frame::Refuse { reason, .. } => Part::Refuse { reason: reason.to_string() },
             Frame::Reset { epoch } => Part::Reset { epoch: digits(epoch.0) },
             Frame::Ping => Part::Ping,
+            Frame::Unreliable(Piece { stream, number, at, total, bytes }) => {
+                Part::Unreliable { stream: stream.0, message: number, at, total, bytes: bytes.len() }
+            }
             Frame::Padding { bytes } => Part::Padding { bytes },
         }
     }
@@ -162,6 +166,9 @@ impl Part {
             Part::Refuse { reason } => format!("refused: {reason}"),
             Part::Reset { epoch } => format!("{epoch} knows no such channel"),
             Part::Ping => "ping".to_owned(),
+            Part::Unreliable { message, at, total, bytes, .. } => {
+                format!("{bytes} B of unreliable message {message} at {at} of {total}")
+            }
             Part::Padding { bytes } => format!("{bytes} B of padding"),
             Part::Malformed { why } => why.clone(),
         }

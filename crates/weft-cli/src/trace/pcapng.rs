@@ -94,7 +94,7 @@ fn pad(bytes: &mut Vec<u8>) {
 mod tests {
     use super::super::datagram::tests::{ipv4, packet};
     use super::*;
-    use weft_wire::frame::{Accept, Cookie, Frame, Hello, StreamId, Terms};
+    use weft_wire::frame::{Accept, Cookie, Frame, Hello, Piece, StreamId, Terms};
     use weft_wire::packet::PacketKind::{self, Answer, Call, Data, Reset};
     use weft_wire::{Epoch, Reason};
 
@@ -115,6 +115,7 @@ mod tests {
             Frame::Taken { stream, taken: 20, limit: 300 },
             Frame::Nack { stream, taken: 20, touched: 40, reason: Reason::NoSuchEndpoint },
             Frame::Ping,
+            Frame::Unreliable(Piece { stream, number: 6, at: 1400, total: 1404, bytes: b"weft" }),
         ];
         vec![
             one(Call, Frame::Hello(Hello { caller, callee, nonce, cookie: None, terms })),
