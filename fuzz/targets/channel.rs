@@ -4,7 +4,7 @@
 use std::time::Duration;
 use weft_fuzz::{sealed, Input};
 use weft_transport::{Caller, Channel, FixedWindow, Life, Lot, Settings, Time};
-use weft_wire::frame::{Accept, Frame, StreamId, Terms, Writer};
+use weft_wire::frame::{Accept, Frame, StreamId, Terms, Writer, UNRELIABLE};
 use weft_wire::packet::{ChannelId, Header, Packet, PacketKind, Reflected, FIRST_NUMBER, HEADER, PACKET_LEAST, SPAN};
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Head, Kind, Reason};
@@ -12,7 +12,7 @@ use weft_wire::{Epoch, Head, Kind, Reason};
 const OURS: Life = Life { epoch: Epoch(1), id: ChannelId(7) };
 const THEIRS: Life = Life { epoch: Epoch(2), id: ChannelId(9) };
 const LOT: Lot = Lot { nonce: 3, seed: 4 };
-const TERMS: Terms = Terms { features: 0, window: 100_000, ack_delay: 1000, packet_most: 9000 };
+const TERMS: Terms = Terms { features: UNRELIABLE, window: 100_000, ack_delay: 1000, packet_most: 9000 };
 const STREAMS: u8 = 4;
 
 /// Steps of one run, and packets between two of them.
@@ -115,6 +115,15 @@ impl World {
             }
             6 => drop(self.channel.open(stream)),
             7 => drop(self.channel.close(stream, Reason::NoRoom)),
+            _ if how & 0x60 == 0x60 => {
+                let payload = [what; 65_537];
+                let len = usize::from(input.word()?);
+                // *Full* is a normal answer.
+                let _ = self.channel.send_unreliable(stream, Head::new(Kind::Unreliable), &[1], &payload[..len]);
+                while let Some(message) = self.channel.take_unreliable() {
+                    assert!(message.record().args.len() <= 16 && message.record().payload.len() <= 65_536);
+                }
+            }
             _ => match how % 4 {
                 0 => self.channel.rest(),
                 1 => self.channel.keep_watch(how & 128 != 0),

@@ -450,5 +450,6 @@ fn sum(a: Counters, b: Counters) -> Counters {
         dropped_malformed: a.dropped_malformed + b.dropped_malformed,
         dropped_violation: a.dropped_violation + b.dropped_violation,
         dropped_no_room: a.dropped_no_room + b.dropped_no_room,
+        unreliable_dropped: a.unreliable_dropped + b.unreliable_dropped,
     }
 }

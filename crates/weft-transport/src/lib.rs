@@ -33,7 +33,7 @@ mod outgoing;
 mod packet_size;
 mod sent;
 
-pub use channel::{Channel, Counters, Event, Life, Lot, OpenError, Settings, Verdict};
+pub use channel::{Channel, Counters, Event, Life, Loose, Lot, OpenError, Settings, Verdict};
 pub use congestion::{Acked, Congestion, Control, DelayWindow, FixedWindow, Method};
 pub use credit::{CreditAccount, CreditDue, Grant};
 pub use door::{Answer, Caller, Door};

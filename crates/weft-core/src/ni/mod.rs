@@ -760,7 +760,7 @@ impl<L: Link> Ni<L> {
                 Event::Open => self.events.push_back(NiEvent::Open(id)),
                 Event::Readable(_) => self.tell_readable(id),
                 // Blocked sessions look for room by themselves.
-                Event::Room(_) => {}
+                Event::Room(_) | Event::Unreliable => {}
                 Event::Refused(_, reason) | Event::Lost(reason) => self.end(id, reason),
             }
         }

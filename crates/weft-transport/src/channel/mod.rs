@@ -21,8 +21,10 @@ mod receive;
 mod streams;
 mod timers;
 mod transmit;
+mod unreliable;
 
 pub use receive::Verdict;
+pub use unreliable::Loose;
 
 use crate::congestion::{Congestion, FixedWindow, Method};
 use crate::door::Caller;
@@ -34,10 +36,11 @@ use crate::sent::Sent;
 use crate::time::Time;
 use std::time::Duration;
 use streams::Streams;
-use weft_wire::frame::{Accept, Cookie, StreamId, Terms, RECORD_MOST};
+use unreliable::Unreliable;
+use weft_wire::frame::{Accept, Cookie, StreamId, Terms, RECORD_MOST, UNRELIABLE};
 use weft_wire::packet::{ChannelId, FIRST_NUMBER, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
-use weft_wire::{Epoch, Head, Reason};
+use weft_wire::{Epoch, Head, Reason, MAX_ARGS, MAX_PAYLOAD};
 
 /// A life of a network interface, and the id by which a channel of it is addressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +125,7 @@ impl Settings {
 
     fn terms(&self) -> Terms {
         Terms {
-            features: 0,
+            features: UNRELIABLE,
             window: self.window,
             ack_delay: self.ack_delay.as_micros() as u16,
             packet_most: self.packet_most,
@@ -139,6 +142,8 @@ pub enum Event {
     Readable(StreamId),
     /// A stream on which [`Channel::send`] was told *full* has room again.
     Room(StreamId),
+    /// Messages came that might have been lost: [`Channel::take_unreliable`] until there is none.
+    Unreliable,
     /// The peer takes no more of this stream: [`Channel::close`] it.
     Refused(StreamId, Reason),
     /// The peer is gone; nothing more will happen: [`Channel::abandon`].
@@ -186,6 +191,9 @@ pub struct Counters {
     pub dropped_violation: u64,
     /// Packets for which there was no room, or whose stream was not open.
     pub dropped_no_room: u64,
+    /// Unreliable messages given up here: those to a peer that does not know them, and those that came and found no room or of
+    /// which a part did not come.
+    pub unreliable_dropped: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,6 +270,10 @@ pub struct Channel<C = FixedWindow> {
     /// We answered a call, and the caller has not shown that it knows our id.
     is_unconfirmed: bool,
     streams: Streams,
+    /// Made with the first message of that kind.
+    unreliable: Option<Box<Unreliable>>,
+    /// Some of these wait to go.
+    has_unreliable: bool,
     sent: Sent,
     received: Received,
     congestion: C,
@@ -319,6 +331,8 @@ impl<C: Congestion> Channel<C> {
             terms: settings.terms(),
             is_unconfirmed: false,
             streams: Streams::default(),
+            unreliable: None,
+            has_unreliable: false,
             sent: Sent::new(FIRST_NUMBER, settings.packet_first),
             received: Received::new(FIRST_NUMBER),
             congestion,
@@ -367,6 +381,10 @@ impl<C: Congestion> Channel<C> {
     /// hand.
     pub fn close(&mut self, stream: StreamId, reason: Reason) -> Vec<Abandoned> {
         let abandoned = self.streams.close(stream, reason);
+        if let Some(unreliable) = &mut self.unreliable {
+            unreliable.forget(stream);
+            self.has_unreliable = unreliable.has_waiting();
+        }
         self.acks.is_due |= self.streams.has_nacks();
         abandoned
     }
@@ -376,6 +394,7 @@ impl<C: Congestion> Channel<C> {
         if !matches!(self.phase, Phase::Lost(_)) {
             self.phase = Phase::Lost(Reason::PeerLost);
         }
+        (self.unreliable, self.has_unreliable) = (None, false);
         self.streams.abandon()
     }
 
@@ -392,6 +411,42 @@ impl<C: Congestion> Channel<C> {
             return Err(PushError::Broken);
         }
         self.streams.send(stream, head, args, payload)
+    }
+
+    /// Copies a record that may be lost: it goes beside the stream, once, and nothing is known of it afterwards. What the congestion
+    /// control does not let go waits, up to 128 KiB; then it is `Full`, until [`Channel::has_room`] says otherwise. To a peer that
+    /// does not know such messages nothing is sent. `Broken` if the channel is lost.
+    #[cold]
+    pub fn send_unreliable(
+        &mut self,
+        stream: StreamId,
+        head: Head,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), PushError> {
+        if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
+            return Err(PushError::TooLarge);
+        }
+        match self.phase {
+            Phase::Lost(_) => return Err(PushError::Broken),
+            Phase::Calling { .. } => return Err(PushError::Full),
+            Phase::Open if self.terms.features & UNRELIABLE == 0 => {
+                self.counters.unreliable_dropped += 1;
+                return Ok(());
+            }
+            Phase::Open => {}
+        }
+        let unreliable = self.unreliable.get_or_insert_default();
+        if !unreliable.push(stream, head, args, payload) {
+            return Err(PushError::Full);
+        }
+        self.has_unreliable = true;
+        Ok(())
+    }
+
+    /// The next message that came and might have been lost.
+    pub fn take_unreliable(&mut self) -> Option<Loose> {
+        self.unreliable.as_mut()?.take()
     }
 
     /// Looks for the next record of a stream; it stays until [`Channel::pop`].
@@ -429,7 +484,11 @@ impl<C: Congestion> Channel<C> {
     /// What happened, oldest first. At most one of a kind per stream waits.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.streams.poll_event()
+        let event = self.streams.poll_event();
+        if matches!(event, Some(Event::Unreliable)) {
+            self.unreliable.iter_mut().for_each(|unreliable| unreliable.is_told = false);
+        }
+        event
     }
 
     /// The link refused a packet of so many bytes for its size (EMSGSIZE): all as large that are under way count as lost, which
@@ -470,12 +529,13 @@ impl<C: Congestion> Channel<C> {
         if std::mem::replace(&mut self.rested_at, used) == used {
             self.streams.rest();
             self.sent.rest();
+            self.unreliable = self.unreliable.take().filter(|unreliable| !unreliable.is_idle());
         }
     }
 
     /// Whether a record with so many arguments and payload bytes would be taken now. If not, an [`Event::Room`] follows.
     pub fn has_room(&mut self, stream: StreamId, args: usize, payload: usize) -> bool {
-        self.streams.has_room(stream, args, payload)
+        self.streams.has_room(stream, args, payload) && self.unreliable.as_ref().is_none_or(|u| u.has_room())
     }
 
     /// What is owed to the peer is not held back for something to ride with: it goes with the next packet that is transmitted.
@@ -485,12 +545,12 @@ impl<C: Congestion> Channel<C> {
 
     /// Whether nothing is under way, so that what is sent next should go at once.
     pub fn is_quiet(&self) -> bool {
-        self.sent.in_flight() == 0 && !self.streams.has_runs()
+        self.sent.in_flight() == 0 && !self.streams.has_runs() && !self.has_unreliable
     }
 
-    /// Whether there are records that were not sent to their end.
+    /// Whether there are records that were not sent to their end, those that may be lost included.
     pub fn has_unsent(&self) -> bool {
-        self.streams.has_unsent()
+        self.streams.has_unsent() || self.has_unreliable
     }
 
     /// Whether this channel came from that very call.
@@ -579,7 +639,8 @@ impl<C: Congestion> Channel<C> {
 
     /// Bytes of memory that it takes, itself included.
     pub fn memory(&self) -> usize {
-        std::mem::size_of::<Self>() + self.streams.memory() + self.sent.memory()
+        let unreliable = self.unreliable.as_ref().map_or(0, |unreliable| unreliable.memory());
+        std::mem::size_of::<Self>() + self.streams.memory() + self.sent.memory() + unreliable
     }
 
     fn begin_answer(&mut self, caller: &Caller) {
@@ -594,12 +655,13 @@ impl<C: Congestion> Channel<C> {
     }
 
     fn set_terms(&mut self, terms: Terms) {
-        self.terms = Terms { packet_most: terms.packet_most.max(PACKET_LEAST as u16), ..terms };
+        let features = terms.features & self.settings.terms().features;
+        self.terms = Terms { features, packet_most: terms.packet_most.max(PACKET_LEAST as u16), ..terms };
         self.streams.grant(terms.window);
     }
 
     fn accept(&self) -> Accept {
-        let terms = self.settings.terms();
+        let terms = Terms { features: self.terms.features, ..self.settings.terms() };
         Accept { nonce: self.nonce, caller: self.theirs.epoch, callee: self.ours.epoch, terms }
     }
 

@@ -38,6 +38,8 @@ struct Asks {
     any: bool,
     /// It has records: what else there is, is in no hurry to be acknowledged.
     records: bool,
+    /// Some of them may have been lost.
+    unreliable: bool,
 }
 
 /// Why the rest of a packet is not looked at.
@@ -130,7 +132,28 @@ impl<C: Congestion> Channel<C> {
             }
         }
         self.on_heard(now);
+        if asks.unreliable {
+            self.on_unreliable(packet);
+        }
         Verdict::Taken
+    }
+
+    /// Takes in what may have been lost, of a packet that was taken.
+    #[cold]
+    fn on_unreliable(&mut self, packet: &Packet<'_>) {
+        let Channel { unreliable, streams, counters, .. } = self;
+        for frame in packet.frames() {
+            let Ok(Frame::Unreliable(piece)) = frame else { continue };
+            if !streams.is_open(piece.stream) {
+                counters.unreliable_dropped += 1;
+                continue;
+            }
+            let unreliable = unreliable.get_or_insert_default();
+            counters.unreliable_dropped += unreliable.on_piece(&piece);
+            if unreliable.has_come() && !std::mem::replace(&mut unreliable.is_told, true) {
+                streams.push_event(Event::Unreliable);
+            }
+        }
     }
 
     /// Acts on the acknowledgements and frames of a packet.
@@ -166,6 +189,8 @@ impl<C: Congestion> Channel<C> {
                 // A copy of what opened this channel.
                 Frame::Accept(accept) if accept.nonce == self.nonce => {}
                 Frame::Ping | Frame::Padding { .. } => {}
+                // Not before the packet is taken: if it is refused, and a copy of it comes, it would be acted on twice.
+                Frame::Unreliable(_) => (asks.records, asks.unreliable) = (true, true),
                 _ => return Err(Stop::Violation),
             }
         }

@@ -184,6 +184,11 @@ impl Streams {
         Some(event)
     }
 
+    /// Whether a stream is open.
+    pub fn is_open(&mut self, id: StreamId) -> bool {
+        self.find(id).is_some()
+    }
+
     pub fn push_event(&mut self, event: Event) {
         self.events.push_back(event);
     }

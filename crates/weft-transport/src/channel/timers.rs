@@ -126,7 +126,7 @@ impl<C: Congestion> Channel<C> {
 
     /// When the next packet may go that only waits for its time.
     fn paced_at(&self) -> Option<Time> {
-        let waits = self.streams.has_runs() && self.may_send(self.paced_until);
+        let waits = self.has_more() && self.may_send(self.paced_until);
         waits.then_some(self.paced_until)
     }
 

@@ -91,7 +91,8 @@ impl<C: Congestion> Channel<C> {
     #[inline]
     fn may_run(&self, now: Time) -> bool {
         let is_plain = self.phase == Phase::Open && !self.is_unconfirmed && self.backoff.tries() == 0;
-        let tells = self.streams.has_words() || (self.acks.has_news && self.received.has_holes());
+        let tells =
+            self.streams.has_words() || self.has_unreliable || (self.acks.has_news && self.received.has_holes());
         let goes = is_plain && !tells && self.probes_due == 0 && self.streams.has_runs() && self.may_send(now);
         goes && !rare::fires(Point::RunBroken)
     }
@@ -135,7 +136,7 @@ impl<C: Congestion> Channel<C> {
         // The oldest packet is given up for one that asks whether the peer is there.
         let may_ask = self.sent.has_room() || self.probes_due > 0;
         let may_send = may_ask
-            && self.streams.has_runs()
+            && self.has_more()
             && (self.probes_due > 0 || self.may_send(now))
             // What is under way is answered, and then there is another chance.
             && !(self.sent.in_flight() > 0 && rare::fires(Point::WindowFull));
@@ -159,8 +160,11 @@ impl<C: Congestion> Channel<C> {
             self.streams.write_words(&mut writer, |frame| note(&mut self.sent, frame));
         }
         if may_send {
+            if self.has_unreliable {
+                asks |= self.write_unreliable(&mut writer);
+            }
             self.streams.write_records(&mut writer, |frame: SentFrame| note(&mut self.sent, frame));
-            if self.streams.has_runs() || self.streams.has_words() {
+            if self.streams.has_runs() || self.streams.has_words() || self.has_unreliable {
                 // Of a run of packets all but the last are equally large.
                 writer.fill();
             }
@@ -192,6 +196,22 @@ impl<C: Congestion> Channel<C> {
             self.retry_at = Some(now + self.wait());
         }
         Some(bytes)
+    }
+
+    /// Whether there is more to send than words.
+    #[inline]
+    pub(super) fn has_more(&self) -> bool {
+        self.streams.has_runs() || self.has_unreliable
+    }
+
+    /// Fills a packet with what may be lost, half of it if there are records as well.
+    #[cold]
+    fn write_unreliable(&mut self, writer: &mut Writer<'_>) -> bool {
+        let Some(unreliable) = &mut self.unreliable else { return false };
+        let most = if self.streams.has_runs() { writer.room() / 2 } else { writer.room() };
+        let has_written = unreliable.write(writer, most);
+        self.has_unreliable = unreliable.has_waiting();
+        has_written
     }
 
     /// A packet of zeros that tries a larger size: behind all else, and only if something is under way that gets answers.

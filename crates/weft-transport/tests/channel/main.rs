@@ -4,6 +4,7 @@
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
 //! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
+//! * `unreliable`: messages that may be lost.
 //! * `hostile`: packets that no honest peer sends; `attacks`: many of them.
 //!
 //! Random tests print their seed when they fail; `SEED=n` runs them with another one.
@@ -13,4 +14,5 @@ mod faults;
 mod hostile;
 mod sizes;
 mod transcripts;
+mod unreliable;
 mod world;
