@@ -4,7 +4,7 @@ use crate::moving::Errand;
 use crate::receive::Trouble;
 use crate::session::{Limits, PeerId, Session, SessionId};
 use crate::state::{Place, Run, Settings, Sink, State};
-use weft_wire::path::{Bells, Glance, Peek, Rx, Tx};
+use weft_wire::path::{Bells, Glance, Peek, Record, Rx, Tx};
 use weft_wire::Reason;
 
 /// Messages taken from one session per visit: the loitering bound (VN38).
@@ -197,6 +197,13 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             *place = None;
         }
         self.hand_returns(sink);
+    }
+
+    /// Takes a record that might have been lost, and came beside a session's path.
+    #[cold]
+    pub fn take_unreliable<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) {
+        // What it says is its sender's, and one that is not what it should be could have been lost as well.
+        let _ = self.state.receive_unreliable(id, record, sink);
     }
 
     /// The next poll looks at this session: something came for it by a way that has no bell of its own.

@@ -251,6 +251,9 @@ pub struct Counters {
     pub returned: u64,
     /// Messages of others that were refused here.
     pub refused: u64,
+    /// Messages that came and may be lost, and were: for want of room, of a handler, of their endpoint or of its key. A report adds those
+    /// that were lost within the channels of other hosts.
+    pub unreliable_dropped: u64,
     /// Sends that found no room or no credit.
     pub full: u64,
     /// Replies that found no room and were queued.

@@ -27,7 +27,7 @@ mod state;
 pub mod testing;
 
 pub use bundle::Bundle;
-pub use endpoint::{Admission, Endpoint};
+pub use endpoint::{Admission, Endpoint, Reliability, Service};
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
 pub use moving::{Back, Errand, Luggage};
 pub use report::Report;

@@ -5,7 +5,7 @@
 //! of them there comes *back* the same way. Nothing is sent twice and nothing is returned for a move. Peers on the same host
 //! are told to call again, and when they have, their messages go straight there; others go on by the stub.
 
-use crate::endpoint::{Admission, Endpoint, EndpointState, Parked, Route, Translation};
+use crate::endpoint::{Admission, Endpoint, EndpointState, Parked, Route, Service, Translation};
 use crate::event::{Event, EventMask, MessageKind, Returned};
 use crate::session::{head, SessionId};
 use crate::state::{Call, Delivery, ReplyError, ReplyToken, SendError, Sink, State};
@@ -24,6 +24,7 @@ pub struct Luggage {
     key: Key,
     admission: Admission,
     served: bool,
+    service: Service,
     mask: EventMask,
     table: Vec<Option<(Name, Key)>>,
     /// Changes of the table so far.
@@ -150,7 +151,7 @@ impl<T: Tx> State<T> {
         let state = self.endpoint(endpoint)?;
         let wants_room = |route: &Route| match *route {
             Route::Calling => true,
-            Route::Flow { session, flow } => {
+            Route::Flow { session, flow } | Route::Served { session, flow } => {
                 let place = self.sessions.get(session as usize).and_then(|p| p.session.as_ref());
                 place.and_then(|s| s.flows_out.get(usize::from(flow))).is_some_and(|f| f.wants_room)
             }
@@ -163,6 +164,7 @@ impl<T: Tx> State<T> {
             key: state.key,
             admission: state.admission,
             served: state.served,
+            service: state.service,
             mask: self.events.mask(endpoint),
             table: state.table.iter().map(|entry| entry.as_ref().map(|t| (t.name, t.key))).collect(),
             changes: state.changes,
@@ -207,11 +209,11 @@ impl<T: Tx> State<T> {
 
     /// An endpoint arrives from another bundle of this network interface, or comes back.
     pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
-        let Luggage { name, key, admission, served, mask, table, changes, wanted } = luggage;
+        let Luggage { name, key, admission, served, service, mask, table, changes, wanted } = luggage;
         let was_here = |e: &Option<EndpointState>| e.as_ref().is_some_and(|e| e.id == name.endpoint);
         let entry = |(name, key)| Translation { name, key, route: Route::Unknown, renews: false };
         let table = table.into_iter().map(|named| named.map(entry)).collect();
-        let arrived = EndpointState { admission, served, table, changes, ..EndpointState::new(name, key) };
+        let arrived = EndpointState { admission, served, service, table, changes, ..EndpointState::new(name, key) };
         let endpoint = match self.endpoints.iter().position(was_here) {
             Some(index) => {
                 let parked = self.endpoints[index].as_mut().map(|e| std::mem::take(&mut e.parked));
@@ -431,8 +433,7 @@ impl<T: Tx> State<T> {
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow))) else { return };
         let (endpoint, destination) = (Endpoint(out.source), out.destination);
         let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
-        let leads_here =
-            |t: &&mut Translation| matches!(t.route, Route::Flow { session: s, flow: f } if (s, f) == (session, flow));
+        let leads_here = |t: &&mut Translation| t.route.flow() == Some((session, flow));
         if let Some(entry) = entry.filter(leads_here).filter(|t| !t.renews) {
             entry.renews = true;
             let name = entry.name;

@@ -6,7 +6,7 @@ use crate::session::{FlowIn, FlowOut, SessionId};
 use crate::state::{Delivery, Run, Sink, State};
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
-use weft_wire::record::{ASK_STORED, MOVED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
+use weft_wire::record::{ASK_STORED, GO_ON, MOVED, ORDERED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{Certainty, Credit, HeadWords, Kind, Reason};
 
@@ -58,8 +58,53 @@ impl<T: Tx> State<T> {
         } else if head.is(Kind::Send) {
             self.receive_send(id, record, sink)
         } else {
-            Ok(self.receive_control(id.index, head, record.args, record.payload)?)
+            self.receive_other(id, record, sink)
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_other<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Trouble> {
+        match record.head.is(Kind::Unreliable) {
+            true => self.receive_unreliable(id, record, sink),
+            false => Ok(self.receive_control(id.index, record.head, record.args, record.payload)?),
+        }
+    }
+
+    /// Takes a message that might have been lost. Whoever may not have it, or has no room: it is lost now.
+    pub(crate) fn receive_unreliable<S: Sink<T>>(
+        &mut self,
+        id: SessionId,
+        record: Record<'_>,
+        sink: &mut S,
+    ) -> Result<(), Trouble> {
+        self.end_run()?;
+        // Its flow may not be open yet: what opens it goes another way.
+        let flow = self.session(id).and_then(|s| s.flows_in.get(usize::from(record.head.flow())));
+        let (true, Some(flow)) = (record.head.is(Kind::Unreliable), flow) else {
+            self.counters.unreliable_dropped += 1;
+            return Ok(());
+        };
+        let message = Delivery::new(Endpoint(flow.destination), id, record, false);
+        if self.take_unreliable(&message, sink).is_err() {
+            self.counters.unreliable_dropped += 1;
+        }
+        match std::mem::take(&mut self.has_enough) {
+            true => Err(Trouble::Enough),
+            false => Ok(()),
+        }
+    }
+
+    fn take_unreliable<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
+        self.admit(message)?;
+        if self.endpoint(message.endpoint).is_ok_and(|endpoint| endpoint.holds()) {
+            return self.park(message);
+        }
+        self.counters.delivered += 1;
+        self.events.mute(message.endpoint, 1);
+        let taken = sink.deliver(self, message);
+        self.counters.delivered -= u64::from(taken.is_err());
+        taken
     }
 
     #[inline(always)]
@@ -266,7 +311,7 @@ impl<T: Tx> State<T> {
         let admitted = if head.is(Kind::Reply) {
             s.flows_out.get_mut(flow).map(|out| &mut out.admitted)
         } else {
-            let admits = |f: &&mut FlowIn| state.admits(s.peer.uid, f.key).is_ok();
+            let admits = |f: &&mut FlowIn| f.stopped.is_none() && state.admits(s.peer.uid, f.key).is_ok();
             s.flows_in.get_mut(flow).filter(admits).map(|f| &mut f.admitted)
         };
         let Some(admitted) = admitted.filter(|_| !state.holds()) else { return false };
@@ -326,6 +371,7 @@ impl<T: Tx> State<T> {
         let s = self.session(message.session).ok_or(Reason::PeerLost)?;
         let state = s.flows_in.get(usize::from(message.head.flow())).ok_or(Reason::PeerLost)?;
         endpoint?.admits(s.peer.uid, state.key)?;
+        state.stopped.map_or(Ok(()), Err)?;
         self.check_backlog(message)
     }
 
@@ -476,7 +522,7 @@ impl<T: Tx> State<T> {
         let record = &Record { head, args, payload };
         let (flow, slot) = (record.head.flow(), record.head.slot());
         match record.head.kind() {
-            Kind::Open => self.receive_open(session, flow, record.args),
+            Kind::Open => self.receive_open(session, flow, record),
             Kind::Ended => match *record.args {
                 [mask] => {
                     self.receive_ended(session, flow, mask)?;
@@ -489,6 +535,7 @@ impl<T: Tx> State<T> {
             },
             Kind::Credit => match *record.args {
                 [messages, lines, stored] => self.take_credit(session, flow, messages, lines, stored),
+                [] if slot & GO_ON != 0 => self.receive_go_on(session, flow),
                 [] => self.receive_ask(session, flow),
                 _ => Err(Violation),
             },
@@ -504,8 +551,12 @@ impl<T: Tx> State<T> {
         }
     }
 
-    fn receive_open(&mut self, session: u32, flow: u16, args: &[u32]) -> Result<(), Violation> {
-        let open = Open::from_args(args).ok_or(Violation)?;
+    fn receive_open(&mut self, session: u32, flow: u16, record: &Record<'_>) -> Result<(), Violation> {
+        let open = Open::from_args(record.args).ok_or(Violation)?;
+        let marks = record.head.op();
+        if marks & !ORDERED != 0 {
+            return Err(Violation);
+        }
         let found = self.endpoints.iter().position(|e| e.as_ref().is_some_and(|e| e.id == open.destination));
         // The key is checked with every message: it may change.
         let destination = found.map_or(u32::MAX, |index| index as u32);
@@ -515,7 +566,7 @@ impl<T: Tx> State<T> {
             return Err(Violation);
         }
         let source = s.name_of(open.source, open.uid);
-        s.flows_in.push(FlowIn::new(source, destination, open.key));
+        s.flows_in.push(FlowIn::new(source, destination, open.key, marks & ORDERED != 0));
         Ok(())
     }
 
@@ -561,6 +612,12 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
+    /// The sender of an ordered flow has all that was refused, and begins anew.
+    fn receive_go_on(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
+        self.flow_in(session, flow)?.stopped = None;
+        Ok(())
+    }
+
     fn receive_returned_request(
         &mut self,
         session: u32,
@@ -575,6 +632,7 @@ impl<T: Tx> State<T> {
         let (source, destination) = (out.source, out.destination);
         out.asked &= !(1 << (slot % WINDOW as u16));
         let kept = std::mem::take(out.slot(slot));
+        self.stop(session, flow);
         self.return_request(source, destination, Some(&kept), reason, Certainty::NotDelivered);
         *self.flow_out(session, flow)?.slot(slot) = kept;
         self.tell_room(session, flow)
@@ -600,6 +658,7 @@ impl<T: Tx> State<T> {
             certainty: Certainty::NotDelivered,
             completion,
         };
+        self.stop(session, flow);
         self.come_back(returned);
         self.tell_room(session, flow)
     }
@@ -639,6 +698,10 @@ impl<T: Tx> State<T> {
 
     fn tell_room(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
         let out = self.flow_out(session, flow)?;
+        if out.is_stopped && out.wants_room {
+            self.tell_stopped(session, flow);
+            return Ok(());
+        }
         if std::mem::take(&mut out.wants_room) {
             let event = Event::CanSend { endpoint: Endpoint(out.source), destination: out.destination };
             self.tell(event);

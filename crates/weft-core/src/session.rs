@@ -1,10 +1,11 @@
 //! Sessions: what two bundles that talk to each other know of each other.
 
+use crate::endpoint::Service;
 use crate::state::Outgoing;
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};
 use weft_wire::record::{MAX_ARGS, WINDOW};
-use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Uid};
+use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid};
 
 /// A session of a bundle. The life tells it from earlier sessions with the same index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -121,6 +122,9 @@ pub(crate) struct FlowOut {
     pub completions: VecDeque<(u64, u64)>,
     /// Somebody was told *full* and wants to hear when that changes.
     pub wants_room: bool,
+    pub service: Service,
+    /// A message was refused: nothing goes until all that was under way ended, and the peer is told to go on.
+    pub is_stopped: bool,
     /// The state of things in which replies were found to need no second look: [`State::admission`].
     ///
     /// [`State::admission`]: crate::state::State::admission
@@ -128,7 +132,7 @@ pub(crate) struct FlowOut {
 }
 
 impl FlowOut {
-    pub fn new(source: u32, destination: u32, to: EndpointId, key: Key) -> FlowOut {
+    pub fn new(source: u32, destination: u32, to: EndpointId, key: Key, service: Service) -> FlowOut {
         FlowOut {
             source,
             destination,
@@ -144,8 +148,15 @@ impl FlowOut {
             asked_at: 0,
             completions: VecDeque::new(),
             wants_room: false,
+            service,
+            is_stopped: false,
             admitted: 0,
         }
+    }
+
+    /// Whether messages were sent whose end is not known.
+    pub fn has_under_way(&self) -> bool {
+        self.window.taken() != 0 || self.sent > self.stored
     }
 
     /// The slots, made at the first request: an idle peer costs none.
@@ -196,12 +207,16 @@ pub(crate) struct FlowIn {
     pub ended: u32,
     pub due: CreditDue,
     pub is_dirty: bool,
+    /// A message that is refused stops what follows.
+    pub is_ordered: bool,
+    /// Why one was, if the sender has not gone on.
+    pub stopped: Option<Reason>,
     /// The state of things in which messages were found admitted and not to be queued, as in [`FlowOut`].
     pub admitted: u64,
 }
 
 impl FlowIn {
-    pub fn new(source: Name, destination: u32, key: Key) -> FlowIn {
+    pub fn new(source: Name, destination: u32, key: Key, is_ordered: bool) -> FlowIn {
         FlowIn {
             source,
             destination,
@@ -210,6 +225,8 @@ impl FlowIn {
             ended: 0,
             due: CreditDue::default(),
             is_dirty: false,
+            is_ordered,
+            stopped: None,
             admitted: 0,
         }
     }

@@ -30,8 +30,7 @@ impl<T: Tx> State<T> {
             self.return_requests(out, reason, |slot| untouched.contains(&(flow as u16, slot)));
             let (endpoint, destination) = (Endpoint(out.source), out.destination);
             let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
-            if let Some(entry) = entry.filter(|e| matches!(e.route, Route::Flow { session, .. } if session == id.index))
-            {
+            if let Some(entry) = entry.filter(|e| e.route.flow().is_some_and(|(session, _)| session == id.index)) {
                 entry.route = Route::Refused(reason);
                 self.tell(Event::PeerLost { endpoint, destination, reason });
                 self.tell(Event::CanSend { endpoint, destination });
@@ -168,6 +167,9 @@ impl<T: Tx> State<T> {
         if message.kind() == MessageKind::OneWay {
             self.tell_stored(message);
         }
+        if message.kind() != MessageKind::Reply {
+            self.refuse_what_follows(message, reason);
+        }
         let Some(s) = self.session_mut(message.session) else { return true };
         let (slot, args, payload) = match message.kind() {
             MessageKind::Request => (message.head.slot(), &[][..], &[][..]),
@@ -181,6 +183,17 @@ impl<T: Tx> State<T> {
         }
         self.queue(index, header, args, payload);
         false
+    }
+
+    /// What comes behind a refused message of an ordered flow is refused as well, until its sender goes on.
+    fn refuse_what_follows(&mut self, message: &Delivery<'_>, reason: Reason) {
+        let Some(s) = self.session_mut(message.session) else { return };
+        let Some(flow) = s.flows_in.get_mut(usize::from(message.head.flow())).filter(|flow| flow.is_ordered) else {
+            return;
+        };
+        flow.stopped.get_or_insert(reason);
+        flow.admitted = 0;
+        self.run.admission = 0;
     }
 
     /// Tells what was stored before a message that goes back, so that its sender knows which one it is.

@@ -1,6 +1,6 @@
 //! A bundle's state, and everything that sends: what a program and a running handler may do.
 
-use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
+use crate::endpoint::{Admission, Endpoint, EndpointState, Reliability, Route, Service, Translation};
 use crate::event::{Counters, Event, EventMask, Events, MessageKind, Returned};
 use crate::moving::{Back, Errand, Guest};
 use crate::session::{head, FlowId, FlowOut, PeerId, Pending, Session, SessionId};
@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weft_wire::path::{PushError, Record, Tx};
-use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, RETURNED_SEND, URGENT, WINDOW};
+use weft_wire::record::{lines, ASK_STORED, GO_ON, MAX_ARGS, ORDERED, RETURNED_SEND, URGENT, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
 
@@ -426,6 +426,32 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
+    /// How what the endpoint sends is served, from the next message on; what is under way ends as it would have. Its peers are
+    /// told of it with the first message, so each may be told *full* once more.
+    pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), SendError> {
+        let state = self.endpoint_mut(endpoint)?;
+        if std::mem::replace(&mut state.service, service) != service {
+            let entries = state.table.iter_mut().flatten().filter(|entry| entry.route.flow().is_some());
+            entries.for_each(|entry| entry.route = Route::Unknown);
+        }
+        Ok(())
+    }
+
+    /// How what the endpoint sends is served.
+    pub fn service(&self, endpoint: Endpoint) -> Result<Service, SendError> {
+        Ok(self.endpoint(endpoint)?.service)
+    }
+
+    /// One-way messages sent to an index of the translation table, as it is now, of which it is not known that they were received: in
+    /// the memory of their endpoint, handed to it or queued there. Those that came back are not among them, nor those that may be lost.
+    pub fn unreceived(&self, endpoint: Endpoint, index: u32) -> Result<u64, SendError> {
+        let entry = self.endpoint(endpoint)?.translation(index).ok_or(SendError::NotMapped(index))?;
+        let Some((session, flow)) = entry.route.flow() else { return Ok(0) };
+        let place = self.sessions.get(session as usize).and_then(|place| place.session.as_ref());
+        let out = place.and_then(|s| s.flows_out.get(usize::from(flow)));
+        Ok(out.map_or(0, |out| out.sent - out.stored))
+    }
+
     /// Which of an endpoint's events end a wait.
     pub fn set_event_mask(&mut self, endpoint: Endpoint, mask: EventMask) -> Result<(), SendError> {
         self.endpoint(endpoint)?;
@@ -483,7 +509,7 @@ impl<T: Tx> State<T> {
     /// Whether requests or one-way messages of ours are under way on a session: then its peer is to be watched.
     pub fn awaits(&self, session: SessionId) -> bool {
         let flows = self.session(session).into_iter().flat_map(|s| &s.flows_out);
-        flows.into_iter().any(|f| f.window.taken() != 0 || f.sent > f.stored)
+        flows.into_iter().any(FlowOut::has_under_way)
     }
 
     /// Messages that wait at an endpoint which is not served.
@@ -539,8 +565,13 @@ impl<T: Tx> State<T> {
     fn send_marked(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>, marks: u16) -> Result<(), SendError> {
         let Some((session, flow)) = self.route(from, to) else {
             let Outgoing { op, args, payload, completion } = message;
-            return self.send_unrouted(Unrouted { from, to, asks: false, op, completion }, args, payload);
+            return self.send_unrouted(Unrouted { from, to, asks: false, op, completion }, args, payload, marks);
         };
+        self.send_on(session, flow, message, marks)
+    }
+
+    #[inline(always)]
+    fn send_on(&mut self, session: u32, flow: u16, message: Outgoing<'_>, marks: u16) -> Result<(), SendError> {
         if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
             return Err(SendError::TooLarge);
         }
@@ -573,8 +604,13 @@ impl<T: Tx> State<T> {
     pub fn try_request(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
         let Some((session, flow)) = self.route(from, to) else {
             let Outgoing { op, args, payload, completion } = message;
-            return self.send_unrouted(Unrouted { from, to, asks: true, op, completion }, args, payload);
+            return self.send_unrouted(Unrouted { from, to, asks: true, op, completion }, args, payload, 0);
         };
+        self.request_on(session, flow, message)
+    }
+
+    #[inline(always)]
+    fn request_on(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
         if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
             return Err(SendError::TooLarge);
         }
@@ -665,10 +701,7 @@ impl<T: Tx> State<T> {
         if message.head.is(Kind::Reply) {
             let flow = session.flows_out.get(usize::from(number))?;
             let entry = self.endpoint(message.endpoint).ok().and_then(|e| e.translation(flow.destination));
-            let leads_here = |entry: &&Translation| {
-                matches!(entry.route, Route::Flow { session, flow }
-                    if session == message.session.index && flow == number)
-            };
+            let leads_here = |entry: &&Translation| entry.route.flow() == Some((message.session.index, number));
             return Some(
                 entry.filter(leads_here).map_or_else(|| session.name_of(flow.to, Uid::UNKNOWN), |entry| entry.name),
             );
@@ -752,29 +785,34 @@ impl<T: Tx> State<T> {
 
     /// A session leads to the destination of a call.
     pub fn connected(&mut self, call: Call, session: SessionId) {
-        let Ok(source) = self.name(call.endpoint) else { return };
+        let Ok(EndpointState { name: source, service, .. }) = self.endpoint(call.endpoint) else { return };
+        let (source, service) = (*source, *service);
         let Some(&mut Translation { name, key, .. }) = self.calling(call) else { return };
         let Some(s) = self.session_mut(session) else {
             return self.refused(call, Reason::PeerLost);
         };
         // Mapped there before: the peer knows the flow, and what is under way on it is under way to the same endpoint.
         let ends = (call.endpoint.0, call.destination, name.endpoint);
-        let is_it = |f: &FlowOut| (f.source, f.destination, f.to) == ends && f.key.matches(key);
+        let is_it = |f: &FlowOut| {
+            (f.source, f.destination, f.to, f.service) == (ends.0, ends.1, ends.2, service) && f.key.matches(key)
+        };
         if let Some(flow) = s.flows_out.iter().position(is_it) {
-            return self.set_route(call, Route::Flow { session: session.index, flow: flow as u16 });
+            let is_longer = s.flows_out[flow].is_stopped || service.is_longer();
+            return self.set_route(call, route_to(session.index, flow as u16, is_longer));
         }
         let flow = s.flows_out.len();
         if flow >= s.limits.flows {
             return self.refused(call, Reason::NoRoom);
         }
-        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint, key));
+        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint, key, service));
         // At once, whoever sends first: the peer numbers flows in the order they are opened.
         let open = Open { source: source.endpoint, destination: name.endpoint, key, uid: source.uid };
-        let header = head(Kind::Open, 0, flow as u16, 0, Credit::default());
+        let marks = if service.stops() { ORDERED } else { 0 };
+        let header = head(Kind::Open, marks, flow as u16, 0, Credit::default());
         if !(s.backlog.is_empty() && s.tx.push(header, &open.to_args(), &[]).is_ok()) {
             self.queue(session.index, header, &open.to_args(), &[]);
         }
-        self.set_route(call, Route::Flow { session: session.index, flow: flow as u16 });
+        self.set_route(call, route_to(session.index, flow as u16, service.is_longer()));
     }
 
     /// No session leads there; the next message is returned with this reason, and the one after that calls again.
@@ -786,7 +824,7 @@ impl<T: Tx> State<T> {
         let Some(entry) = self.calling(call) else { return };
         if std::mem::take(&mut entry.renews) {
             // Nobody waits for it: the old route leads there too.
-            if matches!(route, Route::Flow { .. }) {
+            if route.flow().is_some() {
                 entry.route = route;
             }
             return;
@@ -858,7 +896,7 @@ impl<T: Tx> State<T> {
     /// A destination without a session: call, wait, or give the message back.
     #[cold]
     #[inline(never)]
-    fn send_unrouted(&mut self, message: Unrouted, args: &[u32], payload: &[u8]) -> Result<(), SendError> {
+    fn send_unrouted(&mut self, message: Unrouted, args: &[u32], payload: &[u8], marks: u16) -> Result<(), SendError> {
         if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
             return Err(SendError::TooLarge);
         }
@@ -873,11 +911,96 @@ impl<T: Tx> State<T> {
             }
             Route::Refused(reason) => {
                 entry.route = Route::Unknown;
+                if !asks && self.service(from)?.reliability == Reliability::Unreliable {
+                    self.counters.sent += 1;
+                    completion.into_iter().for_each(|completion| self.complete(from.0, completion));
+                    return Ok(());
+                }
                 self.give_back(from, to, Outgoing { op, args, payload, completion }, asks, reason);
                 Ok(())
             }
             Route::Calling | Route::Flow { .. } => Err(SendError::Full),
+            Route::Served { session, flow } => {
+                self.go_on(from, to, session, flow)?;
+                let message = Outgoing { op, args, payload, completion };
+                if asks {
+                    return self.request_on(session, flow, message);
+                }
+                match self.live(session).map(|s| s.flows_out[usize::from(flow)].service.reliability) {
+                    Some(Reliability::Unreliable) => self.send_unreliable(session, flow, message),
+                    Some(Reliability::Reception) => self.send_on(session, flow, message, marks | ASK_STORED),
+                    _ => self.send_on(session, flow, message, marks),
+                }
+            }
         }
+    }
+
+    /// Sends a message that may be lost: nothing is kept of it.
+    fn send_unreliable(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
+        let Some(s) = self.live(session) else { return Err(SendError::Full) };
+        let header = head(Kind::Unreliable, message.op, flow, 0, Credit::default());
+        if let Err(error) = s.tx.push_unreliable(header, message.args, message.payload) {
+            return Err(self.not_pushed(session, flow, error));
+        }
+        let source = s.flows_out[usize::from(flow)].source;
+        self.counters.sent += 1;
+        // It was copied: that is all there is to be told.
+        if let Some(completion) = message.completion {
+            self.complete(source, completion);
+        }
+        Ok(())
+    }
+
+    /// A message of an ordered flow was refused: nothing more goes there until all that is under way ended.
+    #[cold]
+    pub(crate) fn stop(&mut self, session: u32, flow: u16) {
+        let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
+        if !out.service.stops() || std::mem::replace(&mut out.is_stopped, true) {
+            return;
+        }
+        let (endpoint, destination) = (Endpoint(out.source), out.destination);
+        let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
+        if let Some(entry) = entry.filter(|entry| entry.route.flow() == Some((session, flow))) {
+            entry.route = Route::Served { session, flow };
+        }
+    }
+
+    /// A message of a stopped flow ended. Once that was the last one, who wants to send there is told, behind those that came back.
+    #[cold]
+    pub(crate) fn tell_stopped(&mut self, session: u32, flow: u16) {
+        let out = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow)));
+        if out.is_some_and(|out| !out.has_under_way()) {
+            self.block(session);
+        }
+    }
+
+    /// Goes on with a flow that was stopped, once all that was under way there ended, and was handed to the program if it came back.
+    /// *Full* before.
+    fn go_on(&mut self, from: Endpoint, to: u32, session: u32, flow: u16) -> Result<(), SendError> {
+        let returns = self.returns.len();
+        let Some(s) = self.live(session) else { return Err(SendError::Full) };
+        let out = &mut s.flows_out[usize::from(flow)];
+        if !out.is_stopped {
+            return Ok(());
+        }
+        if out.has_under_way() || !s.backlog.is_empty() {
+            return Err(self.send_unready(session, flow));
+        }
+        if returns > 0 {
+            out.wants_room = true;
+            self.block(session);
+            return Err(SendError::Full);
+        }
+        if let Err(error) = s.tx.push(head(Kind::Credit, 0, flow, GO_ON, Credit::default()), &[], &[]) {
+            return Err(self.not_pushed(session, flow, error));
+        }
+        out.is_stopped = false;
+        if !out.service.is_longer() {
+            if let Some(entry) = self.endpoint_mut(from)?.translation_mut(to) {
+                entry.route = Route::Flow { session, flow };
+            }
+        }
+        Ok(())
     }
 
     /// A flow that has no credit or no slot, or stands behind a backlog.
@@ -1045,8 +1168,13 @@ impl<T: Tx> State<T> {
         if !s.tx.has_room(UNBLOCK_LINES) {
             return false;
         }
+        let has_returns = !self.returns.is_empty();
+        if has_returns && s.flows_out.iter().any(|f| f.wants_room && f.is_stopped) {
+            // They are to be seen before anything new is sent.
+            return false;
+        }
         s.is_blocked = false;
-        for out in s.flows_out.iter_mut().filter(|f| f.wants_room) {
+        for out in s.flows_out.iter_mut().filter(|f| f.wants_room && !(f.is_stopped && f.has_under_way())) {
             out.wants_room = false;
             let endpoint = Endpoint(out.source);
             self.events.push(Event::CanSend { endpoint, destination: out.destination });
@@ -1062,6 +1190,14 @@ impl<T: Tx> State<T> {
             self.counters.violations += 1;
             self.broken.push(session);
         }
+    }
+}
+
+/// Where a flow is reached.
+fn route_to(session: u32, flow: u16, is_longer: bool) -> Route {
+    match is_longer {
+        true => Route::Served { session, flow },
+        false => Route::Flow { session, flow },
     }
 }
 

@@ -58,6 +58,14 @@ impl Tx for Outlet {
         }
     }
 
+    #[cold]
+    fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        match self {
+            Outlet::Ring(ring) => ring.push(head, args, payload),
+            Outlet::Stream(stream) => stream.push_unreliable(head, args, payload),
+        }
+    }
+
     fn has_room(&mut self, lines: u32) -> bool {
         match self {
             Outlet::Ring(ring) => ring.has_room(lines),

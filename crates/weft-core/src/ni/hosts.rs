@@ -31,6 +31,8 @@ pub(super) struct Host {
     pub is_readable: bool,
     /// An event waits that says so.
     pub is_told_readable: bool,
+    /// The same of messages that might have been lost.
+    pub is_told_unreliable: bool,
     pub is_watched: bool,
     /// It was told that it is over, and is kept until it knows.
     pub is_closing: bool,
@@ -54,6 +56,7 @@ impl Host {
             sent_at: Time::default(),
             is_readable: false,
             is_told_readable: false,
+            is_told_unreliable: false,
             is_watched: false,
             is_closing: false,
             timer_at: None,
@@ -96,13 +99,19 @@ pub(super) struct Dropped {
     pub damaged: u64,
     /// Not of the channel, copies, or such as say what cannot be.
     pub refused: u64,
+    /// Messages that may be lost, and were here.
+    pub unreliable: u64,
 }
 
 impl Dropped {
     fn plus(self, channel: &Channel) -> Dropped {
         let c = channel.counters();
         let refused = c.dropped_old + c.dropped_foreign + c.dropped_violation;
-        Dropped { damaged: self.damaged + c.dropped_malformed, refused: self.refused + refused }
+        Dropped {
+            damaged: self.damaged + c.dropped_malformed,
+            refused: self.refused + refused,
+            unreliable: self.unreliable + c.unreliable_dropped,
+        }
     }
 }
 

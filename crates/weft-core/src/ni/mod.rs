@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_transport::rare::{self, Point};
-use weft_transport::{Answer, Caller, Control, Door, Incoming, Lot, Random, Settings, Time};
+use weft_transport::{Answer, Caller, Control, Door, Incoming, Loose, Lot, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
@@ -149,6 +149,8 @@ pub enum NiEvent {
     Open(HostId),
     /// Records came from it. A host without a session has to open a flow first: [`Ni::first_open`].
     Readable(HostId),
+    /// Messages came from it that might have been lost: [`Ni::take_unreliable`].
+    Unreliable(HostId),
     /// The host is lost or takes no more. Its session ends now.
     Ended(HostId, Reason),
 }
@@ -156,7 +158,7 @@ pub enum NiEvent {
 impl NiEvent {
     fn host(&self) -> HostId {
         match *self {
-            NiEvent::Open(id) | NiEvent::Readable(id) | NiEvent::Ended(id, _) => id,
+            NiEvent::Open(id) | NiEvent::Readable(id) | NiEvent::Unreliable(id) | NiEvent::Ended(id, _) => id,
         }
     }
 }
@@ -335,6 +337,11 @@ impl<L: Link> Ni<L> {
         self.refused + self.hosts.dropped().refused
     }
 
+    /// Messages given up by channels that may be lost: see [`weft_transport::Counters::unreliable_dropped`].
+    pub fn unreliable_dropped(&self) -> u64 {
+        self.hosts.dropped().unreliable
+    }
+
     /// Bytes of memory that it takes besides itself and its link: its channels, and what waits for hosts and for the program.
     pub fn memory(&self) -> usize {
         use std::mem::size_of;
@@ -419,6 +426,14 @@ impl<L: Link> Ni<L> {
             }
         }
         Some(event)
+    }
+
+    /// The next message from a host that might have been lost. Once there is none, the next one is told.
+    pub fn take_unreliable(&mut self, id: HostId) -> Option<Loose> {
+        let host = self.hosts.get_mut(id)?;
+        let message = host.channel.take_unreliable();
+        host.is_told_unreliable &= message.is_some();
+        message
     }
 
     /// Whether there is something for [`Ni::poll_event`].
@@ -545,6 +560,21 @@ impl<L: Link> Ni<L> {
             let now = self.link.now();
             self.flush_host(id.index, now, runs);
         } else if !self.has_unsent_records || !host.is_marked {
+            self.leave_unsent(id.index);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn push_unreliable(&mut self, id: HostId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Broken) };
+        let was_quiet = host.channel.is_quiet();
+        host.channel.send_unreliable(STREAM, head, args, payload)?;
+        host.unsent += stream_bytes(args.len(), payload.len());
+        if was_quiet || host.unsent >= BURST_MOST {
+            let now = self.link.now();
+            self.flush_host(id.index, now, u32::MAX);
+        } else {
             self.leave_unsent(id.index);
         }
         Ok(())
@@ -760,7 +790,8 @@ impl<L: Link> Ni<L> {
                 Event::Open => self.events.push_back(NiEvent::Open(id)),
                 Event::Readable(_) => self.tell_readable(id),
                 // Blocked sessions look for room by themselves.
-                Event::Room(_) | Event::Unreliable => {}
+                Event::Room(_) => {}
+                Event::Unreliable => self.tell_unreliable(id),
                 Event::Refused(_, reason) | Event::Lost(reason) => self.end(id, reason),
             }
         }
@@ -773,6 +804,16 @@ impl<L: Link> Ni<L> {
         if let Some(host) = host {
             host.is_told_readable = true;
             self.events.push_back(NiEvent::Readable(id));
+        }
+    }
+
+    /// The same of messages that might have been lost.
+    #[cold]
+    fn tell_unreliable(&mut self, id: HostId) {
+        let host = self.hosts.get_mut(id).filter(|host| !host.is_told_unreliable);
+        if let Some(host) = host {
+            host.is_told_unreliable = true;
+            self.events.push_back(NiEvent::Unreliable(id));
         }
     }
 

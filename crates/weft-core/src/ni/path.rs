@@ -62,6 +62,11 @@ impl<H: Handle> Tx for StreamTx<H> {
         self.ni.borrow_mut().push(self.host, head, args, payload)
     }
 
+    #[cold]
+    fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        self.ni.borrow_mut().push_unreliable(self.host, head, args, payload)
+    }
+
     fn has_room(&mut self, lines: u32) -> bool {
         self.ni.borrow_mut().has_room(self.host, (lines as usize * LINE).min(MAX_PAYLOAD))
     }

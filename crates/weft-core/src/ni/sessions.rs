@@ -2,6 +2,7 @@
 
 use super::{Handle, HostId, HostKey, NiEvent, StreamRx, StreamTx};
 use crate::{Bundle, Call, PeerId, Report, SessionId, Sink};
+use std::collections::VecDeque;
 use weft_wire::path::{Bells, Rx, Tx};
 use weft_wire::{BundleId, Name, Reason, Uid};
 
@@ -20,12 +21,14 @@ pub struct HostSessions<H> {
     ni: H,
     /// By the index of the host.
     entries: Vec<Option<Entry>>,
+    /// Hosts from which messages came that might have been lost.
+    unreliable: VecDeque<HostId>,
 }
 
 impl<H: Handle> HostSessions<H> {
     /// No sessions yet.
     pub fn new(ni: H) -> HostSessions<H> {
-        HostSessions { ni, entries: Vec::new() }
+        HostSessions { ni, entries: Vec::new(), unreliable: VecDeque::new() }
     }
 
     /// The network interface.
@@ -74,9 +77,58 @@ impl<H: Handle> HostSessions<H> {
                     }
                 }
                 NiEvent::Open(host) => self.give_session(core, host),
+                NiEvent::Unreliable(host) => {
+                    is_readable = true;
+                    self.unreliable.push_back(host);
+                }
                 NiEvent::Ended(host, reason) => self.end(core, host, reason, sink),
             }
         }
+    }
+
+    /// Hands over messages that might have been lost, at most so many. Returns how many. Call after a poll: what opens their flows
+    /// comes as records.
+    #[inline]
+    pub fn take_unreliable<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, budget: u32, sink: &mut S) -> u32
+    where
+        R: Rx,
+        T: Tx,
+        B: Bells,
+        S: Sink<T>,
+    {
+        if self.unreliable.is_empty() {
+            return 0;
+        }
+        self.hand_over_unreliable(core, budget, sink)
+    }
+
+    /// Whether there are more of them than the last budget.
+    pub fn has_unreliable(&self) -> bool {
+        !self.unreliable.is_empty()
+    }
+
+    #[cold]
+    fn hand_over_unreliable<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, budget: u32, sink: &mut S) -> u32
+    where
+        R: Rx,
+        T: Tx,
+        B: Bells,
+        S: Sink<T>,
+    {
+        let mut taken = 0;
+        while taken < budget {
+            let Some(&host) = self.unreliable.front() else { break };
+            let Some(message) = self.ni.borrow_mut().take_unreliable(host) else {
+                self.unreliable.pop_front();
+                continue;
+            };
+            // Of one without a session they are dropped: it has opened nothing.
+            if let Some(session) = self.session_of(host) {
+                core.take_unreliable(session, message.record(), sink);
+            }
+            taken += 1;
+        }
+        taken
     }
 
     /// A session was cut off here: its host hears why. Call before [`Bundle::lose`].
@@ -94,6 +146,7 @@ impl<H: Handle> HostSessions<H> {
         let mut ni = self.ni.borrow_mut();
         report.packets_damaged = ni.damaged();
         report.packets_refused = ni.refused();
+        report.counters.unreliable_dropped += ni.unreliable_dropped();
         for entry in self.entries.iter().flatten() {
             if let Some(peer) = entry.session.and_then(|id| report.sessions.iter_mut().find(|s| s.id == id)) {
                 peer.host = ni.report(entry.host);

@@ -227,6 +227,7 @@ impl Process {
             while self.core.poll(256, &mut self.program) > 0 {}
         }
         self.core.poll(256, &mut self.program);
+        while self.sessions.take_unreliable(&mut self.core, 256, &mut self.program) > 0 {}
         for call in self.core.state_mut().take_calls() {
             self.sessions.call(&mut self.core, call);
         }

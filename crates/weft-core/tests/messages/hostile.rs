@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use weft_core::{Endpoint, Outgoing, SendError, SessionId, Settings};
 use weft_transport::Grant;
 use weft_wire::path::{Peek, PushError, Rx, Tx};
-use weft_wire::record::{ASK_STORED, RETURNED_REPLY, RETURNED_SEND};
+use weft_wire::record::{ASK_STORED, GO_ON, ORDERED, RETURNED_REPLY, RETURNED_SEND};
 use weft_wire::setup::Open;
 use weft_wire::{Credit, EndpointId, Head, Key, Kind, Reason, MAX_ARGS, MAX_PAYLOAD};
 
@@ -224,6 +224,36 @@ fn answers_to_requests_that_are_not_under_way_are_cut() {
     a.world.state(V).try_request(a.v, 1, message(op::TAKE, &[], &[])).unwrap();
     a.push(Head::new(Kind::Ended), &[0b11], &[]);
     a.expect_cut();
+}
+
+#[test]
+fn marks_of_flows_that_no_weft_writes_are_cut() {
+    let open = |op| {
+        let mut a = Attack::new(4096);
+        let open = Open { source: EndpointId(1), destination: EndpointId(1), key: KEY, uid: weft_wire::Uid(1000) };
+        a.push(Head { flow: 1, op, ..Head::new(Kind::Open) }, &open.to_args(), &[]);
+        a
+    };
+    for marks in [2, 4, 0x80, 0xff] {
+        open(marks).expect_cut();
+    }
+    let mut a = open(ORDERED);
+    assert!(!a.poll());
+    // Going on where nothing was refused does nothing; on a flow that is not open it is a lie.
+    a.push(Head { flow: 1, slot: GO_ON, ..Head::new(Kind::Credit) }, &[], &[]);
+    assert!(!a.poll());
+    a.push(Head { flow: 2, slot: GO_ON, ..Head::new(Kind::Credit) }, &[], &[]);
+    a.expect_cut();
+}
+
+#[test]
+fn unreliable_messages_of_flows_that_are_not_open_are_dropped() {
+    let mut a = Attack::new(4096);
+    for flow in [1, 7, u16::MAX] {
+        a.push(Head { flow, op: op::TAKE, ..Head::new(Kind::Unreliable) }, &[1], b"early");
+    }
+    assert!(!a.poll());
+    assert_eq!(a.world.state(V).counters().unreliable_dropped, 3);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! * `world`: bundles, the home that connects them, and a network interface that can die at any path operation.
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
+//! * `levels`: messages that may be lost; order where messages are refused.
 //! * `hostile`: a peer that pushes whatever it likes.
 //! * `model`: random programs against a ledger of every message; the ledger is itself tested with planted faults.
 //! * `reports`: what a bundle says of itself.
@@ -13,6 +14,7 @@
 mod floods;
 mod held;
 mod hostile;
+mod levels;
 mod model;
 mod moves;
 mod reports;

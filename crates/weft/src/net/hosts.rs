@@ -208,7 +208,8 @@ impl Net {
             self.sessions.ni().borrow_mut().link().wind();
         }
         let is_readable = self.sessions.take_events(core, sink);
-        let work = if is_readable { core.poll(budget, sink) } else { 0 };
+        let mut work = if is_readable { core.poll(budget, sink) } else { 0 };
+        work += self.sessions.take_unreliable(core, budget, sink);
         match found && self.streak < ACKS_WAIT {
             // Acknowledgements wait: the program may have more to say at once.
             true => self.sessions.ni().borrow_mut().flush_records(),
@@ -273,7 +274,7 @@ impl Net {
 
     fn has_work(&self) -> bool {
         let ni = self.sessions.ni().borrow_mut();
-        ni.has_unsent() || ni.has_events() || ni.next_time().is_some()
+        ni.has_unsent() || ni.has_events() || ni.next_time().is_some() || self.sessions.has_unreliable()
     }
 
     /// Takes in what came, and does what is due. Says whether something came, and the time.

@@ -113,6 +113,9 @@ counters! {
     returned,
     /// Messages of others that it refused.
     refused,
+    /// Messages that may be lost, and were here: they found no room, no endpoint that admits them, or came in part.
+    #[serde(default)]
+    unreliable_dropped,
     /// Sends that found no room or no credit.
     full,
     /// Replies that found no room and were queued.
