@@ -127,6 +127,14 @@ struct Fresh {
     args: [u32; 2],
 }
 
+/// Messages of one hash that may be lost.
+#[derive(Clone, Copy, Debug)]
+struct Loose {
+    sent_at: u64,
+    /// Sent and not delivered.
+    left: u32,
+}
+
 /// Messages of senders that did not ask, from one host to another.
 #[derive(Debug, Default)]
 struct Pair {
@@ -151,6 +159,8 @@ struct Asked {
 pub struct Messages {
     /// Taken from programs.
     pub sent: u64,
+    /// Of these, those that may be lost.
+    pub unreliable: u64,
     /// Handed to programs.
     pub delivered: u64,
     /// Bytes of their arguments and payloads.
@@ -195,6 +205,8 @@ pub(crate) struct Checker {
     pairs: HashMap<u64, Pair, BuildHasherDefault<Same>>,
     /// Those that are not found in their pair, by hash; those of which nothing more can become are forgotten.
     entries: HashMap<u64, Fate, BuildHasherDefault<Same>>,
+    /// Those that may be lost, by hash: how many were sent and not delivered.
+    unreliable: HashMap<u64, Loose, BuildHasherDefault<Same>>,
     asked: Vec<Asked>,
     free: Vec<u32>,
     hosts: u32,
@@ -214,6 +226,7 @@ impl Checker {
         Checker {
             pairs: HashMap::default(),
             entries: HashMap::default(),
+            unreliable: HashMap::default(),
             asked: Vec::new(),
             free: Vec::new(),
             hosts,
@@ -259,6 +272,28 @@ impl Checker {
         }
     }
 
+    /// A message was taken from a program that may be lost. It may be delivered once, and nothing else.
+    pub fn on_sent_unreliable(&mut self, now: u64, ends: Ends, contents: Contents<'_>) {
+        self.messages.sent += 1;
+        self.messages.unreliable += 1;
+        let hash = hash(ends.from_life, ends.to_life, contents);
+        let loose = self.unreliable.entry(hash).or_insert(Loose { sent_at: now, left: 0 });
+        *loose = Loose { sent_at: now, left: loose.left + 1 };
+    }
+
+    /// One that may be lost is handed to a program. None if there is none such.
+    #[cold]
+    fn deliver_unreliable(&mut self, now: u64, hash: u64) -> Option<Duration> {
+        let Entry::Occupied(mut place) = self.unreliable.entry(hash) else { return None };
+        let takes = Duration::from_nanos(now.saturating_sub(place.get().sent_at));
+        place.get_mut().left -= 1;
+        if place.get().left == 0 {
+            place.remove();
+        }
+        self.latency.add(takes);
+        Some(takes)
+    }
+
     /// Adds a message to those that are found by their hash.
     fn enter(&mut self, fresh: Fresh) -> &mut Fate {
         let Fresh { hash, sent_at, ends, kind, op, args } = fresh;
@@ -296,6 +331,11 @@ impl Checker {
         let hash = hash(ends.from_life, ends.to_life, contents);
         self.messages.delivered += 1;
         self.messages.bytes += (contents.args.len() * 4 + contents.payload.len()) as u64;
+        if !self.unreliable.is_empty() {
+            if let Some(takes) = self.deliver_unreliable(now, hash) {
+                return Some(takes);
+            }
+        }
         let key = pair(ends.from, ends.to);
         let pair = self.pairs.entry(key).or_default();
         if let Some(fresh) = pair.fresh.front().filter(|fresh| fresh.hash == hash).copied() {

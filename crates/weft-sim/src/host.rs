@@ -280,6 +280,7 @@ impl<P: Program> Life<P> {
                 work += 1;
             }
             work += core.poll(BUDGET, &mut driver);
+            work += sessions.take_unreliable(core, BUDGET, &mut driver);
             for call in core.state_mut().take_calls() {
                 sessions.call(core, call);
                 work += 1;

@@ -52,7 +52,7 @@ pub use series::{Sample, Series};
 pub use simulation::{Change, Config, Failure, Report, Simulation};
 pub use topology::{HostId, Links, Topology, HOSTS_MOST};
 pub use weft_core::report::HostReport;
-pub use weft_core::{MessageKind, Outgoing, ReplyError, Returned, SendError};
+pub use weft_core::{MessageKind, Outgoing, Reliability, ReplyError, Returned, SendError, Service};
 pub use weft_transport::{Counters, Method, Random, Settings, Time};
 pub use weft_wire::{Certainty, Reason};
 pub use workload::{Load, Pattern, Workload};

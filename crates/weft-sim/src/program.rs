@@ -7,7 +7,9 @@ use crate::topology::HostId;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError, State};
+use weft_core::{
+    Delivery, Endpoint, MessageKind, Outgoing, Reliability, ReplyError, Returned, SendError, Service, State,
+};
 use weft_transport::{Random, Time};
 use weft_wire::{Epoch, Reason};
 
@@ -195,6 +197,17 @@ impl Context<'_> {
         self.send(to, message, MessageKind::OneWay, by.map(Some))
     }
 
+    /// How what this host sends is served from now on.
+    pub fn set_service(&mut self, service: Service) {
+        // The endpoint lives as long as its host.
+        let _ = self.state.set_service(self.desk.endpoint, service);
+    }
+
+    /// One-way messages sent to a host that are not known to be received.
+    pub fn unreceived(&self, host: HostId) -> u64 {
+        self.state.unreceived(self.desk.endpoint, host.0).unwrap_or_default()
+    }
+
     /// Sends a request. It ends answered, or comes back.
     ///
     /// # Errors
@@ -285,7 +298,10 @@ impl Context<'_> {
         let Some(life) = self.desk.known[to.0 as usize].last().copied() else {
             return Err(SendError::NotMapped(to.0));
         };
-        let number = asks.map(|by| self.desk.checker.borrow_mut().ask(by));
+        let service = self.state.service(self.desk.endpoint).unwrap_or_default();
+        let is_unreliable = kind == MessageKind::OneWay && service.reliability == Reliability::Unreliable;
+        // Of one that may be lost nothing is told.
+        let number = asks.filter(|_| !is_unreliable).map(|by| self.desk.checker.borrow_mut().ask(by));
         let outgoing = Outgoing { completion: number, ..message };
         let sent = match kind {
             MessageKind::Request => self.state.try_request(self.desk.endpoint, to.0, outgoing),
@@ -296,7 +312,10 @@ impl Context<'_> {
             Ok(()) => {
                 let ends = Ends { from: self.desk.host, from_life: self.desk.life, to, to_life: life };
                 let contents = Contents { kind, op: message.op, args: message.args, payload: message.payload };
-                checker.on_sent(self.desk.now, ends, contents, number);
+                match is_unreliable {
+                    true => checker.on_sent_unreliable(self.desk.now, ends, contents),
+                    false => checker.on_sent(self.desk.now, ends, contents, number),
+                }
             }
             Err(_) => number.into_iter().for_each(|number| checker.take_back(number)),
         }

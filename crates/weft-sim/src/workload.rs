@@ -4,7 +4,7 @@ use crate::program::{Context, Message, Notice, Program};
 use crate::topology::HostId;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_core::{MessageKind, Outgoing, Returned, SendError};
+use weft_core::{MessageKind, Outgoing, Returned, SendError, Service};
 use weft_transport::{Random, Time};
 use weft_wire::Reason;
 
@@ -53,6 +53,8 @@ pub struct Workload {
     pub pace: Option<Duration>,
     /// A host of which one message came back, or that was lost, is sent nothing more.
     pub gives_up: bool,
+    /// How messages are served.
+    pub service: Service,
     /// Where payloads are cut from.
     noise: Rc<[u8]>,
 }
@@ -81,6 +83,7 @@ impl Workload {
             stops_at: None,
             pace: None,
             gives_up: false,
+            service: Service::default(),
             noise,
         }
     }
@@ -249,6 +252,7 @@ impl Load {
 
 impl Program for Load {
     fn on_start(&mut self, cx: &mut Context<'_>) {
+        cx.set_service(self.workload.service);
         self.wake_to_stop(cx);
         self.send_more(cx);
     }
