@@ -58,6 +58,18 @@ fn the_piece_of_a_worker_that_is_killed_is_done_by_another_one() {
 }
 
 #[test]
+fn readings_come_and_each_entry_is_told_as_received() {
+    let output = Command::new(example("levels")).output().expect("it was built");
+    assert!(output.status.success(), "{}", err(&output));
+    // Through memory none is lost.
+    let said = out(&output);
+    for line in ["log: switched on", "log: warmed up", "entry 0 was received", "entry 1 was received"] {
+        assert_eq!(said.matches(line).count(), 1, "{said}");
+    }
+    assert!(said.ends_with("1000 of 1000 readings came, the last of them number 999\n"), "{said}");
+}
+
+#[test]
 fn a_worker_says_that_its_master_is_gone() {
     // As much work as nobody gets done.
     let (mut master, contact) = start_with_contact("work_queue", &["master", "4000000000"]);

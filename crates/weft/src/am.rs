@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex};
 use wait::Sleeper;
 use weft_core::{
     Admission, Back, Counters, Delivery, Endpoint, Errand, Event, MessageKind, Outgoing, ReplyError, Returned,
-    SendError, Settings, Sink, State,
+    SendError, Service, Settings, Sink, State,
 };
 use weft_shm::{BellPage, Life, Own};
 use weft_wire::{BundleId, Key, Name, Reason};
@@ -311,6 +311,24 @@ impl<H: Threads> Bundle<H> {
         self.life.check()?;
         self.handlers.at(endpoint)?;
         Ok(self.core.state_mut().set_served(endpoint, served)?)
+    }
+
+    /// How what the endpoint sends is served from now on: whether its one-way messages may be lost, and whether order holds where
+    /// messages are refused. Each peer may be told *full* once more, until it knows.
+    pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), Error> {
+        self.life.check()?;
+        self.handlers.at(endpoint)?;
+        Ok(self.core.state_mut().set_service(endpoint, service)?)
+    }
+
+    /// One-way messages sent to index `to` that are not known to be received: in the memory of their endpoint, handed to it or queued
+    /// there. Those that came back are not among them, nor those that may be lost. For an endpoint of [`Reliability::Reception`] it
+    /// falls to zero by itself; for others once their receiver tells it for another reason, or [`Bundle::drain`] asks.
+    ///
+    /// [`Reliability::Reception`]: crate::Reliability::Reception
+    pub fn unreceived(&self, from: Endpoint, to: u32) -> Result<u64, Error> {
+        self.life.check()?;
+        Ok(self.core.state().unreceived(from, to)?)
     }
 
     /// Enters a peer's name and key in the endpoint's translation table. Makes no contact yet.

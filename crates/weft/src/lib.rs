@@ -53,6 +53,7 @@ pub use net::address::Ports;
 pub use net::NetworkError;
 pub use node::{Error, Node};
 pub use weft_core::{
-    Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings,
+    Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Reliability, ReplyError, Returned,
+    SendError, Service, Settings,
 };
 pub use weft_wire::{Certainty, EndpointId, HostAddress, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};

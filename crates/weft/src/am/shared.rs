@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use weft_core::{
-    Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, ReplyError, Returned, SendError, Settings, Tally,
+    Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, ReplyError, Returned, SendError, Service, Settings,
+    Tally,
 };
 use weft_shm::biased::this_thread;
 use weft_shm::{Descriptor, Life};
@@ -234,6 +235,16 @@ impl SharedBundle {
     /// As [`Bundle::set_key`].
     pub fn set_key(&self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
         self.with(|bundle| bundle.set_key(endpoint, key))?
+    }
+
+    /// As [`Bundle::set_service`].
+    pub fn set_service(&self, endpoint: Endpoint, service: Service) -> Result<(), Error> {
+        self.with(|bundle| bundle.set_service(endpoint, service))?
+    }
+
+    /// As [`Bundle::unreceived`].
+    pub fn unreceived(&self, from: Endpoint, to: u32) -> Result<u64, Error> {
+        self.with(|bundle| bundle.unreceived(from, to))?
     }
 
     /// As [`Bundle::set_served`].

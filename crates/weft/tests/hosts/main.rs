@@ -4,6 +4,7 @@ mod addresses;
 mod deaths;
 mod deputy;
 mod hostile;
+mod levels;
 mod messages;
 mod names;
 mod namespaces;
@@ -40,6 +41,7 @@ fn child() {
         ("far", namespaces::far),
         ("namer", addresses::namer),
         ("sleeper", addresses::sleeper),
+        ("taker", levels::taker),
     ]);
 }
 
