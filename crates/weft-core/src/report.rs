@@ -3,7 +3,7 @@
 
 use crate::endpoint::{Endpoint, EndpointState, Route, Translation};
 use crate::event::Counters;
-use crate::session::{FlowIn, FlowOut, PeerId, Session, SessionId};
+use crate::session::{FlowId, FlowIn, FlowOut, PeerId, Session, SessionId};
 use crate::state::State;
 use std::time::Duration;
 use weft_transport::Grant;
@@ -198,6 +198,30 @@ impl Report {
 }
 
 impl<T: Tx> State<T> {
+    /// The flow that requests to an index of the translation table go by, and its slots that are taken, one bit each.
+    pub fn asking(&self, from: Endpoint, to: u32) -> Option<(FlowId, u32)> {
+        let Route::Flow { session: index, flow: number } = self.endpoint(from).ok()?.translation(to)?.route else {
+            return None;
+        };
+        let place = self.sessions.get(index as usize)?;
+        let flow = place.session.as_ref()?.flows_out.get(usize::from(number))?;
+        let session = SessionId { index, life: place.life };
+        Some((FlowId { session, number }, flow.window.taken()))
+    }
+
+    /// The endpoints that a flow of ours leads from and to.
+    pub fn ends_out(&self, flow: FlowId) -> Option<(Name, Name)> {
+        let session = self.session(flow.session)?;
+        let out = session.flows_out.get(usize::from(flow.number))?;
+        Some((self.name(Endpoint(out.source)).ok()?, session.name_of(out.to, Uid::UNKNOWN)))
+    }
+
+    /// The same of a flow of the peer's.
+    pub fn ends_in(&self, flow: FlowId) -> Option<(Name, Name)> {
+        let flow = self.session(flow.session)?.flows_in.get(usize::from(flow.number))?;
+        Some((flow.source, self.name(Endpoint(flow.destination)).ok()?))
+    }
+
     /// Writes down what the bundle is at, in place of what the report said before.
     #[cold]
     pub fn report_into(&mut self, report: &mut Report) {

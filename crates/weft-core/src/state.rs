@@ -124,6 +124,18 @@ pub struct ReplyToken {
     pub(crate) slot: u16,
 }
 
+impl ReplyToken {
+    /// The flow that the request came by.
+    pub fn flow(&self) -> FlowId {
+        FlowId { session: self.session, number: self.flow }
+    }
+
+    /// Which of the flow's requests under way it is.
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+}
+
 /// A message in the hands of a [`Sink`]. [`State::source`] tells who sent it.
 pub struct Delivery<'a> {
     /// The local endpoint it is for.
@@ -163,10 +175,16 @@ impl<'a> Delivery<'a> {
         self.head.op()
     }
 
-    /// The flow that a request or one-way message came by: all of one flow are from one endpoint of one peer.
+    /// The flow that a request or one-way message came by: all of one flow are from one endpoint of one peer. Of a reply it is the
+    /// flow of its request, whose numbers are counted apart.
     #[inline(always)]
     pub fn flow(&self) -> FlowId {
         FlowId { session: self.session, number: self.head.flow() }
+    }
+
+    /// Which of its flow's requests under way a request or a reply is of, beside [`Delivery::flow`].
+    pub fn slot(&self) -> u16 {
+        self.head.slot()
     }
 
     /// The right to reply to a request, once.

@@ -48,6 +48,11 @@ impl Life {
         }
     }
 
+    /// One that is over, in every process: for who asks a life anyway and is to be told no.
+    pub fn over() -> Life {
+        Life(&OVER)
+    }
+
     /// Whether this is a forked child of the process that it was begun in.
     #[inline(always)]
     pub fn is_over(self) -> bool {
@@ -110,6 +115,9 @@ fn new_word() -> &'static AtomicBool {
 
 /// The word of the latest life, in which a child is until it begins its own.
 static CURRENT: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The word of a life that never was.
+static OVER: AtomicBool = AtomicBool::new(false);
 
 /// A value of the process that made it. In forked children it is not dropped: it may have been under change by a thread that is
 /// not there.
