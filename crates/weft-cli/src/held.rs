@@ -200,6 +200,8 @@ mod tests {
             peers: Vec::new(),
             destinations: Vec::new(),
             left_out: 0,
+            is_stamping: false,
+            stamps: None,
         }
     }
 

@@ -13,6 +13,7 @@
 
 mod moving;
 mod shared;
+mod stamps;
 mod tagged;
 mod threads;
 mod wait;
@@ -30,6 +31,7 @@ use crate::status::board::Told;
 use crate::tagged::{Completions, Engine};
 use crate::watch::Signals;
 use moving::Leaving;
+use stamps::{Gate, Table};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use wait::Sleeper;
@@ -102,8 +104,8 @@ pub struct Bundle<H: Threads = OneThread> {
 }
 
 struct Handlers<H: Threads> {
-    endpoints: Vec<EndpointHandlers<H>>,
-    mailbox: Arc<Mailbox>,
+    endpoints: Table<H>,
+    gate: Gate,
     /// Where endpoints that left are found.
     node: Node,
     bundle: BundleId,
@@ -134,7 +136,7 @@ impl<H: Threads> Default for EndpointHandlers<H> {
 
 impl<H: Threads> std::fmt::Debug for Handlers<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let count = self.endpoints.iter().flat_map(|e| &e.on).flatten().count();
+        let count = self.endpoints.all().iter().flat_map(|e| &e.on).flatten().count();
         write!(f, "{count} handlers")
     }
 }
@@ -249,7 +251,7 @@ impl<H: Threads> Bundle<H> {
         self.life.check()?;
         let name = self.home.add_endpoint(key);
         let endpoint = self.core.state_mut().add_endpoint(name, key);
-        self.handlers.endpoints.resize_with(endpoint.index() + 1, EndpointHandlers::default);
+        self.handlers.endpoints.set(endpoint, EndpointHandlers::default());
         Ok(endpoint)
     }
 
@@ -268,7 +270,7 @@ impl<H: Threads> Bundle<H> {
         let name = self.name(endpoint)?;
         self.home.node().office().remove_endpoint(name.endpoint);
         self.core.state_mut().free_endpoint(endpoint)?;
-        self.handlers.endpoints[endpoint.index()] = EndpointHandlers::default();
+        self.handlers.endpoints.set(endpoint, EndpointHandlers::default());
         Ok(())
     }
 
@@ -357,8 +359,10 @@ impl<H: Threads> Bundle<H> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        if self.life.is_over() {
-            return not_sent(self.life);
+        if self.handlers.gate.is_shut() {
+            // Made for it alone: what is handed on by reference lies in memory, and each store of a sender counts.
+            let message = Outgoing { op: handler, args, payload, completion: None };
+            return self.handlers.gate.request(self.core.state_mut(), from, to, message);
         }
         self.core.state_mut().try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
@@ -392,6 +396,11 @@ impl<H: Threads> Bundle<H> {
             return not_sent(self.life);
         }
         match kind {
+            MessageKind::Request if self.handlers.gate.is_shut() => {
+                let Outgoing { op, args, payload, completion } = message;
+                let message = Outgoing { op, args, payload, completion };
+                self.handlers.gate.request(self.core.state_mut(), from, to, message)
+            }
             MessageKind::Request => self.core.state_mut().try_request(from, to, message),
             _ => self.core.state_mut().try_send(from, to, message),
         }
@@ -433,7 +442,12 @@ impl<H: Threads> Bundle<H> {
             return Err((ReplyError::Forked, token));
         }
         let Some(right) = token.right.take() else { return Ok(()) };
-        self.core.state_mut().reply(right, handler, args, payload).map_err(|(error, right)| {
+        let state = self.core.state_mut();
+        let replied = match self.handlers.gate.is_shut() {
+            true => self.handlers.gate.reply(state, right, handler, args, payload),
+            false => state.reply(right, handler, args, payload),
+        };
+        replied.map_err(|(error, right)| {
             token.right = Some(right);
             (error, token)
         })?;
@@ -612,6 +626,9 @@ impl<H: Threads> Bundle<H> {
             self.restless = 0;
             self.core.rest();
         }
+        if raised & Signals::STAMP != 0 {
+            self.handlers.open_window(&self.signals.lease);
+        }
         if raised & Signals::REPORT != 0 || (rests && self.home.node().helper().is_some()) {
             self.report();
         }
@@ -621,23 +638,25 @@ impl<H: Threads> Bundle<H> {
     #[cold]
     #[inline(never)]
     fn report(&mut self) {
-        let Bundle { core, home, signals, spare_report, .. } = self;
-        signals.board.put(spare_report, |report| {
-            core.state_mut().report_into(report);
-            home.report_into(report);
+        let Bundle { core, home, signals, spare_report, handlers, .. } = self;
+        signals.board.put(spare_report, |told| {
+            core.state_mut().report_into(&mut told.report);
+            home.report_into(&mut told.report);
+            told.stamps = handlers.stamps(core.state());
         });
     }
 
     /// Replies that other threads gave.
     fn read_letters(&mut self) {
         self.read_post();
-        for letter in self.handlers.mailbox.take() {
+        for letter in self.handlers.gate.mailbox.take() {
             let state = self.core.state_mut();
             match letter.reply {
-                Some((handler, args, payload)) => {
-                    // What is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
-                    let _ = state.reply(letter.right, handler, &args, &payload);
+                // What is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
+                Some((handler, args, payload)) if self.handlers.gate.is_shut() => {
+                    let _ = self.handlers.gate.reply(state, letter.right, handler, &args, &payload);
                 }
+                Some((handler, args, payload)) => _ = state.reply(letter.right, handler, &args, &payload),
                 None => state.end(letter.right),
             }
         }
@@ -663,10 +682,10 @@ fn panic_in_a_forked_child(life: Life) -> ! {
 
 impl<H: Threads> Handlers<H> {
     fn new(mailbox: Arc<Mailbox>, node: Node, bundle: BundleId) -> Handlers<H> {
-        let (endpoints, leaving) = (Vec::new(), 0);
+        let (endpoints, leaving) = (Table::default(), 0);
         Handlers {
             endpoints,
-            mailbox,
+            gate: Gate::new(mailbox),
             node,
             bundle,
             leaving,
@@ -678,7 +697,7 @@ impl<H: Threads> Handlers<H> {
 
     /// What is set of an endpoint for handlers, unless it was released.
     fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
-        let handlers = self.endpoints.get_mut(endpoint.index()).filter(|h| h.leaving.is_none());
+        let handlers = self.endpoints.find(endpoint).filter(|h| h.leaving.is_none());
         match handlers {
             Some(handlers) if handlers.tagged.is_none() => Ok(handlers),
             Some(_) => Err(SendError::Tagged),
@@ -699,20 +718,20 @@ impl<H: Threads> Handlers<H> {
 impl<H: Threads> Sink<Outlet> for Handlers<H> {
     #[inline(always)]
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
-        let handlers = self.endpoints.get_mut(delivery.endpoint.index());
+        let handlers = self.endpoints.plain(delivery.endpoint);
         let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
         let Some(Some(run)) = handler else {
             return self.deliver_elsewhere(state, delivery);
         };
-        run(&mut Message { context: Context { state, mailbox: &self.mailbox }, delivery });
+        run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
         Ok(())
     }
 
     fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
-        let handlers = self.endpoints.get_mut(message.endpoint.index());
+        let handlers = self.endpoints.find(message.endpoint);
         match handlers.and_then(|h| h.on_return.as_mut()) {
             Some(run) => {
-                run(&mut Context { state, mailbox: &self.mailbox }, message);
+                run(&mut Context { state, gate: &mut self.gate }, message);
                 None
             }
             None => self.return_elsewhere(state, message),
@@ -757,7 +776,7 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
 #[derive(Debug)]
 pub struct Context<'a> {
     state: &'a mut State<Outlet>,
-    mailbox: &'a Arc<Mailbox>,
+    gate: &'a mut Gate,
 }
 
 impl Context<'_> {
@@ -770,8 +789,9 @@ impl Context<'_> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        if self.mailbox.life().is_over() {
-            return not_sent(self.mailbox.life());
+        if self.gate.is_shut() {
+            let message = Outgoing { op: handler, args, payload, completion: None };
+            return self.gate.request(self.state, from, to, message);
         }
         self.state.try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
@@ -785,16 +805,16 @@ impl Context<'_> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        if self.mailbox.life().is_over() {
-            return not_sent(self.mailbox.life());
+        if self.gate.life().is_over() {
+            return not_sent(self.gate.life());
         }
         self.state.try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
     /// Enters a peer in a translation table, as [`Bundle::map`] does.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
-        if self.mailbox.life().is_over() {
-            return not_sent(self.mailbox.life());
+        if self.gate.life().is_over() {
+            return not_sent(self.gate.life());
         }
         self.state.map(endpoint, index, name, key)
     }
@@ -865,8 +885,8 @@ impl<'a> Message<'a> {
     /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
     #[inline(always)]
     pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
-        if self.context.mailbox.life().is_over() {
-            return Err(NotReplied::Refused(ReplyError::Forked));
+        if self.context.gate.is_shut() {
+            return self.reply_slowly(handler, args, payload);
         }
         let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
         match self.context.state.reply(right, handler, args, payload) {
@@ -878,10 +898,22 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// When the gate is shut.
+    #[cold]
+    #[inline(never)]
+    fn reply_slowly(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
+        let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
+        let Context { state, gate } = &mut self.context;
+        gate.reply(state, right, handler, args, payload).map_err(|(error, right)| {
+            self.delivery.put_reply(right);
+            NotReplied::Refused(error)
+        })
+    }
+
     /// Takes the right to reply away, to use it later or in another thread. `None` if there is nothing to reply to.
     pub fn defer(&mut self) -> Option<ReplyToken> {
         let right = self.delivery.take_reply()?;
-        Some(ReplyToken { right: Some(right), mailbox: self.context.mailbox.clone() })
+        Some(ReplyToken { right: Some(right), mailbox: self.context.gate.mailbox.clone() })
     }
 }
 

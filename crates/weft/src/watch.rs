@@ -10,6 +10,7 @@ use crate::node::{lock, Error};
 use crate::office::Office;
 use crate::status::board::Board;
 use crate::status::desk::{Around, Desk};
+use crate::status::stamps::Lease;
 use crate::watched::{watch_once, ONE_EVENT};
 use nix::sys::signal::{kill, SigSet, SigmaskHow, Signal};
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
@@ -36,6 +37,8 @@ pub(crate) struct Signals {
     waker: Descriptor,
     /// What the bundle leaves to be told of it.
     pub board: Board,
+    /// For how long it stamps messages.
+    pub lease: Lease,
 }
 
 impl Signals {
@@ -49,6 +52,8 @@ impl Signals {
     pub const NUDGE: u32 = 8;
     /// Somebody wants to know what the bundle is at.
     pub const REPORT: u32 = 16;
+    /// A window opens in which messages are stamped, or none does any more.
+    pub const STAMP: u32 = 32;
 
     /// Nothing raised.
     ///
@@ -63,6 +68,7 @@ impl Signals {
             is_waiting: AtomicBool::new(false),
             waker,
             board: Board::default(),
+            lease: Lease::default(),
         })
     }
 
@@ -85,6 +91,12 @@ impl Signals {
         if self.is_asleep.load(Ordering::SeqCst) {
             ring(&self.waker);
         }
+    }
+
+    /// Leaves word that is not worth waking the bundle for.
+    pub fn leave(&self, signal: u32) {
+        // Relaxed: nothing comes with it.
+        self.word.fetch_or(signal, Ordering::Relaxed);
     }
 
     /// The bundle is about to sleep. False if something was raised: then it is not to.

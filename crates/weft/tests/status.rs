@@ -324,3 +324,79 @@ fn another_user_is_told_nothing_and_cannot_keep_the_helper_busy() {
     foreigner.finish();
     peer.finish();
 }
+
+/// Stamps of a process's bundle, by its endpoint's name; and whether it stamps.
+fn stamps_of(look: &status::Look, name: &str) -> Option<(bool, Option<status::Stamps>)> {
+    let bundles = look.processes.iter().filter_map(|found| found.answer.as_ref().ok()).flat_map(|p| &p.bundles);
+    let mut its = bundles.filter(|bundle| bundle.endpoints.iter().any(|endpoint| endpoint.name == name));
+    its.next().map(|bundle| (bundle.is_stamping, bundle.stamps.clone()))
+}
+
+#[test]
+fn stamps_are_bounded_have_both_sides_and_end_when_nobody_asks_any_more() {
+    let _turn = turn("stamps");
+    let node = Node::new().expect("node");
+    let (mut server, mut client) = (Bundle::new(&node).expect("bundle"), Bundle::new(&node).expect("bundle"));
+    let (there, here) = (server.endpoint(Key(1)).expect("endpoint"), client.endpoint(Key(2)).expect("endpoint"));
+    let (there_name, here_name) = (server.name(there).expect("name"), client.name(here).expect("name"));
+    server.on(there, ECHO, |m| m.reply(ANSWER, m.args(), &[]).expect("once")).expect("on");
+    let kept = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let keep = kept.clone();
+    server.on(there, KEEP, move |m| keep.borrow_mut().extend(m.defer())).expect("on");
+    client.on(here, ANSWER, |_| {}).expect("on");
+    client.map(here, 0, there_name, Key(1)).expect("mapped");
+    let (tell, told) = std::sync::mpsc::channel();
+    let asker = std::thread::spawn(move || {
+        let (here_name, there_name) = (here_name.to_string(), there_name.to_string());
+        loop {
+            let look = status::trace(BOUND).expect("a look");
+            let [asked, answered] =
+                [&here_name, &there_name].map(|name| stamps_of(&look, name).and_then(|(_, stamps)| stamps));
+            let (Some(asked), Some(answered)) = (asked, answered) else { continue };
+            if asked.so_far.min(answered.so_far) > 1500 {
+                tell.send((asked, answered)).expect("it waits");
+                break;
+            }
+        }
+        // Without asking for stamps it is seen how they end.
+        loop {
+            let (is_stamping, stamps) =
+                stamps_of(&status::look(BOUND).expect("a look"), &there_name).expect("it is there");
+            assert_eq!(stamps, None);
+            if !is_stamping {
+                return;
+            }
+        }
+    });
+    // The program goes on all the while, by each way to answer.
+    let mut turns = 0u32;
+    while !asker.is_finished() {
+        turns += 1;
+        _ = client.try_request(here, 0, if turns % 2 == 0 { ECHO } else { KEEP }, &[turns], &[]);
+        server.poll();
+        let tokens = std::mem::take(&mut *kept.borrow_mut());
+        for token in tokens {
+            match turns % 4 {
+                1 => server.reply(token, ANSWER, &[], &[]).expect("in time"),
+                _ => token.reply_from_afar(ANSWER, &[], &[]).expect("in time"),
+            }
+        }
+        client.poll();
+    }
+    asker.join().expect("it asserts");
+    let (asked, answered) = told.recv().expect("they were sent before");
+    assert!(asked.asked.len() <= 1024 && answered.answered.len() <= 1024, "more than may be kept");
+    assert!(asked.asked.len() > 500 && answered.answered.len() > 500, "few of those that were stamped");
+    assert!(asked.answered.is_empty() && answered.asked.is_empty());
+    for one in &asked.asked {
+        assert!(
+            one.called_ns <= one.written_ns && one.written_ns <= one.seen_ns && one.seen_ns <= one.done_ns,
+            "{one:?}"
+        );
+    }
+    for one in &answered.answered {
+        assert!(one.seen_ns <= one.replied_ns && one.replied_ns <= one.written_ns, "{one:?}");
+    }
+    let flow = &asked.flows[0];
+    assert_eq!((&flow.from, &flow.to), (&here_name.to_string(), &there_name.to_string()));
+}

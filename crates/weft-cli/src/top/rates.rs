@@ -268,6 +268,8 @@ mod tests {
             peers: vec![peer],
             destinations: Vec::new(),
             left_out: 0,
+            is_stamping: false,
+            stamps: None,
         };
         let (weft, epoch) = (String::new(), "a".to_owned());
         let process = Process {

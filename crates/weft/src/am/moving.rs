@@ -111,7 +111,9 @@ impl<H: Threads> Bundle<H> {
             holder: AtomicUsize::new(0),
             is_dropped: AtomicBool::new(false),
         });
-        self.handlers.endpoints[endpoint.index()].leaving = Some(leaving.clone());
+        self.handlers
+            .endpoints
+            .set(endpoint, EndpointHandlers { leaving: Some(leaving.clone()), ..EndpointHandlers::default() });
         self.handlers.leaving += 1;
         Ok(Moving { leaving })
     }
@@ -152,10 +154,7 @@ impl<H: Threads> Bundle<H> {
         let Some(Packed { luggage, handlers }) = packed.take() else { return Ok(None) };
         let (id, key, admission) = (luggage.endpoint(), luggage.key(), luggage.admission());
         let endpoint = self.core.state_mut().arrive(luggage);
-        if self.handlers.endpoints.len() <= endpoint.index() {
-            self.handlers.endpoints.resize_with(endpoint.index() + 1, EndpointHandlers::default);
-        }
-        let before = std::mem::replace(&mut self.handlers.endpoints[endpoint.index()], handlers);
+        let before = self.handlers.endpoints.set(endpoint, handlers);
         self.handlers.leaving -= u32::from(before.leaving.is_some());
         self.home.node().office().move_endpoint(id, key, admission, self.home.id());
         Ok(Some(endpoint))
@@ -198,7 +197,7 @@ impl<H: Threads> Handlers<H> {
             let Some(Some(run)) = packed.handlers.on.get_mut(usize::from(delivery.op())) else {
                 return Err(Reason::NoHandler);
             };
-            run(&mut Message { context: Context { state, mailbox: &self.mailbox }, delivery });
+            run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
             // What it entered in the table goes along.
             state.repack(delivery.endpoint, &mut packed.luggage);
             Ok(())
@@ -216,7 +215,7 @@ impl<H: Threads> Handlers<H> {
         let mut message = Some(message);
         let ran = leaving.with(|packed| {
             if let (Some(run), Some(message)) = (&mut packed.handlers.on_return, message.take()) {
-                run(&mut Context { state, mailbox: &self.mailbox }, message);
+                run(&mut Context { state, gate: &mut self.gate }, message);
                 state.repack(endpoint, &mut packed.luggage);
             }
         });
@@ -231,16 +230,15 @@ impl<H: Threads> Handlers<H> {
 
     /// Looks which endpoints have arrived elsewhere, and which are to stay.
     fn notice_arrivals(&mut self, state: &mut State<Outlet>) {
-        let leaving = |(at, h): (usize, &EndpointHandlers<H>)| Some((at, h.leaving.clone()?));
-        let all: Vec<_> = self.endpoints.iter().enumerate().filter_map(leaving).collect();
-        for (at, leaving) in all {
+        let all: Vec<_> = self.endpoints.all().iter().filter_map(|h| h.leaving.clone()).collect();
+        for leaving in all {
             let mut packed = lock(&leaving.packed);
             if packed.is_none() {
                 drop(packed);
                 self.has_left(state, leaving.endpoint);
             } else if leaving.is_dropped.load(Ordering::Acquire) {
                 if let Some(Packed { handlers, .. }) = packed.take() {
-                    self.endpoints[at] = handlers;
+                    self.endpoints.set(leaving.endpoint, handlers);
                     self.leaving -= 1;
                     state.set_leaving(leaving.endpoint, false);
                 }
@@ -250,7 +248,7 @@ impl<H: Threads> Handlers<H> {
 
     /// An endpoint has arrived elsewhere.
     fn has_left(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) {
-        if let Some(handlers) = self.endpoints.get_mut(endpoint.index()) {
+        if let Some(handlers) = self.endpoints.find(endpoint) {
             self.leaving -= u32::from(handlers.leaving.take().is_some());
         }
         // It was there a moment ago.
@@ -258,7 +256,7 @@ impl<H: Threads> Handlers<H> {
     }
 
     fn leaving_of(&self, endpoint: Endpoint) -> Option<Arc<Leaving<H>>> {
-        self.endpoints.get(endpoint.index())?.leaving.clone()
+        self.endpoints.all().get(endpoint.index())?.leaving.clone()
     }
 }
 

@@ -25,7 +25,7 @@ impl<H: Threads> Bundle<H> {
         if self.life.is_over() {
             self.life.check()?;
         }
-        let handlers = self.handlers.endpoints.get_mut(endpoint.index());
+        let handlers = self.handlers.endpoints.find(endpoint);
         match handlers.and_then(|h| h.tagged.as_deref_mut()).filter(|engine| !engine.is_closing) {
             Some(engine) => {
                 Ok((engine, Working { state: self.core.state_mut(), done: &mut self.handlers.completions }))
@@ -67,7 +67,7 @@ impl<H: Threads> Handlers<H> {
         state: &mut State<Outlet>,
         delivery: &Delivery<'_>,
     ) -> Result<(), Reason> {
-        let handlers = self.endpoints.get_mut(delivery.endpoint.index());
+        let handlers = self.endpoints.find(delivery.endpoint);
         match handlers.and_then(|h| h.tagged.as_deref_mut()) {
             Some(engine) => {
                 let before = self.completions.len();
@@ -78,13 +78,16 @@ impl<H: Threads> Handlers<H> {
                 }
                 taken
             }
-            None => self.deliver_leaving(state, delivery),
+            None => match self.is_window_open() {
+                true => self.deliver_stamped(state, delivery),
+                false => self.deliver_leaving(state, delivery),
+            },
         }
     }
 
     /// The same of one that came back.
     pub(super) fn return_elsewhere(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
-        let handlers = self.endpoints.get_mut(message.endpoint.index());
+        let handlers = self.endpoints.find(message.endpoint);
         match handlers.and_then(|h| h.tagged.as_deref_mut()) {
             Some(engine) => {
                 engine.returned(&mut Working { state, done: &mut self.completions }, message);
@@ -103,7 +106,7 @@ impl<H: Threads> Handlers<H> {
                 Event::Returned(returned) => returned.endpoint,
                 Event::Completed(_) => continue,
             };
-            let handlers = self.endpoints.get_mut(endpoint.index());
+            let handlers = self.endpoints.find(endpoint);
             if let Some(engine) = handlers.and_then(|h| h.tagged.as_deref_mut()) {
                 engine.on_event(&mut Working { state, done: &mut self.completions }, &event);
                 work += 1;
@@ -111,13 +114,13 @@ impl<H: Threads> Handlers<H> {
         }
         for at in (0..self.tagged.len()).rev() {
             let endpoint = self.tagged[at];
-            let handlers = self.endpoints.get_mut(endpoint.index());
+            let handlers = self.endpoints.find(endpoint);
             let Some(engine) = handlers.and_then(|h| h.tagged.as_deref_mut()) else { continue };
             work += engine.go_on(&mut Working { state, done: &mut self.completions });
             if engine.is_closed() {
                 // It was there a moment ago.
                 let _ = state.free_endpoint(endpoint);
-                self.endpoints[endpoint.index()] = EndpointHandlers::default();
+                self.endpoints.set(endpoint, EndpointHandlers::default());
                 self.tagged.swap_remove(at);
             }
         }

@@ -1,12 +1,12 @@
 //! Asking: which processes there are, and what they say.
 
 use super::document::{Process, VERSION};
-use super::{address, digits, ANSWER_MOST, BEFORE_EPOCH, BEHIND_EPOCH};
-use crate::node::Error;
+use super::{address, digits, ANSWER_MOST, ASKS_FOR_STAMPS, BEFORE_EPOCH, BEHIND_EPOCH};
+use crate::node::{random_u64, Error};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -89,6 +89,27 @@ pub enum Silence {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn look(patience: Duration) -> Result<Look, Error> {
+    ask(patience, Want::Status)
+}
+
+/// Asks as [`look`] does, has some of the processes' requests stamped for the next two seconds, and tells of those that were
+/// stamped lately, in [`Bundle::stamps`](super::Bundle::stamps). So whoever asks each second or so sees what messages go through, and when
+/// nobody asks any more nothing is stamped any more. What is stamped, and what that costs: `docs/looking.md`.
+///
+/// # Errors
+/// If there is no /proc, or no descriptor is to be had.
+pub fn trace(patience: Duration) -> Result<Look, Error> {
+    ask(patience, Want::Stamps)
+}
+
+/// What is wanted of a node beside how it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Want {
+    Status,
+    Stamps,
+}
+
+fn ask(patience: Duration, want: Want) -> Result<Look, Error> {
     let list = fs::read(SOCKETS).map_err(|e| {
         Error::system("cannot list the Unix sockets", e, "mount proc at /proc: weft finds its processes there")
     })?;
@@ -97,7 +118,7 @@ pub fn look(patience: Duration) -> Result<Look, Error> {
     let mut look = Look { without_helper, ..Look::default() };
     let end = Instant::now() + patience;
     for some in nodes.chunks(CALLED_MOST) {
-        let mut talks = some.iter().map(|epoch| Talk::new(*epoch)).collect::<Result<Vec<Talk>, Error>>()?;
+        let mut talks = some.iter().map(|epoch| Talk::new(*epoch, want)).collect::<Result<Vec<Talk>, Error>>()?;
         let begin = Instant::now();
         // All of them: one that is silent is not to keep others from being heard.
         while talks.iter_mut().fold(false, |is_more, talk| talk.step(own) | is_more) && Instant::now() < end {
@@ -182,10 +203,13 @@ enum Ending {
 }
 
 impl Talk {
-    fn new(epoch: Epoch) -> Result<Talk, Error> {
+    fn new(epoch: Epoch, want: Want) -> Result<Talk, Error> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(|e| Error::system("cannot make a socket", e, "raise the limit of open files (ulimit -n)"))?;
+        if want == Want::Stamps {
+            name_for_stamps(&socket)?;
+        }
         Ok(Talk { epoch, socket, stage: Stage::Calling })
     }
 
@@ -253,6 +277,20 @@ impl Talk {
         let at = Instant::now();
         let found = Found { epoch: digits(self.epoch), pid, uid, program: program(pid), at, answer };
         self.stage = Stage::Done(Ending::Found(found));
+    }
+}
+
+/// Gives an asker's socket a name that has messages stamped.
+fn name_for_stamps(socket: &OwnedFd) -> Result<(), Error> {
+    let cannot = |e| Error::system("cannot name a socket", e, "this kernel has no abstract Unix sockets");
+    loop {
+        let name = format!("{ASKS_FOR_STAMPS}{:016x}", random_u64()?);
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(cannot)?;
+        match net::bind(socket, &name) {
+            // Somebody has it, by chance or to be a nuisance: there are others.
+            Err(Errno::ADDRINUSE) => {}
+            bound => return bound.map_err(cannot),
+        }
     }
 }
 

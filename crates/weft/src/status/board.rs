@@ -1,5 +1,6 @@
 //! What a bundle leaves for the helper to tell: its last report. A bundle writes it when it was asked to, and when it rests.
 
+use super::stamps::Stamps;
 use crate::node::lock;
 use crate::watch::ring;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct Told {
     pub report: Report,
+    /// What it stamped, if somebody asked for that.
+    pub stamps: Option<Stamps>,
     pub at: Instant,
 }
 
@@ -56,11 +59,11 @@ impl Board {
 
     /// Has `fill` make a report, in what is left of an older one, so that a bundle which is seen often allocates nothing.
     #[cold]
-    pub fn put(&self, spare: &mut Option<Box<Told>>, fill: impl FnOnce(&mut Report)) {
+    pub fn put(&self, spare: &mut Option<Box<Told>>, fill: impl FnOnce(&mut Told)) {
         let at = Instant::now();
-        let mut told = spare.take().unwrap_or_else(|| Box::new(Told { report: Report::default(), at }));
+        let mut told = spare.take().unwrap_or_else(|| Box::new(Told { report: Report::default(), stamps: None, at }));
         told.at = at;
-        fill(&mut told.report);
+        fill(&mut told);
         let is_asked = self.is_asked();
         // Held for a moment only, so that neither the bundle nor the helper waits for the other's work.
         let mut inner = lock(&self.inner);

@@ -5,13 +5,14 @@
 //! kernel's queue. Askers of other users hear nothing, and cost a look in [`FOREIGN_EVERY`] however many they are.
 
 use super::document::{Activity, Bundle, Process, VERSION};
-use super::{address, digits, ANSWER_MOST};
+use super::stamps::{self, KEPT_MOST, PERIOD};
+use super::{address, digits, ANSWER_MOST, ASKS_FOR_STAMPS};
 use crate::node::Error;
 use crate::setup::owner_of;
 use crate::watch::Signals;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +40,9 @@ const ROWS_MOST: usize = 4096;
 /// Bundles of one answer.
 const BUNDLES_MOST: usize = 1024;
 
+/// Stamped messages of one answer: of a bundle all or none.
+const STAMPS_MOST: usize = 8 * KEPT_MOST;
+
 /// What the helper is told of its descriptors' events.
 const OPEN: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 const WRITABLE: epoll::EventFlags = epoll::EventFlags::OUT.union(epoll::EventFlags::ONESHOT);
@@ -55,12 +59,17 @@ pub(crate) struct Desk {
     is_open: bool,
     /// Nobody is heard before.
     closed_until: Option<Instant>,
+    /// Until when messages are stamped, and when windows open next.
+    stamps_until: Option<Instant>,
+    next_window: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Asker {
     id: u32,
     socket: Descriptor,
+    /// It is told of stamped messages too.
+    has_stamps: bool,
     /// The end of what it waits for: reports, then its answer.
     until: Instant,
     answer: Option<Answer>,
@@ -99,12 +108,14 @@ impl Desk {
             .and_then(|socket| net::bind(&socket, &name).map(|()| socket))
             .and_then(|socket| net::listen(&socket, BACKLOG).map(|()| socket))
             .map_err(|e| Error::system("cannot make the status socket", e, way_out))?;
-        Ok(Desk { listener, epoch, uid, askers: Vec::new(), next: 0, is_open: false, closed_until: None })
+        let (askers, next) = (Vec::new(), 0);
+        let (closed_until, stamps_until, next_window) = (None, None, None);
+        Ok(Desk { listener, epoch, uid, askers, next, is_open: false, closed_until, stamps_until, next_window })
     }
 
-    /// Whether nobody is being told anything, and the kernel tells of the next one who asks.
+    /// Whether nobody is being told anything, nothing is stamped, and the kernel tells of the next one who asks.
     pub fn is_idle(&self) -> bool {
-        self.askers.is_empty() && self.is_open
+        self.askers.is_empty() && self.is_open && self.stamps_until.is_none()
     }
 
     /// The kernel tells of somebody who asks.
@@ -122,7 +133,14 @@ impl Desk {
                 self.closed_until = Some(now + FOREIGN_EVERY);
                 break;
             }
-            self.askers.push(Asker { id: self.next, socket, until: now + REPORT_WITHIN, answer: None });
+            let has_stamps = wants_stamps(&socket);
+            if has_stamps {
+                around.bundles.iter().for_each(|(_, signals)| signals.lease.renew());
+                // Later than the lease of any bundle: who is told of the end then does not take it for another window.
+                self.stamps_until = Some(now + stamps::LEASE + PERIOD);
+                self.next_window = Some(now);
+            }
+            self.askers.push(Asker { id: self.next, socket, has_stamps, until: now + REPORT_WITHIN, answer: None });
             self.next = self.next.wrapping_add(1);
         }
         if self.askers.iter().any(|asker| asker.answer.is_none()) {
@@ -146,9 +164,11 @@ impl Desk {
         if self.askers.iter().any(|asker| asker.answer.is_none()) {
             let have_all = !around.bundles.iter().any(|(_, signals)| signals.board.is_asked());
             let are_due = |asker: &&mut Asker| asker.answer.is_none() && (have_all || asker.until <= now);
-            let mut answer = None;
+            let mut answers = [None, None];
             for asker in self.askers.iter_mut().filter(are_due) {
-                let bytes = answer.get_or_insert_with(|| compose(self.epoch, self.uid, now, around)).clone();
+                let answer = &mut answers[usize::from(asker.has_stamps)];
+                let compose = || compose(self.epoch, self.uid, now, around, asker.has_stamps);
+                let bytes = answer.get_or_insert_with(compose).clone();
                 asker.answer = Some(Answer { bytes, told: 0, is_watched: false });
                 asker.until = now + PATIENCE;
                 asker.tell(around);
@@ -156,7 +176,25 @@ impl Desk {
         }
         self.let_go(now, around);
         self.open_again(now, around);
-        self.askers.iter().map(|asker| asker.until).chain(self.closed_until).min()
+        self.open_windows(now, around);
+        self.askers.iter().map(|asker| asker.until).chain(self.closed_until).chain(self.next_window).min()
+    }
+
+    /// Has messages stamped for a while each [`PERIOD`], at the same moments as other processes do, and at the end none any more.
+    fn open_windows(&mut self, now: Instant, around: &Around<'_>) {
+        let Some(until) = self.stamps_until.filter(|_| self.next_window.is_some_and(|next| next <= now)) else {
+            return;
+        };
+        for (_, signals) in around.bundles {
+            // One whose window is open is told of the end too. One that sleeps is not woken for it.
+            if now >= until || !signals.lease.is_open() {
+                signals.leave(Signals::STAMP);
+            }
+        }
+        let period = PERIOD.as_nanos() as u64;
+        let left = Duration::from_nanos(period - stamps::now() % period);
+        (self.stamps_until, self.next_window) =
+            if now >= until { (None, None) } else { (Some(until), Some(now + left)) };
     }
 
     /// Hears askers again, if there is a place for them.
@@ -221,9 +259,15 @@ impl Answer {
     }
 }
 
+/// Whether an asker says by its socket's name that it wants messages stamped.
+fn wants_stamps(socket: &Descriptor) -> bool {
+    let name = net::getpeername(socket).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());
+    name.is_some_and(|name| name.abstract_name().is_some_and(|name| name.starts_with(ASKS_FOR_STAMPS.as_bytes())))
+}
+
 /// What the process is at, as JSON.
-fn compose(epoch: Epoch, uid: Uid, now: Instant, around: &Around<'_>) -> Vec<u8> {
-    let mut rows = ROWS_MOST;
+fn compose(epoch: Epoch, uid: Uid, now: Instant, around: &Around<'_>, has_stamps: bool) -> Vec<u8> {
+    let mut left = Left { rows: ROWS_MOST, stamps: if has_stamps { STAMPS_MOST } else { 0 } };
     let mut bundles: Vec<&(BundleId, Arc<Signals>)> = around.bundles.iter().collect();
     bundles.sort_by_key(|(bundle, _)| *bundle);
     let left_out = bundles.len().saturating_sub(BUNDLES_MOST) as u64;
@@ -234,7 +278,7 @@ fn compose(epoch: Epoch, uid: Uid, now: Instant, around: &Around<'_>) -> Vec<u8>
         pid: std::process::id(),
         uid: uid.0,
         epoch: digits(epoch),
-        bundles: bundles.into_iter().map(|(bundle, signals)| describe(*bundle, signals, now, &mut rows)).collect(),
+        bundles: bundles.into_iter().map(|(bundle, signals)| describe(*bundle, signals, now, &mut left)).collect(),
         left_out,
     };
     // It fails for maps whose keys are no text, of which there are none.
@@ -243,15 +287,24 @@ fn compose(epoch: Epoch, uid: Uid, now: Instant, around: &Around<'_>) -> Vec<u8>
     bytes
 }
 
-fn describe(bundle: BundleId, signals: &Signals, now: Instant, rows: &mut usize) -> Bundle {
+/// What there is still a place for in an answer.
+struct Left {
+    rows: usize,
+    stamps: usize,
+}
+
+fn describe(bundle: BundleId, signals: &Signals, now: Instant, left: &mut Left) -> Bundle {
     let activity = match (signals.board.is_asked(), signals.board.did_wait()) {
         (true, _) => Activity::Computes,
         (false, true) => Activity::Waits,
         (false, false) => Activity::Polls,
     };
-    let bundle = Bundle::silent(bundle.0, activity);
+    let bundle = Bundle { is_stamping: signals.lease.runs(), ..Bundle::silent(bundle.0, activity) };
     let Some(told) = signals.board.take() else { return bundle };
-    let bundle = bundle.told(now.saturating_duration_since(told.at), &told.report, rows);
+    let mut bundle = bundle.told(now.saturating_duration_since(told.at), &told.report, &mut left.rows);
+    let stamped = |stamps: &&stamps::Stamps| stamps.asked.len() + stamps.answered.len();
+    bundle.stamps = told.stamps.as_ref().filter(|stamps| stamped(stamps) <= left.stamps).cloned();
+    left.stamps -= bundle.stamps.as_ref().as_ref().map_or(0, stamped);
     signals.board.put_back(told);
     bundle
 }

@@ -3,6 +3,7 @@
 //! Names of fields are for programs that read them: none changes its meaning; new ones may come.
 
 use super::digits;
+use super::stamps::Stamps;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use weft_core::report::{self, Report};
@@ -70,6 +71,12 @@ pub struct Bundle {
     pub destinations: Vec<Destination>,
     /// Endpoints, peers, flows and destinations that had no place.
     pub left_out: u64,
+    /// Whether some of its requests are stamped at present, because somebody [asked](super::trace) for it.
+    #[serde(default)]
+    pub is_stamping: bool,
+    /// What it stamped, for who asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamps: Option<Stamps>,
 }
 
 macro_rules! counters {
@@ -301,6 +308,8 @@ impl Bundle {
             peers: Vec::new(),
             destinations: Vec::new(),
             left_out: 0,
+            is_stamping: false,
+            stamps: None,
         }
     }
 

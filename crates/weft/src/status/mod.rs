@@ -6,17 +6,23 @@
 //! Only the own user is told, and root. A node without a helper cannot be looked at.
 //!
 //! Messages cost nothing for it: reports are made of what is there anyway.
+//!
+//! [`trace`] asks for more: that some requests be *stamped* on their way for the next two seconds, which costs while it lasts. Who asks so
+//! says it by the name that its own socket is bound to, which begins with `weft-stamps-`.
 
 mod ask;
 pub(crate) mod board;
 pub(crate) mod desk;
 mod document;
+pub(crate) mod stamps;
 mod way;
 
-pub use ask::{look, Found, Look, Silence};
+pub use ask::{look, trace, Found, Look, Silence};
 pub use document::{
     Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, VERSION,
 };
+
+pub use stamps::{Answered, Asked, StampedFlow, Stamps};
 
 pub use crate::net::address::LeftOut;
 pub use way::{interface_of, left_out, way_to, Holder, Leg, Way, Why};
@@ -31,6 +37,9 @@ const ANSWER_MOST: usize = 8 << 20;
 /// What the name of a status socket begins and ends with; the epoch is between them.
 const BEFORE_EPOCH: &str = "weft1-";
 const BEHIND_EPOCH: &str = "-status";
+
+/// What the name of an asker's socket begins with that has messages stamped; what follows tells it from others.
+const ASKS_FOR_STAMPS: &str = "weft-stamps-";
 
 /// The address of the status socket of an epoch.
 fn address(epoch: Epoch) -> Result<SocketAddrUnix, Error> {

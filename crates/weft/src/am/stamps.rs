@@ -1,0 +1,343 @@
+//! Stamping messages, for whoever asks by the status socket: what they go through while a window is open (`status/stamps.rs`).
+//!
+//! Messages pay nothing while no window is open. What each call asks anyway, whether this is a forked child ([`Gate::is_shut`]), is
+//! answered with yes while one is, and the handlers lie where the plain way does not find them ([`Table`]): so both go the slow
+//! way, which each of them has in any case.
+
+use super::{not_sent, Context, EndpointHandlers, Handlers, Mailbox, Message, Threads};
+use crate::paths::Outlet;
+use crate::status::stamps::{
+    now, Answered, Asked, Lease, StampedFlow, Stamps, FLOWS_MOST, KEPT_MOST, MESSAGES_LEAST, WINDOW,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, ReplyError, ReplyToken, SendError, State};
+use weft_shm::Life;
+use weft_wire::Reason;
+
+/// Stamped messages under way that are remembered, of each kind.
+const UNDER_WAY_MOST: usize = 64;
+
+/// What each call of a bundle and its handlers asks first.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// Of the process that made the bundle; while messages are stamped, one that is over.
+    plain: Life,
+    life: Life,
+    pub mailbox: Arc<Mailbox>,
+    /// Since somebody asked, and not for longer than they do.
+    recorder: Option<Box<Recorder>>,
+}
+
+impl Gate {
+    pub fn new(mailbox: Arc<Mailbox>) -> Gate {
+        let life = mailbox.life();
+        Gate { plain: life, life, mailbox, recorder: None }
+    }
+
+    /// Whether this is a forked child, or messages are stamped: then calls go the slow way.
+    #[inline(always)]
+    pub fn is_shut(&self) -> bool {
+        self.plain.is_over()
+    }
+
+    /// Of the process that made the bundle.
+    #[inline(always)]
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// A request, when the gate is shut.
+    #[cold]
+    #[inline(never)]
+    pub fn request(
+        &mut self,
+        state: &mut State<Outlet>,
+        from: Endpoint,
+        to: u32,
+        message: Outgoing<'_>,
+    ) -> Result<(), SendError> {
+        if self.life.is_over() {
+            return not_sent(self.life);
+        }
+        let before = state.asking(from, to);
+        let called = now();
+        state.try_request(from, to, message)?;
+        let written = now();
+        if let (Some(recorder), Some((flow, before)), Some((_, after))) =
+            (&mut self.recorder, before, state.asking(from, to))
+        {
+            let slot = (after & !before).trailing_zeros() as u16;
+            recorder.asking.put(Place { flow, slot }, [called, written]);
+        }
+        Ok(())
+    }
+
+    /// A reply, when the gate is shut.
+    #[cold]
+    #[inline(never)]
+    pub fn reply(
+        &mut self,
+        state: &mut State<Outlet>,
+        right: ReplyToken,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), (ReplyError, ReplyToken)> {
+        if self.life.check().is_err() {
+            return Err((ReplyError::Forked, right));
+        }
+        let place = Place { flow: right.flow(), slot: right.slot() };
+        let replied = now();
+        state.reply(right, handler, args, payload)?;
+        let written = now();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end_answer(place, replied, written);
+        }
+        Ok(())
+    }
+}
+
+/// The handlers of a bundle's endpoints. While messages are stamped they lie where the plain way does not find them.
+pub(super) struct Table<H: Threads> {
+    plain: Vec<EndpointHandlers<H>>,
+    hidden: Vec<EndpointHandlers<H>>,
+    is_hidden: bool,
+}
+
+impl<H: Threads> Default for Table<H> {
+    fn default() -> Table<H> {
+        Table { plain: Vec::new(), hidden: Vec::new(), is_hidden: false }
+    }
+}
+
+impl<H: Threads> Table<H> {
+    /// Those of an endpoint, unless messages are stamped.
+    #[inline(always)]
+    pub fn plain(&mut self, endpoint: Endpoint) -> Option<&mut EndpointHandlers<H>> {
+        self.plain.get_mut(endpoint.index())
+    }
+
+    /// Those of an endpoint.
+    #[inline(always)]
+    pub fn find(&mut self, endpoint: Endpoint) -> Option<&mut EndpointHandlers<H>> {
+        match endpoint.index() < self.plain.len() {
+            true => self.plain.get_mut(endpoint.index()),
+            false => self.hidden.get_mut(endpoint.index()),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[EndpointHandlers<H>] {
+        if self.is_hidden {
+            &self.hidden
+        } else {
+            &self.plain
+        }
+    }
+
+    /// Sets an endpoint's, which may be a new one.
+    pub fn set(&mut self, endpoint: Endpoint, handlers: EndpointHandlers<H>) -> EndpointHandlers<H> {
+        let all = if self.is_hidden { &mut self.hidden } else { &mut self.plain };
+        if all.len() <= endpoint.index() {
+            all.resize_with(endpoint.index() + 1, EndpointHandlers::default);
+        }
+        std::mem::replace(&mut all[endpoint.index()], handlers)
+    }
+
+    fn hide(&mut self, is_hidden: bool) {
+        if std::mem::replace(&mut self.is_hidden, is_hidden) != is_hidden {
+            std::mem::swap(&mut self.plain, &mut self.hidden);
+        }
+    }
+}
+
+impl<H: Threads> Handlers<H> {
+    /// A window opens, if messages are still to be stamped; else all goes the plain way again.
+    #[cold]
+    pub(super) fn open_window(&mut self, lease: &Lease) {
+        if !lease.runs() {
+            self.close_window(lease);
+            self.gate.recorder = None;
+            return;
+        }
+        if !lease.is_open() {
+            lease.set_open(true);
+            self.gate.recorder.get_or_insert_default().begin();
+            self.gate.plain = Life::over();
+            self.endpoints.hide(true);
+        }
+    }
+
+    fn close_window(&mut self, lease: &Lease) {
+        lease.set_open(false);
+        self.gate.plain = self.gate.life;
+        self.endpoints.hide(false);
+    }
+
+    /// Whether messages are stamped.
+    pub(super) fn is_window_open(&self) -> bool {
+        self.gate.recorder.is_some() && self.gate.is_shut()
+    }
+
+    /// A message for a handler while messages are stamped.
+    #[inline(never)]
+    pub(super) fn deliver_stamped(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        let seen = now();
+        let handlers = self.endpoints.find(delivery.endpoint);
+        let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
+        let Some(Some(run)) = handler else {
+            return self.deliver_leaving(state, delivery);
+        };
+        let place = Place { flow: delivery.flow(), slot: delivery.slot() };
+        let is_reply = delivery.kind() == MessageKind::Reply;
+        if let (MessageKind::Request, Some(recorder)) = (delivery.kind(), &mut self.gate.recorder) {
+            recorder.answering.put(place, [seen]);
+        }
+        run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
+        let done = now();
+        let Some(recorder) = &mut self.gate.recorder else { return Ok(()) };
+        if is_reply {
+            recorder.end_question(place, seen, done);
+        }
+        recorder.messages += 1;
+        let lease = &self.gate.mailbox.signals.lease;
+        if recorder.has_enough(done) || done >= lease.until() {
+            let signals = self.gate.mailbox.signals.clone();
+            self.close_window(&signals.lease);
+        }
+        Ok(())
+    }
+
+    /// What was stamped, in the terms of whoever asks.
+    #[cold]
+    pub(super) fn stamps(&self, state: &State<Outlet>) -> Option<Stamps> {
+        self.gate.recorder.as_ref().map(|recorder| recorder.tell(state))
+    }
+}
+
+/// A request's place: who has it is told by nothing else, and it is one request's at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    flow: FlowId,
+    slot: u16,
+}
+
+/// Messages under way, with the moments noted so far. A place that is taken anew forgets what it was.
+#[derive(Debug)]
+struct UnderWay<const N: usize>(Vec<(Place, [u64; N])>);
+
+impl<const N: usize> Default for UnderWay<N> {
+    fn default() -> UnderWay<N> {
+        UnderWay(Vec::with_capacity(UNDER_WAY_MOST))
+    }
+}
+
+impl<const N: usize> UnderWay<N> {
+    fn put(&mut self, place: Place, moments: [u64; N]) {
+        self.take(place);
+        // Beyond that nothing is noted: there are enough.
+        if self.0.len() < UNDER_WAY_MOST {
+            self.0.push((place, moments));
+        }
+    }
+
+    fn take(&mut self, place: Place) -> Option<[u64; N]> {
+        let at = self.0.iter().position(|(other, _)| *other == place)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
+
+/// What was stamped.
+#[derive(Debug, Default)]
+struct Recorder {
+    /// When the window opened.
+    opened: u64,
+    /// Messages that came to handlers in this window.
+    messages: u32,
+    /// Requests of ours: called, written.
+    asking: UnderWay<2>,
+    /// Requests of others: seen.
+    answering: UnderWay<1>,
+    so_far: u64,
+    /// The last ones that ended, as many as [`KEPT_MOST`].
+    kept: VecDeque<(u64, Place, Moments)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Moments {
+    /// Called, written, seen, done.
+    Asked([u64; 4]),
+    /// Seen, replied, written.
+    Answered([u64; 3]),
+}
+
+impl Recorder {
+    fn begin(&mut self) {
+        (self.opened, self.messages) = (now(), 0);
+        // A place may have been another request's since.
+        self.asking.0.clear();
+        self.answering.0.clear();
+    }
+
+    fn has_enough(&self, now: u64) -> bool {
+        self.messages >= MESSAGES_LEAST && now.saturating_sub(self.opened) >= WINDOW.as_nanos() as u64
+    }
+
+    /// A reply's handler has run.
+    fn end_question(&mut self, place: Place, seen: u64, done: u64) {
+        if let Some([called, written]) = self.asking.take(place) {
+            self.keep(place, Moments::Asked([called, written, seen, done]));
+        }
+    }
+
+    /// A request was replied to.
+    fn end_answer(&mut self, place: Place, replied: u64, written: u64) {
+        if let Some([seen]) = self.answering.take(place) {
+            self.keep(place, Moments::Answered([seen, replied, written]));
+        }
+    }
+
+    fn keep(&mut self, place: Place, moments: Moments) {
+        if self.kept.len() == KEPT_MOST {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((self.so_far, place, moments));
+        self.so_far += 1;
+    }
+
+    fn tell(&self, state: &State<Outlet>) -> Stamps {
+        let mut stamps = Stamps { so_far: self.so_far, ..Stamps::default() };
+        let mut flows: Vec<(FlowId, bool)> = Vec::new();
+        for &(number, Place { flow, slot }, moments) in &self.kept {
+            let asks = matches!(moments, Moments::Asked(_));
+            let known = flows.iter().rposition(|other| *other == (flow, asks));
+            let Some(flow) = known.or_else(|| {
+                let told = StampedFlow::of(state, flow, asks).filter(|_| flows.len() < FLOWS_MOST)?;
+                flows.push((flow, asks));
+                stamps.flows.push(told);
+                Some(flows.len() - 1)
+            }) else {
+                continue;
+            };
+            let flow = flow as u32;
+            match moments {
+                Moments::Asked([called_ns, written_ns, seen_ns, done_ns]) => {
+                    stamps.asked.push(Asked { number, flow, slot, called_ns, written_ns, seen_ns, done_ns });
+                }
+                Moments::Answered([seen_ns, replied_ns, written_ns]) => {
+                    stamps.answered.push(Answered { number, flow, slot, seen_ns, replied_ns, written_ns });
+                }
+            }
+        }
+        stamps
+    }
+}
+
+impl StampedFlow {
+    /// `None` if its session is no more.
+    fn of(state: &State<Outlet>, flow: FlowId, asks: bool) -> Option<StampedFlow> {
+        let (from, to) = if asks { state.ends_out(flow)? } else { state.ends_in(flow)? };
+        Some(StampedFlow { from: from.to_string(), to: to.to_string(), number: flow.number })
+    }
+}
