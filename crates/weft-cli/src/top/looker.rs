@@ -6,8 +6,8 @@ use rustix::event::{eventfd, EventfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
-use std::time::Instant;
-use weft::status::{look, Look};
+use std::time::{Duration, Instant};
+use weft::status::Look;
 
 /// What a look came to, and when it was asked for.
 type Done = (Instant, Result<Look, weft::Error>);
@@ -21,8 +21,8 @@ pub struct Looker {
 }
 
 impl Looker {
-    /// Starts it.
-    pub fn start() -> Result<Looker, Error> {
+    /// Starts it. `look` waits as long as it is told, and no longer.
+    pub fn start(look: fn(Duration) -> Result<Look, weft::Error>) -> Result<Looker, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::system("make a descriptor", e, "Raise the limit of open files (ulimit -n)"))?;
         let bell = Arc::new(bell);

@@ -97,7 +97,7 @@ fn print(text: &str) -> Result<bool, Error> {
 /// Draws, until a key, a signal or the terminal's end.
 fn show(options: &Options) -> Result<(), Error> {
     let mut terminal = Terminal::take()?;
-    let mut looker = Looker::start()?;
+    let mut looker = Looker::start(look)?;
     let mut view = View::new(options);
     let mut shown = Shown::default();
     let mut next = Some(Instant::now());

@@ -23,7 +23,7 @@ const KERNEL_BYTES: usize = 32 << 20;
 const OUTGOING: u8 = 4;
 const LOOPBACK: u16 = 772;
 
-const WAY_OUT: &str = "Seeing what is on the wire needs root, or CAP_NET_RAW: type `sudo` before the command";
+const WAY_OUT: &str = "Seeing what is on the wire needs root, or CAP_NET_RAW: type `sudo` before the command. `weft trace --stages` needs neither";
 
 /// All interfaces.
 #[derive(Debug)]

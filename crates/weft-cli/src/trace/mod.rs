@@ -1,9 +1,13 @@
-//! `weft trace`: packets of weft as they go over the network, beside the processes, which notice nothing of it.
+//! `weft trace`: packets of weft as they go over the network, beside the processes, which notice nothing of it; or, with their help, the
+//! life of messages in stages.
 
 mod capture;
 mod datagram;
+mod join;
 mod packet;
 mod pcapng;
+mod stages;
+mod table;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
@@ -18,7 +22,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use weft::status::Look;
+use weft::status::{look, Look};
 use weft::Name;
 
 /// Between two looks at which ports are whose.
@@ -34,36 +38,67 @@ const AT_ONCE: usize = 256;
 const HELP: &str = "\
 Told are packets in this network namespace, on all interfaces: those that are weft's, whosever they are, and what else goes to or from the \
 UDP ports of processes that `weft status` tells of. The kernel copies them: the processes do nothing for it. A run of packets that went \
-with one call is cut apart again. Wireshark and tshark read packets of weft with contrib/wireshark/weft.lua. Ctrl-C ends it.";
+with one call is cut apart again. Wireshark and tshark read packets of weft with contrib/wireshark/weft.lua. Ctrl-C ends it.
+
+With --stages this user's processes (all users' if root asks) stamp some of their requests themselves while this runs, about one in a \
+hundred where there are many: when the program called, the message was written, a poll of the other process found it, that replied, the reply \
+was written, a poll found it, and its handler had run. That takes no privilege, and works through memory as well as over UDP. One-way and tagged \
+messages are not stamped: nobody answers them.";
 
 /// What can be asked of `weft trace`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Only the packets from and to this process's ports.
+    /// Only the packets from and to this process's ports, or the requests from and to it.
     pid: Option<u32>,
+    /// Tells, in place of packets, how long requests and their answers take in each of six stages. Needs no root.
+    #[arg(long, conflicts_with = "pcap")]
+    stages: bool,
     /// Writes a capture for Wireshark (pcap-ng) and prints nothing; `-` for standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pcap: Option<PathBuf>,
-    /// Prints a JSON document a line for each packet.
+    /// Prints a JSON document a line for each packet or request.
     #[arg(long)]
     json: bool,
-    /// Ends after so many packets.
+    /// Ends after so many packets or requests.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Ends after so many seconds.
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
 }
 
-/// Tells, until so many packets were told or Ctrl-C.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give seconds from 0.1 to 86400".to_owned())
+}
+
+impl Options {
+    /// When to end.
+    fn end(&self) -> Option<Instant> {
+        self.duration.map(|duration| Instant::now() + duration)
+    }
+}
+
+/// Tells, until there is enough or Ctrl-C.
 pub fn run(options: &Options) -> Result<(), Error> {
+    match options.stages {
+        true => stages::run(options),
+        false => tell_packets(options),
+    }
+}
+
+fn tell_packets(options: &Options) -> Result<(), Error> {
     let mut ear = Ear::open()?;
     let interrupt = Interrupt::watch(|| ())?;
     let mut out = Out::open(options)?;
-    let mut looker = Looker::start()?;
+    let mut looker = Looker::start(look)?;
+    let end = options.end();
     let mut ports = BTreeSet::new();
     let mut is_begun = false;
     looker.ask();
     let mut next = None;
-    while !interrupt.came() {
+    while !interrupt.came() && end.is_none_or(|end| Instant::now() < end) {
         if let Some((_, look)) = looker.take() {
             ports = ports_of(&look?, options.pid);
             next = Some(Instant::now() + LOOK_EVERY);

@@ -1,0 +1,308 @@
+//! `weft trace --stages`: where the time of requests and their answers goes, as the processes stamp it themselves while somebody looks.
+
+use super::join::{Joiner, Lost, Pair, Trip};
+use super::table::{Ends, Line, Seen};
+use super::{is_read, Options, NAP};
+use crate::bench::table::ns;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::status::title;
+use crate::top::looker::Looker;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::termios::tcgetwinsize;
+use rustix::time::{clock_gettime, ClockId};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+use weft::status::{trace, Found, Look, Path};
+
+/// Between two looks: often enough that little is forgotten meanwhile, and messages go on being stamped.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Pairs whose ends are remembered in words; then they are asked for again.
+const ENDS_MOST: usize = 1024;
+
+/// Looks at the clock of one trip.
+const STAMPS: f64 = 7.0;
+
+/// Tells, until there is enough or Ctrl-C.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let interrupt = Interrupt::watch(|| ())?;
+    let mut looker = Looker::start(trace)?;
+    let mut tracer = Tracer::new(options);
+    let end = options.end();
+    let mut next = Some(Instant::now());
+    while !interrupt.came() && end.is_none_or(|end| Instant::now() < end) {
+        if next.is_some_and(|at| at <= Instant::now()) {
+            looker.ask();
+            next = None;
+        }
+        wait(&looker, next.into_iter().chain(end).min());
+        let Some((asked_at, look)) = looker.take() else { continue };
+        next = Some(asked_at + LOOK_EVERY);
+        if !tracer.take(&look?)? {
+            break;
+        }
+    }
+    tracer.finish()
+}
+
+/// Waits for a look that is done, or until then, but not so long that Ctrl-C is not heard.
+fn wait(looker: &Looker, until: Option<Instant>) {
+    let most = until.map_or(NAP, |at| at.saturating_duration_since(Instant::now()).min(NAP));
+    let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
+    // Interrupted or not: whoever waits looks again.
+    let _ = poll(&mut [PollFd::from_borrowed_fd(looker.bell(), PollFlags::IN)], Some(&most));
+}
+
+struct Tracer<'a> {
+    options: &'a Options,
+    is_live: bool,
+    /// Lines of the last drawing.
+    drawn: usize,
+    joiner: Joiner,
+    seen: Seen,
+    ends: BTreeMap<Pair, Ends>,
+    told: u64,
+    /// Nodes that do not say what is wanted: of each it is said once why.
+    silent: BTreeSet<String>,
+    is_begun: bool,
+}
+
+/// The last line of JSON.
+#[derive(Serialize)]
+struct Last {
+    kind: &'static str,
+    requests: u64,
+    one_sided: u64,
+    odd: u64,
+    missed: u64,
+    clock_ns: f64,
+}
+
+impl<'a> Tracer<'a> {
+    fn new(options: &'a Options) -> Tracer<'a> {
+        Tracer {
+            options,
+            is_live: !options.json && io::stdout().is_terminal(),
+            drawn: 0,
+            joiner: Joiner::default(),
+            seen: Seen::default(),
+            ends: BTreeMap::new(),
+            told: 0,
+            silent: BTreeSet::new(),
+            is_begun: false,
+        }
+    }
+
+    /// Takes a look. Says whether more is wanted.
+    fn take(&mut self, look: &Look) -> Result<bool, Error> {
+        self.begin(look)?;
+        self.complain(look);
+        let mut lines = String::new();
+        for trip in self.joiner.take(look) {
+            let Some(ends) = self.ends_of(&trip, look) else { continue };
+            if self.options.json {
+                lines += &json(&Line::new(&trip, &ends))?;
+            }
+            self.seen.take(trip, &ends);
+            self.told += 1;
+            if self.options.count.is_some_and(|count| self.told >= count) {
+                self.print(&lines)?;
+                return Ok(false);
+            }
+        }
+        let is_read = self.print(&lines)?;
+        Ok(self.draw()? && is_read)
+    }
+
+    /// What is said at the first look.
+    fn begin(&mut self, look: &Look) -> Result<(), Error> {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return Ok(());
+        }
+        let asked = look.processes.iter().filter(|found| found.answer.is_ok()).count();
+        if let Some(pid) = self.options.pid {
+            if !look.processes.iter().any(|found| found.pid == Some(pid)) {
+                return Err(Error::Usage {
+                    cause: format!("process {pid} has no node of weft here that this user may look at"),
+                    way_out: "`weft status` tells which have".to_owned(),
+                });
+            }
+        }
+        let plural = if asked == 1 { "" } else { "es" };
+        // Nobody may be left to read it.
+        let _ = writeln!(io::stderr(), "weft trace: {asked} process{plural} stamp requests now; Ctrl-C ends it");
+        Ok(())
+    }
+
+    /// Says why a process tells nothing.
+    fn complain(&mut self, look: &Look) {
+        self.silent.retain(|epoch| look.processes.iter().any(|found| found.epoch == *epoch));
+        for found in &look.processes {
+            let why = match &found.answer {
+                Err(silence) => silence.to_string(),
+                // One that computes has not heard yet; one that polls would have.
+                Ok(process)
+                    if process.bundles.iter().any(|bundle| bundle.is_stamping) || process.bundles.is_empty() =>
+                {
+                    continue
+                }
+                Ok(_) => "an earlier weft, which stamps nothing; use the same weft everywhere".to_owned(),
+            };
+            if self.silent.insert(found.epoch.clone()) {
+                let _ = writeln!(io::stderr(), "weft trace: nothing of {}: {why}", title(found));
+            }
+        }
+    }
+
+    /// Who the two are, unless others are wanted only.
+    fn ends_of(&mut self, trip: &Trip, look: &Look) -> Option<Ends> {
+        if let Some(ends) = self.ends.get(&trip.pair) {
+            return Some(ends.clone());
+        }
+        let digits = [trip.pair.from.0, trip.pair.to.0].map(|epoch| format!("{:016x}", epoch.0));
+        let found = digits.each_ref().map(|epoch| look.processes.iter().find(|found| found.epoch == *epoch));
+        let is_wanted = |pid: u32| found.iter().flatten().any(|found| found.pid == Some(pid));
+        if !self.options.pid.is_none_or(is_wanted) {
+            return None;
+        }
+        let [from, to] = [0, 1].map(|at| match found[at] {
+            Some(found) => title(found),
+            None => format!("{} (not seen here)", digits[at]),
+        });
+        let ends = Ends { from, to, path: path(found[0], &digits[1]) };
+        if self.ends.len() >= ENDS_MOST {
+            self.ends.clear();
+        }
+        self.ends.insert(trip.pair, ends.clone());
+        Some(ends)
+    }
+
+    /// Draws the figures in place of those before, on a terminal. Says whether somebody still reads.
+    fn draw(&mut self) -> Result<bool, Error> {
+        if !self.is_live {
+            return Ok(true);
+        }
+        let size = tcgetwinsize(io::stdout()).ok();
+        let (rows, columns) = size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
+        // A line less than there are: the cursor stands in it.
+        let lines: Vec<String> =
+            self.text().lines().take(usize::saturating_sub(rows, 1)).map(|l| cut(l, columns)).collect();
+        let mut text = self.up();
+        lines.iter().for_each(|line| _ = writeln!(text, "{line}"));
+        self.drawn = lines.len();
+        self.print(&text)
+    }
+
+    /// What takes the cursor to the beginning of the last drawing, and that away.
+    fn up(&mut self) -> String {
+        match std::mem::take(&mut self.drawn) {
+            0 => String::new(),
+            lines => format!("\x1b[{lines}A\x1b[J"),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let figures = self.seen.figures();
+        figures.iter().for_each(|figures| _ = writeln!(text, "{}", figures.text()));
+        if figures.iter().any(|figures| figures.is_half()) {
+            text.push_str(
+                "who is not seen here tells no stages: it is on another host, of another user, or without a helper\n",
+            );
+        }
+        if figures.is_empty() {
+            text.push_str("no request was stamped and answered yet\n");
+        } else {
+            let clock = clock_ns();
+            let _ = writeln!(
+                text,
+                "a look at the clock takes {}, and there are seven in a round trip: {}",
+                ns(clock),
+                ns(STAMPS * clock)
+            );
+        }
+        text.push_str(&lost(&self.joiner.lost));
+        if self.seen.left_out > 0 {
+            let _ = writeln!(text, "{} requests of more endpoints than are told apart", self.seen.left_out);
+        }
+        text
+    }
+
+    /// The figures at the end.
+    fn finish(mut self) -> Result<(), Error> {
+        let text = if self.options.json {
+            let mut lines = String::new();
+            for figures in self.seen.figures() {
+                lines += &json(&figures)?;
+            }
+            let Lost { one_sided, odd, missed } = self.joiner.lost;
+            lines += &json(&Last { kind: "end", requests: self.told, one_sided, odd, missed, clock_ns: clock_ns() })?;
+            lines
+        } else {
+            self.up() + &self.text()
+        };
+        if self.seen.is_empty() {
+            // Nobody may be left to read it.
+            let _ = writeln!(
+                io::stderr(),
+                "weft trace: no request was answered meanwhile. Told are requests between processes that `weft status` tells of and \
+                 that poll; one-way and tagged messages are not stamped"
+            );
+        }
+        self.print(&text).map(|_| ())
+    }
+
+    /// Prints, and says whether somebody still reads.
+    fn print(&self, text: &str) -> Result<bool, Error> {
+        let mut out = io::stdout();
+        is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    }
+}
+
+/// How who asks reaches who answers.
+fn path(asker: Option<&Found>, answerer: &str) -> &'static str {
+    let bundles = asker.and_then(|found| found.answer.as_ref().ok()).into_iter().flat_map(|process| &process.bundles);
+    match bundles.flat_map(|bundle| &bundle.peers).find(|peer| peer.epoch == answerer).map(|peer| peer.path) {
+        Some(Path::Memory) => "memory",
+        Some(Path::Network) => "UDP",
+        None => "gone",
+    }
+}
+
+fn lost(lost: &Lost) -> String {
+    let Lost { one_sided, odd, missed } = *lost;
+    let mut text = String::new();
+    let mut say = |count: u64, what: &str| {
+        if count > 0 {
+            let _ = writeln!(text, "left out: {count} {what}");
+        }
+    };
+    say(one_sided, "that only one of the two stamped");
+    say(odd, "whose stamps cannot be");
+    say(missed, "stamped and forgotten before they were told");
+    text
+}
+
+fn json(value: &impl Serialize) -> Result<String, Error> {
+    let text = serde_json::to_string(value).map_err(|e| Error::system("write JSON", e, "Report this"))?;
+    Ok(text + "\n")
+}
+
+/// As much of a line as there are columns.
+fn cut(line: &str, columns: usize) -> String {
+    line.chars().take(columns).collect()
+}
+
+/// What a look at the clock takes here.
+fn clock_ns() -> f64 {
+    const LOOKS: u32 = 1000;
+    let begin = Instant::now();
+    for _ in 0..LOOKS {
+        std::hint::black_box(clock_gettime(ClockId::Monotonic));
+    }
+    begin.elapsed().as_nanos() as f64 / f64::from(LOOKS)
+}

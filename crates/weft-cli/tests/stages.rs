@@ -1,0 +1,228 @@
+//! `weft trace --stages`: what becomes of the time of requests between processes that are told of nothing, and that they stamp nothing
+//! any more when nobody looks.
+
+mod support;
+
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde_json::{json, Value};
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use support::{err, out, Server};
+
+/// Longer than anything here takes on a machine that is not stuck.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A tracer has all processes stamp requests, those of other tests too: one test at a time.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What has processes of one host talk over the network.
+const OVER_UDP: [(&str, &str); 2] = [("WEFT_LOCAL", "off"), ("WEFT_ADDR", "127.0.0.1")];
+
+fn weft(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A command that runs until it is killed, with this.
+struct Running(Child);
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        Running(command.spawn().expect("it was built"))
+    }
+
+    /// It has said on its standard error that it begins.
+    fn has_begun(&mut self) {
+        let mut line = String::new();
+        let stderr = self.0.stderr.as_mut().expect("it has a pipe");
+        BufReader::new(stderr).read_line(&mut line).expect("it says that it begins");
+        assert!(line.contains("stamp requests now"), "{line}");
+    }
+
+    fn finish(mut self) -> Output {
+        let mut stdout = Vec::new();
+        self.0.stdout.take().expect("it has a pipe").read_to_end(&mut stdout).expect("what it prints");
+        let status = self.0.wait().expect("it is ours");
+        Output { status, stdout, stderr: Vec::new() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", err(output));
+    out(output).lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["kind"] == kind).collect()
+}
+
+/// Requests of one process to another, traced, and the median round trip that who asked measured itself.
+fn traced(environment: &[(&str, &str)]) -> (Vec<Value>, f64, [u32; 2]) {
+    let server = Server::start_in(&[], environment);
+    let pid = server.child.id().to_string();
+    let mut trace = Running::start(weft(&["trace", "--stages", "--json", "--count", "60", &pid]));
+    trace.has_begun();
+    let mut command = weft(&["ping", &server.contact, "-i", "0.02", "-c", "150", "--json"]);
+    let pinger = Running::start({
+        command.envs(environment.iter().copied());
+        command
+    });
+    let asker = pinger.0.id();
+    let lines = lines(&trace.finish());
+    let pinged: Value = serde_json::from_slice(&pinger.finish().stdout).expect("a document");
+    let median = pinged["median_ns"].as_f64().expect("a number");
+    (lines, median, [asker, server.child.id()])
+}
+
+fn check_stages(environment: &[(&str, &str)], path: &str) {
+    let _turn = turn();
+    let (lines, pinged, [asker, answerer]) = traced(environment);
+    let requests = of_kind(&lines, "request");
+    assert_eq!(requests.len(), 60);
+    for request in requests {
+        let stages = request["stages_ns"].as_object().expect("stages");
+        let sum: u64 = ["send", "there", "handle", "reply", "back", "take"]
+            .iter()
+            .map(|stage| stages[*stage].as_u64().expect("nanoseconds"))
+            .sum();
+        let round_trip = request["round_trip_ns"].as_u64().expect("nanoseconds");
+        assert!(round_trip > 0 && sum.abs_diff(round_trip) * 20 <= round_trip, "{request}");
+        assert_eq!(request["path"], path);
+        let is_of = |end: &str, pid: u32| request[end].as_str().is_some_and(|who| who.ends_with(&format!(" {pid}")));
+        assert!(is_of("from", asker) && is_of("to", answerer), "{request}");
+    }
+    let [figures] = of_kind(&lines, "figures")[..] else { panic!("{lines:?}") };
+    assert_eq!(figures["n"], 60);
+    let ratio = figures["ratio"].as_f64().expect("a number");
+    assert!((0.95..=1.05).contains(&ratio), "{figures}");
+    // What is stamped lies within what the program measured around it, and is nearly all of that.
+    let round_trip = figures["round_trip"]["median_ns"].as_f64().expect("a number");
+    assert!(round_trip <= pinged * 1.5 && round_trip >= pinged * 0.3, "{round_trip} ns, pinged {pinged} ns");
+    let [end] = of_kind(&lines, "end")[..] else { panic!("{lines:?}") };
+    assert_eq!((&end["requests"], &end["odd"]), (&json!(60), &json!(0)));
+}
+
+#[test]
+fn stages_through_memory_sum_to_the_round_trip_and_have_both_processes() {
+    check_stages(&[], "memory");
+}
+
+#[test]
+fn stages_over_udp_sum_to_the_round_trip_and_have_both_processes() {
+    check_stages(&OVER_UDP, "UDP");
+}
+
+#[test]
+fn the_table_has_each_stage_the_sum_and_the_round_trip() {
+    let _turn = turn();
+    let server = Server::start();
+    let _pinger = Running::start(weft(&["ping", &server.contact, "-i", "0.01"]));
+    let output = weft(&["trace", "--stages", "--count", "20"]).output().expect("it was built");
+    assert!(output.status.success(), "{}", err(&output));
+    let said = out(&output);
+    for part in ["1 sending", "2 on its way", "3 handled", "4 replying", "5 on its way back", "6 taken"] {
+        assert!(said.contains(part), "{part} in\n{said}");
+    }
+    let there = format!("process {}, memory: ", server.child.id());
+    assert!(said.contains(&there) && said.contains("│ sum ") && said.contains("│ round trip "), "{said}");
+    assert!(said.contains("median") && said.contains("p99"), "{said}");
+}
+
+/// Whether the server stamps requests, as it says itself.
+fn is_stamping(server: &Server) -> bool {
+    let output = weft(&["status", "--json"]).output().expect("it was built");
+    let status: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    let processes = status["processes"].as_array().expect("a list");
+    let it = processes.iter().find(|process| process["pid"] == server.child.id()).expect("it is seen");
+    it["status"]["bundles"][0]["is_stamping"].as_bool().expect("it says so")
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + BOUND;
+    while !done() {
+        assert!(Instant::now() < end, "{what}: not in time");
+    }
+}
+
+#[test]
+fn nothing_is_stamped_before_a_tracer_comes_and_after_it_was_killed() {
+    let _turn = turn();
+    let server = Server::start();
+    // Of the tests before, at most.
+    wait_until("no stamping", || !is_stamping(&server));
+    let mut trace = Running::start(weft(&["trace", "--stages"]));
+    trace.has_begun();
+    assert!(is_stamping(&server));
+    // By SIGKILL: it cannot say good-bye.
+    drop(trace);
+    wait_until("the end of stamping", || !is_stamping(&server));
+}
+
+/// A status socket that says what it is told, whoever asks.
+fn impostor(epoch: &str, answer: impl Fn() -> Vec<u8> + Send + 'static) {
+    let name = SocketAddrUnix::new_abstract_name(format!("weft1-{epoch}-status").as_bytes()).expect("a name");
+    let socket: OwnedFd =
+        net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
+    net::bind(&socket, &name).and_then(|()| net::listen(&socket, 16)).expect("its own name");
+    // It ends with the test program.
+    std::thread::spawn(move || {
+        while let Ok(asker) = net::accept(&socket) {
+            let _ = net::send(&asker, &answer(), net::SendFlags::NOSIGNAL);
+        }
+    });
+}
+
+#[test]
+fn stamps_that_cannot_be_make_no_figures_and_nonsense_is_named() {
+    let _turn = turn();
+    let server = Server::start();
+    let epochs = [0u64, 1].map(|n| format!("{:016x}", u64::from(std::process::id()) << 8 | n));
+    let name = server.contact.split('#').next().expect("a name").to_owned();
+    // It says that the server asked it, that time ran backwards, and of a flow that there is none of.
+    let flow = json!({"from": name, "to": name, "number": 0});
+    let asked = |number: u64, flow: u32, done: u64| json!({"number": number, "flow": flow, "slot": 65535, "called_ns": 9, "written_ns": 10, "seen_ns": 11, "done_ns": done});
+    let stamps = json!({"so_far": u64::MAX, "flows": [flow], "answered": [],
+        "asked": [asked(0, 0, 12), asked(1, 0, 1), asked(2, 4_000_000_000, 12), asked(u64::MAX, 0, u64::MAX)]});
+    let counters = json!({"sent": 0, "requests_sent": 0, "replies_sent": 0, "delivered": 0, "requests_delivered": 0,
+        "replies_delivered": 0, "ended": 0, "returned": 0, "refused": 0, "full": 0, "replies_queued": 0, "parked": 0,
+        "handed_on": 0, "violations": 0, "sessions_lost": 0});
+    let bundle = json!({"bundle": 0, "activity": "polls", "age_ms": 0, "counters": counters, "unsettled": 0,
+        "packets_damaged": 0, "endpoints": [], "peers": [], "destinations": [], "left_out": 0, "is_stamping": true,
+        "stamps": stamps});
+    let process =
+        json!({"version": 1, "weft": "", "pid": 1, "uid": 0, "epoch": "", "bundles": [bundle], "left_out": 0});
+    impostor(&epochs[0], move || process.to_string().into_bytes());
+    impostor(&epochs[1], || b"{\"version\": 1, \x1b[2J".to_vec());
+    let output = weft(&["trace", "--stages", "--json", "--duration", "1"]).output().expect("it was built");
+    let lines = lines(&output);
+    let mine = |line: &&Value| line["to"].as_str().is_some_and(|to| to.contains(&format!(" {}", server.child.id())));
+    assert_eq!(of_kind(&lines, "request").into_iter().filter(mine).count(), 0);
+    let [end] = of_kind(&lines, "end")[..] else { panic!("{lines:?}") };
+    assert!(end["odd"].as_u64().is_some_and(|odd| odd >= 4), "{end}");
+    assert!(err(&output).contains("an answer that this weft does not read"), "{}", err(&output));
+}
+
+#[test]
+fn a_process_that_is_not_there_is_told_with_the_way_out() {
+    let output = weft(&["trace", "--stages", "1"]).output().expect("it was built");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("process 1 has no node of weft here") && err(&output).contains("`weft status` tells")
+    );
+    let output = weft(&["trace", "--stages", "--pcap", "-"]).output().expect("it was built");
+    assert_eq!(output.status.code(), Some(2));
+}
