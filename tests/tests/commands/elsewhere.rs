@@ -110,6 +110,11 @@ pub const ELSEWHERE: &[Row] = &[
         test("crates/weft-cli/tests/wire/messages.rs", "each_message_arrives_once_through_loss_reordering_and_damage", "lab"),
     ),
     row(
+        "weft trace --stages",
+        "ends by Ctrl-C",
+        test("crates/weft-cli/tests/stages.rs", "nothing_is_stamped_before_a_tracer_comes_and_after_it_was_killed", "\"--stages\""),
+    ),
+    row(
         "weft trace --pcap - | wireshark -X lua_script:contrib/wireshark/weft.lua -k -i -",
         "opens a window",
         test("crates/weft-cli/tests/trace.rs", "what_is_captured_while_processes_talk_is_all_weft_and_whole", "lua_script:"),
