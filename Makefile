@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 cargo := scripts/cargo.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build limits demo test test-mpi bench bench-mpi install uninstall deb fuzz soak lint fmt docs book clean
+.PHONY: help setup build demo test test-mpi bench bench-mpi install uninstall deb fuzz soak lint fmt docs book clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -16,7 +16,9 @@ build: setup ## build weft, its examples and the limit programs
 	$(MAKE) -C bench/limits
 	$(cargo) build --workspace --bins --lib --examples --release --locked
 
-demo: build ## count words over Active Messages, then show what messages cost here (FILES="a b" to count in)
+demo: setup ## count words over Active Messages, then show what messages cost here (FILES="a b" to count in)
+	$(MAKE) -C bench/limits
+	$(cargo) build -p weft-cli --release --locked
 	$(target)/release/weft demo --report $(target)/weft-report.html $(FILES)
 
 test: ## everything that must hold: lints, builds and tests, as root and as an ordinary user
