@@ -21,7 +21,7 @@ pub fn register() -> bool {
         && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
 }
 
-/// The consumer's side: a full barrier here, and in every thread of a registered process, somewhere between two of its
+/// The consumer's side: a full barrier here, and in every thread of a registered process (but see the module's head), somewhere between two of its
 /// instructions. Some microseconds. False if the kernel does not allow it: then nothing is known of the others.
 pub fn heavy() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()

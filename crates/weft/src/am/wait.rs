@@ -42,7 +42,8 @@ const CROWDED_WAITS: u32 = 16;
 /// Polls between two looks at the clock, as many as make one that looks at what is seldom looked at.
 const POLLS_PER_LOOK: u32 = LOOK_EVERY_SETUP;
 
-/// The longest sleep: bounds what a wake-up that was lost with its sender (killed between the bell and the wake-up) can cost.
+/// The longest sleep: bounds what a wake-up can cost that was lost with its sender (killed between the bell and the wake-up), or because
+/// the kernel's barrier did not reach it ([`weft_shm::barrier`]).
 const SLEEP_MOST: Duration = Duration::from_millis(500);
 
 /// The longest sleep while something waits for which nobody wakes us: room in a ring.
