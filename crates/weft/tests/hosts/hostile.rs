@@ -150,6 +150,16 @@ fn traffic(client: &mut Client, count: u32) {
     assert_eq!(client.bundle.sessions(), 1);
 }
 
+/// A client that knows a server through a relay only, which harms one datagram in ten.
+pub fn through_relay(there: Address, dice: &mut Dice) -> (Client, Relay) {
+    let mut client = Client::of(&[]);
+    let own = client.bundle.name(client.here).expect("name").address.port;
+    let relay = Relay::start(own, there.name.address.port, Faults { one_of: 10 }, dice);
+    let seen = behind(there, &relay);
+    client.bundle.map(client.here, 0, seen.name, seen.key).expect("map");
+    (client, relay)
+}
+
 /// A server as it is seen through a relay.
 pub fn behind(there: Address, relay: &Relay) -> Address {
     let address = HostAddress { port: relay.front, ..there.name.address };
@@ -162,12 +172,7 @@ fn packets_lost_copied_mixed_cut_damaged_and_replayed_change_nothing() {
     let Some(_turn) = over_udp(name) else { return };
     let mut dice = Dice::fresh("a relay");
     let mut peer = Peer::start("server", &[]);
-    let there = peer.address();
-    let mut client = Client::of(&[]);
-    let own = client.bundle.name(client.here).expect("name").address.port;
-    let relay = Relay::start(own, there.name.address.port, Faults { one_of: 10 }, &mut dice);
-    let seen = behind(there, &relay);
-    client.bundle.map(client.here, 0, seen.name, seen.key).expect("map");
+    let (mut client, relay) = through_relay(peer.address(), &mut dice);
     traffic(&mut client, 40_000);
     assert_eq!(peer.ask("sessions"), "1 0", "one session and no violation there");
     let [relayed, harmed, foreign] = relay.end();

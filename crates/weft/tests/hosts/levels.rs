@@ -1,6 +1,6 @@
 //! The levels of reliability, by real processes: over a bad network, through memory, and to processes that are killed.
 
-use super::hostile::{behind, Faults, Relay};
+use super::hostile::through_relay;
 use super::support::{again, events, insist, over_udp, poll_until, tell, turn, Address, Dice, Orders, Peer, OVER_UDP};
 use super::{numbered, Client, NOTE};
 use std::cell::RefCell;
@@ -48,12 +48,7 @@ fn unreliable_messages_over_a_bad_network_come_once_at_the_most_and_never_back()
     let Some(_turn) = over_udp(name) else { return };
     let mut dice = Dice::fresh("a relay");
     let mut peer = Peer::start("taker", &[]);
-    let there = peer.address();
-    let mut client = Client::of(&[]);
-    let own = client.bundle.name(client.here).expect("name").address.port;
-    let relay = Relay::start(own, there.name.address.port, Faults { one_of: 10 }, &mut dice);
-    let seen = behind(there, &relay);
-    client.bundle.map(client.here, 0, seen.name, seen.key).expect("map");
+    let (mut client, relay) = through_relay(peer.address(), &mut dice);
     client.bundle.set_service(client.here, UNRELIABLE).expect("an endpoint");
     const COUNT: u32 = 20_000;
     send(&mut client, COUNT, false);
