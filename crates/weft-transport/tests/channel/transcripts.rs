@@ -426,6 +426,19 @@ fn a_watched_peer_that_falls_silent_is_noticed_though_nothing_is_under_way() {
     assert_eq!(world.lost(0), Some(Reason::PeerLost));
 }
 
+/// A peer that answered all and fell silent, and that somebody waits for.
+fn silent_and_watched() -> World {
+    let mut world = World::connected(1, 1);
+    world.order(0, 1);
+    world.run_until_done(Duration::from_secs(1)).expect("in order");
+    world.run(Duration::from_millis(10)).expect("in order");
+    assert_eq!(world.channel(0).in_flight(), 0);
+    world.channel(0).keep_watch(true);
+    world.hosts[1].channel = None;
+    world.links[0].faults.drop = 1_000_000;
+    world
+}
+
 /// The time for which a peer was silent when it is taken for lost.
 fn silence_until_lost(world: &mut World) -> Duration {
     let since = world.now;
@@ -442,14 +455,7 @@ const A_TRY: Duration = Duration::from_millis(3000 / 32 * 5 / 4 + 2);
 #[test]
 fn who_waits_is_told_within_the_suspicion_time_though_nothing_is_under_way() {
     let suspicion = Settings::default().suspicion;
-    let mut world = World::connected(1, 1);
-    world.order(0, 1);
-    world.run_until_done(Duration::from_secs(1)).expect("in order");
-    world.run(Duration::from_millis(10)).expect("in order");
-    assert_eq!(world.channel(0).in_flight(), 0);
-    world.channel(0).keep_watch(true);
-    world.hosts[1].channel = None;
-    world.links[0].faults.drop = 1_000_000;
+    let mut world = silent_and_watched();
     let silence = silence_until_lost(&mut world);
     assert!(silence <= suspicion + A_TRY, "{silence:?}");
     assert!(silence >= suspicion - A_TRY, "{silence:?}");
@@ -458,13 +464,7 @@ fn who_waits_is_told_within_the_suspicion_time_though_nothing_is_under_way() {
 #[test]
 fn what_is_sent_to_a_silent_peer_puts_nothing_off_for_who_waits_already() {
     let suspicion = Settings::default().suspicion;
-    let mut world = World::connected(1, 1);
-    world.order(0, 1);
-    world.run_until_done(Duration::from_secs(1)).expect("in order");
-    world.run(Duration::from_millis(10)).expect("in order");
-    world.channel(0).keep_watch(true);
-    world.hosts[1].channel = None;
-    world.links[0].faults.drop = 1_000_000;
+    let mut world = silent_and_watched();
     let first = suspicion / 5;
     world.run(first).expect("in order");
     world.order(0, 1);
