@@ -1,6 +1,6 @@
 //! Stamping messages, for whoever asks by the status socket: what they go through while a window is open (`status/stamps.rs`).
 //!
-//! Messages pay nothing while no window is open. What each call asks anyway, whether this is a forked child ([`Gate::is_shut`]), is
+//! While no window is open nothing more is asked of a message. What each call asks anyway, whether this is a forked child ([`Gate::is_shut`]), is
 //! answered with yes while one is, and the handlers lie where the plain way does not find them ([`Table`]): so both go the slow
 //! way, which each of them has in any case.
 
