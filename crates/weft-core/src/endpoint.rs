@@ -1,5 +1,6 @@
 //! Endpoints of a bundle and their translation tables.
 
+use crate::service::Service;
 use crate::session::SessionId;
 use crate::state::Delivery;
 use std::collections::VecDeque;
@@ -39,47 +40,6 @@ impl Route {
             Route::Flow { session, flow } | Route::Served { session, flow } => Some((session, flow)),
             Route::Unknown | Route::Calling | Route::Refused(_) => None,
         }
-    }
-}
-
-/// What becomes of the one-way messages that an endpoint sends (the reliability levels of VIA).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Reliability {
-    /// Each is delivered at most once, and may be lost. None comes back and nothing is known of it: a completion says only that it
-    /// was sent. A lost packet holds nobody up. What is sent faster than the network and the receiver bear is dropped, and counted
-    /// where it is.
-    Unreliable,
-    /// Each is delivered exactly once or comes back. A completion says that it was stored at its destination.
-    #[default]
-    Delivery,
-    /// The same, and each is told as received without being asked for ([`State::unreceived`]). Behind one that is refused nothing is
-    /// delivered until the program sends again: see [`Service::is_ordered`].
-    ///
-    /// [`State::unreceived`]: crate::State::unreceived
-    Reception,
-}
-
-/// How what an endpoint sends is served. Requests and replies are reliable always: an answer is owed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Service {
-    /// What becomes of its one-way messages.
-    pub reliability: Reliability,
-    /// Order also where messages are refused. Without it messages of a pair of endpoints arrive in the order in which they were sent,
-    /// but one that was refused and is sent again comes behind those that were not. With it the receiver refuses, for the same reason,
-    /// all that follows a refused message; they come back in order, the sender is told *full* until the last one is back, and what it
-    /// sends then is taken. Not of unreliable messages.
-    pub is_ordered: bool,
-}
-
-impl Service {
-    /// Whether a refused message stops what follows.
-    pub(crate) fn stops(&self) -> bool {
-        self.is_ordered || self.reliability == Reliability::Reception
-    }
-
-    /// Whether sends take the longer way from the first one on.
-    pub(crate) fn is_longer(&self) -> bool {
-        self.reliability != Reliability::Delivery
     }
 }
 

@@ -21,15 +21,17 @@ mod moving;
 pub mod ni;
 mod receive;
 pub mod report;
+mod service;
 mod session;
 mod settle;
 mod state;
 pub mod testing;
 
 pub use bundle::Bundle;
-pub use endpoint::{Admission, Endpoint, Reliability, Service};
+pub use endpoint::{Admission, Endpoint};
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
 pub use moving::{Back, Errand, Luggage};
 pub use report::Report;
+pub use service::{Reliability, Service};
 pub use session::{FlowId, PeerId, SessionId};
 pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State, Tally};

@@ -5,8 +5,9 @@
 //! of them there comes *back* the same way. Nothing is sent twice and nothing is returned for a move. Peers on the same host
 //! are told to call again, and when they have, their messages go straight there; others go on by the stub.
 
-use crate::endpoint::{Admission, Endpoint, EndpointState, Parked, Route, Service, Translation};
+use crate::endpoint::{Admission, Endpoint, EndpointState, Parked, Route, Translation};
 use crate::event::{Event, EventMask, MessageKind, Returned};
+use crate::service::Service;
 use crate::session::{head, SessionId};
 use crate::state::{Call, Delivery, ReplyError, ReplyToken, SendError, Sink, State};
 use weft_transport::Grant;

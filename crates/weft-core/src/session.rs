@@ -1,6 +1,6 @@
 //! Sessions: what two bundles that talk to each other know of each other.
 
-use crate::endpoint::Service;
+use crate::service::Service;
 use crate::state::Outgoing;
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};

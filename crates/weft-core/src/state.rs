@@ -1,14 +1,15 @@
 //! A bundle's state, and everything that sends: what a program and a running handler may do.
 
-use crate::endpoint::{Admission, Endpoint, EndpointState, Reliability, Route, Service, Translation};
+use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
 use crate::event::{Counters, Event, EventMask, Events, MessageKind, Returned};
 use crate::moving::{Back, Errand, Guest};
+use crate::service::{route_to, Reliability};
 use crate::session::{head, FlowId, FlowOut, PeerId, Pending, Session, SessionId};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weft_wire::path::{PushError, Record, Tx};
-use weft_wire::record::{lines, ASK_STORED, GO_ON, MAX_ARGS, ORDERED, RETURNED_SEND, URGENT, WINDOW};
+use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, ORDERED, RETURNED_SEND, URGENT, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
 
@@ -442,32 +443,6 @@ impl<T: Tx> State<T> {
         }
         self.admission += 1;
         Ok(())
-    }
-
-    /// How what the endpoint sends is served, from the next message on; what is under way ends as it would have. Its peers are
-    /// told of it with the first message, so each may be told *full* once more.
-    pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), SendError> {
-        let state = self.endpoint_mut(endpoint)?;
-        if std::mem::replace(&mut state.service, service) != service {
-            let entries = state.table.iter_mut().flatten().filter(|entry| entry.route.flow().is_some());
-            entries.for_each(|entry| entry.route = Route::Unknown);
-        }
-        Ok(())
-    }
-
-    /// How what the endpoint sends is served.
-    pub fn service(&self, endpoint: Endpoint) -> Result<Service, SendError> {
-        Ok(self.endpoint(endpoint)?.service)
-    }
-
-    /// One-way messages sent to an index of the translation table, as it is now, of which it is not known that they were received: in
-    /// the memory of their endpoint, handed to it or queued there. Those that came back are not among them, nor those that may be lost.
-    pub fn unreceived(&self, endpoint: Endpoint, index: u32) -> Result<u64, SendError> {
-        let entry = self.endpoint(endpoint)?.translation(index).ok_or(SendError::NotMapped(index))?;
-        let Some((session, flow)) = entry.route.flow() else { return Ok(0) };
-        let place = self.sessions.get(session as usize).and_then(|place| place.session.as_ref());
-        let out = place.and_then(|s| s.flows_out.get(usize::from(flow)));
-        Ok(out.map_or(0, |out| out.sent - out.stored))
     }
 
     /// Which of an endpoint's events end a wait.
@@ -953,78 +928,10 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Sends a message that may be lost: nothing is kept of it.
-    fn send_unreliable(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
-        let Some(s) = self.live(session) else { return Err(SendError::Full) };
-        let header = head(Kind::Unreliable, message.op, flow, 0, Credit::default());
-        if let Err(error) = s.tx.push_unreliable(header, message.args, message.payload) {
-            return Err(self.not_pushed(session, flow, error));
-        }
-        let source = s.flows_out[usize::from(flow)].source;
-        self.counters.sent += 1;
-        // It was copied: that is all there is to be told.
-        if let Some(completion) = message.completion {
-            self.complete(source, completion);
-        }
-        Ok(())
-    }
-
-    /// A message of an ordered flow was refused: nothing more goes there until all that is under way ended.
-    #[cold]
-    pub(crate) fn stop(&mut self, session: u32, flow: u16) {
-        let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
-        if !out.service.stops() || std::mem::replace(&mut out.is_stopped, true) {
-            return;
-        }
-        let (endpoint, destination) = (Endpoint(out.source), out.destination);
-        let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
-        if let Some(entry) = entry.filter(|entry| entry.route.flow() == Some((session, flow))) {
-            entry.route = Route::Served { session, flow };
-        }
-    }
-
-    /// A message of a stopped flow ended. Once that was the last one, who wants to send there is told, behind those that came back.
-    #[cold]
-    pub(crate) fn tell_stopped(&mut self, session: u32, flow: u16) {
-        let out = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow)));
-        if out.is_some_and(|out| !out.has_under_way()) {
-            self.block(session);
-        }
-    }
-
-    /// Goes on with a flow that was stopped, once all that was under way there ended, and was handed to the program if it came back.
-    /// *Full* before.
-    fn go_on(&mut self, from: Endpoint, to: u32, session: u32, flow: u16) -> Result<(), SendError> {
-        let returns = self.returns.len();
-        let Some(s) = self.live(session) else { return Err(SendError::Full) };
-        let out = &mut s.flows_out[usize::from(flow)];
-        if !out.is_stopped {
-            return Ok(());
-        }
-        if out.has_under_way() || !s.backlog.is_empty() {
-            return Err(self.send_unready(session, flow));
-        }
-        if returns > 0 {
-            out.wants_room = true;
-            self.block(session);
-            return Err(SendError::Full);
-        }
-        if let Err(error) = s.tx.push(head(Kind::Credit, 0, flow, GO_ON, Credit::default()), &[], &[]) {
-            return Err(self.not_pushed(session, flow, error));
-        }
-        out.is_stopped = false;
-        if !out.service.is_longer() {
-            if let Some(entry) = self.endpoint_mut(from)?.translation_mut(to) {
-                entry.route = Route::Flow { session, flow };
-            }
-        }
-        Ok(())
-    }
-
     /// A flow that has no credit or no slot, or stands behind a backlog.
     #[cold]
     #[inline(never)]
-    fn send_unready(&mut self, session: u32, flow: u16) -> SendError {
+    pub(crate) fn send_unready(&mut self, session: u32, flow: u16) -> SendError {
         if let Some(s) = self.sessions[session as usize].session.as_mut() {
             s.flows_out[usize::from(flow)].wants_room = true;
         }
@@ -1034,7 +941,7 @@ impl<T: Tx> State<T> {
 
     #[cold]
     #[inline(never)]
-    fn not_pushed(&mut self, session: u32, flow: u16, error: PushError) -> SendError {
+    pub(crate) fn not_pushed(&mut self, session: u32, flow: u16, error: PushError) -> SendError {
         let Some(s) = self.sessions[session as usize].session.as_mut() else {
             return SendError::Full;
         };
@@ -1208,14 +1115,6 @@ impl<T: Tx> State<T> {
             self.counters.violations += 1;
             self.broken.push(session);
         }
-    }
-}
-
-/// Where a flow is reached.
-fn route_to(session: u32, flow: u16, is_longer: bool) -> Route {
-    match is_longer {
-        true => Route::Served { session, flow },
-        false => Route::Flow { session, flow },
     }
 }
 

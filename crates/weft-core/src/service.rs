@@ -1,0 +1,153 @@
+//! How what an endpoint sends is served: messages that may be lost, such as are told as received, and order behind refusals.
+
+use crate::endpoint::{Endpoint, Route};
+use crate::session::head;
+use crate::state::{Outgoing, SendError, State};
+use weft_wire::path::Tx;
+use weft_wire::record::GO_ON;
+use weft_wire::{Credit, Kind};
+
+/// What becomes of the one-way messages that an endpoint sends (the reliability levels of VIA).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reliability {
+    /// Each is delivered at most once, and may be lost. None comes back and nothing is known of it: a completion says only that it
+    /// was sent. A lost packet holds nobody up. What is sent faster than the network and the receiver bear is dropped, and counted
+    /// where it is.
+    Unreliable,
+    /// Each is delivered exactly once or comes back. A completion says that it was stored at its destination.
+    #[default]
+    Delivery,
+    /// The same, and each is told as received without being asked for ([`State::unreceived`]). Behind one that is refused nothing is
+    /// delivered until the program sends again: see [`Service::is_ordered`].
+    ///
+    /// [`State::unreceived`]: crate::State::unreceived
+    Reception,
+}
+
+/// How what an endpoint sends is served. Requests and replies are reliable always: an answer is owed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Service {
+    /// What becomes of its one-way messages.
+    pub reliability: Reliability,
+    /// Order also where messages are refused. Without it messages of a pair of endpoints arrive in the order in which they were sent,
+    /// but one that was refused and is sent again comes behind those that were not. With it the receiver refuses, for the same reason,
+    /// all that follows a refused message; they come back in order, the sender is told *full* until the last one is back, and what it
+    /// sends then is taken. Not of unreliable messages.
+    pub is_ordered: bool,
+}
+
+impl Service {
+    /// Whether a refused message stops what follows.
+    pub(crate) fn stops(&self) -> bool {
+        self.is_ordered || self.reliability == Reliability::Reception
+    }
+
+    /// Whether sends take the longer way from the first one on.
+    pub(crate) fn is_longer(&self) -> bool {
+        self.reliability != Reliability::Delivery
+    }
+}
+
+impl<T: Tx> State<T> {
+    /// How what the endpoint sends is served, from the next message on; what is under way ends as it would have. Its peers are
+    /// told of it with the first message, so each may be told *full* once more.
+    pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), SendError> {
+        let state = self.endpoint_mut(endpoint)?;
+        if std::mem::replace(&mut state.service, service) != service {
+            let entries = state.table.iter_mut().flatten().filter(|entry| entry.route.flow().is_some());
+            entries.for_each(|entry| entry.route = Route::Unknown);
+        }
+        Ok(())
+    }
+
+    /// How what the endpoint sends is served.
+    pub fn service(&self, endpoint: Endpoint) -> Result<Service, SendError> {
+        Ok(self.endpoint(endpoint)?.service)
+    }
+
+    /// One-way messages sent to an index of the translation table, as it is now, of which it is not known that they were received: in
+    /// the memory of their endpoint, handed to it or queued there. Those that came back are not among them, nor those that may be lost.
+    pub fn unreceived(&self, endpoint: Endpoint, index: u32) -> Result<u64, SendError> {
+        let entry = self.endpoint(endpoint)?.translation(index).ok_or(SendError::NotMapped(index))?;
+        let Some((session, flow)) = entry.route.flow() else { return Ok(0) };
+        let place = self.sessions.get(session as usize).and_then(|place| place.session.as_ref());
+        let out = place.and_then(|s| s.flows_out.get(usize::from(flow)));
+        Ok(out.map_or(0, |out| out.sent - out.stored))
+    }
+
+    /// Sends a message that may be lost: nothing is kept of it.
+    pub(crate) fn send_unreliable(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
+        let Some(s) = self.live(session) else { return Err(SendError::Full) };
+        let header = head(Kind::Unreliable, message.op, flow, 0, Credit::default());
+        if let Err(error) = s.tx.push_unreliable(header, message.args, message.payload) {
+            return Err(self.not_pushed(session, flow, error));
+        }
+        let source = s.flows_out[usize::from(flow)].source;
+        self.counters.sent += 1;
+        // It was copied: that is all there is to be told.
+        if let Some(completion) = message.completion {
+            self.complete(source, completion);
+        }
+        Ok(())
+    }
+
+    /// A message of an ordered flow was refused: nothing more goes there until all that is under way ended.
+    #[cold]
+    pub(crate) fn stop(&mut self, session: u32, flow: u16) {
+        let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
+        if !out.service.stops() || std::mem::replace(&mut out.is_stopped, true) {
+            return;
+        }
+        let (endpoint, destination) = (Endpoint(out.source), out.destination);
+        let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
+        if let Some(entry) = entry.filter(|entry| entry.route.flow() == Some((session, flow))) {
+            entry.route = Route::Served { session, flow };
+        }
+    }
+
+    /// A message of a stopped flow ended. Once that was the last one, who wants to send there is told, behind those that came back.
+    #[cold]
+    pub(crate) fn tell_stopped(&mut self, session: u32, flow: u16) {
+        let out = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow)));
+        if out.is_some_and(|out| !out.has_under_way()) {
+            self.block(session);
+        }
+    }
+
+    /// Goes on with a flow that was stopped, once all that was under way there ended, and was handed to the program if it came back.
+    /// *Full* before.
+    pub(crate) fn go_on(&mut self, from: Endpoint, to: u32, session: u32, flow: u16) -> Result<(), SendError> {
+        let returns = self.returns.len();
+        let Some(s) = self.live(session) else { return Err(SendError::Full) };
+        let out = &mut s.flows_out[usize::from(flow)];
+        if !out.is_stopped {
+            return Ok(());
+        }
+        if out.has_under_way() || !s.backlog.is_empty() {
+            return Err(self.send_unready(session, flow));
+        }
+        if returns > 0 {
+            out.wants_room = true;
+            self.block(session);
+            return Err(SendError::Full);
+        }
+        if let Err(error) = s.tx.push(head(Kind::Credit, 0, flow, GO_ON, Credit::default()), &[], &[]) {
+            return Err(self.not_pushed(session, flow, error));
+        }
+        out.is_stopped = false;
+        if !out.service.is_longer() {
+            if let Some(entry) = self.endpoint_mut(from)?.translation_mut(to) {
+                entry.route = Route::Flow { session, flow };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a flow is reached.
+pub(crate) fn route_to(session: u32, flow: u16, is_longer: bool) -> Route {
+    match is_longer {
+        true => Route::Served { session, flow },
+        false => Route::Flow { session, flow },
+    }
+}
