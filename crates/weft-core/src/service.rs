@@ -1,9 +1,9 @@
 //! How what an endpoint sends is served: messages that may be lost, such as are told as received, and order behind refusals.
 
 use crate::endpoint::{Endpoint, Route};
-use crate::session::head;
+use crate::session::{head, Session};
 use crate::state::{Outgoing, SendError, State};
-use weft_wire::path::Tx;
+use weft_wire::path::{Traffic, Tx};
 use weft_wire::record::GO_ON;
 use weft_wire::{Credit, Kind};
 
@@ -79,7 +79,16 @@ impl<T: Tx> State<T> {
     pub(crate) fn send_unreliable(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
         let Some(s) = self.live(session) else { return Err(SendError::Full) };
         let header = head(Kind::Unreliable, message.op, flow, 0, Credit::default());
-        if let Err(error) = s.tx.push_unreliable(header, message.args, message.payload) {
+        let is_known = s.is_known(flow);
+        if !is_known && !s.backlog.is_empty() {
+            return Err(self.send_unready(session, flow));
+        }
+        // Behind what opens its flow, or else it might come ahead of that.
+        let pushed = match is_known {
+            true => s.tx.push_unreliable(header, message.args, message.payload),
+            false => s.tx.push(header, message.args, message.payload),
+        };
+        if let Err(error) = pushed {
             return Err(self.not_pushed(session, flow, error));
         }
         let source = s.flows_out[usize::from(flow)].source;
@@ -141,6 +150,22 @@ impl<T: Tx> State<T> {
             }
         }
         Ok(())
+    }
+}
+
+impl<T: Tx> Session<T> {
+    /// Whether the peer has read what opens a flow.
+    fn is_known(&mut self, flow: u16) -> bool {
+        let known_at = &mut self.flows_out[usize::from(flow)].known_at;
+        // What opens it may be in the backlog.
+        if *known_at > 0 && self.backlog.is_empty() {
+            let Traffic { pushed, taken } = self.tx.traffic();
+            *known_at = pushed.min(*known_at);
+            if taken >= *known_at {
+                *known_at = 0;
+            }
+        }
+        *known_at == 0
     }
 }
 

@@ -123,6 +123,9 @@ pub(crate) struct FlowOut {
     /// Somebody was told *full* and wants to hear when that changes.
     pub wants_room: bool,
     pub service: Service,
+    /// The peer knows the flow once it has read so much of the path: zero if it does, `u64::MAX` before anybody looked. For
+    /// messages that may be lost, which else could overtake what opens it.
+    pub known_at: u64,
     /// A message was refused: nothing goes until all that was under way ended, and the peer is told to go on.
     pub is_stopped: bool,
     /// The state of things in which replies were found to need no second look: [`State::admission`].
@@ -149,6 +152,7 @@ impl FlowOut {
             completions: VecDeque::new(),
             wants_room: false,
             service,
+            known_at: u64::MAX,
             is_stopped: false,
             admitted: 0,
         }

@@ -87,6 +87,18 @@ fn small_unreliable_messages_are_lost_as_packets_are_and_none_goes_again() {
     }
 }
 
+/// What opens their flow goes again if it is lost, and until it has come they go behind it.
+#[test]
+fn the_first_unreliable_messages_of_a_pair_are_not_lost_with_what_opens_their_flow() {
+    for seed in 1..=60 {
+        let config = Config { seed, faults: Faults::loss(300_000), ..Config::default() };
+        let mut simulation = bulk(config, 3, 100, UNRELIABLE);
+        simulation.settle(Duration::from_secs(60)).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        simulation.run_for(Duration::from_secs(10));
+        assert_eq!(simulation.messages().delivered, 3, "seed {seed}");
+    }
+}
+
 /// What is sent without end is bounded by the congestion control: the sender is told *full*.
 #[test]
 fn a_flood_of_unreliable_messages_waits_for_the_network() {
