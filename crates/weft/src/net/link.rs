@@ -35,9 +35,6 @@ const OTHERS_EVERY: u32 = 8;
 /// What may have lain there for less than this came just now: less is of no account beside what hosts take for a packet.
 const LAY_LEAST: Duration = Duration::from_micros(20);
 
-/// How long packets lay there is asked so often at the most.
-const LAY_EVERY: Duration = Duration::from_micros(50);
-
 /// Nobody's way.
 const NOWHERE: Way = Way { to: HostAddress::NONE, from: 0 };
 
@@ -91,24 +88,20 @@ enum Source {
 struct Lying {
     /// When a look last found nothing: what came since, lay there for less time.
     empty_at: Time,
-    /// What the kernel said last, and when.
-    told: Duration,
-    told_at: Time,
 }
 
 impl Lying {
-    /// For how long the packet lay there that was received just now. `ask` asks the kernel, which is done if it may be worth it.
+    /// When the run came that was received just before `now`. `ask` asks the kernel for its age and then looks at the clock, which is done if it
+    /// may be worth it; and for each run anew, for while many are taken that lay there, each came later than the one before.
+    ///
+    /// Whoever is kept off its core within this finds that the run came later than it did, and never earlier: a round trip that is told to be
+    /// too short would be taken for one without queues for ever.
     #[inline]
-    fn note(&mut self, now: Time, ask: impl FnOnce() -> Option<Duration>) -> Duration {
-        let most = now.since(self.empty_at);
-        if most < LAY_LEAST {
-            return Duration::ZERO;
+    fn came_at(&self, now: Time, ask: impl FnOnce() -> Option<(Duration, Time)>) -> Time {
+        if now.since(self.empty_at) < LAY_LEAST {
+            return now;
         }
-        if now.since(self.told_at) >= LAY_EVERY {
-            self.told = ask().unwrap_or(Duration::ZERO);
-            self.told_at = now;
-        }
-        self.told.min(most)
+        ask().map_or(now, |(age, told_at)| (told_at - age).max(self.empty_at).min(now))
     }
 }
 
@@ -226,12 +219,14 @@ impl UdpLink {
     /// When what [`UdpLink::receive`] gave last came to this host, as far as it matters. May make a system call.
     #[inline]
     pub fn came_at(&mut self, now: Time) -> Time {
-        let UdpLink { open, direct, last, lying, .. } = self;
-        let ask = || match *last {
-            Source::Open(index) => open.get(index)?.age_of_last(),
-            Source::Direct(index) => direct.get(index)?.udp.age_of_last(),
+        let ask = || {
+            let age = match self.last {
+                Source::Open(index) => self.open.get(index)?.age_of_last(),
+                Source::Direct(index) => self.direct.get(index)?.udp.age_of_last(),
+            };
+            Some((age?, self.now()))
         };
-        now - lying.note(now, ask)
+        self.lying.came_at(now, ask)
     }
 
     /// A look found nothing, after this time or a little before it.
@@ -380,4 +375,31 @@ fn host_address(address: SocketAddr) -> HostAddress {
         IpAddr::V6(v6) => v6,
     };
     HostAddress { ip: ip.octets(), port: address.port() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_runs_that_lay_there_each_is_asked_about_for_they_came_one_after_the_other() {
+        let at = |micros: u64| Time::from_nanos(micros * 1000);
+        let lying = Lying { empty_at: at(1000) };
+        // Looked at, then asked with this answer.
+        let came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
+        assert_eq!(came(4000, 2900, 4000), at(1100));
+        assert_eq!(came(4005, 2000, 4005), at(2005), "a little later, but it came much later");
+        assert_eq!(came(4010, 9999, 4010), at(1000), "the last look found nothing");
+        assert_eq!(lying.came_at(at(4015), || None), at(4015));
+        assert_eq!(lying.came_at(at(1010), || panic!("not worth it")), at(1010));
+    }
+
+    #[test]
+    fn who_was_kept_off_between_the_look_and_the_question_finds_no_run_older_than_it_is() {
+        let at = |micros: u64| Time::from_nanos(micros * 1000);
+        let lying = Lying { empty_at: at(1000) };
+        let came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
+        assert_eq!(came(2000, 3100, 5000), at(1900), "3 ms away before the kernel was asked");
+        assert_eq!(came(2000, 100, 5000), at(2000), "or after it");
+    }
 }
