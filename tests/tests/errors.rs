@@ -133,6 +133,26 @@ fn each_error_has_its_line() {
     assert!(wrong.is_empty(), "{PAGE}:\n  {}", wrong.join("\n  "));
 }
 
+/// Errors whose `Debug` is derived: what leaves `main` with one names no way out.
+fn derived(source: &str) -> Vec<&str> {
+    let of_errors = |line: &&str| line.starts_with("#[derive(") && line.contains("thiserror::Error");
+    source.lines().filter(of_errors).filter(|line| line.contains("Debug")).collect()
+}
+
+#[test]
+fn the_debug_of_an_error_that_programs_see_says_what_its_display_says() {
+    for krate in ["weft", "weft-core", "weft-shm", "weft-transport", "weft-wire", "weft-sim"] {
+        for file in sources(&root().join("crates").join(krate).join("src")) {
+            let text = read(&file);
+            assert_eq!(derived(&text), [""; 0], "{}: weft_wire::debug_says_display! has it", file.display());
+        }
+    }
+    assert_eq!(
+        derived("#[derive(Debug, thiserror::Error)]\n#[derive(PartialEq, thiserror::Error)]\n#[derive(Debug)]").len(),
+        1
+    );
+}
+
 #[test]
 fn what_is_missing_is_found() {
     let source = "#[derive(Debug, thiserror::Error)]\n#[repr(u8)]\npub enum Fault {\n    /// One.\n    #[error(\"one\")]\n    \

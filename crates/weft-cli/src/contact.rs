@@ -38,7 +38,7 @@ impl FromStr for Contact {
 
     fn from_str(text: &str) -> Result<Contact, ContactError> {
         let (name, key) = split_key(text)?;
-        Ok(Contact { name: name.parse()?, key: Key(key) })
+        Ok(Contact { name: name.parse()?, key })
     }
 }
 
@@ -64,10 +64,9 @@ impl FromStr for Target {
 }
 
 /// What stands before the last `#`, and the key behind it.
-pub fn split_key(text: &str) -> Result<(&str, u64), ContactError> {
+pub fn split_key(text: &str) -> Result<(&str, Key), ContactError> {
     let (before, key) = text.trim().rsplit_once('#').ok_or(ContactError::NoKey)?;
-    let key = u64::from_str_radix(key, 16).map_err(|_| ContactError::Key)?;
-    Ok((before, key))
+    Ok((before, key.parse().map_err(|_| ContactError::Key)?))
 }
 
 #[cfg(test)]

@@ -40,6 +40,12 @@ pub enum Error {
     /// What was asked for cannot be.
     #[error("{cause}. {way_out}")]
     Usage { cause: String, way_out: String },
+    /// Somebody else has the port.
+    #[error(
+        "UDP port {port} is in use, maybe by another `weft serve`. Give another one with --port, or none: then any free port is taken; \
+         `ss -ulpn` tells who has it"
+    )]
+    PortInUse { port: u16 },
     /// Somebody asked for the end.
     #[error("interrupted; what was made is removed")]
     Interrupted,

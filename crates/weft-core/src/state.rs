@@ -75,7 +75,7 @@ struct Unrouted {
 }
 
 /// Why a message was not taken. *Full* is a normal result: a [`Event::CanSend`] follows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No room, no credit, or no session yet. Poll, and try again after the can-send event.
     #[error("full: poll, and send again after the can-send event")]
@@ -102,19 +102,23 @@ pub enum SendError {
     Forked,
 }
 
+weft_wire::debug_says_display!(SendError);
+
 /// Why a reply was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// More than 16 arguments or 64 KiB. The token can be used again.
     #[error("too large: a reply has at most {MAX_ARGS} arguments and {MAX_PAYLOAD} bytes")]
     TooLarge,
     /// The one who asked is gone.
-    #[error("the peer that asked is gone")]
+    #[error("the peer that asked is gone: nobody waits for this reply any more")]
     PeerLost,
     /// This is a forked child of the process that was asked.
     #[error("{}", weft_wire::FORKED)]
     Forked,
 }
+
+weft_wire::debug_says_display!(ReplyError);
 
 /// The right to reply once to one request. Dropping it leaves the request open until the session ends.
 #[derive(PartialEq, Eq, Debug)]

@@ -28,9 +28,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PAGE: usize = 4096;
 
 /// The process is another one than that in which weft was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", weft_wire::FORKED)]
 pub struct Forked;
+
+weft_wire::debug_says_display!(Forked);
 
 /// From when a process begins to use weft to its end; in a forked child it is over.
 #[derive(Clone, Copy, Debug)]

@@ -37,7 +37,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 /// Why a descriptor that a peer sent was not mapped.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum OpenError {
     /// The kernel says no.
     #[error("cannot map the peer's memory: {0}")]
@@ -57,6 +57,8 @@ pub enum OpenError {
         have: u64,
     },
 }
+
+weft_wire::debug_says_display!(OpenError);
 
 impl Shared {
     /// Makes `bytes` of zeroed memory, sealed against shrinking, growing and further seals.

@@ -89,7 +89,7 @@ pub enum Change {
 }
 
 /// Why a simulation did not settle.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Failure {
     /// Promises were broken. The first ones, in the order of their times, and how many there were.
     Violations(Vec<Violation>, u64),
@@ -117,6 +117,8 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+weft_wire::debug_says_display!(Failure);
 
 /// What a simulation has to tell.
 #[derive(Clone, Debug)]

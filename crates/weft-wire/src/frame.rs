@@ -183,7 +183,7 @@ pub struct Piece<'a> {
 }
 
 /// Why bytes are no frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The packet ends within it.
     #[error("frame that reaches over the end of its packet")]
@@ -209,6 +209,8 @@ pub enum FrameError {
     #[error("frame with a piece of a record that cannot be")]
     Reach,
 }
+
+crate::debug_says_display!(FrameError);
 
 mod code {
     pub const PADDING: u8 = 0;

@@ -4,6 +4,7 @@
 //! Every decoder is total: any bytes give a value or an error, never a panic.
 #![forbid(unsafe_code)]
 
+mod error;
 pub mod frame;
 pub mod name;
 pub mod packet;
@@ -14,7 +15,7 @@ pub mod record;
 pub mod setup;
 pub mod tagged;
 
-pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, NameError, Uid, ADDRESSES_MOST};
+pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, KeyError, Name, NameError, Uid, ADDRESSES_MOST};
 pub use reason::{Certainty, Reason, FORKED};
 pub use record::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 

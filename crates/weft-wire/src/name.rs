@@ -51,6 +51,24 @@ impl Key {
     }
 }
 
+/// A text is no key.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a key is 1 to 16 hexadecimal digits, and this text is not; copy it whole from where the name was printed")]
+pub struct KeyError;
+
+crate::debug_says_display!(KeyError);
+
+impl FromStr for Key {
+    type Err = KeyError;
+
+    /// Reads hexadecimal digits, as programs print them beside the name: `{:016x}` of the number.
+    fn from_str(text: &str) -> Result<Key, KeyError> {
+        let digits = text.trim();
+        let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u64::from_str_radix(digits, 16).ok().filter(|_| is_number).map(Key).ok_or(KeyError)
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
@@ -203,7 +221,7 @@ impl fmt::Debug for HostAddress {
 }
 
 /// Why a text or some bytes are not a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The text does not begin with `weft1:`.
     #[error("a name begins with \"weft1:\"; this text does not. Pass the name that the peer's endpoint printed")]
@@ -224,6 +242,8 @@ pub enum NameError {
     #[error("the name is damaged: its addresses are not what any weft writes")]
     Addresses,
 }
+
+crate::debug_says_display!(NameError);
 
 impl Name {
     const FORMAT: u8 = 1;
@@ -348,6 +368,16 @@ mod tests {
 
     fn address(ip: [u8; 4]) -> HostAddress {
         HostAddress { ip: Ipv4Addr::from(ip).to_ipv6_mapped().octets(), port: 0x1234 }
+    }
+
+    #[test]
+    fn a_key_is_read_from_its_digits_and_what_is_none_says_so() {
+        let read = |text: &str| text.parse::<Key>().map(|key| key.0);
+        assert_eq!(read("00000000000000ff"), Ok(255));
+        assert_eq!(read("ffffffffffffffff\n"), Ok(u64::MAX));
+        for none in ["", "key", "0x12", "+1", "1 2", "10000000000000000"] {
+            assert_eq!(read(none), Err(KeyError), "{none:?}");
+        }
     }
 
     #[test]

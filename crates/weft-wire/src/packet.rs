@@ -124,7 +124,7 @@ pub struct Packet<'a> {
 }
 
 /// Why bytes are no packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// Shorter than a header and what it announces.
     #[error("packet of {0} bytes, a header has {HEADER}")]
@@ -145,6 +145,8 @@ pub enum PacketError {
     #[error("packet that waits for one {0} behind it, at most {SPAN} are followed")]
     Behind(u16),
 }
+
+crate::debug_says_display!(PacketError);
 
 impl Header {
     /// A header of this kind with everything else zero.

@@ -6,7 +6,7 @@
 use crate::{Head, HeadWords, Malformed, MAX_ARGS, MAX_PAYLOAD};
 
 /// Why a record was not pushed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// No room now; the consumer has not read enough. Nothing was changed.
     #[error("the ring is full")]
@@ -18,6 +18,8 @@ pub enum PushError {
     #[error("the peer broke the ring")]
     Broken,
 }
+
+crate::debug_says_display!(PushError);
 
 /// A record in hand.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ pub const FORKED: &str =
                           Node here, with bundles of its own";
 
 /// Why a message or a set-up was refused. The number is the wire code.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum Reason {
     /// The key carried is not the endpoint's.
@@ -45,7 +45,7 @@ pub enum Reason {
     #[error("peer lost: its process ended; find its successor by your rendezvous")]
     PeerLost = 5,
     /// Nobody answers under that name's epoch: the process ended, or it never was on this host.
-    #[error("nobody there: no process of that name's epoch on this host; it ended, or the name is of another host")]
+    #[error("nobody there: no process of that name's epoch answers; it ended, or its host cannot be reached; ask for a present name")]
     NobodyThere = 6,
     /// The peer speaks another version.
     #[error("another version: the peer runs a weft of another wire version; use the same on both sides")]
@@ -60,12 +60,14 @@ pub enum Reason {
     #[error("no room: the peer holds as many sessions as it may; close some, or raise its limit")]
     NoRoom = 10,
     /// The name says another owner than the kernel does, or who answers does not know the endpoint's key.
-    #[error("wrong owner: who answers under this name is not the user that the name states, or does not know the key")]
+    #[error("wrong owner: who answers under this name is not the user that the name states, or does not know the key; ask for a present name")]
     WrongOwner = 11,
     /// The name is of another life of that network interface.
     #[error("wrong epoch: the process that had this name has ended; ask for a present name")]
     WrongEpoch = 12,
 }
+
+crate::debug_says_display!(Reason);
 
 impl Reason {
     /// All reasons, in the order of their codes.

@@ -115,7 +115,7 @@ pub struct Head {
 }
 
 /// Words that are no header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A kind that this version does not know.
     #[error("record of unknown kind {0}")]
@@ -133,6 +133,8 @@ pub enum Malformed {
     #[error("record of {0} lines reaches over the end of its lane")]
     Reach(u32),
 }
+
+crate::debug_says_display!(Malformed);
 
 impl Head {
     /// A header of this kind with everything else zero.

@@ -125,7 +125,7 @@ pub enum Message {
 }
 
 /// Why bytes are no set-up message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
     /// Not 128 bytes, or not of weft.
     #[error("not a weft set-up message")]
@@ -143,6 +143,8 @@ pub enum SetupError {
     #[error("set-up message with unknown reason {0}")]
     Reason(u8),
 }
+
+crate::debug_says_display!(SetupError);
 
 impl Hello {
     /// What shows that one of the two sides of this call knows the key of the endpoint that is called.

@@ -918,7 +918,7 @@ impl<'a> Message<'a> {
 }
 
 /// Why a handler's reply was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotReplied {
     /// Not a request, or answered or deferred already.
     #[error("nothing to reply to: the message is not a request, or was answered already")]
@@ -927,6 +927,8 @@ pub enum NotReplied {
     #[error(transparent)]
     Refused(#[from] ReplyError),
 }
+
+weft_wire::debug_says_display!(NotReplied);
 
 /// The right to reply once to one request, at any time and from any thread. Dropped unused, it ends the request.
 ///

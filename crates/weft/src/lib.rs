@@ -56,4 +56,6 @@ pub use weft_core::{
     Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Reliability, ReplyError, Returned,
     SendError, Service, Settings,
 };
-pub use weft_wire::{Certainty, EndpointId, HostAddress, Key, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD};
+pub use weft_wire::{
+    Certainty, EndpointId, HostAddress, Key, KeyError, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD,
+};

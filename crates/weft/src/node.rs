@@ -12,7 +12,7 @@ use weft_shm::{Forked, Own};
 use weft_wire::Uid;
 
 /// Why the operating system's part of weft failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The kernel refused something.
     #[error("{what}: {source}. {way_out}")]
@@ -34,6 +34,8 @@ pub enum Error {
     #[error(transparent)]
     Forked(#[from] Forked),
 }
+
+weft_wire::debug_says_display!(Error);
 
 impl Error {
     pub(crate) fn system(what: &'static str, source: impl Into<io::Error>, way_out: &'static str) -> Error {

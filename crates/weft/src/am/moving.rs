@@ -60,7 +60,7 @@ struct Packed<H: Threads> {
 }
 
 /// Why an endpoint was not adopted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdoptError {
     /// Names say which node an endpoint is of, so it cannot become another one's.
     #[error("an endpoint cannot move to a bundle of another node; make one there, and tell its name")]
@@ -69,6 +69,8 @@ pub enum AdoptError {
     #[error("a handler cannot adopt the endpoint that it runs for, nor call the shared bundle that runs it")]
     InHandler,
 }
+
+weft_wire::debug_says_display!(AdoptError);
 
 impl<H: Threads> std::fmt::Debug for Leaving<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -28,9 +28,11 @@ const SOONER: Duration = Duration::from_micros(100);
 
 /// A handler called the shared bundle that runs it, which would wait for itself. Handlers have their message's
 /// [context](Message::context).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a handler cannot call the shared bundle that runs it; use the message's context")]
 pub struct InHandler;
+
+weft_wire::debug_says_display!(InHandler);
 
 impl From<InHandler> for SendError {
     fn from(_: InHandler) -> SendError {

@@ -15,7 +15,7 @@ use std::io;
 use std::net::IpAddr;
 
 /// Why there is no link.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum NetworkError {
     /// A variable of the environment says something that it cannot.
     #[error("{variable} is {value:?}, and should be {wanted}")]
@@ -65,3 +65,5 @@ pub enum NetworkError {
         way_out: &'static str,
     },
 }
+
+weft_wire::debug_says_display!(NetworkError);

@@ -54,7 +54,7 @@ pub struct Found {
 }
 
 /// Why a node said nothing.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Silence {
     /// It was stopped.
     #[error("stopped: the process was stopped by a signal; `kill -CONT {0}` lets it go on")]
@@ -72,6 +72,8 @@ pub enum Silence {
     #[error("an answer that this weft does not read ({0}); use the same weft on both sides")]
     Strange(String),
 }
+
+weft_wire::debug_says_display!(Silence);
 
 /// Asks all nodes of this network namespace at the same time, and waits at most for so long.
 ///

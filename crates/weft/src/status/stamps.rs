@@ -2,7 +2,7 @@
 //!
 //! Nothing is stamped unless somebody asks, and then for [`LEASE`] from each time that it is asked. All of a process's requests are
 //! stamped while its *window* is open. Windows open at the same moments in all processes that are asked, each [`PERIOD`] by the
-//! machine's clock, and close once [`WINDOW`] is over and [`MESSAGES_LEAST`] messages are through: so of a million a second one in a hundred
+//! machine's clock, and close once [`WINDOW`] is over and [`MESSAGES_LEAST`] messages are through: so of a million a second one in 500
 //! is stamped, by both sides, and of a few each one.
 //!
 //! [`trace`]: super::trace
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const LEASE: Duration = Duration::from_secs(2);
 
 /// From one window to the next.
-pub(crate) const PERIOD: Duration = Duration::from_millis(20);
+pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
 /// How long a window is open at least.
 pub(crate) const WINDOW: Duration = Duration::from_micros(200);

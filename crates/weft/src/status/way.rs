@@ -52,7 +52,7 @@ pub struct Leg {
 }
 
 /// Why a way is taken, or none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// Its process answers on this host.
@@ -94,6 +94,8 @@ pub enum Why {
     #[error("no route of this host leads to any of its addresses: see `ip route get ADDRESS`")]
     NoRoute,
 }
+
+weft_wire::debug_says_display!(Why);
 
 /// The way that messages of a process of this user, with this environment, would take to a name.
 ///

@@ -276,7 +276,7 @@ pub struct Claim {
 }
 
 /// Why an operation was not posted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// So many are posted, or so many completions were not taken, as may be; or an injected message finds no room.
     #[error("full: take completions and poll, then post it again")]
@@ -291,6 +291,8 @@ pub enum PostError {
     #[error("the claimed message is of another endpoint; receive it there")]
     NoMessage,
 }
+
+weft_wire::debug_says_display!(PostError);
 
 /// The calls of an endpoint for tagged messages.
 ///
