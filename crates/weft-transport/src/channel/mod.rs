@@ -151,7 +151,7 @@ pub enum Event {
 }
 
 /// Why a stream was not opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// There are as many as may be.
     #[error("as many streams as the channel may have; close some, or raise the limit")]
@@ -163,6 +163,8 @@ pub enum OpenError {
     #[error("the peer of this channel is gone")]
     Lost,
 }
+
+weft_wire::debug_says_display!(OpenError);
 
 /// What a channel counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -272,6 +274,8 @@ pub struct Channel<C = FixedWindow> {
     streams: Streams,
     /// Made with the first message of that kind.
     unreliable: Option<Box<Unreliable>>,
+    /// The number of the first one that goes, once these are made anew.
+    unreliable_from: u32,
     /// Some of these wait to go.
     has_unreliable: bool,
     sent: Sent,
@@ -332,6 +336,7 @@ impl<C: Congestion> Channel<C> {
             is_unconfirmed: false,
             streams: Streams::default(),
             unreliable: None,
+            unreliable_from: 0,
             has_unreliable: false,
             sent: Sent::new(FIRST_NUMBER, settings.packet_first),
             received: Received::new(FIRST_NUMBER),
@@ -436,7 +441,8 @@ impl<C: Congestion> Channel<C> {
             }
             Phase::Open => {}
         }
-        let unreliable = self.unreliable.get_or_insert_default();
+        let Channel { unreliable, unreliable_from, .. } = self;
+        let unreliable = unreliable.get_or_insert_with(|| Box::new(Unreliable::from_number(*unreliable_from)));
         if !unreliable.push(stream, head, args, payload) {
             return Err(PushError::Full);
         }
@@ -529,6 +535,10 @@ impl<C: Congestion> Channel<C> {
         if std::mem::replace(&mut self.rested_at, used) == used {
             self.streams.rest();
             self.sent.rest();
+            if let Some(unreliable) = &mut self.unreliable {
+                self.counters.unreliable_dropped += unreliable.rest();
+                self.unreliable_from = unreliable.number();
+            }
             self.unreliable = self.unreliable.take().filter(|unreliable| !unreliable.is_idle());
         }
     }

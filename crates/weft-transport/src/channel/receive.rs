@@ -1,5 +1,6 @@
 //! What comes in.
 
+use super::unreliable::Unreliable;
 use super::{Channel, Event, Phase};
 use crate::congestion::{Acked, Congestion};
 use crate::incoming::Stored;
@@ -141,14 +142,14 @@ impl<C: Congestion> Channel<C> {
     /// Takes in what may have been lost, of a packet that was taken.
     #[cold]
     fn on_unreliable(&mut self, packet: &Packet<'_>) {
-        let Channel { unreliable, streams, counters, .. } = self;
+        let Channel { unreliable, unreliable_from, streams, counters, .. } = self;
         for frame in packet.frames() {
             let Ok(Frame::Unreliable(piece)) = frame else { continue };
             if !streams.is_open(piece.stream) {
                 counters.unreliable_dropped += 1;
                 continue;
             }
-            let unreliable = unreliable.get_or_insert_default();
+            let unreliable = unreliable.get_or_insert_with(|| Box::new(Unreliable::from_number(*unreliable_from)));
             counters.unreliable_dropped += unreliable.on_piece(&piece);
             if unreliable.has_come() && !std::mem::replace(&mut unreliable.is_told, true) {
                 streams.push_event(Event::Unreliable);

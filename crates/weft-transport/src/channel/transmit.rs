@@ -19,6 +19,9 @@ const HURRIES_BELOW: u64 = 4;
 /// The longest time between two packets, in nanoseconds.
 const PACE_MOST: u64 = 100_000_000;
 
+/// The most that queues count for where packets are spaced: a host that was away for longer is none.
+const PACED_QUEUE_MOST: Duration = Duration::from_millis(1);
+
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
 const SKIP_EVERY: u64 = 1024;
 
@@ -116,14 +119,15 @@ impl<C: Congestion> Channel<C> {
     }
 
     /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
-    /// senders do not stay in step.
+    /// senders do not stay in step. Who comes late for one packet may be early for the next.
     #[inline]
     fn pace(&mut self, now: Time, bytes: usize) {
         if self.congestion.spaces(self.packet_size() as u64) {
-            let round_trip = self.rtt.smoothed().unwrap_or_default().as_nanos();
+            let [mean, least] = [self.rtt.smoothed(), self.rtt.least()].map(Option::unwrap_or_default);
+            let round_trip = mean.min(least + least.max(PACED_QUEUE_MOST)).as_nanos();
             let nanos = (round_trip * bytes as u128 / u128::from(self.congestion_window().max(1))) as u64;
-            let wait = nanos.saturating_add(self.random.below(nanos / 8 + 1)).min(PACE_MOST);
-            self.paced_until = now + Duration::from_nanos(wait);
+            let wait = Duration::from_nanos(nanos.saturating_add(self.random.below(nanos / 8 + 1)).min(PACE_MOST));
+            self.paced_until = self.paced_until.max(now - wait) + wait;
         }
     }
 

@@ -94,6 +94,11 @@ impl Loose {
 }
 
 impl Unreliable {
+    /// None yet; the first one that goes has this number.
+    pub fn from_number(number: u32) -> Unreliable {
+        Unreliable { number, ..Unreliable::default() }
+    }
+
     /// Queues a message. False if too much waits.
     pub fn push(&mut self, stream: StreamId, head: Head, args: &[u32], payload: &[u8]) -> bool {
         let size = stream_bytes(args.len(), payload.len());
@@ -201,6 +206,16 @@ impl Unreliable {
         self.came_bytes = self.came.iter().map(|message| message.bytes.len()).sum();
     }
 
+    /// Gives up the messages of which a part came, for what is missing was lost. Says how many.
+    pub fn rest(&mut self) -> u64 {
+        std::mem::take(&mut self.parts).len() as u64
+    }
+
+    /// The number of the next one that goes: of two with the same number the pieces would be mixed.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Whether something waits to go.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -216,7 +231,7 @@ impl Unreliable {
         !self.came.is_empty()
     }
 
-    /// Whether it is of no use to keep this.
+    /// Whether there is nothing in it but a number.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.came.is_empty() && self.parts.is_empty()
     }

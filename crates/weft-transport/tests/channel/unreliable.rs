@@ -206,3 +206,35 @@ fn of_a_stream_that_is_closed_nothing_is_kept() {
     assert_eq!(came(&mut world, 1), []);
     assert!(world.channel(0).is_quiet());
 }
+
+/// A sender that has rested numbers on: of two messages with one number the pieces would be mixed.
+#[test]
+fn what_came_in_part_before_a_rest_is_not_mixed_with_what_comes_after_it() {
+    let mut world = World::connected(1, 1);
+    let mut part = |op: u8, lost: usize| {
+        send(&mut world, op, &[op; 2_000]).expect("room");
+        let sent = packets(&mut world);
+        assert_eq!(sent.len(), 2);
+        assert_eq!(world.take(1, &sent[1 - lost]), Some(Verdict::Taken));
+        world.run(Duration::from_secs(20)).expect("in order");
+        (0..2).for_each(|_| world.channel(0).rest());
+        came(&mut world, 1).len()
+    };
+    assert_eq!(part(1, 1), 0);
+    assert_eq!(part(2, 0), 0, "the first half is of another message");
+}
+
+/// Of a message of which nothing came between two rests, nothing more will come.
+#[test]
+fn a_rest_gives_up_what_came_in_part_and_counts_it() {
+    let mut world = World::connected(1, 1);
+    send(&mut world, 1, &[1; 60_000]).expect("room");
+    let sent = packets(&mut world);
+    assert_eq!(world.take(1, &sent[0]), Some(Verdict::Taken));
+    world.run(Duration::from_secs(20)).expect("in order");
+    let before = world.channel(1).memory();
+    (0..2).for_each(|_| world.channel(1).rest());
+    let channel = world.channel(1);
+    assert!(channel.memory() + 60_000 < before, "{} of {before} bytes", channel.memory());
+    assert_eq!(channel.counters().unreliable_dropped, 1);
+}
