@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::model::{Model, Station};
 use crate::network::{address, host_at, Event, Network, SimLink};
 use crate::program::{Context, Desk, Message, Notice, Program};
-use crate::topology::HostId;
+use crate::topology::{HostId, HOSTS_MOST};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_core::ni::{HostSessions, Ni, Secrets, StreamRx, StreamTx, Way};
@@ -109,7 +109,9 @@ impl<P: Program> Host<P> {
         let link = SimLink { host: number, local: local.clone(), network: network.clone() };
         let secrets = Secrets { door: [random.bits(), random.bits()], seed: random.bits() };
         let sessions = HostSessions::new(Rc::new(RefCell::new(Ni::new(link, epoch, settings, secrets))));
-        let mut core = Core::new(NoBells, weft_core::Settings::default());
+        // All others may be peers.
+        let settings = weft_core::Settings { sessions_most: HOSTS_MOST, ..Default::default() };
+        let mut core = Core::new(NoBells, settings);
         let name = Name { epoch, endpoint: EndpointId(1), uid: Uid(1000), address: address(number) };
         let endpoint = core.state_mut().add_endpoint(name, KEY);
         let hosts = {

@@ -5,7 +5,7 @@
 pub struct HostId(pub u32);
 
 /// Hosts in all, at most.
-pub const HOSTS_MOST: u32 = 4096;
+pub const HOSTS_MOST: u32 = 16_384;
 
 /// How hosts are joined. Each link has two directions, and a queue at the beginning of either.
 ///

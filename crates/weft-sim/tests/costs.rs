@@ -10,6 +10,7 @@ struct Counting;
 
 thread_local! {
     static LIVE: Cell<i64> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn count(bytes: i64) {
@@ -22,6 +23,7 @@ fn count(bytes: i64) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
+        let _ = ALLOCATIONS.try_with(|all| all.set(all.get() + 1));
         // SAFETY: the caller keeps `alloc`'s contract.
         unsafe { System.alloc(layout) }
     }
@@ -36,8 +38,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Asks some hosts once each, one each millisecond.
-struct Ask(Vec<HostId>);
+/// Asks some hosts once each, one each millisecond; and others, once all is quiet.
+#[derive(Default)]
+struct Ask {
+    first: Vec<HostId>,
+    then: Vec<HostId>,
+}
 
 impl Program for Ask {
     fn on_start(&mut self, cx: &mut Context<'_>) {
@@ -46,7 +52,12 @@ impl Program for Ask {
     }
 
     fn on_alarm(&mut self, cx: &mut Context<'_>) {
-        let Some(to) = self.0.pop() else { return };
+        if let Some(to) = self.first.pop() {
+            ask(cx, to);
+            let is_last = self.first.is_empty();
+            return cx.wake_in(if is_last { IDLE } else { Duration::from_millis(1) });
+        }
+        let Some(to) = self.then.pop() else { return };
         ask(cx, to);
         cx.wake_in(Duration::from_millis(1));
     }
@@ -76,31 +87,76 @@ const ONE: HostId = HostId(0);
 /// What the simulator itself notes of each of a host's peers: the life that is known there.
 const NOTED: i64 = 24 + 32;
 
-/// Bytes of a host with so many peers, each of which was spoken to once and is idle.
-fn idle(peers: u32) -> i64 {
+/// How long the peers are idle before some of them are asked again, and how many these are.
+const IDLE: Duration = Duration::from_secs(10);
+const AGAIN: u32 = 1000;
+
+/// What a host with idle peers has and does.
+#[derive(Debug)]
+struct Cost {
+    /// Its bytes.
+    bytes: i64,
+    /// Events of the simulator, all hosts' together, until the last peer that was asked again had answered.
+    events: u64,
+    /// Allocations in that time.
+    allocations: u64,
+}
+
+/// Of a host with so many peers, each of which was spoken to once and is idle: what asking some of them costs then, and what it keeps
+/// afterwards.
+fn idle(peers: u32) -> Cost {
     let config = Config { topology: Topology::Star(1 + peers), ..Config::default() };
-    let others = move || (1..=peers).map(HostId).collect();
-    let mut simulation = Simulation::new(config, move |host| Ask(if host == ONE { others() } else { Vec::new() }));
+    let ask = move || Ask {
+        first: (1..=peers).map(HostId).collect(),
+        then: (1..=AGAIN).map(|n| HostId(n * (peers / AGAIN))).collect(),
+    };
+    let mut simulation = Simulation::new(config, move |host| if host == ONE { ask() } else { Ask::default() });
+    let asked = Duration::from_millis(u64::from(peers));
+    rest_until(&mut simulation, Duration::ZERO, asked + IDLE * 9 / 10);
+    let before = (simulation.events(), ALLOCATIONS.get());
+    simulation.run_for(IDLE / 10 + Duration::from_millis(u64::from(AGAIN)) + Duration::from_secs(1));
+    let (events, allocations) = (simulation.events() - before.0, ALLOCATIONS.get() - before.1);
+    let now = simulation.now();
     // What rested before and was not used since is given back.
-    for second in 1..=10 {
-        simulation.run_until(Duration::from_secs(second));
-        simulation.rest();
-    }
+    rest_until(&mut simulation, now, now + IDLE);
     let report = simulation.verdict().unwrap_or_else(|failure| panic!("{failure}"));
-    assert_eq!(report.messages.completed, u64::from(peers));
+    assert_eq!(report.messages.completed, u64::from(peers + AGAIN));
     // What it gives back when it ends is what it had.
     let before = LIVE.get();
     simulation.change(Change::Crash(ONE));
-    before - LIVE.get()
+    Cost { bytes: before - LIVE.get(), events, allocations }
+}
+
+fn rest_until(simulation: &mut Simulation<Ask>, from: Duration, until: Duration) {
+    for second in 1..=(until - from).as_secs() {
+        simulation.run_until(from + Duration::from_secs(second));
+        simulation.rest();
+    }
+    simulation.run_until(until);
 }
 
 #[test]
 fn an_idle_peer_takes_a_ten_thousandth_of_64_mib() {
-    let few = idle(1000);
-    let each = (idle(2000) - few) / 1000 - NOTED;
+    let (few, more) = (idle(1000), idle(2000));
+    let each = (more.bytes - few.bytes) / 1000 - NOTED;
     let all = |each: i64| each as f64 * 10_000.0 / 1048576.0;
-    println!("{few} bytes with 1,000 idle peers, {each} more for each other one: {:.1} MiB for 10,000", all(each));
+    println!("{few:?}, {more:?}: {each} bytes for each other peer, {:.1} MiB for 10,000", all(each));
     assert!((500..MOST).contains(&each), "{each} bytes");
+    assert_alike(&few, &more);
+}
+
+#[test]
+fn ten_thousand_idle_peers_take_64_mib_and_none_costs_others_anything() {
+    let (few, all) = (idle(1000), idle(10_000));
+    println!("{few:?}, {all:?}: {:.1} MiB with 10,000", all.bytes as f64 / 1048576.0);
+    assert!(all.bytes - 10_000 * NOTED <= 64 << 20, "{} bytes", all.bytes);
+    assert_alike(&few, &all);
+}
+
+/// Who is idle costs no time while others are asked.
+fn assert_alike(few: &Cost, many: &Cost) {
+    assert!(many.events.abs_diff(few.events) <= few.events / 100, "{} events, {}", few.events, many.events);
+    assert!(many.allocations <= few.allocations * 21 / 20, "{} allocations, {}", few.allocations, many.allocations);
 }
 
 /// 64 MiB for 10,000.
