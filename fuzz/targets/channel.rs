@@ -1,10 +1,11 @@
 //! A channel, and a peer that says anything in packets that are in order outside: the input is a list of what happens.
 #![no_main]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 use weft_fuzz::{sealed, Input};
 use weft_transport::{Caller, Channel, FixedWindow, Life, Lot, Settings, Time};
-use weft_wire::frame::{Accept, Frame, StreamId, Terms, Writer, UNRELIABLE};
+use weft_wire::frame::{Accept, Frame, Piece, StreamId, Terms, Writer, UNRELIABLE};
 use weft_wire::packet::{ChannelId, Header, Packet, PacketKind, Reflected, FIRST_NUMBER, HEADER, PACKET_LEAST, SPAN};
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Head, Kind, Reason};
@@ -12,12 +13,15 @@ use weft_wire::{Epoch, Head, Kind, Reason};
 const OURS: Life = Life { epoch: Epoch(1), id: ChannelId(7) };
 const THEIRS: Life = Life { epoch: Epoch(2), id: ChannelId(9) };
 const LOT: Lot = Lot { nonce: 3, seed: 4 };
-const TERMS: Terms = Terms { features: UNRELIABLE, window: 100_000, ack_delay: 1000, packet_most: 9000 };
+const TERMS: Terms = Terms { features: 0, window: 100_000, ack_delay: 1000, packet_most: 9000 };
 const STREAMS: u8 = 4;
 
 /// Steps of one run, and packets between two of them.
 const STEPS_MOST: usize = 400;
 const PACKETS_MOST: u32 = 4000;
+
+/// Pieces of messages that may be lost of which the peer can still say the same to the channel.
+const PIECES_MOST: usize = 64;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
@@ -47,6 +51,37 @@ struct World {
     /// The last number of the peer, and of the channel.
     number: u64,
     sent: u32,
+    /// Whether the peer knows messages that may be lost; unknown if it says so itself.
+    knows_unreliable: Option<bool>,
+    loose: Loose,
+}
+
+/// Each byte of the payload of a message that may be lost; memory that was not written to is zero.
+fn fill(n: u32) -> u8 {
+    (n as u8).wrapping_mul(2) | 1
+}
+
+/// Messages that may be lost: those of the channel, whose pieces its peer says to it in turn, so that some come back to it.
+#[derive(Default)]
+struct Loose {
+    /// The stream and the size of each; its argument is its place here, of which each byte of its payload tells.
+    sent: Vec<(StreamId, usize)>,
+    came: BTreeSet<u32>,
+    pieces: Vec<(Said, Vec<u8>)>,
+    last: Option<Said>,
+    /// Where the last piece ended.
+    until: u32,
+    /// The peer said pieces of its own: what comes may be anything.
+    is_lied: bool,
+}
+
+/// A piece, without its bytes.
+#[derive(Clone, Copy)]
+struct Said {
+    stream: StreamId,
+    number: u32,
+    at: u32,
+    total: u32,
 }
 
 impl World {
@@ -60,26 +95,21 @@ impl World {
             packet_first: if how & 4 == 0 { 1200 } else { 9000 },
             ..Settings::default()
         };
-        let window = FixedWindow(64 << 10);
+        let (window, knows) = (FixedWindow(64 << 10), how & 16 == 0);
+        let terms = Terms { features: if knows { UNRELIABLE } else { 0 }, ..TERMS };
         let channel = if how & 1 == 0 {
             let caller =
-                Caller { epoch: THEIRS.epoch, id: THEIRS.id, nonce: LOT.nonce, terms: TERMS, sent_at: 0, arrived: now };
+                Caller { epoch: THEIRS.epoch, id: THEIRS.id, nonce: LOT.nonce, terms, sent_at: 0, arrived: now };
             Channel::answer(now, OURS, &caller, settings, LOT, window)
         } else {
             Channel::call(now, OURS, THEIRS.epoch, settings, LOT, window)
         };
-        let mut world = World { now, channel, number: FIRST_NUMBER - 1, sent: FIRST_NUMBER as u32 };
+        let (number, sent, knows_unreliable) = (FIRST_NUMBER - 1, FIRST_NUMBER as u32, (how & 9 != 9).then_some(knows));
+        let mut world = World { now, channel, number, sent, knows_unreliable, loose: Loose::default() };
         world.channel.open(StreamId(1)).expect("the first stream");
         if how & 9 == 1 {
-            let accept = Accept { nonce: LOT.nonce, caller: OURS.epoch, callee: THEIRS.epoch, terms: TERMS };
-            let mut packet = [0; 200];
-            let mut writer = Writer::new(&mut packet);
-            assert!(writer.push(&Frame::Accept(accept)));
-            world.number += 1;
-            let header = Header::new(PacketKind::Data, OURS.id, THEIRS.id);
-            let packet = writer.finish();
-            Header { number: world.number as u32, ..header }.seal(packet);
-            world.channel.on_packet(now, packet);
+            let accept = Accept { nonce: LOT.nonce, caller: OURS.epoch, callee: THEIRS.epoch, terms };
+            world.say(&[Frame::Accept(accept)]);
             assert!(world.channel.is_open());
         }
         world
@@ -116,14 +146,11 @@ impl World {
             6 => drop(self.channel.open(stream)),
             7 => drop(self.channel.close(stream, Reason::NoRoom)),
             _ if how & 0x60 == 0x60 => {
-                let payload = [what; 65_537];
-                let len = usize::from(input.word()?);
-                // *Full* is a normal answer.
-                let _ = self.channel.send_unreliable(stream, Head::new(Kind::Unreliable), &[1], &payload[..len]);
-                while let Some(message) = self.channel.take_unreliable() {
-                    assert!(message.record().args.len() <= 16 && message.record().payload.len() <= 65_536);
-                }
+                self.take_unreliable();
+                self.send_unreliable(stream, usize::from(input.word()?));
             }
+            _ if how & 0xe0 == 0x40 => self.say_again(how),
+            _ if how & 0xe0 == 0xc0 => self.say_piece(stream, input)?,
             _ => match how % 4 {
                 0 => self.channel.rest(),
                 1 => self.channel.keep_watch(how & 128 != 0),
@@ -155,7 +182,79 @@ impl World {
             ..Header::new(kind, OURS.id, from)
         };
         let bytes = usize::from(input.word()? % 1500);
-        self.channel.on_packet(self.now, &sealed(header, input.take(bytes)));
+        let packet = sealed(header, input.take(bytes));
+        let mut frames = Packet::decode(&packet).into_iter().flat_map(|packet| packet.frames());
+        self.loose.is_lied |= frames.any(|frame| matches!(frame, Ok(Frame::Unreliable(_))));
+        // When it came is the kernel's word, of a clock that may have been set.
+        let behind = Duration::from_micros(u64::from(behind));
+        let came_at = match how & 0x70 {
+            0x40 => self.now - behind,
+            0x50 => self.now - behind * 1000,
+            0x60 => self.now + behind,
+            0x70 => self.now + behind * 1_000_000,
+            _ => self.now,
+        };
+        self.channel.on_packet_of(self.now, came_at, &packet);
+        Some(())
+    }
+
+    /// A packet of the peer that is in order, but perhaps for what is in its frames.
+    fn say(&mut self, frames: &[Frame<'_>]) {
+        let mut packet = [0; 9000];
+        let mut writer = Writer::new(&mut packet);
+        frames.iter().for_each(|frame| assert!(writer.push(frame), "room for a few frames"));
+        self.number += 1;
+        let header = Header::new(PacketKind::Data, OURS.id, THEIRS.id);
+        let packet = writer.finish();
+        Header { number: self.number as u32, sent_at: self.now.stamp(), ..header }.seal(packet);
+        self.channel.on_packet(self.now, packet);
+    }
+
+    fn send_unreliable(&mut self, stream: StreamId, len: usize) {
+        let (n, dropped) = (self.loose.sent.len() as u32, self.channel.counters().unreliable_dropped);
+        let payload = [fill(n); 65_537];
+        // *Full* is a normal answer.
+        if self.channel.send_unreliable(stream, Head::new(Kind::Unreliable), &[n], &payload[..len]).is_ok() {
+            self.loose.sent.push((stream, len));
+            let drops = self.channel.counters().unreliable_dropped - dropped;
+            assert!(self.knows_unreliable.is_none_or(|knows| drops == u64::from(!knows)));
+        }
+    }
+
+    /// Each comes once at most and as it was sent, unless the peer says something of its own.
+    fn take_unreliable(&mut self) {
+        while let Some(message) = self.channel.take_unreliable() {
+            let record = message.record();
+            assert!(record.args.len() <= 16 && record.payload.len() <= 65_536);
+            if self.loose.is_lied {
+                continue;
+            }
+            let &[n] = record.args else { panic!("arguments {:?}", record.args) };
+            assert_eq!(self.loose.sent.get(n as usize), Some(&(message.stream, record.payload.len())));
+            assert!(record.payload.iter().all(|byte| *byte == fill(n)), "message {n} is mixed with another");
+            assert!(self.loose.came.insert(n), "message {n} came twice");
+        }
+    }
+
+    /// The peer says what it heard of messages that may be lost, each piece once, in any order and not all.
+    fn say_again(&mut self, how: u8) {
+        let pieces = &mut self.loose.pieces;
+        let count = usize::from(how % 4 + 1).min(pieces.len());
+        let said: Vec<_> = (0..count).map(|_| pieces.swap_remove(usize::from(how / 4 % 8) % pieces.len())).collect();
+        for (Said { stream, number, at, total }, bytes) in &said {
+            self.say(&[Frame::Unreliable(Piece { stream: *stream, number: *number, at: *at, total: *total, bytes })]);
+        }
+    }
+
+    /// The peer says a piece of its own.
+    fn say_piece(&mut self, stream: StreamId, input: &mut Input<'_>) -> Option<()> {
+        let (number, at, total) = (u32::from(input.byte()?), u32::from(input.word()?), u32::from(input.word()?));
+        let bytes = usize::from(input.word()? % 1400) + 1;
+        // Beyond its end as well, and beyond the end of any.
+        let total = if number == 7 { 2 * total } else { total };
+        let piece = Piece { stream, number, at, total, bytes: &vec![number as u8; bytes] };
+        self.loose.is_lied = true;
+        self.say(&[Frame::Unreliable(piece)]);
         Some(())
     }
 
@@ -173,7 +272,12 @@ impl World {
             }
             let Some(bytes) = self.channel.transmit(self.now, &mut packet[..most]) else { return };
             let packet = Packet::decode(&packet[..bytes]).expect("a packet");
-            assert!(packet.frames().all(|frame| frame.is_ok()));
+            for frame in packet.frames().map(|frame| frame.expect("a frame")) {
+                if let Frame::Unreliable(piece) = frame {
+                    assert!(self.knows_unreliable != Some(false), "the peer does not know them");
+                    self.loose.note(&piece);
+                }
+            }
             assert!(bytes <= size || matches!(packet.only_frame(), Some(Frame::Padding { .. })), "{bytes} of {size}");
             if packet.header.kind == PacketKind::Data {
                 assert!(packet.header.from == OURS.id && bytes >= HEADER);
@@ -181,5 +285,24 @@ impl World {
             }
             assert!(packets < PACKETS_MOST, "no end of packets");
         }
+    }
+}
+
+impl Loose {
+    /// The channel said a piece: they go in order, and no number is used again.
+    fn note(&mut self, &Piece { stream, number, at, total, bytes }: &Piece<'_>) {
+        match self.last {
+            Some(last) if at > 0 => {
+                assert_eq!((stream, number, at, total), (last.stream, last.number, self.until, last.total))
+            }
+            last => assert_eq!((number, at), (last.map_or(0, |last| last.number.wrapping_add(1)), 0)),
+        }
+        let said = Said { stream, number, at, total };
+        (self.last, self.until) = (Some(said), at + bytes.len() as u32);
+        assert!(self.until <= total);
+        if self.pieces.len() == PIECES_MOST {
+            self.pieces.remove(0);
+        }
+        self.pieces.push((said, bytes.to_vec()));
     }
 }
