@@ -19,6 +19,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What is due so soon is not slept for: to fall asleep and to wake up takes as long.
 const SOON: u64 = 10_000;
 
+/// With so many frames on their way the wire looks once per [`TURN`] and does not wake for each: on few cores a wire that is awake all the
+/// time takes half of the machine from the hosts at its ends. Cards that merge interrupts do the same.
+const MANY: usize = 8;
+const TURN: Duration = Duration::from_micros(50);
+
 /// The highest priority that is to be had, and that of others.
 const PRIORITY: i32 = -20;
 const USUAL_PRIORITY: i32 = 0;
@@ -131,6 +136,9 @@ impl Wire {
         let step = self.scenario.steps.get(self.steps).map_or(u64::MAX, |step| step.at.0);
         let until = due.min(step).min(looked + LOOK_EVERY.as_nanos() as u64);
         let time = until.saturating_sub(now);
+        if time <= TURN.as_nanos() as u64 && self.lanes.iter().map(Lane::on_way).sum::<usize>() >= MANY {
+            return std::thread::sleep(TURN);
+        }
         if time <= SOON {
             return std::hint::spin_loop();
         }
