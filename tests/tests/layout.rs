@@ -1,10 +1,13 @@
-//! What a newcomer pays: how many crates are fetched and built, and why each one is there. And what he does not get: rare paths, which
-//! are fired in tests only (`weft_transport::rare`).
+//! What a newcomer pays: how many crates are fetched and built, and why each one is there; how long the examples are. And what he does
+//! not get: rare paths, which are fired in tests only (`weft_transport::rare`).
 
 use std::path::{Path, PathBuf};
 
 /// Crates in the lock file, those of this workspace among them.
 const CRATES_MOST: usize = 120;
+
+/// Lines of a file of an example.
+const LINES_MOST: usize = 120;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_path_buf()
@@ -56,6 +59,32 @@ fn rare_paths(manifest: &str) -> Vec<String> {
 fn manifests() -> Vec<PathBuf> {
     let crates = std::fs::read_dir(root().join("crates")).expect("the crates");
     crates.flatten().map(|entry| entry.path().join("Cargo.toml")).collect()
+}
+
+/// Files of Rust below these folders.
+fn sources(folders: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let (mut open, mut found): (Vec<PathBuf>, Vec<PathBuf>) = (folders.into_iter().collect(), Vec::new());
+    while let Some(folder) = open.pop() {
+        for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            match path.is_dir() {
+                true => open.push(path),
+                false if path.extension().is_some_and(|end| end == "rs") => found.push(path),
+                false => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_file_of_an_example_is_longer_than_what_is_read_at_once() {
+    let of_crates = manifests().into_iter().map(|manifest| manifest.with_file_name("examples"));
+    let found = sources(of_crates.chain([root().join("examples/tokio/src")]));
+    assert!(found.len() > 15, "only {found:?}");
+    for file in found {
+        let lines = read(&file).lines().count();
+        assert!(lines <= LINES_MOST, "{} has {lines} lines, at most {LINES_MOST} are allowed", file.display());
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         bundle.poll_until(|_| false);
         return Ok(());
     };
-    bundle.map(me, 0, name.parse::<Name>().map_err(|why| why.to_string())?, Key(7))?;
+    bundle.map(me, 0, name.parse::<Name>()?, Key(7))?;
     bundle.request(me, 0, 1, &[], b"hello")?;
     bundle.drain(); // until it was answered or came back
     Ok(())

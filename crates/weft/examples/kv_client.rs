@@ -1,7 +1,7 @@
 //! A client of `kv_server`: `cargo run --example kv_client NAME KEY get K`, or `put K V`
 use std::cell::RefCell;
 use std::rc::Rc;
-use weft::{am, Key, Node};
+use weft::{am, Node};
 
 /// What the server does for a request, and what it answers.
 const GET: u8 = 1;
@@ -16,7 +16,7 @@ fn run(words: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     };
     let mut bundle = am::Bundle::new(&Node::new()?)?;
     let me = bundle.endpoint_with_random_key()?;
-    bundle.map(me, 0, name.parse()?, Key(u64::from_str_radix(key, 16)?))?;
+    bundle.map(me, 0, name.parse()?, key.parse()?)?;
 
     // A request ends in one of two ways: it is answered, or it comes back.
     let outcome = Rc::new(RefCell::new(None));

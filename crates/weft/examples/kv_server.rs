@@ -10,7 +10,7 @@ const GET: u8 = 1;
 const PUT: u8 = 2;
 const VALUE: u8 = 1;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), weft::Error> {
     let mut bundle = Bundle::new(&Node::new()?)?;
     let server = bundle.endpoint_with_random_key()?;
     let store: Rc<RefCell<HashMap<Vec<u8>, Vec<u8>>>> = Rc::default();

@@ -3,134 +3,16 @@
 //!     cargo run --release -- serve                   prints NAME and KEY; answers words in capitals, each after 10 ms (in this folder)
 //!     cargo run --release -- ask NAME KEY WORD...    asks for all words at once
 //!
-//! [`Weft::run`] is the driver: it waits for the bundle's descriptor, and polls when it is told to.
+//! [`Weft::run`] is the driver, in `driver.rs`.
 #![deny(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+mod driver;
+
+use driver::Weft;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
-use tokio::io::Interest;
-use tokio::sync::{mpsc, oneshot, Notify};
-use tokio::task::{spawn_local, yield_now, LocalSet};
-use weft::am::{Bundle, ReplyToken};
-use weft::{Endpoint, Event, Key, MessageKind, Node, Outgoing, SendError};
+use tokio::task::{spawn_local, LocalSet};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-type Answer = std::result::Result<Vec<u8>, String>;
-
-/// The handlers of requests and of replies. Both have the request's ticket as their argument.
-const ASK: u8 = 1;
-const REPLY: u8 = 2;
-
-/// A bundle with one endpoint, for the tasks of one thread.
-struct Weft {
-    bundle: RefCell<Bundle>,
-    me: Endpoint,
-    /// Who waits for the reply to which ticket.
-    asked: Rc<RefCell<HashMap<u32, oneshot::Sender<Answer>>>>,
-    ticket: Cell<u32>,
-    /// A send that said *full* may be tried again.
-    room: Notify,
-}
-
-/// A request that came.
-struct Arrival {
-    payload: Vec<u8>,
-    ticket: u32,
-    token: ReplyToken,
-}
-
-impl Weft {
-    fn new() -> Result<(Rc<Weft>, mpsc::UnboundedReceiver<Arrival>)> {
-        let mut bundle = Bundle::new(&Node::new()?)?;
-        let me = bundle.endpoint_with_random_key()?;
-        // No more than peers may have under way, 32 requests each: an arrival keeps its place there until it is answered.
-        let (arrived, arrivals) = mpsc::unbounded_channel();
-        bundle.on(me, ASK, move |m| {
-            let (&[ticket], payload) = (m.args(), m.payload().to_vec()) else { return };
-            let Some(token) = m.defer() else { return };
-            arrived.send(Arrival { payload, ticket, token }).ok(); // not taken any more: that ends the request
-        })?;
-        let asked = Rc::new(RefCell::new(HashMap::<u32, oneshot::Sender<Answer>>::new()));
-        let replied = asked.clone();
-        bundle.on(me, REPLY, move |m| {
-            if let Some(asker) = m.args().first().and_then(|ticket| replied.borrow_mut().remove(ticket)) {
-                asker.send(Ok(m.payload().to_vec())).ok(); // not waited for any more
-            }
-        })?;
-        let (bundle, ticket, room) = (RefCell::new(bundle), Cell::new(0), Notify::new());
-        Ok((Rc::new(Weft { bundle, me, asked, ticket, room }), arrivals))
-    }
-
-    /// The reply to a request, or why there is none.
-    async fn request(&self, to: u32, payload: &[u8]) -> Answer {
-        let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1));
-        let message = Outgoing { op: ASK, args: &[ticket], payload, completion: Some(ticket.into()) };
-        loop {
-            let room = self.room.notified();
-            let sent = self.bundle.borrow_mut().try_post(self.me, to, MessageKind::Request, message);
-            self.bundle.borrow().waker().wake(); // the driver may have to set a session up, or to poll sooner
-            match sent {
-                Ok(()) => break,
-                Err(SendError::Full) => room.await,
-                Err(why) => return Err(why.to_string()),
-            }
-        }
-        let (asker, answer) = oneshot::channel();
-        self.asked.borrow_mut().insert(ticket, asker);
-        answer.await.unwrap_or_else(|_| Err("the driver has ended".into()))
-    }
-
-    fn reply(&self, to: Arrival, payload: &[u8]) {
-        let mut bundle = self.bundle.borrow_mut();
-        bundle.reply(to.token, REPLY, &[to.ticket], payload).ok(); // who has gone needs none
-        bundle.waker().wake();
-    }
-
-    /// The driver, to be spawned: runs handlers, and wakes who waits.
-    async fn run(&self) -> std::io::Result<()> {
-        let readable = self.bundle.borrow().wait_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` is this one descriptor from its beginning to its end, and nothing else closes it.
-        #[allow(unsafe_code)] // tokio has no other call for descriptors that are not its own
-        let readable = unsafe { AsyncFd::register_with_interest(readable, Interest::READABLE)? };
-        loop {
-            let (is_armed, limit) = self.poll();
-            match is_armed {
-                // The time over is no error: then the protocol has something to do.
-                true => {
-                    if let Ok(guard) = tokio::time::timeout(limit, readable.readable()).await {
-                        guard?.clear_ready();
-                    }
-                }
-                false => yield_now().await,
-            }
-        }
-    }
-
-    /// Does what there is to do. Whether the descriptor tells of more, and for how long to wait for it.
-    fn poll(&self) -> (bool, Duration) {
-        let mut bundle = self.bundle.borrow_mut();
-        bundle.poll();
-        let is_armed = bundle.arm();
-        while let Some(event) = bundle.next_event() {
-            let (ticket, why) = match event {
-                Event::CanSend { .. } => {
-                    self.room.notify_waiters();
-                    continue;
-                }
-                Event::Completed(ticket) => (Some(ticket), "ended without a reply".to_owned()),
-                Event::Returned(m) => (m.completion, format!("{}: {}", m.certainty, m.reason)),
-                Event::PeerLost { .. } => continue,
-            };
-            let asker = ticket.and_then(|ticket| self.asked.borrow_mut().remove(&(ticket as u32)));
-            asker.map(|asker| asker.send(Err(why)).ok());
-        }
-        (is_armed, bundle.wait_limit())
-    }
-}
-
 async fn serve() -> Result<()> {
     let (weft, mut arrivals) = Weft::new()?;
     println!("{} {:016x}", weft.bundle.borrow().name(weft.me)?, weft.bundle.borrow().key(weft.me)?.0);
@@ -149,8 +31,7 @@ async fn serve() -> Result<()> {
 
 async fn ask(name: &str, key: &str, words: &[&str]) -> Result<()> {
     let (weft, _) = Weft::new()?;
-    let key = u64::from_str_radix(key, 16).map_err(|_| "the key is no number of 16 digits")?;
-    weft.bundle.borrow_mut().map(weft.me, 0, name.parse()?, Key(key))?;
+    weft.bundle.borrow_mut().map(weft.me, 0, name.parse()?, key.parse()?)?;
     let driver = weft.clone();
     spawn_local(async move { driver.run().await });
     let ask = |word: &&str| {

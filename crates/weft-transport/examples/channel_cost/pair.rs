@@ -1,11 +1,6 @@
-//! What a channel costs the processor, without any link: two of them in one thread hand each other their packets.
-//!
-//! ```text
-//! cargo run --release -p weft-transport --example channel_cost [CASE [ROUNDS]]
-//! ```
-//! Prints the least and the median of the rounds for each record, both sides together.
+//! Two channels that hand each other their packets.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weft_transport::{Caller, Channel, FixedWindow, Life, Lot, Settings, Time};
 use weft_wire::frame::{StreamId, Terms};
 use weft_wire::packet::ChannelId;
@@ -15,15 +10,15 @@ use weft_wire::{Epoch, Head, Kind};
 const STREAM: StreamId = StreamId(1);
 
 /// Two channels that are connected, and time that goes on by a microsecond with each packet.
-struct Pair {
+pub struct Pair {
     now: Time,
     channels: [Channel; 2],
     packet: Vec<u8>,
-    packets: u64,
+    pub packets: u64,
 }
 
 impl Pair {
-    fn new(packet_size: u16) -> Pair {
+    pub fn new(packet_size: u16) -> Pair {
         let now = Time::from_micros(1_000_000);
         let [caller, answerer] = [1, 2].map(|n| Life { epoch: Epoch(n), id: ChannelId(n as u32) });
         let settings =
@@ -82,7 +77,7 @@ impl Pair {
     }
 
     /// So many records one way in a burst, then whatever the other side has to say.
-    fn burst(&mut self, records: u32, payload: &[u8]) {
+    pub fn burst(&mut self, records: u32, payload: &[u8]) {
         (0..records).for_each(|_| self.send(0, payload));
         self.carry(0);
         assert_eq!(self.read(1), records);
@@ -92,52 +87,11 @@ impl Pair {
     }
 
     /// One record there and one back.
-    fn there_and_back(&mut self, payload: &[u8]) {
+    pub fn there_and_back(&mut self, payload: &[u8]) {
         for at in [0, 1] {
             self.send(at, payload);
             self.carry(at);
             assert_eq!(self.read(1 - at), 1);
         }
-    }
-}
-
-/// What is measured: its name, packet size, payload, records in a burst (one: there and back), and bursts in a round.
-const CASES: [(&str, u16, usize, u32, u32); 6] = [
-    ("ping-16", 1472, 16, 1, 20_000),
-    ("burst-16", 1472, 16, 1000, 100),
-    ("burst-1k", 1472, 1024, 200, 100),
-    ("bulk-64k-1472", 1472, 65_536, 8, 40),
-    ("bulk-64k-8972", 8972, 65_536, 8, 40),
-    ("ping-64k-8972", 8972, 65_536, 1, 100),
-];
-
-fn main() {
-    let wanted = std::env::args().nth(1);
-    let rounds = std::env::args().nth(2).and_then(|n| n.parse().ok()).unwrap_or(40);
-    for (name, packet_size, bytes, records, bursts) in CASES {
-        if wanted.as_ref().is_some_and(|wanted| wanted != name) {
-            continue;
-        }
-        let (mut pair, payload) = (Pair::new(packet_size), vec![7; bytes]);
-        let each = if records == 1 { 2 } else { records };
-        let mut round = || {
-            let start = Instant::now();
-            for _ in 0..bursts {
-                match records {
-                    1 => pair.there_and_back(&payload),
-                    _ => pair.burst(records, &payload),
-                }
-            }
-            start.elapsed().as_nanos() as f64 / f64::from(bursts * each)
-        };
-        round();
-        let mut times: Vec<f64> = (0..rounds).map(|_| round()).collect();
-        times.sort_by(f64::total_cmp);
-        let (least, median) = (times[0], times[times.len() / 2]);
-        let packets = pair.packets as f64 / f64::from((rounds + 1) * bursts * each);
-        println!(
-            "{name:<15} {least:>9.0} ns a record at the least, {median:>9.0} at the median; {packets:.2} packets, {:.2} GB/s",
-            bytes as f64 / least
-        );
     }
 }

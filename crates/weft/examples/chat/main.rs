@@ -4,12 +4,15 @@
 //!     cargo run --release --example chat bob NAME KEY     joins by way of any member
 //!
 //! Who hears of a member greets it, and is told in the reply of those that it knows. Who is gone is noticed by the line that comes back.
+mod members;
+
+use members::{nick_of, printable, Chat};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::mpsc;
-use weft::am::{Bundle, Context};
-use weft::{Endpoint, Event, Key, Name, Node};
+use weft::am::Bundle;
+use weft::{Event, Node};
 
 /// What a member does: enter who greets; enter those that it is told of; show a line.
 const GREET: u8 = 1;
@@ -19,36 +22,10 @@ const LINE: u8 = 3;
 /// By way of whom we join, in the translation table; members follow.
 const DOOR: u32 = 0;
 
-struct Chat {
-    me: (Endpoint, Name),
-    /// The others' names, and their `NICK NAME KEY`, by their index in the translation table.
-    members: BTreeMap<u32, (Name, String)>,
-    next: u32,
-    /// Who was entered and not greeted yet.
-    new: Vec<u32>,
-}
-
-impl Chat {
-    /// Enters a member by its `NICK NAME KEY`, unless it is known.
-    fn enter(&mut self, context: &mut Context, line: &str) -> Option<()> {
-        let [nick, name, key] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
-        let (name, key) = parse(name, key).ok()?;
-        if name == self.me.1 || self.members.values().any(|(known, _)| *known == name) {
-            return None;
-        }
-        context.map(self.me.0, self.next, name, key).ok()?;
-        self.members.insert(self.next, (name, line.to_owned()));
-        self.new.push(self.next);
-        self.next += 1;
-        println!("* {} is here", printable(nick));
-        Some(())
-    }
-}
-
 fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
     let (nick, door) = match *words {
         [nick] if !nick.contains(' ') => (nick, None),
-        [nick, name, key] if !nick.contains(' ') => (nick, Some(parse(name, key)?)),
+        [nick, name, key] if !nick.contains(' ') => (nick, Some((name.parse()?, key.parse()?))),
         _ => return Err("usage: chat NICK [NAME KEY] (a member's program prints NAME and KEY)".into()),
     };
     let mut bundle = Bundle::new(&Node::new()?)?;
@@ -116,20 +93,6 @@ fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-}
-
-fn parse(name: &str, key: &str) -> Result<(Name, Key), Box<dyn std::error::Error>> {
-    let key = u64::from_str_radix(key, 16).map_err(|_| "the key is no number of 16 digits")?;
-    Ok((name.parse()?, Key(key)))
-}
-
-fn nick_of(line: &str) -> String {
-    printable(line.split(' ').next().unwrap_or_default())
-}
-
-/// Others' words are not to steer our terminal.
-fn printable(text: &str) -> String {
-    text.replace(char::is_control, "?")
 }
 
 fn main() {
