@@ -1,116 +1,24 @@
 //! `weft top` in a terminal: what stands on the screen while processes exchange messages, and that the terminal is given back.
 
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
-use rustix::pty::{grantpt, ioctl_tiocgptpeer, openpt, unlockpt, OpenptFlags};
-use rustix::termios::{tcgetattr, tcsetwinsize, Termios, Winsize};
+use rustix::termios::tcgetattr;
 use serde_json::Value;
-use std::num::NonZeroU16;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use support::{err, out, Server};
-
-/// Longer than anything here takes on a machine that is not stuck.
-const BOUND: Duration = Duration::from_secs(30);
+use terminal::Terminal;
 
 fn weft(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weft")).args(arguments).output().expect("it was built")
 }
 
-fn cells(number: u16) -> NonZeroU16 {
-    NonZeroU16::new(number).expect("more than none")
-}
-
-fn size(rows: u16, columns: u16) -> Winsize {
-    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
-}
-
 /// `weft top` in a terminal of its own.
-struct Top {
-    child: Child,
-    /// The terminal's own end, and the one that programs have.
-    terminal: OwnedFd,
-    program_end: OwnedFd,
-    /// As the terminal was set before.
-    before: Termios,
-    emulator: vt100::Parser,
-}
-
-impl Top {
-    fn start(arguments: &[&str]) -> Top {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal of our own");
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let program_end = ioctl_tiocgptpeer(&terminal, flags).expect("its other end");
-        let end = || Stdio::from(program_end.try_clone().expect("a descriptor"));
-        let before = tcgetattr(&program_end).expect("a terminal");
-        tcsetwinsize(&terminal, size(30, 150)).expect("a terminal");
-        let child = Top::run(arguments, end);
-        let emulator = vt100::Parser::new(cells(30), cells(150), 0);
-        Top { child, terminal, program_end, before, emulator }
-    }
-
-    /// In a session whose terminal it is, so that it hears of Ctrl-C and sizes.
-    fn run(arguments: &[&str], end: impl Fn() -> Stdio) -> Child {
-        let mut command = Command::new("setsid");
-        command.args(["--ctty", env!("CARGO_BIN_EXE_weft"), "top", "--interval", "0.1"]).args(arguments);
-        command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
-        command.spawn().expect("setsid is missing; to have it: scripts/setup.sh --for test")
-    }
-
-    fn resize(&mut self, rows: u16, columns: u16) {
-        tcsetwinsize(&self.terminal, size(rows, columns)).expect("a terminal");
-        self.emulator.screen_mut().set_size(cells(rows), cells(columns));
-    }
-
-    fn press(&self, keys: &str) {
-        rustix::io::write(&self.terminal, keys.as_bytes()).expect("a terminal");
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it lives");
-    }
-
-    /// Reads until the screen is as wanted.
-    fn see(&mut self, what: &str, is_seen: impl Fn(&vt100::Screen) -> bool) {
-        let end = Instant::now() + BOUND;
-        while !is_seen(self.emulator.screen()) {
-            let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{what} is not seen:\n{}", self.emulator.screen().contents());
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            if poll(&mut [PollFd::new(&self.terminal, PollFlags::IN)], Some(&left)).expect("a terminal") == 0 {
-                continue;
-            }
-            let mut bytes = [0u8; 4096];
-            let read = rustix::io::read(&self.terminal, &mut bytes).expect("the other end is open");
-            self.emulator.process(&bytes[..read]);
-        }
-    }
-
-    fn see_text(&mut self, text: &str) {
-        self.see(text, |screen| screen.contents().contains(text));
-    }
-
-    /// It ends well, and the terminal is as it was.
-    fn ends(mut self) {
-        self.see("the end of the screen", |screen| !screen.alternate_screen() && !screen.hide_cursor());
-        let status = self.child.wait().expect("it is ours");
-        assert!(status.success(), "{status}");
-        let after = tcgetattr(&self.program_end).expect("a terminal");
-        let modes = |t: &Termios| (t.local_modes, t.input_modes, t.output_modes, t.control_modes);
-        assert_eq!(modes(&after), modes(&self.before));
-    }
-}
-
-impl Drop for Top {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn top(arguments: &[&str]) -> Terminal {
+    Terminal::start(&[&["top", "--interval", "0.1"], arguments].concat())
 }
 
 /// `weft ping` without end, ended with this.
@@ -146,7 +54,7 @@ fn rate(screen: &vt100::Screen, to: u32) -> Option<f64> {
 fn the_screen_has_who_sends_to_whom_how_fast_and_what_limits_it() {
     let server = Server::start();
     let pinger = Pinger::start(&server);
-    let mut top = Top::start(&[]);
+    let mut top = top(&[]);
     let there = server.child.id();
     top.see("a rate", |screen| rate(screen, there).is_some_and(|rate| (5.0..400.0).contains(&rate)));
     assert!(top.emulator.screen().alternate_screen() && top.emulator.screen().hide_cursor());
@@ -172,7 +80,7 @@ fn the_screen_has_who_sends_to_whom_how_fast_and_what_limits_it() {
 fn a_key_that_ctrl_c_took_away_is_not_waited_for() {
     // The program may be told of the key before both are taken away, so once is not enough to see it.
     for _ in 0..20 {
-        let mut top = Top::start(&[]);
+        let mut top = top(&[]);
         top.see("the screen", |screen| screen.alternate_screen() && screen.contents().contains("q quit"));
         top.press("p");
         top.press("\x03");
@@ -184,7 +92,7 @@ fn a_key_that_ctrl_c_took_away_is_not_waited_for() {
 fn keys_sort_pause_explain_and_a_small_terminal_has_what_matters() {
     let server = Server::start();
     let pinger = Pinger::start(&server);
-    let mut top = Top::start(&[]);
+    let mut top = top(&[]);
     top.see("a rate", |screen| rate(screen, server.child.id()).is_some());
     top.press("s");
     top.see_text("by bytes/s");
@@ -214,7 +122,7 @@ fn keys_sort_pause_explain_and_a_small_terminal_has_what_matters() {
 
 #[test]
 fn processes_come_and_go() {
-    let mut top = Top::start(&[]);
+    let mut top = top(&[]);
     top.see_text("weft top by messages/s:");
     let server = Server::start();
     let title = format!("weft, process {}, user", server.child.id());
@@ -228,12 +136,12 @@ fn processes_come_and_go() {
 #[test]
 fn the_terminal_is_given_back_on_signals_too_and_lent_while_stopped() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
-        let mut top = Top::start(&[]);
+        let mut top = top(&[]);
         top.see_text("weft top");
         top.signal(signal);
         top.ends();
     }
-    let mut top = Top::start(&[]);
+    let mut top = top(&[]);
     top.see_text("weft top");
     top.press("\x1a");
     top.see("the shell's screen", |screen| !screen.alternate_screen() && !screen.hide_cursor());

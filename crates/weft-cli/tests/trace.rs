@@ -88,6 +88,23 @@ fn ping(server: &Server, arguments: &[&str]) -> Output {
 }
 
 #[test]
+fn a_process_that_is_not_there_or_has_no_port_is_told_of() {
+    if !may_hear() {
+        return;
+    }
+    let trace = |pid: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command.args(["trace", pid, "--duration", "0.5"]).output().expect("it was built")
+    };
+    let missing = trace("1");
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(err(&missing).contains("process 1 has no node of weft here") && err(&missing).contains("`weft status`"));
+    let server = Server::start_in(&[], &[("WEFT_ADDR", "none")]);
+    let pid = server.child.id().to_string();
+    assert!(err(&trace(&pid)).contains(&format!("`weft trace --stages {pid}` tells")), "{}", err(&trace(&pid)));
+}
+
+#[test]
 fn what_is_captured_while_processes_talk_is_all_weft_and_whole() {
     if !may_hear() {
         return;

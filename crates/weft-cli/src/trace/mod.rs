@@ -40,8 +40,8 @@ Told are packets in this network namespace, on all interfaces: those that are we
 UDP ports of processes that `weft status` tells of. The kernel copies them: the processes do nothing for it. A run of packets that went \
 with one call is cut apart again. Wireshark and tshark read packets of weft with contrib/wireshark/weft.lua. Ctrl-C ends it.
 
-With --stages this user's processes (all users' if root asks) stamp some of their requests themselves while this runs, about one in a \
-hundred where there are many: when the program called, the message was written, a poll of the other process found it, that replied, the reply \
+With --stages this user's processes (all users' if root asks) stamp some of their requests themselves while this runs, about one in \
+500 where there are many: when the program called, the message was written, a poll of the other process found it, that replied, the reply \
 was written, a poll found it, and its handler had run. That takes no privilege, and works through memory as well as over UDP. One-way and tagged \
 messages are not stamped: nobody answers them.";
 
@@ -78,6 +78,17 @@ impl Options {
     fn end(&self) -> Option<Instant> {
         self.duration.map(|duration| Instant::now() + duration)
     }
+
+    /// Whether the process that is asked for is there.
+    fn check(&self, look: &Look) -> Result<(), Error> {
+        let is_missing = |pid: &u32| !look.processes.iter().any(|found| found.pid == Some(*pid));
+        self.pid.filter(is_missing).map_or(Ok(()), |pid| {
+            Err(Error::Usage {
+                cause: format!("process {pid} has no node of weft here that this user may look at"),
+                way_out: "`weft status` tells which have".to_owned(),
+            })
+        })
+    }
 }
 
 /// Tells, until there is enough or Ctrl-C.
@@ -100,9 +111,11 @@ fn tell_packets(options: &Options) -> Result<(), Error> {
     let mut next = None;
     while !interrupt.came() && end.is_none_or(|end| Instant::now() < end) {
         if let Some((_, look)) = looker.take() {
-            ports = ports_of(&look?, options.pid);
+            let look = look?;
+            ports = ports_of(&look, options.pid);
             next = Some(Instant::now() + LOOK_EVERY);
             if !std::mem::replace(&mut is_begun, true) {
+                options.check(&look)?;
                 begun(&ports, options.pid);
             }
         }
@@ -129,9 +142,15 @@ fn ports_of(look: &Look, pid: Option<u32>) -> BTreeSet<u16> {
 }
 
 fn begun(ports: &BTreeSet<u16>, pid: Option<u32>) {
-    let ports = format!("{} UDP port{}", ports.len(), if ports.len() == 1 { "" } else { "s" });
+    let n = ports.len();
+    let ports = format!("{n} UDP port{}", if n == 1 { "" } else { "s" });
     // Nobody may be left to read it.
     let _ = match pid {
+        Some(pid) if n == 0 => writeln!(
+            io::stderr(),
+            "weft trace: process {pid} has no UDP port yet: without WEFT_ADDR=none it gets one with its first endpoint. `weft trace --stages \
+             {pid}` tells of messages through memory; Ctrl-C ends it"
+        ),
         Some(pid) => writeln!(io::stderr(), "weft trace: process {pid} has {ports}; Ctrl-C ends it"),
         None => writeln!(io::stderr(), "weft trace: hears all of weft, {ports} known; Ctrl-C ends it"),
     };

@@ -124,14 +124,7 @@ impl<'a> Tracer<'a> {
             return Ok(());
         }
         let asked = look.processes.iter().filter(|found| found.answer.is_ok()).count();
-        if let Some(pid) = self.options.pid {
-            if !look.processes.iter().any(|found| found.pid == Some(pid)) {
-                return Err(Error::Usage {
-                    cause: format!("process {pid} has no node of weft here that this user may look at"),
-                    way_out: "`weft status` tells which have".to_owned(),
-                });
-            }
-        }
+        self.options.check(look)?;
         let plural = if asked == 1 { "" } else { "es" };
         // Nobody may be left to read it.
         let _ = writeln!(io::stderr(), "weft trace: {asked} process{plural} stamp requests now; Ctrl-C ends it");
@@ -153,6 +146,9 @@ impl<'a> Tracer<'a> {
                 Ok(_) => "an earlier weft, which stamps nothing; use the same weft everywhere".to_owned(),
             };
             if self.silent.insert(found.epoch.clone()) {
+                // The drawing would be counted from below this line: away with it, the next one follows.
+                let away = self.up();
+                let _ = write!(io::stdout(), "{away}").and_then(|()| io::stdout().flush());
                 let _ = writeln!(io::stderr(), "weft trace: nothing of {}: {why}", title(found));
             }
         }
@@ -197,11 +193,11 @@ impl<'a> Tracer<'a> {
         self.print(&text)
     }
 
-    /// What takes the cursor to the beginning of the last drawing, and that away.
+    /// What takes the cursor to the beginning of the last drawing, and that away. The terminal may have shown a key where the cursor was.
     fn up(&mut self) -> String {
         match std::mem::take(&mut self.drawn) {
             0 => String::new(),
-            lines => format!("\x1b[{lines}A\x1b[J"),
+            lines => format!("\r\x1b[{lines}A\x1b[J"),
         }
     }
 
