@@ -77,6 +77,10 @@ fn one_measurement_becomes_a_page_beside_the_others() {
             page.contains("<td>-10.00 ns</td>") || page.contains("<td>-10.0 ns</td>"),
             "what no axis can show is in the table"
         );
+        // ... and beside its name in the picture; each picture says what it means.
+        assert_eq!(page.matches(">\nL, on the way\n<").count(), 1);
+        assert_eq!(page.matches("<p class=\"faint\">").count(), 5);
+        assert!(page.contains("o_s and o_r: how long") && page.contains("p99: 99 of 100 samples"));
     }
 }
 

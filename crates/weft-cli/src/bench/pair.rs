@@ -11,7 +11,7 @@ use super::results::{Key, Metric, Results, Run};
 use super::talk::{lines_of, Peer, PATIENCE};
 use super::weft_side::{Bench, Landing};
 use super::{show, Common};
-use crate::contact::{split_key, ContactError};
+use crate::contact::split_key;
 use crate::error::Error;
 use crate::progress::Progress;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -68,11 +68,12 @@ struct Contact {
 }
 
 impl FromStr for Contact {
-    type Err = ContactError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Contact, ContactError> {
-        let (host, key) = split_key(text)?;
-        Ok(Contact { host: host.to_owned(), key })
+    fn from_str(text: &str) -> Result<Contact, &'static str> {
+        let (host, key) = split_key(text)
+            .map_err(|_| "type the line that `weft bench pair --listen` printed there: HOST:PORT#KEY, in quotes")?;
+        Ok(Contact { host: host.to_owned(), key: key.0 })
     }
 }
 
@@ -215,7 +216,13 @@ fn measure(options: &Options, contact: &Contact) -> Result<(), Error> {
 }
 
 fn connect(contact: &Contact) -> Result<TcpStream, Error> {
-    let cannot = |e| Error::system("reach the machine that listens", e, "Is it listening, and the way open?");
+    let cannot = |e| {
+        Error::system(
+            "reach the machine that listens",
+            e,
+            "Does `weft bench pair --listen` run there, and does TCP get through to its port?",
+        )
+    };
     let mut addresses = contact.host.to_socket_addrs().map_err(cannot)?.filter(|address| address.is_ipv4());
     let none = || std::io::Error::other("it has no IPv4 address");
     let address = addresses.next().ok_or_else(none).map_err(cannot)?;

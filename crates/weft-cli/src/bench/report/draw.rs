@@ -249,10 +249,15 @@ pub fn dots(frame: &Frame, dots: &[Dot], values: Range<f64>) -> Result<String, E
             .draw()?;
         let start = chart.backend_coord(&(values.start, 0.0)).0;
         for (row, dot) in dots.iter().enumerate() {
-            let (x, y) = chart.backend_coord(&(dot.value.log10(), row as f64 + 0.5));
+            // No axis of logarithms has zero, or less.
+            let is_on_axis = dot.value > 0.0;
+            let at = if is_on_axis { dot.value.log10() } else { values.start };
+            let (x, y) = chart.backend_coord(&(at, row as f64 + 0.5));
             let style = dot.who.style();
-            area.draw(&PathElement::new([(start, y), (x, y)], style.color.stroke_width(2)))?;
-            mark(area, dot.who, (x, y))?;
+            if is_on_axis {
+                area.draw(&PathElement::new([(start, y), (x, y)], style.color.stroke_width(2)))?;
+                mark(area, dot.who, (x, y))?;
+            }
             let name = text(12, dot.who.colours().0, HPos::Right);
             area.draw(&Text::new(dot.name.clone(), (start - 10 * FINE, y), name))?;
             let value = text(12, dot.who.colours().0, HPos::Left);

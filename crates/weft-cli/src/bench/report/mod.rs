@@ -57,6 +57,8 @@ pub fn write(path: &Path, documents: &[Document]) -> Result<PathBuf, Error> {
 struct BySize {
     metric: Metric,
     title: &'static str,
+    /// What it means, for who sees the like for the first time.
+    words: &'static str,
     values: &'static str,
     has_tail: bool,
 }
@@ -65,12 +67,15 @@ const BY_SIZE: [BySize; 2] = [
     BySize {
         metric: Metric::Rtt,
         title: "Round trip: a request and its reply",
+        words: "Less is better. Beside weft stand a small C program that does nothing else, and the best of the kernel's pipes and sockets \
+                and of UCX's interfaces.",
         values: "time of a round trip, logarithmic",
         has_tail: true,
     },
     BySize {
         metric: Metric::Bandwidth,
         title: "One way, bytes",
+        words: "More is better. One process sends without waiting for answers.",
         values: "bytes per second, logarithmic",
         has_tail: false,
     },
@@ -83,13 +88,24 @@ const LOGP: [(Metric, &str); 4] = [
     (Metric::LogpG, "g, the interval"),
 ];
 
+const RATE_WORDS: &str = "More is better.";
+
+const LOGP_WORDS: &str = "o_s and o_r: how long sender and receiver are busy with one message, and can do nothing else. L: the rest of half a \
+                          round trip (RTT/2); 0 or less where both are busy at the same time. g: the time from one message to the next, \
+                          of many. For requests of 16 B.";
+
 fn page(documents: &[Document]) -> Result<String, Error> {
     let mut page = Page::new(documents);
     for by_size in &BY_SIZE {
-        page.figure(by_size.title, by_size.pictures(documents)?, page::by_size(documents, by_size.metric));
+        page.figure(
+            (by_size.title, by_size.words),
+            by_size.pictures(documents)?,
+            page::by_size(documents, by_size.metric),
+        );
     }
-    page.figure("One way, messages of 16 B per second", rates(documents)?, page::rates(documents));
-    page.figure("LogP", logp(documents)?, page::logp(documents, &LOGP));
+    let (rate, parameters) = (rates(documents)?, logp(documents)?);
+    page.figure(("One way, messages of 16 B per second", RATE_WORDS), rate, page::rates(documents));
+    page.figure(("LogP: where the time of a message goes", LOGP_WORDS), parameters, page::logp(documents, &LOGP));
     Ok(page.finish())
 }
 
@@ -196,7 +212,6 @@ fn logp(documents: &[Document]) -> Result<Vec<String>, Error> {
             let name = format!("RTT/2, {}", family.name(document.is_of_hosts()));
             Dot { who: Who::Family(family), name, value }
         }));
-        dots.retain(|dot| dot.value > 0.0);
         dots
     };
     let all: Vec<Vec<Dot>> = documents.iter().map(dots).collect();

@@ -21,7 +21,7 @@ p { max-width: 50rem; } .faint { color: var(--faint); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: .6rem 0; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { font-weight: 600; vertical-align: bottom; } .left, th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; } td.how { white-space: normal; text-align: left; min-width: 12rem; }
+th { font-weight: 600; vertical-align: bottom; } .left, th:first-child, td:first-child { text-align: left; } td.how { white-space: normal; text-align: left; min-width: 12rem; }
 ";
 
 /// Paper: the colours of day, and no picture or row cut in two.
@@ -58,23 +58,24 @@ impl Page {
             let _ = writeln!(html, "<p>{letter}{}</p>", machine(document));
         }
         html.push_str(
-            "<p class=\"faint\">Figures are medians of the rounds' medians; n is the number of samples. Both axes are logarithmic. \
+            "<p class=\"faint\">Figures are medians of the rounds' medians; p99: 99 of 100 samples were as good or better; n is the number of samples. Both axes \
+             are logarithmic. \
              Ratios are of the medians shown; where ÷ stands, the first is divided by the second. UCX is measured with ucx_perftest, whose \
              receivers do not read what they receive; weft's and the limits' read every byte.</p>\n",
         );
         Page { html, rest: everything(documents) }
     }
 
-    /// A picture, or two beside each other, with the table beneath.
-    pub fn figure(&mut self, title: &str, pictures: Vec<String>, table: String) {
+    /// A picture, or two beside each other, with what it means above and the table beneath.
+    pub fn figure(&mut self, (title, words): (&str, &str), pictures: Vec<String>, table: String) {
         if pictures.is_empty() {
             return;
         }
-        let title = escaped(title);
+        let (title, words) = (escaped(title), escaped(words));
         let pictures = pictures.concat();
         let _ = write!(
             self.html,
-            "<section>\n<h2>{title}</h2>\n<div class=\"pictures\">\n{pictures}</div>\n<div class=\"wide\">{table}</div>\n</section>\n"
+            "<section>\n<h2>{title}</h2>\n<p class=\"faint\">{words}</p>\n<div class=\"pictures\">\n{pictures}</div>\n<div class=\"wide\">{table}</div>\n</section>\n"
         );
     }
 
@@ -123,22 +124,33 @@ fn machine(document: &Document) -> String {
     escaped(&text)
 }
 
-/// A table that is being written.
-struct Table(String);
+/// A table that is being written: numbers stand at the right of their columns, words at the left.
+struct Table {
+    html: String,
+    /// What stands in the tags of each column.
+    sides: Vec<&'static str>,
+}
 
 impl Table {
-    fn new(heads: impl IntoIterator<Item = String>) -> Table {
-        let heads: String = heads.into_iter().map(|head| format!("<th>{}</th>", escaped(&head))).collect();
-        Table(format!("<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"))
+    /// Columns without a head, and these, have words.
+    const WORDS: [&str; 3] = ["", "which", "how"];
+
+    fn new(heads: &[&str]) -> Table {
+        let side = |head| if Table::WORDS.contains(head) { " class=\"left\"" } else { "" };
+        let sides: Vec<&str> = heads.iter().map(side).collect();
+        let cells: String =
+            heads.iter().zip(&sides).map(|(head, side)| format!("<th{side}>{}</th>", escaped(head))).collect();
+        Table { html: format!("<table>\n<thead><tr>{cells}</tr></thead>\n<tbody>\n"), sides }
     }
 
     fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: String = cells.into_iter().map(|cell| format!("<td>{}</td>", escaped(&cell))).collect();
-        let _ = writeln!(self.0, "<tr>{cells}</tr>");
+        let cells = cells.into_iter().zip(&self.sides);
+        let cells: String = cells.map(|(cell, side)| format!("<td{side}>{}</td>", escaped(&cell))).collect();
+        let _ = writeln!(self.html, "<tr>{cells}</tr>");
     }
 
     fn finish(self) -> String {
-        self.0 + "</tbody>\n</table>\n"
+        self.html + "</tbody>\n</table>\n"
     }
 }
 
@@ -168,7 +180,7 @@ pub fn rates(documents: &[Document]) -> String {
 }
 
 fn beside_others(document: &Document, metric: Metric, sizes: &BTreeSet<usize>) -> String {
-    let mut table = Table::new(["size", "", "which", "median", "p99", "n", "weft ÷ it"].map(str::to_owned));
+    let mut table = Table::new(&["size", "", "which", "median", "p99", "n", "weft ÷ it"]);
     for &size in sizes {
         let weft = document.best(metric, size, Family::Weft).map(|(_, median)| median);
         for family in Family::ALL {
@@ -184,8 +196,7 @@ fn beside_others(document: &Document, metric: Metric, sizes: &BTreeSet<usize>) -
 }
 
 fn beside_each_other(documents: &[Document], metric: Metric, sizes: &BTreeSet<usize>) -> String {
-    let heads = ["size", "", "A", "B", "B ÷ A", "A p99", "B p99", "A n", "B n"];
-    let mut table = Table::new(heads.map(str::to_owned));
+    let mut table = Table::new(&["size", "", "A", "B", "B ÷ A", "A p99", "B p99", "A n", "B n"]);
     for &size in sizes {
         for family in Family::ALL {
             let found: Vec<_> = documents.iter().map(|document| document.best(metric, size, family)).collect();
@@ -210,8 +221,8 @@ fn in_both(what: String, who: String, metric: Metric, found: &[Option<(&Row, f64
 pub fn logp(documents: &[Document], parameters: &[(Metric, &str)]) -> String {
     let of = |document: &Document, metric: Metric| document.sizes(metric).first().copied();
     let mut table = match documents {
-        [_] => Table::new(["", "weft", "p99", "n", "how"].map(str::to_owned)),
-        _ => Table::new(["", "", "A", "B", "B ÷ A", "A p99", "B p99", "A n", "B n"].map(str::to_owned)),
+        [_] => Table::new(&["", "weft", "p99", "n", "how"]),
+        _ => Table::new(&["", "", "A", "B", "B ÷ A", "A p99", "B p99", "A n", "B n"]),
     };
     for (metric, name) in parameters {
         let best = |document| Document::best(document, *metric, of(document, *metric)?, Family::Weft);
@@ -236,7 +247,7 @@ fn everything(documents: &[Document]) -> String {
         let letter = if documents.len() > 1 { format!(" of {}", LETTERS[at % 2]) } else { String::new() };
         let _ = write!(
             html,
-            "<section>\n<h2>Every figure{letter}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"left\">figure</th><th>size</th>\
+            "<section>\n<h2>Every figure{letter}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"left\">figure</th><th class=\"left\">size</th>\
              <th class=\"left\">system</th><th>median</th><th>p99</th><th>n</th><th>medians of the rounds</th><th class=\"left\">how</th>\
              </tr></thead>\n<tbody>\n"
         );
@@ -253,7 +264,7 @@ fn everything(documents: &[Document]) -> String {
             let [size, system, median, p99, n, rounds] = cells.map(|cell| escaped(&cell));
             let _ = writeln!(
                 html,
-                "<tr><td class=\"left\">{}</td><td>{size}</td><td class=\"left\">{system}</td><td>{median}</td><td>{p99}</td><td>{n}</td>\
+                "<tr><td class=\"left\">{}</td><td class=\"left\">{size}</td><td class=\"left\">{system}</td><td>{median}</td><td>{p99}</td><td>{n}</td>\
                  <td>{rounds}</td><td class=\"how\">{}</td></tr>",
                 escaped(&row.metric),
                 escaped(how)
