@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
 use weft::am::Bundle;
-use weft::Node;
+use weft::{NetworkError, Node};
 
 /// Handlers of the endpoint that answers.
 pub mod ask {
@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(port) = options.port {
         std::env::set_var(PORT_VARIABLE, port.to_string());
     }
-    let mut bundle = Bundle::new(&Node::new()?)?;
+    let mut bundle = Bundle::new(&Node::new()?).map_err(|why| of_option(why, options))?;
     let endpoint = bundle.endpoint_with_random_key()?;
     let answered = Rc::new(Cell::new(0u64));
     let count = answered.clone();
@@ -75,6 +75,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     eprintln!("answered {} requests", answered.get());
     Ok(())
+}
+
+/// A port that is in use was asked for by the option, not by the variable that it sets.
+fn of_option(why: weft::Error, options: &Options) -> Error {
+    match (why, options.port) {
+        (weft::Error::Network(NetworkError::PortInUse { .. }), Some(port)) => Error::PortInUse { port },
+        (why, _) => why.into(),
+    }
 }
 
 /// Tells the endpoint's name to whoever connects to the port that it has.

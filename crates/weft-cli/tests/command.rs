@@ -105,6 +105,26 @@ fn unknown_words_and_options_end_with_status_2_and_a_hint() {
 }
 
 #[test]
+fn a_port_in_use_names_the_option_that_asked_for_it() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = taken.local_addr().expect("it has one").port().to_string();
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let output = serve.args(["serve", "--port", &port]).env("WEFT_ADDR", "127.0.0.1").output().expect("it was built");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains(&format!("UDP port {port} is in use")), "{}", err(&output));
+    assert!(err(&output).contains("--port, or none") && !err(&output).contains("WEFT_PORT"), "{}", err(&output));
+}
+
+#[test]
+fn what_is_no_listener_of_a_pair_is_told_what_to_type() {
+    for text in ["somebody", "127.0.0.1:4000", "127.0.0.1:4000#key"] {
+        let output = weft(&["bench", "pair", "--connect", text]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(err(&output).contains("`weft bench pair --listen` printed"), "{}", err(&output));
+    }
+}
+
+#[test]
 fn a_worker_with_an_unparsable_master_says_why() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     let output = command.arg("demo-worker").env("WEFT_DEMO_MASTER", "10.0.0.1:80 12").output().expect("it was built");

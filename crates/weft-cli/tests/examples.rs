@@ -41,6 +41,17 @@ fn the_first_program_asks_and_answers_and_says_what_is_wrong() {
 }
 
 #[test]
+fn an_error_that_leaves_main_names_the_way_out() {
+    // One whose main returns `weft::Error`, one with `Box<dyn Error>`.
+    for name in ["kv_server", "first"] {
+        let output = Command::new(example(name)).env("WEFT_PORT", "70000").output().expect("it was built");
+        assert_eq!(output.status.code(), Some(1));
+        let told = "Error: WEFT_PORT is \"70000\", and should be a port from 1 to 65535, or the first and the last of a range: 4000-4099\n";
+        assert_eq!(err(&output), told, "{name}");
+    }
+}
+
+#[test]
 fn the_piece_of_a_worker_that_is_killed_is_done_by_another_one() {
     let (mut master, contact) = start_with_contact("work_queue", &["master", "4000000"]);
     let worker = || start("work_queue", &["worker", &contact[0], &contact[1]]);
@@ -81,7 +92,7 @@ fn a_worker_says_that_its_master_is_gone() {
     let complaint = worker.complaint();
     assert!(complaint.contains("no work from the master any more: peer lost"), "{complaint}");
     assert!(refusal("work_queue", &["worker", &contact[0], &contact[1]]).contains("nobody there"));
-    assert!(refusal("work_queue", &["worker", &contact[0], "key"]).contains("no number of 16 digits"));
+    assert!(refusal("work_queue", &["worker", &contact[0], "key"]).contains("a key is 1 to 16 hexadecimal digits"));
     assert!(refusal("work_queue", &["master", "many"]).contains("no NUMBER"));
     assert!(refusal("work_queue", &[]).contains("usage"));
 }
@@ -210,15 +221,17 @@ fn a_chat_goes_between_two_hosts() {
     assert_eq!(ann.finish(), "");
 }
 
-/// The example of another workspace, as `scripts/test.sh build` leaves it. Built if it is missing.
+/// The example of another workspace, as `scripts/test.sh test` leaves it. Built if it is missing.
 fn tokio_example() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let path = root.join("target/tokio/release/weft-tokio");
+    let test = std::env::current_exe().expect("a test knows its file");
+    let target = test.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
+    let path = target.join("debug/weft-tokio");
     if !path.is_file() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--release", "--locked", "--manifest-path", "examples/tokio/Cargo.toml"]);
-        let built = cargo.args(["--target-dir", "target/tokio"]).current_dir(root).status();
-        assert!(built.is_ok_and(|status| status.success()), "{} is missing: scripts/test.sh build", path.display());
+        cargo.args(["build", "--locked", "--manifest-path", "examples/tokio/Cargo.toml", "--target-dir"]).arg(target);
+        let built = cargo.current_dir(root).status();
+        assert!(built.is_ok_and(|status| status.success()), "{} is missing: scripts/test.sh test", path.display());
     }
     path
 }

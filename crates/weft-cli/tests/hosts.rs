@@ -204,5 +204,5 @@ fn a_pair_needs_a_side() {
     assert_eq!(output.status.code(), Some(2));
     assert!(err(&output).contains("--listen"), "{}", err(&output));
     let output = run(&["bench", "pair", "--connect", "10.0.0.1:7118"]);
-    assert!(err(&output).contains("there is no key"), "{}", err(&output));
+    assert!(err(&output).contains("HOST:PORT#KEY"), "{}", err(&output));
 }

@@ -106,7 +106,8 @@ fn tell(outcome: &Outcome, workers: usize, alone: Duration) {
     let total: u64 = counts.values().sum();
     println!("{total:>10}  words, {} different ones", counts.len());
     println!(
-        "{workers} processes, {chunks} messages of text: {} to start, {} to count. One process alone: {}.",
+        "{workers} processes, {chunks} {} of text: {} to start, {} to count. One process alone: {}.",
+        if *chunks == 1 { "message" } else { "messages" },
         ms(*starting),
         ms(*counting),
         ms(alone)

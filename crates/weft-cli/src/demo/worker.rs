@@ -86,6 +86,6 @@ fn master() -> Result<(Name, Key), Error> {
     let text = std::env::var(MASTER_VARIABLE).map_err(|e| unusable(e.to_string()))?;
     let (name, key) = text.split_once(' ').ok_or_else(|| unusable("it has no key".to_owned()))?;
     let name = name.parse().map_err(|e: weft::NameError| unusable(e.to_string()))?;
-    let key = u64::from_str_radix(key, 16).map_err(|e| unusable(e.to_string()))?;
-    Ok((name, Key(key)))
+    let key = key.parse().map_err(|e: weft::KeyError| unusable(e.to_string()))?;
+    Ok((name, key))
 }
