@@ -70,7 +70,8 @@ build_program() {
 
 build_provider() {
     [ "$fabric" = weft ] || return 0
-    cargo build --release --locked -p weft-ofi
+    # Not it alone: cargo would choose fewer features of what it stands on, and build what `make build` built once more.
+    cargo build --release --locked --workspace --lib
     mkdir -p "$ofi_dir"
     # A new file: programs that run have the old one mapped.
     cp --remove-destination "${CARGO_TARGET_DIR:-$root/target}/release/libweft_fi.so" "$ofi_dir/libweft-fi.so"

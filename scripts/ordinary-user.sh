@@ -8,8 +8,8 @@
 #   - with process_vm_readv and process_vm_writev refused, by tests/tools/refuse-process-vm.c, which tries both and says so;
 #   - with an empty directory of its own as HOME and TMPDIR, removed at the end: the only place it may write to.
 #
-# The command runs in place, also in a clone below /root (scripts/reachable.sh). As cargo's runner (scripts/test.sh, stage
-# `ordinary`) this is called once for each test program.
+# The command runs in place, also in a clone below /root (scripts/reachable.sh). For scripts/test.sh, stage `ordinary`, this is
+# called once for each test program.
 set -euo pipefail
 umask 022
 . "$(dirname "$0")/lib.sh"
@@ -20,7 +20,9 @@ user=65532
 tool=$root/target/tools/refuse-process-vm
 if [ ! "$tool" -nt "$root/tests/tools/refuse-process-vm.c" ]; then
     mkdir -p "$(dirname "$tool")"
-    cc -O1 -Wall -Wextra -Werror -o "$tool" "$root/tests/tools/refuse-process-vm.c"
+    # Whole from the first: others may begin at the same time.
+    cc -O1 -Wall -Wextra -Werror -o "$tool.$$" "$root/tests/tools/refuse-process-vm.c"
+    mv "$tool.$$" "$tool"
 fi
 
 home=$(mktemp -d /tmp/weft-user.XXXXXX)

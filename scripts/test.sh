@@ -9,6 +9,11 @@ exec </dev/null
 
 # The stages, in order: what each is for stands beside its command in run_stage.
 stages=(fmt clippy doc limits build package test rare fuzz loom ordinary)
+# These share nothing, and each leaves a core idle for long: those of them that are asked for run side by side. Only what fuzz does
+# is less when it gets less of a core: the others make way.
+beside=(rare fuzz loom)
+# Shared with examples/tokio, a workspace of its own, which finds there what it would build the same way.
+target=${CARGO_TARGET_DIR:-$root/target}
 
 # Prints a command as it could be typed, then runs it.
 run() {
@@ -18,9 +23,9 @@ run() {
     "$@"
 }
 
+# What is shipped, and the example whose instructions are counted: the others are built with the tests, without LTO.
 build_shipped() {
-    run cargo build --workspace --bins --lib --examples --release --locked
-    run cargo build --manifest-path examples/tokio/Cargo.toml --release --locked --target-dir target/tokio
+    run cargo build --workspace --bins --lib --example count_messages --release --locked
 }
 
 run_stage() {
@@ -31,31 +36,36 @@ run_stage() {
             run cargo fmt --manifest-path examples/tokio/Cargo.toml --check ;;
         clippy) # the lints
             run cargo clippy --workspace --all-targets --locked -- -D warnings
-            run cargo clippy --manifest-path examples/tokio/Cargo.toml --locked --target-dir target/tokio -- -D warnings ;;
+            run cargo clippy --manifest-path examples/tokio/Cargo.toml --locked --target-dir "$target" -- -D warnings ;;
         doc) # the documentation builds, and its links lead somewhere
             run env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked ;;
         limits) # the C programs that measure what the machine could do
             run make -C bench/limits ;;
-        build) # all that is shipped, and the examples
-            build_shipped ;;
+        build) # all that is shipped; and the tests beside it, because towards its end each build waits for one large crate
+            local tests status=0
+            run nice cargo test --workspace --profile tests --locked --no-run --quiet &
+            tests=$!
+            build_shipped || status=$?
+            wait "$tests" || status=$?
+            return "$status" ;;
         package) # the crates as they would be published, and what was built, installed and removed again
             run cargo package --workspace --exclude weft-system-tests --locked --no-verify --allow-dirty --quiet
             run scripts/test-install.sh ;;
         test) # all tests, as whoever runs this; they look at what was built before, too
             build_shipped
-            run cargo test --workspace --profile tests --locked --no-fail-fast ;;
+            run cargo build --manifest-path examples/tokio/Cargo.toml --locked --target-dir "$target"
+            run scripts/programs.sh --workspace --profile tests --locked
+            run cargo test --workspace --profile tests --locked --no-fail-fast --doc ;;
         rare) # the simulator's rows and what is sure to meet them all, with rare paths fired on purpose
-            run cargo test -p weft-sim --features rare --profile tests --locked --test rare --test rows --test same_seed ;;
+            # Of the whole workspace, so that cargo chooses the same features of what these stand on as for the other tests.
+            run nice cargo test --workspace --features weft-sim/rare --profile tests --locked --test rare --test rows --test same_seed ;;
         fuzz) # every decoder, ten seconds of mutated input each
             run scripts/fuzz.sh 10 ;;
         loom) # the rings under every interleaving
-            run env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$root/target/loom" \
+            run nice env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$root/target/loom" \
                 cargo test -p weft-shm --profile tests --locked --test loom --test loom_sleep ;;
         ordinary) # the same test programs, as an ordinary user with little allowed
-            local host
-            host=$(rustc -vV | sed -n 's/^host: //p')
-            run cargo --config "target.$host.runner=['bash', '$root/scripts/ordinary-user.sh']" \
-                test --workspace --profile tests --locked --no-fail-fast --tests ;;
+            run scripts/programs.sh --by scripts/ordinary-user.sh --workspace --profile tests --locked --tests ;;
     esac
 }
 
@@ -71,8 +81,57 @@ sum() {
          END { printf "%d passed, %d failed", p, f }' "$log"
 }
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# Whether this toolchain has what a stage needs; says so if not.
+can_run() {
+    local tool
+    tool=$(tool_of "$1")
+    if [ -z "$tool" ] || cargo "$tool" --version >/dev/null 2>&1; then return 0; fi
+    [ -z "${CI-}" ] || die "stage $1 cannot run: this toolchain has no cargo $tool"
+    say "LEFT OUT: stage $1: this toolchain has no cargo $tool"
+    left_out+=("$1")
+    return 1
+}
+
+# Runs a stage. Its status and the time it took are in a file when it has ended.
+one_stage() {
+    local began=$SECONDS
+    # A subshell with its own -e: an `if` or `||` around a function would switch it off inside.
+    set +e
+    (set -e; run_stage "$1") 2>&1
+    printf '%s %s\n' "$?" $((SECONDS - began)) >"$work/$1.end"
+    set -e
+}
+
+# Says how a stage ended, and ends with it if it failed.
+judge() {
+    local status took
+    read -r status took <"$work/$1.end"
+    if [ "$status" -ne 0 ]; then
+        say "stage $1 FAILED after $took s; to repeat it alone: scripts/test.sh $1"
+        printf '%s\n' "$(sum) (stopped at stage $1)"
+        exit 1
+    fi
+    say "stage $1: $took s"
+}
+
+# Runs stages at the same time. What each says is printed when all have ended.
+side_by_side() {
+    local stage
+    say "stages $* side by side: what they say comes when all have ended"
+    for stage in "$@"; do one_stage "$stage" >"$work/$stage" & done
+    wait
+    for stage in "$@"; do
+        say "stage $stage"
+        tee -a "$log" <"$work/$stage"
+        judge "$stage"
+    done
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# What runs in the background does not hear Ctrl-C.
+trap 'trap "" TERM; kill 0; exit 130' INT
+log=$work/log
 left_out=()
 
 if [ $# -eq 0 ]; then
@@ -84,28 +143,20 @@ for stage in "$@"; do
     [[ " ${stages[*]} " = *" $stage "* ]] || die "no stage $stage; there are: ${stages[*]}"
 done
 
-start=$SECONDS
+start=$SECONDS together=()
 for stage in "$@"; do
-    tool=$(tool_of "$stage")
-    if [ -n "$tool" ] && ! cargo "$tool" --version >/dev/null 2>&1; then
-        [ -z "${CI-}" ] || die "stage $stage cannot run: this toolchain has no cargo $tool"
-        say "LEFT OUT: stage $stage: this toolchain has no cargo $tool"
-        left_out+=("$stage")
+    [[ " ${beside[*]} " != *" $stage "* ]] || together+=("$stage")
+done
+for stage in "$@"; do
+    if [ ${#together[@]} -gt 1 ] && [[ " ${beside[*]} " = *" $stage "* ]]; then
+        # All of them with the first, none with those that come later.
+        [ "$stage" != "${together[0]}" ] || side_by_side "${together[@]}"
         continue
     fi
+    can_run "$stage" || continue
     say "stage $stage"
-    began=$SECONDS status=0
-    # A subshell with its own -e: an `if` or `||` around a function would switch it off inside.
-    set +e
-    (set -e; run_stage "$stage") 2>&1 | tee -a "$log"
-    status=${PIPESTATUS[0]}
-    set -e
-    if [ "$status" -ne 0 ]; then
-        say "stage $stage FAILED after $((SECONDS - began)) s; to repeat it alone: scripts/test.sh $stage"
-        printf '%s\n' "$(sum) (stopped at stage $stage)"
-        exit 1
-    fi
-    say "stage $stage: $((SECONDS - began)) s"
+    one_stage "$stage" | tee -a "$log"
+    judge "$stage"
 done
 say "all stages: $((SECONDS - start)) s${left_out[*]:+; LEFT OUT: ${left_out[*]}}"
 printf '%s\n' "$(sum)"

@@ -1,5 +1,5 @@
-//! Every command that the documents show is run as it stands there: here, with the `weft` and the examples that were built for
-//! release, or by the test or script that [`ELSEWHERE`] names. A command is each line of a block marked `sh`, each line behind `$ ` of
+//! Every command that the documents show is run as it stands there: here, with the `weft` that was built for release and the
+//! examples beside this program, or by the test or script that [`ELSEWHERE`] names. A command is each line of a block marked `sh`, each line behind `$ ` of
 //! one marked `console`, and each piece of code within a line that begins with one of [`PROGRAMS`].
 
 mod documents;

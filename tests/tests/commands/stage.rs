@@ -54,8 +54,8 @@ impl Drop for Server {
 
 pub struct Stage {
     folder: PathBuf,
-    /// Where `weft` and the examples are that were built for release.
-    built: PathBuf,
+    /// Where the examples are: as `cargo test` builds them, beside this program.
+    examples: PathBuf,
     /// What stands in the documents, and what takes its place.
     bound: Vec<(&'static str, String)>,
     servers: Vec<Server>,
@@ -70,10 +70,14 @@ impl Drop for Stage {
 
 impl Stage {
     pub fn new() -> Stage {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from);
-        let built = target.join("release");
-        let is_there = built.join("weft").is_file() && built.join("examples/first").is_file();
-        assert!(is_there, "{} lacks weft or its examples: type `make build` first", built.display());
+        let program = std::env::current_exe().expect("this program");
+        let profile = program.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
+        let examples = profile.join("examples");
+        assert!(examples.join("first").is_file(), "{} lacks the examples: scripts/test.sh test", examples.display());
+        let shipped = ["weft", "libweft_fi.so"].map(|file| profile.with_file_name("release").join(file));
+        for file in &shipped {
+            assert!(file.is_file(), "{} is missing: type `make build` first", file.display());
+        }
         let name = format!("weft-commands-{}-{:?}", std::process::id(), std::thread::current().id());
         let folder = std::env::temp_dir().join(name);
         let link = |from: &Path, to: &str| {
@@ -81,13 +85,16 @@ impl Stage {
             std::fs::create_dir_all(to.parent().expect("it is in a folder")).expect("a folder");
             std::os::unix::fs::symlink(from, to).expect("a link");
         };
-        link(&built.join("weft"), "bin/weft");
-        link(&built, "target/release");
+        let [weft, provider] = &shipped;
+        link(weft, "bin/weft");
+        link(weft, "target/release/weft");
+        link(provider, "target/release/libweft_fi.so");
+        link(&examples, "target/release/examples");
         link(&root().join("contrib"), "contrib");
         // For who may not capture one.
         let capture = root().join("contrib/wireshark/golden.pcapng");
         std::fs::copy(capture, folder.join("weft.pcapng")).expect("a copy");
-        let mut stage = Stage { folder, built, bound: Vec::new(), servers: Vec::new() };
+        let mut stage = Stage { folder, examples, bound: Vec::new(), servers: Vec::new() };
         stage.bind_names();
         stage
     }
@@ -203,8 +210,8 @@ impl Stage {
         let mut typed = plain.to_owned();
         if let Some((_, rest)) = plain.split_once("--example ").filter(|_| plain.starts_with("cargo run ")) {
             let name = rest.split(' ').next().unwrap_or_default();
-            if !self.built.join("examples").join(name).is_file() {
-                return Err(format!("there is no example {name} among those that were built for release"));
+            if !self.examples.join(name).is_file() {
+                return Err(format!("there is no example {name} among those that were built"));
             }
             typed = format!("target/release/examples/{rest}");
         }

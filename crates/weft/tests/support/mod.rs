@@ -395,7 +395,7 @@ impl Address {
     pub fn parse(line: &str) -> Address {
         let (name, key) = line.split_once(' ').expect("a name and a key");
         let name = name.parse().expect("a name");
-        Address { name, key: Key(u64::from_str_radix(key, 16).expect("a key")) }
+        Address { name, key: key.parse().expect("a key") }
     }
 }
 
