@@ -23,6 +23,9 @@ const BATCH: usize = 64;
 /// Bytes of a buffer: a packet of 9,000 bytes, its header, and a tag. Larger ones are cut, and dropped.
 const BUFFER_BYTES: usize = 9000 + 14 + 4 + 1;
 
+/// Buffers that are kept for later: 36 MiB.
+const SPARE_MOST: usize = 4096;
+
 /// What the kernel should hold while the wire is busy; it counts its own overhead in. Others than root get less.
 const KERNEL_BYTES: usize = 32 << 20;
 
@@ -43,10 +46,13 @@ pub struct End {
     outgoing: MultiHeaders<LinkAddr>,
     buffers: Vec<Buffer>,
     told: Vec<Told>,
-    spare: Vec<Buffer>,
     /// Frames that the kernel had no room for, as it last said.
     missed: u32,
 }
+
+/// Buffers that are not in use. Both ends have the same: what one takes, the other gives back.
+#[derive(Debug, Default)]
+pub struct Spare(Vec<Buffer>);
 
 /// What the kernel tells of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +90,19 @@ impl Clock {
     }
 }
 
+impl Spare {
+    fn take(&mut self) -> Buffer {
+        self.0.pop().unwrap_or_else(empty)
+    }
+
+    /// Those of copies are no larger than their frame, and kept for nothing.
+    fn give_back(&mut self, buffer: Buffer) {
+        if self.0.len() < SPARE_MOST && buffer.bytes.len() == BUFFER_BYTES {
+            self.0.push(buffer);
+        }
+    }
+}
+
 impl End {
     /// Takes an interface of this network namespace.
     pub fn open(name: &str) -> Result<End, Error> {
@@ -108,7 +127,6 @@ impl End {
             outgoing: MultiHeaders::preallocate(BATCH, None),
             buffers: (0..BATCH).map(|_| empty()).collect(),
             told: Vec::with_capacity(BATCH),
-            spare: Vec::new(),
             missed: 0,
         })
     }
@@ -118,10 +136,11 @@ impl End {
         self.socket.as_fd()
     }
 
-    /// Hands over what came, with the time at which it did; takes buffers back that are not needed.
+    /// Hands over what came, with the time at which it did, in buffers of `spare`; takes those back that are not needed.
     pub fn receive(
         &mut self,
         clock: Clock,
+        spare: &mut Spare,
         mut take: impl FnMut(u64, Buffer) -> Option<Buffer>,
     ) -> Result<Received, Error> {
         let (before, mut merged) = (self.missed, 0);
@@ -133,14 +152,14 @@ impl End {
                 merged += 1;
                 continue;
             }
-            let fresh = self.spare.pop().unwrap_or_else(empty);
+            let fresh = spare.take();
             let mut buffer = std::mem::replace(&mut self.buffers[at], fresh);
             buffer.length = told.length;
             // The clock of the day may have been set meanwhile.
             let ago = told.came.map_or(Duration::ZERO, |came| of_day.saturating_sub(came)).min(AGO_MOST);
             let came = now.saturating_sub(ago.as_nanos() as u64);
             if let Some(buffer) = take(came, buffer) {
-                self.spare.push(buffer);
+                spare.give_back(buffer);
             }
         }
         Ok(Received { frames: self.told.len(), merged, missed: u64::from(self.missed.wrapping_sub(before)) })
@@ -174,8 +193,8 @@ impl End {
         Ok(())
     }
 
-    /// Hands frames on, and takes their buffers back. Says of each what became of it.
-    pub fn send(&mut self, frames: &mut Vec<Frame>, mut tell: impl FnMut(&Frame, Gone)) {
+    /// Hands frames on, and gives their buffers back to `spare`. Says of each what became of it.
+    pub fn send(&mut self, frames: &mut Vec<Frame>, spare: &mut Spare, mut tell: impl FnMut(&Frame, Gone)) {
         let mut sent = 0;
         while sent < frames.len() {
             let batch = &frames[sent..(sent + BATCH).min(frames.len())];
@@ -191,7 +210,7 @@ impl End {
             batch[..count].iter().for_each(|frame| tell(frame, gone));
             sent += count;
         }
-        self.spare.extend(frames.drain(..).map(|frame| frame.buffer));
+        frames.drain(..).for_each(|frame| spare.give_back(frame.buffer));
     }
 }
 
@@ -200,4 +219,18 @@ const AGO_MOST: Duration = Duration::from_millis(200);
 
 fn empty() -> Buffer {
     Buffer { bytes: vec![0; BUFFER_BYTES].into_boxed_slice(), length: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_copies_are_not_used_for_other_frames_and_no_more_are_kept_than_may_be() {
+        let mut spare = Spare::default();
+        spare.give_back(Buffer { bytes: [0; 60].into(), length: 60 });
+        assert_eq!(spare.take().bytes.len(), BUFFER_BYTES);
+        (0..=SPARE_MOST).for_each(|_| spare.give_back(Buffer { bytes: vec![0; BUFFER_BYTES].into(), length: 0 }));
+        assert_eq!(spare.0.len(), SPARE_MOST);
+    }
 }

@@ -1,7 +1,7 @@
 //! The loop: frames are taken from either end, go through their direction's lane, and leave by the other end.
 
 use super::counts::Counts;
-use super::ends::{Clock, End, Gone};
+use super::ends::{Clock, End, Gone, Spare};
 use super::faults::Faults;
 use super::frame;
 use super::lane::{Frame, Lane};
@@ -57,6 +57,7 @@ pub struct Wire {
     clock: Clock,
     /// Frames that leave.
     leaving: Vec<Frame>,
+    spare: Spare,
 }
 
 impl Wire {
@@ -64,7 +65,8 @@ impl Wire {
         let mut faults = [Faults::default(); 2];
         scenario.first.change(&mut faults);
         let lane = |way: usize| Lane::new(faults[way], scenario.seed, way);
-        Wire { ends, lanes: [lane(0), lane(1)], faults, scenario, steps: 0, clock: Clock::start(), leaving: Vec::new() }
+        let (lanes, leaving, spare) = ([lane(0), lane(1)], Vec::new(), Spare::default());
+        Wire { ends, lanes, faults, scenario, steps: 0, clock: Clock::start(), leaving, spare }
     }
 
     /// Forwards until the end has come.
@@ -107,7 +109,7 @@ impl Wire {
 
     fn receive(&mut self, way: usize) -> Result<usize, Error> {
         let lane = &mut self.lanes[way];
-        let received = self.ends[way].receive(self.clock, |came, mut buffer| {
+        let received = self.ends[way].receive(self.clock, &mut self.spare, |came, mut buffer| {
             frame::finish_checksum(buffer.frame_mut());
             lane.take(came, buffer)
         })?;
@@ -123,7 +125,7 @@ impl Wire {
             self.leaving.push(frame);
         }
         let counts = &mut lane.counts;
-        self.ends[1 - way].send(&mut self.leaving, |frame, gone| match gone {
+        self.ends[1 - way].send(&mut self.leaving, &mut self.spare, |frame, gone| match gone {
             Gone::HandedOn => counts.hand_on(frame),
             Gone::Refused => counts.refused += 1,
         });

@@ -124,6 +124,8 @@ impl Host {
         command.arg("--net").arg(std::env::current_exe().expect("this program"));
         let host = Peer::start_by(command, "host", &[], &[]);
         assert_eq!(host.hear(), "there");
+        // An earlier lab's may still be there: the kernel takes it away some time after the last process of its host.
+        let _ = Command::new("ip").args(["link", "del", own]).stderr(Stdio::null()).status();
         ip(&format!("link add {own} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {}", host.id()));
         host
     }
@@ -153,6 +155,13 @@ impl Wire {
         assert!(said.any(|line| line.starts_with("weft: forwarding")), "weft wire {words} does not begin");
         let said = Some(std::thread::spawn(move || said.collect()));
         Wire { child, json, said }
+    }
+
+    /// Its memory, in KiB.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line of it");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// Ends it as Ctrl-C does, and gives the counts of both directions.

@@ -327,6 +327,9 @@ fn a_million_messages_arrive_once_through_loss_reordering_and_damage() {
     in_lab_for_long(test, || through_a_bad_wire(1_000_000));
 }
 
+/// Memory of a wire, in KiB: what is on its way, what it keeps for later, and the program. A buffer for each frame would be ten times that.
+const RESIDENT_MOST: u64 = 64 << 10;
+
 /// One flow of messages of 8 KiB over 1 Gb/s with 200 µs more each way. Tells the share of the rate that was used.
 fn over_a_shaped_wire(count: u32, mtu: u32) {
     const BYTES: usize = 8192;
@@ -337,6 +340,8 @@ fn over_a_shaped_wire(count: u32, mtu: u32) {
     talk.stream(warm, BYTES);
     let took = talk.stream(count, BYTES);
     talk.end(warm + count);
+    let resident = wire.resident();
+    assert!(resident < RESIDENT_MOST, "the wire has {resident} KiB");
     let counts = wire.stop();
     for what in ["lost", "queue_dropped", "refused", "merged"] {
         assert_eq!(counts.sum(what), 0, "{what}");
