@@ -113,8 +113,8 @@ pub struct Options {
     /// A peer that is silent for so long is lost.
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = parse::duration)]
     suspicion: Duration,
-    /// How much may be under way: a window that stays as it is, or one that follows the delay.
-    #[arg(long, default_value = "fixed", value_name = "METHOD")]
+    /// How much may be under way: a window that follows the delay, or one that stays as it is.
+    #[arg(long, default_value = "delay", value_name = "METHOD")]
     congestion: Congestion,
     /// Everything has to be settled by then.
     #[arg(long, default_value = "10min", value_name = "TIME", value_parser = parse::duration)]

@@ -535,6 +535,7 @@ impl<C: Congestion> Channel<C> {
         if std::mem::replace(&mut self.rested_at, used) == used {
             self.streams.rest();
             self.sent.rest();
+            self.congestion.rest();
             if let Some(unreliable) = &mut self.unreliable {
                 self.counters.unreliable_dropped += unreliable.rest();
                 self.unreliable_from = unreliable.number();

@@ -62,6 +62,7 @@ impl<C: Congestion> Channel<C> {
         if rare::fires(Point::RestEarly) {
             self.streams.rest();
             self.sent.rest();
+            self.congestion.rest();
         }
         if self.ask_at().is_some_and(|at| at <= now) {
             self.watch.asked_at = Some(self.waits_since(now));

@@ -16,6 +16,9 @@ const RESET_FRAME: usize = FRAME_HEADER + 8;
 /// Packets say that their acknowledgements are waited for while fewer than so many may be under way: as many as are acknowledged at once.
 const HURRIES_BELOW: u64 = 4;
 
+/// And of the second part: acknowledgements that come for each fourth packet would let a short link idle.
+const HALF_HURRIES_BELOW: u64 = 16;
+
 /// The longest time between two packets, in nanoseconds.
 const PACE_MOST: u64 = 100_000_000;
 
@@ -112,10 +115,12 @@ impl<C: Congestion> Channel<C> {
         self.sent.has_room() && self.sent.in_flight() < self.congestion_window() && self.paced_until <= now
     }
 
-    /// Whether so little may be under way that each packet waits for an acknowledgement.
+    /// Whether so little may be under way that each packet waits for an acknowledgement; or each second one, where half of that is under way.
     #[inline]
     fn hurries(&self) -> bool {
-        self.congestion.window() < HURRIES_BELOW * self.packet_size() as u64
+        let (window, packet) = (self.congestion.window(), self.packet_size() as u64);
+        window < HURRIES_BELOW * packet
+            || (window < HALF_HURRIES_BELOW * packet && self.sent.next() % 2 == 0 && self.sent.in_flight() > window / 2)
     }
 
     /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many

@@ -9,7 +9,7 @@
 //! * It decides once per round trip, on the mean of what was sent since it last decided.
 //! * Steps grow with the root of the window, so that many who share a short queue do not overrun it by growing, and still come to have the
 //!   same (binomial: Bansal and Balakrishnan, 2001).
-//! * A turn that is late counts only if the next one is late as well: hosts and links are away for a moment, for hosts share their cores with
+//! * A queue is too long if it was for every packet of two turns: hosts and links are away for a moment, for hosts share their cores with
 //!   other work. A cut after which the delay fell by far more than the window was not needed either, and is taken back but for a tenth.
 //! * If the queue is not seen empty though this one lets it empty time and again, somebody fills it who does not look at delay (TCP CUBIC).
 //!   Then delay is given up and loss decides, as it does for him, until the queue is seen empty again.
@@ -19,9 +19,6 @@
 use super::{Acked, Congestion};
 use crate::time::Time;
 use std::time::Duration;
-
-/// To begin with: ten packets of Ethernet's size (RFC 6928).
-const FIRST: u64 = 10 * 1472;
 
 /// The window's range. With the least, a packet of 1,472 bytes goes every 12 round trips.
 const LEAST: u64 = 128;
@@ -51,7 +48,7 @@ const LONG_MOST: Duration = Duration::from_secs(10);
 const NO_LOSS: Duration = Duration::from_secs(1);
 
 /// If the queue was not seen empty for so long, and so many round trips, it is emptied.
-const DIP_EVERY: Duration = Duration::from_millis(100);
+const DIP_EVERY: Duration = Duration::from_millis(200);
 const DIP_ROUND_TRIPS: u32 = 128;
 
 /// No dip waits for longer delays than so many times base and target.
@@ -73,6 +70,9 @@ const SEEING_DIP: u8 = 2;
 /// time, and find a full queue more often.
 const RIVAL_GROWTH: u64 = 3;
 const RIVAL_KEEPS: u64 = 8;
+
+/// Over shorter ways a decision is for as many round trips as last so long: deciding is work too.
+const TURN_LEAST: u64 = 20_000;
 
 /// Decisions in a row with no queue to speak of, from which on the steps double.
 const CALM: u8 = 4;
@@ -114,7 +114,7 @@ pub struct DelayWindow {
     /// Window and delay before the last cut, while the queue is too long.
     cut: Option<(u64, u64)>,
     turn: Turn,
-    /// The delay of the turn before.
+    /// The least round trip of the turn before.
     before: u64,
     /// Dips in which the queue was not seen empty, less those in which it was. See [`BLIND_DIPS`].
     blind: u8,
@@ -138,9 +138,10 @@ struct Turn {
     since: Time,
     /// Not before this comes the next.
     until: Time,
-    /// The round trips of packets sent since then: how many, and their sum.
+    /// The round trips of packets sent since then: how many, their sum, and the shortest.
     samples: u64,
     sum: u64,
+    least: u64,
     acked: u64,
     lost: u64,
     packet: u64,
@@ -153,7 +154,7 @@ struct Turn {
 impl Turn {
     fn new(since: Time, lasts: u64, packet: u64) -> Turn {
         let until = since + Duration::from_nanos(lasts);
-        Turn { since, until, samples: 0, sum: 0, acked: 0, lost: 0, packet, under_way: 0, was_full: false }
+        Turn { since, until, samples: 0, sum: 0, least: u64::MAX, acked: 0, lost: 0, packet, under_way: 0, was_full: false }
     }
 
     /// Their mean. There is one.
@@ -165,7 +166,7 @@ impl Turn {
 impl Default for DelayWindow {
     fn default() -> DelayWindow {
         DelayWindow {
-            window: FIRST,
+            window: DelayWindow::FIRST,
             phase: Phase::Start,
             base: u64::MAX,
             near: u64::MAX,
@@ -222,6 +223,7 @@ impl Congestion for DelayWindow {
         if u128::from(took) <= now.since(turn.since).as_nanos() {
             turn.samples += 1;
             turn.sum += took;
+            turn.least = turn.least.min(took);
             if now >= turn.until {
                 self.decide(now);
             }
@@ -240,16 +242,19 @@ impl Congestion for DelayWindow {
 }
 
 impl DelayWindow {
+    /// To begin with: ten packets of Ethernet's size (RFC 6928).
+    pub const FIRST: u64 = 10 * 1472;
+
     /// The end of a round trip.
     fn decide(&mut self, now: Time) {
         let turn = self.turn;
         let delay = turn.delay();
-        // A host or a link that was away makes one turn late, and a queue the next one too.
-        let lasting = delay.min(std::mem::replace(&mut self.before, delay));
+        // A host or a link that was away makes some packets of a turn late, or all; a queue those of the next one too.
+        let lasting = turn.least.min(std::mem::replace(&mut self.before, turn.least));
         let [queue, lasting_queue] = [delay, lasting].map(|delay| delay.saturating_sub(self.base));
         let target = target(self.base);
         // Hosts that were away for long are not waited for.
-        let lasts = delay.min(self.base + target) / 4 * 5;
+        let lasts = (delay.min(self.base + target) / 4 * 5).max(TURN_LEAST);
         self.turn = Turn::new(now, lasts, turn.packet);
         // Who sends a packet in several round trips decides as seldom, and steps as far.
         let elapsed = now.since(turn.since).as_nanos() / u128::from(lasts.max(1));
@@ -402,7 +407,7 @@ impl DelayWindow {
         } else if doublings > 0 && self.window < SPACED_BELOW.max(turn.packet) {
             // It needs no more than this, and the network has room: as at the beginning.
             self.phase = Phase::Start;
-            self.set_window(self.window.max(FIRST));
+            self.set_window(self.window.max(DelayWindow::FIRST));
         }
     }
 

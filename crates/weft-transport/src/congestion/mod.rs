@@ -37,6 +37,8 @@ pub trait Congestion {
     fn on_lost(&mut self, now: Time, bytes: u64);
     /// Nothing was heard, nor after it was asked for by a probe.
     fn on_timeout(&mut self, now: Time);
+    /// Nothing was sent for a while: memory is given back, and what was known of the load, which is old (RFC 2861), may be forgotten.
+    fn rest(&mut self) {}
 }
 
 /// A window that stays as it is: for links whose rate is known, and to compare with.
@@ -76,9 +78,9 @@ impl Congestion for FixedWindow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
     /// A window of 512 KiB that stays as it is.
-    #[default]
     Fixed,
     /// One that follows the delay.
+    #[default]
     Delay,
 }
 
@@ -87,15 +89,15 @@ pub enum Method {
 pub enum Control {
     /// As it is.
     Fixed(FixedWindow),
-    /// As the delay says. It is large, and few channels have one where it was not chosen.
-    Delay(Box<DelayWindow>),
+    /// As the delay says. It is large, and made when the first packet is acknowledged, again after a rest.
+    Delay(Option<Box<DelayWindow>>),
 }
 
 impl From<Method> for Control {
     fn from(method: Method) -> Control {
         match method {
             Method::Fixed => Control::Fixed(FixedWindow(512 << 10)),
-            Method::Delay => Control::Delay(Box::default()),
+            Method::Delay => Control::Delay(None),
         }
     }
 }
@@ -105,7 +107,8 @@ impl Congestion for Control {
     fn window(&self) -> u64 {
         match self {
             Control::Fixed(window) => window.window(),
-            Control::Delay(window) => window.window(),
+            Control::Delay(Some(window)) => window.window(),
+            Control::Delay(None) => DelayWindow::FIRST,
         }
     }
 
@@ -113,33 +116,59 @@ impl Congestion for Control {
     fn spaces(&self, packet: u64) -> bool {
         match self {
             Control::Fixed(window) => window.spaces(packet),
-            Control::Delay(window) => window.spaces(packet),
+            Control::Delay(window) => window.as_ref().is_some_and(|window| window.spaces(packet)),
         }
     }
 
     #[inline]
     fn on_acked(&mut self, now: Time, acked: Acked) {
         if let Control::Delay(window) = self {
-            window.on_acked(now, acked);
+            window.get_or_insert_default().on_acked(now, acked);
         }
     }
 
     #[inline]
     fn on_round_trip(&mut self, now: Time, took: Duration) {
         if let Control::Delay(window) = self {
-            window.on_round_trip(now, took);
+            window.get_or_insert_default().on_round_trip(now, took);
         }
     }
 
     fn on_lost(&mut self, now: Time, bytes: u64) {
         if let Control::Delay(window) = self {
-            window.on_lost(now, bytes);
+            window.get_or_insert_default().on_lost(now, bytes);
         }
     }
 
     fn on_timeout(&mut self, now: Time) {
         if let Control::Delay(window) = self {
-            window.on_timeout(now);
+            window.get_or_insert_default().on_timeout(now);
         }
+    }
+
+    fn rest(&mut self) {
+        if let Control::Delay(window) = self {
+            *window = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_rest_the_window_begins_anew_and_a_fixed_one_stays() {
+        let mut control = Control::from(Method::Delay);
+        assert_eq!(control.window(), DelayWindow::FIRST);
+        let at = Time::from_nanos(1_000_000);
+        control.on_acked(at, Acked { bytes: 1472, late: 0, under_way: 1472, packet: 1472 });
+        control.on_timeout(at);
+        assert!(control.window() < DelayWindow::FIRST);
+        control.rest();
+        assert_eq!(control, Control::from(Method::Delay));
+        let mut fixed = Control::from(Method::Fixed);
+        fixed.rest();
+        assert_eq!(fixed.window(), 512 << 10);
     }
 }

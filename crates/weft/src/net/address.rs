@@ -115,12 +115,12 @@ fn suspicion_from_setting(value: Option<&str>) -> Result<Option<Duration>, Error
 /// What `WEFT_CONGESTION` says.
 fn congestion_from_setting(value: Option<&str>) -> Result<Method, Error> {
     match value.map(str::trim).unwrap_or_default() {
-        "" | "fixed" => Ok(Method::Fixed),
-        "delay" => Ok(Method::Delay),
+        "" | "delay" => Ok(Method::Delay),
+        "fixed" => Ok(Method::Fixed),
         other => Err(Error::Setting {
             variable: CONGESTION,
             value: other.into(),
-            wanted: "`fixed`, or `delay` for a window that follows the delay",
+            wanted: "`delay` for a window that follows the delay, or `fixed`",
         }),
     }
 }
@@ -459,8 +459,8 @@ mod tests {
     #[test]
     fn congestion_control_is_of_two_kinds() {
         let method = |value| congestion_from_setting(value).expect("a good setting");
-        assert_eq!([method(None), method(Some("")), method(Some("fixed"))], [Method::Fixed; 3]);
-        assert_eq!(method(Some(" delay ")), Method::Delay);
+        assert_eq!([method(None), method(Some("")), method(Some(" delay "))], [Method::Delay; 3]);
+        assert_eq!(method(Some("fixed")), Method::Fixed);
         let error = congestion_from_setting(Some("cubic")).expect_err("another").to_string();
         assert!(error.contains("WEFT_CONGESTION") && error.contains("cubic") && error.contains("delay"), "{error}");
     }
