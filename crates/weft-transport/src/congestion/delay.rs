@@ -38,7 +38,7 @@ const NEAR_PART: u64 = 8;
 const NEAR_PART_MOST: u64 = 2;
 
 /// No cut leaves less than one in so many of the window.
-const CUT_MOST: u64 = 2;
+const CUT_MOST: u64 = 3;
 
 /// If the queue is too long all that time, the round trip without queues is measured anew: the way may have become longer.
 const LONG_MOST: Duration = Duration::from_secs(10);
@@ -273,7 +273,14 @@ impl DelayWindow {
                     self.end_dip(now, self.near_at > since, then);
                 }
             }
-            Phase::Delay if is_used && self.is_dip_due(now) => self.dip(now, lasting),
+            Phase::Delay if is_used && self.is_dip_due(now) => {
+                // What is too much before the dip is too much after it.
+                let window = self.window;
+                if lasting_queue > target && !self.has_rival() {
+                    self.cut(now, lasting, target, steps, is_lossy);
+                }
+                self.dip(now, lasting, window);
+            }
             Phase::Delay if self.has_rival() => {
                 if is_new_loss {
                     self.calm = 0;
@@ -304,13 +311,13 @@ impl DelayWindow {
         self.phase == Phase::Delay && now.since(self.near_at) >= after
     }
 
-    /// Sends so little for a moment that the queue empties, if all who fill it do so.
-    fn dip(&mut self, now: Time, delay: u64) {
+    /// Sends so little for a moment that the queue empties, if all who fill it do so. It was filled by windows such as this one.
+    fn dip(&mut self, now: Time, delay: u64, window: u64) {
         // A clock that jumped is no delay.
         let delay = delay.min(DELAY_MOST * (self.base + target(self.base)));
         let until = now + 2 * Duration::from_nanos(delay);
         self.phase = Phase::Dip { since: now, until, then: self.window };
-        let fills = scale(self.window, self.base, delay);
+        let fills = scale(window, self.base, delay);
         self.set_window(fills - fills / if self.has_rival() { RIVAL_DIP_PART } else { DIP_PART });
     }
 
