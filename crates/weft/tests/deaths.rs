@@ -819,9 +819,7 @@ fn survive(kills: usize) {
     let numbers: Vec<&str> = held.split(' ').collect();
     assert_eq!(numbers[..2], numbers[2..4], "descriptors and mappings after all deaths, and before");
     let more: usize = numbers[4].parse().expect("a number");
-    eprintln!(
-        "{kills} kills: {more} bytes are kept without a session, of {resident} KiB that are resident"
-    );
+    eprintln!("{kills} kills: {more} bytes are kept without a session, of {resident} KiB that are resident");
     assert!(more < MEMORY_MOST, "{more} bytes are kept of {kills} deaths");
     assert!(resident < RESIDENT_MOST, "{resident} KiB are resident");
     peers.pop().expect("the survivor").finish();

@@ -63,7 +63,8 @@ fn without_its_helper_a_peer_that_computes_is_taken_for_dead() {
     client.ask(0, 1, 100);
     peer.say(&format!("compute {}", 2 * COMPUTES.as_millis()));
     assert_eq!(peer.hear_polling(&mut client.bundle), "computing");
-    let (args, payload) = numbered(0);
+    // Small enough to have been sent whole: what is larger than the window to begin with was certainly not delivered.
+    let (args, payload) = numbered(150);
     client.bundle.request(client.here, 0, ECHO, &args, &payload).expect("mapped");
     let since = Instant::now();
     while client.returns.borrow().is_empty() {
