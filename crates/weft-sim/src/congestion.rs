@@ -1,4 +1,4 @@
-//! What becomes of links when more is sent than they carry: figures of a window that follows the delay (`weft_transport::Method::Delay`), each from a run of its own.
+//! What becomes of links when more is sent than they carry: figures of the window that follows the delay, each from a run of its own.
 //! `cargo run --release -p weft-sim --example congestion` prints all of them.
 //!
 //! Goodput is that of payloads. Shares are parts of [`capacity`]: what packets of full size and weft's own header leave of a link.
@@ -11,7 +11,7 @@ use crate::simulation::{Change, Config, Report, Simulation};
 use crate::topology::{HostId, Links, Topology};
 use std::time::Duration;
 use weft_core::Outgoing;
-use weft_transport::{Method, Random, Settings};
+use weft_transport::{Method, Random};
 use weft_wire::packet::HEADER;
 use weft_wire::Reason;
 
@@ -287,8 +287,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(10);
 /// Two hosts with this link, on which no packet is larger than it says.
 fn config(seed: u64, link: Link) -> Config {
     let faults = Faults { carries: link.packet_bytes, ..Faults::default() };
-    let settings = Settings { congestion: Method::Delay, ..Settings::default() };
-    Config { seed, link, faults, settings, ..Config::default() }
+    Config { seed, link, faults, ..Config::default() }
 }
 
 fn one_flow(host: HostId) -> Option<(HostId, Duration)> {

@@ -154,7 +154,18 @@ struct Turn {
 impl Turn {
     fn new(since: Time, lasts: u64, packet: u64) -> Turn {
         let until = since + Duration::from_nanos(lasts);
-        Turn { since, until, samples: 0, sum: 0, least: u64::MAX, acked: 0, lost: 0, packet, under_way: 0, was_full: false }
+        Turn {
+            since,
+            until,
+            samples: 0,
+            sum: 0,
+            least: u64::MAX,
+            acked: 0,
+            lost: 0,
+            packet,
+            under_way: 0,
+            was_full: false,
+        }
     }
 
     /// Their mean. There is one.
