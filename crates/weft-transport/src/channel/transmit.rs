@@ -115,12 +115,18 @@ impl<C: Congestion> Channel<C> {
         self.sent.has_room() && self.sent.in_flight() < self.congestion_window() && self.paced_until <= now
     }
 
-    /// Whether so little may be under way that each packet waits for an acknowledgement; or each second one, where half of that is under way.
+    /// Whether so little may be under way that packets wait for acknowledgements.
     #[inline]
     fn hurries(&self) -> bool {
-        let (window, packet) = (self.congestion.window(), self.packet_size() as u64);
-        window < HURRIES_BELOW * packet
-            || (window < HALF_HURRIES_BELOW * packet && self.sent.next() % 2 == 0 && self.sent.in_flight() > window / 2)
+        self.congestion.window() < HALF_HURRIES_BELOW * self.packet_size() as u64 && self.waits_for_each()
+    }
+
+    /// Each packet does; or each second one, where half of what may be is under way.
+    #[cold]
+    fn waits_for_each(&self) -> bool {
+        let window = self.congestion.window();
+        window < HURRIES_BELOW * self.packet_size() as u64
+            || (self.sent.next() % 2 == 0 && self.sent.in_flight() > window / 2)
     }
 
     /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
