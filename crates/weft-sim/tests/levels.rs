@@ -108,7 +108,7 @@ fn a_flood_of_unreliable_messages_waits_for_the_network() {
     let messages = simulation.messages();
     // 12.5 MB in 10 s, a window of 256 KiB and what waits for it.
     assert!(messages.sent < 13_500, "{messages:?}");
-    assert!(messages.delivered > 1_000, "{messages:?}");
+    assert!(messages.delivered > 10_000, "who waited goes on when there is room: {messages:?}");
     assert_eq!(simulation.violations(), []);
 }
 

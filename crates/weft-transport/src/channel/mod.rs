@@ -544,7 +544,8 @@ impl<C: Congestion> Channel<C> {
         }
     }
 
-    /// Whether a record with so many arguments and payload bytes would be taken now. If not, an [`Event::Room`] follows.
+    /// Whether a record with so many arguments and payload bytes would be taken now, and a message that may be lost. If its stream has no room
+    /// for the record, an [`Event::Room`] follows; for the other there is none, and the caller asks again.
     pub fn has_room(&mut self, stream: StreamId, args: usize, payload: usize) -> bool {
         self.streams.has_room(stream, args, payload) && self.unreliable.as_ref().is_none_or(|u| u.has_room())
     }
