@@ -25,6 +25,10 @@ const PACE_MOST: u64 = 100_000_000;
 /// The most that queues count for where packets are spaced: a host that was away for longer is none.
 const PACED_QUEUE_MOST: Duration = Duration::from_millis(1);
 
+/// Who comes late sends so many packets at once, if they would have been sent within the second figure.
+const PACED_AT_ONCE: u32 = 4;
+const PACED_LATE_MOST: Duration = Duration::from_micros(200);
+
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
 const SKIP_EVERY: u64 = 1024;
 
@@ -130,7 +134,7 @@ impl<C: Congestion> Channel<C> {
     }
 
     /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
-    /// senders do not stay in step. Who comes late for one packet may be early for the next.
+    /// senders do not stay in step. Who comes late sends a few at once.
     #[inline]
     fn pace(&mut self, now: Time, bytes: usize) {
         if self.congestion.spaces(self.packet_size() as u64) {
@@ -138,7 +142,8 @@ impl<C: Congestion> Channel<C> {
             let round_trip = mean.min(least + least.max(PACED_QUEUE_MOST)).as_nanos();
             let nanos = (round_trip * bytes as u128 / u128::from(self.congestion_window().max(1))) as u64;
             let wait = Duration::from_nanos(nanos.saturating_add(self.random.below(nanos / 8 + 1)).min(PACE_MOST));
-            self.paced_until = self.paced_until.max(now - wait) + wait;
+            let late = wait.max(PACED_LATE_MOST.min(PACED_AT_ONCE * wait));
+            self.paced_until = self.paced_until.max(now - late) + wait;
         }
     }
 
