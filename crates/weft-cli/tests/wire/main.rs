@@ -8,6 +8,7 @@ mod damage;
 mod interfaces;
 mod lab;
 mod messages;
+mod rival;
 mod sessions;
 mod sizes;
 #[path = "../../../weft/tests/support/mod.rs"]

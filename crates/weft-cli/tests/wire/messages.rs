@@ -1,11 +1,13 @@
 //! What hosts say to each other, and that each message arrives once, whole and in order, whatever the wire does.
 
 use super::lab::{in_lab, in_lab_for_long, Lab, Wire};
+use super::rival;
 use super::support::{contents, tell, Address, Order, Orders};
 use serde_json::Value;
 use std::cell::Cell;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weft::am::Bundle;
 use weft::{Endpoint, Event, Key, MessageKind, Node, Outgoing, SendError};
@@ -66,6 +68,10 @@ fn receive(orders: Orders) {
     orders.serve(&mut bundle, |bundle, line| match line {
         "taken" => tell(format!("{} {}", taken.get(), wrong.get())),
         "damaged" => tell_status(bundle, "packets_damaged"),
+        "sink" => {
+            rival::sink();
+            tell("done");
+        }
         "lost" => tell(format!("{} {}", bundle.counters().sessions_lost, bundle.counters().violations)),
         other => panic!("no order `{other}`"),
     });
@@ -80,6 +86,7 @@ fn send(there: &str, orders: Orders) {
     bundle.map(here, 0, there.name, there.key).expect("map");
     let mut sender = Sender { answered: answers(&mut bundle, here), bundle, here, number: 0 };
     tell("ready");
+    let mut rival = None;
     loop {
         let line = match orders.look() {
             Order::End => return,
@@ -112,6 +119,11 @@ fn send(there: &str, orders: Orders) {
                 (0..count / at_once).for_each(|_| connect(there, at_once));
                 tell("done");
             }
+            "flow" => {
+                rival = Some(rival::flow());
+                tell("done");
+            }
+            "written" => tell(rival.as_ref().map_or(0, |sent| sent.load(Ordering::Relaxed))),
             "damaged" => tell_status(&mut sender.bundle, "packets_damaged"),
             "packet" => tell_status(&mut sender.bundle, "packet_bytes"),
             "counters" => {
