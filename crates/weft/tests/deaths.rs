@@ -771,13 +771,6 @@ const RESIDENT_MOST: u64 = 16 << 10;
 const GIVE_BACK: [(&str, &str); 3] =
     [("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_MMAP_MAX_", "1000000"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
-/// Memory of a process's own, in KiB.
-fn private_memory(peer: &Peer) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.id())).expect("it lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line of it");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
 /// Processes that ask each other all the time are killed and replaced, one after the other, but for the first.
 fn survive(kills: usize) {
     let (memory, home) = (named_memory(), std::env::temp_dir().join(format!("weft-deaths-{}", std::process::id())));
@@ -815,7 +808,7 @@ fn survive(kills: usize) {
         drop(victim);
     }
     let held = peers[0].ask("forget");
-    let resident = private_memory(&peers[0]);
+    let resident = support::memory_of(peers[0].id(), "RssAnon");
     let numbers: Vec<&str> = held.split(' ').collect();
     assert_eq!(numbers[..2], numbers[2..4], "descriptors and mappings after all deaths, and before");
     let more: usize = numbers[4].parse().expect("a number");

@@ -1,7 +1,7 @@
 //! Two hosts and a wire.
 
 use super::messages;
-use super::support::{again, left_out, tell, turn, wait_until, Orders, Peer, LONG};
+use super::support::{again, left_out, memory_of, tell, turn, wait_until, Orders, Peer, LONG};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -159,9 +159,7 @@ impl Wire {
 
     /// Its memory, in KiB.
     pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line of it");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
+        memory_of(self.child.id(), "VmRSS")
     }
 
     /// Ends it as Ctrl-C does, and gives the counts of both directions.

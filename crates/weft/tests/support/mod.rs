@@ -147,6 +147,13 @@ pub struct Peer {
     lines: Receiver<String>,
 }
 
+/// Memory of a process in KiB: a line of its status, as `VmRSS` or `RssAnon` (proc(5)).
+pub fn memory_of(process: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
+    let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':')).expect("such a line");
+    found.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 impl Peer {
     /// Starts a child in a role. `words` are what it is told at the start.
     pub fn start(role: &str, words: &[&str]) -> Peer {
