@@ -1,6 +1,8 @@
 //! One behaviour each.
 
 use crate::world::{micros, record, World, MTU};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 use weft_transport::testing::Link;
 use weft_transport::{Event, FixedWindow, OpenError, Settings, Verdict};
@@ -185,6 +187,27 @@ fn who_may_have_fewer_than_four_packets_under_way_is_answered_at_once() {
         world.run(Duration::from_secs(1)).expect("in order");
         assert!(world.channel(0).is_open());
         assert_eq!(is_answered_at_once(&mut world), hurries, "{packets} packets");
+    }
+}
+
+#[test]
+fn each_second_packet_hurries_where_fewer_than_sixteen_may_be_under_way_and_half_of_them_are() {
+    for (packets, hurries) in [(15, true), (16, false)] {
+        let mut world = World::new(1, 1);
+        world.hosts[0].window = FixedWindow(packets * MTU as u64);
+        let (sent, hurried) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (all, some) = (sent.clone(), hurried.clone());
+        world.tamper = Some(Box::new(move |at, packet| {
+            let hurries = Packet::decode(packet).expect("whole").header.hurries;
+            all.set(all.get() + u32::from(at == 0));
+            some.set(some.get() + u32::from(at == 0 && hurries));
+            true
+        }));
+        world.order(0, 20_000);
+        world.run_until_done(Duration::from_secs(20)).expect("in order");
+        let (sent, hurried) = (sent.get(), hurried.get());
+        assert_eq!(hurried > 0, hurries, "{packets} packets: {hurried} of {sent}");
+        assert!(2 * hurried <= sent + 1, "{hurried} of {sent}");
     }
 }
 
