@@ -25,9 +25,10 @@ const PACE_MOST: u64 = 100_000_000;
 /// The most that queues count for where packets are spaced: a host that was away for longer is none.
 const PACED_QUEUE_MOST: Duration = Duration::from_millis(1);
 
-/// Who comes late sends so many packets at once, if they would have been sent within the second figure.
-const PACED_AT_ONCE: u32 = 4;
-const PACED_LATE_MOST: Duration = Duration::from_micros(200);
+/// Who comes late sends at once what would have been sent within such a part of a round trip, but no longer than the second figure: hosts
+/// that are busy are late most of the time.
+const PACED_LATE_PART: u32 = 4;
+const PACED_LATE_MOST: Duration = Duration::from_millis(1);
 
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
 const SKIP_EVERY: u64 = 1024;
@@ -134,16 +135,16 @@ impl<C: Congestion> Channel<C> {
     }
 
     /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
-    /// senders do not stay in step. Who comes late sends a few at once.
+    /// senders do not stay in step. Who comes late sends a few at once; who went early, as probes do, delays the next one no further.
     #[inline]
     fn pace(&mut self, now: Time, bytes: usize) {
         if self.congestion.spaces(self.packet_size() as u64) {
             let [mean, least] = [self.rtt.smoothed(), self.rtt.least()].map(Option::unwrap_or_default);
-            let round_trip = mean.min(least + least.max(PACED_QUEUE_MOST)).as_nanos();
-            let nanos = (round_trip * bytes as u128 / u128::from(self.congestion_window().max(1))) as u64;
+            let round_trip = mean.min(least + least.max(PACED_QUEUE_MOST));
+            let nanos = (round_trip.as_nanos() * bytes as u128 / u128::from(self.congestion_window().max(1))) as u64;
             let wait = Duration::from_nanos(nanos.saturating_add(self.random.below(nanos / 8 + 1)).min(PACE_MOST));
-            let late = wait.max(PACED_LATE_MOST.min(PACED_AT_ONCE * wait));
-            self.paced_until = self.paced_until.max(now - late) + wait;
+            let late = wait.max(PACED_LATE_MOST.min(round_trip / PACED_LATE_PART));
+            self.paced_until = self.paced_until.clamp(now - late, now) + wait;
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! * `world`: two hosts with doors and channels, bad links between them, and a ledger of every record.
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
+//! * `spacing`: packets that are sent evenly.
 //! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
 //! * `unreliable`: messages that may be lost.
@@ -13,6 +14,7 @@ mod attacks;
 mod faults;
 mod hostile;
 mod sizes;
+mod spacing;
 mod transcripts;
 mod unreliable;
 mod world;

@@ -12,7 +12,7 @@ use weft_wire::{Epoch, Head, Kind, Reason};
 /// Bytes of a packet, unless a test says otherwise: Ethernet's.
 pub const MTU: usize = 1472;
 
-pub fn micros(n: u64) -> Duration {
+pub const fn micros(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
