@@ -11,8 +11,8 @@
 //!   same (binomial: Bansal and Balakrishnan, 2001).
 //! * A queue is too long if it was for every packet of two turns: hosts and links are away for a moment, for hosts share their cores with
 //!   other work. A cut after which the delay fell by far more than the window was not needed either, and is taken back but for a tenth.
-//! * If the queue is not seen empty though this one lets it empty time and again, somebody fills it who does not look at delay (TCP CUBIC).
-//!   Then delay is given up and loss decides, as it does for him, until the queue is seen empty again.
+//! * If the queue is not seen empty though this one lets it empty time and again, or is long in the mean, somebody fills it who does not look
+//!   at delay (TCP CUBIC). Then delay is given up and loss decides, as it does for him, until the queue is seen empty again.
 //! * Loss counts if it comes while the queue is about as long as it was lately seen to be, as at a queue that is full; or when it is a
 //!   quarter of all; and if it is four times what is lost while the queue is short. Otherwise the link is to blame, and sending less would not help.
 
@@ -65,10 +65,14 @@ const BLIND_DIPS: u8 = 5;
 const BLIND_DIPS_MOST: u8 = 9;
 const SEEING_DIP: u8 = 2;
 
+/// Targets' lengths that no queue has in the mean for long if all who share it look at delay. As much as a dip in which it did not empty
+/// counts a time as long as between two dips, and no look at an empty queue then says that there is no rival: packets of TCP come in bursts.
+const RIVAL_QUEUE: u64 = 2;
+
 /// Beside a rival: what the window grows by in a turn, in eighths of a packet, and what is left of it after a loss, in tenths. CUBIC grows by
 /// half a packet in a round trip where its links are short, and goes on with seven tenths; its packets come one by one, ours a few at a
 /// time, and find a full queue more often.
-const RIVAL_GROWTH: u64 = 3;
+const RIVAL_GROWTH: u64 = 4;
 const RIVAL_KEEPS: u64 = 8;
 
 /// Over shorter ways a decision is for as many round trips as last so long: deciding is work too.
@@ -107,6 +111,8 @@ pub struct DelayWindow {
     usual_loss: u64,
     /// When something was last lost because there was too much.
     lossy_at: Time,
+    /// The time in queues, in the mean of the last turns.
+    usual_queue: u64,
     /// Decisions in a row with no queue to speak of.
     calm: u8,
     /// Since when the queue is too long, and the least delay since then.
@@ -118,7 +124,7 @@ pub struct DelayWindow {
     before: u64,
     /// Dips in which the queue was not seen empty, less those in which it was. See [`BLIND_DIPS`].
     blind: u8,
-    /// When the last dip ended.
+    /// When the last dip ended, or what counts as one.
     dipped_at: Time,
 }
 
@@ -186,6 +192,7 @@ impl Default for DelayWindow {
             longest: 0,
             usual_loss: 0,
             lossy_at: Time::default(),
+            usual_queue: 0,
             calm: 0,
             long: None,
             cut: None,
@@ -224,8 +231,9 @@ impl Congestion for DelayWindow {
         if took <= self.near {
             self.set_base(took.min(self.base));
             self.near_at = now;
-            // What was sent in a dip says nothing of the queue outside.
-            if !matches!(self.phase, Phase::Dip { .. }) && u128::from(took) < now.since(self.dipped_at).as_nanos() {
+            // What was sent in a dip says nothing of the queue outside; and a rival lets it empty for a moment too.
+            let is_of_dip = self.is_dip() || u128::from(took) >= now.since(self.dipped_at).as_nanos();
+            if !is_of_dip && self.usual_queue < target(self.base) {
                 self.blind = 0;
             }
         }
@@ -276,6 +284,7 @@ impl DelayWindow {
         if is_lossy {
             self.lossy_at = now;
         }
+        self.learn_usual_queue(now, queue, target, is_used);
         self.learn_spacing(&turn, now);
         self.learn_base(now, lasting_queue > target, lasting);
         match self.phase {
@@ -296,7 +305,7 @@ impl DelayWindow {
                 if is_new_loss {
                     self.calm = 0;
                     self.set_window(self.window.min(turn.under_way + turn.packet) / 10 * RIVAL_KEEPS);
-                } else if turn.was_full && !is_lossy {
+                } else if is_used && !is_lossy {
                     self.set_window(self.window + steps.max(turn.packet / 8 * RIVAL_GROWTH));
                 }
             }
@@ -344,6 +353,22 @@ impl DelayWindow {
     /// Whether somebody fills the queue who does not look at delay.
     fn has_rival(&self) -> bool {
         self.blind >= BLIND_DIPS
+    }
+
+    /// How long the queue is in the mean. If it is that long outside dips, it counts as not seen empty, though it may be so for a moment.
+    fn learn_usual_queue(&mut self, now: Time, queue: u64, target: u64, is_used: bool) {
+        if self.is_dip() {
+            return;
+        }
+        self.usual_queue = (self.usual_queue * 15 + queue) / 16;
+        if is_used && self.usual_queue > RIVAL_QUEUE * target && now.since(self.dipped_at) >= DIP_EVERY {
+            self.blind = BLIND_DIPS_MOST.min(self.blind + 1);
+            self.dipped_at = now;
+        }
+    }
+
+    fn is_dip(&self) -> bool {
+        matches!(self.phase, Phase::Dip { .. })
     }
 
     /// How far apart packets come, and with it how much of a queue is none to speak of.
@@ -622,6 +647,20 @@ mod tests {
         let after = until(&mut pipe, 500);
         assert!(!after.has_rival(), "{after:?}");
         assert!(pipe.queue(after.window()) <= pipe.rate * TARGET / 1_000_000 + 2 * PACKET, "{after:?}");
+    }
+
+    #[test]
+    fn a_queue_that_others_fill_in_bursts_and_let_empty_is_answered_too() {
+        let (mut pipe, mut control) = (Pipe::gigabit(), DelayWindow::default());
+        pipe.turns(&mut control, 100);
+        let end = pipe.now + 2_000_000_000;
+        let mut random = crate::random::Random::new(3);
+        while pipe.now < end {
+            // Gone for every tenth turn or so.
+            pipe.others = if random.chance(100_000) { 0 } else { (60 + random.below(60)) * PACKET };
+            pipe.turn(&mut control);
+        }
+        assert!(control.has_rival(), "{control:?}");
     }
 
     #[test]
