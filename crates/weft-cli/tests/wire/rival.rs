@@ -35,11 +35,11 @@ pub fn flow() -> Arc<AtomicU64> {
     sent
 }
 
-/// 1 Gb/s, 200 us each way, and a queue of so many bytes: what weft and what TCP with CUBIC get of it.
-fn shares(queue: u32) -> [f64; 2] {
-    const MESSAGES: u32 = 40_000;
+/// What weft and what TCP with CUBIC get of a wire of so many megabits a second, so many microseconds long, with a queue of so many bytes.
+fn shares(rate: u32, delay: u32, queue: u32) -> [f64; 2] {
+    const MESSAGES: u32 = 5000;
     let mut talk = Talk::start(1500);
-    let wire = Wire::start(&format!("--rate 1Gbit --delay 200us --queue {queue}"));
+    let wire = Wire::start(&format!("--rate {rate}Mbit --delay {delay}us --queue {queue}"));
     talk.begin();
     assert_eq!(talk.lab.b.ask("sink"), "done");
     assert_eq!(talk.lab.a.ask("flow"), "done");
@@ -51,17 +51,20 @@ fn shares(queue: u32) -> [f64; 2] {
     let bytes = [u64::from(MESSAGES) * 8192, written(&mut talk) - before];
     talk.end(MESSAGES / 4 + MESSAGES);
     wire.stop();
-    bytes.map(|bytes| bytes as f64 * 8.0 / took / 1e9)
+    bytes.map(|bytes| bytes as f64 * 8.0 / took / f64::from(rate) / 1e6)
 }
 
 #[test]
 #[ignore = "measures"]
 fn what_each_gets_beside_the_kernels_cubic_is_told() {
     in_lab_for_long("rival::what_each_gets_beside_the_kernels_cubic_is_told", || {
-        for queue in [50_000, 200_000] {
-            let [weft, cubic] = shares(queue);
-            eprintln!("queue of {queue} bytes: weft {weft:.3}, CUBIC {cubic:.3} of 1 Gb/s");
-            assert!(weft.min(cubic) > 0.0);
+        // A queue of one round trip's bytes, and of four. Two cores cannot fill the last.
+        for (rate, delay) in [(200, 1000), (400, 500), (1000, 200)] {
+            for queue in [50_000, 200_000] {
+                let [weft, cubic] = shares(rate, delay, queue);
+                eprintln!("{rate} Mb/s, {delay} us, queue of {queue} bytes: weft {weft:.3}, CUBIC {cubic:.3} of it");
+                assert!(weft.min(cubic) > 0.0);
+            }
         }
     });
 }
