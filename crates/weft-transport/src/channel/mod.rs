@@ -69,6 +69,9 @@ impl std::fmt::Debug for Lot {
 /// Bytes that may be under way to any peer: half of the smallest window.
 const UNDER_WAY_LEAST: u64 = 64 << 10;
 
+/// The least time-out until something was lost: a queue of a megabyte at a gigabit. Many who begin at once fill one.
+const LOSSLESS_TIMEOUT: Duration = Duration::from_millis(10);
+
 /// What can be set. Values out of range are brought into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -682,9 +685,15 @@ impl<C: Congestion> Channel<C> {
         self.streams.push_event(Event::Lost(reason));
     }
 
-    /// How long to wait for an acknowledgement, before it is drawn by lot.
+    /// How long to wait for an acknowledgement, before it is drawn by lot. A way on which nothing was lost yet is waited for longer: what is
+    /// late there is in a queue that filled since the last round trip.
     fn base_timeout(&self) -> Duration {
-        self.rtt.timeout(self.their_ack_delay())
+        let timeout = self.rtt.timeout(self.their_ack_delay());
+        if self.counters.packets_lost == 0 {
+            timeout.max(LOSSLESS_TIMEOUT)
+        } else {
+            timeout
+        }
     }
 
     /// For how long the peer may hold an acknowledgement back.

@@ -763,3 +763,23 @@ fn a_stream_closed_while_lent_says_that_all_that_came_is_in_doubt() {
     let fates: Vec<Fate> = world.channel(0).close(A, Reason::PeerLost).into_iter().map(|r| r.fate).collect();
     assert_eq!(fates, [Fate::InHand, Fate::InHand]);
 }
+
+#[test]
+fn a_way_on_which_nothing_was_lost_yet_is_waited_for_longer() {
+    let mut world = World::connected(1, 1);
+    let mut waits = Vec::new();
+    for _ in 0..2 {
+        world.order(0, 20);
+        world.run(Duration::from_secs(1)).expect("in order");
+        world.tamper = Some(Box::new(|at, _| at == 1));
+        world.order(0, 1);
+        let sent_at = world.now;
+        world.run(micros(1)).expect("in order");
+        let at = world.channel(0).next_timeout().expect("an answer is waited for");
+        waits.push(at.since(sent_at));
+        world.tamper = None;
+    }
+    world.run_until_done(Duration::from_secs(1)).expect("in order");
+    assert!((10_000..=12_500).contains(&waits[0].as_micros()), "{waits:?}");
+    assert!(waits[1] < Duration::from_millis(5), "{waits:?}");
+}
