@@ -157,7 +157,9 @@ fn s4(form: Form) {
             let config = Config { seed, topology: Topology::Star(4), faults: Faults::loss(loss), ..Config::default() };
             let report = settled(&mut simulation(config, workload), seconds(3600));
             let messages = report.messages;
-            assert!(loss > 500_000 || messages.completed == 6000, "{messages:?}");
+            // One call in 2,400 gets none of its 27 tries through and back; but whoever was heard once is not taken for lost.
+            let called = 3 - messages.returned;
+            assert!(loss > 500_000 || (messages.completed, messages.unknown) == (2000 * called, 0), "{messages:?}");
         });
     }
 }
