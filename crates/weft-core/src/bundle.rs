@@ -140,6 +140,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             return None;
         }
         if index == places.len() {
+            // Not twice as many, as a vector grows by itself: most bundles have few, and each is large.
+            places.reserve_exact(places.len() / 8 + 1);
             places.push(Place { life: 0, session: None, is_reserved: false });
         }
         places[index].is_reserved = true;
