@@ -25,9 +25,10 @@ const PACE_MOST: u64 = 100_000_000;
 /// The most that queues count for where packets are spaced: a host that was away for longer is none.
 const PACED_QUEUE_MOST: Duration = Duration::from_millis(1);
 
-/// Who comes late sends at once what would have been sent within such a part of a round trip, but no longer than the second figure: hosts
-/// that are busy are late most of the time.
+/// Who comes late sends at once what would have been sent within such a part of a round trip, but not less than within the second figure,
+/// nor more than within the third: hosts that are busy are late most of the time.
 const PACED_LATE_PART: u32 = 4;
+const PACED_LATE_LEAST: Duration = Duration::from_micros(200);
 const PACED_LATE_MOST: Duration = Duration::from_millis(1);
 
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
@@ -143,7 +144,7 @@ impl<C: Congestion> Channel<C> {
             let round_trip = mean.min(least + least.max(PACED_QUEUE_MOST));
             let nanos = (round_trip.as_nanos() * bytes as u128 / u128::from(self.congestion_window().max(1))) as u64;
             let wait = Duration::from_nanos(nanos.saturating_add(self.random.below(nanos / 8 + 1)).min(PACE_MOST));
-            let late = wait.max(PACED_LATE_MOST.min(round_trip / PACED_LATE_PART));
+            let late = wait.max((round_trip / PACED_LATE_PART).clamp(PACED_LATE_LEAST, PACED_LATE_MOST));
             self.paced_until = self.paced_until.clamp(now - late, now) + wait;
         }
     }

@@ -8,7 +8,6 @@ use weft_wire::packet::ChannelId;
 use weft_wire::{Epoch, Head, Kind};
 
 const STREAM: StreamId = StreamId(1);
-const ROUND_TRIP: Duration = micros(800);
 const WINDOW: u64 = 64 * MTU as u64;
 
 /// A window that stays as it is, and all packets of which are spaced.
@@ -33,7 +32,7 @@ impl Congestion for Spaced {
 }
 
 /// A channel that spaces its packets and knows the round trip, and its peer.
-fn pair(now: &mut Time) -> (Channel<Spaced>, Channel) {
+fn pair(now: &mut Time, round_trip: Duration) -> (Channel<Spaced>, Channel) {
     let settings = Settings { packet_first: MTU as u16, ..Settings::default() };
     let ours = Life { epoch: Epoch(1), id: ChannelId(11) };
     let theirs = Life { epoch: Epoch(2), id: ChannelId(22) };
@@ -41,24 +40,28 @@ fn pair(now: &mut Time) -> (Channel<Spaced>, Channel) {
     let mut near = Channel::call(*now, ours, theirs.epoch, settings, Lot { nonce: 5, seed: 6 }, Spaced);
     let mut packet = [0; MTU];
     let bytes = near.transmit(*now, &mut packet).expect("a call");
+    *now = *now + round_trip / 2;
     let Answer::Reply(cookie) = door.answer(*now, b"there", &packet[..bytes]) else { panic!("no cookie") };
+    *now = *now + round_trip / 2;
     assert_eq!(near.on_packet(*now, cookie.bytes()), Verdict::Taken);
     let bytes = near.transmit(*now, &mut packet).expect("another call");
     let Answer::Admit(caller) = door.answer(*now, b"there", &packet[..bytes]) else { panic!("not admitted") };
+    *now = *now + round_trip / 2;
     let lot = Lot { nonce: 7, seed: 8 };
     let mut far = Channel::answer(*now, theirs, &caller, settings, lot, FixedWindow::default());
     let bytes = far.transmit(*now, &mut packet).expect("it accepts");
+    *now = *now + round_trip / 2;
     assert_eq!(near.on_packet(*now, &packet[..bytes]), Verdict::Taken);
     near.open(STREAM).expect("room");
     far.open(STREAM).expect("room");
     for _ in 0..40 {
         fill(&mut near, 1);
         let sent = send_all(&mut near, *now);
-        *now = *now + ROUND_TRIP / 2;
+        *now = *now + round_trip / 2;
         sent.iter().for_each(|packet| assert_eq!(far.on_packet(*now, packet), Verdict::Taken));
         far.hurry_acks();
         let bytes = far.transmit(*now, &mut packet).expect("an acknowledgement");
-        *now = *now + ROUND_TRIP / 2;
+        *now = *now + round_trip / 2;
         assert_eq!(near.on_packet(*now, &packet[..bytes]), Verdict::Taken);
     }
     (near, far)
@@ -83,23 +86,24 @@ fn send_all(channel: &mut Channel<Spaced>, now: Time) -> Vec<Vec<u8>> {
 
 #[test]
 fn who_comes_late_sends_a_quarter_of_a_round_trip_at_once_and_goes_on_evenly() {
-    let mut now = Time::from_micros(1_000_000);
-    let (mut channel, _far) = pair(&mut now);
-    fill(&mut channel, 60);
-    now = now + Duration::from_millis(5);
-    let first = send_all(&mut channel, now).len();
-    assert!((14..=17).contains(&first), "64 packets in 800 us, by lot a little slower: {first} in 200");
-    let mut later = Vec::new();
-    for _ in 0..20 {
-        now = now + ROUND_TRIP / 64;
-        later.push(send_all(&mut channel, now).len());
+    // 64 packets in a round trip, by lot a little slower: at once what is due in a quarter, but in 200 us at the least, and a millisecond at most.
+    for (round_trip, at_once) in [(1600, 14..=17), (400, 28..=33), (8000, 7..=9)] {
+        let round_trip = micros(round_trip);
+        let mut now = Time::from_micros(1_000_000);
+        let (mut channel, _far) = pair(&mut now, round_trip);
+        fill(&mut channel, 60);
+        now = now + Duration::from_millis(30);
+        let first = send_all(&mut channel, now).len();
+        assert!(at_once.contains(&first), "{round_trip:?}: {first}");
+        let mut later = Vec::new();
+        for _ in 0..20 {
+            now = now + round_trip / 64;
+            later.push(send_all(&mut channel, now).len());
+        }
+        assert!(later.iter().all(|&packets| packets <= 1), "{later:?}");
+        assert!((17..=20).contains(&later.iter().sum::<usize>()), "{later:?}");
+        assert!(channel.next_timeout().is_some_and(|at| at <= now + round_trip / 48), "it is called for the next");
     }
-    assert!(later.iter().all(|&packets| packets <= 1), "{later:?}");
-    assert!((17..=20).contains(&later.iter().sum::<usize>()), "{later:?}");
-    assert!(
-        channel.next_timeout().is_some_and(|at| at <= now + ROUND_TRIP / 48),
-        "and wants to be called for the next"
-    );
 }
 
 #[test]
