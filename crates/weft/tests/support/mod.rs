@@ -139,19 +139,19 @@ pub fn die_with_the_parent() {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("die with the parent");
 }
 
+/// Memory of a process in KiB: a line of its status, as `VmRSS` or `RssAnon` (proc(5)).
+pub fn memory_of(process: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
+    let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':')).expect("such a line");
+    found.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 /// Another process of this test program.
 pub struct Peer {
     role: String,
     child: Child,
     orders: Option<ChildStdin>,
     lines: Receiver<String>,
-}
-
-/// Memory of a process in KiB: a line of its status, as `VmRSS` or `RssAnon` (proc(5)).
-pub fn memory_of(process: u32, line: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
-    let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':')).expect("such a line");
-    found.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 impl Peer {
