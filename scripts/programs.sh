@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 alone=(
     weft/costs        # system calls, wake-ups, memory and instructions
     weft/wait         # the wake-ups of who waits
+    weft/helper       # the wake-ups of a helper, which whoever asks what processes are at wakes too
     weft/strangers    # what a process keeps of others that attack it, counted while they do
     weft-shm/distance # how far a consumer lets a producer run ahead
     weft-cli/stages   # stages against the round trips of a ping; has all processes of the host stamp requests
