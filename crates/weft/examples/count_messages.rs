@@ -1,5 +1,5 @@
-//! So many requests with their replies between two bundles of one thread, and nothing else: what the instruction count of
-//! `docs/performance.md` is taken from, by running it twice under callgrind with different numbers.
+//! So many requests with their replies between two bundles of one thread, one after the other, and nothing else: what the
+//! instruction count of `docs/performance.md` is taken from, by running it twice under callgrind with different numbers.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,12 +28,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         server.poll();
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    for _ in 0..count {
+    for answered in 1..=count {
         client.try_request(here, 0, 1, &[1, 2, 3, 4], b"")?;
-        server.poll();
-        client.poll();
+        // Once; over the network it may be twice.
+        while answers.get() == answered {
+            server.poll();
+            client.poll();
+        }
     }
-    client.poll();
-    assert_eq!(answers.get(), count + 1);
     Ok(())
 }

@@ -618,12 +618,13 @@ fn eight_processes_all_to_all_take_at_most_16_mib_each() {
     }
 }
 
-/// Instructions of the example with so many requests, by callgrind.
-fn instructions(example: &Path, count: u32) -> u64 {
+/// Instructions of the example with so many requests, by callgrind, with this in its environment.
+fn instructions(example: &Path, count: u32, environment: &[(&str, &str)]) -> u64 {
     let out = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(example)
         .arg(count.to_string())
+        .envs(environment.iter().copied())
         .current_dir(std::env::temp_dir())
         .output()
         .expect("valgrind is missing; to have it: scripts/setup.sh --for test");
@@ -633,19 +634,36 @@ fn instructions(example: &Path, count: u32) -> u64 {
     line.rsplit(' ').next().expect("a number").parse().expect("a number")
 }
 
+/// Whatever these tests were built as: what is recorded is what is shipped.
+fn counted_example() -> PathBuf {
+    let program = std::env::current_exe().expect("this program");
+    let target = program.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
+    let example = target.join("release/examples/count_messages");
+    assert!(example.exists(), "{} is missing; to have it: scripts/test.sh build", example.display());
+    example
+}
+
+#[test]
+fn between_hosts_a_program_runs_under_valgrind_and_a_request_with_its_reply_takes_at_most_20_000_instructions() {
+    let _turn = turn("instructions");
+    if cfg!(debug_assertions) {
+        return left_out("instructions between hosts: they are counted in release builds");
+    }
+    let example = counted_example();
+    let [few, more] = [500, 2500].map(|count| instructions(&example, count, &OVER_UDP));
+    let per_message = (more - few) as f64 / 2000.0;
+    eprintln!("instructions per request and reply between hosts, beside system calls: {per_message:.0}");
+    assert!(per_message <= 20_000.0, "{per_message}");
+}
+
 #[test]
 fn a_request_with_its_reply_takes_no_more_instructions_than_recorded() {
     let _turn = turn("instructions");
     if cfg!(debug_assertions) {
         return left_out("instructions: they are recorded for release builds");
     }
-    let program = std::env::current_exe().expect("this program");
-    // Whatever these tests were built as: what is recorded is what is shipped.
-    let target = program.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
-    let example: PathBuf = target.join("release/examples/count_messages");
-    let build = "scripts/test.sh build";
-    assert!(example.exists(), "{} is missing; to have it: {build}", example.display());
-    let per_message = (instructions(&example, 11_000) - instructions(&example, 1000)) as f64 / 10_000.0;
+    let example = counted_example();
+    let per_message = (instructions(&example, 11_000, &[]) - instructions(&example, 1000, &[])) as f64 / 10_000.0;
     let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/instructions.txt");
     let text = std::fs::read_to_string(&record).expect("docs/instructions.txt, with comment lines and one number");
     let number = text.lines().map(str::trim).find(|l| !l.is_empty() && !l.starts_with('#')).expect("a number");
