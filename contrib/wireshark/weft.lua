@@ -3,7 +3,7 @@
 --   tshark -X lua_script:contrib/wireshark/weft.lua -r FILE
 --
 -- or, for good, a copy in the folder that "About Wireshark, Folders, Personal Lua Plugins" names. weft has no port of its own: a
--- datagram is taken for weft's if version, reserved fields and the CRC32C of its first packet hold. Without the checksum, by hand:
+-- datagram is taken for weft's if version, reserved flags and the CRC32C of its first packet hold. Without the checksum, by hand:
 -- "Decode As ... WEFT".
 
 local weft = Proto("weft", "weft packets between hosts")
@@ -40,7 +40,7 @@ local f = {
     reflected = ProtoField.uint32("weft.reflected", "Reflected time stamp (us)"),
     acked = ProtoField.uint32("weft.acked", "All came below"),
     key = ProtoField.uint16("weft.key", "Key of the authenticator"),
-    zero = ProtoField.uint16("weft.reserved", "Reserved"),
+    lay = ProtoField.uint16("weft.lay", "Of that unread (us)"),
     authenticator = ProtoField.bytes("weft.authenticator", "Authenticator"),
     frame = ProtoField.uint8("weft.frame", "Frame", base.DEC, frames),
     detail = ProtoField.uint8("weft.frame.detail", "Detail"),
@@ -176,12 +176,14 @@ local function dissect_packet(range, tree, is_whole)
     marks:add_le(f.hurries, range(6, 2))
     add(top, range, 8, { { "to", 4 }, { "from", 4 }, { "number", 4 }, { "behind", 2 } })
     local reflects, acks = band(flags, REFLECTS) ~= 0, band(flags, ACKS) ~= 0
-    if reflects then top:add_le(f.held, range(22, 2)) end
+    if reflects then
+        top:add_le(f.held, range(22, 2))
+        top:add_le(f.lay, range(38, 2))
+    end
     top:add_le(f.sent_at, range(24, 4))
     if reflects then top:add_le(f.reflected, range(28, 4)) end
     if acks then top:add_le(f.acked, range(32, 4)) end
     top:add_le(f.key, range(36, 2))
-    top:add_le(f.zero, range(38, 2))
     local at, names = HEADER, {}
     if band(flags, AUTHENTICATED) ~= 0 and range:len() >= HEADER + 16 then
         top:add(f.authenticator, range(HEADER, 16))
@@ -214,8 +216,8 @@ end
 
 -- Whether bytes look like the header of a packet.
 local function is_header(buffer)
-    return buffer:len() >= HEADER and buffer(4, 1):uint() == 1 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xfff8) == 0
-        and buffer(20, 2):le_uint() < 1024 and buffer(38, 2):uint() == 0
+    return buffer:len() >= HEADER and buffer(4, 1):uint() == 1 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xfff0) == 0
+        and buffer(20, 2):le_uint() < 1024
 end
 
 weft:register_heuristic("udp", function(buffer, pinfo, tree)

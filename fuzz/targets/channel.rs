@@ -172,7 +172,8 @@ impl World {
         let from = if how & 0x80 == 0 { THEIRS.id } else { ChannelId(11) };
         self.number += u64::from(how & 3);
         let (acked, behind) = (input.byte()?, input.word()?);
-        let reflected = Reflected { sent_at: self.now.stamp().wrapping_sub(u32::from(behind)), held: behind / 2 };
+        let sent_at = self.now.stamp().wrapping_sub(u32::from(behind));
+        let reflected = Reflected { sent_at, held: behind / 2, lay: behind / 4 };
         let header = Header {
             number: self.number as u32,
             behind: behind % SPAN,

@@ -40,13 +40,13 @@ fn summaries(capture: &Path) -> Vec<(String, String)> {
 fn the_dissector_knows_every_packet_and_frame_of_the_golden_capture() {
     let golden = wireshark("golden.pcapng");
     let expected = [
+        "data 7: ping padding",
         "call 7: hello",
         "answer 7: cookie",
         "call 7: hello",
         "answer 7: refuse",
         "data 7: accept",
         "data 7: records acks taken nack ping unreliable",
-        "data 7: ping padding",
         "reset 7: reset",
         "data 7: ping; data 7: ping",
         "data 7 DAMAGED",
@@ -65,6 +65,8 @@ fn the_dissector_knows_every_packet_and_frame_of_the_golden_capture() {
     assert_eq!(fields("weft.kind == 1", &["weft.cookie.generation"]), "0\n7\n");
     let unreliable = ["weft.unreliable.message", "weft.unreliable.at", "weft.unreliable.total"];
     assert_eq!(fields("weft.frame == 11 and !weft.damaged", &unreliable), "6\t1400\t1404\n");
+    let reflected = ["weft.reflected", "weft.held", "weft.lay", "frame.number"];
+    assert_eq!(fields("weft.flags.hurries == 1", &reflected), "70000\t250\t120\t1\n");
     assert_eq!(fields("weft.frame == 4", &["weft.reason", "weft.nack.touched"]), "2\t40\n");
     assert_eq!(fields("weft.frame == 7", &["weft.caller", "weft.terms.window"]), "0x0102030405060708\t262144\n");
     assert_eq!(fields("weft.damaged", &["frame.number"]), "10\n");

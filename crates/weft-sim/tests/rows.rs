@@ -26,7 +26,7 @@ const SLOW: Link = Link {
 const GOODPUT_LEAST: [(u32, f64); 3] = [(10_000, 0.95), (50_000, 0.80), (150_000, 0.60)];
 
 /// Hosts that run and then are away for so many microseconds: the least part of the link that one flow has.
-const BUSY_LEAST: [(u64, u64, f64); 3] = [(1_000, 200, 0.95), (300, 300, 0.7), (3_000, 3_000, 0.25)];
+const BUSY_LEAST: [(u64, u64, f64); 3] = [(1_000, 200, 0.95), (300, 300, 0.95), (3_000, 3_000, 0.3)];
 
 /// Incast, 64 to 1: Jain's index of the senders' goodputs, and the part of the link that all have.
 const INCAST_JAIN_LEAST: f64 = 0.95;

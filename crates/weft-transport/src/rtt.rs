@@ -102,6 +102,12 @@ impl Rtt {
     }
 }
 
+/// Microseconds as they go back with a time stamp; the most stands for more.
+#[inline]
+pub fn short_micros(time: Duration) -> u16 {
+    u16::try_from(time.as_micros()).unwrap_or(u16::MAX)
+}
+
 /// Waiting longer each time that nothing came: exponential, and drawn by lot so that many do not come back together (VN31).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backoff {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  0 checksum u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 to u32 | 12 from u32 | 16 number u32 | 20 behind u16
-//! 22 held u16 | 24 sent_at u32 | 28 reflected u32 | 32 acked u32 | 36 key u16 | 38 zero u16
+//! 22 held u16 | 24 sent_at u32 | 28 reflected u32 | 32 acked u32 | 36 key u16 | 38 lay u16
 //! ```
 
 use crate::frame::{Frame, Frames};
@@ -70,6 +70,8 @@ pub struct Reflected {
     pub sent_at: u32,
     /// For how long it was held, in microseconds; the largest value stands for longer.
     pub held: u16,
+    /// How much of that its packet lay at the host before anybody looked, likewise.
+    pub lay: u16,
 }
 
 /// The header of a packet.
@@ -138,7 +140,7 @@ pub enum PacketError {
     /// A kind that this version does not know.
     #[error("packet of unknown kind {0}")]
     Kind(u8),
-    /// Flags or fields that must be zero are not.
+    /// Flags that must be zero are not.
     #[error("packet with reserved bits set")]
     Reserved,
     /// `behind` is too large.
@@ -190,7 +192,7 @@ impl Header {
     /// All but the checksum.
     #[inline(always)]
     fn write(&self, packet: &mut [u8]) {
-        let reflected = self.reflected.unwrap_or(Reflected { sent_at: 0, held: 0 });
+        let reflected = self.reflected.unwrap_or(Reflected { sent_at: 0, held: 0, lay: 0 });
         let reflects = if self.reflected.is_some() { REFLECTS } else { 0 };
         let acks = if self.acked.is_some() { ACKS } else { 0 };
         let hurries = if self.hurries { HURRIES } else { 0 };
@@ -206,7 +208,7 @@ impl Header {
         packet[28..32].copy_from_slice(&reflected.sent_at.to_le_bytes());
         packet[32..36].copy_from_slice(&self.acked.unwrap_or(0).to_le_bytes());
         packet[36..38].copy_from_slice(&self.key.to_le_bytes());
-        packet[38..40].fill(0);
+        packet[38..40].copy_from_slice(&reflected.lay.to_le_bytes());
     }
 }
 
@@ -225,14 +227,14 @@ impl<'a> Packet<'a> {
         }
         let kind = kind_of(b[5]).ok_or(PacketError::Kind(b[5]))?;
         let flags = u16_at(b, 6);
-        let (behind, held) = (u16_at(b, 20), u16_at(b, 22));
-        if flags & !(REFLECTS | ACKS | AUTHENTICATED | HURRIES) != 0 || u16_at(b, 38) != 0 {
+        let behind = u16_at(b, 20);
+        if flags & !(REFLECTS | ACKS | AUTHENTICATED | HURRIES) != 0 {
             return Err(PacketError::Reserved);
         }
         if behind >= SPAN {
             return Err(PacketError::Behind(behind));
         }
-        let reflected = Reflected { sent_at: u32_at(b, 28), held };
+        let reflected = Reflected { sent_at: u32_at(b, 28), held: u16_at(b, 22), lay: u16_at(b, 38) };
         let (authenticator, frames) = match flags & AUTHENTICATED {
             0 => (None, rest),
             _ => rest.split_first_chunk().map(|(a, f)| (Some(a), f)).ok_or(PacketError::Truncated(bytes.len()))?,

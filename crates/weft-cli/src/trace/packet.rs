@@ -37,6 +37,7 @@ pub struct Head {
     pub sent_at_us: u32,
     pub reflected_us: Option<u32>,
     pub held_us: Option<u16>,
+    pub lay_us: Option<u16>,
     pub acked: Option<u32>,
 }
 
@@ -112,6 +113,7 @@ impl Head {
             sent_at_us: header.sent_at,
             reflected_us: header.reflected.map(|reflected| reflected.sent_at),
             held_us: header.reflected.map(|reflected| reflected.held),
+            lay_us: header.reflected.map(|reflected| reflected.lay),
             acked: header.acked,
         }
     }

@@ -289,8 +289,8 @@ pub struct Channel<C = FixedWindow> {
     random: Random,
     acks: Acks,
     watch: Watch,
-    /// The time stamp to reflect, and when it came.
-    reflect: Option<(u32, Time)>,
+    /// The time stamp to reflect, when it came, and for how long it lay, in microseconds.
+    reflect: Option<(u32, Time, u16)>,
     /// When to ask again because no acknowledgement came.
     retry_at: Option<Time>,
     /// Packets that may go whatever the congestion control says.
@@ -663,7 +663,7 @@ impl<C: Congestion> Channel<C> {
         self.nonce = caller.nonce;
         self.is_unconfirmed = true;
         self.acks.is_due = true;
-        self.reflect = Some((caller.sent_at, caller.arrived));
+        self.reflect = Some((caller.sent_at, caller.arrived, 0));
         self.backoff.on_answer();
         self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, has_forgiven: false, ..self.watch };
         self.set_terms(caller.terms);

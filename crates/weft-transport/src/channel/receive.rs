@@ -5,9 +5,11 @@ use super::{Channel, Event, Phase};
 use crate::congestion::{Acked, Congestion};
 use crate::incoming::Stored;
 use crate::outgoing::Violation;
+use crate::rtt::short_micros;
 use crate::sack::Arrival;
 use crate::sequence::widen;
 use crate::time::Time;
+use std::time::Duration;
 use weft_wire::frame::Frame;
 use weft_wire::packet::{Packet, PacketError, PacketKind, Reflected};
 use weft_wire::Reason;
@@ -121,15 +123,15 @@ impl<C: Congestion> Channel<C> {
             self.acks.asking += 1;
             self.acks.is_due |= !is_next || header.hurries || (asks.records && self.acks.asking >= ACK_EVERY);
             // That of the first: of packets that came one behind the other it waited for none.
-            self.reflect.get_or_insert((header.sent_at, came_at));
+            self.reflect.get_or_insert_with(|| (header.sent_at, came_at, short_micros(now.since(came_at))));
         }
         // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
         let age = now.since(self.called_at).as_micros() + 1;
         let is_ours = |r: &Reflected| u128::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
         if let Some(reflected) = header.reflected.filter(is_ours) {
-            let (lay, Reflected { sent_at, held }) = (now.since(came_at), reflected);
+            let (lay, Reflected { sent_at, held, lay: lay_there }) = (now.since(came_at), reflected);
             if let Some(took) = self.rtt.on_reflected(now.stamp(), lay, sent_at, held, self.their_ack_delay()) {
-                self.congestion.on_round_trip(now, took);
+                self.congestion.on_round_trip(now, took, lay + Duration::from_micros(lay_there.min(held).into()));
             }
         }
         self.on_heard(now);

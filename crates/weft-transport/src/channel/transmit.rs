@@ -4,6 +4,7 @@ use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
 use crate::cuts::{Whole, AHEAD};
 use crate::rare::{self, Point};
+use crate::rtt::short_micros;
 use crate::sent::SentFrame;
 use crate::time::Time;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use weft_wire::packet::{Header, PacketKind, Reflected, HEADER, PACKET_LEAST};
 /// Bytes of what says that there is no such channel.
 const RESET_FRAME: usize = FRAME_HEADER + 8;
 
-/// Packets say that their acknowledgements are waited for while fewer than so many may be under way: as many as are acknowledged at once.
+/// Packets say that their acknowledgements are waited for while fewer than so many may be under way (as many as are acknowledged at
+/// once), and half of it is.
 const HURRIES_BELOW: u64 = 4;
 
 /// And of the second part: acknowledgements that come for each fourth packet would let a short link idle.
@@ -72,7 +74,7 @@ impl<C: Congestion> Channel<C> {
                 break;
             }
             self.prepare_number();
-            let header = Header { hurries: self.hurries(), ..self.header(now) };
+            let header = Header { hurries: self.hurries(size), ..self.header(now) };
             let Some((run, Whole { packet, sum })) = self.streams.next_ready(stream) else { break };
             packet[HEADER..AHEAD].copy_from_slice(&records_header(stream, run.from as u32, run.len));
             match sum {
@@ -121,18 +123,18 @@ impl<C: Congestion> Channel<C> {
         self.sent.has_room() && self.sent.in_flight() < self.congestion_window() && self.paced_until <= now
     }
 
-    /// Whether so little may be under way that packets wait for acknowledgements.
+    /// Whether so little may be under way that packets wait for acknowledgements, with one of so many bytes that goes now.
     #[inline]
-    fn hurries(&self) -> bool {
-        self.congestion.window() < HALF_HURRIES_BELOW * self.packet_size() as u64 && self.waits_for_each()
+    fn hurries(&self, bytes: usize) -> bool {
+        self.congestion.window() < HALF_HURRIES_BELOW * self.packet_size() as u64 && self.fills_window(bytes)
     }
 
-    /// Each packet does; or each second one, where half of what may be is under way.
+    /// Half of what may be is under way: then each packet waits where only a few may be, or else each second one.
     #[cold]
-    fn waits_for_each(&self) -> bool {
+    fn fills_window(&self, bytes: usize) -> bool {
         let window = self.congestion.window();
-        window < HURRIES_BELOW * self.packet_size() as u64
-            || (self.sent.next() % 2 == 0 && self.sent.in_flight() > window / 2)
+        let waits = window < HURRIES_BELOW * self.packet_size() as u64 || self.sent.next() % 2 == 0;
+        waits && self.sent.in_flight() + bytes as u64 >= window / 2
     }
 
     /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
@@ -201,9 +203,9 @@ impl<C: Congestion> Channel<C> {
         }
         let packet = writer.finish();
         // The next one waits for it, or for its time.
-        let hurries = may_send && self.hurries();
-        Header { hurries, ..self.header(now) }.seal(packet);
         let bytes = packet.len();
+        let hurries = may_send && self.hurries(bytes);
+        Header { hurries, ..self.header(now) }.seal(packet);
         self.sent.finish(now, bytes, noted, asks);
         if bytes == size {
             self.sent.size.on_filled();
@@ -317,9 +319,10 @@ impl<C: Congestion> Channel<C> {
 
     #[inline]
     fn header(&mut self, now: Time) -> Header {
-        let reflected = self.reflect.take().map(|(sent_at, came_at)| {
-            let held = u16::try_from(now.since(came_at).as_micros()).unwrap_or(u16::MAX);
-            Reflected { sent_at, held }
+        let reflected = self.reflect.take().map(|(sent_at, came_at, lay)| Reflected {
+            sent_at,
+            held: short_micros(now.since(came_at)),
+            lay,
         });
         Header {
             number: self.sent.next() as u32,

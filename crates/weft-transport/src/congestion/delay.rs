@@ -11,6 +11,7 @@
 //!   same (binomial: Bansal and Balakrishnan, 2001).
 //! * A queue is too long if it was for every packet of two turns: hosts and links are away for a moment, for hosts share their cores with
 //!   other work. A cut after which the delay fell by far more than the window was not needed either, and is taken back but for a tenth.
+//! * The target is longer where packets lie at hosts that are busy: the queue is to last until they come back.
 //! * If the queue is not seen empty though this one lets it empty time and again, or is long in the mean, somebody fills it who does not look
 //!   at delay (TCP CUBIC). Then delay is given up and loss decides, as it does for him, until the queue is seen empty again.
 //! * Loss counts if it comes while the queue is about as long as it was lately seen to be, as at a queue that is full; or when it is a
@@ -28,6 +29,14 @@ const MOST: u64 = 64 << 20;
 /// the delays of busy hosts.
 const TARGET: u64 = 270_000;
 const TARGET_PART: u64 = 4;
+
+/// What is under way lies at hosts that share their cores with other work, and then comes all at once. The queue is to last until it does: the
+/// target is longer by so many times what packets lie at hosts in the mean, up to the second figure.
+const AWAY_TIMES: u64 = 4;
+const AWAY_MOST: u64 = 3 * TARGET;
+
+/// But if the queue was found full twice within [`NO_LOSS`], no longer than such a part of it: others want some.
+const FULL_PART: u64 = 2;
 
 /// Longer round trips count as this.
 const ROUND_TRIP_MOST: u64 = 60_000_000_000;
@@ -64,10 +73,6 @@ const RIVAL_DIP_PART: u64 = 4;
 const BLIND_DIPS: u8 = 5;
 const BLIND_DIPS_MOST: u8 = 9;
 const SEEING_DIP: u8 = 2;
-
-/// Targets' lengths that no queue has in the mean for long if all who share it look at delay. As much as a dip in which it did not empty
-/// counts a time as long as between two dips, and no look at an empty queue then says that there is no rival: packets of TCP come in bursts.
-const RIVAL_QUEUE: u64 = 2;
 
 /// Beside a rival: what the window grows by in a turn, in eighths of a packet, and what is left of it after a loss, in tenths. CUBIC grows by
 /// half a packet in a round trip where its links are short, and goes on with seven tenths; its packets come one by one, ours a few at a
@@ -113,6 +118,10 @@ pub struct DelayWindow {
     lossy_at: Time,
     /// The time in queues, in the mean of the last turns.
     usual_queue: u64,
+    /// The time for which packets lie at hosts, in the mean of the last turns in which the window was full.
+    away: u64,
+    /// The time in the queue when it was last found full; the largest value if that was long ago, or only once.
+    full: u64,
     /// Decisions in a row with no queue to speak of.
     calm: u8,
     /// Since when the queue is too long, and the least delay since then.
@@ -148,6 +157,8 @@ struct Turn {
     samples: u64,
     sum: u64,
     least: u64,
+    /// The sum of the times for which they lay at hosts.
+    lay: u64,
     acked: u64,
     lost: u64,
     packet: u64,
@@ -166,6 +177,7 @@ impl Turn {
             samples: 0,
             sum: 0,
             least: u64::MAX,
+            lay: 0,
             acked: 0,
             lost: 0,
             packet,
@@ -193,6 +205,8 @@ impl Default for DelayWindow {
             usual_loss: 0,
             lossy_at: Time::default(),
             usual_queue: 0,
+            away: 0,
+            full: u64::MAX,
             calm: 0,
             long: None,
             cut: None,
@@ -226,14 +240,15 @@ impl Congestion for DelayWindow {
     }
 
     #[inline]
-    fn on_round_trip(&mut self, now: Time, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).clamp(1, ROUND_TRIP_MOST);
+    fn on_round_trip(&mut self, now: Time, took: Duration, lay: Duration) {
+        let [took, lay] =
+            [took, lay].map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX).clamp(1, ROUND_TRIP_MOST));
         if took <= self.near {
             self.set_base(took.min(self.base));
             self.near_at = now;
             // What was sent in a dip says nothing of the queue outside; and a rival lets it empty for a moment too.
             let is_of_dip = self.is_dip() || u128::from(took) >= now.since(self.dipped_at).as_nanos();
-            if !is_of_dip && self.usual_queue < target(self.base) {
+            if !is_of_dip && self.usual_queue < least_target(self.base) {
                 self.blind = 0;
             }
         }
@@ -243,6 +258,7 @@ impl Congestion for DelayWindow {
             turn.samples += 1;
             turn.sum += took;
             turn.least = turn.least.min(took);
+            turn.lay += lay;
             if now >= turn.until {
                 self.decide(now);
             }
@@ -271,7 +287,8 @@ impl DelayWindow {
         // A host or a link that was away makes some packets of a turn late, or all; a queue those of the next one too.
         let lasting = turn.least.min(std::mem::replace(&mut self.before, turn.least));
         let [queue, lasting_queue] = [delay, lasting].map(|delay| delay.saturating_sub(self.base));
-        let target = target(self.base);
+        self.learn_away(&turn);
+        let target = self.target();
         // Hosts that were away for long are not waited for.
         let lasts = (delay.min(self.base + target) / 4 * 5).max(TURN_LEAST);
         self.turn = Turn::new(now, lasts, turn.packet);
@@ -282,7 +299,12 @@ impl DelayWindow {
         let is_lossy = self.note_losses(&turn, queue, target) && (turn.was_full || (self.has_rival() && is_used));
         let is_new_loss = is_lossy && now.since(self.lossy_at) >= 2 * Duration::from_nanos(delay);
         if is_lossy {
+            // One may be of the beginning.
+            let is_again = is_new_loss && now.since(self.lossy_at) < NO_LOSS;
+            self.full = if is_again { queue } else { self.full };
             self.lossy_at = now;
+        } else if now.since(self.lossy_at) >= NO_LOSS {
+            self.full = u64::MAX;
         }
         self.learn_usual_queue(now, queue, target, is_used);
         self.learn_spacing(&turn, now);
@@ -334,7 +356,7 @@ impl DelayWindow {
     /// Sends so little for a moment that the queue empties, if all who fill it do so. It was filled by windows such as this one.
     fn dip(&mut self, now: Time, delay: u64, window: u64) {
         // A clock that jumped is no delay.
-        let delay = delay.min(DELAY_MOST * (self.base + target(self.base)));
+        let delay = delay.min(DELAY_MOST * (self.base + least_target(self.base)));
         let until = now + 2 * Duration::from_nanos(delay);
         self.phase = Phase::Dip { since: now, until, then: self.window };
         let fills = scale(window, self.base, delay);
@@ -355,16 +377,31 @@ impl DelayWindow {
         self.blind >= BLIND_DIPS
     }
 
-    /// How long the queue is in the mean. If it is that long outside dips, it counts as not seen empty, though it may be so for a moment.
+    /// How long the queue is in the mean. If it is above the target by the least one, which it is not for long where all look at delay, it
+    /// counts once between two dips as not seen empty, though it may be so for a moment: packets of TCP come in bursts.
     fn learn_usual_queue(&mut self, now: Time, queue: u64, target: u64, is_used: bool) {
         if self.is_dip() {
             return;
         }
         self.usual_queue = (self.usual_queue * 15 + queue) / 16;
-        if is_used && self.usual_queue > RIVAL_QUEUE * target && now.since(self.dipped_at) >= DIP_EVERY {
+        let most = target + least_target(self.base);
+        if is_used && self.usual_queue > most && now.since(self.dipped_at) >= DIP_EVERY {
             self.blind = BLIND_DIPS_MOST.min(self.blind + 1);
             self.dipped_at = now;
         }
+    }
+
+    /// For how long packets lie at hosts while all is under way that may be.
+    fn learn_away(&mut self, turn: &Turn) {
+        if turn.was_full {
+            self.away = (self.away * 15 + (turn.lay / turn.samples.max(1)).min(AWAY_MOST)) / 16;
+        }
+    }
+
+    /// The time in queues that is aimed at.
+    fn target(&self) -> u64 {
+        let of_busy_hosts = TARGET + (AWAY_TIMES * self.away).min(AWAY_MOST);
+        least_target(self.base).max(of_busy_hosts.min(self.full / FULL_PART))
     }
 
     fn is_dip(&self) -> bool {
@@ -465,14 +502,14 @@ impl DelayWindow {
 
     fn set_base(&mut self, base: u64) {
         self.base = base;
-        let target = target(base);
+        let target = least_target(base);
         let spacing = if self.has_rival() { 0 } else { self.spacing };
         self.near = base + (target / NEAR_PART + spacing).min(target / NEAR_PART_MOST);
     }
 }
 
-/// The time in queues that is aimed at, if a round trip without them takes so long.
-fn target(base: u64) -> u64 {
+/// The time in queues that is aimed at, if a round trip without them takes so long, and hosts are quick.
+fn least_target(base: u64) -> u64 {
     TARGET.max(base / TARGET_PART)
 }
 
@@ -497,11 +534,13 @@ mod tests {
         /// Bytes of others that wait.
         others: u64,
         room: u64,
+        /// For how long packets lie at hosts.
+        lay: u64,
     }
 
     impl Pipe {
         fn gigabit() -> Pipe {
-            Pipe { now: 1_000_000, rate: 125_000, base: BASE, others: 0, room: 1 << 30 }
+            Pipe { now: 1_000_000, rate: 125_000, base: BASE, others: 0, room: 1 << 30, lay: 0 }
         }
 
         /// Bytes that may be under way while nothing waits.
@@ -527,7 +566,7 @@ mod tests {
                 if lost > 0 {
                     control.on_lost(now, lost / 4);
                 }
-                control.on_round_trip(now, Duration::from_nanos(delay));
+                control.on_round_trip(now, Duration::from_nanos(delay), Duration::from_nanos(self.lay));
             }
             queue
         }
@@ -548,6 +587,49 @@ mod tests {
         }
         assert!(carried >= 500 * pipe.bytes() * 98 / 100, "but for a dip now and then: {carried}");
         assert!(most <= pipe.rate * TARGET / 1_000_000 + 2 * PACKET, "{most}");
+    }
+
+    #[test]
+    fn a_queue_may_be_longer_by_what_packets_lie_at_hosts_up_to_four_times_the_target() {
+        for (lay, target) in [(0, TARGET), (100_000, TARGET + 400_000), (100_000_000, 4 * TARGET)] {
+            let (mut pipe, mut control) = (Pipe { lay, ..Pipe::gigabit() }, DelayWindow::default());
+            pipe.turns(&mut control, 200);
+            // Without the dips, and what follows them.
+            let queues = pipe.turns(&mut control, 100);
+            let most = queues.iter().max().expect("some") * 1_000_000 / pipe.rate;
+            assert!((target * 9 / 10..=target + 30_000).contains(&most), "{lay}: {most} of {target}");
+            pipe.lay = 0;
+            pipe.turns(&mut control, 200);
+            let queues = pipe.turns(&mut control, 100);
+            let most = queues.iter().max().expect("some") * 1_000_000 / pipe.rate;
+            assert!(most <= TARGET + 30_000, "{lay}: {most} when they are quick again");
+        }
+    }
+
+    #[test]
+    fn of_a_queue_that_is_found_full_busy_hosts_want_no_more_than_half() {
+        let room = 100 * PACKET;
+        let mut pipe = Pipe { room, lay: 1_000_000, others: 80 * PACKET, ..Pipe::gigabit() };
+        let mut control = DelayWindow::default();
+        pipe.turns(&mut control, 300);
+        let full = room * 1_000_000 / pipe.rate;
+        assert!(control.target() <= full / 2 + 30_000, "{} of {full}: {control:?}", control.target());
+        (pipe.others, pipe.room) = (0, 1 << 30);
+        pipe.turns(&mut control, 4000);
+        assert_eq!(control.target(), 4 * TARGET, "a while after the last loss");
+    }
+
+    #[test]
+    fn what_lies_at_hosts_while_less_is_under_way_than_may_be_says_nothing() {
+        let mut control = DelayWindow::default();
+        let mut now = 1_000_000;
+        for _ in 0..1000 {
+            now += BASE;
+            let acked = Acked { bytes: PACKET, late: 0, under_way: PACKET, packet: PACKET };
+            control.on_acked(Time::from_nanos(now), acked);
+            control.on_round_trip(Time::from_nanos(now), Duration::from_nanos(BASE), Duration::from_millis(1));
+        }
+        assert_eq!(control.target(), TARGET);
     }
 
     #[test]
@@ -688,7 +770,7 @@ mod tests {
             match lot() % 5 {
                 0 => control.on_lost(at, lot()),
                 1 => control.on_timeout(at),
-                2 => control.on_round_trip(at, Duration::from_nanos(lot())),
+                2 => control.on_round_trip(at, Duration::from_nanos(lot()), Duration::from_nanos(lot())),
                 _ => control.on_acked(at, Acked { bytes: lot(), late: lot(), under_way: lot(), packet: lot() % 9000 }),
             }
             assert!((LEAST..=MOST).contains(&control.window()));

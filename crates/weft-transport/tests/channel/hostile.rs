@@ -448,7 +448,7 @@ proptest! {
             liar.number += skip;
             liar.header.behind = behind;
             liar.header.acked = acked.map(|n| (FIRST_NUMBER as u32).wrapping_add(n).wrapping_sub(20));
-            liar.header.reflected = Some(weft_wire::packet::Reflected { sent_at: reflected, held: behind });
+            liar.header.reflected = Some(weft_wire::packet::Reflected { sent_at: reflected, held: behind, lay: behind / 2 });
             let frames: Vec<Frame<'_>> = frames
                 .iter()
                 .map(|(kind, a, b, bytes)| match kind {

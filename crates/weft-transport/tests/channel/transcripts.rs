@@ -142,6 +142,28 @@ fn is_answered_at_once(world: &mut World) -> bool {
 }
 
 #[test]
+fn an_acknowledgement_says_how_long_its_packet_lay_and_how_long_it_was_held() {
+    let mut world = World::connected(1, 1);
+    world.run(Duration::from_secs(1)).expect("in order");
+    let mut packet = vec![0; MTU];
+    for (lay, more, told) in
+        [(0, 30, (30, 0)), (250, 0, (250, 250)), (250, 30, (280, 250)), (70_000, 1, (65_535, 65_535))]
+    {
+        let [lay, more] = [lay, more].map(Duration::from_micros);
+        let now = world.now;
+        world.channel(0).send(A, head(), &[], &[0; 20]).expect("room");
+        let bytes = world.channel(0).transmit(now, &mut packet).expect("something to say");
+        assert_eq!(world.channel(1).on_packet_of(now + lay, now, &packet[..bytes]), Verdict::Taken);
+        world.channel(1).hurry_acks();
+        let bytes = world.channel(1).transmit(now + lay + more, &mut packet).expect("the acknowledgement");
+        let reflected = Packet::decode(&packet[..bytes]).expect("whole").header.reflected.expect("the time stamp");
+        assert_eq!((reflected.held, reflected.lay), told);
+        world.now = now + lay + more;
+        assert_eq!(world.take(0, &packet[..bytes]), Some(Verdict::Taken));
+    }
+}
+
+#[test]
 fn each_fourth_packet_with_records_is_acknowledged_at_once_and_words_alone_are_not() {
     let mut world = World::connected(1, 1);
     world.run(Duration::from_secs(1)).expect("in order");
@@ -180,14 +202,31 @@ fn a_packet_out_of_order_is_acknowledged_at_once_and_so_is_the_one_that_fills_th
 }
 
 #[test]
-fn who_may_have_fewer_than_four_packets_under_way_is_answered_at_once() {
-    for (packets, hurries) in [(3, true), (4, false)] {
+fn packets_hurry_where_fewer_than_four_may_be_under_way_and_half_of_them_are() {
+    for (packets, answered) in [(3, [false, true, true]), (4, [false; 3])] {
         let mut world = World::new(1, 1);
         world.hosts[0].window = FixedWindow(packets * MTU as u64);
         world.run(Duration::from_secs(1)).expect("in order");
         assert!(world.channel(0).is_open());
-        assert_eq!(is_answered_at_once(&mut world), hurries, "{packets} packets");
+        let (now, mut answer) = (world.now, vec![0; MTU]);
+        let is = answered.map(|_| {
+            let mut packet = vec![0; MTU];
+            world.channel(0).send(A, head(), &[], &[0; 1300]).expect("room");
+            let bytes = world.channel(0).transmit(now, &mut packet).expect("something to say");
+            assert_eq!(world.take(1, &packet[..bytes]), Some(Verdict::Taken));
+            world.channel(1).transmit(now, &mut answer).is_some()
+        });
+        assert_eq!(is, answered, "{packets} packets");
     }
+}
+
+#[test]
+fn a_small_message_that_does_not_fill_a_small_window_does_not_hurry() {
+    let mut world = World::new(1, 1);
+    world.hosts[0].window = FixedWindow(MTU as u64);
+    world.run(Duration::from_secs(1)).expect("in order");
+    let mut answered = || is_answered_at_once(&mut world);
+    assert_eq!([(); 4].map(|()| answered()), [false, false, false, true], "but each fourth as ever");
 }
 
 #[test]
