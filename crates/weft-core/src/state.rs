@@ -952,7 +952,8 @@ impl<T: Tx> State<T> {
         s.flows_out[usize::from(flow)].wants_room = true;
         match error {
             PushError::TooLarge => return SendError::TooLarge,
-            PushError::Full => self.block(session),
+            // Who is gone is lost in a moment, when his network says why.
+            PushError::Full | PushError::Gone => self.block(session),
             PushError::Broken => self.cut(session),
         }
         self.counters.full += 1;

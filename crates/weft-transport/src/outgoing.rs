@@ -92,7 +92,7 @@ impl Outgoing {
             return Err(PushError::TooLarge);
         }
         if self.touched.is_some() {
-            return Err(PushError::Broken);
+            return Err(PushError::Gone);
         }
         let size = stream_bytes(args.len(), payload.len()) as u64;
         if self.end + size - self.taken > u64::from(self.most) {
@@ -386,7 +386,7 @@ mod tests {
         let mut out = stream(5, 0);
         assert!(out.next_run(1000).is_some());
         assert_eq!(out.on_nack(SIZE, 2 * SIZE), Ok(u64::from(SIZE)));
-        assert_eq!(out.push(Head::new(Kind::Send), &[], &[]), Err(PushError::Broken));
+        assert_eq!(out.push(Head::new(Kind::Send), &[], &[]), Err(PushError::Gone));
         assert_eq!(
             fates(&mut out),
             [(1, Fate::InHand), (2, Fate::Untouched), (3, Fate::Untouched), (4, Fate::Untouched)]

@@ -17,6 +17,9 @@ pub enum PushError {
     /// The consumer wrote a cursor that cannot be; the path is given up.
     #[error("the peer broke the ring")]
     Broken,
+    /// The consumer is gone, or takes no more. Whoever made the path is told so by other means, and why. Nothing was changed.
+    #[error("the peer is gone")]
+    Gone,
 }
 
 crate::debug_says_display!(PushError);

@@ -550,7 +550,7 @@ impl<L: Link> Ni<L> {
 
     #[inline]
     fn push(&mut self, id: HostId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Broken) };
+        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Gone) };
         let was_quiet = host.channel.is_quiet();
         host.channel.send(STREAM, head, args, payload)?;
         host.unsent += stream_bytes(args.len(), payload.len());
@@ -567,7 +567,7 @@ impl<L: Link> Ni<L> {
 
     #[cold]
     fn push_unreliable(&mut self, id: HostId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Broken) };
+        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Gone) };
         let was_quiet = host.channel.is_quiet();
         host.channel.send_unreliable(STREAM, head, args, payload)?;
         host.unsent += stream_bytes(args.len(), payload.len());

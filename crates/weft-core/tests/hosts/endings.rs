@@ -1,7 +1,7 @@
 //! How messages end whose peer is not there, or is no more.
 
 use crate::world::{address, millis, World, ECHO, KEEP, KEY, NOTE};
-use weft_core::{Event, MessageKind};
+use weft_core::{Event, MessageKind, SendError};
 use weft_transport::Settings;
 use weft_wire::{Certainty, EndpointId, Epoch, Key, Name, Reason};
 
@@ -115,6 +115,27 @@ fn a_peer_that_leaves_says_so_and_what_it_did_not_take_is_certain() {
     let returned = &world.processes[0].program.returned;
     let fates: Vec<_> = returned.iter().map(|r| (r.args[0], r.reason, r.certainty)).collect();
     assert_eq!(fates, [0, 1, 2, 3, 4].map(|n| (n, Reason::PeerLost, Certainty::NotDelivered)));
+    drop(gone);
+}
+
+#[test]
+fn who_sends_to_a_peer_that_left_a_moment_ago_hears_that_and_not_that_it_broke_the_protocol() {
+    let mut world = World::connected(1);
+    world.request(KEEP, &[1], b"");
+    world.run(millis(10));
+    // What the helper hears meanwhile.
+    world.processes[0].is_computing = true;
+    world.processes[1].sessions.say_goodbye();
+    let gone = world.processes.remove(1);
+    world.run(millis(10));
+    assert_eq!(world.processes[0].try_send(NOTE, &[2], b""), Err(SendError::Full));
+    assert_eq!(world.processes[0].try_request(KEEP, &[3], b""), Err(SendError::Full));
+    world.processes[0].is_computing = false;
+    world.run(millis(10));
+    let fates: Vec<_> = world.processes[0].program.returned.iter().map(|r| (r.args[0], r.reason)).collect();
+    assert_eq!(fates, [(1, Reason::PeerLost)]);
+    let state = world.processes[0].core.state();
+    assert_eq!((state.sessions().count(), state.counters().violations), (0, 0));
     drop(gone);
 }
 

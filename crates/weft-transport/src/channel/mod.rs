@@ -408,7 +408,7 @@ impl<C: Congestion> Channel<C> {
 
     /// Copies a record into a stream. `head.args` and `head.len` are set from the slices.
     ///
-    /// `Full` until the peer has taken enough; an [`Event::Room`] follows then. `Broken` if the stream is not open, or the peer
+    /// `Full` until the peer has taken enough; an [`Event::Room`] follows then. `Gone` if the stream is not open, or the peer
     /// takes no more. At most one record for each 16 bytes of `send_most` is kept.
     ///
     /// # Panics
@@ -416,14 +416,14 @@ impl<C: Congestion> Channel<C> {
     #[inline]
     pub fn send(&mut self, stream: StreamId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         if matches!(self.phase, Phase::Lost(_)) {
-            return Err(PushError::Broken);
+            return Err(PushError::Gone);
         }
         self.streams.send(stream, head, args, payload)
     }
 
     /// Copies a record that may be lost: it goes beside the stream, once, and nothing is known of it afterwards. What the congestion
     /// control does not let go waits, up to 128 KiB; then it is `Full`, until [`Channel::has_room`] says otherwise. To a peer that
-    /// does not know such messages nothing is sent. `Broken` if the channel is lost.
+    /// does not know such messages nothing is sent. `Gone` if the channel is lost.
     #[cold]
     pub fn send_unreliable(
         &mut self,
@@ -436,7 +436,7 @@ impl<C: Congestion> Channel<C> {
             return Err(PushError::TooLarge);
         }
         match self.phase {
-            Phase::Lost(_) => return Err(PushError::Broken),
+            Phase::Lost(_) => return Err(PushError::Gone),
             Phase::Calling { .. } => return Err(PushError::Full),
             Phase::Open if self.terms.features & UNRELIABLE == 0 => {
                 self.counters.unreliable_dropped += 1;

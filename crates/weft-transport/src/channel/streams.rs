@@ -110,7 +110,7 @@ impl Streams {
 
     #[inline]
     pub fn send(&mut self, id: StreamId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        let s = self.find(id).ok_or(PushError::Broken)?;
+        let s = self.find(id).ok_or(PushError::Gone)?;
         if s.out.kept() > 0 && !s.out.is_refused() && rare::fires(Point::StreamFull) {
             s.wants_room = true;
             return Err(PushError::Full);

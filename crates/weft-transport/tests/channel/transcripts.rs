@@ -301,7 +301,7 @@ fn a_full_stream_refuses_then_has_room() {
     }
     assert_eq!(channel.send(A, head, &args, &payload), Err(PushError::Full));
     assert_eq!(channel.send(A, head, &[0; 17], &[]), Err(PushError::TooLarge));
-    assert_eq!(channel.send(StreamId(9), head, &[], &[]), Err(PushError::Broken));
+    assert_eq!(channel.send(StreamId(9), head, &[], &[]), Err(PushError::Gone));
     world.run(Duration::from_secs(1)).expect("in order");
     assert!(!world.hosts[0].program.events.contains(&Event::Room(A)));
     let channel = world.channel(1);
@@ -332,7 +332,7 @@ fn a_closed_stream_says_for_certain_what_was_taken() {
     assert_eq!(channel.close(A, Reason::NoSuchEndpoint).len(), 0);
     world.run(Duration::from_millis(50)).expect("in order");
     assert!(world.hosts[0].program.events.contains(&Event::Refused(A, Reason::NoSuchEndpoint)));
-    assert_eq!(world.channel(0).send(A, head(), &[], &[]), Err(PushError::Broken));
+    assert_eq!(world.channel(0).send(A, head(), &[], &[]), Err(PushError::Gone));
     let returned = world.channel(0).close(A, Reason::NoSuchEndpoint);
     let mut fates = (0, 0);
     world.check_returned(0, A, &returned, &mut fates).expect("what was not delivered comes back");
@@ -401,7 +401,7 @@ fn a_peer_that_restarts_ends_the_channel_and_what_was_not_sent_is_certain() {
     world.hosts[1].program.got = delivered;
     let (untouched, in_doubt) = world.settle(0).expect("all comes back");
     assert!(untouched > 100 && in_doubt > 100, "{untouched} certain, {in_doubt} in doubt");
-    assert_eq!(world.channel(0).send(A, head(), &[], &[]), Err(PushError::Broken));
+    assert_eq!(world.channel(0).send(A, head(), &[], &[]), Err(PushError::Gone));
 }
 
 #[test]

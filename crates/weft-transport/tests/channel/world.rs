@@ -60,7 +60,7 @@ impl Program {
                 let (head, args, payload) = record(stream, *sent, self.bytes_most);
                 match channel.send(stream, head, &args, &payload) {
                     Ok(()) => *sent += 1,
-                    Err(PushError::Full | PushError::Broken) => break,
+                    Err(PushError::Full | PushError::Gone) => break,
                     Err(error) => panic!("{error}"),
                 }
             }
