@@ -84,6 +84,8 @@ struct Pace {
     streak: u32,
     /// Datagrams of one packet each since one of more, or since runs are asked for.
     singles: u32,
+    /// Looks that found nothing since a datagram, while runs are asked for.
+    looks: u32,
 }
 
 impl Udp {
@@ -228,6 +230,7 @@ impl<K: Kernel> Udp<K> {
 
     #[inline(always)]
     fn note_datagram(&mut self, is_run: bool) {
+        self.pace.looks = 0;
         self.pace.streak = self.pace.streak.saturating_add(1);
         self.pace.singles = if is_run { 0 } else { self.pace.singles.saturating_add(1) };
         if self.pace.streak >= RUNS_FROM && !self.pace.is_for_runs && !self.pace.is_fixed {
@@ -238,14 +241,17 @@ impl<K: Kernel> Udp<K> {
     #[inline(always)]
     fn note_nothing(&mut self) {
         self.pace.streak = 0;
-        if self.pace.is_for_runs && self.pace.singles >= SINGLES_MOST {
-            self.ask_for_no_runs();
+        if self.pace.is_for_runs {
+            self.pace.looks += 1;
+            if self.pace.singles >= SINGLES_MOST || self.pace.looks >= LOOKS_MOST {
+                self.ask_for_no_runs();
+            }
         }
     }
 
     #[cold]
     fn ask_for_runs(&mut self) {
-        self.pace.singles = 0;
+        (self.pace.singles, self.pace.looks) = (0, 0);
         match self.kernel.put_together(self.socket.as_fd(), true) {
             Ok(()) => self.pace.is_for_runs = true,
             Err(_) => self.pace.is_fixed = true,
@@ -256,7 +262,7 @@ impl<K: Kernel> Udp<K> {
     /// the new one nobody would know where its packets end.
     #[cold]
     fn ask_for_no_runs(&mut self) {
-        self.pace.singles = 0;
+        (self.pace.singles, self.pace.looks) = (0, 0);
         let socket = self.socket.as_fd();
         if self.kernel.put_together(socket, false).is_err() {
             return;
@@ -618,6 +624,10 @@ const RUNS_FROM: u32 = 3;
 
 /// After so many datagrams in a row that were no runs, runs are not asked for any more.
 const SINGLES_MOST: u32 = 64;
+
+/// And after so many looks in a row that found nothing, for a look at a socket that hears nothing is to be a cheap one too. Many, so that
+/// the few calls of a change and of the change back are little beside them.
+const LOOKS_MOST: u32 = 1024;
 
 /// A control message's header, and an integer in whole words.
 const CONTROL_BYTES: usize = 16 + 8;

@@ -430,6 +430,22 @@ fn runs_are_asked_for_while_packets_follow_one_another() {
 }
 
 #[test]
+fn a_socket_that_hears_nothing_for_long_asks_for_no_runs() {
+    let (a, mut b) = pair();
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    for _ in 0..2 {
+        a.send(&b.local(), &run(640), 10);
+        assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
+        for _ in 1..LOOKS_MOST {
+            assert_eq!(b.receive(&mut buffer), Received::Nothing);
+        }
+        assert!(b.pace.is_for_runs, "it is quiet for a moment");
+    }
+    assert_eq!(b.receive(&mut buffer), Received::Nothing);
+    assert!(!b.pace.is_for_runs);
+}
+
+#[test]
 fn what_came_while_runs_were_given_up_is_received_as_a_run() {
     let (a, mut b) = pair();
     b.ask_for_runs();
