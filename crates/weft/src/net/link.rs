@@ -35,6 +35,13 @@ const OTHERS_EVERY: u32 = 8;
 /// What may have lain there for less than this came just now: less is of no account beside what hosts take for a packet.
 const LAY_LEAST: Duration = Duration::from_micros(20);
 
+/// The kernel is asked how long packets lay once so many runs did within this time, while the link moved so many bytes: there are no queues
+/// without that. For once a socket has asked, the kernel looks at the clock for each packet of the host, and a round trip of 16 bytes takes
+/// 3 % longer.
+const LATE_MANY: u32 = 100;
+const LATE_WITHIN: Duration = Duration::from_millis(100);
+const MOVED_MUCH: u64 = 1 << 20;
+
 /// Nobody's way.
 const NOWHERE: Way = Way { to: HostAddress::NONE, from: 0 };
 
@@ -88,6 +95,12 @@ enum Source {
 struct Lying {
     /// When a look last found nothing: what came since, lay there for less time.
     empty_at: Time,
+    /// The kernel is asked from now on.
+    asks: bool,
+    /// Until then: runs that may have lain there since a time, and bytes that were sent and received.
+    late: u32,
+    since: Time,
+    moved: u64,
 }
 
 impl Lying {
@@ -97,11 +110,23 @@ impl Lying {
     /// Whoever is kept off its core within this finds that the run came later than it did, and never earlier: a round trip that is told to be
     /// too short would be taken for one without queues for ever.
     #[inline]
-    fn came_at(&self, now: Time, ask: impl FnOnce() -> Option<(Duration, Time)>) -> Time {
-        if now.since(self.empty_at) < LAY_LEAST {
+    fn came_at(&mut self, now: Time, ask: impl FnOnce() -> Option<(Duration, Time)>) -> Time {
+        if now.since(self.empty_at) < LAY_LEAST || !self.is_worth_asking(now) {
             return now;
         }
         ask().map_or(now, |(age, told_at)| (told_at - age).max(self.empty_at).min(now))
+    }
+
+    /// Whether many runs lay there lately, while much was moved.
+    fn is_worth_asking(&mut self, now: Time) -> bool {
+        if !self.asks {
+            if now.since(self.since) > LATE_WITHIN {
+                (self.late, self.since, self.moved) = (0, now, 0);
+            }
+            self.late += 1;
+            self.asks = self.late >= LATE_MANY && self.moved >= MOVED_MUCH;
+        }
+        self.asks
     }
 }
 
@@ -210,6 +235,7 @@ impl UdpLink {
             let direct = &mut self.direct[index];
             if let Received::Run { bytes, segment, .. } = direct.udp.receive(buffer) {
                 self.last = Source::Direct(index);
+                self.lying.moved += bytes as u64;
                 return Some((direct.to, bytes, segment));
             }
         }
@@ -219,12 +245,13 @@ impl UdpLink {
     /// When what [`UdpLink::receive`] gave last came to this host, as far as it matters. May make a system call.
     #[inline]
     pub fn came_at(&mut self, now: Time) -> Time {
+        let (open, direct) = (&self.open, &self.direct);
         let ask = || {
             let age = match self.last {
-                Source::Open(index) => self.open.get(index)?.age_of_last(),
-                Source::Direct(index) => self.direct.get(index)?.udp.age_of_last(),
+                Source::Open(index) => open.get(index)?.age_of_last(),
+                Source::Direct(index) => direct.get(index)?.udp.age_of_last(),
             };
-            Some((age?, self.now()))
+            Some((age?, monotonic()))
         };
         self.lying.came_at(now, ask)
     }
@@ -247,6 +274,7 @@ impl UdpLink {
             Received::Run { from, bytes, segment } => {
                 self.heard = index;
                 self.last = Source::Open(index);
+                self.lying.moved += bytes as u64;
                 Some((Way { to: host_address(from), from: index as u8 }, bytes, segment))
             }
             Received::Nothing => None,
@@ -310,14 +338,13 @@ impl UdpLink {
 impl Link for UdpLink {
     #[inline]
     fn now(&self) -> Time {
-        // It cannot fail. The kernel's clock begins with the machine's start, and 584 years fit.
-        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds());
-        Time::from_nanos(now as u64)
+        monotonic()
     }
 
     #[inline]
     fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
         self.sends = self.sends.wrapping_add(1);
+        self.lying.moved += packets.len() as u64;
         self.notice();
         let went = match self.direct.iter_mut().find(|d| d.to == to) {
             Some(direct) => {
@@ -361,6 +388,13 @@ impl Link for UdpLink {
     }
 }
 
+#[inline]
+fn monotonic() -> Time {
+    // It cannot fail. The kernel's clock begins with the machine's start, and 584 years fit.
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds());
+    Time::from_nanos(now as u64)
+}
+
 /// An address as the kernel wants it.
 #[inline]
 fn socket_address(address: HostAddress) -> SocketAddr {
@@ -381,12 +415,39 @@ fn host_address(address: SocketAddr) -> HostAddress {
 mod tests {
     use super::*;
 
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(micros * 1000)
+    }
+
+    #[test]
+    fn the_kernel_is_asked_once_many_runs_lay_there_while_much_was_moved() {
+        // Runs that lie, microseconds from one to the next, and bytes of each.
+        let asks = |runs: u32, apart: u64, bytes: u64| {
+            let mut lying = Lying::default();
+            let mut asked = false;
+            for nth in 1..=u64::from(runs) {
+                lying.empty_at = at(1_000_000 + nth * apart - 30);
+                lying.came_at(at(1_000_000 + nth * apart), || {
+                    asked = true;
+                    None
+                });
+                lying.moved += bytes;
+            }
+            asked
+        };
+        let enough = MOVED_MUCH.div_ceil(u64::from(LATE_MANY) - 1);
+        assert!(!asks(LATE_MANY - 1, 900, 100 * enough), "few");
+        assert!(asks(LATE_MANY, 900, enough));
+        assert!(!asks(10 * LATE_MANY, 1100, 100 * enough), "seldom");
+        assert!(!asks(LATE_MANY + 10, 900, enough / 2), "little");
+        assert!(asks(10 * LATE_MANY, 100, enough / 8), "of many small ones");
+    }
+
     #[test]
     fn of_runs_that_lay_there_each_is_asked_about_for_they_came_one_after_the_other() {
-        let at = |micros: u64| Time::from_nanos(micros * 1000);
-        let lying = Lying { empty_at: at(1000) };
+        let mut lying = Lying { empty_at: at(1000), asks: true, ..Lying::default() };
         // Looked at, then asked with this answer.
-        let came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
+        let mut came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
         assert_eq!(came(4000, 2900, 4000), at(1100));
         assert_eq!(came(4005, 2000, 4005), at(2005), "a little later, but it came much later");
         assert_eq!(came(4010, 9999, 4010), at(1000), "the last look found nothing");
@@ -396,9 +457,8 @@ mod tests {
 
     #[test]
     fn who_was_kept_off_between_the_look_and_the_question_finds_no_run_older_than_it_is() {
-        let at = |micros: u64| Time::from_nanos(micros * 1000);
-        let lying = Lying { empty_at: at(1000) };
-        let came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
+        let mut lying = Lying { empty_at: at(1000), asks: true, ..Lying::default() };
+        let mut came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
         assert_eq!(came(2000, 3100, 5000), at(1900), "3 ms away before the kernel was asked");
         assert_eq!(came(2000, 100, 5000), at(2000), "or after it");
     }
