@@ -140,12 +140,16 @@ impl Incoming {
         self.taken != self.told
     }
 
-    /// What the writer is to be told, which counts as told: taken, and how far it may go.
+    /// What the writer is to be told: taken, and how far it may go.
     #[inline]
-    pub(crate) fn tell(&mut self) -> (u64, u64) {
-        self.told = self.taken;
-        self.granted = self.granted.max(self.taken + u64::from(self.window));
-        (self.taken, self.granted)
+    pub(crate) fn news(&self) -> (u64, u64) {
+        (self.taken, self.granted.max(self.taken + u64::from(self.window)))
+    }
+
+    /// It was told so.
+    #[inline]
+    pub(crate) fn note_told(&mut self, (taken, limit): (u64, u64)) {
+        (self.told, self.granted) = (taken, limit);
     }
 
     /// Gives the memory back if there is nothing in it.
@@ -164,9 +168,9 @@ impl Incoming {
         (self.taken, touched)
     }
 
-    /// Where the writer may count everything as taken, and where what came ends.
-    pub(crate) fn reach(&self) -> (u64, u64) {
-        (self.taken, self.end)
+    /// Where what came ends.
+    pub(crate) fn came_to(&self) -> u64 {
+        self.end
     }
 
     /// Whether there is a whole record, or what is none.

@@ -21,9 +21,7 @@ struct Stream {
     out: Outgoing,
     /// `None` while it is lent.
     inc: Option<Box<Incoming>>,
-    /// While it is lent, what had been taken before, and where what came ended.
-    lent_at: u64,
-    lent_end: u64,
+    lent: Lent,
     /// In the queue of those that have something to transmit.
     is_queued: bool,
     /// In the queue of those with a word for the peer.
@@ -34,6 +32,17 @@ struct Stream {
     has_room_event: bool,
     /// Closed here: the last word, until it is acknowledged.
     last_word: Option<LastWord>,
+}
+
+/// What is known of the reading half while it is lent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lent {
+    /// What its writer may be told: what was taken before, and how far it may go.
+    news: (u64, u64),
+    /// It was told so since.
+    is_told: bool,
+    /// Where what came ended.
+    end: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +69,25 @@ pub(super) struct Streams {
     is_urgent: bool,
 }
 
+impl Stream {
+    /// What the peer is told of what was taken, which counts as told. While the reading half is lent that is what was taken before: who
+    /// answers what it reads is to tell it with its answers.
+    #[inline]
+    fn tell(&mut self) -> (u64, u64) {
+        match &mut self.inc {
+            Some(inc) => {
+                let news = inc.news();
+                inc.note_told(news);
+                news
+            }
+            None => {
+                self.lent.is_told = true;
+                self.lent.news
+            }
+        }
+    }
+}
+
 impl Streams {
     pub fn open(&mut self, id: StreamId, settings: &Settings, peer_window: u32) -> Result<(), OpenError> {
         let Err(at) = self.list.binary_search_by_key(&id, |s| s.id) else {
@@ -72,8 +100,7 @@ impl Streams {
             id,
             out: Outgoing::new(FIRST_OFFSET, settings.send_most, peer_window),
             inc: Some(Box::new(Incoming::new(FIRST_OFFSET, settings.window))),
-            lent_at: FIRST_OFFSET,
-            lent_end: FIRST_OFFSET,
+            lent: Lent::default(),
             is_queued: false,
             is_telling: false,
             is_readable: false,
@@ -93,7 +120,7 @@ impl Streams {
         let Some(s) = self.list.iter_mut().find(|s| s.id == id && s.last_word.is_none()) else {
             return Vec::new();
         };
-        let (taken, touched) = s.inc.as_mut().map_or((s.lent_at, s.lent_end), |inc| inc.end());
+        let (taken, touched) = s.inc.as_mut().map_or((s.lent.news.0, s.lent.end), |inc| inc.end());
         s.last_word = Some(LastWord { taken, touched, reason });
         self.kept -= s.out.kept();
         let abandoned = s.out.abandon();
@@ -151,14 +178,17 @@ impl Streams {
     pub fn lend(&mut self, id: StreamId) -> Option<Box<Incoming>> {
         let s = self.find(id)?;
         let half = s.inc.take()?;
-        (s.lent_at, s.lent_end) = half.reach();
+        s.lent = Lent { news: half.news(), is_told: false, end: half.came_to() };
         Some(half)
     }
 
     #[inline]
     pub fn take_back(&mut self, id: StreamId, mut half: Box<Incoming>) {
-        let has_news = half.release();
         let Some(s) = self.find(id) else { return };
+        if s.lent.is_told {
+            half.note_told(s.lent.news);
+        }
+        let has_news = half.release();
         s.inc = Some(half);
         if has_news {
             self.tell_taken(id);
@@ -297,15 +327,8 @@ impl Streams {
                         (Frame::Nack { stream: id, taken, touched, reason }, SentFrame::Nack(id))
                     }
                     None => {
-                        let Some(inc) = &mut s.inc else {
-                            // It comes back with more to tell.
-                            s.is_telling = false;
-                            self.words.pop_front();
-                            continue;
-                        };
-                        let (taken, limit) = inc.tell();
-                        let (taken, limit) = (taken as u32, limit as u32);
-                        (Frame::Taken { stream: id, taken, limit }, SentFrame::Taken(id))
+                        let (taken, limit) = s.tell();
+                        (Frame::Taken { stream: id, taken: taken as u32, limit: limit as u32 }, SentFrame::Taken(id))
                     }
                 };
                 if !writer.push(&frame) {

@@ -787,6 +787,33 @@ fn a_lent_half_is_read_while_the_channel_goes_on() {
     assert_eq!(record.args, [2]);
 }
 
+/// Everything that a channel has to say now goes to the other.
+fn carry(world: &mut World, from: usize) {
+    let (now, mut packet) = (world.now, vec![0; MTU]);
+    while let Some(bytes) = world.channel(from).transmit(now, &mut packet) {
+        assert_eq!(world.channel(1 - from).on_packet(now, &packet[..bytes]), Verdict::Taken);
+    }
+}
+
+#[test]
+fn who_answers_each_record_while_it_reads_tells_with_the_answer_what_it_took_before() {
+    let mut world = World::connected(1, 1);
+    world.hosts.iter_mut().for_each(|host| host.program.deaf = vec![A]);
+    for n in 0..100 {
+        let before = world.channel(0).traffic(A).pushed;
+        world.channel(0).send(A, head(), &[n], b"").expect("room");
+        carry(&mut world, 0);
+        let mut half = world.channel(1).lend(A).expect("there");
+        assert!(matches!(half.peek(), Peek::Record(record) if record.args == [n]));
+        half.pop();
+        world.channel(1).send(A, head(), &[n], b"").expect("room");
+        carry(&mut world, 1);
+        world.channel(1).take_back(A, half);
+        let traffic = world.channel(0).traffic(A);
+        assert!(traffic.pushed - traffic.taken <= 2 * (traffic.pushed - before), "{n}: {traffic:?}");
+    }
+}
+
 #[test]
 fn a_stream_closed_while_lent_says_that_all_that_came_is_in_doubt() {
     let mut world = World::connected(1, 1);
