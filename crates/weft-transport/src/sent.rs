@@ -263,10 +263,10 @@ impl Sent {
     }
 
     /// When a packet that others overtook is to be given up.
-    pub fn lost_at(&self, patience: Duration) -> Option<Time> {
+    pub fn lost_at(&self, patience: impl FnOnce() -> Duration) -> Option<Time> {
         let numbers = self.open_from.max(self.oldest)..self.came_below;
         let mut open = numbers.filter_map(|n| self.index(n)).map(|at| &self.entries[at]);
-        open.find(|e| e.is_open()).map(|e| e.at + patience)
+        open.find(|e| e.is_open()).map(|e| e.at + patience())
     }
 
     /// Bytes of memory behind it.
@@ -429,7 +429,7 @@ mod tests {
         let (change, came) = acked(&mut sent, 1, &[0b11000]);
         assert_eq!((change.bytes, came), (300, vec![frame(0), frame(4), frame(5)]));
         assert_eq!(lost(&mut sent, 10), [frame(1), frame(2)]);
-        assert_eq!(sent.lost_at(PATIENCE), Some(Time::from_micros(1003)));
+        assert_eq!(sent.lost_at(|| PATIENCE), Some(Time::from_micros(1003)));
         assert_eq!(lost(&mut sent, 1002), []);
         assert_eq!(lost(&mut sent, 1003), [frame(3)]);
         assert_eq!((sent.in_flight(), sent.behind()), (0, 5));
