@@ -269,7 +269,7 @@ fn a_lying_cursor_that_gives_nothing_back_costs_no_record() {
                 Ok(()) => model.push_back(contents),
                 Err(PushError::Full) => assert_eq!(broken_for, 0, "full after the ring broke"),
                 Err(PushError::Broken) => broken_for += 1,
-                Err(PushError::TooLarge) => panic!("{} lines", contents.lines()),
+                Err(error) => panic!("{} lines: {error}", contents.lines()),
             }
             mem.set_head(lane, published[lane].get());
             while rng.one_in(2) {
@@ -326,7 +326,7 @@ fn a_producer_with_a_hostile_consumer_stays_in_its_lanes_and_takes_few_steps() {
                     Ok(()) => {}
                     Err(PushError::Full) => full += 1,
                     Err(PushError::Broken) => broken += 1,
-                    Err(PushError::TooLarge) => panic!("{len} bytes"),
+                    Err(error) => panic!("{len} bytes: {error}"),
                 }
                 assert!(steps.get() <= 16, "{} steps, room {room}", steps.get());
                 if rng.one_in(50) {
