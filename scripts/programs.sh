@@ -8,12 +8,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-# What counts system calls, wake-ups, memory and instructions, compares times, or has all processes of the host do something: these run
+# What counts system calls, wake-ups, descriptors, memory and instructions, compares times, or has all processes of the host do something: these run
 # by themselves, after the others.
 alone=(
     weft/costs        # system calls, wake-ups, memory and instructions
     weft/wait         # the wake-ups of who waits
     weft/helper       # the wake-ups of a helper, which whoever asks what processes are at wakes too
+    weft/deaths       # descriptors of processes, one more of which each of them has while somebody asks what it is at
+    weft/fork         # the same
+    weft/status       # the same
     weft/strangers    # what a process keeps of others that attack it, counted while they do
     weft-shm/distance # how far a consumer lets a producer run ahead
     weft-cli/stages   # stages against the round trips of a ping; has all processes of the host stamp requests
