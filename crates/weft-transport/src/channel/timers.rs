@@ -19,7 +19,8 @@ const ASK_AFTER: u32 = 4;
 /// Packets that go when no acknowledgement came in time.
 const PROBES: u32 = 2;
 
-/// The first of two times. (With `flatten` and `min` of an array of them [`Channel::next_timeout`] takes 250 instructions more.)
+/// The first of two times. Plain, for it is asked each turn: with this instead of `flatten` and `min` of an array, and the peer's patience
+/// looked at only where it counts, [`Channel::next_timeout`] takes 174 instructions instead of 423.
 #[inline]
 fn sooner(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
