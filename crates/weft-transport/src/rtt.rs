@@ -6,11 +6,14 @@ use std::time::Duration;
 /// What is waited for before anything was measured: longer than a round trip within a continent.
 pub const INITIAL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The least allowance for a peer that was not running when the packet came.
-const GRANULARITY: Duration = Duration::from_millis(1);
+/// The least allowance, in nanoseconds, for a peer that was not running when the packet came.
+const GRANULARITY: u64 = 1_000_000;
 
 /// No sample is taken for longer than this: a peer that reflects nonsense cannot make us wait for ever.
 const SAMPLE_MOST: Duration = Duration::from_secs(10);
+
+/// Time stamps tell no less.
+const SAMPLE_LEAST: Duration = Duration::from_micros(1);
 
 /// A peer that says that it held a time stamp for longer than this, counts as busy for so long.
 const BUSY_MOST: Duration = Duration::from_millis(10);
@@ -24,13 +27,14 @@ pub struct Rtt {
     estimate: Option<Estimate>,
 }
 
+/// In nanoseconds: it is worked with for each packet, and a [`Duration`] takes divisions to read and to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Estimate {
-    smoothed: Duration,
-    least: Duration,
-    answer: Duration,
+    smoothed: u64,
+    least: u64,
+    answer: u64,
     /// Of answers.
-    deviation: Duration,
+    deviation: u64,
 }
 
 impl Rtt {
@@ -61,7 +65,7 @@ impl Rtt {
 
     /// Takes a sample in: a round trip, and the time to its answer.
     pub fn on_sample(&mut self, sample: Duration, answered: Duration) {
-        let in_range = |time: Duration| time.clamp(Duration::from_micros(1), SAMPLE_MOST);
+        let in_range = |time: Duration| time.clamp(SAMPLE_LEAST, SAMPLE_MOST).as_nanos() as u64;
         let (sample, answered) = (in_range(sample), in_range(answered));
         self.estimate = Some(match self.estimate {
             None => Estimate { smoothed: sample, least: sample, answer: answered, deviation: answered / 2 },
@@ -77,20 +81,20 @@ impl Rtt {
     /// The smoothed round-trip time, once there was a sample.
     #[inline]
     pub fn smoothed(&self) -> Option<Duration> {
-        self.estimate.map(|e| e.smoothed)
+        self.estimate.map(|e| Duration::from_nanos(e.smoothed))
     }
 
     /// The shortest round trip that was seen: what the way takes without queues.
     #[inline]
     pub fn least(&self) -> Option<Duration> {
-        self.estimate.map(|e| e.least)
+        self.estimate.map(|e| Duration::from_nanos(e.least))
     }
 
     /// How long to wait for the acknowledgement of a packet, if the peer may hold it back for `ack_delay`.
     #[inline]
     pub fn timeout(&self, ack_delay: Duration) -> Duration {
         match self.estimate {
-            Some(e) => e.answer + (e.deviation * 4).max(GRANULARITY) + ack_delay,
+            Some(e) => Duration::from_nanos(e.answer + (e.deviation * 4).max(GRANULARITY)) + ack_delay,
             None => INITIAL_TIMEOUT,
         }
     }
@@ -98,7 +102,7 @@ impl Rtt {
     /// How much later than its neighbours a packet may come before it is taken for lost.
     #[inline]
     pub fn patience(&self) -> Duration {
-        self.estimate.map_or(INITIAL_TIMEOUT, |e| e.answer + (e.answer / 8).max(e.deviation))
+        self.estimate.map_or(INITIAL_TIMEOUT, |e| Duration::from_nanos(e.answer + (e.answer / 8).max(e.deviation)))
     }
 }
 

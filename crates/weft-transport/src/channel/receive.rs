@@ -126,8 +126,8 @@ impl<C: Congestion> Channel<C> {
             self.reflect.get_or_insert_with(|| (header.sent_at, came_at, short_micros(now.since(came_at))));
         }
         // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
-        let age = now.since(self.called_at).as_micros() + 1;
-        let is_ours = |r: &Reflected| u128::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
+        let age = now.nanos_since(self.called_at) / 1000 + 1;
+        let is_ours = |r: &Reflected| u64::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
         if let Some(reflected) = header.reflected.filter(is_ours) {
             let (lay, Reflected { sent_at, held, lay: lay_there }) = (now.since(came_at), reflected);
             if let Some(took) = self.rtt.on_reflected(now.stamp(), lay, sent_at, held, self.their_ack_delay()) {

@@ -247,14 +247,14 @@ impl Congestion for DelayWindow {
             self.set_base(took.min(self.base));
             self.near_at = now;
             // What was sent in a dip says nothing of the queue outside; and a rival lets it empty for a moment too.
-            let is_of_dip = self.is_dip() || u128::from(took) >= now.since(self.dipped_at).as_nanos();
+            let is_of_dip = self.is_dip() || took >= now.nanos_since(self.dipped_at);
             if !is_of_dip && self.usual_queue < least_target(self.base) {
                 self.blind = 0;
             }
         }
         // Of what was sent before, the last decision was not known.
         let turn = &mut self.turn;
-        if u128::from(took) <= now.since(turn.since).as_nanos() {
+        if took <= now.nanos_since(turn.since) {
             turn.samples += 1;
             turn.sum += took;
             turn.least = turn.least.min(took);
@@ -293,8 +293,8 @@ impl DelayWindow {
         let lasts = (delay.min(self.base + target) / 4 * 5).max(TURN_LEAST);
         self.turn = Turn::new(now, lasts, turn.packet);
         // Who sends a packet in several round trips decides as seldom, and steps as far.
-        let elapsed = now.since(turn.since).as_nanos() / u128::from(lasts.max(1));
-        let steps = (elapsed as u64).clamp(1, STEPS_MOST) * self.step(turn.packet);
+        let turns = now.nanos_since(turn.since) / lasts.max(1);
+        let steps = turns.clamp(1, STEPS_MOST) * self.step(turn.packet);
         let is_used = turn.under_way >= self.window / 2;
         let is_lossy = self.note_losses(&turn, queue, target) && (turn.was_full || (self.has_rival() && is_used));
         let is_new_loss = is_lossy && now.since(self.lossy_at) >= 2 * Duration::from_nanos(delay);
@@ -410,8 +410,8 @@ impl DelayWindow {
 
     /// How far apart packets come, and with it how much of a queue is none to speak of.
     fn learn_spacing(&mut self, turn: &Turn, now: Time) {
-        let elapsed = u64::try_from(now.since(turn.since).as_nanos()).unwrap_or(u64::MAX);
         if turn.was_full && turn.acked > 0 {
+            let elapsed = now.nanos_since(turn.since);
             self.spacing = (self.spacing * 7 + scale(elapsed, turn.packet, turn.acked).min(ROUND_TRIP_MOST)) / 8;
         }
         self.set_base(self.base);
@@ -515,7 +515,12 @@ fn least_target(base: u64) -> u64 {
 
 /// `value` times `by` over `over`.
 fn scale(value: u64, by: u64, over: u64) -> u64 {
-    (u128::from(value) * u128::from(by) / u128::from(over.max(1))) as u64
+    let over = over.max(1);
+    // Nearly always: 128 bits take far longer to divide.
+    match value.checked_mul(by) {
+        Some(product) => product / over,
+        None => (u128::from(value) * u128::from(by) / u128::from(over)) as u64,
+    }
 }
 
 #[cfg(test)]
