@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-# What counts system calls, wake-ups, descriptors, memory and instructions, compares times, or has all processes of the host do something: these run
-# by themselves, after the others.
+# What counts system calls, wake-ups, descriptors, memory and instructions, compares times, or has all processes of the host do
+# something: these run by themselves, after the others.
 alone=(
     weft/costs        # system calls, wake-ups, memory and instructions
     weft/wait         # the wake-ups of who waits
