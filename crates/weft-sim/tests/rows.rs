@@ -68,7 +68,7 @@ impl Form {
     }
 }
 
-/// Whether each run is told.
+/// Whether each run and its outcome are told.
 fn talks() -> bool {
     std::env::var_os("WEFT_SIM_TALK").is_some()
 }
@@ -94,7 +94,16 @@ fn simulation(config: Config, workload: Workload) -> Simulation<Load> {
 
 /// Settles, or panics with the reason.
 fn settled(simulation: &mut Simulation<Load>, latest: Duration) -> Report {
-    simulation.settle(latest).unwrap_or_else(|failure| panic!("{failure}"))
+    let report = simulation.settle(latest).unwrap_or_else(|failure| panic!("{failure}"));
+    if talks() {
+        let Report { hash, messages, packets, .. } = &report;
+        let (sent, delivered, returned) = (messages.sent, messages.delivered, messages.returned + messages.unknown);
+        println!(
+            "    sent {sent}, delivered {delivered}, returned {returned}; packets lost {}, reordered {}; hash {hash:016x}",
+            packets.lost, packets.reordered
+        );
+    }
+    report
 }
 
 /// One-way messages from host to host over a bad link. All are to be delivered.
@@ -148,19 +157,8 @@ fn s3(form: Form) {
     // 10^6 messages, or 10^8.
     let each = form.of(50_000, 100_000);
     seeds("s3", form.of(20, 1000), |seed| {
-        let Report { hash, messages, packets, .. } = all_delivered(seed, each, 16, faults, seconds(3600));
-        assert!(packets.lost > 0 && packets.reordered > 0);
-        if talks() {
-            // The log of the long form, which is kept.
-            println!(
-                "    sent {}, delivered {}, returned {}; packets lost {}, reordered {}; hash {hash:016x}",
-                messages.sent,
-                messages.delivered,
-                messages.returned + messages.unknown,
-                packets.lost,
-                packets.reordered
-            );
-        }
+        let report = all_delivered(seed, each, 16, faults, seconds(3600));
+        assert!(report.packets.lost > 0 && report.packets.reordered > 0);
     });
 }
 
