@@ -92,7 +92,7 @@ fn simulation(config: Config, workload: Workload) -> Simulation<Load> {
     Simulation::new(config, move |host| workload.program(host, config.topology.hosts()))
 }
 
-/// Settles, or panics with the reason.
+/// Settles, or panics with the reason. Tells the outcome where runs are told.
 fn settled(simulation: &mut Simulation<Load>, latest: Duration) -> Report {
     let report = simulation.settle(latest).unwrap_or_else(|failure| panic!("{failure}"));
     if talks() {
