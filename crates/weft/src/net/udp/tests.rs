@@ -430,6 +430,20 @@ fn runs_are_asked_for_while_packets_follow_one_another() {
 }
 
 #[test]
+fn runs_are_asked_for_while_their_sender_is_kept_off_its_core() {
+    let (a, mut b) = pair();
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    a.send(&b.local(), &run(640), 10);
+    assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
+    // For 10 ms: no look takes less than 200 ns.
+    for _ in 0..50_000 {
+        assert_eq!(b.receive(&mut buffer), Received::Nothing);
+    }
+    a.send(&b.local(), &run(640), 10);
+    assert!(matches!(b.receive(&mut buffer), Received::Run { bytes: 640, segment: 10, .. }), "in one piece");
+}
+
+#[test]
 fn a_socket_that_hears_nothing_for_long_asks_for_no_runs() {
     let (a, mut b) = pair();
     let mut buffer = vec![0; RECEIVE_BYTES];
