@@ -17,6 +17,12 @@ pub const FRAME_HEADER: usize = 4;
 /// Bytes of a `Records` frame ahead of the records.
 pub const RECORDS_HEADER: usize = FRAME_HEADER + 8;
 
+/// Bytes that a `Records` frame can have, at most.
+const RECORDS_MOST: usize = u16::MAX as usize - (RECORDS_HEADER - FRAME_HEADER);
+
+/// Bytes of a `Taken` frame.
+const TAKEN_FRAME: usize = FRAME_HEADER + 12;
+
 /// Bytes of the longest bitmap of an `Acks` frame: one bit for each packet that may be followed.
 pub const BITMAP_MOST: usize = crate::packet::SPAN as usize / 8;
 
@@ -281,7 +287,7 @@ fn split(bytes: &[u8]) -> Option<(Parts<'_>, &[u8])> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame from its three parts. Total.
+    /// Reads a frame from its three parts. Total. What most packets have is read here, the rest out of line.
     #[inline]
     fn read(kind: u8, detail: u8, body: &'a [u8]) -> Result<Frame<'a>, FrameError> {
         match (kind, body) {
@@ -289,6 +295,11 @@ impl<'a> Frame<'a> {
                 let stream = StreamId(u32::from_le_bytes([*s0, *s1, *s2, *s3]));
                 Ok(Frame::Records { stream, offset: u32::from_le_bytes([*o0, *o1, *o2, *o3]), bytes })
             }
+            (code::TAKEN, [s0, s1, s2, s3, t0, t1, t2, t3, l0, l1, l2, l3]) if detail == 0 => Ok(Frame::Taken {
+                stream: StreamId(u32::from_le_bytes([*s0, *s1, *s2, *s3])),
+                taken: u32::from_le_bytes([*t0, *t1, *t2, *t3]),
+                limit: u32::from_le_bytes([*l0, *l1, *l2, *l3]),
+            }),
             _ => Frame::read_other(kind, detail, body),
         }
     }
@@ -318,10 +329,6 @@ impl<'a> Frame<'a> {
             code::REFUSE => return Ok(Frame::Refuse { nonce: u64_at(body, 0), reason: reason()? }),
             code::HELLO => return Hello::read(detail, body).map(Frame::Hello),
             code::ACKS => Frame::Acks { bitmap: body },
-            code::TAKEN => {
-                let [stream, taken, limit] = three(body);
-                Frame::Taken { stream: StreamId(stream), taken, limit }
-            }
             code::COOKIE => Frame::Cookie {
                 nonce: u64_at(body, 0),
                 cookie: Cookie { value: u64_at(body, 8), generation: u32_at(body, 16) },
@@ -336,7 +343,7 @@ impl<'a> Frame<'a> {
             code::UNRELIABLE => Frame::Unreliable(Piece::read(body).ok_or(FrameError::Reach)?),
             _ => Frame::Ping,
         };
-        // What is left of RECORDS here has a detail that is not zero.
+        // What is left of RECORDS and TAKEN here has a detail that is not zero.
         if detail != 0 {
             return Err(FrameError::Reserved);
         }
@@ -436,7 +443,7 @@ impl<'a> Writer<'a> {
         match *frame {
             Frame::Records { stream, offset, bytes } => self.push_records(stream, offset, [bytes, &[]]),
             Frame::Acks { bitmap } => self.put(code::ACKS, 0, &[bitmap]),
-            Frame::Taken { stream, taken, limit } => self.put(code::TAKEN, 0, &[&words([stream.0, taken, limit])]),
+            Frame::Taken { stream, taken, limit } => self.push_taken(stream, taken, limit),
             Frame::Nack { stream, taken, touched, reason } => {
                 self.put(code::NACK, reason.code(), &[&words([stream.0, taken, touched])])
             }
@@ -473,11 +480,36 @@ impl<'a> Writer<'a> {
         self.push(&Frame::Padding { bytes: self.room() });
     }
 
-    /// Writes a `Records` frame whose bytes lie in two pieces.
+    /// Writes a `Records` frame whose bytes lie in two pieces, the second of which may be empty.
     #[inline]
     pub fn push_records(&mut self, stream: StreamId, offset: u32, bytes: [&[u8]; 2]) -> bool {
         let [first, second] = bytes;
-        self.put(code::RECORDS, 0, &[&stream.0.to_le_bytes(), &offset.to_le_bytes(), first, second])
+        let len = first.len() + second.len();
+        let end = self.at + RECORDS_HEADER + len;
+        let Some(frame) = self.packet.get_mut(self.at..end).filter(|_| len <= RECORDS_MOST) else { return false };
+        let Some((header, rest)) = frame.split_first_chunk_mut() else { return false };
+        *header = records_header(stream, offset, len as u16);
+        let (to, rest) = rest.split_at_mut(first.len());
+        to.copy_from_slice(first);
+        if !second.is_empty() {
+            rest.copy_from_slice(second);
+        }
+        self.at = end;
+        true
+    }
+
+    /// Writes a `Taken` frame.
+    #[inline]
+    pub fn push_taken(&mut self, stream: StreamId, taken: u32, limit: u32) -> bool {
+        let end = self.at + TAKEN_FRAME;
+        let Some(frame) = self.packet.get_mut(self.at..end) else { return false };
+        let [b0, b1, b2, b3] = stream.0.to_le_bytes();
+        let [b4, b5, b6, b7] = taken.to_le_bytes();
+        let [b8, b9, b10, b11] = limit.to_le_bytes();
+        let length = (TAKEN_FRAME - FRAME_HEADER) as u8;
+        frame.copy_from_slice(&[code::TAKEN, 0, length, 0, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11]);
+        self.at = end;
+        true
     }
 
     /// Bytes that are left.
