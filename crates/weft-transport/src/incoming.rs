@@ -38,6 +38,8 @@ pub struct Incoming {
     read: u64,
     /// Bytes of the record that was handed out.
     in_hand: u32,
+    /// The next record, once all of it is here and was looked at: its header, and its bytes.
+    next: Option<(HeadWords, u32)>,
     /// Everything below came.
     end: u64,
     ahead: Ranges,
@@ -61,6 +63,7 @@ impl Incoming {
             taken: start,
             read: start,
             in_hand: 0,
+            next: None,
             end: start,
             ahead: Ranges::default(),
             top: start,
@@ -107,7 +110,7 @@ impl Incoming {
             Ok(None) => return Peek::Empty,
             Err(malformed) => return Peek::Broken(malformed),
         };
-        self.in_hand = size as u32;
+        self.in_hand = size;
         let mut args = [0; MAX_ARGS * 4];
         let args = &mut args[..head.args() * 4];
         self.bytes.read(self.read + HEADER as u64, args);
@@ -130,6 +133,7 @@ impl Incoming {
     #[inline]
     pub fn pop(&mut self) -> bool {
         self.read += u64::from(std::mem::take(&mut self.in_hand));
+        self.next = None;
         self.read - self.taken >= u64::from(self.window / 8) && self.release()
     }
 
@@ -163,7 +167,7 @@ impl Incoming {
     pub(crate) fn end(&mut self) -> (u64, u64) {
         let touched = self.read + u64::from(self.in_hand);
         (self.taken, self.read) = (self.read, touched);
-        (self.in_hand, self.end, self.top) = (0, touched, touched);
+        (self.in_hand, self.next, self.end, self.top) = (0, None, touched, touched);
         self.free();
         (self.taken, touched)
     }
@@ -175,7 +179,7 @@ impl Incoming {
 
     /// Whether there is a whole record, or what is none.
     #[inline]
-    pub fn is_readable(&self) -> bool {
+    pub fn is_readable(&mut self) -> bool {
         self.next().map_or(true, |next| next.is_some())
     }
 
@@ -190,19 +194,28 @@ impl Incoming {
         std::mem::size_of::<Self>() + self.bytes.memory() + self.ahead.memory() + self.whole.capacity()
     }
 
-    /// The header and the bytes of the next record, if all of it is here.
+    /// The header and the bytes of the next record, if all of it is here. It is asked for several times for each.
     #[inline]
-    fn next(&self) -> Result<Option<(HeadWords, u64)>, Malformed> {
+    fn next(&mut self) -> Result<Option<(HeadWords, u32)>, Malformed> {
+        if self.next.is_some() {
+            return Ok(self.next);
+        }
         let here = self.end - self.read;
         if here < HEADER as u64 {
             return Ok(None);
         }
+        self.look(here)
+    }
+
+    /// As [`Incoming::next`], of a record of which so many bytes are here, and the header.
+    fn look(&mut self, here: u64) -> Result<Option<(HeadWords, u32)>, Malformed> {
         let head = HeadWords::check(read_words(&self.bytes.array(self.read)))?;
         if head.is(Kind::Pad) || head.is(Kind::Switch) {
             return Err(Malformed::Kind(head.kind() as u8));
         }
-        let size = stream_bytes(head.args(), head.len()) as u64;
-        Ok((size <= here).then_some((head, size)))
+        let size = stream_bytes(head.args(), head.len()) as u32;
+        self.next = (u64::from(size) <= here).then_some((head, size));
+        Ok(self.next)
     }
 
     fn free(&mut self) {

@@ -99,6 +99,12 @@ impl Kept {
         }
     }
 
+    /// Bytes of the packets that it is laid out for, or will be.
+    #[inline]
+    pub fn packet(&self) -> usize {
+        self.packet
+    }
+
     /// The cuts, if it is laid out so.
     #[inline]
     pub fn cuts(&self) -> Option<&Cuts> {

@@ -107,7 +107,9 @@ impl Outgoing {
         }
         self.bytes.reserve(self.window(), self.end + size, u64::from(self.most));
         self.bytes.write(self.end, &start[..ahead]);
-        self.bytes.write(self.end + ahead as u64, payload);
+        if !payload.is_empty() {
+            self.bytes.write(self.end + ahead as u64, payload);
+        }
         let written = self.end + (ahead + payload.len()) as u64;
         self.end += size;
         if written < self.end {
@@ -135,6 +137,12 @@ impl Outgoing {
         let run = Run { from: self.sent, len: (until - self.sent) as u16 };
         self.sent = until;
         Some(run)
+    }
+
+    /// Whether it is laid out for packets, or does not know yet how many bytes they have.
+    #[inline]
+    pub fn may_lie_ready(&self, packet: usize) -> bool {
+        self.bytes.cuts().is_some() || self.bytes.packet() != packet
     }
 
     /// The packets that lie ready one behind the other, at most so many of so many bytes: all full but perhaps the last. None
@@ -304,12 +312,14 @@ impl Outgoing {
     }
 
     /// Notes that everything below was taken: a place that we transmitted, between two records.
+    #[inline]
     fn take_to(&mut self, taken: u32) -> Result<u64, Violation> {
         let taken = widen(self.taken, taken);
         if taken > self.sent && taken < u64::MAX / 2 {
             return Err(Violation);
         }
-        let mut at = self.taken;
+        // All that there is, nearly always: then nobody has to look where its records end.
+        let mut at = if taken == self.end { taken } else { self.taken };
         while at < taken && at < self.sent {
             at = self.record_at(at).1;
         }
@@ -318,7 +328,9 @@ impl Outgoing {
         }
         let freed = at - self.taken;
         if freed > 0 {
-            self.lost.remove(self.taken, at);
+            if !self.lost.is_empty() {
+                self.lost.remove(self.taken, at);
+            }
             self.taken = at;
             self.bytes.forget(at);
         }

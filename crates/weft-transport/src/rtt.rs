@@ -1,22 +1,23 @@
 //! The round-trip time, estimated from reflected time stamps, and how long to wait for an answer.
 
 use crate::random::Random;
+use crate::time::nanos;
 use std::time::Duration;
 
-/// What is waited for before anything was measured: longer than a round trip within a continent.
-pub const INITIAL_TIMEOUT: Duration = Duration::from_millis(100);
+/// What is waited for before anything was measured, in nanoseconds: longer than a round trip within a continent.
+pub const INITIAL_TIMEOUT: u64 = 100_000_000;
 
-/// The least allowance, in nanoseconds, for a peer that was not running when the packet came.
+/// The least allowance for a peer that was not running when the packet came.
 const GRANULARITY: u64 = 1_000_000;
 
-/// No sample is taken for longer than this: a peer that reflects nonsense cannot make us wait for ever.
-const SAMPLE_MOST: Duration = Duration::from_secs(10);
+/// No sample is taken for longer than this: a peer that reflects nonsense cannot make us wait for ever. Nanoseconds, as the next two.
+const SAMPLE_MOST: u64 = 10_000_000_000;
 
 /// Time stamps tell no less.
-const SAMPLE_LEAST: Duration = Duration::from_micros(1);
+const SAMPLE_LEAST: u64 = 1000;
 
 /// A peer that says that it held a time stamp for longer than this, counts as busy for so long.
-const BUSY_MOST: Duration = Duration::from_millis(10);
+const BUSY_MOST: u64 = 10_000_000;
 
 /// The estimate: means and a deviation, with the weights of RFC 6298, section 2, and the least that was seen.
 ///
@@ -40,33 +41,26 @@ struct Estimate {
 impl Rtt {
     /// Takes a sample in, from a time stamp of ours that is looked at `now`, was held by the peer, and then lay here.
     ///
-    /// Time stamps and what was held are microseconds, of 32 bits that come round. A time stamp from the future, or one that was
-    /// held for longer than it was away, gives no sample. Up to `ack_delay` it is meant to be held. Returns the round trip.
+    /// Time stamps and what was held are microseconds, of 32 bits that come round; all else nanoseconds. A time stamp from the future, or
+    /// one that was held for longer than it was away, gives no sample. Up to `ack_delay` it is meant to be held. Returns the round trip.
     #[inline]
-    pub fn on_reflected(
-        &mut self,
-        now: u32,
-        lay: Duration,
-        sent_at: u32,
-        held: u16,
-        ack_delay: Duration,
-    ) -> Option<Duration> {
+    pub fn on_reflected(&mut self, now: u32, lay: u64, sent_at: u32, held: u16, ack_delay: u64) -> Option<u64> {
         let away = now.wrapping_sub(sent_at);
         if held == u16::MAX || away > i32::MAX as u32 {
             return None;
         }
-        let under_way = Duration::from_micros(u64::from(away.checked_sub(u32::from(held))?));
-        let busy = Duration::from_micros(u64::from(held)).saturating_sub(ack_delay).min(BUSY_MOST);
+        let under_way = u64::from(away.checked_sub(u32::from(held))?) * 1000;
+        let busy = (u64::from(held) * 1000).saturating_sub(ack_delay).min(BUSY_MOST);
         // Time stamps have no parts of a microsecond, so it may seem to have lain for longer than it was away.
         let sample = under_way.saturating_sub(lay);
         self.on_sample(sample, under_way + busy);
         Some(sample)
     }
 
-    /// Takes a sample in: a round trip, and the time to its answer.
-    pub fn on_sample(&mut self, sample: Duration, answered: Duration) {
-        let in_range = |time: Duration| time.clamp(SAMPLE_LEAST, SAMPLE_MOST).as_nanos() as u64;
-        let (sample, answered) = (in_range(sample), in_range(answered));
+    /// Takes a sample in: a round trip, and the time to its answer, in nanoseconds.
+    #[inline]
+    pub fn on_sample(&mut self, sample: u64, answered: u64) {
+        let [sample, answered] = [sample, answered].map(|time| time.clamp(SAMPLE_LEAST, SAMPLE_MOST));
         self.estimate = Some(match self.estimate {
             None => Estimate { smoothed: sample, least: sample, answer: answered, deviation: answered / 2 },
             Some(Estimate { smoothed, least, answer, deviation }) => Estimate {
@@ -90,26 +84,32 @@ impl Rtt {
         self.estimate.map(|e| Duration::from_nanos(e.least))
     }
 
-    /// How long to wait for the acknowledgement of a packet, if the peer may hold it back for `ack_delay`.
+    /// Both in nanoseconds; zero before there was a sample.
     #[inline]
-    pub fn timeout(&self, ack_delay: Duration) -> Duration {
+    pub(crate) fn smoothed_and_least(&self) -> (u64, u64) {
+        self.estimate.map_or((0, 0), |e| (e.smoothed, e.least))
+    }
+
+    /// How long to wait for the acknowledgement of a packet, if the peer may hold it back for `ack_delay`. Nanoseconds.
+    #[inline]
+    pub fn timeout(&self, ack_delay: u64) -> u64 {
         match self.estimate {
-            Some(e) => Duration::from_nanos(e.answer + (e.deviation * 4).max(GRANULARITY)) + ack_delay,
+            Some(e) => e.answer + (e.deviation * 4).max(GRANULARITY) + ack_delay,
             None => INITIAL_TIMEOUT,
         }
     }
 
-    /// How much later than its neighbours a packet may come before it is taken for lost.
+    /// How much later than its neighbours a packet may come before it is taken for lost, in nanoseconds.
     #[inline]
-    pub fn patience(&self) -> Duration {
-        self.estimate.map_or(INITIAL_TIMEOUT, |e| Duration::from_nanos(e.answer + (e.answer / 8).max(e.deviation)))
+    pub fn patience(&self) -> u64 {
+        self.estimate.map_or(INITIAL_TIMEOUT, |e| e.answer + (e.answer / 8).max(e.deviation))
     }
 }
 
-/// Microseconds as they go back with a time stamp; the most stands for more.
+/// Microseconds of these nanoseconds, as they go back with a time stamp; the most stands for more.
 #[inline]
-pub fn short_micros(time: Duration) -> u16 {
-    u16::try_from(time.as_micros()).unwrap_or(u16::MAX)
+pub fn short_micros(nanos: u64) -> u16 {
+    u16::try_from(nanos / 1000).unwrap_or(u16::MAX)
 }
 
 /// Waiting longer each time that nothing came: exponential, and drawn by lot so that many do not come back together (VN31).
@@ -121,10 +121,14 @@ pub struct Backoff {
 impl Backoff {
     /// How long to wait now: `base`, doubled for each try up to `most` (never below `base`), and up to a quarter more.
     pub fn wait(&self, base: Duration, most: Duration, random: &mut Random) -> Duration {
-        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-        let (base, most) = (nanos(base), nanos(most));
+        Duration::from_nanos(self.wait_nanos(nanos(base), nanos(most), random))
+    }
+
+    /// The same in nanoseconds.
+    #[inline]
+    pub(crate) fn wait_nanos(&self, base: u64, most: u64, random: &mut Random) -> u64 {
         let doubled = base.saturating_mul(1 << self.tries.min(16)).min(most.max(base));
-        Duration::from_nanos(doubled.saturating_add(random.below(doubled / 4)))
+        doubled.saturating_add(random.below(doubled / 4))
     }
 
     /// Nothing came.
@@ -148,20 +152,20 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    const ACK_DELAY: Duration = Duration::from_millis(1);
+    const ACK_DELAY: u64 = 1_000_000;
 
     #[test]
     fn the_estimate_settles_on_a_steady_delay_whatever_the_peer_held_back() {
         let mut rtt = Rtt::default();
         let mut now = 5_000_000u32;
         for held in [0u16, 900, 13, 1000].iter().cycle().take(40) {
-            rtt.on_reflected(now, Duration::ZERO, now.wrapping_sub(250 + u32::from(*held)), *held, ACK_DELAY);
+            rtt.on_reflected(now, 0, now.wrapping_sub(250 + u32::from(*held)), *held, ACK_DELAY);
             now = now.wrapping_add(1_000);
         }
         assert_eq!(rtt.smoothed(), Some(Duration::from_micros(250)));
         assert_eq!(rtt.least(), Some(Duration::from_micros(250)));
         let timeout = rtt.timeout(ACK_DELAY);
-        assert!(timeout >= Duration::from_micros(2250) && timeout < Duration::from_micros(2300), "{timeout:?}");
+        assert!((2_250_000..2_300_000).contains(&timeout), "{timeout}");
     }
 
     #[test]
@@ -170,8 +174,7 @@ mod tests {
             let mut rtt = Rtt::default();
             let mut now = 5_000_000u32;
             for _ in 0..40 {
-                let (lay_here, held) =
-                    (Duration::from_micros(lay.into()), 1_000u16.saturating_add(busy).min(u16::MAX - 1));
+                let (lay_here, held) = (u64::from(lay) * 1000, 1_000u16.saturating_add(busy).min(u16::MAX - 1));
                 rtt.on_reflected(
                     now,
                     lay_here,
@@ -183,8 +186,8 @@ mod tests {
             }
             assert_eq!(rtt.smoothed(), Some(Duration::from_micros(250)), "{lay} {busy}");
             let timeout = rtt.timeout(ACK_DELAY);
-            let least = Duration::from_micros(u64::from(lay) + u64::from(busy).min(10_000));
-            assert!((least..least + Duration::from_millis(3)).contains(&timeout), "{lay} {busy}: {timeout:?}");
+            let least = (u64::from(lay) + u64::from(busy).min(10_000)) * 1000;
+            assert!((least..least + 3_000_000).contains(&timeout), "{lay} {busy}: {timeout}");
         }
     }
 
@@ -193,7 +196,7 @@ mod tests {
         let mut rtt = Rtt::default();
         for ahead in 0..200u32 {
             let sent = (u32::MAX - 100).wrapping_add(ahead);
-            rtt.on_reflected(sent.wrapping_add(300), Duration::ZERO, sent, 0, ACK_DELAY);
+            rtt.on_reflected(sent.wrapping_add(300), 0, sent, 0, ACK_DELAY);
         }
         assert_eq!(rtt.smoothed(), Some(Duration::from_micros(300)));
     }
@@ -201,23 +204,23 @@ mod tests {
     #[test]
     fn impossible_time_stamps_give_no_sample() {
         let mut rtt = Rtt::default();
-        let mut reflect = |now, sent_at, held| rtt.on_reflected(now, Duration::ZERO, sent_at, held, ACK_DELAY);
+        let mut reflect = |now, sent_at, held| rtt.on_reflected(now, 0, sent_at, held, ACK_DELAY);
         assert_eq!([reflect(100, 101, 0), reflect(100, 50, 51), reflect(100, 50, u16::MAX)], [None; 3]);
         reflect(2_000_000_000, 0, 0);
-        assert_eq!(rtt.smoothed(), Some(SAMPLE_MOST));
+        assert_eq!(rtt.smoothed(), Some(Duration::from_nanos(SAMPLE_MOST)));
     }
 
     #[test]
     fn a_jump_of_the_delay_is_followed_within_ten_samples() {
         let mut rtt = Rtt::default();
         for _ in 0..50 {
-            rtt.on_sample(Duration::from_micros(100), Duration::from_micros(100));
+            rtt.on_sample(100_000, 100_000);
         }
         for _ in 0..10 {
-            rtt.on_sample(Duration::from_millis(10), Duration::from_millis(10));
+            rtt.on_sample(10_000_000, 10_000_000);
         }
-        let (smoothed, timeout) = (rtt.smoothed().expect("samples"), rtt.timeout(Duration::ZERO));
-        assert!(smoothed > Duration::from_millis(7) && timeout > Duration::from_millis(10), "{smoothed:?} {timeout:?}");
+        let (smoothed, timeout) = (rtt.smoothed().expect("samples"), rtt.timeout(0));
+        assert!(smoothed > Duration::from_millis(7) && timeout > 10_000_000, "{smoothed:?} {timeout}");
     }
 
     #[test]

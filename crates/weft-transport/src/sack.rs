@@ -37,7 +37,8 @@ impl Received {
     pub fn look(&self, number: u32) -> Arrival {
         let number = widen(self.above, number);
         // Numbers begin at 0: those "before" it come from widening a copy or nonsense. 2^63 packets are never sent.
-        match number < self.all_below || number > u64::MAX / 2 || self.has(number) {
+        let is_above = number >= self.above;
+        match number > u64::MAX / 2 || (!is_above && (number < self.all_below || self.has(number))) {
             true => Arrival::Old,
             false => Arrival::New(number),
         }
@@ -46,6 +47,11 @@ impl Received {
     /// Notes a new packet, whose sender waits for none that is more than `behind` (less than [`SPAN`]) behind it.
     #[inline]
     pub fn insert(&mut self, number: u64, behind: u16) {
+        if number == self.all_below && !self.has_holes() {
+            // As they went, nearly always: no bit is set, and none needs to be.
+            (self.all_below, self.above) = (number + 1, number + 1);
+            return;
+        }
         self.raise(number.saturating_sub(u64::from(behind.min(SPAN - 1))));
         if number < self.all_below {
             return;

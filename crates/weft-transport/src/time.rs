@@ -43,6 +43,23 @@ impl Time {
     pub const fn nanos_since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// So many nanoseconds later, for the same reason.
+    #[inline]
+    pub const fn plus_nanos(self, later: u64) -> Time {
+        Time(self.0.saturating_add(later))
+    }
+}
+
+/// A time in nanoseconds, or as many as fit.
+#[inline]
+pub(crate) const fn nanos(time: Duration) -> u64 {
+    let nanos = time.as_nanos();
+    if nanos > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        nanos as u64
+    }
 }
 
 impl Add<Duration> for Time {
@@ -50,7 +67,7 @@ impl Add<Duration> for Time {
 
     #[inline]
     fn add(self, later: Duration) -> Time {
-        Time(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+        self.plus_nanos(nanos(later))
     }
 }
 
@@ -59,6 +76,6 @@ impl Sub<Duration> for Time {
 
     #[inline]
     fn sub(self, earlier: Duration) -> Time {
-        Time(self.0.saturating_sub(u64::try_from(earlier.as_nanos()).unwrap_or(u64::MAX)))
+        Time(self.0.saturating_sub(nanos(earlier)))
     }
 }

@@ -41,7 +41,7 @@ impl<H: Handle> StreamRx<H> {
         if self.half.is_none() {
             self.half = self.ni.borrow_mut().lend(self.host);
         }
-        if !self.half.as_ref()?.is_readable() {
+        if !self.half.as_mut()?.is_readable() {
             self.give_back();
         }
         self.half.as_deref_mut()
@@ -49,7 +49,7 @@ impl<H: Handle> StreamRx<H> {
 
     #[inline]
     fn give_back(&mut self) {
-        if let Some(half) = self.half.take() {
+        if let Some(mut half) = self.half.take() {
             let is_empty = !half.is_readable();
             self.ni.borrow_mut().take_back(self.host, half, is_empty);
         }

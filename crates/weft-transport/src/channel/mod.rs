@@ -33,7 +33,7 @@ use crate::random::Random;
 use crate::rtt::{Backoff, Rtt};
 use crate::sack::Received;
 use crate::sent::Sent;
-use crate::time::Time;
+use crate::time::{nanos, Time};
 use std::time::Duration;
 use streams::Streams;
 use unreliable::Unreliable;
@@ -69,8 +69,8 @@ impl std::fmt::Debug for Lot {
 /// Bytes that may be under way to any peer: half of the smallest window.
 const UNDER_WAY_LEAST: u64 = 64 << 10;
 
-/// The least time-out until something was lost: a queue of a megabyte at a gigabit. Many who begin at once fill one.
-const LOSSLESS_TIMEOUT: Duration = Duration::from_millis(10);
+/// The least time-out until something was lost, in nanoseconds: a queue of a megabyte at a gigabit. Many who begin at once fill one.
+const LOSSLESS_TIMEOUT: u64 = 10_000_000;
 
 /// What can be set. Values out of range are brought into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -490,6 +490,12 @@ impl<C: Congestion> Channel<C> {
         self.streams.take_back(stream, half);
     }
 
+    /// Whether there is something for [`Channel::poll_event`].
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        self.streams.has_events()
+    }
+
     /// What happened, oldest first. At most one of a kind per stream waits.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -685,9 +691,10 @@ impl<C: Congestion> Channel<C> {
         self.streams.push_event(Event::Lost(reason));
     }
 
-    /// How long to wait for an acknowledgement, before it is drawn by lot. A way on which nothing was lost yet is waited for longer: what is
+    /// How long to wait for an acknowledgement, in nanoseconds, before it is drawn by lot. A way on which nothing was lost yet is waited for longer: what is
     /// late there is in a queue that filled since the last round trip.
-    fn base_timeout(&self) -> Duration {
+    #[inline]
+    fn base_timeout(&self) -> u64 {
         let timeout = self.rtt.timeout(self.their_ack_delay());
         if self.counters.packets_lost == 0 {
             timeout.max(LOSSLESS_TIMEOUT)
@@ -696,16 +703,19 @@ impl<C: Congestion> Channel<C> {
         }
     }
 
-    /// For how long the peer may hold an acknowledgement back.
-    fn their_ack_delay(&self) -> Duration {
-        Duration::from_micros(u64::from(self.terms.ack_delay))
+    /// For how long the peer may hold an acknowledgement back, in nanoseconds.
+    #[inline]
+    fn their_ack_delay(&self) -> u64 {
+        u64::from(self.terms.ack_delay) * 1000
     }
 
     /// The wait grows up to a 32nd of the suspicion time, so that a peer which hears one packet in three, and is heard as
     /// seldom, is not taken for silent (I1: 31 tries). It never begins above a quarter of it, whatever the peer reflects, so that
-    /// a silent peer is found out in time.
-    fn wait(&mut self) -> Duration {
-        let base = self.base_timeout().min(self.settings.suspicion / 4);
-        self.backoff.wait(base, self.settings.suspicion / 32, &mut self.random)
+    /// a silent peer is found out in time. Returns when the wait that begins now is over.
+    #[inline]
+    fn wait_from(&mut self, now: Time) -> Time {
+        let suspicion = nanos(self.settings.suspicion);
+        let base = self.base_timeout().min(suspicion / 4);
+        now.plus_nanos(self.backoff.wait_nanos(base, suspicion / 32, &mut self.random))
     }
 }

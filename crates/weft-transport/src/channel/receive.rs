@@ -9,7 +9,6 @@ use crate::rtt::short_micros;
 use crate::sack::Arrival;
 use crate::sequence::widen;
 use crate::time::Time;
-use std::time::Duration;
 use weft_wire::frame::Frame;
 use weft_wire::packet::{Packet, PacketError, PacketKind, Reflected};
 use weft_wire::Reason;
@@ -123,15 +122,15 @@ impl<C: Congestion> Channel<C> {
             self.acks.asking += 1;
             self.acks.is_due |= !is_next || header.hurries || (asks.records && self.acks.asking >= ACK_EVERY);
             // That of the first: of packets that came one behind the other it waited for none.
-            self.reflect.get_or_insert_with(|| (header.sent_at, came_at, short_micros(now.since(came_at))));
+            self.reflect.get_or_insert_with(|| (header.sent_at, came_at, short_micros(now.nanos_since(came_at))));
         }
         // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
         let age = now.nanos_since(self.called_at) / 1000 + 1;
         let is_ours = |r: &Reflected| u64::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
         if let Some(reflected) = header.reflected.filter(is_ours) {
-            let (lay, Reflected { sent_at, held, lay: lay_there }) = (now.since(came_at), reflected);
+            let (lay, Reflected { sent_at, held, lay: lay_there }) = (now.nanos_since(came_at), reflected);
             if let Some(took) = self.rtt.on_reflected(now.stamp(), lay, sent_at, held, self.their_ack_delay()) {
-                self.congestion.on_round_trip(now, took, lay + Duration::from_micros(lay_there.min(held).into()));
+                self.congestion.on_round_trip(now, took, lay + u64::from(lay_there.min(held)) * 1000);
             }
         }
         self.on_heard(now);
@@ -210,7 +209,7 @@ impl<C: Congestion> Channel<C> {
             let packet = self.packet_size() as u64;
             self.congestion.on_acked(now, Acked { bytes: acked.bytes, late: acked.late_bytes, under_way, packet });
             self.backoff.on_answer();
-            self.retry_at = (self.sent.in_flight() > 0).then(|| now + self.wait());
+            self.retry_at = (self.sent.in_flight() > 0).then(|| self.wait_from(now));
         }
         self.find_lost(now);
         Ok(())

@@ -204,6 +204,11 @@ impl Streams {
     }
 
     #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if let Event::Readable(id) | Event::Room(id) = event {
@@ -321,17 +326,17 @@ impl Streams {
     pub fn write_words(&mut self, writer: &mut Writer<'_>, mut note: impl FnMut(SentFrame)) {
         while let Some(&id) = self.words.front() {
             if let Some(s) = self.any(id) {
-                let (frame, sent) = match s.last_word {
+                let (is_written, sent) = match s.last_word {
                     Some(LastWord { taken, touched, reason }) => {
                         let (taken, touched) = (taken as u32, touched as u32);
-                        (Frame::Nack { stream: id, taken, touched, reason }, SentFrame::Nack(id))
+                        (writer.push(&Frame::Nack { stream: id, taken, touched, reason }), SentFrame::Nack(id))
                     }
                     None => {
                         let (taken, limit) = s.tell();
-                        (Frame::Taken { stream: id, taken: taken as u32, limit: limit as u32 }, SentFrame::Taken(id))
+                        (writer.push_taken(id, taken as u32, limit as u32), SentFrame::Taken(id))
                     }
                 };
-                if !writer.push(&frame) {
+                if !is_written {
                     return;
                 }
                 s.is_telling = false;
@@ -359,6 +364,14 @@ impl Streams {
             note(SentFrame::Records(id, run));
             self.queue(id);
         }
+    }
+
+    /// Whether the stream whose turn it is may have packets of so many bytes that lie ready: most have few bytes, which are laid out for
+    /// no packets.
+    #[inline]
+    pub fn may_lie_ready(&mut self, packet: usize) -> bool {
+        let Some(&id) = self.runs.front() else { return false };
+        self.find(id).is_some_and(|s| s.out.may_lie_ready(packet))
     }
 
     /// The stream whose turn it is, and its packets that lie ready: at most so many of so many bytes, if there is room for much.

@@ -24,14 +24,14 @@ const HALF_HURRIES_BELOW: u64 = 16;
 /// The longest time between two packets, in nanoseconds.
 const PACE_MOST: u64 = 100_000_000;
 
-/// The most that queues count for where packets are spaced: a host that was away for longer is none.
-const PACED_QUEUE_MOST: Duration = Duration::from_millis(1);
+/// The most that queues count for where packets are spaced, in nanoseconds: a host that was away for longer is none.
+const PACED_QUEUE_MOST: u64 = 1_000_000;
 
 /// Who comes late sends at once what would have been sent within such a part of a round trip, but not less than within the second figure,
 /// nor more than within the third: hosts that are busy are late most of the time.
-const PACED_LATE_PART: u32 = 4;
-const PACED_LATE_LEAST: Duration = Duration::from_micros(200);
-const PACED_LATE_MOST: Duration = Duration::from_millis(1);
+const PACED_LATE_PART: u64 = 4;
+const PACED_LATE_LEAST: u64 = 200_000;
+const PACED_LATE_MOST: u64 = 1_000_000;
 
 /// One packet number in so many is left out, at the least: not more than one among those that are followed.
 const SKIP_EVERY: u64 = 1024;
@@ -60,10 +60,10 @@ impl<C: Congestion> Channel<C> {
     /// [`Channel::packet_size`] but perhaps the last. None if what goes next has to be put together by [`Channel::transmit`].
     #[inline]
     pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<&[u8]> {
-        if !self.may_run(now) {
+        let size = self.packet_size();
+        if !self.streams.may_lie_ready(size) || !self.may_run(now) {
             return None;
         }
-        let size = self.packet_size();
         let (stream, ready) = self.streams.ready(most, size, self.room())?;
         if self.retry_at.is_some_and(|at| at < now) {
             self.forgive_absence(now);
@@ -91,14 +91,14 @@ impl<C: Congestion> Channel<C> {
         self.sent.size.on_filled();
         self.acks = Acks::default();
         self.note_asked(now);
-        self.retry_at = Some(now + self.wait());
+        self.retry_at = Some(self.wait_from(now));
         Some(self.streams.end_turn(stream, ready.start..until))
     }
 
     /// Whether [`Channel::transmit_run`] has something.
     #[inline]
     pub fn has_run(&mut self, now: Time) -> bool {
-        self.may_run(now) && self.streams.has_ready(self.room())
+        self.streams.may_lie_ready(self.packet_size()) && self.may_run(now) && self.streams.has_ready(self.room())
     }
 
     /// Whether what goes next is records and nothing else.
@@ -126,15 +126,16 @@ impl<C: Congestion> Channel<C> {
     /// Whether so little may be under way that packets wait for acknowledgements, with one of so many bytes that goes now.
     #[inline]
     fn hurries(&self, bytes: usize) -> bool {
-        self.congestion.window() < HALF_HURRIES_BELOW * self.packet_size() as u64 && self.fills_window(bytes)
+        let window = self.congestion.window();
+        self.sent.in_flight() + bytes as u64 >= window / 2 && self.waits_for_each(window)
     }
 
-    /// Half of what may be is under way: then each packet waits where only a few may be, or else each second one.
+    /// Whether the packet that goes now, with which half of what may be is under way, waits: each where only a few may be, or else each
+    /// second one.
     #[cold]
-    fn fills_window(&self, bytes: usize) -> bool {
-        let window = self.congestion.window();
-        let waits = window < HURRIES_BELOW * self.packet_size() as u64 || self.sent.next() % 2 == 0;
-        waits && self.sent.in_flight() + bytes as u64 >= window / 2
+    fn waits_for_each(&self, window: u64) -> bool {
+        let packet = self.packet_size() as u64;
+        window < HURRIES_BELOW * packet || (window < HALF_HURRIES_BELOW * packet && self.sent.next() % 2 == 0)
     }
 
     /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
@@ -142,12 +143,14 @@ impl<C: Congestion> Channel<C> {
     #[inline]
     fn pace(&mut self, now: Time, bytes: usize) {
         if self.congestion.spaces(self.packet_size() as u64) {
-            let [mean, least] = [self.rtt.smoothed(), self.rtt.least()].map(Option::unwrap_or_default);
+            let (mean, least) = self.rtt.smoothed_and_least();
             let round_trip = mean.min(least + least.max(PACED_QUEUE_MOST));
-            let nanos = (round_trip.as_nanos() * bytes as u128 / u128::from(self.congestion_window().max(1))) as u64;
-            let wait = Duration::from_nanos(nanos.saturating_add(self.random.below(nanos / 8 + 1)).min(PACE_MOST));
+            // A round trip is 10 s at most, so it fits.
+            let wait = round_trip * bytes as u64 / self.congestion_window().max(1);
+            let wait = wait.saturating_add(self.random.below(wait / 8 + 1)).min(PACE_MOST);
             let late = wait.max((round_trip / PACED_LATE_PART).clamp(PACED_LATE_LEAST, PACED_LATE_MOST));
-            self.paced_until = self.paced_until.clamp(now - late, now) + wait;
+            let earliest = Time::from_nanos(now.as_nanos().saturating_sub(late));
+            self.paced_until = self.paced_until.clamp(earliest, now).plus_nanos(wait);
         }
     }
 
@@ -217,7 +220,7 @@ impl<C: Congestion> Channel<C> {
         }
         if asks {
             self.note_asked(now);
-            self.retry_at = Some(now + self.wait());
+            self.retry_at = Some(self.wait_from(now));
         }
         Some(bytes)
     }
@@ -262,10 +265,10 @@ impl<C: Congestion> Channel<C> {
     }
 
     fn transmit_call(&mut self, now: Time, cookie: Option<Cookie>, packet: &mut [u8]) -> usize {
-        let wait = self.wait();
+        let next_at = self.wait_from(now);
         self.backoff.on_silence();
         self.watch.probes += 1;
-        self.phase = Phase::Calling { cookie, next_at: now + wait };
+        self.phase = Phase::Calling { cookie, next_at };
         let hello = Hello {
             caller: self.ours.epoch,
             callee: self.theirs.epoch,
@@ -321,7 +324,7 @@ impl<C: Congestion> Channel<C> {
     fn header(&mut self, now: Time) -> Header {
         let reflected = self.reflect.take().map(|(sent_at, came_at, lay)| Reflected {
             sent_at,
-            held: short_micros(now.since(came_at)),
+            held: short_micros(now.nanos_since(came_at)),
             lay,
         });
         Header {

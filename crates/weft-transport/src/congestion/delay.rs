@@ -240,9 +240,8 @@ impl Congestion for DelayWindow {
     }
 
     #[inline]
-    fn on_round_trip(&mut self, now: Time, took: Duration, lay: Duration) {
-        let [took, lay] =
-            [took, lay].map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX).clamp(1, ROUND_TRIP_MOST));
+    fn on_round_trip(&mut self, now: Time, took: u64, lay: u64) {
+        let [took, lay] = [took, lay].map(|nanos| nanos.clamp(1, ROUND_TRIP_MOST));
         if took <= self.near {
             self.set_base(took.min(self.base));
             self.near_at = now;
@@ -292,10 +291,10 @@ impl DelayWindow {
         // Hosts that were away for long are not waited for.
         let lasts = (delay.min(self.base + target) / 4 * 5).max(TURN_LEAST);
         self.turn = Turn::new(now, lasts, turn.packet);
-        // Who sends a packet in several round trips decides as seldom, and steps as far.
-        let turns = now.nanos_since(turn.since) / lasts.max(1);
-        let steps = turns.clamp(1, STEPS_MOST) * self.step(turn.packet);
-        let is_used = turn.under_way >= self.window / 2;
+        // Asked only where the window changes: most decisions of who has little to say change nothing.
+        let window = self.window;
+        let steps = || steps(window, turn.packet, now.nanos_since(turn.since) / lasts.max(1));
+        let is_used = turn.under_way >= window / 2;
         let is_lossy = self.note_losses(&turn, queue, target) && (turn.was_full || (self.has_rival() && is_used));
         let is_new_loss = is_lossy && now.since(self.lossy_at) >= 2 * Duration::from_nanos(delay);
         if is_lossy {
@@ -317,9 +316,8 @@ impl DelayWindow {
             }
             Phase::Delay if is_used && self.is_dip_due(now) => {
                 // What is too much before the dip is too much after it.
-                let window = self.window;
                 if lasting_queue > target && !self.has_rival() {
-                    self.cut(now, lasting, target, steps, is_lossy);
+                    self.cut(now, lasting, target, steps(), is_lossy);
                 }
                 self.dip(now, lasting, window);
             }
@@ -328,13 +326,13 @@ impl DelayWindow {
                     self.calm = 0;
                     self.set_window(self.window.min(turn.under_way + turn.packet) / 10 * RIVAL_KEEPS);
                 } else if is_used && !is_lossy {
-                    self.set_window(self.window + steps.max(turn.packet / 8 * RIVAL_GROWTH));
+                    self.set_window(self.window + steps().max(turn.packet / 8 * RIVAL_GROWTH));
                 }
             }
             // Who has far less under way than he may is not to blame.
             Phase::Start | Phase::Delay if lasting_queue > target && is_used => {
-                self.set_window(self.window.min(turn.under_way + turn.packet));
-                self.cut(now, lasting, target, steps, is_lossy);
+                self.set_window(window.min(turn.under_way + turn.packet));
+                self.cut(now, lasting, target, steps(), is_lossy);
             }
             Phase::Start | Phase::Delay => {
                 self.take_back(lasting);
@@ -429,7 +427,7 @@ impl DelayWindow {
     /// Notes how long the queue was and what was lost. Whether that found a queue full: more is lost than while the queue is short.
     fn note_losses(&mut self, turn: &Turn, queue: u64, target: u64) -> bool {
         self.longest = self.longest.max(queue.min(target)) - self.longest.saturating_sub(queue) / 64;
-        let share = scale(ONE, turn.lost, turn.lost + turn.acked);
+        let share = if turn.lost == 0 { 0 } else { scale(ONE, turn.lost, turn.lost + turn.acked) };
         let is_more = share > USUAL_TIMES * self.usual_loss;
         let least = target / NEAR_PART;
         if queue < least.max(self.longest / 2) && !self.has_rival() {
@@ -475,25 +473,23 @@ impl DelayWindow {
         }
     }
 
-    fn grow(&mut self, turn: &Turn, queue: u64, target: u64, steps: u64) {
+    fn grow(&mut self, turn: &Turn, queue: u64, target: u64, steps: impl FnOnce() -> u64) {
         self.calm = if queue < target / NEAR_PART { self.calm.saturating_add(1) } else { 0 };
         if self.phase == Phase::Start && queue >= target / 2 {
             self.phase = Phase::Delay;
         }
         let doublings = u32::from(self.calm.saturating_sub(CALM).min(16));
         if turn.was_full {
-            let most = if self.phase == Phase::Start { self.window } else { (steps << doublings).min(self.window / 2) };
+            let most = match self.phase {
+                Phase::Start => self.window,
+                _ => (steps() << doublings).min(self.window / 2),
+            };
             self.set_window(self.window + most.max(1));
         } else if doublings > 0 && self.window < SPACED_BELOW.max(turn.packet) {
             // It needs no more than this, and the network has room: as at the beginning.
             self.phase = Phase::Start;
             self.set_window(self.window.max(DelayWindow::FIRST));
         }
-    }
-
-    /// How much the window grows in a round trip.
-    fn step(&self, packet: u64) -> u64 {
-        ((self.window * packet).isqrt() / 16).clamp(1, packet.max(1))
     }
 
     fn set_window(&mut self, bytes: u64) {
@@ -511,6 +507,12 @@ impl DelayWindow {
 /// The time in queues that is aimed at, if a round trip without them takes so long, and hosts are quick.
 fn least_target(base: u64) -> u64 {
     TARGET.max(base / TARGET_PART)
+}
+
+/// How much a window grows in so many round trips. Who sends a packet in several of them decides as seldom, and steps as far.
+fn steps(window: u64, packet: u64, round_trips: u64) -> u64 {
+    let step = ((window * packet).isqrt() / 16).clamp(1, packet.max(1));
+    round_trips.clamp(1, STEPS_MOST) * step
 }
 
 /// `value` times `by` over `over`.
@@ -571,7 +573,7 @@ mod tests {
                 if lost > 0 {
                     control.on_lost(now, lost / 4);
                 }
-                control.on_round_trip(now, Duration::from_nanos(delay), Duration::from_nanos(self.lay));
+                control.on_round_trip(now, delay, self.lay);
             }
             queue
         }
@@ -632,7 +634,7 @@ mod tests {
             now += BASE;
             let acked = Acked { bytes: PACKET, late: 0, under_way: PACKET, packet: PACKET };
             control.on_acked(Time::from_nanos(now), acked);
-            control.on_round_trip(Time::from_nanos(now), Duration::from_nanos(BASE), Duration::from_millis(1));
+            control.on_round_trip(Time::from_nanos(now), BASE, 1_000_000);
         }
         assert_eq!(control.target(), TARGET);
     }
@@ -775,7 +777,7 @@ mod tests {
             match lot() % 5 {
                 0 => control.on_lost(at, lot()),
                 1 => control.on_timeout(at),
-                2 => control.on_round_trip(at, Duration::from_nanos(lot()), Duration::from_nanos(lot())),
+                2 => control.on_round_trip(at, lot(), lot()),
                 _ => control.on_acked(at, Acked { bytes: lot(), late: lot(), under_way: lot(), packet: lot() % 9000 }),
             }
             assert!((LEAST..=MOST).contains(&control.window()));

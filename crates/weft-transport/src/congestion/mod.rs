@@ -5,7 +5,6 @@ mod delay;
 pub use delay::DelayWindow;
 
 use crate::time::Time;
-use std::time::Duration;
 
 /// What an acknowledgement brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,9 +29,9 @@ pub trait Congestion {
     fn spaces(&self, packet: u64) -> bool;
     /// Packets were acknowledged.
     fn on_acked(&mut self, now: Time, acked: Acked);
-    /// A packet and its acknowledgement took so long in the network, and lay at hosts for so long besides. Comes after the
+    /// A packet and its acknowledgement took so many nanoseconds in the network, and lay at hosts for so many besides. Comes after the
     /// [`Congestion::on_acked`] of the same packet.
-    fn on_round_trip(&mut self, now: Time, took: Duration, lay: Duration);
+    fn on_round_trip(&mut self, now: Time, took: u64, lay: u64);
     /// Packets of so many bytes were taken for lost.
     fn on_lost(&mut self, now: Time, bytes: u64);
     /// Nothing was heard, nor after it was asked for by a probe.
@@ -67,7 +66,7 @@ impl Congestion for FixedWindow {
     fn on_acked(&mut self, _now: Time, _acked: Acked) {}
 
     #[inline]
-    fn on_round_trip(&mut self, _now: Time, _took: Duration, _lay: Duration) {}
+    fn on_round_trip(&mut self, _now: Time, _took: u64, _lay: u64) {}
 
     fn on_lost(&mut self, _now: Time, _bytes: u64) {}
 
@@ -128,7 +127,7 @@ impl Congestion for Control {
     }
 
     #[inline]
-    fn on_round_trip(&mut self, now: Time, took: Duration, lay: Duration) {
+    fn on_round_trip(&mut self, now: Time, took: u64, lay: u64) {
         if let Control::Delay(window) = self {
             window.get_or_insert_default().on_round_trip(now, took, lay);
         }

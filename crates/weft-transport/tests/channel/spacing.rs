@@ -24,7 +24,7 @@ impl Congestion for Spaced {
 
     fn on_acked(&mut self, _now: Time, _acked: Acked) {}
 
-    fn on_round_trip(&mut self, _now: Time, _took: Duration, _lay: Duration) {}
+    fn on_round_trip(&mut self, _now: Time, _took: u64, _lay: u64) {}
 
     fn on_lost(&mut self, _now: Time, _bytes: u64) {}
 
