@@ -3,7 +3,7 @@
 use super::Channel;
 use super::{HostId, HostKey, Way};
 use std::collections::BTreeMap;
-use weft_transport::{Event, Time};
+use weft_transport::Time;
 use weft_wire::packet::ChannelId;
 use weft_wire::path::Abandoned;
 use weft_wire::Reason;
@@ -209,14 +209,11 @@ impl Hosts {
         place.host.as_deref_mut().filter(|_| place.life == id.life)
     }
 
-    /// What a host's channel tells next. Notes whether there are records.
+    /// The host at an index, and its id.
     #[inline]
-    pub fn next_event(&mut self, index: u32) -> Option<(HostId, Event)> {
+    pub fn entry(&mut self, index: u32) -> Option<(HostId, &mut Host)> {
         let place = self.places.get_mut(index as usize)?;
-        let host = place.host.as_deref_mut()?;
-        let event = host.channel.poll_event()?;
-        host.is_readable |= matches!(event, Event::Readable(_));
-        Some((HostId { index, life: place.life }, event))
+        Some((HostId { index, life: place.life }, place.host.as_deref_mut()?))
     }
 
     /// The id of the host at an index.

@@ -409,8 +409,11 @@ impl<L: Link> Ni<L> {
                     return self.refuse(bytes);
                 }
                 host.channel.on_packet_of(now, came_at, bytes);
+                let has_events = host.channel.has_events();
                 self.mark(index);
-                self.take_events(index);
+                if has_events {
+                    self.take_events(index);
+                }
             }
             None => self.on_stranger(now, way, bytes),
         }
@@ -784,36 +787,27 @@ impl<L: Link> Ni<L> {
     /// Passes on what a channel tells.
     #[inline]
     fn take_events(&mut self, index: u32) {
-        while let Some((id, event)) = self.hosts.next_event(index) {
-            use weft_transport::Event;
+        use weft_transport::Event;
+        while let Some((id, host)) = self.hosts.entry(index) {
+            let Some(event) = host.channel.poll_event() else { return };
             match event {
                 Event::Open => self.events.push_back(NiEvent::Open(id)),
-                Event::Readable(_) => self.tell_readable(id),
+                // A peer can have that happen with each packet, and nobody hears of it while the program computes: it is told once.
+                Event::Readable(_) => {
+                    host.is_readable = true;
+                    if !std::mem::replace(&mut host.is_told_readable, true) {
+                        self.events.push_back(NiEvent::Readable(id));
+                    }
+                }
+                Event::Unreliable => {
+                    if !std::mem::replace(&mut host.is_told_unreliable, true) {
+                        self.events.push_back(NiEvent::Unreliable(id));
+                    }
+                }
                 // Blocked sessions look for room by themselves.
                 Event::Room(_) => {}
-                Event::Unreliable => self.tell_unreliable(id),
                 Event::Refused(_, reason) | Event::Lost(reason) => self.end(id, reason),
             }
-        }
-    }
-
-    /// Records came. A peer can have that happen with each packet, and nobody hears of it while the program computes.
-    #[inline]
-    fn tell_readable(&mut self, id: HostId) {
-        let host = self.hosts.get_mut(id).filter(|host| !host.is_told_readable);
-        if let Some(host) = host {
-            host.is_told_readable = true;
-            self.events.push_back(NiEvent::Readable(id));
-        }
-    }
-
-    /// The same of messages that might have been lost.
-    #[cold]
-    fn tell_unreliable(&mut self, id: HostId) {
-        let host = self.hosts.get_mut(id).filter(|host| !host.is_told_unreliable);
-        if let Some(host) = host {
-            host.is_told_unreliable = true;
-            self.events.push_back(NiEvent::Unreliable(id));
         }
     }
 
