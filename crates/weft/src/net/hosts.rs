@@ -40,6 +40,10 @@ const ACKS_WAIT: u32 = 8;
 /// Looks in a row, each of which may have left packets unread, in which nobody is taken for silent.
 const UNFINISHED_MOST: u32 = 16;
 
+/// Looks in a row that find nothing for which the clock is read once, while they follow one another: they last half a microsecond each, and
+/// nothing is timed more closely.
+const CLOCK_EVERY: u32 = 4;
+
 /// Looks between two checks of who waits for something from which host: some milliseconds.
 const WATCH_EVERY: u32 = 1 << 12;
 
@@ -78,6 +82,9 @@ pub(crate) struct Net {
     looks: u32,
     /// Looks since one found nothing.
     streak: u32,
+    /// Looks since one found something, and the time of the last that read the clock.
+    misses: u32,
+    now: Time,
     /// There is a helper to say when something comes.
     has_helper: bool,
     /// It watches now. Not while we look ourselves: the kernel would have to ask for each packet whether to wake it.
@@ -126,6 +133,8 @@ impl Net {
             wound_at: Time::default(),
             looks: 0,
             streak: 0,
+            misses: 0,
+            now: Time::default(),
             has_helper,
             is_watched: false,
             is_spent: false,
@@ -293,7 +302,13 @@ impl Net {
             self.heard_at = heard_at;
         }
         self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };
-        let now = if runs > 0 { self.heard_at } else { ni.link().now() };
+        self.misses = if runs > 0 { 0 } else { self.misses.wrapping_add(1) };
+        if runs > 0 {
+            self.now = self.heard_at;
+        } else if self.misses % CLOCK_EVERY == 1 || self.attention != Attention::Hot || ni.has_unsent() {
+            self.now = ni.link().now();
+        }
+        let now = self.now;
         if runs < most {
             ni.link_mut().found_nothing(now);
         }

@@ -28,9 +28,16 @@ const DIRECT_MOST: usize = 4;
 /// So many more sends to one peer than to others make it one with a socket of its own.
 const DIRECT_FROM: u32 = 64;
 
-/// Once in so many looks it is the turn of a socket for everybody, of another one each time, while there are direct ones; while
-/// there are none the other looks are at the one that was heard last.
-const OTHERS_EVERY: u32 = 8;
+/// When it is the turn of a socket for everybody, of another one each time, while there are direct ones (while there are none the other
+/// looks are at the one that was heard last). A look counts for so many of these parts: one that found something, or while somebody spoke
+/// to a socket for everybody lately, makes each eighth such a turn. One that found nothing makes each 32nd: whoever waits for a packet at
+/// a direct socket looks at nothing else meanwhile, and a look at another takes as long as one at it.
+const TURN: u32 = 32;
+const BUSY_LOOK: u32 = 4;
+const IDLE_LOOK: u32 = 1;
+
+/// Such turns, after one that found something, for which that counts as lately.
+const LIVELY_TURNS: u32 = 64;
 
 /// What may have lain there for less than this came just now: less is of no account beside what hosts take for a packet.
 const LAY_LEAST: Duration = Duration::from_micros(20);
@@ -65,7 +72,12 @@ pub(crate) struct UdpLink {
     /// Who may get the next direct socket, and by how many sends it leads.
     favourite: (Way, u32),
     sends: u32,
-    looks: u32,
+    /// The direct socket that is looked at first.
+    first: usize,
+    /// Whose turn it was of those for everybody, what counts towards the next turn, and for how many turns they are lively.
+    turn: usize,
+    owed: u32,
+    lively: u32,
     /// A direct socket was made that nobody watches.
     has_new: bool,
     /// Something woke us: it may be on any socket.
@@ -155,7 +167,10 @@ impl UdpLink {
             direct: Vec::new(),
             favourite: (NOWHERE, 0),
             sends: 0,
-            looks: 0,
+            first: 0,
+            turn: 0,
+            owed: 0,
+            lively: 0,
             has_new: false,
             has_woken: false,
             is_watched: false,
@@ -214,31 +229,37 @@ impl UdpLink {
     /// The next run of packets, if one came: by which way, bytes, and bytes of each packet but the last.
     #[inline(always)]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Option<(Way, usize, usize)> {
-        self.looks = self.looks.wrapping_add(1);
         if self.has_woken {
-            let (first, all) = (self.turn(), self.open.len());
+            let (first, all) = (self.next_turn(), self.open.len());
             if let Some(run) = (first..all).chain(0..first).find_map(|index| self.receive_at(index, buffer)) {
                 return Some(run);
             }
             self.has_woken = false;
-        } else if self.looks % OTHERS_EVERY == 0 {
-            if let Some(run) = self.receive_at(self.turn(), buffer) {
+        } else if self.owed >= TURN {
+            self.owed = 0;
+            self.lively = self.lively.saturating_sub(1);
+            let turn = self.next_turn();
+            if let Some(run) = self.receive_at(turn, buffer) {
                 return Some(run);
             }
         } else if self.direct.is_empty() {
+            self.owed += BUSY_LOOK;
             return self.receive_at(self.heard, buffer);
         }
         // Another one first each time, so that none keeps the rest unread.
         let all = self.direct.len();
-        for at in 0..all {
-            let index = (self.looks as usize + at) % all;
+        let first = if self.first + 1 < all { self.first + 1 } else { 0 };
+        self.first = first;
+        for index in (first..all).chain(0..first) {
             let direct = &mut self.direct[index];
             if let Received::Run { bytes, segment, .. } = direct.udp.receive(buffer) {
                 self.last = Source::Direct(index);
                 self.lying.moved += bytes as u64;
+                self.owed += BUSY_LOOK;
                 return Some((direct.to, bytes, segment));
             }
         }
+        self.owed += if self.lively > 0 { BUSY_LOOK } else { IDLE_LOOK };
         None
     }
 
@@ -262,10 +283,11 @@ impl UdpLink {
         self.lying.empty_at = now;
     }
 
-    /// The socket for everybody whose turn it is.
+    /// The socket for everybody whose turn it is now.
     #[inline(always)]
-    fn turn(&self) -> usize {
-        (self.looks / OTHERS_EVERY) as usize % self.open.len().max(1)
+    fn next_turn(&mut self) -> usize {
+        self.turn = if self.turn + 1 < self.open.len() { self.turn + 1 } else { 0 };
+        self.turn
     }
 
     #[inline(always)]
@@ -273,6 +295,7 @@ impl UdpLink {
         match self.open.get_mut(index)?.receive(buffer) {
             Received::Run { from, bytes, segment } => {
                 self.heard = index;
+                self.lively = LIVELY_TURNS;
                 self.last = Source::Open(index);
                 self.lying.moved += bytes as u64;
                 Some((Way { to: host_address(from), from: index as u8 }, bytes, segment))
@@ -286,9 +309,10 @@ impl UdpLink {
         self.has_woken = true;
     }
 
-    /// Looks are seldom: each is at the sockets of all our addresses, if there are several.
+    /// Looks are seldom: each is at the sockets of all our addresses if there are several, and counts as a busy one.
     pub fn look_everywhere(&mut self) {
         self.has_woken |= self.open.len() > 1;
+        self.owed += BUSY_LOOK;
     }
 
     /// The sockets are watched from now on, or are not. Says whether there is one that was not there when they last were.
