@@ -42,6 +42,12 @@ const CROWDED_WAITS: u32 = 16;
 /// Polls between two looks at the clock, as many as make one that looks at what is seldom looked at.
 const POLLS_PER_LOOK: u32 = LOOK_EVERY_SETUP;
 
+/// Looks between making ready to sleep and sleeping, whoever allows no spinning. The answer to what was just sent comes back about then, if its
+/// sender was still awake too; who halted its processor a moment before pays for being woken, and so does who wakes it. Round trips between
+/// two hosts that sleep at once took 50 µs with one look, 38 with three, 29 with five, 28 with nine. A look takes half a microsecond where
+/// there is a network, far less than a sleep.
+const LAST_LOOKS: u32 = 5;
+
 /// The longest sleep: bounds what a wake-up can cost that was lost with its sender (killed between the bell and the wake-up), or because
 /// the kernel's barrier did not reach it ([`weft_shm::barrier`]).
 const SLEEP_MOST: Duration = Duration::from_millis(500);
@@ -144,7 +150,7 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state_mut().set_event_mask(endpoint, mask)?)
     }
 
-    /// The most that a wait spins before it sleeps. Not set, it is 50 µs where that has paid lately. With zero a wait looks once
+    /// The most that a wait spins before it sleeps. Not set, it is 50 µs where that has paid lately. With zero a wait looks a few times
     /// and sleeps: least work for the processor, and 20 µs and more to wake up for each message.
     pub fn set_spin_limit(&mut self, most: Duration) {
         self.sleeper.spin_most = Some(most);
@@ -352,7 +358,13 @@ impl<H: Threads> Bundle<H> {
         self.core.arm();
         self.sleeper.is_sure = weft_shm::barrier::heavy();
         self.sleeper.took_word = false;
-        let (waited, is_still) = self.poll_once(since);
+        let (mut waited, mut is_still) = self.poll_once(since);
+        for _ in 1..LAST_LOOKS {
+            if !is_still || waited != Waited::Nothing || self.sleeper.took_word {
+                break;
+            }
+            (waited, is_still) = self.poll_once(since);
+        }
         // What was left word of is looked at by the next poll, and who came in this one may not know that it is to ring.
         let may_sleep = is_still
             && waited == Waited::Nothing
