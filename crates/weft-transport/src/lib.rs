@@ -32,6 +32,7 @@ mod kept;
 mod outgoing;
 mod packet_size;
 mod sent;
+mod starts;
 
 pub use channel::{Channel, Counters, Event, Life, Loose, Lot, OpenError, Settings, Verdict};
 pub use congestion::{Acked, Congestion, Control, DelayWindow, FixedWindow, Method};

@@ -4,6 +4,7 @@ use crate::cuts::{Cuts, Whole};
 use crate::kept::{Kept, Window};
 use crate::ranges::Ranges;
 use crate::sequence::widen;
+use crate::starts::Starts;
 use std::ops::Range;
 use weft_wire::frame::stream_bytes;
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic};
@@ -57,6 +58,8 @@ pub(crate) struct Outgoing {
     /// The peer grants so far.
     limit: u64,
     lost: Ranges,
+    /// Where records begin, while there are many: few are walked through.
+    starts: Option<Box<Starts>>,
     most: u32,
     /// The peer takes no more, and touched nothing from here on.
     touched: Option<u64>,
@@ -72,6 +75,7 @@ impl Outgoing {
             end: start,
             limit: start,
             lost: Ranges::default(),
+            starts: None,
             most,
             touched: None,
         };
@@ -111,6 +115,11 @@ impl Outgoing {
             self.bytes.write(self.end + ahead as u64, payload);
         }
         let written = self.end + (ahead + payload.len()) as u64;
+        match &mut self.starts {
+            Some(starts) => starts.note(self.end),
+            None if self.bytes.cuts().is_some() => self.note_starts(),
+            None => {}
+        }
         self.end += size;
         if written < self.end {
             // What lay there before goes to nobody.
@@ -250,14 +259,14 @@ impl Outgoing {
         self.touched = Some(self.end);
         self.sent = self.end;
         self.lost.clear();
-        self.bytes.free();
+        self.free();
         abandoned
     }
 
     /// Gives the memory back if there is nothing in it.
     pub fn rest(&mut self) {
         if self.taken == self.end {
-            self.bytes.free();
+            self.free();
             self.lost.clear();
         }
     }
@@ -308,7 +317,7 @@ impl Outgoing {
 
     /// Bytes of memory behind it.
     pub fn memory(&self) -> usize {
-        self.bytes.memory() + self.lost.memory()
+        self.bytes.memory() + self.lost.memory() + self.starts.as_ref().map_or(0, |starts| starts.memory())
     }
 
     /// Notes that everything below was taken: a place that we transmitted, between two records.
@@ -318,23 +327,56 @@ impl Outgoing {
         if taken > self.sent && taken < u64::MAX / 2 {
             return Err(Violation);
         }
-        // All that there is, nearly always: then nobody has to look where its records end.
-        let mut at = if taken == self.end { taken } else { self.taken };
-        while at < taken && at < self.sent {
-            at = self.record_at(at).1;
+        if taken <= self.taken || taken > self.sent {
+            // Old news.
+            return Ok(0);
         }
-        if at > taken && at > self.taken {
+        // All that there is, nearly always, or else a record begins there.
+        let is_between = taken == self.end
+            || match &self.starts {
+                Some(starts) => starts.has(taken),
+                None => self.is_start(taken),
+            };
+        if !is_between {
             return Err(Violation);
         }
-        let freed = at - self.taken;
-        if freed > 0 {
-            if !self.lost.is_empty() {
-                self.lost.remove(self.taken, at);
-            }
-            self.taken = at;
-            self.bytes.forget(at);
+        let freed = taken - self.taken;
+        if !self.lost.is_empty() {
+            self.lost.remove(self.taken, taken);
         }
+        if let Some(starts) = &mut self.starts {
+            starts.forget(self.taken, taken);
+        }
+        self.taken = taken;
+        self.bytes.forget(taken);
         Ok(freed)
+    }
+
+    /// Whether a record begins there, by walking through those before it.
+    fn is_start(&self, place: u64) -> bool {
+        let mut at = self.taken;
+        while at < place {
+            at = self.record_at(at).1;
+        }
+        at == place
+    }
+
+    /// They became many: from now on it is noted where they begin. The one that is being written ends them.
+    #[cold]
+    fn note_starts(&mut self) {
+        let mut starts = Box::new(Starts::new(self.taken, u64::from(self.most)));
+        let mut at = self.taken;
+        while at < self.end {
+            starts.note(at);
+            at = self.record_at(at).1;
+        }
+        starts.note(self.end);
+        self.starts = Some(starts);
+    }
+
+    fn free(&mut self) {
+        self.bytes.free();
+        self.starts = None;
     }
 
     #[inline]

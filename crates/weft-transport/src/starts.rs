@@ -1,0 +1,92 @@
+//! Where the records of a stream begin: a bit for each place where one may.
+
+/// Records begin at multiples of this from where the stream began.
+const GRAIN: u64 = 8;
+
+/// The records of a window on a stream, by where they begin.
+#[derive(Debug)]
+pub(crate) struct Starts {
+    /// Where the stream began, or any record.
+    base: u64,
+    /// As many bits as places in the window, a power of two of words. Outside of the window all are zero.
+    words: Vec<u64>,
+}
+
+impl Starts {
+    /// None yet, of a window of at most so many bytes.
+    pub fn new(base: u64, window: u64) -> Starts {
+        let words = window.div_ceil(GRAIN * 64).next_power_of_two() as usize;
+        Starts { base, words: vec![0; words] }
+    }
+
+    /// A record begins there.
+    #[inline]
+    pub fn note(&mut self, at: u64) {
+        let (word, bit) = self.place(at);
+        self.words[word] |= 1 << bit;
+    }
+
+    /// Whether a record of the window begins there.
+    #[inline]
+    pub fn has(&self, at: u64) -> bool {
+        let (word, bit) = self.place(at);
+        (at - self.base) % GRAIN == 0 && self.words[word] >> bit & 1 != 0
+    }
+
+    /// The window begins at `to` and no longer at `from`, at most its own length below.
+    pub fn forget(&mut self, from: u64, to: u64) {
+        let (mut at, until) = ((from - self.base) / GRAIN, (to - self.base) / GRAIN);
+        while at < until {
+            let (bit, left) = (at % 64, until - at);
+            let bits = left.min(64 - bit);
+            let mask = (u64::MAX >> (64 - bits)) << bit;
+            let word = (at / 64) as usize & (self.words.len() - 1);
+            self.words[word] &= !mask;
+            at += bits;
+        }
+    }
+
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        std::mem::size_of::<Self>() + self.words.capacity() * 8
+    }
+
+    #[inline]
+    fn place(&self, at: u64) -> (usize, u64) {
+        let place = (at - self.base) / GRAIN;
+        ((place / 64) as usize & (self.words.len() - 1), place % 64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn what_begins_in_the_window_is_known_as_a_set_knows_it(
+            base in 0u64..10_000,
+            steps in proptest::collection::vec((1u64..200, 0u64..4000), 1..300),
+        ) {
+            const WINDOW: u64 = 5000;
+            let mut starts = Starts::new(base, WINDOW);
+            let (mut from, mut end, mut known) = (base, base, BTreeSet::new());
+            for (units, take) in steps {
+                if end + units * GRAIN - from <= WINDOW {
+                    starts.note(end);
+                    known.insert(end);
+                    end += units * GRAIN;
+                }
+                for at in from..end {
+                    prop_assert_eq!(starts.has(at), known.contains(&at));
+                }
+                let to = known.range(..=from + take).next_back().copied().unwrap_or(from);
+                starts.forget(from, to);
+                known = known.split_off(&to);
+                from = to;
+            }
+        }
+    }
+}
