@@ -476,6 +476,8 @@ pub(crate) struct SimLink {
 }
 
 impl ni::Link for SimLink {
+    type Memory = Vec<u8>;
+
     fn now(&self) -> Time {
         self.local.get()
     }

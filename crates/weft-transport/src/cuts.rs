@@ -1,5 +1,6 @@
 //! A window on a stream's bytes, cut and laid out as full packets will have them, so that packets go out from where the bytes lie.
 
+use crate::memory::Memory;
 use std::ops::Range;
 use weft_wire::frame::RECORDS_HEADER;
 use weft_wire::packet::{checksum_of, Shift, HEADER};
@@ -13,8 +14,8 @@ pub(crate) const AHEAD: usize = HEADER + RECORDS_HEADER;
 /// | room, cut 0 | room, cut 1 | ... | room, cut n-1 |      the stream's bytes from `origin` on; after one lap it moves up
 /// ```
 #[derive(Debug)]
-pub(crate) struct Cuts {
-    memory: Vec<u8>,
+pub(crate) struct Cuts<M> {
+    memory: M,
     /// The checksums of cuts that were written in one piece. They were taken where the bytes came from: what brings these into the
     /// cache costs as much as the checksum.
     sums: Vec<Option<u32>>,
@@ -36,16 +37,16 @@ pub(crate) struct Whole<'a> {
     pub sum: Option<(u32, &'a Shift)>,
 }
 
-impl Cuts {
+impl<M: Memory> Cuts<M> {
     /// Room for the bytes from `kept` to before `to`, some of them cut at `edge` into packets of so many bytes.
-    pub fn new(kept: u64, to: u64, edge: u64, packet: usize) -> Cuts {
+    pub fn new(kept: u64, to: u64, edge: u64, packet: usize) -> Cuts<M> {
         let cut = (packet - AHEAD) as u64;
         let before = edge.saturating_sub(kept).div_ceil(cut) * cut;
         // Where a stream begins near zero, it is cut elsewhere.
         let origin = edge.checked_sub(before).unwrap_or(kept);
         let slots = (to - origin).div_ceil(cut) as usize;
         Cuts {
-            memory: vec![0; slots * packet],
+            memory: M::zeroed(slots * packet),
             sums: vec![None; slots],
             shift: Shift::new(cut as usize),
             cut,
@@ -80,7 +81,7 @@ impl Cuts {
                 self.sums[slot] = (piece.len() == self.cut as usize).then(|| checksum_of(piece));
             }
             let start = self.start(slot) + within;
-            self.memory[start..start + piece.len()].copy_from_slice(piece);
+            self.memory.as_mut()[start..start + piece.len()].copy_from_slice(piece);
             (at, bytes) = (at + piece.len() as u64, rest);
         }
     }
@@ -93,7 +94,8 @@ impl Cuts {
         let start = self.start(slot) + within;
         let next = self.start(if slot + 1 == self.sums.len() { 0 } else { slot + 1 });
         let second = (len - first).min(self.cut as usize);
-        [&self.memory[start..start + first], &self.memory[next..next + second]]
+        let memory = self.memory.as_ref();
+        [&memory[start..start + first], &memory[next..next + second]]
     }
 
     /// Copies bytes out.
@@ -125,7 +127,7 @@ impl Cuts {
         let (slot, _) = self.place(at);
         let start = self.start(slot);
         let sum = self.sums[slot].filter(|_| len == self.cut as usize).map(|sum| (sum, &self.shift));
-        Whole { packet: &mut self.memory[start - AHEAD..start + len], sum }
+        Whole { packet: &mut self.memory.as_mut()[start - AHEAD..start + len], sum }
     }
 
     /// Where the packet of a cut lies in the memory, and how many have room from there to its end.
@@ -138,12 +140,14 @@ impl Cuts {
     /// Packets in a row.
     #[inline]
     pub fn packets(&self, range: Range<usize>) -> &[u8] {
-        &self.memory[range]
+        &self.memory.as_ref()[range]
     }
 
     /// Bytes of memory behind it.
     pub fn memory(&self) -> usize {
-        std::mem::size_of::<Self>() + self.memory.capacity() + self.sums.capacity() * std::mem::size_of::<Option<u32>>()
+        std::mem::size_of::<Self>()
+            + self.memory.as_ref().len()
+            + self.sums.capacity() * std::mem::size_of::<Option<u32>>()
     }
 
     /// The slot that an offset lies in, and where in it.

@@ -252,7 +252,7 @@ mod tests {
             order in proptest::collection::vec(any::<u32>(), 1..20),
             start in prop_oneof![Just(0u64), (1u64 << 32) - 30_000..1 << 32],
         ) {
-            let mut out = Outgoing::new(start, WINDOW, WINDOW);
+            let mut out = Outgoing::<Vec<u8>>::new(start, WINDOW, WINDOW);
             let mut incoming = Incoming::new(start, WINDOW);
             let (mut sent, mut got) = (Vec::new(), Vec::new());
             for (n, &(args, len)) in sizes.iter().enumerate() {
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn the_last_word_tells_taken_from_touched() {
-        let mut out = Outgoing::new(0, WINDOW, WINDOW);
+        let mut out = Outgoing::<Vec<u8>>::new(0, WINDOW, WINDOW);
         let mut incoming = Incoming::new(0, WINDOW);
         for _ in 0..3 {
             out.push(Head::new(Kind::Send), &[], &[1; 4]).expect("room");

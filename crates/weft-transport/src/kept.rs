@@ -2,15 +2,16 @@
 
 use crate::bytes::Bytes;
 use crate::cuts::{Cuts, Whole, AHEAD};
+use crate::memory::Memory;
 
 /// More than this is laid out in cuts. What goes there and back one by one stays in less memory than a few packets take.
 const FEW: u64 = 32 << 10;
 
 /// A window on a stream's bytes.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Kept<M> {
     few: Bytes,
-    many: Option<Box<Cuts>>,
+    many: Option<Box<Cuts<M>>>,
     /// Bytes of the packets that it is laid out for.
     packet: usize,
 }
@@ -24,9 +25,9 @@ pub(crate) struct Window {
     pub end: u64,
 }
 
-impl Kept {
+impl<M: Memory> Kept<M> {
     /// Nothing yet, for packets of so many bytes.
-    pub fn new(packet: usize) -> Kept {
+    pub fn new(packet: usize) -> Kept<M> {
         Kept { few: Bytes::default(), many: None, packet }
     }
 
@@ -107,7 +108,7 @@ impl Kept {
 
     /// The cuts, if it is laid out so.
     #[inline]
-    pub fn cuts(&self) -> Option<&Cuts> {
+    pub fn cuts(&self) -> Option<&Cuts<M>> {
         self.many.as_deref()
     }
 
@@ -162,7 +163,7 @@ mod tests {
             start in prop_oneof![0u64..10_000, (1u64 << 33)..(1 << 33) + 10_000],
             steps in proptest::collection::vec((1usize..20_000, 0u64..20_000, any::<u8>()), 1..40),
         ) {
-            let mut kept = Kept::new(1472);
+            let mut kept = Kept::<Vec<u8>>::new(1472);
             let mut model = Vec::new();
             let (mut from, mut edge) = (start, start);
             for (nth, (push, pop, how)) in steps.into_iter().enumerate() {

@@ -29,6 +29,7 @@ mod bytes;
 mod cuts;
 mod incoming;
 mod kept;
+mod memory;
 mod outgoing;
 mod packet_size;
 mod sent;
@@ -39,6 +40,7 @@ pub use congestion::{Acked, Congestion, Control, DelayWindow, FixedWindow, Metho
 pub use credit::{CreditAccount, CreditDue, Grant};
 pub use door::{Answer, Caller, Door};
 pub use incoming::Incoming;
+pub use memory::Memory;
 pub use random::Random;
 pub use time::Time;
 pub use window::Window;

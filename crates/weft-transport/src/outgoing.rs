@@ -2,6 +2,7 @@
 
 use crate::cuts::{Cuts, Whole};
 use crate::kept::{Kept, Window};
+use crate::memory::Memory;
 use crate::ranges::Ranges;
 use crate::sequence::widen;
 use crate::starts::Starts;
@@ -49,8 +50,8 @@ pub(crate) struct Ready {
 ///           ^ taken                        ^ sent            ^ end
 /// ```
 #[derive(Debug)]
-pub(crate) struct Outgoing {
-    bytes: Kept,
+pub(crate) struct Outgoing<M> {
+    bytes: Kept<M>,
     taken: u64,
     /// What is above was never in a packet.
     sent: u64,
@@ -65,9 +66,9 @@ pub(crate) struct Outgoing {
     touched: Option<u64>,
 }
 
-impl Outgoing {
+impl<M: Memory> Outgoing<M> {
     /// A stream that keeps at most so many bytes, begins at `start`, and may go as far as `limit`.
-    pub fn new(start: u64, most: u32, window: u32) -> Outgoing {
+    pub fn new(start: u64, most: u32, window: u32) -> Outgoing<M> {
         let mut new = Outgoing {
             bytes: Kept::new(PACKET_USUAL),
             taken: start,
@@ -190,7 +191,7 @@ impl Outgoing {
     #[inline]
     pub fn has_ready(&self, room: u64) -> bool {
         let unsent = self.end.min(self.limit).saturating_sub(self.sent);
-        let is_much = |cuts: &Cuts| {
+        let is_much = |cuts: &Cuts<M>| {
             let again = self.sent - cuts.beginning(self.sent);
             unsent >= READY_LEAST * cuts.cut() && unsent.min(room) >= AGAIN_MOST * again
         };
@@ -413,7 +414,7 @@ mod tests {
 
     const SIZE: u32 = 16 + 8 + 8;
 
-    fn stream(records: u32, start: u64) -> Outgoing {
+    fn stream(records: u32, start: u64) -> Outgoing<Vec<u8>> {
         let mut out = Outgoing::new(start, 1 << 20, 1 << 20);
         for n in 0..records {
             out.push(Head::new(Kind::Send), &[n], &[n as u8; 8]).expect("room");
@@ -421,7 +422,7 @@ mod tests {
         out
     }
 
-    fn fates(out: &mut Outgoing) -> Vec<(u32, Fate)> {
+    fn fates(out: &mut Outgoing<Vec<u8>>) -> Vec<(u32, Fate)> {
         out.abandon().into_iter().map(|r| (r.args[0], r.fate)).collect()
     }
 
@@ -473,7 +474,7 @@ mod tests {
 
     #[test]
     fn the_loss_of_what_was_never_sent_brings_nothing_out() {
-        let mut out = Outgoing::new(0, 1000, 1000);
+        let mut out = Outgoing::<Vec<u8>>::new(0, 1000, 1000);
         out.on_lost(Run { from: 10, len: 500 });
         assert_eq!((out.has_run(), out.next_run(1000)), (false, None));
         out.push(Head::new(Kind::Send), &[1], &[0; 8]).expect("room");
@@ -485,7 +486,7 @@ mod tests {
     #[test]
     fn a_full_stream_refuses_then_recovers() {
         let mut out = Outgoing::new(0, 3 * SIZE, 0);
-        let push = |out: &mut Outgoing| out.push(Head::new(Kind::Send), &[1], &[0; 8]);
+        let push = |out: &mut Outgoing<Vec<u8>>| out.push(Head::new(Kind::Send), &[1], &[0; 8]);
         assert!((0..3).all(|_| push(&mut out).is_ok()));
         assert_eq!((push(&mut out), out.has_room(SIZE as usize)), (Err(PushError::Full), false));
         assert!(!out.has_run());

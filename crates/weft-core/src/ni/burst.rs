@@ -3,7 +3,7 @@
 use super::Channel;
 use super::{Link, Sent, Way};
 use weft_transport::rare::{self, Point};
-use weft_transport::Time;
+use weft_transport::{Memory, Time};
 use weft_wire::packet::PACKET_LEAST;
 
 /// Bytes of a run, at most: what one datagram may have, of which the kernel makes many.
@@ -64,7 +64,7 @@ impl Burst {
     #[inline]
     pub fn send<L: Link>(
         &mut self,
-        channel: &mut Channel,
+        channel: &mut Channel<L::Memory>,
         to: Way,
         now: Time,
         runs_most: u32,
@@ -113,7 +113,7 @@ impl Burst {
     #[inline]
     fn send_in_place<L: Link>(
         &mut self,
-        channel: &mut Channel,
+        channel: &mut Channel<L::Memory>,
         to: Way,
         now: Time,
         link: &mut L,
@@ -123,7 +123,7 @@ impl Burst {
         }
         let segment = channel.packet_size();
         let packets = channel.transmit_run(now, (BURST_MOST / segment).min(PACKETS_MOST))?;
-        let went = link.send(to, packets, segment);
+        let went = link.send_lasting(to, packets, segment);
         if let Sent::Full(_) = went {
             self.bytes.resize(ROOM, 0);
             self.bytes[..packets.len()].copy_from_slice(packets);
@@ -133,7 +133,7 @@ impl Burst {
 
     /// Makes a run of what a channel has to say.
     #[inline]
-    fn fill(&mut self, channel: &mut Channel, now: Time) -> Option<Run> {
+    fn fill<M: Memory>(&mut self, channel: &mut Channel<M>, now: Time) -> Option<Run> {
         if self.bytes.is_empty() {
             self.bytes = vec![0; ROOM];
         }

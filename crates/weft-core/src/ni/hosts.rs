@@ -3,14 +3,14 @@
 use super::Channel;
 use super::{HostId, HostKey, Way};
 use std::collections::BTreeMap;
-use weft_transport::Time;
+use weft_transport::{Memory, Time};
 use weft_wire::packet::ChannelId;
 use weft_wire::path::Abandoned;
 use weft_wire::Reason;
 
 /// What is known of a host.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct Host<M> {
     pub key: HostKey,
     /// The way to it; while `others` are tried as well, the preferred one.
     pub way: Way,
@@ -20,7 +20,7 @@ pub(super) struct Host {
     pub has_called: bool,
     /// Why one of the ways led to somebody else.
     pub refusal: Option<Reason>,
-    pub channel: Channel,
+    pub channel: Channel<M>,
     /// In the list of those for which something may have to be sent.
     pub is_marked: bool,
     /// Bytes of records that were not sent, about.
@@ -42,8 +42,8 @@ pub(super) struct Host {
     pub abandoned: Vec<Abandoned>,
 }
 
-impl Host {
-    pub fn new(key: HostKey, way: Way, channel: Channel) -> Host {
+impl<M: Memory> Host<M> {
+    pub fn new(key: HostKey, way: Way, channel: Channel<M>) -> Host<M> {
         Host {
             key,
             way,
@@ -73,16 +73,16 @@ impl Host {
 /// Who a host is, and by which of our own addresses it knows us: by each of them it may have called us.
 type Entry = (HostKey, u8);
 
-#[derive(Debug, Default)]
-struct Place {
+#[derive(Debug)]
+struct Place<M> {
     life: u32,
-    host: Option<Box<Host>>,
+    host: Option<Box<Host<M>>>,
 }
 
 /// All hosts, by index, by the id that packets carry, and by who they are.
-#[derive(Debug, Default)]
-pub(super) struct Hosts {
-    places: Vec<Place>,
+#[derive(Debug)]
+pub(super) struct Hosts<M> {
+    places: Vec<Place<M>>,
     free: Vec<u32>,
     by_channel: BTreeMap<u32, u32>,
     by_key: BTreeMap<Entry, HostId>,
@@ -104,7 +104,7 @@ pub(super) struct Dropped {
 }
 
 impl Dropped {
-    fn plus(self, channel: &Channel) -> Dropped {
+    fn plus<M: Memory>(self, channel: &Channel<M>) -> Dropped {
         let c = channel.counters();
         let refused = c.dropped_old + c.dropped_foreign + c.dropped_violation;
         Dropped {
@@ -115,10 +115,17 @@ impl Dropped {
     }
 }
 
-impl Hosts {
-    pub fn add(&mut self, host: Host) -> HostId {
+impl<M> Default for Hosts<M> {
+    fn default() -> Hosts<M> {
+        let (by_channel, by_key) = (BTreeMap::new(), BTreeMap::new());
+        Hosts { places: Vec::new(), free: Vec::new(), by_channel, by_key, last: None, gone: Dropped::default() }
+    }
+}
+
+impl<M: Memory> Hosts<M> {
+    pub fn add(&mut self, host: Host<M>) -> HostId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(Place { life: 0, host: None });
             self.places.len() as u32 - 1
         });
         let place = &mut self.places[index as usize];
@@ -164,7 +171,7 @@ impl Hosts {
         }
     }
 
-    fn forget_keys_of(&mut self, host: &Host, id: HostId) {
+    fn forget_keys_of(&mut self, host: &Host<M>, id: HostId) {
         for entry in host.entries() {
             if self.by_key.get(&entry) == Some(&id) {
                 self.by_key.remove(&entry);
@@ -193,25 +200,25 @@ impl Hosts {
     }
 
     #[inline]
-    pub fn at(&mut self, index: u32) -> Option<&mut Host> {
+    pub fn at(&mut self, index: u32) -> Option<&mut Host<M>> {
         self.places.get_mut(index as usize)?.host.as_deref_mut()
     }
 
     #[inline]
-    pub fn get(&self, id: HostId) -> Option<&Host> {
+    pub fn get(&self, id: HostId) -> Option<&Host<M>> {
         let place = self.places.get(id.index as usize)?;
         place.host.as_deref().filter(|_| place.life == id.life)
     }
 
     #[inline]
-    pub fn get_mut(&mut self, id: HostId) -> Option<&mut Host> {
+    pub fn get_mut(&mut self, id: HostId) -> Option<&mut Host<M>> {
         let place = self.places.get_mut(id.index as usize)?;
         place.host.as_deref_mut().filter(|_| place.life == id.life)
     }
 
     /// The host at an index, and its id.
     #[inline]
-    pub fn entry(&mut self, index: u32) -> Option<(HostId, &mut Host)> {
+    pub fn entry(&mut self, index: u32) -> Option<(HostId, &mut Host<M>)> {
         let place = self.places.get_mut(index as usize)?;
         Some((HostId { index, life: place.life }, place.host.as_deref_mut()?))
     }
@@ -247,13 +254,13 @@ impl Hosts {
     pub fn memory(&self) -> usize {
         use std::mem::size_of;
         let hosts = self.places.iter().filter_map(|place| place.host.as_deref());
-        let each = |host: &Host| {
+        let each = |host: &Host<M>| {
             let kept: usize = host.abandoned.iter().map(|r| r.payload.capacity() + r.args.capacity() * 4).sum();
-            let around = size_of::<Host>() - size_of::<Channel>() + host.others.capacity() * size_of::<Way>();
+            let around = size_of::<Host<M>>() - size_of::<Channel<M>>() + host.others.capacity() * size_of::<Way>();
             around + host.channel.memory() + kept + host.abandoned.capacity() * size_of::<Abandoned>()
         };
         hosts.map(each).sum::<usize>()
-            + self.places.capacity() * size_of::<Place>()
+            + self.places.capacity() * size_of::<Place<M>>()
             + self.free.capacity() * size_of::<u32>()
             + self.by_channel.len() * size_of::<(u32, u32)>()
             + self.by_key.len() * size_of::<(Entry, HostId)>()

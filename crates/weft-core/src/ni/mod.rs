@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_transport::rare::{self, Point};
-use weft_transport::{Answer, Caller, Control, Door, Incoming, Loose, Lot, Random, Settings, Time};
+use weft_transport::{Answer, Caller, Control, Door, Incoming, Loose, Lot, Memory, Random, Settings, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
@@ -40,7 +40,7 @@ use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
 
 /// What lies between this network interface and another.
-type Channel = weft_transport::Channel<Control>;
+type Channel<M> = weft_transport::Channel<Control, M>;
 
 /// The one stream of a channel, in either direction.
 const STREAM: StreamId = StreamId(1);
@@ -74,10 +74,17 @@ pub enum Sent {
 
 /// What carries packets between network interfaces, and says what time it is. No call blocks.
 pub trait Link {
+    /// What streams that have much under way lie in.
+    type Memory: Memory;
     /// The time, which never goes back.
     fn now(&self) -> Time;
     /// Sends packets that lie one behind the other, each of `segment` bytes but the last, which may be shorter.
     fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent;
+    /// As [`Link::send`], of packets that lie in memory of the link's. It may be read after the call: all but a last packet that is shorter
+    /// stays as it is until the peer has taken what is in it, and what is in a packet that was lost goes again from elsewhere.
+    fn send_lasting(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
+        self.send(to, packets, segment)
+    }
     /// Answers a stranger with one packet. If there is no room it is lost, as packets are; it will be asked for again.
     fn answer(&mut self, to: Way, packet: &[u8]) {
         let _ = self.send(to, packet, packet.len());
@@ -202,12 +209,12 @@ impl Origin {
 
 /// A network interface over a link.
 #[derive(Debug)]
-pub struct Ni<L> {
+pub struct Ni<L: Link> {
     link: L,
     door: Door,
     settings: Settings,
     random: Random,
-    hosts: Hosts,
+    hosts: Hosts<L::Memory>,
     /// Hosts for which something may have to be sent.
     dirty: Vec<u32>,
     /// The other list, empty but while one is flushed.
@@ -271,7 +278,7 @@ impl<L: Link> Ni<L> {
         let others: Vec<Way> = ways.collect();
         let settings = self.settings_for(std::iter::once(&way).chain(&others));
         let (life, lot) = self.draw();
-        let channel = Channel::call(now, life, to.epoch, settings, lot, settings.congestion.into());
+        let channel = Channel::call_in(now, life, to.epoch, settings, lot, settings.congestion.into());
         let id = self.add(Host { others, ..Host::new(HostKey { address: way.to, ..to }, way, channel) });
         self.flush_host(id.index, now, u32::MAX);
         id
@@ -621,7 +628,7 @@ impl<L: Link> Ni<L> {
 
     // ---- inside
 
-    fn add(&mut self, mut host: Host) -> HostId {
+    fn add(&mut self, mut host: Host<L::Memory>) -> HostId {
         // The first stream of a new channel.
         let opened = host.channel.open(STREAM);
         debug_assert!(opened.is_ok());
@@ -740,7 +747,7 @@ impl<L: Link> Ni<L> {
         }
         let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
-        let channel = Channel::answer(now, life, caller, settings, lot, settings.congestion.into());
+        let channel = Channel::answer_in(now, life, caller, settings, lot, settings.congestion.into());
         let id = self.add(Host::new(key, way, channel));
         self.strangers.push_back(Stranger { id, since: now, origin });
         self.mark(id.index);

@@ -98,6 +98,8 @@ pub struct SimLink {
 }
 
 impl Link for SimLink {
+    type Memory = Vec<u8>;
+
     fn now(&self) -> Time {
         self.now.get()
     }

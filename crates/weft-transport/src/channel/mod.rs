@@ -29,6 +29,7 @@ pub use unreliable::Loose;
 use crate::congestion::{Congestion, FixedWindow, Method};
 use crate::door::Caller;
 use crate::incoming::Incoming;
+use crate::memory::Memory;
 use crate::random::Random;
 use crate::rtt::{Backoff, Rtt};
 use crate::sack::Received;
@@ -264,7 +265,7 @@ struct Watch {
 /// assert_eq!(calling.poll_event(), Some(Event::Open));
 /// ```
 #[derive(Debug)]
-pub struct Channel<C = FixedWindow> {
+pub struct Channel<C = FixedWindow, M = Vec<u8>> {
     phase: Phase,
     ours: Life,
     theirs: Life,
@@ -274,7 +275,7 @@ pub struct Channel<C = FixedWindow> {
     terms: Terms,
     /// We answered a call, and the caller has not shown that it knows our id.
     is_unconfirmed: bool,
-    streams: Streams,
+    streams: Streams<M>,
     /// Made with the first message of that kind.
     unreliable: Option<Box<Unreliable>>,
     /// The number of the first one that goes, once these are made anew.
@@ -308,6 +309,18 @@ pub struct Channel<C = FixedWindow> {
 impl<C: Congestion> Channel<C> {
     /// Calls the life `peer`, which knows nothing of us.
     pub fn call(now: Time, ours: Life, peer: Epoch, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
+        Channel::call_in(now, ours, peer, settings, lot, congestion)
+    }
+
+    /// Answers a caller that the [`Door`](crate::Door) admitted.
+    pub fn answer(now: Time, ours: Life, caller: &Caller, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
+        Channel::answer_in(now, ours, caller, settings, lot, congestion)
+    }
+}
+
+impl<C: Congestion, M: Memory> Channel<C, M> {
+    /// As [`Channel::call`], for links with memory of their own.
+    pub fn call_in(now: Time, ours: Life, peer: Epoch, settings: Settings, lot: Lot, congestion: C) -> Channel<C, M> {
         let settings = settings.checked();
         // Nothing of a stream may go before the answer says how much.
         let terms = Terms { features: 0, window: 0, ack_delay: 0, packet_most: PACKET_LEAST as u16 };
@@ -317,15 +330,22 @@ impl<C: Congestion> Channel<C> {
         channel
     }
 
-    /// Answers a caller that the [`Door`](crate::Door) admitted.
-    pub fn answer(now: Time, ours: Life, caller: &Caller, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
+    /// As [`Channel::answer`], for links with memory of their own.
+    pub fn answer_in(
+        now: Time,
+        ours: Life,
+        caller: &Caller,
+        settings: Settings,
+        lot: Lot,
+        congestion: C,
+    ) -> Channel<C, M> {
         let theirs = Life { epoch: caller.epoch, id: caller.id };
         let mut channel = Channel::new(now, ours, theirs, settings.checked(), lot, congestion);
         channel.begin_answer(caller);
         channel
     }
 
-    fn new(now: Time, ours: Life, theirs: Life, settings: Settings, lot: Lot, congestion: C) -> Channel<C> {
+    fn new(now: Time, ours: Life, theirs: Life, settings: Settings, lot: Lot, congestion: C) -> Channel<C, M> {
         assert!(ours.id != ChannelId::NOBODY, "an id of our own");
         let mut random = Random::new(lot.seed);
         let skip_at = FIRST_NUMBER + 1 + random.below(1024);

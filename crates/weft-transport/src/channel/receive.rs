@@ -4,6 +4,7 @@ use super::unreliable::Unreliable;
 use super::{Channel, Event, Phase};
 use crate::congestion::{Acked, Congestion};
 use crate::incoming::Stored;
+use crate::memory::Memory;
 use crate::outgoing::Violation;
 use crate::rtt::short_micros;
 use crate::sack::Arrival;
@@ -56,7 +57,7 @@ impl From<Violation> for Stop {
     }
 }
 
-impl<C: Congestion> Channel<C> {
+impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Takes a packet in that came just now. What it brought is told by events.
     #[inline]
     pub fn on_packet(&mut self, now: Time, bytes: &[u8]) -> Verdict {

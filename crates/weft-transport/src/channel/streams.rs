@@ -3,6 +3,7 @@
 use super::{Event, OpenError, Settings};
 use crate::cuts::Whole;
 use crate::incoming::{Incoming, Stored};
+use crate::memory::Memory;
 use crate::outgoing::{Outgoing, Ready, Run, Violation};
 use crate::rare::{self, Point};
 use crate::sent::SentFrame;
@@ -16,9 +17,9 @@ use weft_wire::{Head, Reason};
 const SCRAP: usize = RECORDS_HEADER + 32;
 
 #[derive(Debug)]
-struct Stream {
+struct Stream<M> {
     id: StreamId,
-    out: Outgoing,
+    out: Outgoing<M>,
     /// `None` while it is lent.
     inc: Option<Box<Incoming>>,
     lent: Lent,
@@ -53,9 +54,9 @@ struct LastWord {
 }
 
 /// All streams of a channel, in the order of their numbers.
-#[derive(Debug, Default)]
-pub(super) struct Streams {
-    list: Vec<Stream>,
+#[derive(Debug)]
+pub(super) struct Streams<M> {
+    list: Vec<Stream<M>>,
     /// Where the last one looked for was.
     last: usize,
     /// Those that have something to transmit, in turn.
@@ -69,7 +70,7 @@ pub(super) struct Streams {
     is_urgent: bool,
 }
 
-impl Stream {
+impl<M: Memory> Stream<M> {
     /// What the peer is told of what was taken, which counts as told. While the reading half is lent that is what was taken before: who
     /// answers what it reads is to tell it with its answers.
     #[inline]
@@ -88,7 +89,21 @@ impl Stream {
     }
 }
 
-impl Streams {
+impl<M> Default for Streams<M> {
+    fn default() -> Streams<M> {
+        Streams {
+            list: Vec::new(),
+            last: 0,
+            runs: VecDeque::new(),
+            words: VecDeque::new(),
+            events: VecDeque::new(),
+            kept: 0,
+            is_urgent: false,
+        }
+    }
+}
+
+impl<M: Memory> Streams<M> {
     pub fn open(&mut self, id: StreamId, settings: &Settings, peer_window: u32) -> Result<(), OpenError> {
         let Err(at) = self.list.binary_search_by_key(&id, |s| s.id) else {
             return Err(OpenError::InUse);
@@ -450,7 +465,7 @@ impl Streams {
 
     pub fn memory(&self) -> usize {
         let each: usize = self.list.iter().map(|s| s.out.memory() + s.inc.as_ref().map_or(0, |inc| inc.memory())).sum();
-        each + self.list.capacity() * std::mem::size_of::<Stream>()
+        each + self.list.capacity() * std::mem::size_of::<Stream<M>>()
             + (self.runs.capacity() + self.words.capacity()) * std::mem::size_of::<StreamId>()
             + self.events.capacity() * std::mem::size_of::<Event>()
     }
@@ -478,13 +493,13 @@ impl Streams {
 
     /// A stream that is open.
     #[inline]
-    fn find(&mut self, id: StreamId) -> Option<&mut Stream> {
+    fn find(&mut self, id: StreamId) -> Option<&mut Stream<M>> {
         self.any(id).filter(|s| s.last_word.is_none())
     }
 
     /// A stream that is open, or whose last word is not acknowledged.
     #[inline]
-    fn any(&mut self, id: StreamId) -> Option<&mut Stream> {
+    fn any(&mut self, id: StreamId) -> Option<&mut Stream<M>> {
         if self.list.get(self.last).is_none_or(|s| s.id != id) {
             self.last = self.list.binary_search_by_key(&id, |s| s.id).ok()?;
         }

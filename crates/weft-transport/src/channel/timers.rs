@@ -2,6 +2,7 @@
 
 use super::{Channel, Phase};
 use crate::congestion::Congestion;
+use crate::memory::Memory;
 use crate::rare::{self, Point};
 use crate::time::Time;
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn sooner(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     }
 }
 
-impl<C: Congestion> Channel<C> {
+impl<C: Congestion, M: Memory> Channel<C, M> {
     /// When [`Channel::on_timeout`] is to be called, if nothing happens before. None: never; an idle channel wants nothing.
     pub fn next_timeout(&self) -> Option<Time> {
         match self.phase {

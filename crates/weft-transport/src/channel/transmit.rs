@@ -3,6 +3,7 @@
 use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
 use crate::cuts::{Whole, AHEAD};
+use crate::memory::Memory;
 use crate::rare::{self, Point};
 use crate::rtt::short_micros;
 use crate::sent::SentFrame;
@@ -39,7 +40,7 @@ const SKIP_EVERY: u64 = 1024;
 /// An acknowledgement that is withheld for once waits so long at the least.
 const ACK_AGAIN: Duration = Duration::from_micros(100);
 
-impl<C: Congestion> Channel<C> {
+impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Writes the next packet to `packet`, whose length is the most that may be made, and returns its bytes; none if there is
     /// nothing to say now. Call until then. What can ride together does. A packet is larger than [`Channel::packet_size`] only
     /// if it tries that size: once everything else was said, and if `packet` has room.
