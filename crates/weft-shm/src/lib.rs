@@ -1,9 +1,9 @@
 //! Shared memory: sealed memfds ([`sys`]), the ring that carries records from one bundle to another ([`ring`]), and the
 //! bells by which a producer tells a consumer of many rings which one to look at ([`bell`]).
-//! Besides, what takes unsafe code elsewhere: [`arrival`].
+//! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` (loads and
-//! stores in that memory), `arrival`, `biased`, `copy`, `fork` and `lent`; everything above them is safe code over the trait [`mem::RingMem`], so that
+//! stores in that memory), `arrival`, `biased`, `copy`, `fork`, `lent` and `pages`; everything above them is safe code over the trait [`mem::RingMem`], so that
 //! loom explores the very ring that ships.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
@@ -18,6 +18,7 @@ mod distance;
 pub mod fork;
 pub mod lent;
 pub mod mem;
+pub mod pages;
 pub mod ring;
 pub mod sys;
 
@@ -25,5 +26,6 @@ pub use bell::{Bell, BellMem, BellPage};
 pub use fork::{Descriptor, Forked, Life, Own};
 pub use lent::{Lent, LentMut};
 pub use mem::{MapMem, RingMem};
+pub use pages::{Pages, Splicer};
 pub use ring::{Consumer, Lanes, Producer, Ringing, Steps, Waker};
 pub use sys::{OpenError, Shared};

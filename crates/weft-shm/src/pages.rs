@@ -1,0 +1,195 @@
+//! Memory that goes to a socket page by page, without a copy: [`Pages`], and the [`Splicer`] that hands them over.
+//!
+//! The kernel refers to the pages until the packets in them were received, or sent by the hardware, and nobody says when that is. Two things follow. Who
+//! changes them before that changes the packets: a checksum tells. And they must not become anything else of the process, whose bytes would
+//! then be sent: so they are mapped for this alone, and unmapped when they are dropped, which leaves the kernel its pages as they were.
+
+use crate::fork::Descriptor;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
+use std::alloc::Layout;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+/// Zeroed pages of this process, unmapped on drop.
+///
+/// ```
+/// let mut pages = weft_shm::Pages::zeroed(10_000);
+/// assert_eq!(pages.as_ref().len(), 10_000);
+/// pages.as_mut()[9_999] = 7;
+/// ```
+#[derive(Debug)]
+pub struct Pages {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it is the only way to its memory, which any thread may use.
+unsafe impl Send for Pages {}
+// SAFETY: a shared reference only reads.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// So many bytes, all zero. Without memory for them the process ends, as with the heap's.
+    pub fn zeroed(bytes: usize) -> Pages {
+        let flags = MapFlags::PRIVATE;
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes.max(1), ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        match base.ok().and_then(|base| NonNull::new(base.cast())) {
+            Some(base) => Pages { base, bytes },
+            None => std::alloc::handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>())),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Pages {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: so many bytes are mapped, were zero, and are written through `as_mut` alone, which takes this exclusively.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
+    }
+}
+
+impl AsMut<[u8]> for Pages {
+    #[inline]
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; and this is the only reference. What the kernel reads of the pages meanwhile it does not give back.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `zeroed` with this length; nobody has a reference into it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
+    }
+}
+
+/// Bytes of the pipe: the pages of the longest datagram lie in it, one to each of its places, and two more where it begins and ends within some.
+const PIPE_BYTES: usize = 128 << 10;
+
+/// The first kernel that takes the pages of a datagram to be cut as they are (MSG_SPLICE_PAGES).
+const KERNEL: (u32, u32) = (6, 5);
+
+/// Hands pages to sockets, through a pipe: that is how the kernel takes them.
+#[derive(Debug)]
+pub struct Splicer {
+    from: Descriptor,
+    into: Descriptor,
+}
+
+impl Splicer {
+    /// One with nothing in its pipe.
+    ///
+    /// # Errors
+    /// `OPNOTSUPP` from a kernel before 6.5, else what the kernel says of the pipe.
+    pub fn new() -> Result<Splicer, Errno> {
+        if !is_supported() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let made =
+            Descriptor::make_several(|| match rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) {
+                Ok((from, into)) => (Ok(()), vec![from, into]),
+                Err(error) => (Err(error), Vec::new()),
+            });
+        let (Ok(()), mut ends) = made else { return Err(Errno::MFILE) };
+        let (Some(into), Some(from)) = (ends.pop(), ends.pop()) else { return Err(Errno::MFILE) };
+        rustix::pipe::fcntl_setpipe_size(&into, PIPE_BYTES)?;
+        Ok(Splicer { from, into })
+    }
+
+    /// Sends bytes of [`Pages`] to whom a datagram socket is connected to, as one datagram, which the socket may have cut. Does not block.
+    ///
+    /// # Errors
+    /// What the kernel says. Then some of it may be in the pipe: this is of no use any more. `IO` if the kernel took a part.
+    pub fn send(self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Splicer, Errno> {
+        let taken = retried(|| {
+            let slices = [IoSliceRaw::from_slice(bytes)];
+            // SAFETY: the kernel reads what is mapped there, now or later. It keeps the pages, so they may be unmapped; and what it reads if
+            // they are changed, it sends, and gives nobody here.
+            unsafe { rustix::pipe::vmsplice(&self.into, &slices, SpliceFlags::NONBLOCK) }
+        })?;
+        if taken < bytes.len() {
+            return Err(Errno::IO);
+        }
+        let sent =
+            retried(|| rustix::pipe::splice(&self.from, None, socket, None, bytes.len(), SpliceFlags::NONBLOCK))?;
+        if sent < bytes.len() {
+            return Err(Errno::IO);
+        }
+        Ok(self)
+    }
+}
+
+fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+fn is_supported() -> bool {
+    static SUPPORTED: OnceLock<bool> = OnceLock::new();
+    *SUPPORTED.get_or_init(|| {
+        let uname = rustix::system::uname();
+        version(uname.release().to_str().unwrap_or_default()).is_some_and(|version| version >= KERNEL)
+    })
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn releases_are_read_as_kernels_write_them() {
+        assert_eq!(version("6.18.44-fc-v669"), Some((6, 18)));
+        assert_eq!(version("5.10.0-32-amd64"), Some((5, 10)));
+        assert_eq!(version("6"), None);
+        assert!(version("6.1.0-18").expect("two numbers") < KERNEL);
+    }
+
+    #[test]
+    fn what_is_in_pages_comes_though_they_are_dropped_before_it_is_received() {
+        let (a, b) = (UdpSocket::bind("127.0.0.1:0").expect("a"), UdpSocket::bind("127.0.0.1:0").expect("b"));
+        a.connect(b.local_addr().expect("bound")).expect("connects");
+        let mut pages = Pages::zeroed(50_000);
+        pages.as_mut().iter_mut().zip(0u32..).for_each(|(to, n)| *to = (n % 251) as u8);
+        let Ok(mut splicer) = Splicer::new() else { return assert!(!is_supported(), "a pipe") };
+        let mut buffer = vec![0; 65_536];
+        for range in [0..20_000, 123..50_000, 4096..8192] {
+            splicer = splicer.send(a.as_fd(), &pages.as_ref()[range.clone()]).expect("sends");
+            let got = b.recv(&mut buffer).expect("comes");
+            assert_eq!(buffer[..got], pages.as_ref()[range]);
+        }
+        splicer.send(a.as_fd(), pages.as_ref()).expect("sends");
+        let expected = pages.as_ref().to_vec();
+        drop(pages);
+        // What takes the place of its mapping is not what is sent.
+        let other = Pages::zeroed(50_000);
+        let got = b.recv(&mut buffer).expect("comes");
+        assert_eq!(buffer[..got], expected);
+        drop(other);
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_told_of_and_nothing_blocks() {
+        let a = UdpSocket::bind("127.0.0.1:0").expect("a");
+        let Ok(splicer) = Splicer::new() else { return assert!(!is_supported(), "a pipe") };
+        let pages = Pages::zeroed(4096);
+        assert_eq!(splicer.send(a.as_fd(), pages.as_ref()).map(drop), Err(Errno::DESTADDRREQ));
+    }
+}
