@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_core::ni::{Link, Sent, Way};
 use weft_shm::fork::without_forks;
-use weft_transport::Time;
+use weft_shm::Pages;
+use weft_transport::{Memory, Time};
 use weft_wire::HostAddress;
 
 /// Bytes of the largest packet: Ethernet's jumbo frames less the headers of IPv4 and UDP.
@@ -93,6 +94,30 @@ pub(crate) struct UdpLink {
     /// The socket that was heard last.
     last: Source,
     lying: Lying,
+}
+
+/// What streams that have much under way lie in: its pages go to direct sockets as they are.
+#[derive(Debug)]
+pub(crate) struct Stock(Pages);
+
+impl Memory for Stock {
+    fn zeroed(bytes: usize) -> Stock {
+        Stock(Pages::zeroed(bytes))
+    }
+}
+
+impl AsRef<[u8]> for Stock {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
+impl AsMut<[u8]> for Stock {
+    #[inline]
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.0.as_mut()
+    }
 }
 
 /// One of the link's sockets.
@@ -326,6 +351,33 @@ impl UdpLink {
         self.open.iter().chain(self.direct.iter().map(|d| &d.udp)).map(AsFd::as_fd)
     }
 
+    /// Sends, to a peer with a direct socket as is said.
+    #[inline(always)]
+    fn send_by(
+        &mut self,
+        to: Way,
+        packets: &[u8],
+        segment: usize,
+        send: impl FnOnce(&Udp, &[u8], usize) -> Went,
+    ) -> Sent {
+        self.sends = self.sends.wrapping_add(1);
+        self.lying.moved += packets.len() as u64;
+        self.notice();
+        let went = match self.direct.iter_mut().find(|d| d.to == to) {
+            Some(direct) => {
+                direct.used_at = self.sends;
+                send(&direct.udp, packets, segment)
+            }
+            None => self.send_plainly(to, packets, segment),
+        };
+        match went.stop {
+            // What cannot get there is lost, as packets may be.
+            None | Some(Stop::Unreachable) => Sent::All,
+            Some(Stop::Full) => Sent::Full(went.packets),
+            Some(Stop::TooLarge) => Sent::TooLarge(went.packets),
+        }
+    }
+
     /// Sends to a peer without a direct socket, which it gets if more is said to it than to others (Boyer and Moore's vote).
     fn send_plainly(&mut self, to: Way, packets: &[u8], segment: usize) -> Went {
         let address = socket_address(to.to);
@@ -360,6 +412,8 @@ impl UdpLink {
 }
 
 impl Link for UdpLink {
+    type Memory = Stock;
+
     #[inline]
     fn now(&self) -> Time {
         monotonic()
@@ -367,22 +421,11 @@ impl Link for UdpLink {
 
     #[inline]
     fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
-        self.sends = self.sends.wrapping_add(1);
-        self.lying.moved += packets.len() as u64;
-        self.notice();
-        let went = match self.direct.iter_mut().find(|d| d.to == to) {
-            Some(direct) => {
-                direct.used_at = self.sends;
-                direct.udp.send_to_peer(packets, segment)
-            }
-            None => self.send_plainly(to, packets, segment),
-        };
-        match went.stop {
-            // What cannot get there is lost, as packets may be.
-            None | Some(Stop::Unreachable) => Sent::All,
-            Some(Stop::Full) => Sent::Full(went.packets),
-            Some(Stop::TooLarge) => Sent::TooLarge(went.packets),
-        }
+        self.send_by(to, packets, segment, Udp::send_to_peer)
+    }
+
+    fn send_lasting(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
+        self.send_by(to, packets, segment, Udp::send_lasting_to_peer)
     }
 
     fn answer(&mut self, to: Way, packet: &[u8]) {

@@ -17,13 +17,13 @@ use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, SockaddrStorage};
 use rustix::io::Errno;
 use rustix::net::{self, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{addr::SocketAddrArg, MMsgHdr, SendAncillaryBuffer};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 use weft_shm::fork::without_forks;
-use weft_shm::Descriptor;
+use weft_shm::{Descriptor, Splicer};
 
 /// A buffer that no datagram and no run overfills.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
@@ -179,6 +179,27 @@ impl<K: Kernel> Udp<K> {
     #[inline(always)]
     pub fn send_to_peer(&self, packets: &[u8], segment: usize) -> Sent {
         self.send_to(None, packets, segment)
+    }
+
+    /// The same of memory that stays as it is, see [`weft_core::ni::Link::send_lasting`]: it goes without a copy, if it is much and the kernel
+    /// can. A last packet that is shorter is copied.
+    #[inline]
+    pub fn send_lasting_to_peer(&self, packets: &[u8], segment: usize) -> Sent {
+        let count = packets.len() / segment.max(1);
+        let (whole, rest) = packets.split_at(count * segment);
+        let is_run = (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST;
+        let length = u16::try_from(segment).ok().filter(|_| is_run && self.way.get() == Way::Segments);
+        let went = length.map(|length| self.kernel.send_pages(self.socket.as_fd(), whole, length));
+        match went {
+            Some(Ok(())) if rest.is_empty() => Sent { packets: count, stop: None },
+            Some(Ok(())) => {
+                let Sent { packets, stop } = self.send_to_peer(rest, segment);
+                Sent { packets: count + packets, stop }
+            }
+            Some(Err(error)) if stop(error) == Stop::Full => Sent { packets: 0, stop: Some(Stop::Full) },
+            // Whatever it is, it is told again, or the kernel takes them by another way.
+            _ => self.send_to_peer(packets, segment),
+        }
     }
 
     #[inline(always)]
@@ -359,6 +380,8 @@ pub(crate) trait Kernel {
         run: &[u8],
         segment: u16,
     ) -> Result<(), Errno>;
+    /// A run of whole packets that lies in pages that stay as they are, to the socket's peer.
+    fn send_pages(&self, socket: BorrowedFd<'_>, run: &[u8], segment: u16) -> Result<(), Errno>;
     /// From now on what is sent as one datagram goes as one.
     fn forget_segments(&self, socket: BorrowedFd<'_>);
     /// The first packets of a run; says how many it took.
@@ -394,6 +417,21 @@ pub(crate) struct Got {
 pub(crate) struct Linux {
     /// The length of segments that the socket was told, or 0. Told once, and not with each datagram, for it rarely changes.
     segment: Cell<u16>,
+    /// Hands pages over, once it was needed.
+    splicer: RefCell<Option<Splicer>>,
+    /// It does not take pages.
+    copies: Cell<bool>,
+}
+
+impl Linux {
+    /// Datagrams are cut into packets of so many bytes from now on.
+    fn cut_into(&self, socket: BorrowedFd<'_>, segment: u16) -> Result<(), Errno> {
+        if self.segment.get() != segment {
+            socket::setsockopt(&socket, UdpGsoSegment, &segment.into()).map_err(errno)?;
+            self.segment.set(segment);
+        }
+        Ok(())
+    }
 }
 
 impl Kernel for Linux {
@@ -413,11 +451,29 @@ impl Kernel for Linux {
         run: &[u8],
         segment: u16,
     ) -> Result<(), Errno> {
-        if self.segment.get() != segment {
-            socket::setsockopt(&socket, UdpGsoSegment, &segment.into()).map_err(errno)?;
-            self.segment.set(segment);
-        }
+        self.cut_into(socket, segment)?;
         send(socket, to, run)
+    }
+
+    fn send_pages(&self, socket: BorrowedFd<'_>, run: &[u8], segment: u16) -> Result<(), Errno> {
+        if self.copies.get() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.cut_into(socket, segment)?;
+        let sent = self.splicer.take().map_or_else(Splicer::new, Ok).and_then(|splicer| splicer.send(socket, run));
+        match sent {
+            Ok(splicer) => {
+                self.splicer.replace(Some(splicer));
+                Ok(())
+            }
+            Err(error) => {
+                // What is said of the way there, or of its being full, says nothing of pages.
+                let may_pass =
+                    matches!(error, Errno::MSGSIZE | Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH);
+                self.copies.set(!may_pass && stop(error) != Stop::Full);
+                Err(error)
+            }
+        }
     }
 
     #[cold]
@@ -608,6 +664,9 @@ const SEGMENTS_MOST: usize = 64;
 
 /// What an IPv4 datagram holds: 65,535 bytes less the headers of IP and UDP.
 const DATAGRAM_MOST: usize = 65_535 - 20 - 8;
+
+/// Bytes from which on pages are handed over: that takes two calls, which cost as much as to copy a part of this.
+const PAGES_LEAST: usize = 16 << 10;
 
 /// Packets of one `sendmmsg`.
 const MANY_MOST: usize = 32;
