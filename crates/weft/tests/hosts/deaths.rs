@@ -295,7 +295,8 @@ fn check(victim: &Victim) {
         }
     }
     eprintln!("{} done, {} not delivered, {} unknown", counts[0], counts[1], counts[2]);
-    assert!(counts[0] > 0 && counts[2] > 0, "it was killed under traffic: {counts:?}");
+    // Beside other work the window may let so little be under way that no message was sent whole: then none is in doubt.
+    assert!(counts[0] > 0 && counts[1] + counts[2] > 0, "it was killed under traffic: {counts:?}");
 }
 
 /// Waits for its turn and runs the test again over UDP, where a peer may be silent for so many milliseconds.
