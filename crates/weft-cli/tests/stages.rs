@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::{err, out, Server};
 use terminal::Terminal;
@@ -153,7 +154,7 @@ fn the_table_has_each_stage_the_sum_and_the_round_trip() {
 fn the_table_is_drawn_in_its_own_place_and_what_else_is_said_stays() {
     let _turn = turn();
     let (server, other) = (Server::start(), Server::start());
-    let _pinger = Running::start(weft(&["ping", &server.contact, "-i", "0.01"]));
+    let pinger = Running::start(weft(&["ping", &server.contact, "-i", "0.01"]));
     let mut trace = Terminal::start(&["trace", "--stages", &server.child.id().to_string()]);
     let there = format!("process {}, memory: ", server.child.id());
     // Drawn more than once: the count of requests goes on.
@@ -171,6 +172,10 @@ fn the_table_is_drawn_in_its_own_place_and_what_else_is_said_stays() {
     trace.see_text(&why);
     let first = told(trace.emulator.screen());
     trace.see("a newer one below", |screen| told(screen) > first);
+    // With the signal the kernel discards what was drawn and not read, so a drawing of another height would be lost, and the one at the end
+    // be counted from elsewhere. Without requests the height stays.
+    drop(pinger);
+    trace.rest(Duration::from_millis(500));
     // The terminal shows the key of Ctrl-C where the cursor stands.
     trace.press("\x03");
     trace.finish();
@@ -214,18 +219,34 @@ fn nothing_is_stamped_before_a_tracer_comes_and_after_it_was_killed() {
     wait_until("the end of stamping", || !is_stamping(&server));
 }
 
-/// A status socket that says what it is told, whoever asks.
-fn impostor(epoch: &str, answer: impl Fn() -> Vec<u8> + Send + 'static) {
-    let name = SocketAddrUnix::new_abstract_name(format!("weft1-{epoch}-status").as_bytes()).expect("a name");
-    let socket: OwnedFd =
-        net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
-    net::bind(&socket, &name).and_then(|()| net::listen(&socket, 16)).expect("its own name");
-    // It ends with the test program.
-    std::thread::spawn(move || {
-        while let Ok(asker) = net::accept(&socket) {
-            let _ = net::send(&asker, &answer(), net::SendFlags::NOSIGNAL);
-        }
-    });
+/// A status socket that says what it is told, whoever asks, until this is dropped: the next test's trace is not to hear it.
+struct Impostor {
+    socket: OwnedFd,
+    speaker: Option<JoinHandle<()>>,
+}
+
+impl Impostor {
+    fn start(epoch: &str, answer: impl Fn() -> Vec<u8> + Send + 'static) -> Impostor {
+        let name = SocketAddrUnix::new_abstract_name(format!("weft1-{epoch}-status").as_bytes()).expect("a name");
+        let socket: OwnedFd =
+            net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
+        net::bind(&socket, &name).and_then(|()| net::listen(&socket, 16)).expect("its own name");
+        let listener = socket.try_clone().expect("a descriptor");
+        let speaker = std::thread::spawn(move || {
+            while let Ok(asker) = net::accept(&listener) {
+                let _ = net::send(&asker, &answer(), net::SendFlags::NOSIGNAL);
+            }
+        });
+        Impostor { socket, speaker: Some(speaker) }
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        // Nobody is accepted any more; the name goes with the descriptors.
+        let _ = net::shutdown(&self.socket, net::Shutdown::Both);
+        let _ = self.speaker.take().map(JoinHandle::join);
+    }
 }
 
 #[test]
@@ -247,8 +268,8 @@ fn stamps_that_cannot_be_make_no_figures_and_nonsense_is_named() {
         "stamps": stamps});
     let process =
         json!({"version": 1, "weft": "", "pid": 1, "uid": 0, "epoch": "", "bundles": [bundle], "left_out": 0});
-    impostor(&epochs[0], move || process.to_string().into_bytes());
-    impostor(&epochs[1], || b"{\"version\": 1, \x1b[2J".to_vec());
+    let _lies = Impostor::start(&epochs[0], move || process.to_string().into_bytes());
+    let _nonsense = Impostor::start(&epochs[1], || b"{\"version\": 1, \x1b[2J".to_vec());
     let output = weft(&["trace", "--stages", "--json", "--duration", "1"]).output().expect("it was built");
     let lines = lines(&output);
     let mine = |line: &&Value| line["to"].as_str().is_some_and(|to| to.contains(&format!(" {}", server.child.id())));

@@ -81,6 +81,14 @@ impl Terminal {
         }
     }
 
+    /// Waits until nothing is printed for so long.
+    pub fn rest(&mut self, time: Duration) {
+        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        while poll(&mut [PollFd::new(&self.terminal, PollFlags::IN)], Some(&time)).expect("a terminal") > 0 {
+            self.read();
+        }
+    }
+
     fn read(&mut self) {
         let mut bytes = [0u8; 4096];
         let read = rustix::io::read(&self.terminal, &mut bytes).expect("the other end is open");
