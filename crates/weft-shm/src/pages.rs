@@ -5,7 +5,7 @@
 //! then be sent: so they are mapped for this alone, and unmapped when they are dropped, which leaves the kernel its pages as they were.
 
 use crate::fork::Descriptor;
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 use std::alloc::Layout;
@@ -107,7 +107,7 @@ impl Splicer {
     /// # Errors
     /// What the kernel says. Then some of it may be in the pipe: this is of no use any more. `IO` if the kernel took a part.
     pub fn send(self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Splicer, Errno> {
-        let taken = retried(|| {
+        let taken = retry_on_intr(|| {
             let slices = [IoSliceRaw::from_slice(bytes)];
             // SAFETY: the kernel reads what is mapped there, now or later. It keeps the pages, so they may be unmapped; and what it reads if
             // they are changed, it sends, and gives nobody here.
@@ -117,20 +117,11 @@ impl Splicer {
             return Err(Errno::IO);
         }
         let sent =
-            retried(|| rustix::pipe::splice(&self.from, None, socket, None, bytes.len(), SpliceFlags::NONBLOCK))?;
+            retry_on_intr(|| rustix::pipe::splice(&self.from, None, socket, None, bytes.len(), SpliceFlags::NONBLOCK))?;
         if sent < bytes.len() {
             return Err(Errno::IO);
         }
         Ok(self)
-    }
-}
-
-fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            done => return done,
-        }
     }
 }
 
