@@ -279,6 +279,12 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.hot_work
     }
 
+    /// Whether a request is under way to a session that is looked at on every poll.
+    pub fn awaits_hot(&self) -> bool {
+        let session = |index: &u32| self.state.sessions.get(*index as usize).and_then(|place| place.session.as_ref());
+        self.hot.iter().filter_map(session).flat_map(|s| &s.flows_out).any(|flow| flow.window.taken() != 0)
+    }
+
     /// Whether there are broken sessions to take.
     #[inline(always)]
     pub fn has_broken(&self) -> bool {

@@ -51,8 +51,8 @@ const LOOK_EVERY: u32 = 1024;
 /// The same while a session is being set up, with a helper too.
 const LOOK_EVERY_SETUP: u32 = 16;
 
-/// Without a helper, messages taken between two looks at sockets. Not polls: a process that shares its core finds much in
-/// each of few polls.
+/// Messages taken between two looks at the network, at most, and without a helper at sockets. Not polls: a process that shares its
+/// core finds much in each of few polls.
 const LOOK_EVERY_BUSY: u32 = 1 << 14;
 
 /// Seldom turns (every [`LOOK_EVERY_SETUP`] idle polls) between two rests, in which unused arenas are given back, and sockets
@@ -621,6 +621,8 @@ impl<H: Threads> Bundle<H> {
         self.owes_look = false;
         if self.busy >= LOOK_EVERY_BUSY {
             self.busy = 0;
+            // Polls that take many messages last longer than others.
+            self.net_turns.store(0, Ordering::Relaxed);
         }
         if rests {
             self.restless = 0;

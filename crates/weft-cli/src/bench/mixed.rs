@@ -17,8 +17,9 @@ use weft::{Endpoint, Node};
 /// How the peers are polled while one of them is asked: the other one is looked at so seldom that it does not count.
 const SELDOM: u32 = 1 << 12;
 
-/// How they are polled while both are: the network's as often as weft itself looks at it beside messages through memory.
-const BOTH: Polls = Polls { memory: 64, network: 1 };
+/// How they are polled while both are: the network's as often as weft itself looks at it beside messages through memory, and if
+/// none comes meanwhile.
+const BOTH: Polls = Polls { memory: 256, still: 64, network: 1 };
 
 /// Round trips over the network that make a sample.
 const NETWORK_BATCH: u32 = 16;
@@ -79,8 +80,8 @@ impl Bench {
     /// Round trip of 16 bytes by one way.
     pub fn round_trip_by(&mut self, route: Route, beside: Beside) -> Result<Sampled, Error> {
         let (polls, other) = match route {
-            Route::Memory => (Polls { memory: SELDOM, network: 1 }, Route::Network),
-            Route::Network => (Polls { memory: 1, network: SELDOM }, Route::Memory),
+            Route::Memory => (Polls { memory: SELDOM, still: SELDOM, network: 1 }, Route::Network),
+            Route::Network => (Polls { memory: 1, still: 1, network: SELDOM }, Route::Memory),
         };
         let figures = self.between_two(polls, |caller, time| {
             if beside == Beside::Idle {

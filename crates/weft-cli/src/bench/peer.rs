@@ -242,7 +242,13 @@ impl Worker {
         say(&Answer::Ready(vec![near, far]), out)?;
         let mut turns = 0u32;
         while !tally.is_stopped.get() {
-            (0..polls.memory).for_each(|_| _ = memory.poll());
+            let mut still = 0;
+            for _ in 0..polls.memory {
+                still = if memory.poll() == 0 { still + 1 } else { 0 };
+                if still == polls.still {
+                    break;
+                }
+            }
             (0..polls.network).for_each(|_| _ = network.poll());
             turns = turns.wrapping_add(1);
             if turns % LOOK_EVERY == 0 {

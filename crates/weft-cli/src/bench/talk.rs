@@ -87,6 +87,8 @@ impl Waiting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Polls {
     pub memory: u32,
+    /// So many in a row in vain end the first one's.
+    pub still: u32,
     pub network: u32,
 }
 

@@ -4,6 +4,7 @@ use super::address::Wanted;
 use super::deputy::{Deputy, Switch, WIND_EVERY};
 use super::link::{UdpLink, PACKET_MOST};
 use super::shared::{take_run, UdpNi, Users};
+use super::shares::Shares;
 use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
@@ -28,11 +29,20 @@ const HOT: Duration = Duration::from_micros(100);
 /// The helper watches only after so long: a stream has gaps, each of which would wake it once.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// Turns between two looks when nothing was heard for longer, and while messages come from processes of the same host.
+/// Turns between two looks when nothing was heard for longer.
 const SELDOM: u32 = 64;
+
+/// And while messages come from processes of the same host.
+const SELDOM_BUSY: u32 = 256;
+
+/// And while an answer is waited for from one of them: the time of so many turns is accounted for at once.
+const PART: u32 = 128;
 
 /// Looks without such a message after which every turn is the network's again.
 const STILL: u32 = 2;
+
+/// Looks without such a message after which memory is not busy, whatever is waited for.
+const STILL_LONG: u32 = 256;
 
 /// Looks in a row that find something after which acknowledgements are sent all the same.
 const ACKS_WAIT: u32 = 8;
@@ -61,7 +71,7 @@ thread_local! {
 enum Attention {
     /// Nothing is under way: the helper says when something comes.
     Asleep,
-    /// Every [`SELDOM`] turns.
+    /// Every [`SELDOM`] turns, or [`SELDOM_BUSY`].
     Seldom,
     /// On every turn.
     Hot,
@@ -75,6 +85,7 @@ pub(crate) struct Net {
     /// Messages that had come from processes of this host at the last look, and looks since that changed.
     local_work: u32,
     still: u32,
+    shares: Shares,
     attention: Attention,
     heard_at: Time,
     /// When the deputy was last told that we look.
@@ -125,7 +136,8 @@ impl Net {
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {
             local_work: 0,
-            still: STILL,
+            still: STILL_LONG,
+            shares: Shares::default(),
             sessions: HostSessions::new(ni),
             address,
             attention: Attention::Seldom,
@@ -185,6 +197,7 @@ impl Net {
     /// The helper says that something came.
     pub fn wake(&mut self) {
         self.is_spent = true;
+        self.shares.close();
         self.attention = Attention::Hot;
         let mut ni = self.sessions.ni().borrow_mut();
         ni.link_mut().look_at_all();
@@ -206,6 +219,13 @@ impl Net {
         let local_work = core.hot_work();
         self.still = if self.local_work == local_work { self.still.saturating_add(1) } else { 0 };
         self.local_work = local_work;
+        if self.attention == Attention::Hot && self.memory_waits(core) {
+            if self.is_memorys_turn() {
+                return Looked { work: 0, watch: None, turns: PART };
+            }
+        } else {
+            self.shares.close();
+        }
         self.looks = self.looks.wrapping_add(1);
         if self.looks % WATCH_EVERY == 0 {
             self.sessions.keep_watch(core);
@@ -226,8 +246,32 @@ impl Net {
         }
         let watch = self.settle_down(core, now);
         let is_hot = self.attention == Attention::Hot && self.still >= STILL;
-        let turns = if is_hot || self.sessions.ni().borrow_mut().has_unsent() { 0 } else { SELDOM };
+        let is_shared = self.shares.are_open();
+        let ni = self.sessions.ni().borrow_mut();
+        if is_shared && (found || work > 0) {
+            self.shares.end_networks_turn(ni.link().now(), ni.link().sends());
+        }
+        let turns = match self.still {
+            _ if is_hot || ni.has_unsent() => 0,
+            _ if is_shared => PART,
+            0 => SELDOM_BUSY,
+            _ => SELDOM,
+        };
         Looked { work, watch, turns }
+    }
+
+    /// Whether an answer is waited for through memory, as far as it matters: other ones came lately. Just behind one the program has not asked
+    /// again yet.
+    #[inline]
+    fn memory_waits(&self, core: &Core) -> bool {
+        self.still < STILL_LONG && ((self.still == 0 && self.shares.are_open()) || core.awaits_hot())
+    }
+
+    /// Whether memory is to go on before the network is looked at, which is its own to say if it has something to send or to tell.
+    fn is_memorys_turn(&mut self) -> bool {
+        let ni = self.sessions.ni().borrow_mut();
+        let is_its_turn = self.shares.is_memorys_turn(ni.link().now(), self.still == 0, ni.link().sends());
+        is_its_turn && !ni.has_unsent() && !ni.has_events()
     }
 
     /// Sends what waits, as far as the link takes it. Says whether nothing waits any more.

@@ -329,6 +329,12 @@ impl UdpLink {
         }
     }
 
+    /// How often something was sent; it comes round.
+    #[inline]
+    pub fn sends(&self) -> u32 {
+        self.sends
+    }
+
     /// The next look is at all sockets.
     pub fn look_at_all(&mut self) {
         self.has_woken = true;

@@ -5,6 +5,7 @@ pub(crate) mod deputy;
 pub(crate) mod hosts;
 mod link;
 mod shared;
+mod shares;
 pub(crate) mod udp;
 
 pub(crate) use hosts::Net;
