@@ -9,9 +9,9 @@ use documents::{read, root};
 const MAIN: [(&str, &str); 33] = [
     ("weft/src/node.rs", "pub struct Node("),
     ("weft/src/am.rs", "pub struct Bundle<"),
-    ("weft/src/am.rs", "pub struct Context<"),
-    ("weft/src/am.rs", "pub struct Message<"),
-    ("weft/src/am.rs", "pub struct ReplyToken "),
+    ("weft/src/am/message.rs", "pub struct Context<"),
+    ("weft/src/am/message.rs", "pub struct Message<"),
+    ("weft/src/am/message.rs", "pub struct ReplyToken "),
     ("weft/src/am/moving.rs", "pub struct Moving<"),
     ("weft/src/am/shared.rs", "pub struct SharedBundle "),
     ("weft/src/am/wait.rs", "pub struct Waker("),

@@ -11,6 +11,7 @@
 //! Calls named `try_…` never block and may be made by handlers;
 //! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
 
+mod message;
 mod moving;
 mod shared;
 mod stamps;
@@ -18,6 +19,7 @@ mod tagged;
 mod threads;
 mod wait;
 
+pub use message::{Context, Message, NotReplied, ReplyToken};
 pub use moving::{AdoptError, Moving};
 pub use shared::{InHandler, SharedBundle};
 pub use threads::{AnyThread, OneThread, Threads};
@@ -25,11 +27,12 @@ pub use wait::{Waited, Waker};
 
 use crate::bells::Pages;
 use crate::home::Home;
-use crate::node::{lock, random_u64, Error, Node};
+use crate::node::{random_u64, Error, Node};
 use crate::paths::{Core, Outlet};
 use crate::status::board::Told;
 use crate::tagged::{Completions, Engine};
 use crate::watch::Signals;
+use message::Mailbox;
 use moving::Leaving;
 use stamps::{Gate, Table};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -750,277 +753,5 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
 
     fn carry_back(&mut self, to: BundleId, back: Back) {
         self.node.office().carry_back(to, back);
-    }
-}
-
-/// What a handler may do beside looking at its message.
-///
-/// ```
-/// use weft::{am::Bundle, Key, Node};
-///
-/// let mut bundle = Bundle::new(&Node::new()?)?;
-/// let (door, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
-/// // Who says its name is entered.
-/// bundle.on(door, 1, move |m| {
-///     let Ok(name) = String::from_utf8_lossy(m.payload()).parse() else { return };
-///     m.context().map(door, 0, name, Key(2)).expect("there is room in the table");
-/// })?;
-/// bundle.on(me, 1, |m| assert_eq!(m.payload(), b"welcome"))?;
-/// let (to, from) = (bundle.name(door)?, bundle.name(me)?.to_string());
-/// bundle.map(me, 0, to, Key(1))?;
-/// bundle.send(me, 0, 1, &[], from.as_bytes())?;
-/// bundle.drain();
-/// bundle.send(door, 0, 1, &[], b"welcome")?;
-/// bundle.drain();
-/// assert_eq!(bundle.counters().sent, 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Context<'a> {
-    state: &'a mut State<Outlet>,
-    gate: &'a mut Gate,
-}
-
-impl Context<'_> {
-    /// Sends a request, as [`Bundle::try_request`] does.
-    pub fn try_request(
-        &mut self,
-        from: Endpoint,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        if self.gate.is_shut() {
-            let message = Outgoing { op: handler, args, payload, completion: None };
-            return self.gate.request(self.state, from, to, message);
-        }
-        self.state.try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
-    }
-
-    /// Sends a one-way message, as [`Bundle::try_send`] does.
-    pub fn try_send(
-        &mut self,
-        from: Endpoint,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        if self.gate.life().is_over() {
-            return not_sent(self.gate.life());
-        }
-        self.state.try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
-    }
-
-    /// Enters a peer in a translation table, as [`Bundle::map`] does.
-    pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
-        if self.gate.life().is_over() {
-            return not_sent(self.gate.life());
-        }
-        self.state.map(endpoint, index, name, key)
-    }
-}
-
-/// A message that arrived, in the hands of its handler.
-///
-/// ```
-/// use weft::{am::Bundle, Key, MessageKind, Node};
-///
-/// let mut bundle = Bundle::new(&Node::new()?)?;
-/// let (store, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
-/// bundle.on(store, 1, |m| {
-///     let size = m.payload().len() as u32;
-///     m.reply(2, &[size], b"").ok(); // no reply to what is no request
-/// })?;
-/// bundle.on(me, 2, move |m| {
-///     assert_eq!((m.kind(), m.args(), m.endpoint()), (MessageKind::Reply, &[5][..], me));
-/// })?;
-/// let name = bundle.name(store)?;
-/// bundle.map(me, 0, name, Key(1))?;
-/// bundle.request(me, 0, 1, &[], b"hello")?;
-/// bundle.drain();
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Message<'a> {
-    context: Context<'a>,
-    delivery: &'a Delivery<'a>,
-}
-
-impl<'a> Message<'a> {
-    /// The 32-bit arguments, as many as were sent.
-    #[inline(always)]
-    pub fn args(&self) -> &'a [u32] {
-        self.delivery.args
-    }
-
-    /// The payload. It lies 8-byte aligned and is valid until the handler returns.
-    #[inline(always)]
-    pub fn payload(&self) -> &'a [u8] {
-        self.delivery.payload
-    }
-
-    /// The local endpoint that it came to.
-    pub fn endpoint(&self) -> Endpoint {
-        self.delivery.endpoint
-    }
-
-    /// The endpoint that it came from, as the session vouches for it. `None` once that peer is gone.
-    pub fn source(&self) -> Option<Name> {
-        self.context.state.source(self.delivery)
-    }
-
-    /// Whether it is a one-way message, a request or a reply.
-    pub fn kind(&self) -> MessageKind {
-        self.delivery.kind()
-    }
-
-    /// Everything else that a handler may do.
-    pub fn context(&mut self) -> &mut Context<'a> {
-        &mut self.context
-    }
-
-    /// Replies, once, to a request. Never blocks.
-    ///
-    /// # Errors
-    /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
-    #[inline(always)]
-    pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
-        if self.context.gate.is_shut() {
-            return self.reply_slowly(handler, args, payload);
-        }
-        let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
-        match self.context.state.reply(right, handler, args, payload) {
-            Ok(()) => Ok(()),
-            Err((error, right)) => {
-                self.delivery.put_reply(right);
-                Err(NotReplied::Refused(error))
-            }
-        }
-    }
-
-    /// When the gate is shut.
-    #[cold]
-    #[inline(never)]
-    fn reply_slowly(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
-        let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
-        let Context { state, gate } = &mut self.context;
-        gate.reply(state, right, handler, args, payload).map_err(|(error, right)| {
-            self.delivery.put_reply(right);
-            NotReplied::Refused(error)
-        })
-    }
-
-    /// Takes the right to reply away, to use it later or in another thread. `None` if there is nothing to reply to.
-    pub fn defer(&mut self) -> Option<ReplyToken> {
-        let right = self.delivery.take_reply()?;
-        Some(ReplyToken { right: Some(right), mailbox: self.context.gate.mailbox.clone() })
-    }
-}
-
-/// Why a handler's reply was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotReplied {
-    /// Not a request, or answered or deferred already.
-    #[error("nothing to reply to: the message is not a request, or was answered already")]
-    NothingToReplyTo,
-    /// See there.
-    #[error(transparent)]
-    Refused(#[from] ReplyError),
-}
-
-weft_wire::debug_says_display!(NotReplied);
-
-/// The right to reply once to one request, at any time and from any thread. Dropped unused, it ends the request.
-///
-/// ```
-/// use std::{cell::Cell, rc::Rc, sync::mpsc, thread};
-/// use weft::{am::Bundle, Key, Node};
-///
-/// let mut bundle = Bundle::new(&Node::new()?)?;
-/// let (server, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
-/// let (put, tokens) = mpsc::channel();
-/// bundle.on(server, 1, move |m| m.defer().into_iter().for_each(|token| put.send(token).unwrap_or_default()))?;
-/// let worker = thread::spawn(move || {
-///     let token = tokens.recv().expect("a request");
-///     token.reply_from_afar(2, &[42], b"").expect("it is not too large");
-/// });
-/// let answer = Rc::new(Cell::new(0));
-/// let seen = answer.clone();
-/// bundle.on(me, 2, move |m| seen.set(m.args()[0]))?;
-/// let name = bundle.name(server)?;
-/// bundle.map(me, 0, name, Key(1))?;
-/// bundle.request(me, 0, 1, &[], b"")?;
-/// bundle.poll_until(|_| answer.get() == 42);
-/// worker.join().expect("it ended");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "dropping the token ends the request without a reply"]
-pub struct ReplyToken {
-    right: Option<weft_core::ReplyToken>,
-    mailbox: Arc<Mailbox>,
-}
-
-impl ReplyToken {
-    /// Replies from any thread; the bundle's next poll sends it. Use [`Bundle::reply`] on the bundle's own thread.
-    pub fn reply_from_afar(
-        mut self,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), (ReplyError, ReplyToken)> {
-        if args.len() > crate::MAX_ARGS || payload.len() > crate::MAX_PAYLOAD {
-            return Err((ReplyError::TooLarge, self));
-        }
-        if self.mailbox.life().check().is_err() {
-            return Err((ReplyError::Forked, self));
-        }
-        if let Some(right) = self.right.take() {
-            self.mailbox.put(Letter { right, reply: Some((handler, args.to_vec(), payload.to_vec())) });
-        }
-        Ok(())
-    }
-}
-
-impl Drop for ReplyToken {
-    fn drop(&mut self) {
-        if let Some(right) = self.right.take() {
-            self.mailbox.put(Letter { right, reply: None });
-        }
-    }
-}
-
-/// Replies of other threads on their way to the bundle. Bounded by the requests that were granted.
-#[derive(Debug)]
-struct Mailbox {
-    signals: Arc<Signals>,
-    letters: Own<Mutex<Vec<Letter>>>,
-}
-
-/// A reply, or the end of a request without one.
-#[derive(Debug)]
-struct Letter {
-    right: weft_core::ReplyToken,
-    reply: Option<(u8, Vec<u32>, Vec<u8>)>,
-}
-
-impl Mailbox {
-    fn life(&self) -> Life {
-        self.letters.life()
-    }
-
-    /// In a forked child the letter goes nowhere: a thread that is not there may have the lock.
-    fn put(&self, letter: Letter) {
-        if self.life().is_over() {
-            return;
-        }
-        lock(&self.letters).push(letter);
-        self.signals.raise(Signals::LETTERS);
-    }
-
-    fn take(&self) -> Vec<Letter> {
-        std::mem::take(&mut *lock(&self.letters))
     }
 }
