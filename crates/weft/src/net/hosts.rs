@@ -44,9 +44,13 @@ const STILL: u32 = 2;
 /// Looks without such a message after which memory is not busy, whatever is waited for.
 const STILL_LONG: u32 = 256;
 
-/// Tries of a look behind one that found nothing, while nothing was sent and nothing comes through memory: a poll around a try takes a
-/// fifth as long as the try, and a packet that comes meanwhile lies there for as long.
+/// Tries of a look behind one that found nothing, while nothing was sent, nothing comes through memory, and the program does nothing else
+/// between its polls: a poll around a try takes a fifth as long as the try, and a packet that comes meanwhile lies there for as long.
 const TRIES: u32 = 4;
+
+/// What a try takes, and a poll besides, if the program does nothing else.
+const TRY_MOST: Duration = Duration::from_nanos(450);
+const BESIDE_MOST: Duration = Duration::from_nanos(250);
 
 /// Looks in a row that find something after which acknowledgements are sent all the same.
 const ACKS_WAIT: u32 = 8;
@@ -97,6 +101,8 @@ pub(crate) struct Net {
     looks: u32,
     /// Looks since one found nothing.
     streak: u32,
+    /// The program did nothing else between its last polls.
+    is_spinning: bool,
     /// How often something had been sent at the last look.
     sends: u32,
     /// Looks since one found something, and the time of the last that read the clock.
@@ -151,6 +157,7 @@ impl Net {
             wound_at: Time::default(),
             looks: 0,
             streak: 0,
+            is_spinning: false,
             sends: 0,
             misses: 0,
             now: Time::default(),
@@ -346,14 +353,16 @@ impl Net {
         }
         let mut runs = 0;
         let has_sent = std::mem::replace(&mut self.sends, ni.link().sends()) != ni.link().sends();
-        let is_waited_for = self.attention == Attention::Hot && self.misses > 0 && self.still >= STILL && !has_sent;
-        let mut tries = if is_waited_for { TRIES } else { 1 };
+        let is_hot = self.attention == Attention::Hot;
+        let is_waited_for = is_hot && self.is_spinning && self.misses > 0 && self.still >= STILL && !has_sent;
+        let tries = if is_waited_for { TRIES } else { 1 };
+        let mut left = tries;
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         let most = self.streak.min(RUNS_MOST - 1) + 1;
         while runs < most {
             match take_run(ni, buffer) {
                 Some(heard_at) => (runs, self.heard_at) = (runs + 1, heard_at),
-                None if tries > 1 => tries -= 1,
+                None if left > 1 => left -= 1,
                 None => break,
             }
         }
@@ -361,8 +370,11 @@ impl Net {
         self.misses = if runs > 0 { 0 } else { self.misses.wrapping_add(1) };
         if runs > 0 {
             self.now = self.heard_at;
-        } else if self.misses % CLOCK_EVERY == 1 || self.attention != Attention::Hot || ni.has_unsent() {
-            self.now = ni.link().now();
+        } else if self.misses % CLOCK_EVERY == 1 || !is_hot || ni.has_unsent() {
+            let now = ni.link().now();
+            // What was done behind the last packet is not to count.
+            self.is_spinning = self.misses > 1 && now.since(self.now) <= CLOCK_EVERY * (tries * TRY_MOST + BESIDE_MOST);
+            self.now = now;
         }
         let now = self.now;
         if runs < most {
