@@ -39,7 +39,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sends a request, as [`Bundle::try_request`] does.
+    /// Sends a request, as [`Bundle::try_request`](super::Bundle::try_request) does.
     pub fn try_request(
         &mut self,
         from: Endpoint,
@@ -55,7 +55,7 @@ impl Context<'_> {
         self.state.try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
-    /// Sends a one-way message, as [`Bundle::try_send`] does.
+    /// Sends a one-way message, as [`Bundle::try_send`](super::Bundle::try_send) does.
     pub fn try_send(
         &mut self,
         from: Endpoint,
@@ -70,7 +70,7 @@ impl Context<'_> {
         self.state.try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
-    /// Enters a peer in a translation table, as [`Bundle::map`] does.
+    /// Enters a peer in a translation table, as [`Bundle::map`](super::Bundle::map) does.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
         if self.gate.life().is_over() {
             return not_sent(self.gate.life());
@@ -221,7 +221,7 @@ pub struct ReplyToken {
 }
 
 impl ReplyToken {
-    /// Replies from any thread; the bundle's next poll sends it. Use [`Bundle::reply`] on the bundle's own thread.
+    /// Replies from any thread; the bundle's next poll sends it. Use [`Bundle::reply`](super::Bundle::reply) on the bundle's own thread.
     pub fn reply_from_afar(
         mut self,
         handler: u8,
