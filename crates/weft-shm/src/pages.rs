@@ -83,12 +83,21 @@ pub struct Splicer {
 }
 
 impl Splicer {
+    /// Whether the kernel is one that takes pages: what [`Splicer::new`] says, without a pipe.
+    pub fn is_supported() -> bool {
+        static SUPPORTED: OnceLock<bool> = OnceLock::new();
+        *SUPPORTED.get_or_init(|| {
+            let uname = rustix::system::uname();
+            version(uname.release().to_str().unwrap_or_default()).is_some_and(|version| version >= KERNEL)
+        })
+    }
+
     /// One with nothing in its pipe.
     ///
     /// # Errors
     /// `OPNOTSUPP` from a kernel before 6.5, else what the kernel says of the pipe.
     pub fn new() -> Result<Splicer, Errno> {
-        if !is_supported() {
+        if !Splicer::is_supported() {
             return Err(Errno::OPNOTSUPP);
         }
         let made =
@@ -125,14 +134,6 @@ impl Splicer {
     }
 }
 
-fn is_supported() -> bool {
-    static SUPPORTED: OnceLock<bool> = OnceLock::new();
-    *SUPPORTED.get_or_init(|| {
-        let uname = rustix::system::uname();
-        version(uname.release().to_str().unwrap_or_default()).is_some_and(|version| version >= KERNEL)
-    })
-}
-
 /// The first two numbers of a kernel's release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
@@ -159,7 +160,7 @@ mod tests {
         a.connect(b.local_addr().expect("bound")).expect("connects");
         let mut pages = Pages::zeroed(50_000);
         pages.as_mut().iter_mut().zip(0u32..).for_each(|(to, n)| *to = (n % 251) as u8);
-        let Ok(mut splicer) = Splicer::new() else { return assert!(!is_supported(), "a pipe") };
+        let Ok(mut splicer) = Splicer::new() else { return assert!(!Splicer::is_supported(), "a pipe") };
         let mut buffer = vec![0; 65_536];
         for range in [0..20_000, 123..50_000, 4096..8192] {
             splicer = splicer.send(a.as_fd(), &pages.as_ref()[range.clone()]).expect("sends");
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn who_cannot_be_reached_is_told_of_and_nothing_blocks() {
         let a = UdpSocket::bind("127.0.0.1:0").expect("a");
-        let Ok(splicer) = Splicer::new() else { return assert!(!is_supported(), "a pipe") };
+        let Ok(splicer) = Splicer::new() else { return assert!(!Splicer::is_supported(), "a pipe") };
         let pages = Pages::zeroed(4096);
         assert_eq!(splicer.send(a.as_fd(), pages.as_ref()).map(drop), Err(Errno::DESTADDRREQ));
     }

@@ -54,6 +54,8 @@ pub struct Facts {
     /// Whether the kernel cuts and joins runs of packets.
     pub cuts_segments: bool,
     pub joins_segments: bool,
+    /// Whether it takes long ones as the pages that they lie in.
+    pub takes_pages: bool,
     /// CPUs that may be used.
     pub cpus: usize,
     /// CPUs' worth of time that the control group gives.
@@ -109,6 +111,7 @@ impl Facts {
             may_force_buffers: offers(|s| rustix::net::sockopt::set_socket_recv_buffer_size_force(s, 64 << 10).is_ok()),
             cuts_segments: offers(|s| setsockopt(s, sockopt::UdpGsoSegment, &1200).is_ok()),
             joins_segments: offers(|s| setsockopt(s, sockopt::UdpGroSegment, &true).is_ok()),
+            takes_pages: status::sends_pages(),
             cpus: allowed().map_or(0, |cpus| cpus.len()),
             quota: quota(),
             load: word("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),

@@ -171,6 +171,11 @@ fn leg(to: HostAddress) -> Leg {
     }
 }
 
+/// Whether long runs of packets can go to other hosts without a copy here: from Linux 6.5 on. Does not block.
+pub fn sends_pages() -> bool {
+    weft_shm::Splicer::is_supported()
+}
+
 /// The addresses of this host that names do not carry if they carry these: interface, address, and why.
 pub fn left_out(carried: &[IpAddr]) -> Vec<(String, IpAddr, LeftOut)> {
     address::left_out(carried)
