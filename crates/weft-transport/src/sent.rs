@@ -76,6 +76,9 @@ const REORDER_MOST: u64 = 256;
 /// A trial that nothing overtakes is given up after so many nanoseconds: as long as any acknowledgement may be held back.
 const TRIAL_WAIT: u64 = 50_000_000;
 
+/// Packets that are looked through for each that comes.
+const FEW: usize = 2;
+
 /// The packets from the oldest on whose fate matters.
 #[derive(Debug)]
 pub(crate) struct Sent {
@@ -155,6 +158,15 @@ impl Sent {
         self.size.on_trial(bytes as u16);
         self.trial = self.next;
         self.push(Entry { at: now, frames: self.frames_end(), bytes: bytes as u16, state: State::Trial });
+    }
+
+    /// Whether this acknowledgement says that all came, and there is nothing else to it: a few packets were under way, none of them
+    /// lost, and no number left out.
+    #[inline]
+    pub fn has_all_come(&self, acked: u32) -> bool {
+        acked == self.next as u32
+            && self.entries.len() <= FEW
+            && self.entries.iter().all(|entry| entry.state == State::InFlight)
     }
 
     /// Takes acknowledgements in: the header's, and those of a bitmap from there on. `came` gets what arrived.

@@ -319,6 +319,7 @@ impl<L: Link> Ni<L> {
     /// How the channel to a host stands.
     pub fn report(&mut self, id: HostId) -> Option<HostReport> {
         let Host { channel, way, .. } = self.hosts.get_mut(id)?;
+        channel.catch_up();
         Some(HostReport {
             address: way.to,
             round_trip: channel.rtt().smoothed(),
@@ -907,6 +908,7 @@ impl<L: Link> Ni<L> {
     fn settle_host(&mut self, index: u32, now: Time) {
         let Some(host) = self.hosts.at(index) else { return };
         host.sent_at = now;
+        host.channel.catch_up();
         let knows = host.channel.lost().is_some() || host.channel.is_quiet();
         let is_crowded = self.closing > CLOSING_MOST || rare::fires(Point::ClosingForgotten);
         if host.is_closing && host.abandoned.is_empty() && (knows || is_crowded) {

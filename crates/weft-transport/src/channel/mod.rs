@@ -8,7 +8,8 @@
 //! peek / pop / release    on the streams of the events
 //! send                    as the program wishes
 //! transmit_run(now, ..)   for what is much: it lies ready, and goes with one call of the link
-//! transmit(now, ..)       for the rest, until it returns none: only then next_timeout() is right
+//! transmit(now, ..)       for the rest, until it returns none or a packet that is not full
+//! catch_up()              once the link has them: only then next_timeout() is right
 //! too_large(now, ..)      if the link refused a packet for its size; then transmit again
 //! ```
 //!
@@ -22,6 +23,8 @@ mod streams;
 mod timers;
 mod transmit;
 mod unreliable;
+
+use receive::Word;
 
 pub use receive::Verdict;
 pub use unreliable::Loose;
@@ -290,6 +293,8 @@ pub struct Channel<C = FixedWindow, M = Vec<u8>> {
     random: Random,
     acks: Acks,
     watch: Watch,
+    /// What the last packet said of ours, while it was not taken in.
+    word: Option<Word>,
     /// The time stamp to reflect, when it came, and for how long it lay, in microseconds.
     reflect: Option<(u32, Time, u16)>,
     /// When to ask again because no acknowledgement came.
@@ -369,6 +374,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             random,
             acks: Acks::default(),
             watch: Watch { heard_at: now, asked_at: None, probes: 0, has_forgiven: false, is_wanted: false },
+            word: None,
             reflect: None,
             retry_at: None,
             probes_due: 0,
@@ -408,6 +414,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// has not surely taken. Nothing if it is not open. If its reading half is lent, the peer is told that all that came is in
     /// hand.
     pub fn close(&mut self, stream: StreamId, reason: Reason) -> Vec<Abandoned> {
+        self.catch_up();
         let abandoned = self.streams.close(stream, reason);
         if let Some(unreliable) = &mut self.unreliable {
             unreliable.forget(stream);
@@ -419,6 +426,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
 
     /// Ends everything: each stream with the records that the peer has not surely taken. Nothing is sent afterwards.
     pub fn abandon(&mut self) -> Vec<(StreamId, Vec<Abandoned>)> {
+        self.catch_up();
         if !matches!(self.phase, Phase::Lost(_)) {
             self.phase = Phase::Lost(Reason::PeerLost);
         }
@@ -529,6 +537,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// The link refused a packet of so many bytes for its size (EMSGSIZE): all as large that are under way count as lost, which
     /// is nobody's congestion, and the packet size comes down. Call [`Channel::transmit`] afterwards.
     pub fn too_large(&mut self, now: Time, bytes: usize) {
+        self.catch_up();
         let Channel { sent, streams, counters, .. } = self;
         let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
         counters.packets_lost += sent.give_up_large(now, bytes, |frame| streams.on_lost(frame));
@@ -560,6 +569,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Gives back the memory that an idle channel can do without, if it was idle since the last rest: one that rests between two
     /// bursts would have to get it anew each time.
     pub fn rest(&mut self) {
+        self.catch_up();
         let used = self.counters.packets_sent + self.counters.packets_received;
         if std::mem::replace(&mut self.rested_at, used) == used {
             self.streams.rest();
@@ -586,7 +596,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
 
     /// Whether nothing is under way, so that what is sent next should go at once.
     pub fn is_quiet(&self) -> bool {
-        self.sent.in_flight() == 0 && !self.streams.has_runs() && !self.has_unreliable
+        let has_all_come = self.sent.in_flight() == 0 || self.word.is_some_and(|word| word.says_all(self.sent.next()));
+        has_all_come && !self.streams.has_runs() && !self.has_unreliable
     }
 
     /// Whether there are records that were not sent to their end, those that may be lost included.

@@ -45,6 +45,28 @@ struct Asks {
     unreliable: bool,
 }
 
+/// What a packet says of ours, and of the time on the way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    /// When it was looked at.
+    at: Time,
+    /// For how long it had lain here, in nanoseconds.
+    lay: u64,
+    /// All of ours below came.
+    acked: Option<u32>,
+    /// Bytes of ours that were under way.
+    under_way: u64,
+    reflected: Option<Reflected>,
+}
+
+impl Word {
+    /// Whether all of ours came, of which the next has this number.
+    #[inline]
+    pub fn says_all(&self, next: u64) -> bool {
+        self.acked == Some(next as u32)
+    }
+}
+
 /// Why the rest of a packet is not looked at.
 enum Stop {
     Violation,
@@ -68,6 +90,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// between as if the network had taken it.
     #[inline]
     pub fn on_packet_of(&mut self, now: Time, came_at: Time, bytes: &[u8]) -> Verdict {
+        self.catch_up();
         let verdict = match Packet::decode(bytes) {
             Ok(packet) => self.judge(now, came_at, &packet),
             Err(error) => Verdict::Malformed(error),
@@ -105,10 +128,22 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         let Arrival::New(number) = self.received.look(header.number) else {
             return Verdict::Old;
         };
-        let asks = match self.on_frames(now, packet) {
+        let acked = header.acked;
+        let is_in_time = self.backoff.tries() == 0 && self.retry_at.is_none_or(|at| at >= now);
+        let waits = is_in_time && acked.is_some_and(|below| self.sent.has_all_come(below));
+        let mut word = Word {
+            at: now,
+            lay: now.nanos_since(came_at),
+            acked: acked.filter(|_| waits),
+            under_way: self.sent.in_flight(),
+            reflected: header.reflected,
+        };
+        let asks = match self.on_frames(now, packet, !waits) {
             Ok(asks) => asks,
             Err(Stop::Violation) => return Verdict::Violation,
             Err(Stop::NoRoom) => {
+                word.reflected = None;
+                self.take_in(word);
                 // It is not acknowledged, but its sender shall know that somebody is here.
                 self.acks.is_due = true;
                 self.on_heard(now);
@@ -125,20 +160,47 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             // That of the first: of packets that came one behind the other it waited for none.
             self.reflect.get_or_insert_with(|| (header.sent_at, came_at, short_micros(now.nanos_since(came_at))));
         }
-        // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
-        let age = now.nanos_since(self.called_at) / 1000 + 1;
-        let is_ours = |r: &Reflected| u64::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
-        if let Some(reflected) = header.reflected.filter(is_ours) {
-            let (lay, Reflected { sent_at, held, lay: lay_there }) = (now.nanos_since(came_at), reflected);
-            if let Some(took) = self.rtt.on_reflected(now.stamp(), lay, sent_at, held, self.their_ack_delay()) {
-                self.congestion.on_round_trip(now, took, lay + u64::from(lay_there.min(held)) * 1000);
-            }
-        }
         self.on_heard(now);
+        // Whoever waits for records wants them, and what is made of them is to be under way before anything else is done.
+        match waits && asks.records {
+            true => self.word = Some(word),
+            false => self.take_in(word),
+        }
         if asks.unreliable {
             self.on_unreliable(packet);
         }
         Verdict::Taken
+    }
+
+    /// Takes in what the last packet said of ours, if that was left for later: it is once the answer to what it brought is under way.
+    /// Whoever sends calls it behind that; whatever it would matter for calls it before.
+    #[inline]
+    pub fn catch_up(&mut self) {
+        if let Some(word) = self.word.take() {
+            self.take_in(word);
+        }
+    }
+
+    #[inline]
+    fn take_in(&mut self, word: Word) {
+        let now = word.at;
+        if let Some(below) = word.acked {
+            // It was looked at when it came, and nothing that was sent since is below.
+            let acked = self.note_acked(now, below, &[], word.under_way);
+            debug_assert!(acked.is_ok());
+            if self.sent.in_flight() == 0 {
+                (self.retry_at, self.watch.asked_at) = (None, None);
+            }
+            self.find_lost(now);
+        }
+        // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
+        let age = now.nanos_since(self.called_at) / 1000 + 1;
+        let is_ours = |r: &Reflected| u64::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
+        if let Some(Reflected { sent_at, held, lay: lay_there }) = word.reflected.filter(is_ours) {
+            if let Some(took) = self.rtt.on_reflected(now.stamp(), word.lay, sent_at, held, self.their_ack_delay()) {
+                self.congestion.on_round_trip(now, took, word.lay + u64::from(lay_there.min(held)) * 1000);
+            }
+        }
     }
 
     /// Takes in what may have been lost, of a packet that was taken.
@@ -159,14 +221,14 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Acts on the acknowledgements and frames of a packet.
+    /// Acts on the frames of a packet, and on the acknowledgement of its header if so it is said.
     ///
     /// Each frame may be acted on twice without harm, so a packet that is refused half-way simply comes again.
     #[inline]
-    fn on_frames(&mut self, now: Time, packet: &Packet<'_>) -> Result<Asks, Stop> {
+    fn on_frames(&mut self, now: Time, packet: &Packet<'_>, acts_on_header: bool) -> Result<Asks, Stop> {
         let (mut asks, mut has_bitmap) = (Asks::default(), false);
         let acked = packet.header.acked;
-        if let Some(below) = acked {
+        if let Some(below) = acked.filter(|_| acts_on_header) {
             self.on_acks(now, below, &[])?;
         }
         for frame in packet.frames() {
@@ -202,7 +264,16 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
 
     #[inline]
     fn on_acks(&mut self, now: Time, below: u32, bitmap: &[u8]) -> Result<(), Violation> {
-        let under_way = self.sent.in_flight();
+        if self.note_acked(now, below, bitmap, self.sent.in_flight())? {
+            self.retry_at = (self.sent.in_flight() > 0).then(|| self.wait_from(now));
+        }
+        self.find_lost(now);
+        Ok(())
+    }
+
+    /// Takes acknowledgements in, before which so many bytes were under way. Says whether some of these came.
+    #[inline]
+    fn note_acked(&mut self, now: Time, below: u32, bitmap: &[u8], under_way: u64) -> Result<bool, Violation> {
         let Channel { sent, streams, .. } = self;
         let acked = sent.on_acks(now, below, bitmap, |frame| streams.on_came(frame))?;
         self.counters.packets_late += u64::from(acked.late);
@@ -210,10 +281,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             let packet = self.packet_size() as u64;
             self.congestion.on_acked(now, Acked { bytes: acked.bytes, late: acked.late_bytes, under_way, packet });
             self.backoff.on_answer();
-            self.retry_at = (self.sent.in_flight() > 0).then(|| self.wait_from(now));
         }
-        self.find_lost(now);
-        Ok(())
+        Ok(acked.bytes > 0)
     }
 
     /// Looks for packets that others have overtaken by too much.

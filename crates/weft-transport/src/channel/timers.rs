@@ -46,6 +46,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
 
     /// Does what is due. Call [`Channel::transmit`] afterwards.
     pub fn on_timeout(&mut self, now: Time) {
+        self.catch_up();
         match self.phase {
             Phase::Lost(_) => return,
             Phase::Calling { .. } => {

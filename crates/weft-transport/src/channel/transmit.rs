@@ -51,7 +51,11 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     pub fn transmit(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
         assert!(packet.len() >= PACKET_LEAST, "a link that carries {PACKET_LEAST} bytes");
         match self.phase {
-            Phase::Open => self.transmit_data(now, packet).or_else(|| self.transmit_trial(now, packet)),
+            Phase::Open => {
+                let made = self.transmit_data(now, packet);
+                let made = made.or_else(|| self.catches_up().then(|| self.transmit_data(now, packet))?);
+                made.or_else(|| self.transmit_trial(now, packet))
+            }
             Phase::Calling { cookie, next_at } if next_at <= now => Some(self.transmit_call(now, cookie, packet)),
             _ => None,
         }
@@ -62,7 +66,11 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     #[inline]
     pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<&[u8]> {
         let size = self.packet_size();
-        if !self.streams.may_lie_ready(size) || !self.may_run(now) {
+        if !self.streams.may_lie_ready(size) {
+            return None;
+        }
+        self.catch_up();
+        if !self.may_run(now) {
             return None;
         }
         let (stream, ready) = self.streams.ready(most, size, self.room())?;
@@ -99,7 +107,19 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Whether [`Channel::transmit_run`] has something.
     #[inline]
     pub fn has_run(&mut self, now: Time) -> bool {
-        self.streams.may_lie_ready(self.packet_size()) && self.may_run(now) && self.streams.has_ready(self.room())
+        if !self.streams.may_lie_ready(self.packet_size()) {
+            return false;
+        }
+        self.catch_up();
+        self.may_run(now) && self.streams.has_ready(self.room())
+    }
+
+    /// Takes in what was left for later, and says whether there was something.
+    #[inline]
+    fn catches_up(&mut self) -> bool {
+        let is_behind = self.word.is_some();
+        self.catch_up();
+        is_behind
     }
 
     /// Whether what goes next is records and nothing else.
