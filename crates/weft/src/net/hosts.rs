@@ -5,6 +5,7 @@ use super::deputy::{Deputy, Switch, WIND_EVERY};
 use super::link::{UdpLink, PACKET_MOST};
 use super::shared::{take_run, UdpNi, Users};
 use super::shares::Shares;
+use super::spin::Spin;
 use super::udp::RECEIVE_BYTES;
 use super::NetworkError;
 use crate::paths::{Core, Outlet};
@@ -44,23 +45,11 @@ const STILL: u32 = 2;
 /// Looks without such a message after which memory is not busy, whatever is waited for.
 const STILL_LONG: u32 = 256;
 
-/// Tries of a look behind one that found nothing, while nothing was sent, nothing comes through memory, and the program does nothing else
-/// between its polls: a poll around a try takes a fifth as long as the try, and a packet that comes meanwhile lies there for as long.
-const TRIES: u32 = 4;
-
-/// What a try takes, and a poll besides, if the program does nothing else.
-const TRY_MOST: Duration = Duration::from_nanos(450);
-const BESIDE_MOST: Duration = Duration::from_nanos(250);
-
 /// Looks in a row that find something after which acknowledgements are sent all the same.
 const ACKS_WAIT: u32 = 8;
 
 /// Looks in a row, each of which may have left packets unread, in which nobody is taken for silent.
 const UNFINISHED_MOST: u32 = 16;
-
-/// Looks in a row that find nothing for which the clock is read once, while they follow one another: they last a microsecond each, and
-/// nothing is timed more closely.
-const CLOCK_EVERY: u32 = 2;
 
 /// Looks between two checks of who waits for something from which host: some milliseconds.
 const WATCH_EVERY: u32 = 1 << 12;
@@ -101,13 +90,7 @@ pub(crate) struct Net {
     looks: u32,
     /// Looks since one found nothing.
     streak: u32,
-    /// The program did nothing else between its last polls.
-    is_spinning: bool,
-    /// How often something had been sent at the last look.
-    sends: u32,
-    /// Looks since one found something, and the time of the last that read the clock.
-    misses: u32,
-    now: Time,
+    spin: Spin,
     /// There is a helper to say when something comes.
     has_helper: bool,
     /// It watches now. Not while we look ourselves: the kernel would have to ask for each packet whether to wake it.
@@ -157,10 +140,7 @@ impl Net {
             wound_at: Time::default(),
             looks: 0,
             streak: 0,
-            is_spinning: false,
-            sends: 0,
-            misses: 0,
-            now: Time::default(),
+            spin: Spin::default(),
             has_helper,
             is_watched: false,
             is_spent: false,
@@ -352,31 +332,23 @@ impl Net {
             ni.link_mut().look_everywhere();
         }
         let mut runs = 0;
-        let has_sent = std::mem::replace(&mut self.sends, ni.link().sends()) != ni.link().sends();
         let is_hot = self.attention == Attention::Hot;
-        let is_waited_for = is_hot && self.is_spinning && self.misses > 0 && self.still >= STILL && !has_sent;
-        let tries = if is_waited_for { TRIES } else { 1 };
-        let mut left = tries;
+        let mut tries = self.spin.begin(is_hot && self.still >= STILL, ni.link().sends());
         // One only if the last look found nothing: whoever waits for it should have it before another call is made.
         let most = self.streak.min(RUNS_MOST - 1) + 1;
         while runs < most {
             match take_run(ni, buffer) {
                 Some(heard_at) => (runs, self.heard_at) = (runs + 1, heard_at),
-                None if left > 1 => left -= 1,
+                None if tries > 1 => tries -= 1,
                 None => break,
             }
         }
         self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };
-        self.misses = if runs > 0 { 0 } else { self.misses.wrapping_add(1) };
-        if runs > 0 {
-            self.now = self.heard_at;
-        } else if self.misses % CLOCK_EVERY == 1 || !is_hot || ni.has_unsent() {
-            let now = ni.link().now();
-            // What was done behind the last packet is not to count.
-            self.is_spinning = self.misses > 1 && now.since(self.now) <= CLOCK_EVERY * (tries * TRY_MOST + BESIDE_MOST);
-            self.now = now;
+        match runs {
+            0 => self.spin.missed(!is_hot || ni.has_unsent(), || ni.link().now()),
+            _ => self.spin.found(self.heard_at),
         }
-        let now = self.now;
+        let now = self.spin.now();
         if runs < most {
             ni.link_mut().found_nothing(now);
         }

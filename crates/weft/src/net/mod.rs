@@ -6,6 +6,7 @@ pub(crate) mod hosts;
 mod link;
 mod shared;
 mod shares;
+mod spin;
 pub(crate) mod udp;
 
 pub(crate) use hosts::Net;
