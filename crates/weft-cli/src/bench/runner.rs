@@ -119,7 +119,7 @@ impl Runner {
         let start = Instant::now();
         progress.set_all(probes.len() as u64 * u64::from(self.pace.rounds));
         'rounds: for round in 0..self.pace.rounds {
-            for probe in probes {
+            for probe in in_round(probes, round) {
                 if self.pace.most.is_some_and(|most| start.elapsed() > most) {
                     self.notes.push(format!("the rest of round {} of {}: time was up", round + 1, self.pace.rounds));
                     break 'rounds;
@@ -368,11 +368,30 @@ impl Results {
     }
 }
 
+/// The probes in the order of a round: each second one goes from the last to the first. A machine that is shared has two or three speeds, and
+/// changes them every few seconds, often in step with what runs on it; so neither of two neighbours has the better one each time.
+pub fn in_round<T>(probes: &[T], round: u32) -> impl Iterator<Item = &T> {
+    let last = probes.len().wrapping_sub(1);
+    (0..probes.len()).map(move |at| if round % 2 == 0 { &probes[at] } else { &probes[last - at] })
+}
+
 /// How a round trip between processes that wait is told.
 pub fn waiting_way(waiting: Waiting) -> (Way, &'static str) {
     match waiting {
         Waiting::Polls => (Way::Plain, "both sides poll"),
         Waiting::Waits => (Way::Waiting, "both sides wait, and spin while waits are short"),
         Waiting::Sleeps => (Way::Sleeping, "both sides wait, and sleep at once"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_round_goes_the_other_way_round() {
+        let order = |round| in_round(&[1, 2, 3], round).copied().collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(2)], [vec![1, 2, 3], vec![3, 2, 1], vec![1, 2, 3]]);
+        assert_eq!(in_round::<u32>(&[], 1).count(), 0);
     }
 }

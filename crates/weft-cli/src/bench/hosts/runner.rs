@@ -8,7 +8,7 @@ use crate::bench::machine::Cpus;
 use crate::bench::meter::Sampled;
 use crate::bench::mixed::{Beside, Route};
 use crate::bench::results::{Key, Metric, Results, Run, Way};
-use crate::bench::runner::waiting_way;
+use crate::bench::runner::{in_round, waiting_way};
 use crate::bench::table::bytes;
 use crate::bench::ucx::{Api, Question, Ucx};
 use crate::bench::weft_side::{Bench, Landing};
@@ -104,7 +104,7 @@ impl Runner {
     pub fn run(mut self, probes: &[Probe], progress: &Progress) -> Result<(Results, Vec<String>), Error> {
         progress.set_all(probes.len() as u64 * u64::from(self.pace.rounds));
         for round in 0..self.pace.rounds {
-            for &probe in probes {
+            for &probe in in_round(probes, round) {
                 self.interrupt.check()?;
                 progress.say(format!("round {}: {}", round + 1, probe.title()));
                 self.run_probe(probe, round)?;
