@@ -131,19 +131,23 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         let acked = header.acked;
         let is_in_time = self.backoff.tries() == 0 && self.retry_at.is_none_or(|at| at >= now);
         let waits = is_in_time && acked.is_some_and(|below| self.sent.has_all_come(below));
-        let mut word = Word {
+        if let Some(below) = acked.filter(|_| !waits) {
+            if self.on_acks(now, below, &[]).is_err() {
+                return Verdict::Violation;
+            }
+        }
+        let word = Word {
             at: now,
             lay: now.nanos_since(came_at),
             acked: acked.filter(|_| waits),
             under_way: self.sent.in_flight(),
             reflected: header.reflected,
         };
-        let asks = match self.on_frames(now, packet, !waits) {
+        let asks = match self.on_frames(now, packet) {
             Ok(asks) => asks,
             Err(Stop::Violation) => return Verdict::Violation,
             Err(Stop::NoRoom) => {
-                word.reflected = None;
-                self.take_in(word);
+                self.take_in(Word { reflected: None, ..word });
                 // It is not acknowledged, but its sender shall know that somebody is here.
                 self.acks.is_due = true;
                 self.on_heard(now);
@@ -173,12 +177,15 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     }
 
     /// Takes in what the last packet said of ours, if that was left for later: it is once the answer to what it brought is under way.
-    /// Whoever sends calls it behind that; whatever it would matter for calls it before.
+    /// Whoever sends calls it behind that; whatever it would matter for calls it before. Says whether something was left.
     #[inline]
-    pub fn catch_up(&mut self) {
-        if let Some(word) = self.word.take() {
+    pub fn catch_up(&mut self) -> bool {
+        let word = self.word.take();
+        let is_behind = word.is_some();
+        if let Some(word) = word {
             self.take_in(word);
         }
+        is_behind
     }
 
     #[inline]
@@ -221,21 +228,17 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Acts on the frames of a packet, and on the acknowledgement of its header if so it is said.
+    /// Acts on the frames of a packet.
     ///
     /// Each frame may be acted on twice without harm, so a packet that is refused half-way simply comes again.
     #[inline]
-    fn on_frames(&mut self, now: Time, packet: &Packet<'_>, acts_on_header: bool) -> Result<Asks, Stop> {
+    fn on_frames(&mut self, now: Time, packet: &Packet<'_>) -> Result<Asks, Stop> {
         let (mut asks, mut has_bitmap) = (Asks::default(), false);
-        let acked = packet.header.acked;
-        if let Some(below) = acked.filter(|_| acts_on_header) {
-            self.on_acks(now, below, &[])?;
-        }
         for frame in packet.frames() {
             let frame = frame.map_err(|_| Stop::Violation)?;
             if let Frame::Acks { bitmap } = frame {
                 // One says all; many would make much work of one packet.
-                let below = acked.filter(|_| !has_bitmap).ok_or(Stop::Violation)?;
+                let below = packet.header.acked.filter(|_| !has_bitmap).ok_or(Stop::Violation)?;
                 has_bitmap = true;
                 self.on_acks(now, below, bitmap)?;
                 continue;

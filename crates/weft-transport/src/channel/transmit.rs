@@ -52,8 +52,10 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         assert!(packet.len() >= PACKET_LEAST, "a link that carries {PACKET_LEAST} bytes");
         match self.phase {
             Phase::Open => {
-                let made = self.transmit_data(now, packet);
-                let made = made.or_else(|| self.catches_up().then(|| self.transmit_data(now, packet))?);
+                let mut made = self.transmit_data(now, packet);
+                if made.is_none() && self.catch_up() {
+                    made = self.transmit_data(now, packet);
+                }
                 made.or_else(|| self.transmit_trial(now, packet))
             }
             Phase::Calling { cookie, next_at } if next_at <= now => Some(self.transmit_call(now, cookie, packet)),
@@ -66,10 +68,6 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     #[inline]
     pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<&[u8]> {
         let size = self.packet_size();
-        if !self.streams.may_lie_ready(size) {
-            return None;
-        }
-        self.catch_up();
         if !self.may_run(now) {
             return None;
         }
@@ -107,24 +105,16 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Whether [`Channel::transmit_run`] has something.
     #[inline]
     pub fn has_run(&mut self, now: Time) -> bool {
+        self.may_run(now) && self.streams.has_ready(self.room())
+    }
+
+    /// Whether what goes next is records and nothing else, which may lie ready.
+    #[inline]
+    fn may_run(&mut self, now: Time) -> bool {
         if !self.streams.may_lie_ready(self.packet_size()) {
             return false;
         }
         self.catch_up();
-        self.may_run(now) && self.streams.has_ready(self.room())
-    }
-
-    /// Takes in what was left for later, and says whether there was something.
-    #[inline]
-    fn catches_up(&mut self) -> bool {
-        let is_behind = self.word.is_some();
-        self.catch_up();
-        is_behind
-    }
-
-    /// Whether what goes next is records and nothing else.
-    #[inline]
-    fn may_run(&self, now: Time) -> bool {
         let is_plain = self.phase == Phase::Open && !self.is_unconfirmed && self.backoff.tries() == 0;
         let tells =
             self.streams.has_words() || self.has_unreliable || (self.acks.has_news && self.received.has_holes());
