@@ -17,4 +17,5 @@ mod sizes;
 mod spacing;
 mod transcripts;
 mod unreliable;
+mod words;
 mod world;
