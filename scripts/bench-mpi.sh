@@ -2,7 +2,7 @@
 # Measures MPI over weft beside the MPIs' own ways: scripts/bench-mpi.sh [--rounds N] [--json FILE]
 #
 # In each of N rounds (7) everything is run once, the two ranks on CPUs 0 and 1: what is compared one behind the other, and each second
-# round the other way round. The ratio is the median of the rounds' ratios: a machine that is faster or slower by the minute is so for both.
+# round the other way round. The ratio is the median of the rounds' ratios. Where those differ much, the two had different speeds of a shared machine.
 # Prints what was measured and what was asked; FILE gets all values.
 set -euo pipefail
 umask 022

@@ -48,8 +48,9 @@ const QUICK_MOST: Duration = Duration::from_secs(34);
 /// What is said at the end of `--help`.
 const HELP: &str = "\
 Two processes, pinned to two CPUs. In every round each system runs once, for a moment, and those that are compared run one \
-after the other, in each second round the other way round; the table tells the median of the rounds' medians, and of their 99th percentiles. Both sides of weft and of \
-the limits add up every byte, and the sums are compared. Messages come out of 64 MiB in turn, so that no cache holds them.
+after the other, in each second round the other way round; the table tells the median of the rounds' medians, and of their 99th \
+percentiles. Both sides of weft and of the limits add up every byte, and the sums are compared. Messages come out of 64 MiB in \
+turn, so that no cache holds them.
 
 LogP (Culler and others, 1996), for requests of 16 bytes: o_s is the time in which a request is issued, in bursts of 16, which \
 do not stall; o_r is what a request, a delay longer than the round trip, and the look at the answer that lies there by then \

@@ -371,8 +371,8 @@ impl Results {
 /// The probes in the order of a round: each second one goes from the last to the first. A machine that is shared has two or three speeds, and
 /// changes them every few seconds, often in step with what runs on it; so neither of two neighbours has the better one each time.
 pub fn in_round<T>(probes: &[T], round: u32) -> impl Iterator<Item = &T> {
-    let last = probes.len().wrapping_sub(1);
-    (0..probes.len()).map(move |at| if round % 2 == 0 { &probes[at] } else { &probes[last - at] })
+    let count = probes.len();
+    (0..count).map(move |at| if round % 2 == 0 { &probes[at] } else { &probes[count - 1 - at] })
 }
 
 /// How a round trip between processes that wait is told.

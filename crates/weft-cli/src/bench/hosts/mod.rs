@@ -33,9 +33,9 @@ const QUICK_LONE: (u32, Duration) = (5, Duration::from_millis(50));
 /// What is said at the end of `--help`.
 const HELP: &str = "\
 Makes two network namespaces joined by a veth pair, with one process in each, and removes them at the end; that needs root, and \
-`ip` of iproute2. In every round each system runs once, for a moment, and those that are compared run one after the other, in each second round the \
-other way round; the table tells the median of the rounds' medians, and of their 99th percentiles. The receivers add up every byte. What goes one way \
-is counted by the receiver.
+`ip` of iproute2. In every round each system runs once, for a moment, and those that are compared run one after the other, in \
+each second round the other way round; the table tells the median of the rounds' medians, and of their 99th percentiles. The \
+receivers add up every byte. What goes one way is counted by the receiver.
 
 A lone message is one behind which its sender computes, for a second, without giving weft a chance to run; the time that it was \
 under way is taken by the clock that both namespaces share.
