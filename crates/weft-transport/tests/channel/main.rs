@@ -5,7 +5,7 @@
 //! * `spacing`: packets that are sent evenly.
 //! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
-//! * `unreliable`: messages that may be lost.
+//! * `unreliable`: messages that may be lost; `words`: when acknowledgements are taken in.
 //! * `hostile`: packets that no honest peer sends; `attacks`: many of them.
 //!
 //! Random tests print their seed when they fail; `SEED=n` runs them with another one.
