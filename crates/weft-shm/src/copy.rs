@@ -1,4 +1,7 @@
-//! Short copies without a call.
+//! Short copies without a call, and such as fill whole lines.
+
+#[cfg(target_arch = "x86_64")]
+use weft_wire::LINE;
 
 /// Copies up to 32 bytes in at most two blocks, which may overlap each other, and more as the system does.
 ///
@@ -20,6 +23,47 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             16..=32 => ends::<16>(from, to, len),
             _ => std::ptr::copy_nonoverlapping(from, to, len),
         }
+    }
+}
+
+/// Copies with stores that fill one cache line after the other, in order. glibc's copy of some hundred bytes to some thousand does
+/// not, and takes twice as long where the lines have to come from another core first (Zen 5, glibc 2.36).
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `len` bytes, and they must not overlap. No alignment is needed.
+#[inline]
+pub(crate) unsafe fn copy_by_lines(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len >= LINE && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has the instructions; the caller vouches for the bytes.
+        return unsafe { wide_lines(from, to, len) };
+    }
+    // SAFETY: the caller vouches for the bytes.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+}
+
+/// Copies a line at a time, with two stores for each. Stores of 16 bytes, of which it takes four, are as good while the cores are near
+/// and not when they are far, where the processor's queue of stores is full.
+///
+/// # Safety
+/// As for [`copy_by_lines`]; `len` is at least a line, and the processor has AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
+    const HALF: usize = LINE / 2;
+    // A whole line at both ends, which overlap the lines between them.
+    // SAFETY: both are within `len`, as are the lines between them.
+    unsafe {
+        block::<HALF>(from, to, 0);
+        block::<HALF>(from, to, HALF);
+        let mut at = to.align_offset(LINE);
+        while at + LINE <= len {
+            block::<HALF>(from, to, at);
+            block::<HALF>(from, to, at + HALF);
+            at += LINE;
+        }
+        block::<HALF>(from, to, len - LINE);
+        block::<HALF>(from, to, len - HALF);
     }
 }
 
@@ -51,14 +95,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_length_is_copied_and_nothing_beside_it() {
-        let from: Vec<u8> = (1..=100).collect();
-        for len in 0..=100 {
-            let mut to = [0u8; 102];
-            // SAFETY: both are long enough, and not the same.
-            unsafe { copy(from.as_ptr(), to[1..].as_mut_ptr(), len) };
-            assert_eq!(to[1..=len], from[..len], "{len} bytes");
-            assert_eq!((to[0], to[len + 1]), (0, 0), "beside {len} bytes");
+    fn any_length_is_copied_to_any_place_and_nothing_beside_it() {
+        let from: Vec<u8> = (1..=250).collect();
+        for copy in [copy, copy_by_lines] {
+            for (len, at) in (0..=250).flat_map(|len| (1..=65).map(move |at| (len, at))) {
+                let mut to = [0u8; 320];
+                // SAFETY: both are long enough, and not the same.
+                unsafe { copy(from.as_ptr(), to[at..].as_mut_ptr(), len) };
+                assert_eq!(to[at..at + len], from[..len], "{len} bytes");
+                assert_eq!((to[at - 1], to[at + len]), (0, 0), "beside {len} bytes");
+            }
         }
     }
 }

@@ -49,6 +49,10 @@ pub trait RingMem {
     fn mark(&self, line: u32, second: u64);
     /// Writes everything of a record but the header's first word.
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]);
+    /// As `write`, with stores that fill one line after the other: for lines that are, or were, in another core's cache.
+    fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        self.write(line, second, args, payload);
+    }
     /// As `write`, with stores that go past the caches. Ordered before a `publish` that follows.
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
         self.write(line, second, args, payload);
@@ -214,6 +218,14 @@ impl RingMem for MapMem {
             copy_words(args.as_ptr(), record.add(HEADER), args.len());
             crate::copy::copy(payload.as_ptr(), record.add(HEADER + args_len), payload.len());
         }
+    }
+
+    fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        self.write(line, second, args, &[]);
+        let to = self.at(line, HEADER + args_bytes(args.len()), payload.len());
+        // SAFETY: the destination range was checked by `at`; it is free space that only this side uses until `publish`, and
+        // no slice of this ring exists, so source and destination cannot overlap.
+        unsafe { crate::copy::copy_by_lines(payload.as_ptr(), to, payload.len()) };
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -258,21 +258,24 @@ fn abandoned_records_in_three_parts_are_oldest_first() {
 }
 
 #[test]
-fn stores_past_the_caches_store_the_same() {
+fn stores_by_lines_and_past_the_caches_store_the_same() {
     let lanes = Lanes::new(4096, 512 << 10);
-    let [memory, other] = [Memory::new(lanes), Memory::new(lanes)];
-    let (mem, other) = (memory.map(), other.map());
+    let memories = [Memory::new(lanes), Memory::new(lanes), Memory::new(lanes)];
+    let [mem, others @ ..] = [0, 1, 2].map(|which| memories[which].map());
     let cases = (CONTROL_LINES..2000u32, 0..=MAX_ARGS, len(), 0..16usize);
     check(2000, cases, |(line, args, len, skip)| {
         // Begins anywhere in its first words, so that all alignments of the source occur.
         let contents = Contents::new(7, args, len + skip);
         let payload = &contents.payload[skip..];
         mem.write(line, 1, &contents.args, payload);
-        other.write_past_caches(line, 1, &contents.args, payload);
+        others[0].write_past_caches(line, 1, &contents.args, payload);
+        others[1].write_by_lines(line, 1, &contents.args, payload);
         let bytes = HEADER + args_bytes(args) + len;
-        prop_assert!(mem.in_place(line, 8, bytes - 8) == other.in_place(line, 8, bytes - 8));
         let behind = (bytes + 64).next_multiple_of(8);
-        prop_assert!(mem.in_place(line, bytes, behind - bytes) == other.in_place(line, bytes, behind - bytes));
+        for other in &others {
+            prop_assert!(mem.in_place(line, 8, bytes - 8) == other.in_place(line, 8, bytes - 8));
+            prop_assert!(mem.in_place(line, bytes, behind - bytes) == other.in_place(line, bytes, behind - bytes));
+        }
         Ok(())
     });
 }

@@ -234,6 +234,12 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
         self.mem.write(line, second, args, payload);
     }
 
+    fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        let bytes = HEADER + args_bytes(args.len()) + payload.len();
+        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+        self.mem.write_by_lines(line, second, args, payload);
+    }
+
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
         let bytes = HEADER + args_bytes(args.len()) + payload.len();
         (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
