@@ -796,9 +796,9 @@ struct Foreign {
 /// Rings without cause for which a producer is cut off. Now and then one has nothing behind it: its record was found before.
 const IDLE_RINGS_MOST: u64 = 1000;
 
-/// How many lines ahead a consumer asks for while it finds record after record. Not in a ping-pong: there it would take
-/// lines away that the producer has just made ready.
-const FETCH_AHEAD: u32 = 2;
+/// How many lines ahead a consumer asks for while it finds record after record. Not in a ping-pong, nor further: there it would
+/// take lines away that the producer has just made ready.
+const FETCH_AHEAD: u32 = 1;
 
 /// Links (`Pad`, `Switch`) followed in one look: an honest ring has at most two in a row, a hostile one no end of them.
 const LINKS_MOST: u32 = 4;
