@@ -20,8 +20,9 @@ const HOT_MOST: usize = 4;
 /// Polls between two looks at every session, which bound what a missed bell costs.
 const SCAN_EVERY: u32 = 256;
 
-/// The reading end of a session.
+/// The reading end of a session. It begins with a cache line, as its [`Place`] does.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Inbound<R> {
     rx: R,
     id: SessionId,
@@ -145,7 +146,9 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         }
         if index == places.len() {
             // Not twice as many, as a vector grows by itself: most bundles have few, and each is large.
-            places.reserve_exact(places.len() / 8 + 1);
+            if index == places.capacity() {
+                places.reserve_exact(index / 8 + 1);
+            }
             places.push(Place { life: 0, session: None, is_reserved: false });
         }
         places[index].is_reserved = true;

