@@ -5,14 +5,10 @@ use crate::receive::Trouble;
 use crate::session::{Limits, PeerId, Session, SessionId};
 use crate::state::{Place, Run, Settings, Sink, State};
 use weft_wire::path::{Bells, Glance, Peek, Record, Rx, Tx};
-use weft_wire::{Kind, Reason};
+use weft_wire::Reason;
 
 /// Messages taken from one session per visit: the loitering bound (VN38).
 const LOITER: u32 = 64;
-
-/// What a reply counts of that. It gives back a slot, which its owner is to use before all the others have come too: two processes
-/// that hand a whole window to and fro wait for each other (32 under way: 22 ns a pair instead of 20).
-const REPLY_COUNTS: u32 = 8;
 
 /// Sessions that are looked at on every poll; the others ring their bells.
 const HOT_MOST: usize = 4;
@@ -31,7 +27,7 @@ struct Inbound<R> {
     is_unsure: bool,
     /// The turn in which it last had something.
     busy_at: u32,
-    /// The client wants no more of this visit.
+    /// This visit is to end.
     has_enough: bool,
 }
 
@@ -76,7 +72,7 @@ impl<R: Rx> Inbound<R> {
     }
 }
 
-/// A visit ends before its budget does: the client [has enough](State::end_visit), or else the peer broke the protocol.
+/// A visit ends before its budget does: it took [enough](Trouble::Enough), or else the peer broke the protocol.
 struct Stop;
 
 /// A look at a session.
@@ -110,7 +106,7 @@ pub struct Bundle<R, T, B> {
     /// The session that had something last, among those that ring bells.
     last: u32,
     turns: u32,
-    /// The last visit of a session may have left something: the client wanted no more, or it took as much as it may.
+    /// The last visit of a session may have left something: it ended early.
     has_left: bool,
     /// Messages of sessions that are looked at on every poll.
     hot_work: u32,
@@ -400,7 +396,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 }
                 self.last = index;
             }
-            if self.has_left {
+            if self.has_left || taken == LOITER {
                 // Its bell is silent now, and there may be more.
                 self.rung[unfinished] = index;
                 unfinished += 1;
@@ -452,15 +448,12 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) else {
             return 0;
         };
-        let mut budget = if visit.is_regular { inbound.rx.allowance(visit.budget) } else { visit.budget };
+        let budget = if visit.is_regular { inbound.rx.allowance(visit.budget) } else { visit.budget };
         let mut work = 0;
         while work < budget {
             let taken = match inbound.rx.glance() {
                 Glance::Empty => break,
                 Glance::Small(record) => {
-                    if record.head.is(Kind::Reply) {
-                        budget = budget.saturating_sub(REPLY_COUNTS - 1);
-                    }
                     let taken = self.state.receive(inbound.id, record, sink);
                     inbound.drop_record(taken)
                 }
@@ -481,7 +474,6 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             work += 1;
         }
         if work > 0 {
-            self.has_left |= work >= budget;
             if self.state.run.messages > 0 {
                 inbound.rx.note_visit(self.state.run.messages, work < budget);
             }

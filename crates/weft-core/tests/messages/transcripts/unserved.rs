@@ -33,7 +33,7 @@ fn an_endpoint_that_is_not_served_holds_nobody_up_and_gets_its_messages_in_order
     let expected: Vec<u32> = (0..20).flat_map(|i| [i, 50 + i]).chain([20]).collect();
     assert_eq!(args_of(&got), expected);
     assert!(got.iter().filter(|g| g.args[0] < 50).all(|g| g.payload == vec![g.args[0] as u8; 100]));
-    p.world.run(2);
+    p.world.run(3);
     assert_eq!(args_of(&p.got(A)), (50..70).collect::<Vec<u32>>());
 }
 
