@@ -10,7 +10,7 @@ use weft_wire::record::{ASK_STORED, GO_ON, MOVED, ORDERED, RETURNED_REPLY, RETUR
 use weft_wire::setup::Open;
 use weft_wire::{Certainty, Credit, HeadWords, Kind, Reason};
 
-/// Each so-manieth reply ends the visit to its session. A reply gives back a slot, which its owner is to use before all the others
+/// Each eighth reply ends the visit to its session: a quarter of a window. A reply gives back a slot, which its owner is to use before all the others
 /// have come too: two processes that hand a whole window to and fro wait for each other (32 under way: 22 ns a pair instead of 20).
 const REPLIES_MOST: u64 = 8;
 
