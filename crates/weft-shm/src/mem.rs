@@ -138,6 +138,13 @@ impl MapMem {
         unsafe { self.shared.base().as_ptr().add(start) }
     }
 
+    /// Writes a record's second header word and arguments. Returns where its payload goes, which is checked to be inside the mapping.
+    #[inline(always)]
+    fn write_up_to_payload(&self, line: u32, second: u64, args: &[u32], len: usize) -> *mut u8 {
+        self.write(line, second, args, &[]);
+        self.at(line, HEADER + args_bytes(args.len()), len)
+    }
+
     /// A word of a line, by its index below 8.
     #[inline(always)]
     fn word(&self, line: u32, index: usize) -> &AtomicU64 {
@@ -221,18 +228,16 @@ impl RingMem for MapMem {
     }
 
     fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        self.write(line, second, args, &[]);
-        let to = self.at(line, HEADER + args_bytes(args.len()), payload.len());
-        // SAFETY: the destination range was checked by `at`; it is free space that only this side uses until `publish`, and
+        let to = self.write_up_to_payload(line, second, args, payload.len());
+        // SAFETY: the destination range was checked; it is free space that only this side uses until `publish`, and
         // no slice of this ring exists, so source and destination cannot overlap.
         unsafe { crate::copy::copy_by_lines(payload.as_ptr(), to, payload.len()) };
     }
 
     #[cfg(target_arch = "x86_64")]
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        self.write(line, second, args, &[]);
-        let to = self.at(line, HEADER + args_bytes(args.len()), payload.len());
-        // SAFETY: the destination range was checked by `at`; it is free space that only this side uses until `publish`, and
+        let to = self.write_up_to_payload(line, second, args, payload.len());
+        // SAFETY: the destination range was checked; it is free space that only this side uses until `publish`, and
         // no slice of this ring exists, so source and destination cannot overlap.
         unsafe { copy_past_caches(payload, to) };
     }

@@ -18,6 +18,7 @@
 //! | two lines are always free | one header behind the last record is zero; one line is kept for a `Switch` |
 
 use crate::bell::Bell;
+use crate::copy::SHORT_MOST;
 use crate::distance::{Distance, Progress, TELL_EVERY};
 use crate::fork::Descriptor;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
@@ -201,10 +202,8 @@ impl WriteLane {
 /// lines into the producer's cache: 95 ns of the 300 of a round trip of 256 B (line of 110 ns).
 const AHEAD_BELOW: u32 = 32;
 /// So many lines are zeroed ahead at the least, if the cores are far: near ones take back by then what was made ready. With 32
-/// requests under way a pair takes 106 ns with one, 94 with three (line of 500 ns).
+/// requests under way a pair takes 106 ns with one, 95 with three (line of 500 ns).
 const AHEAD_FAR: u32 = 3;
-/// Payloads of more bytes are stored in the way that suits the distance of the two cores.
-const SHORT_MOST: usize = 32;
 /// Payloads of more bytes are stored as the system copies, if the cores are near. What is shorter goes line by line: round trips
 /// of 1 and 2 KiB took 377 and 682 ns with glibc's copy, and take 260 and 400 (line of 110 ns).
 const BY_LINES_MOST: usize = 4096;

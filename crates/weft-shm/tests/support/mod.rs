@@ -202,6 +202,13 @@ impl<'a, F: Fn(Access)> Tapped<'a, F> {
     }
 }
 
+impl<F: Fn(Access)> Tapped<'_, F> {
+    fn wrote(&self, line: u32, args: &[u32], payload: &[u8]) {
+        let bytes = HEADER + args_bytes(args.len()) + payload.len();
+        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+    }
+}
+
 impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
     fn header(&self, line: u32) -> u64 {
         (self.tap)(Access::Header(line));
@@ -229,20 +236,17 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
     }
 
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        let bytes = HEADER + args_bytes(args.len()) + payload.len();
-        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+        self.wrote(line, args, payload);
         self.mem.write(line, second, args, payload);
     }
 
     fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        let bytes = HEADER + args_bytes(args.len()) + payload.len();
-        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+        self.wrote(line, args, payload);
         self.mem.write_by_lines(line, second, args, payload);
     }
 
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        let bytes = HEADER + args_bytes(args.len()) + payload.len();
-        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+        self.wrote(line, args, payload);
         self.mem.write_past_caches(line, second, args, payload);
     }
 
