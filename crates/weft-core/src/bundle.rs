@@ -32,7 +32,7 @@ struct Inbound<R> {
 }
 
 impl<R: Rx> Inbound<R> {
-    /// Takes a record that is more than a small message. Returns how many were taken: none or one.
+    /// Takes a record that a glance does not hand out. Returns how many were taken: none or one.
     #[inline(never)]
     fn take_long<T: Tx, S: Sink<T>>(&mut self, state: &mut State<T>, sink: &mut S) -> Result<u32, Stop> {
         let taken = match self.rx.peek() {
@@ -453,7 +453,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         while work < budget {
             let taken = match inbound.rx.glance() {
                 Glance::Empty => break,
-                Glance::Small(record) => {
+                Glance::Record(record) => {
                     let taken = self.state.receive(inbound.id, record, sink);
                     inbound.drop_record(taken)
                 }

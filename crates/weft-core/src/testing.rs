@@ -145,7 +145,7 @@ impl Rx for MemRx {
 
     fn glance(&mut self) -> Glance<'_> {
         match self.peek() {
-            Peek::Record(record) if record.head.lines() == 1 => Glance::Small(record),
+            Peek::Record(record) if record.head.lines() == 1 => Glance::Record(record),
             Peek::Empty => Glance::Empty,
             _ => Glance::More,
         }

@@ -862,21 +862,34 @@ impl<M: RingMem> Consumer<M> {
     /// Goes on where the record is longer than a line, or is no message.
     fn peek_long(&mut self, words: [u64; 2]) -> Peek<'_> {
         match HeadWords::check(words) {
-            Ok(head) if is_message(head) && self.reaches(head.lines()) => self.hand_out(head),
+            Ok(head) if is_message(head) && self.reaches(head.lines()) => Peek::Record(self.hand_out(head)),
             _ => match self.follow_links(words[0]) {
-                Some(head) => self.hand_out(head),
+                Some(head) => Peek::Record(self.hand_out(head)),
                 None => self.nothing(),
             },
         }
     }
 
-    /// Looks for the next record and hands it out if it is a message of one line. Reads one line of the other side's.
+    /// Looks for the next record and hands it out if it is a message. Reads one line of the other side's if it is a short one.
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
         let Some(words) = self.look() else { return Glance::Empty };
         match HeadWords::of_one_line(words) {
-            Some(head) if self.broken.is_none() => Glance::Small(self.hand_out_line(head)),
-            _ => Glance::More,
+            Some(head) if self.broken.is_none() => Glance::Record(self.hand_out_line(head)),
+            _ => match self.glance_longer(words) {
+                Some(Record { head, args, payload }) => Glance::Record(Record { head, args, payload }),
+                None => Glance::More,
+            },
+        }
+    }
+
+    /// Goes on where the record is longer than a line, or is no message. (The record is told as an option, and taken apart and put together
+    /// again by the caller: returned as a `Glance`, the short ones would go through memory too.)
+    #[inline(never)]
+    fn glance_longer(&mut self, words: [u64; 2]) -> Option<Record<'_>> {
+        match HeadWords::check(words) {
+            Ok(head) if is_message(head) && self.reaches(head.lines()) => Some(self.hand_out(head)),
+            _ => None,
         }
     }
 
@@ -1067,7 +1080,7 @@ impl<M: RingMem> Consumer<M> {
         self.mem.set_claim(self.now, self.lane.pos + u64::from(lines));
     }
 
-    fn hand_out(&mut self, head: HeadWords) -> Peek<'_> {
+    fn hand_out(&mut self, head: HeadWords) -> Record<'_> {
         let line = self.lane.line;
         self.take_in_hand(head.lines());
         let (len, args_len) = (head.len(), args_bytes(head.args()));
@@ -1082,7 +1095,7 @@ impl<M: RingMem> Consumer<M> {
                 &foreign.payload
             }
         };
-        Peek::Record(Record { head, args: &args_of(&self.scratch)[..head.args()], payload })
+        Record { head, args: &args_of(&self.scratch)[..head.args()], payload }
     }
 
     /// Breaks the ring for good: `reaches` is false for whatever header comes, which costs the short way nothing.

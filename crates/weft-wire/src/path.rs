@@ -51,8 +51,8 @@ pub enum Peek<'a> {
 pub enum Glance<'a> {
     /// Nothing.
     Empty,
-    /// A message, small enough to have been copied out.
-    Small(Record<'a>),
+    /// A message. It stays where it is until [`Rx::pop`].
+    Record(Record<'a>),
     /// Something else: [`Rx::peek`] tells.
     More,
 }
@@ -116,7 +116,7 @@ pub trait Tx {
 pub trait Rx {
     /// Looks for the next record.
     fn peek(&mut self) -> Peek<'_>;
-    /// Looks for the next record and hands it out if it is a small message.
+    /// Looks for the next record and hands it out if that is a message that is quickly had.
     fn glance(&mut self) -> Glance<'_> {
         Glance::More
     }

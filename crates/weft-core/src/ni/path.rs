@@ -3,7 +3,7 @@
 
 use super::{Handle, HostId};
 use weft_transport::Incoming;
-use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Traffic, Tx};
+use weft_wire::path::{Abandoned, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::record::{LINE, MAX_PAYLOAD};
 use weft_wire::Head;
 
@@ -88,16 +88,6 @@ impl<H: Handle> Rx for StreamRx<H> {
     #[inline(never)]
     fn peek(&mut self) -> Peek<'_> {
         self.borrow_half().map_or(Peek::Empty, |half| half.peek())
-    }
-
-    /// Nobody else writes where the records lie, so all of them can be handed out as small ones are.
-    #[inline(never)]
-    fn glance(&mut self) -> Glance<'_> {
-        match self.peek() {
-            Peek::Empty => Glance::Empty,
-            Peek::Record(record) => Glance::Small(record),
-            Peek::Broken(_) => Glance::More,
-        }
     }
 
     #[inline(never)]
