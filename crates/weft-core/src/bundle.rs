@@ -38,7 +38,7 @@ impl<R: Rx> Inbound<R> {
         let taken = match self.rx.peek() {
             Peek::Empty => return Ok(0),
             Peek::Broken(_) => return Err(Stop),
-            Peek::Record(record) => state.receive(self.id, record, sink),
+            Peek::Record(record) => state.receive(&self.id, record, sink),
         };
         self.drop_record(taken).map(|()| 1)
     }
@@ -208,7 +208,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     #[cold]
     pub fn take_unreliable<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) {
         // What it says is its sender's, and one that is not what it should be could have been lost as well.
-        let _ = self.state.receive_unreliable(id, record, sink);
+        let _ = self.state.receive_unreliable(&id, record, sink);
     }
 
     /// The next poll looks at this session: something came for it by a way that has no bell of its own.
@@ -454,7 +454,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             let taken = match inbound.rx.glance() {
                 Glance::Empty => break,
                 Glance::Record(record) => {
-                    let taken = self.state.receive(inbound.id, record, sink);
+                    let taken = self.state.receive(&inbound.id, record, sink);
                     inbound.drop_record(taken)
                 }
                 Glance::More => match inbound.take_long(&mut self.state, sink) {

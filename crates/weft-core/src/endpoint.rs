@@ -71,7 +71,7 @@ impl Parked {
     /// The message, for its endpoint.
     pub fn message(&self, endpoint: Endpoint) -> Delivery<'_> {
         let record = Record { head: self.head, args: &self.args, payload: &self.payload };
-        Delivery::new(endpoint, self.session, record, self.head.is(Kind::Request))
+        Delivery::new(endpoint, &self.session, record, self.head.is(Kind::Request))
     }
 }
 

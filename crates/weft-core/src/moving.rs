@@ -317,9 +317,9 @@ impl<T: Tx> State<T> {
         }
         self.check_backlog(message)?;
         let bytes = Parked::bytes(message.args.len(), message.payload.len());
-        self.check_room(message.session, bytes)?;
+        self.check_room(*message.session, bytes)?;
         self.hand_on_counted(message, bytes, sink)?;
-        self.count_parked(message.session, bytes);
+        self.count_parked(*message.session, bytes);
         Ok(())
     }
 
@@ -332,7 +332,7 @@ impl<T: Tx> State<T> {
     ) -> Result<(), Reason> {
         let endpoint = self.endpoints.get(message.endpoint.index()).and_then(Option::as_ref);
         let endpoint = endpoint.ok_or(Reason::NoSuchEndpoint)?.id;
-        let (kind, session) = (message.head.kind(), message.session);
+        let (kind, session) = (message.head.kind(), *message.session);
         let (flow, slot, lines) = (message.head.flow(), message.head.slot(), message.head.lines());
         let carried = self.session(session).and_then(|s| Some((s.flows_in.get(usize::from(flow))?.key, s.peer.uid)));
         let handed = Handed {
@@ -366,7 +366,7 @@ impl<T: Tx> State<T> {
                 _ => _ = self.bounce(&message, reason),
             }
         } else if message.session.index == GUEST {
-            self.uncount_parked(message.session, bytes);
+            self.uncount_parked(*message.session, bytes);
         }
     }
 

@@ -50,7 +50,7 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     pub(crate) fn receive<S: Sink<T>>(
         &mut self,
-        id: SessionId,
+        id: &SessionId,
         record: Record<'_>,
         sink: &mut S,
     ) -> Result<(), Trouble> {
@@ -62,29 +62,37 @@ impl<T: Tx> State<T> {
         } else if head.is(Kind::Send) {
             self.receive_send(id, record, sink)
         } else {
-            self.receive_other(id, record, sink)
+            let Record { head, args, payload } = record;
+            self.receive_other(id, head, args, payload, sink)
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn receive_other<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Trouble> {
-        match record.head.is(Kind::Unreliable) {
-            true => self.receive_unreliable(id, record, sink),
-            false => Ok(self.receive_control(id.index, record.head, record.args, record.payload)?),
+    fn receive_other<S: Sink<T>>(
+        &mut self,
+        id: &SessionId,
+        head: HeadWords,
+        args: &[u32],
+        payload: &[u8],
+        sink: &mut S,
+    ) -> Result<(), Trouble> {
+        match head.is(Kind::Unreliable) {
+            true => self.receive_unreliable(id, Record { head, args, payload }, sink),
+            false => Ok(self.receive_control(id.index, head, args, payload)?),
         }
     }
 
     /// Takes a message that might have been lost. Whoever may not have it, or has no room: it is lost now.
     pub(crate) fn receive_unreliable<S: Sink<T>>(
         &mut self,
-        id: SessionId,
+        id: &SessionId,
         record: Record<'_>,
         sink: &mut S,
     ) -> Result<(), Trouble> {
         self.end_run()?;
         // Its flow may not be open yet: what opens it goes another way.
-        let flow = self.session(id).and_then(|s| s.flows_in.get(usize::from(record.head.flow())));
+        let flow = self.session(*id).and_then(|s| s.flows_in.get(usize::from(record.head.flow())));
         let (true, Some(flow)) = (record.head.is(Kind::Unreliable), flow) else {
             self.counters.unreliable_dropped += 1;
             return Ok(());
@@ -114,7 +122,7 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     fn receive_request<S: Sink<T>>(
         &mut self,
-        id: SessionId,
+        id: &SessionId,
         record: Record<'_>,
         sink: &mut S,
     ) -> Result<(), Violation> {
@@ -138,13 +146,13 @@ impl<T: Tx> State<T> {
             self.hold_or_refuse(&message, sink);
         }
         if message.is_open.get() {
-            self.end_request(id.index, head.flow(), head.slot());
+            self.end_request(message.session.index, message.head.flow(), message.head.slot());
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn receive_send<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Trouble> {
+    fn receive_send<S: Sink<T>>(&mut self, id: &SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Trouble> {
         let head = record.head;
         let run = &self.run;
         if run.flow != head.flow() || run.session != id.index || run.admission != self.admission {
@@ -167,7 +175,7 @@ impl<T: Tx> State<T> {
 
     /// A one-way message of another flow than the one before, or the first in another state of things.
     #[inline(never)]
-    fn begin_run(&mut self, id: SessionId, head: HeadWords) -> Result<(), Violation> {
+    fn begin_run(&mut self, id: &SessionId, head: HeadWords) -> Result<(), Violation> {
         self.end_run()?;
         let s = self.live(id.index).ok_or(Violation)?;
         let flow = s.flows_in.get(usize::from(head.flow())).ok_or(Violation)?;
@@ -277,7 +285,7 @@ impl<T: Tx> State<T> {
     }
 
     #[inline(always)]
-    fn receive_reply<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Trouble> {
+    fn receive_reply<S: Sink<T>>(&mut self, id: &SessionId, record: Record<'_>, sink: &mut S) -> Result<(), Trouble> {
         let head = record.head;
         let admission = self.admission;
         let s = self.live(id.index).ok_or(Violation)?;
@@ -375,7 +383,7 @@ impl<T: Tx> State<T> {
         if message.kind() == MessageKind::Reply {
             return endpoint.map(|_| ());
         }
-        let s = self.session(message.session).ok_or(Reason::PeerLost)?;
+        let s = self.session(*message.session).ok_or(Reason::PeerLost)?;
         let state = s.flows_in.get(usize::from(message.head.flow())).ok_or(Reason::PeerLost)?;
         endpoint?.admits(s.peer.uid, state.key)?;
         state.stopped.map_or(Ok(()), Err)?;
@@ -384,7 +392,7 @@ impl<T: Tx> State<T> {
 
     /// Whether a request may be answered: not if its sender leaves too many answers unread.
     pub(crate) fn check_backlog(&self, message: &Delivery<'_>) -> Result<(), Reason> {
-        let s = self.session(message.session).ok_or(Reason::PeerLost)?;
+        let s = self.session(*message.session).ok_or(Reason::PeerLost)?;
         match s.backlog_bytes > s.limits.backlog_bytes && message.kind() == MessageKind::Request {
             true => Err(Reason::QueueFull),
             false => Ok(()),
@@ -394,11 +402,11 @@ impl<T: Tx> State<T> {
     /// Queues a message at its endpoint.
     fn park(&mut self, message: &Delivery<'_>) -> Result<(), Reason> {
         let bytes = Parked::bytes(message.args.len(), message.payload.len());
-        self.check_room(message.session, bytes)?;
-        self.count_parked(message.session, bytes);
+        self.check_room(*message.session, bytes)?;
+        self.count_parked(*message.session, bytes);
         let parked = Parked {
             head: message.head,
-            session: message.session,
+            session: *message.session,
             args: message.args.to_vec(),
             payload: message.payload.to_vec(),
         };

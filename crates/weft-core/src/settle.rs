@@ -159,7 +159,7 @@ impl<T: Tx> State<T> {
     /// waits for room.
     pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
         self.counters.refused += 1;
-        if Self::is_guest(message.session) {
+        if Self::is_guest(*message.session) {
             self.bounce_guest(message, reason);
             return true;
         }
@@ -170,7 +170,7 @@ impl<T: Tx> State<T> {
         if message.kind() != MessageKind::Reply {
             self.refuse_what_follows(message, reason);
         }
-        let Some(s) = self.session_mut(message.session) else { return true };
+        let Some(s) = self.session_mut(*message.session) else { return true };
         let (slot, args, payload) = match message.kind() {
             MessageKind::Request => (message.head.slot(), &[][..], &[][..]),
             MessageKind::Reply => (RETURNED_REPLY | u16::from(message.op()), message.args, message.payload),
@@ -187,7 +187,7 @@ impl<T: Tx> State<T> {
 
     /// What comes behind a refused message of an ordered flow is refused as well, until its sender goes on.
     fn refuse_what_follows(&mut self, message: &Delivery<'_>, reason: Reason) {
-        let Some(s) = self.session_mut(message.session) else { return };
+        let Some(s) = self.session_mut(*message.session) else { return };
         let Some(flow) = s.flows_in.get_mut(usize::from(message.head.flow())).filter(|flow| flow.is_ordered) else {
             return;
         };
@@ -198,7 +198,7 @@ impl<T: Tx> State<T> {
 
     /// Tells what was stored before a message that goes back, so that its sender knows which one it is.
     fn tell_stored(&mut self, message: &Delivery<'_>) {
-        let Some(s) = self.session_mut(message.session) else { return };
+        let Some(s) = self.session_mut(*message.session) else { return };
         let Some(state) = s.flows_in.get_mut(usize::from(message.head.flow())) else { return };
         let due = state.due.take();
         state.due.on_returned(message.head.lines());

@@ -150,14 +150,14 @@ pub struct Delivery<'a> {
     /// Its payload, valid until the sink returns.
     pub payload: &'a [u8],
     pub(crate) head: HeadWords,
-    pub(crate) session: SessionId,
+    pub(crate) session: &'a SessionId,
     /// A request whose right to reply was not taken. Left so, it ends without a reply when the sink returns.
     pub(crate) is_open: Cell<bool>,
 }
 
 impl<'a> Delivery<'a> {
     #[inline(always)]
-    pub(crate) fn new(endpoint: Endpoint, session: SessionId, record: Record<'a>, is_open: bool) -> Delivery<'a> {
+    pub(crate) fn new(endpoint: Endpoint, session: &'a SessionId, record: Record<'a>, is_open: bool) -> Delivery<'a> {
         let Record { head, args, payload } = record;
         Delivery { endpoint, args, payload, head, session, is_open: Cell::new(is_open) }
     }
@@ -184,7 +184,7 @@ impl<'a> Delivery<'a> {
     /// flow of its request, whose numbers are counted apart.
     #[inline(always)]
     pub fn flow(&self) -> FlowId {
-        FlowId { session: self.session, number: self.head.flow() }
+        FlowId { session: *self.session, number: self.head.flow() }
     }
 
     /// Which of its flow's requests under way a request or a reply is of, beside [`Delivery::flow`].
@@ -195,14 +195,14 @@ impl<'a> Delivery<'a> {
     /// The right to reply to a request, once.
     #[inline(always)]
     pub fn take_reply(&self) -> Option<ReplyToken> {
-        let token = ReplyToken { session: self.session, flow: self.head.flow(), slot: self.head.slot() };
+        let token = ReplyToken { session: *self.session, flow: self.head.flow(), slot: self.head.slot() };
         self.is_open.replace(false).then_some(token)
     }
 
     /// Takes back a right that this message gave and that was not used.
     #[inline(always)]
     pub fn put_reply(&self, token: ReplyToken) {
-        debug_assert_eq!((token.session, token.flow, token.slot), (self.session, self.head.flow(), self.head.slot()));
+        debug_assert_eq!((token.session, token.flow, token.slot), (*self.session, self.head.flow(), self.head.slot()));
         self.is_open.set(true);
     }
 }
@@ -695,7 +695,7 @@ impl<T: Tx> State<T> {
 
     /// Who sent a message, as its session vouches for it. For a reply, as the translation names it.
     pub fn source(&self, message: &Delivery<'_>) -> Option<Name> {
-        let Some(session) = self.session(message.session) else { return self.guest_source(message.session) };
+        let Some(session) = self.session(*message.session) else { return self.guest_source(*message.session) };
         let number = message.head.flow();
         if message.head.is(Kind::Reply) {
             let flow = session.flows_out.get(usize::from(number))?;
@@ -1019,7 +1019,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn mark_dirty(&mut self, session: u32, flow: u16) {
         let Some(s) = self.sessions[session as usize].session.as_mut() else {
             return;
