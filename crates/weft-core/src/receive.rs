@@ -646,9 +646,10 @@ impl<T: Tx> State<T> {
         }
         let (source, destination) = (out.source, out.destination);
         out.asked &= !(1 << (slot % WINDOW as u16));
-        let kept = std::mem::take(out.slot(slot));
+        let mut kept = std::mem::take(out.slot(slot));
         self.stop(session, flow);
         self.return_request(source, destination, Some(&kept), reason, Certainty::NotDelivered);
+        kept.completion = None;
         *self.flow_out(session, flow)?.slot(slot) = kept;
         self.tell_room(session, flow)
     }

@@ -53,6 +53,7 @@ pub(crate) struct Slot {
     pub args_len: u8,
     pub args: [u32; MAX_ARGS],
     pub payload: Vec<u8>,
+    /// `None` again when the request has ended.
     pub completion: Option<u64>,
 }
 
@@ -60,13 +61,22 @@ impl Slot {
     /// Keeps a message whose argument count was checked.
     #[inline(always)]
     pub fn keep(&mut self, message: Outgoing<'_>) {
-        self.op = message.op;
-        self.args_len = message.args.len() as u8;
+        self.keep_small(message.op, message.args);
         self.completion = message.completion;
-        copy_args(message.args, &mut self.args);
-        self.payload.clear();
         if !message.payload.is_empty() {
             self.payload.extend_from_slice(message.payload);
+        }
+    }
+
+    /// Keeps a message of arguments only that asks for no completion.
+    #[inline(always)]
+    pub fn keep_small(&mut self, op: u8, args: &[u32]) {
+        self.op = op;
+        self.args_len = args.len() as u8;
+        copy_args(args, &mut self.args);
+        // What need not be stored is not: docs/architecture.md, "Few stores".
+        if !self.payload.is_empty() {
+            self.payload.clear();
         }
     }
 
@@ -93,7 +103,7 @@ fn copy_args(from: &[u32], to: &mut [u32; MAX_ARGS]) {
 #[inline(always)]
 fn copy_ends<const N: usize>(first: &[u32; N], last: &[u32; N], len: usize, to: &mut [u32; MAX_ARGS]) {
     to[..N].copy_from_slice(first);
-    if let Some(to) = to.get_mut(len - N..len) {
+    if let Some(to) = to.get_mut(len - N..len).filter(|_| len > N) {
         to.copy_from_slice(last);
     }
 }

@@ -4,7 +4,7 @@
 use weft_wire::LINE;
 
 /// The most bytes that [`copy`] copies without a call.
-pub(crate) const SHORT_MOST: usize = 32;
+pub(crate) const SHORT_MOST: usize = 128;
 
 /// Copies up to [`SHORT_MOST`] bytes in at most two blocks, which may overlap each other, and more as the system does.
 ///
@@ -23,7 +23,9 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             }
             4..=7 => ends::<4>(from, to, len),
             8..=15 => ends::<8>(from, to, len),
-            16..=SHORT_MOST => ends::<16>(from, to, len),
+            16..=32 => ends::<16>(from, to, len),
+            33..=64 => ends::<32>(from, to, len),
+            65..=SHORT_MOST => ends::<64>(from, to, len),
             _ => std::ptr::copy_nonoverlapping(from, to, len),
         }
     }

@@ -64,15 +64,15 @@ pub trait RingMem {
     }
     /// Copies what follows the header at `line` into `out`, `bytes` rounded up to words; at most `out` holds.
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]);
-    /// Copies all that follows the header in its line.
-    fn copy_line(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
-        self.copy_out(line, LINE - HEADER, out);
+    /// The same of a record that ends with its line, at the latest. May copy more of the line.
+    fn copy_line(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
+        self.copy_out(line, bytes, out);
     }
     /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies.
     ///
     /// The peer could still write there; so only payloads from a peer of the same trusted class are read this way.
     fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8];
-    /// Asks for a line that will be read soon.
+    /// Asks for a line that will be read soon. It may be one that there is not.
     fn fetch_ahead(&self, line: u32) {
         let _ = line;
     }
@@ -260,11 +260,19 @@ impl RingMem for MapMem {
     }
 
     #[inline(always)]
-    fn copy_line(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
+    fn copy_line(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
+        // Four arguments.
+        const FIRST: usize = 16;
         let body = self.at(line, HEADER, LINE - HEADER);
+        let out = out.as_mut_ptr().cast::<u8>();
         // SAFETY: the rest of the line is inside the mapping (checked by `at`) and fits `out`, which is longer. For what a
-        // peer could do meanwhile see `copy_out`. The constant length compiles to three loads and stores.
-        unsafe { std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), LINE - HEADER) };
+        // peer could do meanwhile see `copy_out`. The constant lengths compile to one load and store, and two.
+        unsafe {
+            std::ptr::copy_nonoverlapping(body, out, FIRST);
+            if bytes > FIRST {
+                std::ptr::copy_nonoverlapping(body.add(FIRST), out.add(FIRST), LINE - HEADER - FIRST);
+            }
+        }
     }
 
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
@@ -289,7 +297,8 @@ impl RingMem for MapMem {
 
     #[inline(always)]
     fn fetch_ahead(&self, line: u32) {
-        prefetch(self.at(line, 0, LINE), LINE);
+        // Not checked to be inside: nothing is read.
+        prefetch(self.shared.base().as_ptr().wrapping_add(line as usize * LINE), LINE);
     }
 
     #[inline(always)]

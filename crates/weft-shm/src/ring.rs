@@ -901,9 +901,10 @@ impl<M: RingMem> Consumer<M> {
             return None;
         };
         if self.finds_more {
-            self.mem.fetch_ahead((line + FETCH_AHEAD).min(self.lane.last - 1));
+            self.mem.fetch_ahead(line + FETCH_AHEAD);
+        } else {
+            self.finds_more = true;
         }
-        self.finds_more = true;
         Some(words)
     }
 
@@ -1068,8 +1069,8 @@ impl<M: RingMem> Consumer<M> {
     #[inline(always)]
     fn hand_out_line(&mut self, head: HeadWords) -> Record<'_> {
         self.take_in_hand(1);
-        self.mem.copy_line(self.lane.line, &mut self.scratch);
         let args_len = args_bytes(head.args());
+        self.mem.copy_line(self.lane.line, args_len + head.len(), &mut self.scratch);
         let payload = &bytes_of(&self.scratch)[args_len..args_len + head.len()];
         Record { head, args: &args_of(&self.scratch)[..head.args()], payload }
     }
