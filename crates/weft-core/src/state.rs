@@ -610,6 +610,46 @@ impl<T: Tx> State<T> {
 
     #[inline(always)]
     fn request_on(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
+        let Outgoing { op, args, payload, completion } = message;
+        if payload.is_empty() && completion.is_none() && self.request_small(session, flow, op, args) {
+            return Ok(());
+        }
+        self.request_any(session, flow, op, completion, args, payload)
+    }
+
+    /// Sends a request of arguments only, if a few stores do it; made to be inlined, and no call is in it behind which anything is still
+    /// to do, so that nothing has to be put into memory over a call. False if not, and nothing was changed.
+    #[inline(always)]
+    fn request_small(&mut self, session: u32, flow: u16, op: u8, args: &[u32]) -> bool {
+        let place = self.sessions.get_mut(session as usize).and_then(|place| place.session.as_mut());
+        let Some(s) = place.filter(|s| s.backlog.is_empty()) else { return false };
+        let Some(out) = s.flows_out.get_mut(usize::from(flow)) else { return false };
+        let mut window = out.window;
+        let Some(slot) = window.take() else { return false };
+        let Some(kept) = out.slots.get_mut(usize::from(slot)) else { return false };
+        if !s.tx.push_small(head(Kind::Request, op, flow, slot, Credit::default()), args) {
+            return false;
+        }
+        out.window = window;
+        kept.keep_small(op, args);
+        out.requests += 1;
+        self.counters.requests_sent += 1;
+        s.tx.signal();
+        true
+    }
+
+    /// Sends any request.
+    #[inline(never)]
+    fn request_any(
+        &mut self,
+        session: u32,
+        flow: u16,
+        op: u8,
+        completion: Option<u64>,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let message = Outgoing { op, args, payload, completion };
         if message.args.len() > MAX_ARGS || message.payload.len() > MAX_PAYLOAD {
             return Err(SendError::TooLarge);
         }
@@ -671,6 +711,29 @@ impl<T: Tx> State<T> {
         }
         self.queue_reply(token, op, credit, args, payload);
         Ok(())
+    }
+
+    /// Replies to a request with arguments only, if a few stores do it. False if not, and nothing was changed: then there is
+    /// [`Delivery::take_reply`].
+    #[inline(always)]
+    pub fn reply_small(&mut self, message: &Delivery<'_>, op: u8, args: &[u32]) -> bool {
+        if !message.is_open.get() {
+            return false;
+        }
+        let (number, slot) = (message.head.flow(), message.head.slot());
+        let place = self.sessions.get_mut(message.session.index as usize).filter(|p| p.life == message.session.life);
+        let s = place.and_then(|place| place.session.as_mut());
+        let Some(s) = s.filter(|s| s.backlog.is_empty()) else { return false };
+        let flow = s.flows_in.get_mut(usize::from(number)).filter(|flow| !flow.due.has_ride());
+        let Some(flow) = flow else { return false };
+        if !s.tx.push_small(head(Kind::Reply, op, number, slot, Credit::default()), args) {
+            return false;
+        }
+        message.is_open.set(false);
+        flow.under_way.put(slot);
+        self.counters.replies_sent += 1;
+        s.tx.signal();
+        true
     }
 
     /// Queues a reply that found no room. Its slot stays taken until it is pushed, so the backlog holds at most a window of
@@ -1007,7 +1070,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Notes that a request ended without a reply; it is told at the end of the poll, together with others.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn end_request(&mut self, session: u32, flow: u16, slot: u16) {
         let Some(s) = self.sessions[session as usize].session.as_mut() else {
             return;
@@ -1019,7 +1082,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn mark_dirty(&mut self, session: u32, flow: u16) {
         let Some(s) = self.sessions[session as usize].session.as_mut() else {
             return;

@@ -104,6 +104,10 @@ impl Tx for MemTx {
         Ok(())
     }
 
+    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
+        self.push(head, args, &[]).is_ok()
+    }
+
     fn has_room(&mut self, lines: u32) -> bool {
         let queue = self.0.borrow();
         queue.is_broken || queue.lines == 0 || queue.lines + lines <= queue.room

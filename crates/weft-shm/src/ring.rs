@@ -262,8 +262,6 @@ pub struct Producer<M> {
     lanes: [WriteLane; 2],
     now: usize,
     calm_looks: u32,
-    /// The line behind the last record that was no one-way message.
-    urgent: u32,
     /// How long the consumer's cursor took the last three times that it had moved, and what follows from that.
     distances: [u64; 3],
     is_far: bool,
@@ -277,8 +275,7 @@ impl<M: RingMem> Producer<M> {
         let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, free: 0, ahead: 0 };
         let lanes = [WriteLane::new(hot), WriteLane::new(arena)];
         let (distances, is_far) = ([0; 3], false);
-        let mut producer =
-            Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, urgent: 0, distances, is_far, broken: false };
+        let mut producer = Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, distances, is_far, broken: false };
         producer.place_cursor();
         producer
     }
@@ -302,11 +299,37 @@ impl<M: RingMem> Producer<M> {
             return Err(PushError::TooLarge);
         }
         let words = Head { args: args.len() as u8, len: payload.len() as u32, ..head }.pack();
+        match self.push_here(words, head.streams(), args, payload, steps) {
+            true => Ok(()),
+            false => self.push_slow(words[0], words[1], args, payload, steps),
+        }
+    }
+
+    /// Does what [`Tx::push_small`] does.
+    #[inline(always)]
+    pub fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
+        if args.len() > MAX_ARGS {
+            return false;
+        }
+        let words = Head { args: args.len() as u8, len: 0, ..head }.pack();
+        self.push_here(words, head.streams(), args, &[], &mut ())
+    }
+
+    /// The common case of a push. False, and nothing was changed, if it is another one.
+    #[inline(always)]
+    fn push_here<S: Steps>(
+        &mut self,
+        words: [u64; 2],
+        streams: bool,
+        args: &[u32],
+        payload: &[u8],
+        steps: &mut S,
+    ) -> bool {
         let lines = record::lines(args.len(), payload.len());
         let Cursor { line, end: short_end, largest, zeroed, .. } = self.cursor;
         let end = line + lines;
         if end > short_end || lines > largest {
-            return self.push_slow(words[0], words[1], args, payload, steps);
+            return false;
         }
         steps.before(store::BODY);
         self.write_body(line, words[1], args, payload);
@@ -317,13 +340,13 @@ impl<M: RingMem> Producer<M> {
         steps.before(store::PUBLISH);
         self.mem.publish(line, words[0]);
         steps.before(store::AHEAD);
-        self.zero_ahead(end, lines, head.streams());
+        self.zero_ahead(end, lines, streams);
         // Crosses a multiple of it?
-        if !head.streams() || (line ^ end) >= TELL_EVERY {
-            self.tell(head.streams());
+        if !streams || (line ^ end) >= TELL_EVERY {
+            self.tell(end, streams);
         }
         steps.before(store::DONE);
-        Ok(())
+        true
     }
 
     /// Whether the consumer asked for the bell. Ask after a push.
@@ -407,11 +430,11 @@ impl<M: RingMem> Producer<M> {
 
     /// Tells the consumer where we are, after a record that is one of a stream or not.
     #[inline(always)]
-    fn tell(&mut self, streams: bool) {
-        if !streams {
-            self.urgent = self.cursor.line;
-        }
-        self.mem.set_progress(Progress { line: self.cursor.line, urgent: self.urgent }.pack());
+    fn tell(&mut self, line: u32, streams: bool) {
+        // Read back, seldom, instead of kept, which would be a store for each record: the consumer could have changed it, but it is for
+        // the consumer alone.
+        let urgent = if streams { Progress::unpack(self.mem.progress()).urgent } else { line };
+        self.mem.set_progress(Progress { line, urgent }.pack());
     }
 
     /// Writes everything of a record but the header's first word.
@@ -476,7 +499,7 @@ impl<M: RingMem> Producer<M> {
         let pushed = self.push_anywhere(&Item { words: [first, second], args, payload }, steps);
         self.place_cursor();
         if pushed.is_ok() {
-            self.tell(HeadWords::check([first, second]).is_ok_and(HeadWords::streams));
+            self.tell(self.cursor.line, HeadWords::check([first, second]).is_ok_and(HeadWords::streams));
         }
         pushed
     }
@@ -663,10 +686,20 @@ impl Tx for Ringing {
     #[inline(always)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         self.producer.push(head, args, payload)?;
-        if self.producer.wants_bell() && self.bell.ring() {
-            self.wake();
-        }
+        self.signal();
         Ok(())
+    }
+
+    #[inline(always)]
+    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
+        self.producer.push_small(head, args)
+    }
+
+    #[inline(always)]
+    fn signal(&mut self) {
+        if self.producer.wants_bell() {
+            self.ring();
+        }
     }
 
     fn has_room(&mut self, lines: u32) -> bool {
@@ -707,6 +740,15 @@ impl Ringing {
     /// Rings `bell` for records of `producer` when asked to, and uses the `waker` if its consumer sleeps.
     pub fn new(producer: Producer<MapMem>, bell: Bell, waker: Waker) -> Ringing {
         Ringing { producer, bell, waker }
+    }
+
+    /// Rings the bell, and wakes whoever sleeps by it.
+    #[cold]
+    #[inline(never)]
+    fn ring(&mut self) {
+        if self.bell.ring() {
+            self.wake();
+        }
     }
 
     #[cold]

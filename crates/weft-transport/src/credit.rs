@@ -138,6 +138,12 @@ impl CreditDue {
         due
     }
 
+    /// Whether anything is due that might ride on another record.
+    #[inline(always)]
+    pub fn has_ride(&self) -> bool {
+        self.messages != 0
+    }
+
     /// What can ride on another record; empty unless all that is due fits and every stored message was consumed.
     #[inline(always)]
     pub fn take_ride(&mut self) -> Credit {

@@ -58,6 +58,21 @@ impl Tx for Outlet {
         }
     }
 
+    #[inline(always)]
+    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
+        match self {
+            Outlet::Ring(ring) => ring.push_small(head, args),
+            Outlet::Stream(_) => false,
+        }
+    }
+
+    #[inline(always)]
+    fn signal(&mut self) {
+        if let Outlet::Ring(ring) = self {
+            ring.signal();
+        }
+    }
+
     #[cold]
     fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         match self {

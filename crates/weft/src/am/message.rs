@@ -144,6 +144,18 @@ impl<'a> Message<'a> {
     /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
     #[inline(always)]
     pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
+        if payload.is_empty()
+            && !self.context.gate.is_shut()
+            && self.context.state.reply_small(self.delivery, handler, args)
+        {
+            return Ok(());
+        }
+        self.reply_any(handler, args, payload)
+    }
+
+    /// Any reply.
+    #[inline(never)]
+    fn reply_any(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
         if self.context.gate.is_shut() {
             return self.reply_slowly(handler, args, payload);
         }
