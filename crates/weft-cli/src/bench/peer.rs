@@ -59,11 +59,16 @@ pub fn try_ask(
     size: usize,
     request: impl FnOnce(u8, &[u32], &[u8]) -> Result<(), SendError>,
 ) -> Result<bool, Error> {
-    let asked = match size <= ARGS_BYTES_MOST {
-        true => request(ask::ARGS, &source.args(size)[..size / 4], &[]),
-        false => request(ask::PAYLOAD, &[], source.message(size)),
+    let words;
+    let (op, args, payload): (_, &[u32], &[u8]) = match size <= ARGS_BYTES_MOST {
+        true => {
+            words = source.args(size);
+            (ask::ARGS, &words[..size / 4], &[])
+        }
+        false => (ask::PAYLOAD, &[], source.message(size)),
     };
-    match asked {
+    // Asked at one place, so that it is compiled into the loop that asks, as the bare rings are.
+    match request(op, args, payload) {
         Ok(()) => {
             source.advance(size);
             Ok(true)
