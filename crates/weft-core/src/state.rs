@@ -150,6 +150,7 @@ pub struct Delivery<'a> {
     /// Its payload, valid until the sink returns.
     pub payload: &'a [u8],
     pub(crate) head: HeadWords,
+    /// Referred to, not copied: one store instead of two.
     pub(crate) session: &'a SessionId,
     /// A request whose right to reply was not taken. Left so, it ends without a reply when the sink returns.
     pub(crate) is_open: Cell<bool>,

@@ -96,8 +96,14 @@ pub struct Traffic {
 pub trait Tx {
     /// Copies a record in and makes it visible. `head.args` and `head.len` are set from the slices.
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError>;
-    /// Copies a record of arguments only in and makes it visible, where that takes a few stores and no more: made to be inlined. False if
-    /// it does not, and nothing was changed: then it is for [`Tx::push`]. The consumer is not woken before [`Tx::signal`].
+    /// The same for a record that may be lost: one that is not tracked and stands in no order with others. Paths that lose nothing
+    /// take it as any other.
+    #[inline]
+    fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        self.push(head, args, payload)
+    }
+    /// As [`Tx::push`] for a record of arguments only, where a few stores do it: made to be inlined. False, and nothing was changed, if
+    /// they do not: then it is for `push`. The consumer is not woken before [`Tx::signal`].
     #[inline(always)]
     fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
         let _ = (head, args);
@@ -106,12 +112,6 @@ pub trait Tx {
     /// Wakes the consumer of what [`Tx::push_small`] made visible, if it wants that.
     #[inline(always)]
     fn signal(&mut self) {}
-    /// The same for a record that may be lost: one that is not tracked and stands in no order with others. Paths that lose nothing
-    /// take it as any other.
-    #[inline]
-    fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        self.push(head, args, payload)
-    }
     /// Whether a record of `lines` would be taken now.
     fn has_room(&mut self, lines: u32) -> bool;
     /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.
