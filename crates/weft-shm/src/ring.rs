@@ -903,13 +903,15 @@ impl<M: RingMem> Consumer<M> {
 
     /// Goes on where the record is longer than a line, or is no message.
     fn peek_long(&mut self, words: [u64; 2]) -> Peek<'_> {
-        match HeadWords::check(words) {
-            Ok(head) if is_message(head) && self.reaches(head.lines()) => Peek::Record(self.hand_out(head)),
-            _ => match self.follow_links(words[0]) {
-                Some(head) => Peek::Record(self.hand_out(head)),
-                None => self.nothing(),
-            },
+        match self.message(words).or_else(|| self.follow_links(words[0])) {
+            Some(head) => Peek::Record(self.hand_out(head)),
+            None => self.nothing(),
         }
+    }
+
+    /// The header of these words, if it is a message's that stays inside its lane.
+    fn message(&self, words: [u64; 2]) -> Option<HeadWords> {
+        HeadWords::check(words).ok().filter(|&head| is_message(head) && self.reaches(head.lines()))
     }
 
     /// Looks for the next record and hands it out if it is a message. Reads one line of the other side's if it is a short one.
@@ -929,10 +931,7 @@ impl<M: RingMem> Consumer<M> {
     /// again by the caller: returned as a `Glance`, the short ones would go through memory too.)
     #[inline(never)]
     fn glance_longer(&mut self, words: [u64; 2]) -> Option<Record<'_>> {
-        match HeadWords::check(words) {
-            Ok(head) if is_message(head) && self.reaches(head.lines()) => Some(self.hand_out(head)),
-            _ => None,
-        }
+        self.message(words).map(|head| self.hand_out(head))
     }
 
     #[inline(always)]
