@@ -156,26 +156,13 @@ impl<'a> Message<'a> {
     /// Any reply.
     #[inline(never)]
     fn reply_any(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
-        if self.context.gate.is_shut() {
-            return self.reply_slowly(handler, args, payload);
-        }
-        let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
-        match self.context.state.reply(right, handler, args, payload) {
-            Ok(()) => Ok(()),
-            Err((error, right)) => {
-                self.delivery.put_reply(right);
-                Err(NotReplied::Refused(error))
-            }
-        }
-    }
-
-    /// When the gate is shut.
-    #[cold]
-    #[inline(never)]
-    fn reply_slowly(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
         let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
         let Context { state, gate } = &mut self.context;
-        gate.reply(state, right, handler, args, payload).map_err(|(error, right)| {
+        let replied = match gate.is_shut() {
+            true => gate.reply(state, right, handler, args, payload),
+            false => state.reply(right, handler, args, payload),
+        };
+        replied.map_err(|(error, right)| {
             self.delivery.put_reply(right);
             NotReplied::Refused(error)
         })
