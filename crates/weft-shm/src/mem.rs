@@ -68,6 +68,10 @@ pub trait RingMem {
     fn copy_line(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
         self.copy_out(line, bytes, out);
     }
+    /// All that follows the header of a record of two lines.
+    fn copy_two_lines(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
+        self.copy_out(line, 2 * LINE - HEADER, out);
+    }
     /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies.
     ///
     /// The peer could still write there; so only payloads from a peer of the same trusted class are read this way.
@@ -273,6 +277,15 @@ impl RingMem for MapMem {
                 std::ptr::copy_nonoverlapping(body.add(FIRST), out.add(FIRST), LINE - HEADER - FIRST);
             }
         }
+    }
+
+    #[inline(always)]
+    fn copy_two_lines(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
+        const BODY: usize = 2 * LINE - HEADER;
+        let body = self.at(line, HEADER, BODY);
+        // SAFETY: both lines are inside the mapping (checked by `at`), and what is copied fits `out`, which is longer. For what a
+        // peer could do meanwhile see `copy_out`. The constant length compiles to a few loads and stores.
+        unsafe { std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), BODY) };
     }
 
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {

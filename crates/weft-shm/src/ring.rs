@@ -35,8 +35,8 @@ const ARENA: usize = 1;
 /// Lines that stay free in a lane: a zero header and a `Switch`.
 const SPARE: u64 = 2;
 
-/// Payloads up to this many bytes are always copied out before anyone looks at them. (The plan said 256; between processes
-/// of one trusted class reading 128 to 256 B in place takes a fifth off the round trip when the cores are far apart.)
+/// Payloads up to this many bytes, and all of records of two lines, are copied out before anyone looks at them. (The plan said 256; between
+/// processes of one trusted class reading 128 to 256 B in place takes a fifth off the round trip when the cores are far apart.)
 pub const COPY_MOST: usize = 64;
 
 /// Lines of a page.
@@ -904,12 +904,16 @@ impl<M: RingMem> Consumer<M> {
     /// Goes on where the record is longer than a line, or is no message.
     fn peek_long(&mut self, words: [u64; 2]) -> Peek<'_> {
         match self.message(words).or_else(|| self.follow_links(words[0])) {
-            Some(head) => Peek::Record(self.hand_out(head)),
+            Some(head) => {
+                let (args, payload) = self.hand_out(head);
+                Peek::Record(Record { head, args, payload })
+            }
             None => self.nothing(),
         }
     }
 
     /// The header of these words, if it is a message's that stays inside its lane.
+    #[inline(always)]
     fn message(&self, words: [u64; 2]) -> Option<HeadWords> {
         HeadWords::check(words).ok().filter(|&head| is_message(head) && self.reaches(head.lines()))
     }
@@ -920,18 +924,14 @@ impl<M: RingMem> Consumer<M> {
         let Some(words) = self.look() else { return Glance::Empty };
         match HeadWords::of_one_line(words) {
             Some(head) if self.broken.is_none() => Glance::Record(self.hand_out_line(head)),
-            _ => match self.glance_longer(words) {
-                Some(Record { head, args, payload }) => Glance::Record(Record { head, args, payload }),
+            _ => match self.message(words) {
+                Some(head) => {
+                    let (args, payload) = self.hand_out(head);
+                    Glance::Record(Record { head, args, payload })
+                }
                 None => Glance::More,
             },
         }
-    }
-
-    /// Goes on where the record is longer than a line, or is no message. (The record is told as an option, and taken apart and put together
-    /// again by the caller: returned as a `Glance`, the short ones would go through memory too.)
-    #[inline(never)]
-    fn glance_longer(&mut self, words: [u64; 2]) -> Option<Record<'_>> {
-        self.message(words).map(|head| self.hand_out(head))
     }
 
     #[inline(always)]
@@ -1122,12 +1122,19 @@ impl<M: RingMem> Consumer<M> {
         self.mem.set_claim(self.now, self.lane.pos + u64::from(lines));
     }
 
-    fn hand_out(&mut self, head: HeadWords) -> Record<'_> {
-        let line = self.lane.line;
-        self.take_in_hand(head.lines());
+    /// The arguments and the payload of any record. Takes the header's words as two values, and does not give them back: as an array they
+    /// went through memory, were loaded from it at once, and such a load waits until the two stores have left the core, with all that
+    /// were before them.
+    #[inline(never)]
+    fn hand_out(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
+        let (line, lines) = (self.lane.line, head.lines());
+        self.take_in_hand(lines);
         let (len, args_len) = (head.len(), args_bytes(head.args()));
-        let copied = len <= COPY_MOST;
-        self.mem.copy_out(line, if copied { args_len + len } else { args_len }, &mut self.scratch);
+        let copied = lines <= 2 || len <= COPY_MOST;
+        match lines {
+            2 => self.mem.copy_two_lines(line, &mut self.scratch),
+            _ => self.mem.copy_out(line, if copied { args_len + len } else { args_len }, &mut self.scratch),
+        }
         let payload = match &mut self.foreign {
             _ if copied => &bytes_of(&self.scratch)[args_len..args_len + len],
             None => self.mem.in_place(line, head.payload_at(), len),
@@ -1137,7 +1144,7 @@ impl<M: RingMem> Consumer<M> {
                 &foreign.payload
             }
         };
-        Record { head, args: &args_of(&self.scratch)[..head.args()], payload }
+        (&args_of(&self.scratch)[..head.args()], payload)
     }
 
     /// Breaks the ring for good: `reaches` is false for whatever header comes, which costs the short way nothing.
