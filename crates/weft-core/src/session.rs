@@ -1,7 +1,6 @@
 //! Sessions: what two bundles that talk to each other know of each other.
 
 use crate::service::Service;
-use crate::state::Outgoing;
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};
 use weft_wire::record::{MAX_ARGS, WINDOW};
@@ -58,25 +57,18 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Keeps a message whose argument count was checked.
+    /// Keeps a message whose argument count was checked; the completion that it asks for is kept by itself.
     #[inline(always)]
-    pub fn keep(&mut self, message: Outgoing<'_>) {
-        self.keep_small(message.op, message.args);
-        self.completion = message.completion;
-        if !message.payload.is_empty() {
-            self.payload.extend_from_slice(message.payload);
-        }
-    }
-
-    /// Keeps a message of arguments only that asks for no completion.
-    #[inline(always)]
-    pub fn keep_small(&mut self, op: u8, args: &[u32]) {
+    pub fn keep(&mut self, op: u8, args: &[u32], payload: &[u8]) {
         self.op = op;
         self.args_len = args.len() as u8;
         copy_args(args, &mut self.args);
         // What need not be stored is not: docs/architecture.md, "Few stores".
         if !self.payload.is_empty() {
             self.payload.clear();
+        }
+        if !payload.is_empty() {
+            self.payload.extend_from_slice(payload);
         }
     }
 

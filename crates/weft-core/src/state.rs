@@ -8,7 +8,7 @@ use crate::session::{head, FlowId, FlowOut, PeerId, Pending, Session, SessionId}
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use weft_wire::path::{PushError, Record, Tx};
+use weft_wire::path::{PushError, Record, Tx, SMALL_MOST};
 use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, ORDERED, RETURNED_SEND, URGENT, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, Certainty, Credit, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_PAYLOAD};
@@ -612,30 +612,30 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     fn request_on(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
         let Outgoing { op, args, payload, completion } = message;
-        if payload.is_empty() && completion.is_none() && self.request_small(session, flow, op, args) {
+        if payload.len() <= SMALL_MOST && completion.is_none() && self.request_small(session, flow, op, args, payload) {
             return Ok(());
         }
         self.request_any(session, flow, op, completion, args, payload)
     }
 
-    /// Sends a request of arguments only, if a few stores do it; made to be inlined, and no call is in it behind which anything is still
-    /// to do, so that nothing has to be put into memory over a call. False if not, and nothing was changed.
+    /// Sends a request of at most [`SMALL_MOST`] bytes, if a few stores do it; made to be inlined, and no call is in it behind which
+    /// anything is still to do, so that nothing has to be put into memory over a call. False if not, and nothing was changed.
     #[inline(always)]
-    fn request_small(&mut self, session: u32, flow: u16, op: u8, args: &[u32]) -> bool {
+    fn request_small(&mut self, session: u32, flow: u16, op: u8, args: &[u32], payload: &[u8]) -> bool {
         let place = self.sessions.get_mut(session as usize).and_then(|place| place.session.as_mut());
         let Some(s) = place.filter(|s| s.backlog.is_empty()) else { return false };
         let Some(out) = s.flows_out.get_mut(usize::from(flow)) else { return false };
         let mut window = out.window;
         let Some(slot) = window.take() else { return false };
         let Some(kept) = out.slots.get_mut(usize::from(slot)) else { return false };
-        if !s.tx.push_small(head(Kind::Request, op, flow, slot, Credit::default()), args) {
+        if !s.tx.push_small(head(Kind::Request, op, flow, slot, Credit::default()), args, payload) {
             return false;
         }
         out.window = window;
-        kept.keep_small(op, args);
         out.requests += 1;
         self.counters.requests_sent += 1;
         s.tx.signal();
+        kept.keep(op, args, payload);
         true
     }
 
@@ -668,7 +668,9 @@ impl<T: Tx> State<T> {
         match s.tx.push(header, message.args, message.payload) {
             Ok(()) => {
                 out.asked |= u32::from(message.completion.is_some()) << (slot % WINDOW as u16);
-                out.slot(slot).keep(message);
+                let kept = out.slot(slot);
+                kept.completion = message.completion;
+                kept.keep(message.op, message.args, message.payload);
                 out.requests += 1;
                 self.counters.requests_sent += 1;
                 Ok(())
@@ -714,11 +716,11 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Replies to a request with arguments only, if a few stores do it. False if not, and nothing was changed: then there is
-    /// [`Delivery::take_reply`].
+    /// Replies to a request with at most [`SMALL_MOST`] bytes, if a few stores do it. False if not, and nothing was changed: then
+    /// there is [`Delivery::take_reply`].
     #[inline(always)]
-    pub fn reply_small(&mut self, message: &Delivery<'_>, op: u8, args: &[u32]) -> bool {
-        if !message.is_open.get() {
+    pub fn reply_small(&mut self, message: &Delivery<'_>, op: u8, args: &[u32], payload: &[u8]) -> bool {
+        if payload.len() > SMALL_MOST || !message.is_open.get() {
             return false;
         }
         let (number, slot) = (message.head.flow(), message.head.slot());
@@ -727,7 +729,7 @@ impl<T: Tx> State<T> {
         let Some(s) = s.filter(|s| s.backlog.is_empty()) else { return false };
         let flow = s.flows_in.get_mut(usize::from(number)).filter(|flow| !flow.due.has_ride());
         let Some(flow) = flow else { return false };
-        if !s.tx.push_small(head(Kind::Reply, op, number, slot, Credit::default()), args) {
+        if !s.tx.push_small(head(Kind::Reply, op, number, slot, Credit::default()), args, payload) {
             return false;
         }
         message.is_open.set(false);

@@ -104,8 +104,8 @@ impl Tx for MemTx {
         Ok(())
     }
 
-    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
-        self.push(head, args, &[]).is_ok()
+    fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
+        self.push(head, args, payload).is_ok()
     }
 
     fn has_room(&mut self, lines: u32) -> bool {

@@ -24,7 +24,7 @@ use crate::fork::Descriptor;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use rustix::net::SendFlags;
 use std::collections::VecDeque;
-use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Traffic, Tx};
+use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError, Record, Rx, Traffic, Tx, SMALL_MOST};
 use weft_wire::record::{self, args_bytes};
 use weft_wire::setup::{Geometry, Message};
 use weft_wire::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
@@ -307,12 +307,12 @@ impl<M: RingMem> Producer<M> {
 
     /// Does what [`Tx::push_small`] does.
     #[inline(always)]
-    pub fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
-        if args.len() > MAX_ARGS {
+    pub fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
+        if args.len() > MAX_ARGS || payload.len() > SMALL_MOST {
             return false;
         }
-        let words = Head { args: args.len() as u8, len: 0, ..head }.pack();
-        self.push_here(words, head.streams(), args, &[], &mut ())
+        let words = Head { args: args.len() as u8, len: payload.len() as u32, ..head }.pack();
+        self.push_here(words, head.streams(), args, payload, &mut ())
     }
 
     /// The common case of a push. False, and nothing was changed, if it is another one.
@@ -691,8 +691,8 @@ impl Tx for Ringing {
     }
 
     #[inline(always)]
-    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
-        self.producer.push_small(head, args)
+    fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
+        self.producer.push_small(head, args, payload)
     }
 
     #[inline(always)]

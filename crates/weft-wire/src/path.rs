@@ -92,6 +92,9 @@ pub struct Traffic {
     pub taken: u64,
 }
 
+/// The most bytes of payload that [`Tx::push_small`] takes.
+pub const SMALL_MOST: usize = 128;
+
 /// The writing end of a path. No call blocks.
 pub trait Tx {
     /// Copies a record in and makes it visible. `head.args` and `head.len` are set from the slices.
@@ -102,11 +105,11 @@ pub trait Tx {
     fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         self.push(head, args, payload)
     }
-    /// As [`Tx::push`] for a record of arguments only, where a few stores do it: made to be inlined. False, and nothing was changed, if
-    /// they do not: then it is for `push`. The consumer is not woken before [`Tx::signal`].
+    /// As [`Tx::push`] for a record of at most [`SMALL_MOST`] bytes of payload, where a few stores do it: made to be inlined. False, and
+    /// nothing was changed, if they do not: then it is for `push`. The consumer is not woken before [`Tx::signal`].
     #[inline(always)]
-    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
-        let _ = (head, args);
+    fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
+        let _ = (head, args, payload);
         false
     }
     /// Wakes the consumer of what [`Tx::push_small`] made visible, if it wants that.

@@ -59,9 +59,9 @@ impl Tx for Outlet {
     }
 
     #[inline(always)]
-    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
+    fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
         match self {
-            Outlet::Ring(ring) => ring.push_small(head, args),
+            Outlet::Ring(ring) => ring.push_small(head, args, payload),
             Outlet::Stream(_) => false,
         }
     }

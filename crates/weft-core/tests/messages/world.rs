@@ -146,9 +146,9 @@ impl Tx for TestTx {
         }
     }
 
-    fn push_small(&mut self, head: Head, args: &[u32]) -> bool {
+    fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
         // Asked first, so that no planted fault is spent on a record that finds no room.
-        self.inner.has_room(lines(args.len(), 0)) && self.push(head, args, &[]).is_ok()
+        self.inner.has_room(lines(args.len(), payload.len())) && self.push(head, args, payload).is_ok()
     }
 
     fn has_room(&mut self, lines: u32) -> bool {

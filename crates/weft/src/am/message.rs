@@ -144,10 +144,7 @@ impl<'a> Message<'a> {
     /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
     #[inline(always)]
     pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
-        if payload.is_empty()
-            && !self.context.gate.is_shut()
-            && self.context.state.reply_small(self.delivery, handler, args)
-        {
+        if !self.context.gate.is_shut() && self.context.state.reply_small(self.delivery, handler, args, payload) {
             return Ok(());
         }
         self.reply_any(handler, args, payload)
