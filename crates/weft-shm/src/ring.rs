@@ -135,6 +135,10 @@ struct Item<'a> {
 }
 
 impl Item<'_> {
+    fn streams(&self) -> bool {
+        HeadWords::check(self.words).is_ok_and(HeadWords::streams)
+    }
+
     #[inline(always)]
     fn lines(&self) -> u32 {
         record::lines(self.args.len(), self.payload.len())
@@ -204,11 +208,21 @@ const AHEAD_BELOW: u32 = 32;
 /// So many lines are zeroed ahead at the least, if the cores are far: near ones take back by then what was made ready. With 32
 /// requests under way a pair takes 106 ns with one, 95 with three (line of 500 ns).
 const AHEAD_FAR: u32 = 3;
-/// Payloads of more bytes are stored as the system copies, if the cores are near. What is shorter goes line by line: round trips
-/// of 1 and 2 KiB took 377 and 682 ns with glibc's copy, and take 260 and 400 (line of 110 ns).
-const BY_LINES_MOST: usize = 4096;
-/// Payloads of so many bytes and more go past the caches, if the cores are far.
-const PAST_CACHES_LEAST: usize = 2048;
+/// How long payloads are stored, by their bytes.
+struct Ways {
+    /// If the cores are near: line by line up to so many, and more as the system copies.
+    by_lines_most: usize,
+    /// If they are far: past the caches from so many on, and less as the system copies.
+    past_caches_least: usize,
+}
+
+/// Of one-way messages that stream. Those of 8 KiB have 26 GB/s with the system's copy and 18 line by line (line of 110 ns), and 14.4 with
+/// the system's copy and 16.5 past the caches (500 ns).
+const WAYS_OF_STREAMS: Ways = Ways { by_lines_most: 4096, past_caches_least: 2048 };
+/// Of all else. There and back, near: 1 and 2 KiB take 377 and 682 ns with the system's copy, and 260 and 400 line by line; 8 KiB 1,255 and
+/// 1,150, and 390 and 312 where nobody reads them. Far: 4 and 8 KiB take 2,570 and 3,420 ns past the caches, and 1,900 and 3,000 with the
+/// system's copy, 16 and 32 KiB the same with both.
+const WAYS: Ways = Ways { by_lines_most: 16 << 10, past_caches_least: 32 << 10 };
 /// Nanoseconds that a line takes from a core that is far. Cores that share a cache were seen at 15 to 30, others at 105 to 130.
 const FAR: u64 = 70;
 /// Lines pushed to the arena between two looks at whether it has run empty.
@@ -332,7 +346,7 @@ impl<M: RingMem> Producer<M> {
             return false;
         }
         steps.before(store::BODY);
-        self.write_body(line, words[1], args, payload);
+        self.write_body(line, words[1], streams, args, payload);
         if end >= zeroed {
             steps.before(store::CLEAR);
             self.mem.clear(end);
@@ -439,20 +453,21 @@ impl<M: RingMem> Producer<M> {
 
     /// Writes everything of a record but the header's first word.
     #[inline(always)]
-    fn write_body(&mut self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+    fn write_body(&mut self, line: u32, second: u64, streams: bool, args: &[u32], payload: &[u8]) {
         if payload.len() <= SHORT_MOST {
             self.mem.write(line, second, args, payload);
         } else {
-            self.write_long(line, second, args, payload);
+            self.write_long(line, second, streams, args, payload);
         }
     }
 
     /// Writes a record that is not short in the way that suits the distance of the two cores.
     #[inline(never)]
-    fn write_long(&mut self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        match payload.len() {
-            PAST_CACHES_LEAST.. if self.is_far => self.mem.write_past_caches(line, second, args, payload),
-            ..=BY_LINES_MOST if !self.is_far => self.mem.write_by_lines(line, second, args, payload),
+    fn write_long(&mut self, line: u32, second: u64, streams: bool, args: &[u32], payload: &[u8]) {
+        let (len, ways) = (payload.len(), if streams { WAYS_OF_STREAMS } else { WAYS });
+        match self.is_far {
+            true if len >= ways.past_caches_least => self.mem.write_past_caches(line, second, args, payload),
+            false if len <= ways.by_lines_most => self.mem.write_by_lines(line, second, args, payload),
             _ => self.mem.write(line, second, args, payload),
         }
     }
@@ -496,10 +511,11 @@ impl<M: RingMem> Producer<M> {
             return Err(PushError::Broken);
         }
         self.leave_cursor();
-        let pushed = self.push_anywhere(&Item { words: [first, second], args, payload }, steps);
+        let item = Item { words: [first, second], args, payload };
+        let pushed = self.push_anywhere(&item, steps);
         self.place_cursor();
         if pushed.is_ok() {
-            self.tell(self.cursor.line, HeadWords::check([first, second]).is_ok_and(HeadWords::streams));
+            self.tell(self.cursor.line, item.streams());
         }
         pushed
     }
@@ -592,7 +608,7 @@ impl<M: RingMem> Producer<M> {
         let line = lane.first + place.at;
         let behind = lane.first + lane.wrapped(place.at + lines);
         steps.before(store::BODY);
-        self.write_body(line, item.words[1], item.args, item.payload);
+        self.write_body(line, item.words[1], item.streams(), item.args, item.payload);
         let lane = &mut self.lanes[which];
         steps.before(store::CLEAR);
         self.mem.clear(behind);
