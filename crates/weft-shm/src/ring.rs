@@ -158,6 +158,18 @@ struct WriteLane {
     pos: u64,
     /// `pos` must not pass this: the consumer's last known cursor and the lane's size.
     limit: u64,
+    skipped: Skipped,
+}
+
+/// Lines of a lane that were left out by turning back: padding that nobody writes or reads.
+#[derive(Debug, Default)]
+struct Skipped {
+    /// All of them.
+    all: u64,
+    /// Those of the last time.
+    last: u64,
+    /// The position behind those.
+    behind: u64,
 }
 
 /// Where a record goes: line within the lane, and the lines of padding before it.
@@ -169,7 +181,7 @@ struct Place {
 
 impl WriteLane {
     fn new((first, cap): (u32, u32)) -> WriteLane {
-        WriteLane { first, cap, largest: cap / 4, at: 0, pos: 0, limit: u64::from(cap) }
+        WriteLane { first, cap, largest: cap / 4, at: 0, pos: 0, limit: u64::from(cap), skipped: Skipped::default() }
     }
 
     /// Where a record of `lines` fits now, by the consumer's last known cursor.
@@ -181,6 +193,25 @@ impl WriteLane {
         };
         let end = self.pos + u64::from(place.padding) + u64::from(lines);
         (lines <= self.largest && end + SPARE <= self.limit).then_some(place)
+    }
+
+    /// A place at the beginning, if the lane was used for long enough to go back there and the consumer is close behind.
+    fn turn(&mut self, lines: u32) -> Option<Place> {
+        let padding = self.cap - self.at;
+        let behind = self.pos + u64::from(padding);
+        let is_time = self.at >= TURN_LINES && self.outstanding() <= u64::from(TURN_LINES / 2);
+        if !is_time || lines > self.largest || behind + u64::from(lines) + SPARE > self.limit {
+            return None;
+        }
+        self.skipped = Skipped { all: self.skipped.all + u64::from(padding), last: padding.into(), behind };
+        Some(Place { at: 0, padding })
+    }
+
+    /// Lines written and, by the consumer's last known cursor, read, without those that were skipped.
+    fn written_and_read(&self) -> (u64, u64) {
+        let read = self.pos - self.outstanding();
+        let skipped_ahead = if read < self.skipped.behind { self.skipped.last } else { 0 };
+        (self.pos - self.skipped.all, read - (self.skipped.all - skipped_ahead))
     }
 
     fn wrapped(&self, at: u32) -> u32 {
@@ -231,6 +262,9 @@ const CALM_EVERY: u32 = 2048;
 const CALM_LOOKS: u32 = 4;
 /// Nearly empty: so many lines.
 const CALM_LINES: u64 = 64;
+/// Records that are not of a stream use so many lines of the arena, if the consumer keeps up, and then turn back to its beginning:
+/// half of a private cache of 1 MiB.
+const TURN_LINES: u32 = 8192;
 
 /// The producer's place in the lane in use, in lines of the memory. All that a common push reads and writes.
 #[derive(Debug)]
@@ -389,9 +423,9 @@ impl<M: RingMem> Producer<M> {
         for lane in [HOT, ARENA] {
             // What it says is kept in the lane, and what is wrong with it the next push finds.
             let _ = self.refresh(lane);
-            let WriteLane { pos, .. } = self.lanes[lane];
-            traffic.pushed += pos * LINE as u64;
-            traffic.taken += (pos - self.lanes[lane].outstanding()) * LINE as u64;
+            let (written, read) = self.lanes[lane].written_and_read();
+            traffic.pushed += written * LINE as u64;
+            traffic.taken += read * LINE as u64;
         }
         traffic
     }
@@ -525,7 +559,8 @@ impl<M: RingMem> Producer<M> {
         if self.now == ARENA && self.is_calm(lines)? {
             return self.push_switched(HOT, item, steps);
         }
-        match self.room(self.now, lines)? {
+        let turn = if self.now == ARENA && !item.streams() { self.lanes[ARENA].turn(lines) } else { None };
+        match turn.map_or_else(|| self.room(self.now, lines), |turn| Ok(Some(turn)))? {
             Some(place) => {
                 self.write(self.now, place, item, steps);
                 Ok(())

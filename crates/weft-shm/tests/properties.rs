@@ -13,7 +13,7 @@ use weft_shm::mem::CONTROL_LINES;
 use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem};
 use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError};
 use weft_wire::record::{args_bytes, HEADER};
-use weft_wire::{Head, Kind, MAX_ARGS, MAX_PAYLOAD};
+use weft_wire::{Head, Kind, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 /// What a test does to a ring.
 #[derive(Clone, Debug)]
@@ -44,6 +44,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (1..300u16, 0..200usize).prop_map(|(n, len)| Op::Burst(n, len)),
         2 => (1..200u16, 0..200usize).prop_map(|(n, len)| Op::Turns(n, len)),
         1 => (1..3000u16, 0..40usize).prop_map(|(n, len)| Op::CalmTurns(n, len)),
+        1 => (1..40u16, 0..=MAX_PAYLOAD).prop_map(|(n, len)| Op::CalmTurns(n, len)),
         3 => (1..20u16).prop_map(Op::Pop),
         1 => (1..400u16).prop_map(Op::Pop),
         1 => Just(Op::Look),
@@ -329,4 +330,57 @@ fn an_arena_is_given_back_when_both_sides_left_it_and_works_again() {
         }
     }
     while pair.pop().expect("a queue") {}
+}
+
+/// Bytes that 2,000 messages of 8 KiB leave in the ring's memory, each of them read before the next. Checks what the producer says of them.
+fn memory_used_by_turns(kind: Kind) -> u64 {
+    const MESSAGES: u64 = 2000;
+    let memory = Memory::new(Lanes::new(16 << 10, 8 << 20));
+    let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
+    let payload = [7; 8192];
+    for number in 0..MESSAGES {
+        producer.push(Head::new(kind), &[number as u32], &payload).expect("room");
+        let Peek::Record(record) = consumer.peek() else { panic!("message {number} is missing") };
+        assert_eq!((record.args, record.payload), (&[number as u32][..], &payload[..]));
+        consumer.pop();
+        consumer.release();
+        let traffic = producer.traffic();
+        assert_eq!(traffic.pushed, traffic.taken, "after message {number}");
+    }
+    // A message takes 129 lines; beside them there are some that lead from one lane to the other.
+    let lines = producer.traffic().pushed / LINE as u64;
+    assert!((129 * MESSAGES..130 * MESSAGES).contains(&lines), "{lines} lines");
+    rustix::fs::fstat(memory.fd()).expect("own memfd").st_blocks as u64 * 512
+}
+
+#[test]
+fn requests_that_are_read_at_once_use_a_part_of_the_arena_and_streams_all_of_it() {
+    let (requests, stream) = (memory_used_by_turns(Kind::Request), memory_used_by_turns(Kind::Send));
+    assert!(requests <= 1 << 20, "requests: {requests} bytes");
+    assert!(stream >= 8 << 20, "a stream: {stream} bytes");
+}
+
+/// A consumer that stays two records behind a producer that turns back to the arena's beginning again and again.
+#[test]
+fn what_is_unread_on_both_sides_of_a_turn_is_counted_and_abandoned() {
+    let memory = Memory::new(Lanes::new(4096, 1 << 20));
+    let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
+    let payload = [7; 20_000];
+    let lines = weft_wire::record::lines(1, payload.len());
+    for number in 0..400 {
+        producer.push(Head::new(Kind::Request), &[number], &payload).expect("room");
+        if number < 2 {
+            continue;
+        }
+        // Two lines lead from the hot lane to the arena, and from its end to the beginning.
+        let traffic = producer.traffic();
+        let unread = (traffic.pushed - traffic.taken) / LINE as u64;
+        assert!((3 * u64::from(lines)..3 * u64::from(lines) + 3).contains(&unread), "{unread} lines at {number}");
+        let Peek::Record(record) = consumer.peek() else { panic!("message {number} is missing") };
+        assert_eq!(record.args, [number - 2]);
+        consumer.pop();
+        consumer.release();
+        let untouched = producer.abandoned().into_iter().filter(|record| record.fate == Fate::Untouched);
+        assert!(untouched.map(|record| record.args[0]).eq(number - 1..=number), "after {number}");
+    }
 }
