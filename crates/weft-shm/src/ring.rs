@@ -753,6 +753,11 @@ impl Tx for Ringing {
         }
     }
 
+    #[inline(always)]
+    fn is_far(&self) -> bool {
+        self.producer.is_far
+    }
+
     fn has_room(&mut self, lines: u32) -> bool {
         self.producer.has_room(lines)
     }

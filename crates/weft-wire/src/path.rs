@@ -115,6 +115,11 @@ pub trait Tx {
     /// Wakes the consumer of what [`Tx::push_small`] made visible, if it wants that.
     #[inline(always)]
     fn signal(&mut self) {}
+    /// Whether what is pushed takes long to come to the consumer, for memory: some hundred nanoseconds.
+    #[inline(always)]
+    fn is_far(&self) -> bool {
+        false
+    }
     /// Whether a record of `lines` would be taken now.
     fn has_room(&mut self, lines: u32) -> bool;
     /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.

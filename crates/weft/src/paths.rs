@@ -73,6 +73,11 @@ impl Tx for Outlet {
         }
     }
 
+    #[inline(always)]
+    fn is_far(&self) -> bool {
+        matches!(self, Outlet::Ring(ring) if ring.is_far())
+    }
+
     #[cold]
     fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         match self {

@@ -117,12 +117,14 @@ pub struct TestTx {
     bell: u32,
     fuse: Fuse,
     faults: FaultPlan,
+    is_far: Rc<Cell<bool>>,
 }
 
 impl TestTx {
     /// Immortal and without defects.
     pub fn over(inner: MemTx) -> TestTx {
-        TestTx { inner, bells: TestBells::default(), bell: 0, fuse: Fuse::new(), faults: FaultPlan::default() }
+        let (faults, is_far) = (FaultPlan::default(), Rc::default());
+        TestTx { inner, bells: TestBells::default(), bell: 0, fuse: Fuse::new(), faults, is_far }
     }
 }
 
@@ -149,6 +151,10 @@ impl Tx for TestTx {
     fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
         // Asked first, so that no planted fault is spent on a record that finds no room.
         self.inner.has_room(lines(args.len(), payload.len())) && self.push(head, args, payload).is_ok()
+    }
+
+    fn is_far(&self) -> bool {
+        self.is_far.get()
     }
 
     fn has_room(&mut self, lines: u32) -> bool {
@@ -245,6 +251,8 @@ pub struct World<S> {
     pub faults: FaultPlan,
     /// Whether a refused message's record could not be held until its return was under way.
     pub has_dropped: Rc<Cell<bool>>,
+    /// Whether all are far from each other.
+    pub is_far: Rc<Cell<bool>>,
     pub room: u32,
     /// Endpoints that live at another node than their name's epoch says: its bundles are nodes here.
     pub moved: BTreeMap<Name, usize>,
@@ -266,7 +274,8 @@ pub fn name(epoch: Epoch, endpoint: u32) -> Name {
 impl<S: Sink<TestTx>> World<S> {
     pub fn new(room: u32) -> World<S> {
         let (faults, has_dropped) = (FaultPlan::default(), Rc::default());
-        World { nodes: Vec::new(), faults, has_dropped, room, moved: BTreeMap::new(), epochs: Vec::new() }
+        let (nodes, moved, epochs) = (Vec::new(), BTreeMap::new(), Vec::new());
+        World { nodes, faults, has_dropped, is_far: Rc::default(), room, moved, epochs }
     }
 
     pub fn add_node(&mut self, settings: Settings, sink: S, fuse: Fuse) -> usize {
@@ -345,7 +354,8 @@ impl<S: Sink<TestTx>> World<S> {
 
     pub fn path(&self, writer: &Fuse, reader: &Fuse) -> (TestTx, TestRx) {
         let (tx, rx) = path(self.room);
-        let tx = TestTx { fuse: writer.clone(), faults: self.faults.clone(), ..TestTx::over(tx) };
+        let (fuse, faults, is_far) = (writer.clone(), self.faults.clone(), self.is_far.clone());
+        let tx = TestTx { fuse, faults, is_far, ..TestTx::over(tx) };
         (tx, TestRx { inner: rx, fuse: reader.clone(), has_dropped: self.has_dropped.clone() })
     }
 

@@ -31,15 +31,18 @@ fn a_request_is_answered_and_source_and_contents_are_right() {
 }
 
 #[test]
-fn replies_are_taken_a_quarter_of_a_window_at_a_time_and_requests_all_at_once() {
+fn replies_are_taken_a_quarter_of_a_window_at_a_time_or_an_eighth_from_afar_and_requests_all_at_once() {
     let mut p = Pair::open(4096);
     let a = p.a;
-    for i in 0..20 {
-        p.world.state(A).try_request(a, 0, message(op::ECHO, &[i], &[])).unwrap();
+    for (is_far, by_poll) in [(false, [8, 8, 8, 0, 0, 0, 0]), (true, [4, 4, 4, 4, 4, 4, 0])] {
+        p.world.is_far.set(is_far);
+        for i in 0..24 {
+            p.world.state(A).try_request(a, 0, message(op::ECHO, &[i], &[])).unwrap();
+        }
+        assert_eq!(p.world.poll(B, 1024), 24);
+        let polls = by_poll.map(|_| p.world.poll(A, 1024));
+        assert_eq!((polls, args_of(&p.got(A))), (by_poll, (0..24).collect()));
     }
-    assert_eq!(p.world.poll(B, 1024), 20);
-    let polls: Vec<u32> = (0..4).map(|_| p.world.poll(A, 1024)).collect();
-    assert_eq!((polls, args_of(&p.got(A))), (vec![8, 8, 4, 0], (0..20).collect()));
 }
 
 #[test]
