@@ -236,9 +236,7 @@ impl Caller {
     #[inline(always)]
     fn try_ask(&mut self, route: Route) -> Result<bool, Error> {
         let side = &mut self.sides[route as usize];
-        let asked = try_ask(&self.source, ARGS_BYTES_MOST, |op, args, payload| {
-            self.bundle.try_request(side.endpoint, 0, op, args, payload)
-        })?;
+        let asked = try_ask(&mut self.bundle, side.endpoint, &self.source, ARGS_BYTES_MOST)?;
         side.asked += u64::from(asked);
         Ok(asked)
     }

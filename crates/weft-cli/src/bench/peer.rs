@@ -52,23 +52,21 @@ pub mod answer {
 /// Messages up to this size travel as arguments.
 pub const ARGS_BYTES_MOST: usize = 16;
 
-/// Asks with the source's next message, by that call, unless it is full.
+/// Asks with the source's next message, unless it is full. For each way of a message there is a call of its own, so that each is compiled into
+/// the loop that asks, as the bare rings are, without what only the other one needs.
 #[inline(always)]
-pub fn try_ask(
-    source: &Source,
-    size: usize,
-    request: impl FnOnce(u8, &[u32], &[u8]) -> Result<(), SendError>,
-) -> Result<bool, Error> {
-    let words;
-    let (op, args, payload): (_, &[u32], &[u8]) = match size <= ARGS_BYTES_MOST {
-        true => {
-            words = source.args(size);
-            (ask::ARGS, &words[..size / 4], &[])
-        }
-        false => (ask::PAYLOAD, &[], source.message(size)),
+pub fn try_ask(bundle: &mut Bundle, from: Endpoint, source: &Source, size: usize) -> Result<bool, Error> {
+    let asked = match size <= ARGS_BYTES_MOST {
+        true => bundle.try_request(from, 0, ask::ARGS, &source.args(size)[..size / 4], &[]),
+        false => bundle.try_request(from, 0, ask::PAYLOAD, &[], source.message(size)),
     };
-    // Asked at one place, so that it is compiled into the loop that asks, as the bare rings are.
-    match request(op, args, payload) {
+    note_asked(asked, source, size)
+}
+
+/// Goes on to the source's next message if this one was taken.
+#[inline(always)]
+pub fn note_asked(asked: Result<(), SendError>, source: &Source, size: usize) -> Result<bool, Error> {
+    match asked {
         Ok(()) => {
             source.advance(size);
             Ok(true)

@@ -1,6 +1,6 @@
 //! What a shared bundle takes that one thread uses: the caller of its round trips.
 
-use super::peer::{answer, ask, try_ask, Tally};
+use super::peer::{answer, ask, note_asked, Tally, ARGS_BYTES_MOST};
 use super::source::{sum_args, sum_bytes, Source};
 use super::talk::{Contact, PATIENCE};
 use crate::error::Error;
@@ -97,8 +97,11 @@ impl SharedCaller {
 
     #[inline(always)]
     fn try_ask(&self) -> Result<bool, Error> {
-        try_ask(&self.source, self.size, |op, args, payload| {
-            self.bundle.try_request(self.endpoint, 0, op, args, payload)
-        })
+        let (source, size) = (&self.source, self.size);
+        let asked = match size <= ARGS_BYTES_MOST {
+            true => self.bundle.try_request(self.endpoint, 0, ask::ARGS, &source.args(size)[..size / 4], &[]),
+            false => self.bundle.try_request(self.endpoint, 0, ask::PAYLOAD, &[], source.message(size)),
+        };
+        note_asked(asked, source, size)
     }
 }

@@ -486,7 +486,7 @@ impl Caller {
         if self.is_unread {
             return Ok(self.bundle.try_request(self.endpoint, 0, ask::UNREAD, &[], source.message(size)).is_ok());
         }
-        try_ask(source, size, |op, args, payload| self.bundle.try_request(self.endpoint, 0, op, args, payload))
+        try_ask(&mut self.bundle, self.endpoint, source, size)
     }
 
     #[inline(always)]
