@@ -1,11 +1,12 @@
 //! Short copies without a call, and such as fill whole lines.
 
-use weft_wire::path::SMALL_MOST;
 #[cfg(target_arch = "x86_64")]
 use weft_wire::LINE;
 
-/// The most bytes that [`copy`] copies without a call: those of a record that is pushed without one.
-pub(crate) const SHORT_MOST: usize = SMALL_MOST;
+/// The most bytes that [`copy`] copies without a call: twice its largest block.
+pub(crate) const SHORT_MOST: usize = 128;
+// What is pushed without a call is copied without one.
+const _: () = assert!(weft_wire::path::SMALL_MOST <= SHORT_MOST);
 
 /// Copies up to [`SHORT_MOST`] bytes in at most two blocks, which may overlap each other, and more as the system does.
 ///
