@@ -10,7 +10,7 @@
 //! latency. A producer that gets ahead of its consumer, or has a large record, goes on in the arena, whose lines have left
 //! the writer's private cache when the reader asks for them: that is several times faster for streams. A `Switch` record
 //! leads from one lane to the other, so the ring is one queue, in order. The producer goes back when the arena has been
-//! nearly empty for a while.
+//! nearly empty for a while. Requests and replies that are read at once keep to the arena's beginning.
 //!
 //! | in each lane | why |
 //! | --- | --- |
@@ -195,7 +195,8 @@ impl WriteLane {
         (lines <= self.largest && end + SPARE <= self.limit).then_some(place)
     }
 
-    /// A place at the beginning, if the lane was used for long enough to go back there and the consumer is close behind.
+    /// A place at the beginning, if the lane was used for long enough to go back there and the consumer is close behind. Notes what
+    /// is skipped, so the record must be written there then.
     fn turn(&mut self, lines: u32) -> Option<Place> {
         let padding = self.cap - self.at;
         let behind = self.pos + u64::from(padding);
@@ -560,7 +561,11 @@ impl<M: RingMem> Producer<M> {
             return self.push_switched(HOT, item, steps);
         }
         let turn = if self.now == ARENA && !item.streams() { self.lanes[ARENA].turn(lines) } else { None };
-        match turn.map_or_else(|| self.room(self.now, lines), |turn| Ok(Some(turn)))? {
+        let place = match turn {
+            None => self.room(self.now, lines)?,
+            turn => turn,
+        };
+        match place {
             Some(place) => {
                 self.write(self.now, place, item, steps);
                 Ok(())
@@ -960,10 +965,7 @@ impl<M: RingMem> Consumer<M> {
     /// Goes on where the record is longer than a line, or is no message.
     fn peek_long(&mut self, words: [u64; 2]) -> Peek<'_> {
         match self.message(words).or_else(|| self.follow_links(words[0])) {
-            Some(head) => {
-                let (args, payload) = self.hand_out(head);
-                Peek::Record(Record { head, args, payload })
-            }
+            Some(head) => Peek::Record(self.hand_out(head)),
             None => self.nothing(),
         }
     }
@@ -981,10 +983,7 @@ impl<M: RingMem> Consumer<M> {
         match HeadWords::of_one_line(words) {
             Some(head) if self.broken.is_none() => Glance::Record(self.hand_out_line(head)),
             _ => match self.message(words) {
-                Some(head) => {
-                    let (args, payload) = self.hand_out(head);
-                    Glance::Record(Record { head, args, payload })
-                }
+                Some(head) => Glance::Record(self.hand_out(head)),
                 None => Glance::More,
             },
         }
@@ -1178,11 +1177,18 @@ impl<M: RingMem> Consumer<M> {
         self.mem.set_claim(self.now, self.lane.pos + u64::from(lines));
     }
 
+    /// Any record.
+    #[inline(always)]
+    fn hand_out(&mut self, head: HeadWords) -> Record<'_> {
+        let (args, payload) = self.take_body(head);
+        Record { head, args, payload }
+    }
+
     /// The arguments and the payload of any record. Takes the header's words as two values, and does not give them back: as an array they
     /// went through memory, were loaded from it at once, and such a load waits until the two stores have left the core, with all that
     /// were before them.
     #[inline(never)]
-    fn hand_out(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
+    fn take_body(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
         let (line, lines) = (self.lane.line, head.lines());
         self.take_in_hand(lines);
         let (len, args_len) = (head.len(), args_bytes(head.args()));

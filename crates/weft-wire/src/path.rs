@@ -115,7 +115,8 @@ pub trait Tx {
     /// Wakes the consumer of what [`Tx::push_small`] made visible, if it wants that.
     #[inline(always)]
     fn signal(&mut self) {}
-    /// Whether what is pushed takes long to come to the consumer, for memory: some hundred nanoseconds.
+    /// Whether what is pushed takes long to come to the consumer, for memory: some hundred nanoseconds. A path that is not through
+    /// memory says no.
     #[inline(always)]
     fn is_far(&self) -> bool {
         false
