@@ -32,7 +32,7 @@ const MAIN: [(&str, &str); 33] = [
     ("weft-transport/src/door.rs", "pub struct Door "),
     ("weft-transport/src/window.rs", "pub struct Window "),
     ("weft-shm/src/bell.rs", "pub struct BellPage "),
-    ("weft-shm/src/ring.rs", "pub struct Consumer<"),
+    ("weft-shm/src/ring/consumer.rs", "pub struct Consumer<"),
     ("weft-shm/src/ring.rs", "pub struct Producer<"),
     ("weft-shm/src/sys.rs", "pub struct Shared "),
     ("weft-sim/src/faults.rs", "pub struct Faults "),

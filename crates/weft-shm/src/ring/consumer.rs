@@ -1,0 +1,490 @@
+//! The reading end of a ring.
+
+use super::{Lanes, COPY_MOST, HOT};
+use crate::distance::{Distance, Progress};
+use crate::mem::{RingMem, COPY_WORDS};
+use std::collections::VecDeque;
+use weft_wire::path::{Glance, Peek, Record, Rx};
+use weft_wire::record::args_bytes;
+use weft_wire::{HeadWords, Kind, Malformed};
+
+#[derive(Debug)]
+struct ReadLane {
+    first: u32,
+    /// The line behind the lane.
+    last: u32,
+    largest: u32,
+    /// The next header, in lines of the memory.
+    line: u32,
+    /// Lines read since the beginning.
+    pos: u64,
+    /// The position as last published.
+    published: u64,
+    /// Lines after which it is published at the latest.
+    eighth: u64,
+}
+
+impl ReadLane {
+    fn new((first, cap): (u32, u32)) -> ReadLane {
+        let eighth = u64::from(cap / 8);
+        ReadLane { first, last: first + cap, largest: cap / 4, line: first, pos: 0, published: 0, eighth }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, lines: u32) {
+        self.pos += u64::from(lines);
+        let line = self.line + lines;
+        self.line = if line == self.last { self.first } else { line };
+    }
+}
+
+/// The reading end. Not shared between threads; every call returns at once.
+///
+/// ```
+/// use weft_shm::{Consumer, Lanes, MapMem, Shared};
+/// use weft_wire::path::Peek;
+///
+/// let lanes = Lanes::new(16 << 10, 512 << 10);
+/// let (memory, _descriptor) = Shared::create("a ring", lanes.bytes())?;
+/// let mut consumer = Consumer::new(MapMem::new(memory, lanes), lanes);
+/// assert!(matches!(consumer.peek(), Peek::Empty)); // one load of the header that is written next
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Consumer<M> {
+    mem: M,
+    /// The lane in use.
+    lane: ReadLane,
+    /// The other one.
+    other: ReadLane,
+    now: usize,
+    /// Lines of the record in hand.
+    in_hand: u32,
+    /// Where the lanes were read to before each refused record that is kept, oldest first.
+    held: VecDeque<[u64; 2]>,
+    /// Older held records that had to be dropped before they were let go.
+    dropped: u32,
+    /// The last look found something: then there is likely more behind.
+    finds_more: bool,
+    distance: Distance,
+    scratch: [u64; COPY_WORDS],
+    broken: Option<Malformed>,
+    /// What is done if the producer is not trusted.
+    foreign: Option<Box<Foreign>>,
+}
+
+/// What a consumer of a producer that is not trusted keeps beside the rest.
+#[derive(Debug, Default)]
+struct Foreign {
+    is_of_other_user: bool,
+    /// The payload in hand, copied out of the producer's reach.
+    payload: Vec<u8>,
+    /// Where each lane was read to when the bell was last rung.
+    read_at_bell: [u64; 2],
+    /// Rings that had nothing behind them, less the lines that were read.
+    idle_rings: u64,
+}
+
+/// Rings without cause for which a producer is cut off. Now and then one has nothing behind it: its record was found before.
+const IDLE_RINGS_MOST: u64 = 1000;
+
+/// How many lines ahead a consumer asks for while it finds record after record. Not in a ping-pong, nor further: there it would
+/// take lines away that the producer has just made ready.
+const FETCH_AHEAD: u32 = 1;
+
+/// Links (`Pad`, `Switch`) followed in one look: an honest ring has at most two in a row, a hostile one no end of them.
+const LINKS_MOST: u32 = 4;
+
+impl<M: RingMem> Consumer<M> {
+    /// The reading end of a fresh ring.
+    pub fn new(mem: M, lanes: Lanes) -> Consumer<M> {
+        let [hot, arena] = lanes.ranges();
+        Consumer {
+            mem,
+            lane: ReadLane::new(hot),
+            other: ReadLane::new(arena),
+            now: HOT,
+            in_hand: 0,
+            held: VecDeque::new(),
+            dropped: 0,
+            finds_more: false,
+            distance: Distance::default(),
+            scratch: [0; COPY_WORDS],
+            broken: None,
+            foreign: None,
+        }
+    }
+
+    /// The producer is not trusted: payloads are copied out before they are handed out, and its rings counted.
+    pub fn distrust(mut self, is_of_other_user: bool) -> Consumer<M> {
+        self.foreign = Some(Box::new(Foreign { is_of_other_user, ..Foreign::default() }));
+        self
+    }
+
+    /// Counts a ring of a producer's that is not trusted. False if there were too many that had nothing behind them.
+    #[cold]
+    fn note_foreign_bell(&mut self) -> bool {
+        let positions = self.positions();
+        let Some(foreign) = &mut self.foreign else { return true };
+        let before = std::mem::replace(&mut foreign.read_at_bell, positions);
+        let lines = (positions[0] - before[0]).saturating_add(positions[1] - before[1]);
+        foreign.idle_rings = match lines {
+            0 => foreign.idle_rings + 1,
+            lines => foreign.idle_rings.saturating_sub(lines),
+        };
+        foreign.idle_rings <= IDLE_RINGS_MOST
+    }
+
+    /// Looks for the next record. Reads one line of the other side's if there is none.
+    #[inline]
+    pub fn peek(&mut self) -> Peek<'_> {
+        let Some(words) = self.look() else { return Peek::Empty };
+        match HeadWords::of_one_line(words) {
+            Some(head) if self.broken.is_none() => Peek::Record(self.hand_out_line(head)),
+            _ => self.peek_long(words),
+        }
+    }
+
+    /// Goes on where the record is longer than a line, or is no message.
+    fn peek_long(&mut self, words: [u64; 2]) -> Peek<'_> {
+        match self.message(words).or_else(|| self.follow_links(words[0])) {
+            Some(head) => Peek::Record(self.hand_out(head)),
+            None => self.nothing(),
+        }
+    }
+
+    /// The header of these words, if it is a message's that stays inside its lane.
+    #[inline(always)]
+    fn message(&self, words: [u64; 2]) -> Option<HeadWords> {
+        HeadWords::check(words).ok().filter(|&head| is_message(head) && self.reaches(head.lines()))
+    }
+
+    /// Looks for the next record and hands it out if it is a message. Reads one line of the other side's if it is a short one.
+    #[inline(always)]
+    pub fn glance(&mut self) -> Glance<'_> {
+        let Some(words) = self.look() else { return Glance::Empty };
+        match HeadWords::of_one_line(words) {
+            Some(head) if self.broken.is_none() => Glance::Record(self.hand_out_line(head)),
+            _ => match self.message(words) {
+                Some(head) => Glance::Record(self.hand_out(head)),
+                None => Glance::More,
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn look(&mut self) -> Option<[u64; 2]> {
+        let line = self.lane.line;
+        let Some(words) = self.mem.look(line) else {
+            self.finds_more = false;
+            return None;
+        };
+        if self.finds_more {
+            self.mem.fetch_ahead(line + FETCH_AHEAD);
+        } else {
+            self.finds_more = true;
+        }
+        Some(words)
+    }
+
+    /// Drops the record in hand; its lines go back to the producer with the next publication of the cursor.
+    #[inline(always)]
+    pub fn pop(&mut self) {
+        let lines = std::mem::take(&mut self.in_hand);
+        self.lane.advance(lines);
+        if self.lane.pos - self.lane.published >= self.lane.eighth {
+            self.release();
+        }
+    }
+
+    /// Publishes the cursor. `pop` does so for every eighth of a lane; call this before going to rest.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        if self.lane.published != self.lane.pos {
+            if self.held.is_empty() {
+                self.lane.published = self.lane.pos;
+                self.mem.set_head(self.now, self.lane.pos);
+            } else {
+                self.release_unheld();
+            }
+        }
+    }
+
+    /// How many records to take in this visit, at most `most`: fewer, or none, right behind a fast stream (see the head of
+    /// `distance.rs`).
+    #[inline(always)]
+    pub fn allowance(&mut self, most: u32) -> u32 {
+        if self.distance.is_kept() {
+            self.keep_distance(most)
+        } else {
+            most
+        }
+    }
+
+    #[inline(never)]
+    fn keep_distance(&mut self, most: u32) -> u32 {
+        let pos = self.lane.pos;
+        if self.distance.free(pos) == 0 {
+            let progress = Progress::unpack(self.mem.progress());
+            let ahead = progress.ahead(self.lane.line, (self.lane.first, self.lane.last));
+            let (Some(ahead), Some(now)) = (ahead, self.mem.nanoseconds()) else { return most };
+            self.distance.look(progress, ahead, pos, now);
+        }
+        if !self.distance.is_kept() {
+            return most;
+        }
+        self.distance.free(pos).min(u64::from(most)) as u32
+    }
+
+    /// A visit took so many one-way messages, and all that there was if it `caught_up`.
+    #[inline(always)]
+    pub fn note_visit(&mut self, one_way: u32, caught_up: bool) {
+        if self.distance.note_visit(one_way, caught_up) {
+            if let Some(now) = self.mem.nanoseconds() {
+                self.distance.end_run(Progress::unpack(self.mem.progress()), now);
+            }
+        }
+    }
+
+    /// Marks the record in hand as refused and keeps it when it is popped, with all that comes behind it, so that its sender
+    /// finds it should we die, and can tell which it is.
+    ///
+    /// It is dropped all the same once half of a lane is taken by that: two sides that refuse each other's messages would
+    /// otherwise wait for each other's room.
+    #[cold]
+    pub fn hold(&mut self, reason: u8) {
+        if self.in_hand > 0 {
+            let line = self.lane.line;
+            self.mem.mark(line, refused(self.mem.second(line), reason));
+            self.held.push_back(self.positions());
+        }
+    }
+
+    /// Keeps the oldest held records no longer.
+    #[cold]
+    pub fn let_go(&mut self, records: u32) {
+        for _ in 0..records {
+            match self.dropped.checked_sub(1) {
+                Some(dropped) => self.dropped = dropped,
+                None => _ = self.held.pop_front(),
+            }
+        }
+        self.release_unheld();
+    }
+
+    /// How far each lane was read.
+    fn positions(&self) -> [u64; 2] {
+        let mut positions = [self.other.pos; 2];
+        positions[self.now] = self.lane.pos;
+        positions
+    }
+
+    /// Publishes the cursors as far as nothing is held.
+    #[cold]
+    fn release_unheld(&mut self) {
+        let positions = self.positions();
+        let (now, half, half_of_other) = (self.now, 4 * self.lane.eighth, 4 * self.other.eighth);
+        let takes_too_much =
+            |held: &[u64; 2]| positions[now] - held[now] > half || positions[1 - now] - held[1 - now] > half_of_other;
+        while self.held.front().is_some_and(takes_too_much) {
+            self.held.pop_front();
+            self.dropped += 1;
+        }
+        let upto = self.held.front().copied().unwrap_or(positions);
+        for (index, lane) in [(now, &mut self.lane), (1 - now, &mut self.other)] {
+            if lane.published != upto[index] {
+                lane.published = upto[index];
+                self.mem.set_head(index, upto[index]);
+            }
+        }
+    }
+
+    /// Asks the producer to ring the bell for records, or to stop doing so.
+    pub fn set_attention(&mut self, wanted: bool) {
+        // Who is looked at only when the bell rings must find everything then.
+        self.distance.give_up();
+        self.mem.set_attention(wanted);
+    }
+
+    /// Whether a record of `lines` at the cursor stays inside its lane and is no larger than records may be.
+    #[inline(always)]
+    fn reaches(&self, lines: u32) -> bool {
+        lines <= self.lane.largest && self.lane.line + lines <= self.lane.last
+    }
+
+    /// Follows the link with this first word, and those behind it, to a record.
+    #[cold]
+    #[inline(never)]
+    fn follow_links(&mut self, first: u64) -> Option<HeadWords> {
+        // A record in hand that turned into a link is no longer in hand: a `pop` must not count its lines in another lane.
+        self.in_hand = 0;
+        let mut word0 = first;
+        for _ in 0..LINKS_MOST {
+            if self.broken.is_some() || word0 == 0 {
+                return None;
+            }
+            match HeadWords::check([word0, self.mem.second(self.lane.line)]) {
+                Err(malformed) => self.give_up(malformed),
+                Ok(head) if head.is(Kind::Pad) => {
+                    let rest = self.lane.last - self.lane.line;
+                    self.lane.advance(rest);
+                }
+                Ok(head) if head.is(Kind::Switch) => {
+                    self.lane.advance(1);
+                    self.release();
+                    std::mem::swap(&mut self.lane, &mut self.other);
+                    self.now = 1 - self.now;
+                    self.distance.change_lane();
+                }
+                Ok(head) if self.reaches(head.lines()) => return Some(head),
+                Ok(head) => self.give_up(Malformed::Reach(head.lines())),
+            }
+            word0 = self.mem.header(self.lane.line);
+        }
+        None
+    }
+
+    /// A record that is all in one line.
+    #[inline(always)]
+    fn hand_out_line(&mut self, head: HeadWords) -> Record<'_> {
+        self.take_in_hand(1);
+        let args_len = args_bytes(head.args());
+        self.mem.copy_line(self.lane.line, args_len + head.len(), &mut self.scratch);
+        let payload = &bytes_of(&self.scratch)[args_len..args_len + head.len()];
+        Record { head, args: &args_of(&self.scratch)[..head.args()], payload }
+    }
+
+    #[inline(always)]
+    fn take_in_hand(&mut self, lines: u32) {
+        self.in_hand = lines;
+        self.mem.set_claim(self.now, self.lane.pos + u64::from(lines));
+    }
+
+    /// Any record.
+    #[inline(always)]
+    fn hand_out(&mut self, head: HeadWords) -> Record<'_> {
+        let (args, payload) = self.take_body(head);
+        Record { head, args, payload }
+    }
+
+    /// The arguments and the payload of any record. Takes the header's words as two values, and does not give them back: as an array they
+    /// went through memory, were loaded from it at once, and such a load waits until the two stores have left the core, with all that
+    /// were before them.
+    #[inline(never)]
+    fn take_body(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
+        let (line, lines) = (self.lane.line, head.lines());
+        self.take_in_hand(lines);
+        let (len, args_len) = (head.len(), args_bytes(head.args()));
+        let copied = lines <= 2 || len <= COPY_MOST;
+        match lines {
+            2 => self.mem.copy_two_lines(line, &mut self.scratch),
+            _ => self.mem.copy_out(line, if copied { args_len + len } else { args_len }, &mut self.scratch),
+        }
+        let payload = match &mut self.foreign {
+            _ if copied => &bytes_of(&self.scratch)[args_len..args_len + len],
+            None => self.mem.in_place(line, head.payload_at(), len),
+            Some(foreign) => {
+                foreign.payload.clear();
+                foreign.payload.extend_from_slice(self.mem.in_place(line, head.payload_at(), len));
+                &foreign.payload
+            }
+        };
+        (&args_of(&self.scratch)[..head.args()], payload)
+    }
+
+    /// Breaks the ring for good: `reaches` is false for whatever header comes, which costs the short way nothing.
+    fn give_up(&mut self, malformed: Malformed) {
+        self.broken = Some(malformed);
+        self.lane.largest = 0;
+        self.other.largest = 0;
+    }
+
+    #[cold]
+    fn nothing(&self) -> Peek<'static> {
+        self.broken.map_or(Peek::Empty, Peek::Broken)
+    }
+}
+
+/// The second word of a one-way message's header that says that it was refused, where its sender has no credit to give.
+fn refused(second: u64, reason: u8) -> u64 {
+    second & 0xffff_ffff | u64::from(reason) << 32
+}
+
+/// The code of the reason for which a one-way message was refused, if it is marked so.
+pub(super) fn refusal(head: HeadWords) -> Option<u8> {
+    (head.is(Kind::Send) && head.has_credit()).then_some(head.credit().messages as u8)
+}
+
+/// Whether a record is for the core, not a link within the ring.
+#[inline(always)]
+fn is_message(head: HeadWords) -> bool {
+    !head.is(Kind::Pad) && !head.is(Kind::Switch)
+}
+
+impl<M: RingMem> Rx for Consumer<M> {
+    #[inline(always)]
+    fn allowance(&mut self, most: u32) -> u32 {
+        Consumer::allowance(self, most)
+    }
+
+    #[inline(always)]
+    fn note_visit(&mut self, one_way: u32, caught_up: bool) {
+        Consumer::note_visit(self, one_way, caught_up);
+    }
+
+    fn peek(&mut self) -> Peek<'_> {
+        Consumer::peek(self)
+    }
+
+    #[inline(always)]
+    fn glance(&mut self) -> Glance<'_> {
+        Consumer::glance(self)
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) {
+        Consumer::pop(self);
+    }
+
+    fn hold(&mut self, reason: u8) {
+        Consumer::hold(self, reason);
+    }
+
+    fn let_go(&mut self, records: u32) {
+        Consumer::let_go(self, records);
+    }
+
+    #[inline(always)]
+    fn release(&mut self) {
+        Consumer::release(self);
+    }
+
+    fn set_attention(&mut self, wanted: bool) {
+        Consumer::set_attention(self, wanted);
+    }
+
+    fn is_of_other_user(&self) -> bool {
+        self.foreign.as_ref().is_some_and(|f| f.is_of_other_user)
+    }
+
+    #[inline(always)]
+    fn note_bell(&mut self) -> bool {
+        self.foreign.is_none() || self.note_foreign_bell()
+    }
+}
+
+/// The words as 32-bit arguments.
+#[inline(always)]
+pub(super) fn args_of(words: &[u64; COPY_WORDS]) -> &[u32] {
+    // SAFETY: any bits are a u32, and u64 is at least as aligned.
+    let (before, args, _) = unsafe { words.align_to::<u32>() };
+    debug_assert!(before.is_empty());
+    args
+}
+
+/// The words as bytes.
+#[inline(always)]
+fn bytes_of(words: &[u64; COPY_WORDS]) -> &[u8] {
+    // SAFETY: any bits are bytes, and bytes need no alignment.
+    unsafe { words.align_to::<u8>() }.1
+}
