@@ -63,41 +63,78 @@ fn asker(orders: Orders) {
     orders.wait();
 }
 
-type Travel = Receiver<(Moving<AnyThread>, Sender<Endpoint>)>;
+/// What those know of each other whom an endpoint visits.
+struct Round {
+    is_over: AtomicBool,
+    /// One-way messages that it was told.
+    told: AtomicU32,
+    /// How often a thread got it.
+    visits: AtomicU32,
+    /// So many one-way messages end a stay, so that it goes round as often as they are many, however seldom a thread has its turn.
+    share: u32,
+}
 
-/// A thread with a bundle, to which the endpoint comes and from which it goes again. It stays for so many polls, or until it was told
-/// `share` one-way messages more: so it goes round as often as they are many, however seldom the thread has its turn.
+impl Round {
+    fn has_told(&self, many: u32) -> bool {
+        self.told.load(Ordering::Relaxed) >= many
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Until the endpoint has arrived where `bundle` sent it, it answers here; but not more than a share, or it could be told
+    /// everything before the thread that gets it has its turn.
+    fn answer_until_it_arrives(&self, bundle: &mut Bundle<AnyThread>, sent_after: u32) {
+        let until = self.told.load(Ordering::Relaxed) + self.share;
+        while self.visits.load(Ordering::Acquire) == sent_after && !self.is_over() {
+            if self.has_told(until) {
+                thread::yield_now();
+            } else {
+                bundle.poll();
+            }
+        }
+    }
+}
+
+/// So often the endpoint goes on after a few polls. Were it always so, then on a busy machine its peers would never find it where they
+/// were told that it is, and all would take the way by the bundle that it left first.
+const HURRIED_VISITS: u32 = 100;
+const FEW_POLLS: u32 = 200;
+
+/// A thread with a bundle, to which the endpoint comes and from which it goes again: when it was told a share of the one-way messages,
+/// and the first times after a few polls already.
 fn stop_over(
     node: &Node,
-    from: Travel,
-    to: Sender<(Moving<AnyThread>, Sender<Endpoint>)>,
-    is_over: Arc<AtomicBool>,
-    told: Arc<AtomicU32>,
-    share: u32,
-) -> thread::JoinHandle<u32> {
+    from: Receiver<Moving<AnyThread>>,
+    to: Sender<Moving<AnyThread>>,
+    round: Arc<Round>,
+) -> thread::JoinHandle<()> {
     let node = node.clone();
     thread::spawn(move || {
         let mut bundle = Bundle::for_any_thread(&node, Settings::default()).expect("bundle");
-        let (mut here, mut stays, mut until, mut visits) = (None, 0, 0, 0);
-        while !is_over.load(Ordering::Acquire) {
+        let (mut here, mut polls, mut until, mut is_hurried) = (None, 0, 0, false);
+        while !round.is_over() {
             bundle.poll();
-            if let Ok((moving, arrived)) = from.try_recv() {
+            if let Ok(moving) = from.try_recv() {
                 let endpoint = bundle.adopt(moving).expect("of this node, and by no handler");
-                (here, stays, visits) = (Some((endpoint, arrived)), 200, visits + 1);
-                until = told.load(Ordering::Relaxed) + share;
+                is_hurried = round.visits.fetch_add(1, Ordering::Release) < HURRIED_VISITS;
+                (here, polls) = (Some(endpoint), 0);
+                until = round.told.load(Ordering::Relaxed) + round.share;
             }
-            stays -= 1;
-            let goes = stays <= 0 || told.load(Ordering::Relaxed) >= until;
-            if let Some((endpoint, arrived)) = here.take_if(|_| goes) {
+            polls += 1;
+            let goes = (is_hurried && polls >= FEW_POLLS) || round.has_told(until);
+            if let Some(endpoint) = here.take_if(|_| goes) {
+                let visits = round.visits.load(Ordering::Acquire);
                 let moving = bundle.release(endpoint).expect("it is here");
                 // The last one to have it keeps it.
-                if to.send((moving, arrived)).is_err() {
+                if to.send(moving).is_err() {
                     break;
                 }
+                round.answer_until_it_arrives(&mut bundle, visits);
             }
         }
         bundle.drain();
-        visits
     })
 }
 
@@ -106,21 +143,26 @@ fn goes_round(requests: u32) {
     let mut first = Bundle::for_any_thread(&node, Settings::default()).expect("bundle");
     let it = first.endpoint_with_random_key().expect("endpoint");
     let address = Address { name: first.name(it).expect("ours"), key: first.key(it).expect("ours") };
-    let asked = Arc::new(AtomicU32::new(0));
-    let counts = asked.clone();
+    let round = Arc::new(Round {
+        is_over: AtomicBool::new(false),
+        told: AtomicU32::new(0),
+        visits: AtomicU32::new(0),
+        share: requests / 20,
+    });
+    let counts = round.clone();
     let echo = |m: &mut weft::am::Message<'_>| m.reply(ANSWER, m.args(), m.payload()).expect("once");
     first.on(it, ECHO, echo).expect("on");
-    first.on(it, COUNT, move |_| _ = counts.fetch_add(1, Ordering::Relaxed)).expect("on");
-    let is_over = Arc::new(AtomicBool::new(false));
+    first.on(it, COUNT, move |_| _ = counts.told.fetch_add(1, Ordering::Relaxed)).expect("on");
     let ((to_a, at_a), (to_b, at_b)) = (channel(), channel());
-    let stop = |at, to| stop_over(&node, at, to, is_over.clone(), asked.clone(), requests / 20);
+    let stop = |at, to| stop_over(&node, at, to, round.clone());
     let threads = [stop(at_a, to_b.clone()), stop(at_b, to_a.clone())];
     let peers: Vec<_> = (0..2).map(|_| Peer::start("asker", &[&address.to_string(), &requests.to_string()])).collect();
     // Sessions with the first bundle, so that there is something to hand on.
-    while asked.load(Ordering::Relaxed) < requests / 10 {
+    while !round.has_told(requests / 10) {
         first.poll();
     }
-    to_a.send((first.release(it).expect("it is here"), channel().0)).expect("the thread listens");
+    to_a.send(first.release(it).expect("it is here")).expect("the thread listens");
+    round.answer_until_it_arrives(&mut first, 0);
     for peer in &peers {
         let line = loop {
             // The bundle that it left first is what peers on other hosts go on by.
@@ -133,14 +175,15 @@ fn goes_round(requests: u32) {
     }
     // The last one-way messages may still be on their way to where it is now.
     let since = Instant::now();
-    while asked.load(Ordering::Relaxed) < 2 * requests && since.elapsed() < Duration::from_secs(30) {
+    while !round.has_told(2 * requests) && since.elapsed() < Duration::from_secs(30) {
         first.poll();
     }
-    is_over.store(true, Ordering::Release);
+    round.is_over.store(true, Ordering::Release);
     drop((to_a, to_b));
-    let visits: u32 = threads.into_iter().map(|t| t.join().expect("a thread")).sum();
+    threads.into_iter().for_each(|t| t.join().expect("a thread"));
+    let visits = round.visits.load(Ordering::Acquire);
     assert!(visits > 4, "it went round only {visits} times");
-    assert_eq!(asked.load(Ordering::Relaxed), 2 * requests, "one-way messages, each once");
+    assert_eq!(round.told.load(Ordering::Relaxed), 2 * requests, "one-way messages, each once");
     peers.into_iter().for_each(Peer::finish);
 }
 
