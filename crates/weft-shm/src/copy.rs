@@ -57,13 +57,13 @@ pub(crate) unsafe fn copy_by_lines(from: *const u8, to: *mut u8, len: usize) {
 #[target_feature(enable = "avx")]
 unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
     const HALF: usize = LINE / 2;
-    // A whole line at both ends, which overlap the lines between them.
+    // As much as a line at both ends, which may overlap the whole lines between them.
     // SAFETY: both are within `len`, as are the lines between them.
     unsafe {
         block::<HALF>(from, to, 0);
         block::<HALF>(from, to, HALF);
-        let mut at = to.align_offset(LINE);
-        while at + LINE <= len {
+        let mut at = LINE - to as usize % LINE;
+        while at + LINE < len {
             block::<HALF>(from, to, at);
             block::<HALF>(from, to, at + HALF);
             at += LINE;

@@ -17,7 +17,7 @@ use crate::barrier;
 use crate::ring::Lanes;
 use crate::sys::Shared;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use weft_wire::record::{args_bytes, HEADER};
+use weft_wire::record::{payload_at, HEADER};
 use weft_wire::{LINE, MAX_ARGS};
 
 /// Lines before the hot lane.
@@ -146,7 +146,7 @@ impl MapMem {
     #[inline(always)]
     fn write_up_to_payload(&self, line: u32, second: u64, args: &[u32], len: usize) -> *mut u8 {
         self.write(line, second, args, &[]);
-        self.at(line, HEADER + args_bytes(args.len()), len)
+        self.at(line, payload_at(args.len(), len), len)
     }
 
     /// A word of a line, by its index below 8.
@@ -216,8 +216,8 @@ impl RingMem for MapMem {
     #[inline(always)]
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
         assert!(args.len() <= MAX_ARGS, "too many arguments");
-        let args_len = args_bytes(args.len());
-        let record = self.at(line, 0, HEADER + args_len + payload.len());
+        let payload_at = payload_at(args.len(), payload.len());
+        let record = self.at(line, 0, payload_at + payload.len());
         // SAFETY: the record's range was checked by `at`, and it begins with the two header words, 8-byte aligned.
         let second_word = unsafe { AtomicU64::from_ptr(record.add(8).cast()) };
         // Relaxed: ordered by the `publish` that follows.
@@ -227,7 +227,7 @@ impl RingMem for MapMem {
         // are of another ring. The range is free space that only this side uses until `publish`.
         unsafe {
             copy_words(args.as_ptr(), record.add(HEADER), args.len());
-            crate::copy::copy(payload.as_ptr(), record.add(HEADER + args_len), payload.len());
+            crate::copy::copy(payload.as_ptr(), record.add(payload_at), payload.len());
         }
     }
 

@@ -12,7 +12,7 @@ use support::{seed, Contents, Memory, Rng};
 use weft_shm::mem::CONTROL_LINES;
 use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem};
 use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError};
-use weft_wire::record::{args_bytes, HEADER};
+use weft_wire::record::payload_at;
 use weft_wire::{Head, Kind, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 /// What a test does to a ring.
@@ -270,7 +270,7 @@ fn stores_by_lines_and_past_the_caches_store_the_same() {
         mem.write(line, 1, &contents.args, payload);
         others[0].write_past_caches(line, 1, &contents.args, payload);
         others[1].write_by_lines(line, 1, &contents.args, payload);
-        let bytes = HEADER + args_bytes(args) + len;
+        let bytes = payload_at(args, len) + len;
         let behind = (bytes + 64).next_multiple_of(8);
         for other in &others {
             prop_assert!(mem.in_place(line, 8, bytes - 8) == other.in_place(line, 8, bytes - 8));

@@ -117,7 +117,7 @@ impl Incoming {
         for (to, b) in self.args.iter_mut().zip(args.chunks_exact(4)) {
             *to = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
         }
-        let [first, second] = self.bytes.slices(self.read + head.payload_at() as u64, head.len());
+        let [first, second] = self.bytes.slices(self.read + head.packed_payload_at() as u64, head.len());
         let payload = if second.is_empty() {
             first
         } else {

@@ -247,7 +247,7 @@ impl<M: Memory> Outgoing<M> {
             let args = &mut args[..head.args() * 4];
             self.bytes.read(self.taken + HEADER as u64, args);
             let mut payload = vec![0; head.len()];
-            self.bytes.read(self.taken + head.payload_at() as u64, &mut payload);
+            self.bytes.read(self.taken + head.packed_payload_at() as u64, &mut payload);
             let may_be_delivered = to <= self.sent && self.taken < touched;
             abandoned.push(Abandoned {
                 head: head.head(),

@@ -1,7 +1,8 @@
 //! The record: a message, or a word between two sessions, as it lies in a ring.
 //!
 //! A record begins on a 64-byte line with a header of 16 bytes; the arguments follow, padded to 8 bytes, then the payload.
-//! So a message of up to 48 bytes is one line, and a payload is always 8-byte aligned.
+//! So a message of up to 48 bytes is one line, and a payload is always 8-byte aligned. In a ring a large payload ([`LARGE_LEAST`]) begins
+//! with the next line; in a stream between hosts it does not.
 //!
 //! ```text
 //! word 0   bits 0..32 payload bytes | 32..40 kind, never 0 | 40..48 operation | 48..56 arguments | 56..64 zero
@@ -18,6 +19,9 @@ pub const HEADER: usize = 16;
 
 /// Most arguments of a message, 32 bits each (AM-II).
 pub const MAX_ARGS: usize = 16;
+
+/// Payloads of so many bytes and more are large: in a ring they begin with a line, so that whole lines are stored.
+pub const LARGE_LEAST: usize = 2048;
 
 /// Most payload bytes of a record.
 pub const MAX_PAYLOAD: usize = 64 << 10;
@@ -279,10 +283,16 @@ impl HeadWords {
         self.second >> 32 != 0
     }
 
-    /// Where the payload begins, in bytes from the record's beginning.
+    /// Where the payload begins in a ring, in bytes from the record's beginning.
     #[inline(always)]
     pub fn payload_at(self) -> usize {
-        HEADER + args_bytes(self.args())
+        payload_at(self.args(), self.len())
+    }
+
+    /// The same in a stream, where nothing is left out before it.
+    #[inline(always)]
+    pub fn packed_payload_at(self) -> usize {
+        packed_payload_at(self.args())
     }
 
     /// The lines that the record takes. At most 1,026.
@@ -319,10 +329,27 @@ pub const fn args_bytes(n: usize) -> usize {
     (n + (n & 1)) * 4
 }
 
-/// The lines that a record with so many arguments and payload bytes takes, for values within the limits.
+/// Where the payload of a record with so many arguments begins in a stream, in bytes from the record's beginning.
+#[inline(always)]
+const fn packed_payload_at(args: usize) -> usize {
+    HEADER + args_bytes(args)
+}
+
+/// Where a payload of so many bytes, behind so many arguments, begins in a ring, in bytes from the record's beginning.
+#[inline(always)]
+pub const fn payload_at(args: usize, payload: usize) -> usize {
+    let packed = packed_payload_at(args);
+    if payload < LARGE_LEAST {
+        packed
+    } else {
+        packed.next_multiple_of(LINE)
+    }
+}
+
+/// The lines that a record with so many arguments and payload bytes takes in a ring, for values within the limits.
 #[inline(always)]
 pub const fn lines(args: usize, payload: usize) -> u32 {
-    (HEADER + args_bytes(args) + payload).div_ceil(LINE) as u32
+    (payload_at(args, payload) + payload).div_ceil(LINE) as u32
 }
 
 /// What is wrong with a first word.
@@ -385,6 +412,25 @@ mod tests {
         assert_eq!(lines(4, 32), 1);
         assert_eq!(lines(3, 33), 2);
         assert_eq!(lines(MAX_ARGS, MAX_PAYLOAD), 1026);
+    }
+
+    #[test]
+    fn large_payloads_begin_with_a_line_in_a_ring_and_not_in_a_stream() {
+        for args in 0..=MAX_ARGS {
+            assert_eq!(payload_at(args, LARGE_LEAST - 1), HEADER + args_bytes(args));
+            assert_eq!(payload_at(args, LARGE_LEAST), if args <= 12 { LINE } else { 2 * LINE }, "{args} arguments");
+            let head = Head {
+                kind: Kind::Send,
+                op: 0,
+                args: args as u8,
+                len: LARGE_LEAST as u32,
+                flow: 0,
+                slot: 0,
+                credit: Credit::default(),
+            };
+            assert_eq!(HeadWords::from(head).packed_payload_at(), HEADER + args_bytes(args));
+        }
+        assert_eq!(lines(0, LARGE_LEAST), 33);
     }
 
     proptest! {

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weft_shm::mem::COPY_WORDS;
 use weft_shm::{Consumer, Descriptor, Lanes, MapMem, Producer, RingMem, Shared};
 use weft_wire::path::{Peek, Record};
-use weft_wire::record::{args_bytes, HEADER};
-use weft_wire::{Credit, Head, Kind, LINE};
+use weft_wire::record;
+use weft_wire::{Credit, Head, Kind};
 
 /// The seed of this run: `WEFT_SEED` if it is set, else another each time. Printed, so that a failure can be repeated.
 pub fn seed() -> u64 {
@@ -204,8 +204,7 @@ impl<'a, F: Fn(Access)> Tapped<'a, F> {
 
 impl<F: Fn(Access)> Tapped<'_, F> {
     fn wrote(&self, line: u32, args: &[u32], payload: &[u8]) {
-        let bytes = HEADER + args_bytes(args.len()) + payload.len();
-        (self.tap)(Access::Write(line, bytes.div_ceil(LINE) as u32));
+        (self.tap)(Access::Write(line, record::lines(args.len(), payload.len())));
     }
 }
 

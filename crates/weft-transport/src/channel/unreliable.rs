@@ -87,7 +87,7 @@ impl Loose {
 
     /// The record.
     pub fn record(&self) -> Record<'_> {
-        let at = self.head.payload_at();
+        let at = self.head.packed_payload_at();
         let payload = self.bytes.get(at..at + self.head.len()).unwrap_or_default();
         Record { head: self.head, args: &self.args[..self.head.args()], payload }
     }
