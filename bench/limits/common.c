@@ -14,7 +14,7 @@ _Noreturn void fail(int status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs("limits: ", stderr);
+    fprintf(stderr, "%s: ", program_invocation_short_name);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);

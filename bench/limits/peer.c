@@ -14,10 +14,14 @@ enum { WATCHDOG_SECONDS = 20 };
 struct shared *shared;
 static volatile pid_t peer; /* 0 in the peer itself, and when there is none; the handler reaps */
 
+/* In a handler of signals, so without stdio. */
 static void say(const char *line)
 {
-    ssize_t ignored = write(STDERR_FILENO, line, strlen(line));
-    (void)ignored;
+    const char *parts[] = { program_invocation_short_name, ": ", line, "\n" };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        ssize_t ignored = write(STDERR_FILENO, parts[i], strlen(parts[i]));
+        (void)ignored;
+    }
 }
 
 void peer_kill(void)
@@ -31,7 +35,7 @@ void peer_kill(void)
 static void on_alarm(int signal)
 {
     (void)signal;
-    say("limits: no end after 20 s; is another program pinned to the same CPUs? try others with --cpus A,B\n");
+    say("no end after 20 s; is another program pinned to the same CPUs? try others with --cpus A,B");
     peer_kill();
     _exit(STATUS_HUNG);
 }
@@ -47,7 +51,7 @@ static void on_child(int signal)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return;
     if (WIFSIGNALED(status))
-        say("limits: the second process was killed; run again\n");
+        say("the second process was killed; run again");
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : STATUS_FAILED);
 }
 
