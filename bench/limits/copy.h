@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-
 typedef uint64_t line_of_words __attribute__((vector_size(LINE), aligned(8), may_alias));
 
 static inline void copy_words(char *to, const char *from, size_t n)

@@ -69,9 +69,12 @@ const void *address_of_other(enum address which)
 
 /* ---- the program ---- */
 
+/* After the parent's part, so that what fails on both sides is told once. */
 static void open_theirs(void *options)
 {
     self = 1;
+    while (!atomic_load_explicit(&told[0].all, memory_order_acquire))
+        ;
     interface->open(options);
 }
 

@@ -93,15 +93,26 @@ impl Document {
         }
     }
 
-    /// The best of a family at a figure, among those that were measured as the metric's name says.
+    /// The best of a family at a figure, among those that were measured as the metric's name says. Of UCX those come first whose
+    /// receivers read, as all the others' do.
     pub fn best(&self, metric: Metric, size: usize, family: Family) -> Option<(&Row, f64)> {
-        let rows = self.rows.iter().filter(|row| row.way.is_none() && row.family() == Some(family));
+        let reading = || self.best_by(Some(Way::Read.name()), metric, size, family).filter(|_| family == Family::Ucx);
+        reading().or_else(|| self.best_by(None, metric, size, family))
+    }
+
+    fn best_by(&self, way: Option<&str>, metric: Metric, size: usize, family: Family) -> Option<(&Row, f64)> {
+        let rows = self.rows.iter().filter(|row| row.way.as_deref() == way && row.family() == Some(family));
         let of_it = rows.filter(|row| row.metric == metric.name() && (row.size == size || metric == Metric::NHalf));
         let among = of_it.filter_map(|row| row.median.map(|median| (row, median)));
         match metric.more_is_better() {
             true => among.max_by(|a, b| a.1.total_cmp(&b.1)),
             false => among.min_by(|a, b| a.1.total_cmp(&b.1)),
         }
+    }
+
+    /// Whether UCX was measured with receivers that read.
+    pub fn has_ucx_that_reads(&self) -> bool {
+        self.rows.iter().any(Row::is_ucx_that_reads)
     }
 
     /// The sizes at which a metric was measured.
@@ -143,6 +154,11 @@ impl Family {
 }
 
 impl Row {
+    /// Whether it is of UCX, with receivers that read.
+    pub fn is_ucx_that_reads(&self) -> bool {
+        self.way.as_deref() == Some(Way::Read.name()) && self.family() == Some(Family::Ucx)
+    }
+
     /// The family of its system, if it is in one.
     pub fn family(&self) -> Option<Family> {
         let is_of_hosts = self.place == "hosts";
@@ -191,5 +207,30 @@ fn row(place: &str, series: &Series) -> Row {
         n: series.n(),
         rounds: series.range(),
         detail: series.detail().map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_ucx_the_rows_that_read_go_before_faster_ones_that_do_not() {
+        let row = |system: &str, way: Option<&str>, median: f64| serde_json::json!({ "where": "local", "metric": "rtt", "size": 64, "unit": "ns", "system": system, "way": way, "median": median, "p99": null, "n": 9 });
+        let best = |rows: Vec<serde_json::Value>, family| {
+            let text = serde_json::json!({
+                "machine": { "cpu": "c", "cores": 2, "cpus": [0, 1], "kernel": "6", "date": "d", "weft": "0", "line": null },
+                "rows": rows,
+            });
+            let document: Document = serde_json::from_value(text).expect("a document");
+            document.best(Metric::Rtt, 64, family).map(|(row, median)| (row.way.clone(), median))
+        };
+        let plain = [row("ucx-uct-am", None, 200.0), row("ucx-ucp-am", None, 250.0), row("weft", None, 100.0)];
+        let read = [row("ucx-ucp-am", Some("read"), 400.0), row("ucx-uct-am", Some("read"), 300.0)];
+        let both = [&plain[..], &read].concat();
+        assert_eq!(best(both.clone(), Family::Ucx), Some((Some("read".to_owned()), 300.0)));
+        assert_eq!(best(plain.to_vec(), Family::Ucx), Some((None, 200.0)));
+        assert_eq!(best(both, Family::Weft), Some((None, 100.0)));
+        assert_eq!(best(vec![row("weft", Some("read"), 50.0)], Family::Weft), None, "a way of UCX alone");
     }
 }

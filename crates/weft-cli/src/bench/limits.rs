@@ -6,7 +6,7 @@ use super::results::{Key, Metric, Way};
 use crate::child::{output_of, NoOutput};
 use crate::repository;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,10 +16,13 @@ const RUN_MOST: Duration = Duration::from_secs(30);
 /// What building them may take.
 const BUILD_MOST: Duration = Duration::from_secs(120);
 
-/// The variable that names the program when it lies elsewhere.
+/// The variable that names the program when it lies elsewhere. The one for UCX then lies beside it.
 const VARIABLE: &str = "WEFT_LIMITS";
 
-/// The built program.
+/// The program that needs UCX's headers to be built.
+const UCX_READ: &str = "ucx-read";
+
+/// One of the built programs.
 #[derive(Clone, Debug)]
 pub struct Limits {
     path: PathBuf,
@@ -46,9 +49,9 @@ pub struct Line {
 }
 
 impl Limits {
-    /// Finds the program, or builds it. Else says what to do.
+    /// Finds the program of the limits, or builds it. Else says what to do.
     pub fn find(cpus: Cpus) -> Result<Limits, String> {
-        if let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from) {
+        if let Some(path) = named() {
             return match path.is_file() {
                 true => Ok(Limits { path, cpus }),
                 false => Err(format!("{VARIABLE} names {}, and there is no such file", path.display())),
@@ -60,15 +63,25 @@ impl Limits {
                  run it inside, or set {VARIABLE} to bench/limits/build/limits of a checkout"
             ));
         };
-        let path = root.join("bench/limits/build/limits");
-        if !path.is_file() {
-            let built = output_of(Command::new("make").arg("-C").arg(root.join("bench/limits")), BUILD_MOST);
-            if !built.is_ok_and(|output| output.status.success()) || !path.is_file() {
-                let dir = root.join("bench/limits");
-                return Err(format!("the limit programs could not be built; type: make -C {}", dir.display()));
-            }
+        let dir = root.join("bench/limits");
+        match built(&dir, "limits") {
+            Some(path) => Ok(Limits { path, cpus }),
+            None => Err(format!("the limit programs could not be built; type: make -C {}", dir.display())),
         }
-        Ok(Limits { path, cpus })
+    }
+
+    /// The same for round trips through UCX of bytes that both sides read.
+    pub fn find_for_ucx(cpus: Cpus) -> Result<Limits, String> {
+        let path = match named() {
+            Some(limits) => Some(limits.with_file_name(UCX_READ)).filter(|path| path.is_file()),
+            None => repository::root().and_then(|root| built(&root.join("bench/limits"), UCX_READ)),
+        };
+        path.map(|path| Limits { path, cpus }).ok_or_else(|| {
+            format!(
+                "there is no {UCX_READ} beside the limit programs, which takes UCX's headers; to have it type `make bench`, or \
+                 apt-get install libucx-dev && make -C bench/limits in weft's repository"
+            )
+        })
     }
 
     /// A command that runs one program.
@@ -91,9 +104,27 @@ impl Limits {
             Some(line) if output.status.success() => {
                 serde_json::from_str(line).map_err(|e| format!("its line cannot be read ({e}): {line}"))
             }
-            _ => Err(said.trim_start_matches("limits: ").to_owned()),
+            _ => {
+                let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+                Err(said.strip_prefix(&*format!("{name}: ")).unwrap_or(&said).to_owned())
+            }
         }
     }
+}
+
+/// The program of the limits, if the user says where it is.
+fn named() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).map(PathBuf::from)
+}
+
+/// A program of the repository, which is built if it must be and can be.
+fn built(dir: &Path, program: &str) -> Option<PathBuf> {
+    let path = dir.join("build").join(program);
+    if path.is_file() {
+        return Some(path);
+    }
+    let made = output_of(Command::new("make").arg("-C").arg(dir), BUILD_MOST);
+    (made.is_ok_and(|output| output.status.success()) && path.is_file()).then_some(path)
 }
 
 impl Line {

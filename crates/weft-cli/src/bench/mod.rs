@@ -57,7 +57,10 @@ do not stall; o_r is what a request, a delay longer than the round trip, and the
 take longer than o_s and the delay; L is half the round trip less both; g is the interval of requests answered when 32 are \
 under way. n_half is the size at which half of the best bandwidth is reached.
 
-UCX is measured with ucx_perftest, whose receivers do not read what they receive, and which tells the mean of rates only.";
+UCX is measured with ucx_perftest, which sends the same bytes each time, whose receivers do not read what they receive, and which \
+tells the mean of rates only. Round trips of 64 B to 8 KiB are also measured with a program whose receivers read all bytes that \
+come through UCX (way `read` in JSON; it takes UCX's headers), and then that is what stands beside weft; and weft is measured at \
+some sizes with bytes that nobody reads (way `unread`).";
 
 /// What can be asked of every benchmark.
 #[derive(Clone, Debug, Default, clap::Args)]

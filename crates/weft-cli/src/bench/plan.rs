@@ -10,6 +10,9 @@ pub const RTT_SIZES: [usize; 8] = [8, 16, 64, 256, 1024, 4096, 8192, 65536];
 /// Sizes of one-way transfers.
 pub const BANDWIDTH_SIZES: [usize; 5] = [256, 512, 1024, 8192, 65536];
 
+/// Sizes of round trips that are asked to be no slower than UCX's, and so measured through UCX with receivers that read.
+pub const READ_SIZES: [usize; 5] = [64, 256, 1024, 4096, 8192];
+
 /// Sizes of round trips that are measured a second time with bytes that nobody reads.
 pub const UNREAD_SIZES: [usize; 3] = [1024, 4096, 8192];
 
@@ -89,8 +92,10 @@ pub enum Probe {
     Limit { program: &'static str, size: usize, window: Option<u32>, way: Way },
     /// One of the kernel's channels.
     Kernel { program: &'static str, size: usize, how: String },
-    /// UCX.
+    /// UCX, by its own benchmark.
     Ucx(Question),
+    /// A round trip through UCX whose receivers read.
+    UcxRead { api: Api, how: &'static str, size: usize },
 }
 
 impl Probe {
@@ -99,7 +104,7 @@ impl Probe {
         match self {
             Probe::Limit { .. } => System::Limits,
             Probe::Kernel { .. } => System::Kernel,
-            Probe::Ucx(_) => System::Ucx,
+            Probe::Ucx(_) | Probe::UcxRead { .. } => System::Ucx,
             _ => System::Weft,
         }
     }
@@ -126,6 +131,7 @@ impl Probe {
             Probe::Limit { program, size, .. } => format!("limit: {program}, {size} B"),
             Probe::Kernel { program, how, size } => format!("{program}: {how}, {size} B"),
             Probe::Ucx(Question { api, metric, size }) => format!("{}: {}, {size} B", api.system(), metric.name()),
+            Probe::UcxRead { api, size, .. } => format!("{}: rtt of {size} B, all read", api.system()),
         }
     }
 }
@@ -175,6 +181,10 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
     let limit = |program, way| Probe::Limit { program, size, window: None, way };
     if size == 8 {
         probes.push(limit("cache-line", Way::Plain));
+    }
+    if READ_SIZES.contains(&size) {
+        let hows = [Api::UcpAm, Api::UctAm].into_iter().filter_map(|api| Some((api, api.how()?)));
+        probes.extend(hows.map(|(api, how)| Probe::UcxRead { api, how, size }));
     }
     probes.push(Probe::RoundTrip(size));
     if size == SMALL {

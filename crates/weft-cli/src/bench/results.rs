@@ -90,6 +90,9 @@ pub enum Way {
     RequestReply,
     /// Of the same bytes every time, which nobody reads: as UCX's benchmark does it.
     Unread,
+    /// By UCX, of bytes out of 64 MiB in turn, which both sides read: as weft and the limits do it in the plain way. UCX's plain way
+    /// is that of its own benchmark.
+    Read,
     /// Both sides wait, and spin as long as that has paid.
     Waiting,
     /// Both sides wait, and sleep at once.
@@ -128,6 +131,7 @@ impl Way {
             Way::Plain => "plain",
             Way::RequestReply => "request-reply",
             Way::Unread => "unread",
+            Way::Read => "read",
             Way::Waiting => "waiting",
             Way::Sleeping => "sleeping",
             Way::Copied => "copied",
@@ -256,13 +260,23 @@ impl Results {
         self.series.iter().filter(move |s| (s.key.metric, s.key.size, s.key.way) == (metric, size, way))
     }
 
-    /// The best of the systems whose names `which` takes.
+    /// The best of the systems whose names `which` takes, measured as the metric's name says.
     pub fn best(&self, metric: Metric, size: usize, which: impl Fn(&str) -> bool) -> Option<&Series> {
-        let among = self.at(metric, size, Way::Plain).filter(|s| which(&s.key.system) && s.median().is_finite());
+        self.best_by(Way::Plain, metric, size, which)
+    }
+
+    /// The best of those that were measured in a way. Ways are other work: they never stand against each other.
+    pub fn best_by(&self, way: Way, metric: Metric, size: usize, which: impl Fn(&str) -> bool) -> Option<&Series> {
+        let among = self.at(metric, size, way).filter(|s| which(&s.key.system) && s.median().is_finite());
         match metric.more_is_better() {
             true => among.max_by(|a, b| a.median().total_cmp(&b.median())),
             false => among.min_by(|a, b| a.median().total_cmp(&b.median())),
         }
+    }
+
+    /// UCX at its best, to stand beside weft: with receivers that read if it was measured so, else as its own benchmark does it.
+    pub fn ucx(&self, metric: Metric, size: usize) -> Option<&Series> {
+        self.best_by(Way::Read, metric, size, is_ucx).or_else(|| self.best(metric, size, is_ucx))
     }
 
     /// A run's figure in one round.

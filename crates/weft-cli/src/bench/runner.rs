@@ -1,7 +1,7 @@
 //! Runs the plan: round after round, each system for a moment, so that all see the same weather.
 
 use super::hosts::rights;
-use super::limits::Limits;
+use super::limits::{Limits, Line};
 use super::machine::Cpus;
 use super::meter::{median, Sampled};
 use super::peer;
@@ -50,6 +50,8 @@ pub struct Runner {
     other_user: Option<Bench>,
     limits: Option<Limits>,
     ucx: Option<Ucx>,
+    /// UCX with receivers that read.
+    ucx_read: Option<Limits>,
     results: Results,
     /// What was left out, and why.
     notes: Vec<String>,
@@ -71,6 +73,8 @@ impl Runner {
             needs_limits.then(|| Limits::find(cpus).map_err(|why| notes.push(format!("limits and kernel: {why}"))));
         let ucx = needs(|p| matches!(p, Probe::Ucx(_)))
             .then(|| Ucx::find(cpus).map_err(|why| notes.push(format!("UCX: {why}"))));
+        let ucx_read = needs(|p| matches!(p, Probe::UcxRead { .. }))
+            .then(|| Limits::find_for_ucx(cpus).map_err(|why| notes.push(format!("UCX, all bytes read: {why}"))));
         let mut weft = None;
         if needs(|p| p.system() == System::Weft) {
             weft = Some(Bench::new(Peer::start(peer::command(cpus)?, Command::spawn)?, pace.time)?);
@@ -106,6 +110,7 @@ impl Runner {
             other_user,
             limits: limits.and_then(Result::ok),
             ucx: ucx.and_then(Result::ok),
+            ucx_read: ucx_read.and_then(Result::ok),
             results: Results::default(),
             notes,
             failed: Vec::new(),
@@ -162,6 +167,7 @@ impl Runner {
                 self.run_limit(program, *size, &["--how".to_owned(), how.clone()], Way::Plain, round)
             }
             Probe::Ucx(question) => self.run_ucx(*question, round),
+            Probe::UcxRead { how, size, .. } => self.run_ucx_read(how, *size, round),
             _ => return self.run_weft(probe, round),
         };
         if let Err(why) = outcome {
@@ -263,7 +269,7 @@ impl Runner {
                 let detail = format!("between bundles of {many}");
                 (key(Metric::Rtt, size).by(way), weft.round_trip_among(size, endpoints)?, Some(detail))
             }
-            Probe::Limit { .. } | Probe::Kernel { .. } | Probe::Ucx(_) => return Ok(()),
+            Probe::Limit { .. } | Probe::Kernel { .. } | Probe::Ucx(_) | Probe::UcxRead { .. } => return Ok(()),
         };
         let (key, sampled, detail) = single;
         self.add(key, sampled, detail, round);
@@ -286,16 +292,29 @@ impl Runner {
             arguments.extend(["--variant".to_owned(), variant.clone()]);
         }
         let line = limits.run(&arguments, self.pace.time)?;
-        line.lines().for_each(|ns| self.results.saw_line(ns));
         if let Some(variant) = &line.variant {
             self.variants.entry((program, size)).or_insert_with(|| variant.clone());
         }
-        let Some(key) = line.key(way) else {
-            return Err("it printed a metric that is not known here".to_owned());
-        };
         if program == "cache-line" {
             self.results.saw_line(line.sampled().median);
         }
+        self.take_line(&line, way, round)
+    }
+
+    fn run_ucx_read(&mut self, how: &str, size: usize, round: u32) -> Result<(), String> {
+        let Some(ucx) = &self.ucx_read else { return Ok(()) };
+        let size = size.to_string();
+        let arguments = ["--how", how, "--size", &size].map(str::to_owned);
+        let line = ucx.run(&arguments, self.pace.time)?;
+        self.take_line(&line, Way::Read, round)
+    }
+
+    /// What a limit program printed becomes a run.
+    fn take_line(&mut self, line: &Line, way: Way, round: u32) -> Result<(), String> {
+        line.lines().for_each(|ns| self.results.saw_line(ns));
+        let Some(key) = line.key(way) else {
+            return Err("it printed a metric that is not known here".to_owned());
+        };
         self.add(key, line.sampled(), Some(line.detail()), round);
         Ok(())
     }

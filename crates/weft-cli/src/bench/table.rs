@@ -10,8 +10,10 @@ use std::fmt::Write;
 /// Everything, as text.
 pub fn render(machine: &Machine, results: &Results, goals: &[Goal], notes: &[String]) -> String {
     let mut text = format!("{}\n", headline(machine));
-    let figures = figures(results);
-    for part in [figures, parameters(results), judgement(goals)].into_iter().flatten() {
+    if let Some(figures) = figures(results) {
+        let _ = write!(text, "\n{figures}\n{}", on_ucx(results));
+    }
+    for part in [parameters(results), judgement(goals)].into_iter().flatten() {
         let _ = write!(text, "\n{part}\n");
     }
     text.push_str(&left_out(notes));
@@ -42,6 +44,19 @@ fn headline(machine: &Machine) -> String {
     text
 }
 
+/// What stands behind the name of UCX's interface if its receivers read.
+const READS: &str = ", reading";
+
+/// What the column of UCX tells.
+fn on_ucx(results: &Results) -> String {
+    let has = |way| results.series().iter().any(|s| is_ucx(&s.key.system) && s.key.way == way);
+    match (has(Way::Plain), has(Way::Read)) {
+        (_, true) => format!("UCX{READS}: both sides read all bytes, as weft and the limits do; else by ucx_perftest, whose receivers do not.\n"),
+        (true, false) => "UCX: by ucx_perftest, whose receivers do not read what comes.\n".to_owned(),
+        (false, false) => String::new(),
+    }
+}
+
 /// Figures by metric and size, each beside its limit, the kernel's best and UCX's best.
 fn figures(results: &Results) -> Option<Table> {
     let mut table = new(&["", "size", "weft", "p99", "limit", "", "kernel", "", "UCX", ""]);
@@ -60,7 +75,7 @@ fn figures(results: &Results) -> Option<Table> {
             _ => results.at(metric, size, way).find(|series| is_limit(&series.key.system)),
         };
         let (kernel, ucx) = match way {
-            Way::Plain => (results.best(metric, size, is_kernel), results.best(metric, size, is_ucx)),
+            Way::Plain => (results.best(metric, size, is_kernel), results.ucx(metric, size)),
             _ => (None, None),
         };
         let mut cells = vec![Cell::new(if title == last { "" } else { title }), right(bytes(size))];
@@ -68,12 +83,17 @@ fn figures(results: &Results) -> Option<Table> {
         cells.extend([right(figure(metric, weft.median())), right(figure(metric, weft.p99()))]);
         for other in [limit, kernel, ucx] {
             cells.push(right(other.map_or_else(String::new, |other| figure(metric, other.median()))));
-            cells.push(Cell::new(other.map_or("", |other| &other.key.system)));
+            cells.push(Cell::new(other.map_or_else(String::new, name)));
         }
         table.add_row(cells);
     }
     let has_rows = table.row_count() > 0;
     has_rows.then_some(table)
+}
+
+/// A system, and whether it is UCX that reads.
+fn name(series: &Series) -> String {
+    format!("{}{}", series.key.system, if series.key.way == Way::Read { READS } else { "" })
 }
 
 /// The rest of weft's own figures.

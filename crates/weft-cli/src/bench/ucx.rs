@@ -1,6 +1,7 @@
 //! UCX beside weft: `ucx_perftest` between the same two CPUs, over its shared-memory transport, or over TCP between hosts.
 //!
-//! It reports half of a round trip, and for rates the mean of a run only. Its receivers do not read the bytes.
+//! It reports half of a round trip, and for rates the mean of a run only. Its receivers do not read the bytes; those of `ucx-read`,
+//! a program of ours in `bench/limits`, do.
 
 use super::hosts::{Place, Side};
 use super::machine::Cpus;
@@ -46,6 +47,15 @@ impl Api {
             Api::UcpAm => "ucx-ucp-am",
             Api::UcpTag => "ucx-ucp-tag",
             Api::Tcp => "ucx-tcp",
+        }
+    }
+
+    /// As `ucx-read` calls it, if it measures it.
+    pub fn how(self) -> Option<&'static str> {
+        match self {
+            Api::UctAm => Some("uct"),
+            Api::UcpAm => Some("ucp"),
+            Api::UcpTag | Api::Tcp => None,
         }
     }
 

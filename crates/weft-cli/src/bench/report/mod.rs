@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// What is said at the end of `--help`.
 const HELP: &str = "\
 The files are those that `weft bench local --json FILE` and `weft bench hosts --json FILE` write. Of the systems of a kind (the \
-kernel's pipes and sockets; UCX's interfaces; the limit programs) the best one at each size is drawn. Ratios are those of the \
+kernel's pipes and sockets; UCX's interfaces; the limit programs) the best one at each size is drawn; of UCX those go first whose \
+receivers read all bytes, as the others' do. Ratios are those of the \
 medians that stand in the files; the tables of `weft bench` form them within each round, which is better on a machine that changes \
 meanwhile. The page needs nothing else: no scripts, no fonts, no network.";
 

@@ -60,9 +60,16 @@ impl Page {
         html.push_str(
             "<p class=\"faint\">Figures are medians of the rounds' medians; p99: 99 of 100 samples were as good or better; n is the number of samples. Both axes \
              are logarithmic. \
-             Ratios are of the medians shown; where ÷ stands, the first is divided by the second. UCX is measured with ucx_perftest, whose \
-             receivers do not read what they receive; weft's and the limits' read every byte.</p>\n",
+             Ratios are of the medians shown; where ÷ stands, the first is divided by the second. The receivers of weft and of the \
+             limits read every byte. ",
         );
+        html.push_str(match documents.iter().any(Document::has_ucx_that_reads) {
+            true => {
+                "So do UCX's where <i>reading</i> stands behind its name; elsewhere it is measured with ucx_perftest, whose receivers do \
+                 not read what they receive.</p>\n"
+            }
+            false => "UCX is measured with ucx_perftest, whose receivers do not read what they receive.</p>\n",
+        });
         Page { html, rest: everything(documents) }
     }
 
@@ -161,6 +168,11 @@ fn told(metric: Metric, found: Option<(&Row, f64)>) -> [String; 3] {
     [figure(metric, median), p99, row.n.to_string()]
 }
 
+/// A system, and whether it is UCX that reads.
+fn system(row: &Row) -> String {
+    format!("{}{}", row.system, if row.is_ucx_that_reads() { ", reading" } else { "" })
+}
+
 fn ratio(above: Option<f64>, below: Option<f64>) -> String {
     above.zip(below).filter(|(_, below)| *below > 0.0).map_or_else(String::new, |(above, below)| digits(above / below))
 }
@@ -187,8 +199,8 @@ fn beside_others(document: &Document, metric: Metric, sizes: &BTreeSet<usize>) -
             let Some(found) = document.best(metric, size, family) else { continue };
             let [median, p99, n] = told(metric, Some(found));
             let ratio = if family == Family::Weft { String::new() } else { ratio(weft, Some(found.1)) };
-            let (who, which) = (family.name(document.is_of_hosts()), &found.0.system);
-            let which = if who == which { String::new() } else { which.clone() };
+            let (who, which) = (family.name(document.is_of_hosts()), system(found.0));
+            let which = if who == which { String::new() } else { which };
             table.row([bytes(size), who.to_owned(), which, median, p99, n, ratio]);
         }
     }
@@ -259,8 +271,7 @@ fn everything(documents: &[Document]) -> String {
             let value = |value: Option<f64>| value.map_or_else(String::new, tell);
             let rounds = row.rounds.map_or_else(String::new, |[a, b]| format!("{} to {}", tell(a), tell(b)));
             let how = row.detail.as_deref().or(row.way.as_deref()).unwrap_or_default();
-            let cells =
-                [bytes(row.size), row.system.clone(), value(row.median), value(row.p99), row.n.to_string(), rounds];
+            let cells = [bytes(row.size), system(row), value(row.median), value(row.p99), row.n.to_string(), rounds];
             let [size, system, median, p99, n, rounds] = cells.map(|cell| escaped(&cell));
             let _ = writeln!(
                 html,
