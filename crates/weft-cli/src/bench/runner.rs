@@ -5,7 +5,7 @@ use super::limits::{Limits, Line};
 use super::machine::Cpus;
 use super::meter::{median, Sampled};
 use super::peer;
-use super::plan::{Probe, System, SMALL};
+use super::plan::{Probe, System, READ_SIZES, SMALL, UNREAD_SIZES};
 use super::results::{Key, Metric, Results, Run, Way};
 use super::talk::{Peer, Waiting};
 use super::ucx::{Question, Ucx};
@@ -31,8 +31,8 @@ pub struct Pace {
     pub rounds: u32,
     /// Of one run.
     pub time: Duration,
-    /// The best kind of ring is looked for in the first round only, the kernel runs in the first round only, and UCX's
-    /// tails are taken in the first round only.
+    /// The best kind of ring is looked for in the first round only, the kernel runs in the first round only, UCX's tails are taken in
+    /// the first round only, and its own benchmark is left out where it is compared with nothing.
     pub is_quick: bool,
     /// After this no other run is begun.
     pub most: Option<Duration>,
@@ -129,7 +129,7 @@ impl Runner {
                     self.notes.push(format!("the rest of round {} of {}: time was up", round + 1, self.pace.rounds));
                     break 'rounds;
                 }
-                if round > 0 && self.pace.is_quick && probe.system() == System::Kernel {
+                if self.pace.is_quick && self.is_left_out(probe, round) {
                     progress.one_more();
                     continue;
                 }
@@ -141,6 +141,18 @@ impl Runner {
         self.derive();
         self.note_failures();
         Ok((self.results, self.notes))
+    }
+
+    /// Whether a quick run saves the time: of the kernel after the first round, and of UCX's own benchmark at the sizes at which UCX that
+    /// reads is all that weft is compared with.
+    fn is_left_out(&self, probe: &Probe, round: u32) -> bool {
+        match probe {
+            Probe::Kernel { .. } => round > 0,
+            Probe::Ucx(Question { metric: Metric::Rtt, size, .. }) => {
+                self.ucx_read.is_some() && READ_SIZES.contains(size) && !UNREAD_SIZES.contains(size)
+            }
+            _ => false,
+        }
     }
 
     /// One line for each cause.
