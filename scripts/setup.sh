@@ -5,7 +5,7 @@
 #   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
 #   test          these, a C++ compiler, util-linux, iproute2, valgrind and tshark, and the lint tools rustfmt and clippy where they can
 #                 be had
-#   bench         these of build, iproute2, and ucx_perftest to compare with, where it can be had
+#   bench         these of build, iproute2, and ucx_perftest and UCX's headers to compare with, where they can be had
 #   mpi           these of build, iproute2, libfabric's headers and tools, and Debian's Python with what environments and modules need
 # Without root it installs nothing, and prints the command to type instead.
 set -euo pipefail
@@ -144,17 +144,22 @@ if [ "$purpose" = test ]; then
     lints=$(missing_lints | xargs)
     [ -z "$lints" ] || say "setup: this toolchain has no $lints, and no package for it is known: those checks will be left out"
 fi
-if [ "$purpose" = bench ] && ! has ucx_perftest; then
+# wish PACKAGE LOSS: installs it where it can be had, else says what is lost.
+wish() {
     if [ "$(id -u)" -ne 0 ]; then
-        say "setup: no ucx_perftest, the comparison with UCX will be left out; to have it: sudo apt-get install -y ucx-utils"
+        say "setup: $1 is missing, $2 will be left out; to have it: sudo apt-get install -y $1"
     else
         update
-        if candidate ucx-utils >/dev/null; then
-            install ucx-utils
+        if candidate "$1" >/dev/null; then
+            install "$1"
         else
-            say "setup: no package ucx-utils here: the comparison with UCX will be left out"
+            say "setup: no package $1 here: $2 will be left out"
         fi
     fi
+}
+if [ "$purpose" = bench ]; then
+    has ucx_perftest || wish ucx-utils "the comparison with ucx_perftest"
+    echo '#include <ucp/api/ucp.h>' | cc -E - >/dev/null 2>&1 || wish libucx-dev "the comparison with UCX whose receivers read"
 fi
 
 say "setup: ready to $purpose with Rust ${toolchain:-?}"
