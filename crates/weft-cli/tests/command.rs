@@ -1,9 +1,13 @@
 //! The command `weft` as it is typed: what it prints, what it writes, and how it says no.
 
+mod support;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use support::Folder;
 
 fn weft(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
@@ -223,6 +227,60 @@ fn what_cannot_be_measured_here_is_left_out_with_a_line() {
     let text = out(&output);
     assert!(text.contains("left out: limits and kernel: WEFT_LIMITS names /nonexistent/limits"), "{text}");
     assert!(text.contains("left out: UCX: ucx_perftest is not installed"), "{text}");
+}
+
+/// A folder with stand-ins for the limit programs, of which the one for UCX does this, and the command that uses them.
+fn bench_beside(name: &str, ucx_read: &str) -> (Folder, Output) {
+    let folder = Folder::new(name);
+    for (program, script) in [("limits", "exit 1"), ("ucx-read", ucx_read)] {
+        let path = folder.write(program, &format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(["bench", "local", "--quick", "--rounds", "1", "--ms", "2", "--only", "rtt"]);
+    command.args(["--systems", "weft,ucx", "--json"]).arg(folder.0.join("rows.json"));
+    command.env("WEFT_LIMITS", folder.0.join("limits")).env("PATH", "/nonexistent");
+    let output = command.output().expect("it was built");
+    (folder, output)
+}
+
+#[test]
+fn ucx_whose_receivers_read_is_told_apart_and_held_against_weft() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return;
+    }
+    let prints = r#"[ "$1 $3" = "--how --size" ] && echo '{"metric":"rtt","size":'$4',"unit":"ns","system":"ucx-'$2'-am","median":5e9,"p99":5e9,"mean":5e9,"n":7,"detail":"all read"}'"#;
+    let (folder, output) = bench_beside("ucx-that-reads", prints);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    let document = std::fs::read_to_string(folder.0.join("rows.json")).expect("it was written");
+    let document: Value = serde_json::from_str(&document).expect("it is JSON");
+    let rows = document["rows"].as_array().expect("rows are a list");
+    for size in [64, 256, 1024, 4096, 8192] {
+        for system in ["ucx-ucp-am", "ucx-uct-am"] {
+            let is_it = |row: &&Value| row["system"] == system && row["size"] == size && row["metric"] == "rtt";
+            let ways: Vec<&Value> = rows.iter().filter(is_it).map(|row| &row["way"]).collect();
+            assert_eq!(ways, ["read"], "{system}, {size} B: {document}");
+        }
+        let goal = format!("round trip, {size} B ÷ better UCX am, both reading all");
+        let line = text.lines().find(|line| line.contains(&goal)).unwrap_or_else(|| panic!("no {goal}: {text}"));
+        assert!(line.contains("holds"), "{line}");
+    }
+    assert!(text.contains("ucx-uct-am, reading") || text.contains("ucx-ucp-am, reading"), "{text}");
+    assert!(!text.contains("UCX nothing"), "{text}");
+}
+
+#[test]
+fn ucx_whose_receivers_read_is_left_out_with_what_it_said() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return;
+    }
+    let (_folder, output) = bench_beside("ucx-that-fails", "echo 'ucx-read: it has no posix' >&2; exit 1");
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    assert!(text.contains("ucx-uct-am: rtt of 64 B, all read") && text.contains(": it has no posix"), "{text}");
+    assert!(!text.contains("ucx-read: it has"), "{text}");
+    assert!(!text.contains("both reading all"), "{text}");
 }
 
 #[test]

@@ -85,6 +85,31 @@ fn one_measurement_becomes_a_page_beside_the_others() {
 }
 
 #[test]
+fn a_page_shows_ucx_with_receivers_that_read_and_says_so() {
+    let folder = Folder::new("page-of-ucx");
+    let page_of = |document: &Value| {
+        let file = folder.write("a.json", &document.to_string());
+        let page = folder.file("page.html");
+        printed(&weft(&["bench", "report", &file, "-o", &page]));
+        std::fs::read_to_string(page).expect("a page")
+    };
+    let mut document: Value = serde_json::from_str(&measured("local", 1.0)).expect("JSON");
+    let only_perftest = page_of(&document);
+    assert!(only_perftest.contains("UCX is measured with ucx_perftest, whose receivers do not read"));
+    assert!(!only_perftest.contains("reading"));
+    // At 64 B ucx_perftest's took 1.2 µs.
+    let row = json!({ "where": "local", "metric": "rtt", "size": 64, "unit": "ns", "system": "ucx-uct-am", "way": "read",
+                      "median": 1776.0, "p99": 1800.0, "n": 9 });
+    document["rows"].as_array_mut().expect("a list").push(row);
+    let page = page_of(&document);
+    assert!(page.contains("So do UCX's where <i>reading</i> stands"));
+    let of_64 = page.matches("ucx-uct-am, reading</td><td>1.78 µs</td>").count();
+    assert_eq!(of_64, 2, "in the table beneath the picture, and among all figures");
+    let plain = "ucx-uct-am</td><td>1.20 µs</td>";
+    assert_eq!((only_perftest.matches(plain).count(), page.matches(plain).count()), (2, 1), "among all figures only");
+}
+
+#[test]
 fn two_measurements_stand_side_by_side_with_ratios() {
     let folder = Folder::new("page-of-two");
     let (a, b) = (folder.write("a.json", &measured("local", 1.0)), folder.write("b.json", &measured("local", 1.5)));
