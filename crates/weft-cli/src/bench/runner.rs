@@ -6,7 +6,7 @@ use super::machine::Cpus;
 use super::meter::{median, Sampled};
 use super::peer;
 use super::plan::{Probe, System, READ_SIZES, SMALL, UNREAD_SIZES};
-use super::results::{Key, Metric, Results, Run, Way};
+use super::results::{is_ucx, Key, Metric, Results, Run, Way};
 use super::talk::{Peer, Waiting};
 use super::ucx::{Question, Ucx};
 use super::weft_side::{Bench, Landing, Who, WINDOW};
@@ -32,7 +32,8 @@ pub struct Pace {
     /// Of one run.
     pub time: Duration,
     /// The best kind of ring is looked for in the first round only, the kernel runs in the first round only, UCX's tails are taken in
-    /// the first round only, and its own benchmark is left out where it is compared with nothing.
+    /// the first round only, and its own benchmark is left out where it is compared with nothing; of UCX that reads the better interface runs
+    /// on.
     pub is_quick: bool,
     /// After this no other run is begun.
     pub most: Option<Duration>,
@@ -143,11 +144,15 @@ impl Runner {
         Ok((self.results, self.notes))
     }
 
-    /// Whether a quick run saves the time: of the kernel after the first round, and of UCX's own benchmark at the sizes at which UCX that
-    /// reads is all that weft is compared with.
+    /// Whether a quick run saves the time: of the kernel after the first round, of the interface of UCX that was not the better one, and of
+    /// UCX's own benchmark at the sizes at which UCX that reads is all that weft is compared with.
     fn is_left_out(&self, probe: &Probe, round: u32) -> bool {
         match probe {
             Probe::Kernel { .. } => round > 0,
+            Probe::UcxRead { api, size, .. } => {
+                let best = self.results.best_by(Way::Read, Metric::Rtt, *size, is_ucx);
+                round > 0 && best.is_some_and(|best| best.key.system != api.system())
+            }
             Probe::Ucx(Question { metric: Metric::Rtt, size, .. }) => {
                 self.ucx_read.is_some() && READ_SIZES.contains(size) && !UNREAD_SIZES.contains(size)
             }
