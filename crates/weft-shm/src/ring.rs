@@ -18,6 +18,7 @@
 //! | two lines are always free | one header behind the last record is zero; one line is kept for a `Switch` |
 
 mod consumer;
+mod slow_stores;
 
 pub use consumer::Consumer;
 
@@ -28,8 +29,9 @@ use crate::fork::Descriptor;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use consumer::{args_of, refusal};
 use rustix::net::SendFlags;
+use slow_stores::SlowStores;
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
-use weft_wire::record::{self, args_bytes};
+use weft_wire::record::{self, args_bytes, LARGE_LEAST};
 use weft_wire::setup::{Geometry, Message};
 use weft_wire::{Credit, Head, HeadWords, Kind, LINE, MAX_ARGS, MAX_PAYLOAD};
 
@@ -144,9 +146,32 @@ impl Item<'_> {
     }
 
     #[inline(always)]
-    fn lines(&self) -> u32 {
-        record::lines(self.args.len(), self.payload.len())
+    fn pitch(&self) -> u32 {
+        pitch(record::lines(self.args.len(), self.payload.len()), self.streams())
     }
+}
+
+/// Records of so many lines and more are long.
+const LONG: u32 = 33;
+/// Behind a long record that is not of a stream so many lines stay unused. Who reads it line after line has its processor ask for those that
+/// follow; were they the next record's, the producer would have to take them back to write it. Of a bare ring of C it halves the round
+/// trips of 4 and 8 KiB (1,350 and 647 ns, 2,550 and 1,250; Zen 4, line of 110 ns), and four lines change nothing.
+const GAP: u32 = 8;
+
+/// The lines from the beginning of a record to that of the next one.
+#[inline(always)]
+const fn pitch(lines: u32, streams: bool) -> u32 {
+    if lines < LONG || streams {
+        lines
+    } else {
+        lines + GAP
+    }
+}
+
+/// The same, of a record with this header.
+#[inline(always)]
+fn pitch_of(head: HeadWords) -> u32 {
+    pitch(head.lines(), head.streams())
 }
 
 /// A lane as its producer sees it. For the lane in use, `at` and `pos` are those of the last slow push; the [`Cursor`] has
@@ -238,10 +263,7 @@ impl WriteLane {
     }
 }
 
-/// Records of fewer lines have the first words of all lines of the next record zeroed ahead, which also brings the
-/// lines into the producer's cache: 95 ns of the 300 of a round trip of 256 B (line of 110 ns).
-const AHEAD_BELOW: u32 = 32;
-/// So many lines are zeroed ahead at the least, if the cores are far: near ones take back by then what was made ready. With 32
+/// So many lines are zeroed ahead at the least behind records that are not long, if the cores are far: near ones take back by then what was made ready. With 32
 /// requests under way a pair takes 106 ns with one, 95 with three (line of 500 ns).
 const AHEAD_FAR: u32 = 3;
 /// How long payloads are stored, by their bytes.
@@ -254,10 +276,11 @@ struct Ways {
 
 /// Of one-way messages that stream. Those of 8 KiB have 26 GB/s with the system's copy and 18 line by line (line of 110 ns), and 14.4 with
 /// the system's copy and 16.5 past the caches (500 ns).
-const WAYS_OF_STREAMS: Ways = Ways { by_lines_most: 4096, past_caches_least: 2048 };
+const WAYS_OF_STREAMS: Ways = Ways { by_lines_most: 4096, past_caches_least: LARGE_LEAST };
 /// Of all else. There and back, near: 1 and 2 KiB take 377 and 682 ns with the system's copy, and 260 and 400 line by line; 8 KiB 1,255 and
 /// 1,150, and 390 and 312 where nobody reads them. Far: 4 and 8 KiB take 2,570 and 3,420 ns past the caches, and 1,900 and 3,000 with the
-/// system's copy, 16 and 32 KiB the same with both.
+/// system's copy, 16 and 32 KiB the same with both (Zen 5). Where stores are slow (see `slow_stores.rs`) large ones go past the caches, too:
+/// there 4 and 8 KiB take 2,260 and 3,510 ns past them, and 5,240 and 9,330 with the system's copy (Zen 4).
 const WAYS: Ways = Ways { by_lines_most: 16 << 10, past_caches_least: 32 << 10 };
 /// Nanoseconds that a line takes from a core that is far. Cores that share a cache were seen at 15 to 30, others at 105 to 130.
 const FAR: u64 = 70;
@@ -282,6 +305,9 @@ struct Cursor {
     largest: u32,
     /// From `line` to before this one, first words are zero.
     zeroed: u32,
+    /// This line's, further on, was zeroed too: there the next record ends if it is as long as the last one. Once a record was written
+    /// over it none ends there anymore. 0 if there is none.
+    guessed: u32,
     /// Lines before this one are free.
     free: u32,
     /// So many lines are zeroed ahead at the least.
@@ -318,6 +344,7 @@ pub struct Producer<M> {
     /// How long the consumer's cursor took the last three times that it had moved, and what follows from that.
     distances: [u64; 3],
     is_far: bool,
+    slow_stores: SlowStores,
     broken: bool,
 }
 
@@ -325,10 +352,19 @@ impl<M: RingMem> Producer<M> {
     /// The writing end of a fresh ring.
     pub fn new(mem: M, lanes: Lanes) -> Producer<M> {
         let [hot, arena] = lanes.ranges();
-        let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, free: 0, ahead: 0 };
+        let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, guessed: 0, free: 0, ahead: 0 };
         let lanes = [WriteLane::new(hot), WriteLane::new(arena)];
-        let (distances, is_far) = ([0; 3], false);
-        let mut producer = Producer { mem, cursor, lanes, now: HOT, calm_looks: 0, distances, is_far, broken: false };
+        let mut producer = Producer {
+            mem,
+            cursor,
+            lanes,
+            now: HOT,
+            calm_looks: 0,
+            distances: [0; 3],
+            is_far: false,
+            slow_stores: SlowStores::default(),
+            broken: false,
+        };
         producer.place_cursor();
         producer
     }
@@ -378,15 +414,15 @@ impl<M: RingMem> Producer<M> {
         payload: &[u8],
         steps: &mut S,
     ) -> bool {
-        let lines = record::lines(args.len(), payload.len());
-        let Cursor { line, end: short_end, largest, zeroed, .. } = self.cursor;
+        let lines = pitch(record::lines(args.len(), payload.len()), streams);
+        let Cursor { line, end: short_end, largest, zeroed, guessed, .. } = self.cursor;
         let end = line + lines;
         if end > short_end || lines > largest {
             return false;
         }
         steps.before(store::BODY);
         self.write_body(line, words[1], streams, args, payload);
-        if end >= zeroed {
+        if end >= zeroed && end != guessed {
             steps.before(store::CLEAR);
             self.mem.clear(end);
         }
@@ -414,6 +450,7 @@ impl<M: RingMem> Producer<M> {
         if self.broken {
             return true; // so that the caller tries, and learns it
         }
+        let lines = pitch(lines, false);
         // The cursor stays as it is: placed anew for each question, it would never come to the end of its stretch, where the
         // producer sees whether the arena is calm.
         self.leave_cursor();
@@ -464,19 +501,25 @@ impl<M: RingMem> Producer<M> {
     /// Zeroes headers that the next records will need, now that this one is published and nobody waits: before a
     /// publication the same store would hold it up by the time that a line takes to come from the consumer's cache.
     ///
-    /// Not of a stream through the arena: there the lines are in nobody's cache, and a consumer that reads line after line has its
+    /// That is, of all lines that the next record will have if it is as long as this one, which also brings them into the producer's cache:
+    /// 95 ns of the 300 of a round trip of 256 B (line of 110 ns). Behind a long record only the header behind the next one.
+    ///
+    /// Nothing of a stream through the arena: there the lines are in nobody's cache, and a consumer that reads line after line has its
     /// processor ask for those ahead of it, which takes them away again before they are written.
     #[inline(always)]
     fn zero_ahead(&mut self, end: u32, lines: u32, streams: bool) {
         let cursor = &mut self.cursor;
         cursor.line = end;
         let mut zeroed = cursor.zeroed.max(end + 1);
-        if lines < AHEAD_BELOW && !(streams && self.now == ARENA) {
+        if lines < LONG && !(streams && self.now == ARENA) {
             let upto = (end + lines.max(cursor.ahead) + 1).min(cursor.free);
             while zeroed < upto {
                 self.mem.clear(zeroed);
                 zeroed += 1;
             }
+        } else if !streams && end + lines < cursor.free {
+            cursor.guessed = end + lines;
+            self.mem.clear(cursor.guessed);
         }
         cursor.zeroed = zeroed;
     }
@@ -504,8 +547,16 @@ impl<M: RingMem> Producer<M> {
     #[inline(never)]
     fn write_long(&mut self, line: u32, second: u64, streams: bool, args: &[u32], payload: &[u8]) {
         let (len, ways) = (payload.len(), if streams { WAYS_OF_STREAMS } else { WAYS });
+        let least = if self.slow_stores.are_slow() { LARGE_LEAST } else { ways.past_caches_least };
         match self.is_far {
-            true if len >= ways.past_caches_least => self.mem.write_past_caches(line, second, args, payload),
+            true if len >= least => self.mem.write_past_caches(line, second, args, payload),
+            true if len >= LARGE_LEAST => {
+                let begun = self.mem.nanoseconds();
+                self.mem.write(line, second, args, payload);
+                if let (Some(begun), Some(now)) = (begun, self.mem.nanoseconds()) {
+                    self.slow_stores.note(len, now.saturating_sub(begun));
+                }
+            }
             false if len <= ways.by_lines_most => self.mem.write_by_lines(line, second, args, payload),
             _ => self.mem.write(line, second, args, payload),
         }
@@ -530,8 +581,15 @@ impl<M: RingMem> Producer<M> {
             end = end.min(line + CALM_EVERY);
         }
         let ahead = if self.is_far { AHEAD_FAR } else { 1 };
-        self.cursor =
-            Cursor { line, end, largest: lane.largest, zeroed: line + 1, free: (line + free).min(last), ahead };
+        self.cursor = Cursor {
+            line,
+            end,
+            largest: lane.largest,
+            zeroed: line + 1,
+            guessed: 0,
+            free: (line + free).min(last),
+            ahead,
+        };
     }
 
     /// Anything but the common case: the end of a lane, a full lane, a large record, a change of lanes. Takes the header's
@@ -560,7 +618,7 @@ impl<M: RingMem> Producer<M> {
     }
 
     fn push_anywhere<S: Steps>(&mut self, item: &Item<'_>, steps: &mut S) -> Result<(), PushError> {
-        let lines = item.lines();
+        let lines = item.pitch();
         if self.now == ARENA && self.is_calm(lines)? {
             return self.push_switched(HOT, item, steps);
         }
@@ -604,6 +662,9 @@ impl<M: RingMem> Producer<M> {
             self.distances = [nanoseconds, a, b];
             let median = a.max(b).min(a.min(b).max(nanoseconds));
             self.is_far = median > FAR;
+            if !self.is_far {
+                self.slow_stores.forget();
+            }
         }
         lane.limit = head + u64::from(lane.cap);
         Ok(())
@@ -622,13 +683,13 @@ impl<M: RingMem> Producer<M> {
     /// Writes the record in the other lane and then the `Switch` that leads there.
     fn push_switched<S: Steps>(&mut self, to: usize, item: &Item<'_>, steps: &mut S) -> Result<(), PushError> {
         let from = self.now;
-        if item.lines() > self.lanes[to].largest {
+        if item.pitch() > self.lanes[to].largest {
             return Err(if to == ARENA { PushError::TooLarge } else { PushError::Full });
         }
         // The line after the `Switch` becomes the zero header that the producer needs when it comes back.
         let lane = &self.lanes[from];
         let link_fits = lane.pos + SPARE <= lane.limit;
-        let (true, Some(place)) = (link_fits, self.room(to, item.lines())?) else { return Err(PushError::Full) };
+        let (true, Some(place)) = (link_fits, self.room(to, item.pitch())?) else { return Err(PushError::Full) };
         self.write(to, place, item, steps);
 
         let lane = &mut self.lanes[from];
@@ -648,7 +709,7 @@ impl<M: RingMem> Producer<M> {
     /// Writes a record where it fits: everything else first, the header that makes it visible last.
     fn write<S: Steps>(&mut self, which: usize, place: Place, item: &Item<'_>, steps: &mut S) {
         let lane = &self.lanes[which];
-        let lines = item.lines();
+        let lines = item.pitch();
         let line = lane.first + place.at;
         let behind = lane.first + lane.wrapped(place.at + lines);
         steps.before(store::BODY);
@@ -689,7 +750,7 @@ impl<M: RingMem> Producer<M> {
             let rest = u64::from(lane.cap) - at;
             let lines = match head.kind() {
                 Kind::Pad => rest,
-                _ => u64::from(head.lines()),
+                _ => u64::from(pitch_of(head)),
             };
             if lines > rest {
                 return parts;

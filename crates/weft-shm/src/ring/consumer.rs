@@ -1,6 +1,6 @@
 //! The reading end of a ring.
 
-use super::{Lanes, COPY_MOST, HOT};
+use super::{pitch_of, Lanes, COPY_MOST, HOT};
 use crate::distance::{Distance, Progress};
 use crate::mem::{RingMem, COPY_WORDS};
 use std::collections::VecDeque;
@@ -156,7 +156,7 @@ impl<M: RingMem> Consumer<M> {
     /// The header of these words, if it is a message's that stays inside its lane.
     #[inline(always)]
     fn message(&self, words: [u64; 2]) -> Option<HeadWords> {
-        HeadWords::check(words).ok().filter(|&head| is_message(head) && self.reaches(head.lines()))
+        HeadWords::check(words).ok().filter(|&head| is_message(head) && self.reaches(pitch_of(head)))
     }
 
     /// Looks for the next record and hands it out if it is a message. Reads one line of the other side's if it is a short one.
@@ -336,7 +336,7 @@ impl<M: RingMem> Consumer<M> {
                     self.now = 1 - self.now;
                     self.distance.change_lane();
                 }
-                Ok(head) if self.reaches(head.lines()) => return Some(head),
+                Ok(head) if self.reaches(pitch_of(head)) => return Some(head),
                 Ok(head) => self.give_up(Malformed::Reach(head.lines())),
             }
             word0 = self.mem.header(self.lane.line);
@@ -373,7 +373,7 @@ impl<M: RingMem> Consumer<M> {
     #[inline(never)]
     fn take_body(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
         let (line, lines) = (self.lane.line, head.lines());
-        self.take_in_hand(lines);
+        self.take_in_hand(pitch_of(head));
         let (len, args_len) = (head.len(), args_bytes(head.args()));
         let copied = lines <= 2 || len <= COPY_MOST;
         match lines {

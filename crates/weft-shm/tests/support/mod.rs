@@ -4,6 +4,8 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 use weft_shm::mem::COPY_WORDS;
 use weft_shm::{Consumer, Descriptor, Lanes, MapMem, Producer, RingMem, Shared};
 use weft_wire::path::{Peek, Record};
@@ -173,6 +175,8 @@ pub enum Access {
     Read,
     /// These lines written: first and number.
     Write(u32, u32),
+    /// A payload goes past the caches with the write that follows.
+    PastCaches,
     /// Cursor published: lane and position.
     SetHead(usize, u64),
     /// Cursor read.
@@ -183,28 +187,50 @@ pub enum Access {
     Mark(u32),
 }
 
+/// What a machine seems to be, in nanoseconds.
+#[derive(Default)]
+pub struct Machine {
+    /// How far the other side is.
+    pub distance: AtomicU64,
+    /// What the stores of a line take; without it there is no clock.
+    pub store: AtomicU64,
+    clock: AtomicU64,
+}
+
+impl Machine {
+    pub fn new(distance: u64, store: u64) -> Machine {
+        Machine { distance: distance.into(), store: store.into(), clock: AtomicU64::new(0) }
+    }
+}
+
 /// Ring memory that tells of each access before it makes it.
 pub struct Tapped<'a, F> {
     mem: &'a MapMem,
     tap: F,
-    /// How far the other side seems to be.
-    distance: u64,
+    machine: Arc<Machine>,
 }
 
 impl<'a, F: Fn(Access)> Tapped<'a, F> {
     pub fn new(mem: &'a MapMem, tap: F) -> Tapped<'a, F> {
-        Tapped { mem, tap, distance: 0 }
+        Tapped::on(mem, tap, Arc::default())
     }
 
     /// As if the other side ran on a core that many nanoseconds away.
     pub fn at_distance(mem: &'a MapMem, tap: F, distance: u64) -> Tapped<'a, F> {
-        Tapped { mem, tap, distance }
+        Tapped::on(mem, tap, Arc::new(Machine::new(distance, 0)))
+    }
+
+    /// As if it ran on that machine.
+    pub fn on(mem: &'a MapMem, tap: F, machine: Arc<Machine>) -> Tapped<'a, F> {
+        Tapped { mem, tap, machine }
     }
 }
 
 impl<F: Fn(Access)> Tapped<'_, F> {
     fn wrote(&self, line: u32, args: &[u32], payload: &[u8]) {
-        (self.tap)(Access::Write(line, record::lines(args.len(), payload.len())));
+        let lines = record::lines(args.len(), payload.len());
+        (self.tap)(Access::Write(line, lines));
+        self.machine.clock.fetch_add(u64::from(lines) * self.machine.store.load(Relaxed), Relaxed);
     }
 }
 
@@ -245,12 +271,17 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
     }
 
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
+        (self.tap)(Access::PastCaches);
         self.wrote(line, args, payload);
         self.mem.write_past_caches(line, second, args, payload);
     }
 
     fn timed_head(&self, lane: usize) -> (u64, u64) {
-        (self.head(lane), self.distance)
+        (self.head(lane), self.machine.distance.load(Relaxed))
+    }
+
+    fn nanoseconds(&self) -> Option<u64> {
+        (self.machine.store.load(Relaxed) > 0).then(|| self.machine.clock.load(Relaxed))
     }
 
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {

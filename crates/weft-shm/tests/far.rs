@@ -1,0 +1,90 @@
+//! How a producer stores payloads while its consumer is far.
+
+mod support;
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use support::{Access, Machine, Memory, Tapped};
+use weft_shm::{Lanes, MapMem, Producer, RingMem};
+use weft_wire::path::Peek;
+use weft_wire::{Head, Kind};
+
+/// A core that is far, by its distance in nanoseconds.
+const FAR: u64 = 240;
+/// Stores of a line, in nanoseconds: as between near cores, and such as wait for each line.
+const QUICK: u64 = 5;
+const SLOW: u64 = 25;
+/// Those that touch pages for the first time.
+const FAULTS: u64 = 500;
+
+/// Messages of 4 KiB of which some MiB are made.
+const MIB: u32 = 256;
+const PAYLOAD: [u8; 4096] = [7; 4096];
+
+/// Pushes so many messages, each of which is read at once. Says how many of them went past the caches.
+fn pass<M: RingMem>(
+    producer: &mut Producer<M>,
+    memory: &mut weft_shm::Consumer<MapMem>,
+    past: &Cell<u32>,
+    (kind, messages): (Kind, u32),
+) -> u32 {
+    let before = past.get();
+    for number in 0..messages {
+        producer.push(Head::new(kind), &[number], &PAYLOAD).expect("room");
+        let Peek::Record(record) = memory.peek() else { panic!("message {number} is missing") };
+        assert_eq!((record.args, record.payload), (&[number][..], &PAYLOAD[..]));
+        memory.pop();
+        memory.release();
+    }
+    past.get() - before
+}
+
+/// A ring to a far consumer, on a machine with such stores, of which a program makes some use.
+fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, u32) -> u32)) {
+    let memory = Memory::new(Lanes::new(16 << 10, 8 << 20));
+    let (map, past) = (memory.map(), Cell::new(0));
+    let machine = Arc::new(Machine::new(FAR, store));
+    let tap = |access| past.set(past.get() + u32::from(access == Access::PastCaches));
+    let mut producer = Producer::new(Tapped::on(&map, tap, machine.clone()), memory.lanes);
+    let mut consumer = memory.consumer();
+    program(&machine, &mut |kind, messages| pass(&mut producer, &mut consumer, &past, (kind, messages)));
+}
+
+#[test]
+fn requests_go_past_the_caches_once_stores_were_slow_for_long_and_streams_at_once() {
+    on_a_machine(SLOW, |_, pass| {
+        assert_eq!(pass(Kind::Request, MIB), 0, "it is not known yet");
+        pass(Kind::Request, 2 * MIB);
+        assert_eq!(pass(Kind::Request, MIB), MIB);
+    });
+    on_a_machine(QUICK, |_, pass| {
+        assert_eq!(pass(Kind::Request, 8 * MIB), 0);
+        // The first few before the producer knows how far its consumer is.
+        assert!(pass(Kind::Send, MIB) > MIB - 10);
+    });
+}
+
+#[test]
+fn pages_touched_for_the_first_time_do_not_count_as_slow_stores() {
+    on_a_machine(FAULTS, |machine, pass| {
+        assert_eq!(pass(Kind::Request, MIB), 0);
+        machine.store.store(QUICK, Relaxed);
+        assert_eq!(pass(Kind::Request, 8 * MIB), 0);
+    });
+}
+
+#[test]
+fn a_consumer_that_comes_near_gets_its_lines_through_the_caches_again() {
+    on_a_machine(SLOW, |machine, pass| {
+        pass(Kind::Request, 4 * MIB);
+        assert_eq!(pass(Kind::Request, MIB), MIB);
+        machine.distance.store(20, Relaxed);
+        pass(Kind::Request, MIB);
+        assert_eq!(pass(Kind::Request, MIB), 0);
+        // Far again, it has to be seen once more.
+        machine.distance.store(FAR, Relaxed);
+        machine.store.store(QUICK, Relaxed);
+        assert_eq!(pass(Kind::Request, 8 * MIB), 0);
+    });
+}
