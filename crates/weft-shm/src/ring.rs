@@ -263,8 +263,8 @@ impl WriteLane {
     }
 }
 
-/// So many lines are zeroed ahead at the least behind records that are not long, if the cores are far: near ones take back by then what was made ready. With 32
-/// requests under way a pair takes 106 ns with one, 95 with three (line of 500 ns).
+/// So many lines are zeroed ahead at the least behind records that are not long, if the cores are far: near ones take back by then what
+/// was made ready. With 32 requests under way a pair takes 106 ns with one, 95 with three (line of 500 ns).
 const AHEAD_FAR: u32 = 3;
 /// How long payloads are stored, by their bytes.
 struct Ways {
