@@ -9,7 +9,7 @@ use crate::starts::Starts;
 use std::ops::Range;
 use weft_wire::frame::stream_bytes;
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic};
-use weft_wire::record::{args_bytes, HEADER};
+use weft_wire::record::{packed_payload_at, HEADER};
 use weft_wire::{Head, HeadWords, Kind, MAX_ARGS, MAX_PAYLOAD};
 
 /// How far ahead of what was taken a peer may let us go: far less than what 32 bits of an offset tell apart.
@@ -105,7 +105,7 @@ impl<M: Memory> Outgoing<M> {
         }
         let head = Head { args: args.len() as u8, len: payload.len() as u32, ..head };
         let mut start = [0; HEADER + MAX_ARGS * 4];
-        let ahead = HEADER + args_bytes(args.len());
+        let ahead = packed_payload_at(args.len());
         write_words(&mut start, head.pack());
         for (to, arg) in start[HEADER..].chunks_exact_mut(4).zip(args) {
             to.copy_from_slice(&arg.to_le_bytes());

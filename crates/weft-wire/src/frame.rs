@@ -8,7 +8,7 @@
 //! part of a large one. Offsets count a stream's bytes; the wire has their low 32 bits.
 
 use crate::name::array;
-use crate::record::args_bytes;
+use crate::record::packed_payload_at;
 use crate::{Epoch, Reason, MAX_ARGS, MAX_PAYLOAD};
 
 /// Bytes ahead of a frame's body.
@@ -39,7 +39,7 @@ pub const RECORD_MOST: usize = stream_bytes(MAX_ARGS, MAX_PAYLOAD);
 /// begins.
 #[inline(always)]
 pub const fn stream_bytes(args: usize, payload: usize) -> usize {
-    crate::record::HEADER + args_bytes(args) + payload.next_multiple_of(8)
+    packed_payload_at(args) + payload.next_multiple_of(8)
 }
 
 /// Of the features: `Unreliable` frames are understood.

@@ -331,7 +331,7 @@ pub const fn args_bytes(n: usize) -> usize {
 
 /// Where the payload of a record with so many arguments begins in a stream, in bytes from the record's beginning.
 #[inline(always)]
-const fn packed_payload_at(args: usize) -> usize {
+pub const fn packed_payload_at(args: usize) -> usize {
     HEADER + args_bytes(args)
 }
 

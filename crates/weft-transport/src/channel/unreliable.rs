@@ -8,7 +8,7 @@ use crate::ranges::Ranges;
 use std::collections::VecDeque;
 use weft_wire::frame::{stream_bytes, Frame, Piece, StreamId, Writer, UNRELIABLE_HEADER};
 use weft_wire::path::Record;
-use weft_wire::record::HEADER;
+use weft_wire::record::{packed_payload_at, HEADER};
 use weft_wire::{Head, HeadWords, MAX_ARGS};
 
 /// Bytes that may wait to go; one message may always.
@@ -109,7 +109,7 @@ impl Unreliable {
         let head = Head { args: args.len() as u8, len: payload.len() as u32, ..head };
         head.pack().iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         args.iter().for_each(|arg| bytes.extend(arg.to_le_bytes()));
-        bytes.resize(HEADER + weft_wire::record::args_bytes(args.len()), 0);
+        bytes.resize(packed_payload_at(args.len()), 0);
         bytes.extend(payload);
         bytes.resize(size, 0);
         self.waiting_bytes += size;
