@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use support::{Access, Machine, Memory, Tapped};
-use weft_shm::{Lanes, MapMem, Producer, RingMem};
+use weft_shm::{Lanes, Producer};
 use weft_wire::path::Peek;
 use weft_wire::{Head, Kind};
 
@@ -18,29 +18,12 @@ const SLOW: u64 = 25;
 /// Those that touch pages for the first time.
 const FAULTS: u64 = 500;
 
-/// Messages of 4 KiB of which some MiB are made.
+/// Messages of 4 KiB, and how many make a MiB.
 const MIB: u32 = 256;
 const PAYLOAD: [u8; 4096] = [7; 4096];
 
-/// Pushes so many messages, each of which is read at once. Says how many of them went past the caches.
-fn pass<M: RingMem>(
-    producer: &mut Producer<M>,
-    memory: &mut weft_shm::Consumer<MapMem>,
-    past: &Cell<u32>,
-    (kind, messages): (Kind, u32),
-) -> u32 {
-    let before = past.get();
-    for number in 0..messages {
-        producer.push(Head::new(kind), &[number], &PAYLOAD).expect("room");
-        let Peek::Record(record) = memory.peek() else { panic!("message {number} is missing") };
-        assert_eq!((record.args, record.payload), (&[number][..], &PAYLOAD[..]));
-        memory.pop();
-        memory.release();
-    }
-    past.get() - before
-}
-
-/// A ring to a far consumer, on a machine with such stores, of which a program makes some use.
+/// A ring to a far consumer, on a machine with such stores, and a program. That is given what pushes so many messages, each of which is read
+/// at once, and says how many of them went past the caches.
 fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, u32) -> u32)) {
     let memory = Memory::new(Lanes::new(16 << 10, 8 << 20));
     let (map, past) = (memory.map(), Cell::new(0));
@@ -48,7 +31,17 @@ fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, u32)
     let tap = |access| past.set(past.get() + u32::from(access == Access::PastCaches));
     let mut producer = Producer::new(Tapped::on(&map, tap, machine.clone()), memory.lanes);
     let mut consumer = memory.consumer();
-    program(&machine, &mut |kind, messages| pass(&mut producer, &mut consumer, &past, (kind, messages)));
+    program(&machine, &mut |kind, messages| {
+        let before = past.get();
+        for number in 0..messages {
+            producer.push(Head::new(kind), &[number], &PAYLOAD).expect("room");
+            let Peek::Record(record) = consumer.peek() else { panic!("message {number} is missing") };
+            assert_eq!((record.args, record.payload), (&[number][..], &PAYLOAD[..]));
+            consumer.pop();
+            consumer.release();
+        }
+        past.get() - before
+    });
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Whether lines come slowly into the producer's hands when it stores to them, one after the other, and the consumer had them last.
 //!
-//! Between far cores a line takes about as long on many machines, but how many are on their way at once differs. Of a payload that the
-//! consumer reads a line takes less than 10 ns on Zen 5, as between near cores, and 10 to 25 on Zen 4 (lines of 500 ns there and back). So what
-//! is best on the one takes three times as long on the other, and only the stores tell which it is. Where nobody reads they take 1 to 4 ns.
+//! Between far cores a line takes about as long on many machines, but how many are on their way at once differs. On Zen 4 (lines of 490 ns
+//! there and back) stores into a payload that the consumer has read take 10 to 25 ns a line, and 1 to 4 where nobody reads. On Zen 5 they must
+//! take less than 10, for there storing and reading do together. So what is best on the one takes up to three times as long on the
+//! other, and only the stores tell which it is.
 
 use weft_wire::LINE;
 
