@@ -95,7 +95,7 @@ pub enum Probe {
     /// UCX, by its own benchmark.
     Ucx(Question),
     /// A round trip through UCX whose receivers read.
-    UcxRead { api: Api, how: &'static str, size: usize },
+    UcxRead { api: Api, size: usize },
 }
 
 impl Probe {
@@ -131,7 +131,7 @@ impl Probe {
             Probe::Limit { program, size, .. } => format!("limit: {program}, {size} B"),
             Probe::Kernel { program, how, size } => format!("{program}: {how}, {size} B"),
             Probe::Ucx(Question { api, metric, size }) => format!("{}: {}, {size} B", api.system(), metric.name()),
-            Probe::UcxRead { api, size, .. } => format!("{}: rtt of {size} B, all read", api.system()),
+            Probe::UcxRead { api, size } => format!("{}: rtt of {size} B, all read", api.system()),
         }
     }
 }
@@ -183,8 +183,7 @@ fn round_trips(probes: &mut Vec<Probe>, extent: Extent, size: usize) {
         probes.push(limit("cache-line", Way::Plain));
     }
     if READ_SIZES.contains(&size) {
-        let hows = [Api::UcpAm, Api::UctAm].into_iter().filter_map(|api| Some((api, api.how()?)));
-        probes.extend(hows.map(|(api, how)| Probe::UcxRead { api, how, size }));
+        probes.extend([Api::UcpAm, Api::UctAm].map(|api| Probe::UcxRead { api, size }));
     }
     probes.push(Probe::RoundTrip(size));
     if size == SMALL {

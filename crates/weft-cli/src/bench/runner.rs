@@ -8,7 +8,7 @@ use super::peer;
 use super::plan::{Probe, System, READ_SIZES, SMALL, UNREAD_SIZES};
 use super::results::{is_ucx, Key, Metric, Results, Run, Way};
 use super::talk::{Peer, Waiting};
-use super::ucx::{Question, Ucx};
+use super::ucx::{Api, Question, Ucx};
 use super::weft_side::{Bench, Landing, Who, WINDOW};
 use crate::error::Error;
 use crate::progress::Progress;
@@ -149,7 +149,7 @@ impl Runner {
     fn is_left_out(&self, probe: &Probe, round: u32) -> bool {
         match probe {
             Probe::Kernel { .. } => round > 0,
-            Probe::UcxRead { api, size, .. } => {
+            Probe::UcxRead { api, size } => {
                 let best = self.results.best_by(Way::Read, Metric::Rtt, *size, is_ucx);
                 round > 0 && best.is_some_and(|best| best.key.system != api.system())
             }
@@ -184,7 +184,7 @@ impl Runner {
                 self.run_limit(program, *size, &["--how".to_owned(), how.clone()], Way::Plain, round)
             }
             Probe::Ucx(question) => self.run_ucx(*question, round),
-            Probe::UcxRead { how, size, .. } => self.run_ucx_read(how, *size, round),
+            Probe::UcxRead { api, size } => self.run_ucx_read(*api, *size, round),
             _ => return self.run_weft(probe, round),
         };
         if let Err(why) = outcome {
@@ -318,8 +318,8 @@ impl Runner {
         self.take_line(&line, way, round)
     }
 
-    fn run_ucx_read(&mut self, how: &str, size: usize, round: u32) -> Result<(), String> {
-        let Some(ucx) = &self.ucx_read else { return Ok(()) };
+    fn run_ucx_read(&mut self, api: Api, size: usize, round: u32) -> Result<(), String> {
+        let (Some(ucx), Some(how)) = (&self.ucx_read, api.how()) else { return Ok(()) };
         let size = size.to_string();
         let arguments = ["--how", how, "--size", &size].map(str::to_owned);
         let line = ucx.run(&arguments, self.pace.time)?;
