@@ -49,6 +49,14 @@ pub(crate) unsafe fn copy_by_lines(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
+/// How far ahead of what is copied the source of a payload that is longer than this is fetched, in bytes, into the second cache: to the
+/// first one few lines can be on their way at once, too few where they come from memory. 8 KiB there and back take 1,740 ns without it,
+/// 1,660 with 1 KiB, 1,590 with 2 KiB, 1,510 with this, 1,620 with 8 KiB, and 1,800 to 1,890 into the first cache (Zen 4, line of 105 ns,
+/// sources of 64 MiB in turn); nobody reading and the source at hand, 455 and without it 440. Shorter payloads take up to 5 % longer
+/// with it. Nothing behind the payload: that is not ours to ask for.
+#[cfg(target_arch = "x86_64")]
+const FETCH_AHEAD: usize = 4096;
+
 /// Copies a line at a time, with two stores for each. With four stores of 16 bytes round trips of 512 B and 2 KiB take a tenth longer.
 ///
 /// # Safety
@@ -57,6 +65,10 @@ pub(crate) unsafe fn copy_by_lines(from: *const u8, to: *mut u8, len: usize) {
 #[target_feature(enable = "avx")]
 unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
     const HALF: usize = LINE / 2;
+    let ahead = FETCH_AHEAD.min(len);
+    if ahead < len {
+        (0..ahead).step_by(LINE).for_each(|at| fetch(from, at));
+    }
     // As much as a line at both ends, which may overlap the whole lines between them.
     // SAFETY: both are within `len`, as are the lines between them.
     unsafe {
@@ -64,6 +76,9 @@ unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
         block::<HALF>(from, to, HALF);
         let mut at = LINE - to as usize % LINE;
         while at + LINE < len {
+            if at + ahead < len {
+                fetch(from, at + ahead);
+            }
             block::<HALF>(from, to, at);
             block::<HALF>(from, to, at + HALF);
             at += LINE;
@@ -71,6 +86,15 @@ unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
         block::<HALF>(from, to, len - LINE);
         block::<HALF>(from, to, len - HALF);
     }
+}
+
+/// Fetches the line with the byte at this offset into the second cache.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fetch(from: *const u8, at: usize) {
+    use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T1};
+    // SAFETY: a prefetch is a hint; it neither faults nor changes memory. SSE is part of x86-64.
+    unsafe { _mm_prefetch::<{ _MM_HINT_T1 }>(from.wrapping_add(at).cast()) };
 }
 
 /// Copies the first and the last `N` bytes.
@@ -102,10 +126,11 @@ mod tests {
 
     #[test]
     fn any_length_is_copied_to_any_place_and_nothing_beside_it() {
-        let from: Vec<u8> = (1..=250).collect();
+        let from: Vec<u8> = (1..=250).cycle().take(10_000).collect();
+        let lengths = (0..=250).chain([2047, 2048, 2049, 4095, 4096, 4097, 4160, 8192, 10_000]);
         for copy in [copy, copy_by_lines] {
-            for (len, at) in (0..=250).flat_map(|len| (1..=65).map(move |at| (len, at))) {
-                let mut to = [0u8; 320];
+            for (len, at) in lengths.clone().flat_map(|len| (1..=65).map(move |at| (len, at))) {
+                let mut to = [0u8; 10_100];
                 // SAFETY: both are long enough, and not the same.
                 unsafe { copy(from.as_ptr(), to[at..].as_mut_ptr(), len) };
                 assert_eq!(to[at..at + len], from[..len], "{len} bytes");
