@@ -7,7 +7,7 @@
 //! when it believes the ring to be full.
 //!
 //! There are two kinds of memory, the *lanes*. The small hot lane keeps its lines in both private caches: it has the best
-//! latency. A producer that gets ahead of its consumer, or has a large record, goes on in the arena, whose lines have left
+//! latency. A producer that gets ahead of its consumer, or has a long record, goes on in the arena, whose lines have left
 //! the writer's private cache when the reader asks for them: that is several times faster for streams. A `Switch` record
 //! leads from one lane to the other, so the ring is one queue, in order. The producer goes back when the arena has been
 //! nearly empty for a while. Requests and replies that are read at once keep to the arena's beginning.
@@ -209,8 +209,9 @@ struct Place {
 }
 
 impl WriteLane {
-    fn new((first, cap): (u32, u32)) -> WriteLane {
-        WriteLane { first, cap, largest: cap / 4, at: 0, pos: 0, limit: u64::from(cap), skipped: Skipped::default() }
+    fn new((first, cap): (u32, u32), largest: u32) -> WriteLane {
+        let (largest, limit) = (largest.min(cap / 4), u64::from(cap));
+        WriteLane { first, cap, largest, at: 0, pos: 0, limit, skipped: Skipped::default() }
     }
 
     /// Where a record of `lines` fits now, by the consumer's last known cursor.
@@ -290,9 +291,10 @@ const CALM_EVERY: u32 = 2048;
 const CALM_LOOKS: u32 = 4;
 /// Nearly empty: so many lines.
 const CALM_LINES: u64 = 64;
-/// Records that are not of a stream use so many lines of the arena, if the consumer keeps up, and then turn back to its beginning:
-/// half of a private cache of 1 MiB.
-const TURN_LINES: u32 = 8192;
+/// Records that are not of a stream use so many lines of the arena, if the consumer keeps up, and then turn back to its beginning: as much
+/// as a private cache of 1 MiB has, so that both have dropped the lines into the shared one by then. With half of it the reader still has
+/// them, and the writer must take them back.
+const TURN_LINES: u32 = 16384;
 
 /// The producer's place in the lane in use, in lines of the memory. All that a common push reads and writes.
 #[derive(Debug)]
@@ -353,7 +355,7 @@ impl<M: RingMem> Producer<M> {
     pub fn new(mem: M, lanes: Lanes) -> Producer<M> {
         let [hot, arena] = lanes.ranges();
         let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, guessed: 0, free: 0, ahead: 0 };
-        let lanes = [WriteLane::new(hot), WriteLane::new(arena)];
+        let lanes = [WriteLane::new(hot, LONG - 1), WriteLane::new(arena, u32::MAX)];
         let mut producer = Producer {
             mem,
             cursor,
