@@ -48,10 +48,25 @@ void *map(size_t bytes, bool shared)
     return at;
 }
 
-__attribute__((noinline)) uint64_t sum_bytes(const void *bytes, size_t n)
+/* The receivers of weft do the same by the same instructions: their program is made for every x86-64. */
+#ifdef __x86_64__
+#define LIKE_WEFT __attribute__((target("no-avx")))
+#else
+#define LIKE_WEFT
+#endif
+
+typedef uint64_t two_words __attribute__((vector_size(16), aligned(8), may_alias));
+
+LIKE_WEFT __attribute__((noinline)) uint64_t sum_bytes(const void *bytes, size_t n)
 {
     const unsigned char *at = bytes;
-    uint64_t sum = 0;
+    two_words even = { 0 }, odd = { 0 };
+    for (; n >= 32; at += 32, n -= 32) {
+        even += *(const two_words *)at;
+        odd += *(const two_words *)(at + 16);
+    }
+    even += odd;
+    uint64_t sum = even[0] + even[1];
     for (; n >= 8; at += 8, n -= 8) {
         uint64_t word;
         memcpy(&word, at, 8);

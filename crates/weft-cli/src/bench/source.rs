@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 const BYTES: usize = 64 << 20;
 const LINE: usize = 64;
+const PAGE: usize = 4096;
 
 /// The largest message that is taken from the source.
 const MESSAGE_MOST: usize = weft::MAX_PAYLOAD;
@@ -17,7 +18,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Debug)]
 pub struct Source {
     bytes: Vec<u8>,
-    /// Where the first cache line begins.
+    /// Where the first page begins, as it does for the limits: what lies across one more page takes longer to read.
     base: usize,
     at: Cell<usize>,
 }
@@ -35,10 +36,10 @@ pub enum Half {
 impl Source {
     /// Fills the memory, which makes it present.
     pub fn new() -> Source {
-        let mut bytes = vec![0u8; BYTES + LINE];
+        let mut bytes = vec![0u8; BYTES + PAGE];
         // Where alignment is unknown messages would start anywhere; correct all the same.
-        let base = match bytes.as_ptr().align_offset(LINE) {
-            offset if offset < LINE => offset,
+        let base = match bytes.as_ptr().align_offset(PAGE) {
+            offset if offset < PAGE => offset,
             _ => 0,
         };
         for (i, word) in bytes[base..base + BYTES].chunks_exact_mut(8).enumerate() {
