@@ -347,11 +347,11 @@ fn memory_used_by_turns<const BYTES: usize>(kind: Kind) -> u64 {
         let traffic = producer.traffic();
         assert_eq!(traffic.pushed, traffic.taken, "after message {number}");
     }
-    // A message takes its lines, and 8 more where it is long and does not stream; beside them some lead from one lane to the
+    // A message takes its lines, and 15 more where it is long and does not stream; beside them some lead from one lane to the
     // other, or fill the end of one.
     let lines = producer.traffic().pushed / LINE as u64;
     let of_one = u64::from(weft_wire::record::lines(1, BYTES));
-    let each = of_one + if kind == Kind::Send || of_one < 33 { 0 } else { 8 };
+    let each = of_one + if kind == Kind::Send || of_one < 33 { 0 } else { 15 };
     assert!((each * MESSAGES..(each + 2) * MESSAGES).contains(&lines), "{lines} lines");
     rustix::fs::fstat(memory.fd()).expect("own memfd").st_blocks as u64 * 512
 }
@@ -376,8 +376,8 @@ fn what_is_unread_on_both_sides_of_a_turn_is_counted_and_abandoned() {
     let memory = Memory::new(Lanes::new(4096, 2 << 20));
     let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
     let payload = [7; 20_000];
-    // Eight lines lie behind a long record.
-    let lines = weft_wire::record::lines(1, payload.len()) + 8;
+    // Fifteen lines lie behind a long record.
+    let lines = weft_wire::record::lines(1, payload.len()) + 15;
     for number in 0..400 {
         producer.push(Head::new(Kind::Request), &[number], &payload).expect("room");
         if number < 2 {
