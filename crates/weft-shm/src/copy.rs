@@ -1,7 +1,7 @@
 //! Short copies without a call, and such as fill whole lines.
 
 #[cfg(target_arch = "x86_64")]
-use weft_wire::LINE;
+use {std::arch::x86_64::_MM_HINT_T1, weft_wire::LINE};
 
 /// The most bytes that [`copy`] copies without a call: twice its largest block.
 pub(crate) const SHORT_MOST: usize = 128;
@@ -67,7 +67,7 @@ unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
     const HALF: usize = LINE / 2;
     let ahead = FETCH_AHEAD.min(len);
     if ahead < len {
-        (0..ahead).step_by(LINE).for_each(|at| fetch(from, at));
+        (0..ahead).step_by(LINE).for_each(|at| fetch::<_MM_HINT_T1>(from.wrapping_add(at)));
     }
     // As much as a line at both ends, which may overlap the whole lines between them.
     // SAFETY: both are within `len`, as are the lines between them.
@@ -77,7 +77,7 @@ unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
         let mut at = LINE - to as usize % LINE;
         while at + LINE < len {
             if at + ahead < len {
-                fetch(from, at + ahead);
+                fetch::<_MM_HINT_T1>(from.wrapping_add(at + ahead));
             }
             block::<HALF>(from, to, at);
             block::<HALF>(from, to, at + HALF);
@@ -88,13 +88,12 @@ unsafe fn wide_lines(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Fetches the line with the byte at this offset into the second cache.
+/// Fetches a line into the cache that `HINT` names, one of `_MM_HINT_*`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn fetch(from: *const u8, at: usize) {
-    use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T1};
+pub(crate) fn fetch<const HINT: i32>(at: *const u8) {
     // SAFETY: a prefetch is a hint; it neither faults nor changes memory. SSE is part of x86-64.
-    unsafe { _mm_prefetch::<{ _MM_HINT_T1 }>(from.wrapping_add(at).cast()) };
+    unsafe { std::arch::x86_64::_mm_prefetch::<HINT>(at.cast()) };
 }
 
 /// Copies the first and the last `N` bytes.

@@ -448,8 +448,7 @@ fn prefetch(p: *const u8, len: usize) {
     }
     #[cfg(target_arch = "x86_64")]
     for offset in (0..len.min(PREFETCH_MOST)).step_by(LINE) {
-        // SAFETY: a prefetch is a hint; it neither faults nor changes memory. SSE is part of x86-64.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.wrapping_add(offset).cast()) };
+        crate::copy::fetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.wrapping_add(offset));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (p, len, PREFETCH_MOST);
