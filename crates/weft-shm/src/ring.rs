@@ -151,7 +151,7 @@ impl Item<'_> {
     }
 }
 
-/// Records of so many lines and more are long: all with a large payload.
+/// Records of so many lines and more are long: all with a large payload, and those that take as much with arguments. They go to the arena.
 const LONG: u32 = record::lines(0, LARGE_LEAST);
 /// Behind a long record that is not of a stream so many lines stay unused. Who reads it line after line has its processor ask for those that
 /// follow; were they the next record's, the producer would have to take them back to write it. Of a bare ring of C it halves the round
