@@ -232,10 +232,12 @@ impl RingMem for MapMem {
     }
 
     fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        let to = self.write_up_to_payload(line, second, args, payload.len());
+        // The header's line last: its reader looks there again and again, and fetches it away as soon as something is stored in it.
+        let to = self.at(line, payload_at(args.len(), payload.len()), payload.len());
         // SAFETY: the destination range was checked; it is free space that only this side uses until `publish`, and
         // no slice of this ring exists, so source and destination cannot overlap.
         unsafe { crate::copy::copy_by_lines(payload.as_ptr(), to, payload.len()) };
+        self.write(line, second, args, &[]);
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -446,10 +448,5 @@ fn prefetch(p: *const u8, len: usize) {
     if len >= LARGE_LEAST {
         return;
     }
-    #[cfg(target_arch = "x86_64")]
-    for offset in (0..len.min(PREFETCH_MOST)).step_by(LINE) {
-        crate::copy::fetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.wrapping_add(offset));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (p, len, PREFETCH_MOST);
+    crate::copy::fetch_to_first(p, len.min(PREFETCH_MOST));
 }
