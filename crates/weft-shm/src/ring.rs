@@ -18,6 +18,7 @@
 //! | two lines are always free | one header behind the last record is zero; one line is kept for a `Switch` |
 
 mod consumer;
+mod next_source;
 mod slow_stores;
 
 pub use consumer::Consumer;
@@ -28,6 +29,7 @@ use crate::distance::{Progress, TELL_EVERY};
 use crate::fork::Descriptor;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use consumer::{args_of, refusal};
+use next_source::NextSource;
 use rustix::net::SendFlags;
 use slow_stores::SlowStores;
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
@@ -348,6 +350,7 @@ pub struct Producer<M> {
     distances: [u64; 3],
     is_far: bool,
     slow_stores: SlowStores,
+    next_source: NextSource,
     broken: bool,
 }
 
@@ -366,6 +369,7 @@ impl<M: RingMem> Producer<M> {
             distances: [0; 3],
             is_far: false,
             slow_stores: SlowStores::default(),
+            next_source: NextSource::default(),
             broken: false,
         };
         producer.place_cursor();
@@ -433,6 +437,9 @@ impl<M: RingMem> Producer<M> {
         self.mem.publish(line, words[0]);
         steps.before(store::AHEAD);
         self.zero_ahead(end, lines, streams);
+        if payload.len() > SHORT_MOST {
+            self.next_source.fetch_behind(payload);
+        }
         // Crosses a multiple of it?
         if !streams || (line ^ end) >= TELL_EVERY {
             self.tell(end, streams);
