@@ -280,7 +280,7 @@ struct Ways {
 
 /// Of one-way messages that stream. Those of 8 KiB have 26 GB/s with the system's copy and 18 line by line (line of 110 ns), and 14.4 with
 /// the system's copy and 16.5 past the caches (500 ns).
-const WAYS_OF_STREAMS: Ways = Ways { by_lines_most: 4096, past_caches_least: LARGE_LEAST };
+const WAYS_OF_STREAMS: Ways = Ways { by_lines_most: 4096, past_caches_least: 2048 };
 /// Of all else. There and back, near: 1 and 2 KiB take 377 and 682 ns with the system's copy, and 260 and 400 line by line; 8 KiB 1,255 and
 /// 1,150, and 390 and 312 where nobody reads them. Far: 4 and 8 KiB take 2,570 and 3,420 ns past the caches, and 1,900 and 3,000 with the
 /// system's copy, 16 and 32 KiB the same with both (Zen 5). Where stores are slow (see `slow_stores.rs`) large ones go past the caches, too:

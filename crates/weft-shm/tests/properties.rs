@@ -55,7 +55,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn lanes() -> impl Strategy<Value = Lanes> {
     // The largest record of the arena is never smaller than that of the hot lane, as in all lanes of `Lanes::new`.
-    let tiny = (4..40u32, 0..80u32).prop_map(|(hot, more)| Lanes::tiny(hot, hot + more));
+    let tiny = (4..40u32, 0..160u32).prop_map(|(hot, more)| Lanes::tiny(hot, hot + more));
     let normal = (0..64usize, 0..2048usize).prop_map(|(hot, arena)| Lanes::new(hot << 10, arena << 10));
     prop_oneof![tiny, normal]
 }
@@ -83,7 +83,7 @@ impl Pair {
     /// Pushes a record if there is room for it, and holds the answer against that of `has_room`.
     fn push(&mut self, args: usize, len: usize) -> Result<bool, TestCaseError> {
         let contents = Contents::new(self.pushed, args, len);
-        if contents.lines() > self.largest {
+        if contents.pitch() > self.largest {
             return Ok(false);
         }
         let room = self.producer.has_room(contents.lines());
@@ -221,9 +221,9 @@ fn a_drained_ring_takes_any_legal_record() {
         let mut pair = Pair::new(lanes);
         ops.iter().try_for_each(|op| pair.apply(op))?;
         while pair.pop()? {}
-        let lines = Contents::new(0, args, len).lines();
-        if lines <= pair.largest {
-            prop_assert!(pair.producer.has_room(lines));
+        let contents = Contents::new(pair.pushed, args, len);
+        if contents.pitch_of_any_kind() <= pair.largest {
+            prop_assert!(pair.producer.has_room(contents.lines()));
             prop_assert!(pair.push(args, len)?);
             prop_assert!(pair.pop()?);
         }
@@ -351,7 +351,7 @@ fn memory_used_by_turns<const BYTES: usize>(kind: Kind) -> u64 {
     // other, or fill the end of one.
     let lines = producer.traffic().pushed / LINE as u64;
     let of_one = u64::from(weft_wire::record::lines(1, BYTES));
-    let each = of_one + if kind == Kind::Send || of_one < 33 { 0 } else { 15 };
+    let each = of_one + if kind == Kind::Send || of_one < 17 { 0 } else { 15 };
     assert!((each * MESSAGES..(each + 2) * MESSAGES).contains(&lines), "{lines} lines");
     rustix::fs::fstat(memory.fd()).expect("own memfd").st_blocks as u64 * 512
 }
@@ -365,7 +365,7 @@ fn requests_that_are_read_at_once_use_a_part_of_the_arena_and_streams_all_of_it(
 
 #[test]
 fn long_records_are_in_the_arena_from_the_first_and_shorter_ones_in_the_hot_lane() {
-    let (long, shorter) = (memory_used_by_turns::<2048>(Kind::Request), memory_used_by_turns::<1500>(Kind::Request));
+    let (long, shorter) = (memory_used_by_turns::<1024>(Kind::Request), memory_used_by_turns::<900>(Kind::Request));
     assert!(long >= 1 << 20, "long: {long} bytes");
     assert!(shorter <= 64 << 10, "shorter: {shorter} bytes");
 }

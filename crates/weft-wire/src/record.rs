@@ -21,7 +21,7 @@ pub const HEADER: usize = 16;
 pub const MAX_ARGS: usize = 16;
 
 /// Payloads of so many bytes and more are large: in a ring they begin with a line, so that whole lines are stored.
-pub const LARGE_LEAST: usize = 2048;
+pub const LARGE_LEAST: usize = 1024;
 
 /// Most payload bytes of a record.
 pub const MAX_PAYLOAD: usize = 64 << 10;
@@ -430,7 +430,7 @@ mod tests {
             };
             assert_eq!(HeadWords::from(head).packed_payload_at(), HEADER + args_bytes(args));
         }
-        assert_eq!(lines(0, LARGE_LEAST), 33);
+        assert_eq!(lines(0, LARGE_LEAST), 17);
     }
 
     proptest! {

@@ -152,6 +152,20 @@ impl Contents {
         self.head.lines()
     }
 
+    /// The lines that it takes in a ring, with those that stay unused behind a long one.
+    pub fn pitch(&self) -> u32 {
+        if self.head.streams() {
+            self.lines()
+        } else {
+            self.pitch_of_any_kind()
+        }
+    }
+
+    /// The same if its kind is not known: those of a stream have nothing unused behind them.
+    pub fn pitch_of_any_kind(&self) -> u32 {
+        self.lines() + if self.lines() < 17 { 0 } else { 15 }
+    }
+
     pub fn is(&self, record: &Record<'_>) -> bool {
         self.head == record.head.head() && self.args == record.args && self.payload == record.payload
     }
