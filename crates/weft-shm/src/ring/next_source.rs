@@ -12,7 +12,7 @@ use crate::copy::{fetch_to_first, fetch_to_second};
 const MOST: usize = 4096;
 
 /// So many go to the first cache, more to the second: few lines can be on their way to the first at once. There and back 1 KiB take 347 ns
-/// with the first and 361 with the second, 2 KiB 565 and 535, 4 KiB 898 and 782 (Zen 4, line of 105 ns).
+/// with the first and 361 with the second, 2 KiB 565 and 535, 4 KiB 898 and 782 (Zen 4, line of 105 ns, one build each).
 const FIRST_MOST: usize = 1024;
 
 /// The last payload, and how far it lay behind the one before it.
