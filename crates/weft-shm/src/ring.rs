@@ -31,7 +31,7 @@ use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use consumer::{args_of, refusal};
 use next_source::NextSource;
 use rustix::net::SendFlags;
-use slow_stores::SlowStores;
+use slow_stores::{SlowStores, TIMED_LEAST};
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
 use weft_wire::record::{self, args_bytes, LARGE_LEAST};
 use weft_wire::setup::{Geometry, Message};
@@ -557,10 +557,10 @@ impl<M: RingMem> Producer<M> {
     #[inline(never)]
     fn write_long(&mut self, line: u32, second: u64, streams: bool, args: &[u32], payload: &[u8]) {
         let (len, ways) = (payload.len(), if streams { WAYS_OF_STREAMS } else { WAYS });
-        let least = if self.slow_stores.are_slow() { LARGE_LEAST } else { ways.past_caches_least };
+        let least = if !streams && self.slow_stores.are_slow() { LARGE_LEAST } else { ways.past_caches_least };
         match self.is_far {
             true if len >= least => self.mem.write_past_caches(line, second, args, payload),
-            true if len >= LARGE_LEAST => {
+            true if len >= TIMED_LEAST && !streams => {
                 let begun = self.mem.nanoseconds();
                 self.mem.write(line, second, args, payload);
                 if let (Some(begun), Some(now)) = (begun, self.mem.nanoseconds()) {

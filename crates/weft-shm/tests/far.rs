@@ -22,21 +22,21 @@ const FAULTS: u64 = 500;
 const MIB: u32 = 256;
 const PAYLOAD: [u8; 4096] = [7; 4096];
 
-/// A ring to a far consumer, on a machine with such stores, and a program. That is given what pushes so many messages, each of which is read
+/// A ring to a far consumer, on a machine with such stores, and a program. That is given what pushes so many messages of that payload, each of which is read
 /// at once, and says how many of them went past the caches.
-fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, u32) -> u32)) {
+fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, &[u8], u32) -> u32)) {
     let memory = Memory::new(Lanes::new(16 << 10, 8 << 20));
     let (map, past) = (memory.map(), Cell::new(0));
     let machine = Arc::new(Machine::new(FAR, store));
     let tap = |access| past.set(past.get() + u32::from(access == Access::PastCaches));
     let mut producer = Producer::new(Tapped::on(&map, tap, machine.clone()), memory.lanes);
     let mut consumer = memory.consumer();
-    program(&machine, &mut |kind, messages| {
+    program(&machine, &mut |kind, payload, messages| {
         let before = past.get();
         for number in 0..messages {
-            producer.push(Head::new(kind), &[number], &PAYLOAD).expect("room");
+            producer.push(Head::new(kind), &[number], payload).expect("room");
             let Peek::Record(record) = consumer.peek() else { panic!("message {number} is missing") };
-            assert_eq!((record.args, record.payload), (&[number][..], &PAYLOAD[..]));
+            assert_eq!((record.args, record.payload), (&[number][..], payload));
             consumer.pop();
             consumer.release();
         }
@@ -47,37 +47,50 @@ fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, u32)
 #[test]
 fn requests_go_past_the_caches_once_stores_were_slow_for_long_and_streams_at_once() {
     on_a_machine(SLOW, |_, pass| {
-        assert_eq!(pass(Kind::Request, MIB), 0, "it is not known yet");
-        pass(Kind::Request, 2 * MIB);
-        assert_eq!(pass(Kind::Request, MIB), MIB);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), 0, "it is not known yet");
+        pass(Kind::Request, &PAYLOAD, 2 * MIB);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), MIB);
     });
     on_a_machine(QUICK, |_, pass| {
-        assert_eq!(pass(Kind::Request, 8 * MIB), 0);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, 8 * MIB), 0);
         // The first few before the producer knows how far its consumer is.
-        assert!(pass(Kind::Send, MIB) > MIB - 10);
+        assert!(pass(Kind::Send, &PAYLOAD, MIB) > MIB - 10);
+    });
+}
+
+#[test]
+fn only_requests_whose_stores_can_be_seen_decide_and_only_requests_follow() {
+    let shorter = &PAYLOAD[..1024];
+    on_a_machine(SLOW, |_, pass| {
+        assert_eq!(pass(Kind::Send, shorter, 32 * MIB), 0);
+        assert_eq!(pass(Kind::Request, shorter, 32 * MIB), 0);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), 0, "it is not known yet");
+        pass(Kind::Request, &PAYLOAD, 2 * MIB);
+        assert_eq!(pass(Kind::Request, shorter, MIB), MIB);
+        assert_eq!(pass(Kind::Send, shorter, MIB), 0);
     });
 }
 
 #[test]
 fn pages_touched_for_the_first_time_do_not_count_as_slow_stores() {
     on_a_machine(FAULTS, |machine, pass| {
-        assert_eq!(pass(Kind::Request, MIB), 0);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), 0);
         machine.store.store(QUICK, Relaxed);
-        assert_eq!(pass(Kind::Request, 8 * MIB), 0);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, 8 * MIB), 0);
     });
 }
 
 #[test]
 fn a_consumer_that_comes_near_gets_its_lines_through_the_caches_again() {
     on_a_machine(SLOW, |machine, pass| {
-        pass(Kind::Request, 4 * MIB);
-        assert_eq!(pass(Kind::Request, MIB), MIB);
+        pass(Kind::Request, &PAYLOAD, 4 * MIB);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), MIB);
         machine.distance.store(20, Relaxed);
-        pass(Kind::Request, MIB);
-        assert_eq!(pass(Kind::Request, MIB), 0);
+        pass(Kind::Request, &PAYLOAD, MIB);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), 0);
         // Far again, it has to be seen once more.
         machine.distance.store(FAR, Relaxed);
         machine.store.store(QUICK, Relaxed);
-        assert_eq!(pass(Kind::Request, 8 * MIB), 0);
+        assert_eq!(pass(Kind::Request, &PAYLOAD, 8 * MIB), 0);
     });
 }

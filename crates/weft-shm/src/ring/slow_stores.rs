@@ -10,6 +10,9 @@ use weft_wire::LINE;
 /// Nanoseconds for each line from which on stores are slow.
 const SLOW: u64 = 9;
 
+/// Payloads of so many bytes and more are timed. Shorter ones fit the queue of stores, so that they seem to be done at once.
+pub(super) const TIMED_LEAST: usize = 2048;
+
 /// More are not counted: then it was an interrupt, or a page that is touched for the first time.
 const COUNTED_MOST: u64 = 64;
 
