@@ -14,6 +14,7 @@
 //! the loom tests bring their own.
 
 use crate::barrier;
+use crate::copy::{fetch_bytes, Cache};
 use crate::ring::Lanes;
 use crate::sys::Shared;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -142,13 +143,6 @@ impl MapMem {
         unsafe { self.shared.base().as_ptr().add(start) }
     }
 
-    /// Writes a record's second header word and arguments. Returns where its payload goes, which is checked to be inside the mapping.
-    #[inline(always)]
-    fn write_up_to_payload(&self, line: u32, second: u64, args: &[u32], len: usize) -> *mut u8 {
-        self.write(line, second, args, &[]);
-        self.at(line, payload_at(args.len(), len), len)
-    }
-
     /// A word of a line, by its index below 8.
     #[inline(always)]
     fn word(&self, line: u32, index: usize) -> &AtomicU64 {
@@ -242,7 +236,8 @@ impl RingMem for MapMem {
 
     #[cfg(target_arch = "x86_64")]
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        let to = self.write_up_to_payload(line, second, args, payload.len());
+        self.write(line, second, args, &[]);
+        let to = self.at(line, payload_at(args.len(), payload.len()), payload.len());
         // SAFETY: the destination range was checked; it is free space that only this side uses until `publish`, and
         // no slice of this ring exists, so source and destination cannot overlap.
         unsafe { copy_past_caches(payload, to) };
@@ -448,5 +443,5 @@ fn prefetch(p: *const u8, len: usize) {
     if len >= LARGE_LEAST {
         return;
     }
-    crate::copy::fetch_to_first(p, len.min(PREFETCH_MOST));
+    fetch_bytes(Cache::First, p, len.min(PREFETCH_MOST));
 }
