@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use support::{seed, Contents, Memory, Rng};
+use support::{pitch, seed, Contents, Memory, Rng};
 use weft_shm::mem::CONTROL_LINES;
 use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem};
 use weft_wire::path::{Abandoned, Fate, Glance, Peek, PushError};
@@ -222,7 +222,8 @@ fn a_drained_ring_takes_any_legal_record() {
         ops.iter().try_for_each(|op| pair.apply(op))?;
         while pair.pop()? {}
         let contents = Contents::new(pair.pushed, args, len);
-        if contents.pitch_of_any_kind() <= pair.largest {
+        // It is asked for room by its lines alone, which for a stream are enough.
+        if pitch(contents.lines(), false) <= pair.largest {
             prop_assert!(pair.producer.has_room(contents.lines()));
             prop_assert!(pair.push(args, len)?);
             prop_assert!(pair.pop()?);
@@ -347,11 +348,9 @@ fn memory_used_by_turns<const BYTES: usize>(kind: Kind) -> u64 {
         let traffic = producer.traffic();
         assert_eq!(traffic.pushed, traffic.taken, "after message {number}");
     }
-    // A message takes its lines, and 15 more where it is long and does not stream; beside them some lead from one lane to the
-    // other, or fill the end of one.
+    // Beside the messages' some lines lead from one lane to the other, or fill the end of one.
     let lines = producer.traffic().pushed / LINE as u64;
-    let of_one = u64::from(weft_wire::record::lines(1, BYTES));
-    let each = of_one + if kind == Kind::Send || of_one < 17 { 0 } else { 15 };
+    let each = u64::from(pitch(weft_wire::record::lines(1, BYTES), kind == Kind::Send));
     assert!((each * MESSAGES..(each + 2) * MESSAGES).contains(&lines), "{lines} lines");
     rustix::fs::fstat(memory.fd()).expect("own memfd").st_blocks as u64 * 512
 }
@@ -376,8 +375,7 @@ fn what_is_unread_on_both_sides_of_a_turn_is_counted_and_abandoned() {
     let memory = Memory::new(Lanes::new(4096, 2 << 20));
     let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
     let payload = [7; 20_000];
-    // Fifteen lines lie behind a long record.
-    let lines = weft_wire::record::lines(1, payload.len()) + 15;
+    let lines = pitch(weft_wire::record::lines(1, payload.len()), false);
     for number in 0..400 {
         producer.push(Head::new(Kind::Request), &[number], &payload).expect("room");
         if number < 2 {

@@ -152,23 +152,19 @@ impl Contents {
         self.head.lines()
     }
 
-    /// The lines that it takes in a ring, with those that stay unused behind a long one.
+    /// The lines that it takes in a ring, with those that stay unused behind it.
     pub fn pitch(&self) -> u32 {
-        if self.head.streams() {
-            self.lines()
-        } else {
-            self.pitch_of_any_kind()
-        }
-    }
-
-    /// The same if its kind is not known: those of a stream have nothing unused behind them.
-    pub fn pitch_of_any_kind(&self) -> u32 {
-        self.lines() + if self.lines() < 17 { 0 } else { 15 }
+        pitch(self.lines(), self.head.streams())
     }
 
     pub fn is(&self, record: &Record<'_>) -> bool {
         self.head == record.head.head() && self.args == record.args && self.payload == record.payload
     }
+}
+
+/// The lines that a record of so many takes in a ring: behind a long one that is not of a stream fifteen stay unused.
+pub fn pitch(lines: u32, streams: bool) -> u32 {
+    lines + if streams || lines < 17 { 0 } else { 15 }
 }
 
 /// Fills a payload so that each of its words differs.
