@@ -20,6 +20,7 @@
 mod consumer;
 mod next_source;
 mod slow_stores;
+mod ways;
 
 pub use consumer::Consumer;
 
@@ -32,6 +33,7 @@ use consumer::{args_of, refusal};
 use next_source::NextSource;
 use rustix::net::SendFlags;
 use slow_stores::{SlowStores, TIMED_LEAST};
+use ways::{WAYS, WAYS_OF_STREAMS};
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
 use weft_wire::record::{self, args_bytes, LARGE_LEAST};
 use weft_wire::setup::{Geometry, Message};
@@ -270,22 +272,6 @@ impl WriteLane {
 /// So many lines are zeroed ahead at the least behind records that are not long, if the cores are far: near ones take back by then what
 /// was made ready. With 32 requests under way a pair takes 106 ns with one, 95 with three (line of 500 ns).
 const AHEAD_FAR: u32 = 3;
-/// How long payloads are stored, by their bytes.
-struct Ways {
-    /// If the cores are near: line by line up to so many, and more as the system copies.
-    by_lines_most: usize,
-    /// If they are far: past the caches from so many on, and less as the system copies.
-    past_caches_least: usize,
-}
-
-/// Of one-way messages that stream. Those of 8 KiB have 26 GB/s with the system's copy and 18 line by line (line of 110 ns), and 14.4 with
-/// the system's copy and 16.5 past the caches (500 ns).
-const WAYS_OF_STREAMS: Ways = Ways { by_lines_most: 4096, past_caches_least: 2048 };
-/// Of all else. There and back, near: 1 and 2 KiB take 377 and 682 ns with the system's copy, and 260 and 400 line by line; 8 KiB 1,255 and
-/// 1,150, and 390 and 312 where nobody reads them. Far: 4 and 8 KiB take 2,570 and 3,420 ns past the caches, and 1,900 and 3,000 with the
-/// system's copy, 16 and 32 KiB the same with both (Zen 5). Where stores are slow (see `slow_stores.rs`) large ones go past the caches, too:
-/// there 4 and 8 KiB take 2,260 and 3,510 ns past them, and 5,240 and 9,330 with the system's copy (Zen 4).
-const WAYS: Ways = Ways { by_lines_most: 16 << 10, past_caches_least: 32 << 10 };
 /// Nanoseconds that a line takes from a core that is far. Cores that share a cache were seen at 15 to 30, others at 105 to 130.
 const FAR: u64 = 70;
 /// Lines pushed to the arena between two looks at whether it has run empty.
