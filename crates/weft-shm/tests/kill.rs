@@ -19,7 +19,7 @@ use support::{pushes_until_back, Access, Contents, Memory, Tapped, INTO_ARENA};
 use weft_shm::ring::store;
 use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem, Shared, Steps};
 use weft_wire::path::{Fate, Peek};
-use weft_wire::{MAX_ARGS, MAX_PAYLOAD};
+use weft_wire::{Credit, Head, Kind, MAX_ARGS, MAX_PAYLOAD};
 
 /// Tells a process that it is the victim, and of what.
 const ROLE: &str = "WEFT_KILL_TEST";
@@ -36,8 +36,10 @@ fn lanes() -> Lanes {
 /// What happens to a ring.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// A record with so many arguments and payload bytes is pushed.
+    /// A record with so many arguments and payload bytes is pushed, one of a stream, behind which no lines stay unused.
     Push(usize, usize),
+    /// The same, a request.
+    Ask(usize, usize),
     /// Everything is read and given back.
     ReadAll,
 }
@@ -46,6 +48,7 @@ enum Act {
 fn situations() -> Vec<(&'static str, Vec<Act>)> {
     let hot = lanes().geometry().hot_lines as usize;
     let small = |n: usize| (0..n).map(|i| Act::Push(i % 4, i % 33));
+    let ask = |n: usize| (0..n).map(|i| Act::Ask(i % 4, i % 33));
     let large = Act::Push(MAX_ARGS, MAX_PAYLOAD);
     let with = |acts: Vec<Act>, last: &[Act]| acts.into_iter().chain(last.iter().copied()).collect::<Vec<Act>>();
     let end_of_hot = || with(small(hot - 2).collect(), &[Act::ReadAll]);
@@ -63,6 +66,9 @@ fn situations() -> Vec<(&'static str, Vec<Act>)> {
     vec![
         ("the first record", vec![Act::Push(4, 16)]),
         ("a record among others", with(small(10).collect(), &[Act::ReadAll, Act::Push(1, 3), Act::Push(4, 32)])),
+        ("a request among others", with(ask(10).collect(), &[Act::ReadAll, Act::Ask(1, 3), Act::Ask(4, 32)])),
+        ("a wrap with padding behind requests", with(end_of_hot(), &[Act::Ask(3, 10)])),
+        ("a switch because the hot lane is full of requests", ask(hot / 3).collect()),
         ("a record of several lines", with(small(3).collect(), &[Act::Push(2, 500), Act::Push(2, 500)])),
         ("a record that ends with the lane", with(end_of_hot(), &[Act::Push(0, 100)])),
         ("a wrap with padding", with(end_of_hot(), &[Act::Push(3, 150)])),
@@ -87,8 +93,10 @@ fn act_out(acts: &[Act], first: u64, mut push: impl FnMut(&Contents), mut read_a
     let mut pushed = Vec::new();
     for act in acts {
         match *act {
-            Act::Push(args, len) => {
-                let contents = Contents::new(first + pushed.len() as u64, args, len);
+            Act::Push(args, len) | Act::Ask(args, len) => {
+                let mut contents = Contents::new(first + pushed.len() as u64, args, len);
+                let kind = if matches!(act, Act::Ask(..)) { Kind::Request } else { Kind::Send };
+                contents.head = Head { kind, slot: 0, credit: Credit::default(), ..contents.head };
                 push(&contents);
                 pushed.push(contents);
             }
@@ -272,7 +280,7 @@ fn accesses_of(acts: &[Act]) -> Vec<Access> {
     let (before, last) = last_part(acts);
     act_out(before, 0, |contents| push(&mut producer, contents, &mut ()), || read_all(&mut consumer, drop));
     accesses.take();
-    act_out(last, 0, |contents| push(&mut producer, contents, &mut ()), || {});
+    act_out(last, 1 << 32, |contents| push(&mut producer, contents, &mut ()), || {});
     read_all(&mut consumer, drop);
     accesses.take()
 }
@@ -372,7 +380,7 @@ impl Steps for Fatal<'_> {
 }
 
 fn die_pushing(mut producer: Producer<MapMem>, acts: &[Act], moment: usize, socket: UnixStream) {
-    let mut pushes_left = acts.iter().filter(|act| matches!(act, Act::Push(..))).count();
+    let mut pushes_left = acts.iter().filter(|act| matches!(act, Act::Push(..) | Act::Ask(..))).count();
     let ask = || {
         (&socket).write_all(&[READ_ALL]).expect("the test hears");
         (&socket).read_exact(&mut [0]).expect("the test answers");

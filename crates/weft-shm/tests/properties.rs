@@ -283,7 +283,7 @@ fn stores_by_lines_and_past_the_caches_store_the_same() {
 
 #[test]
 fn a_full_ring_refuses_then_recovers() {
-    for lanes in [Lanes::tiny(4, 4), Lanes::tiny(12, 40), Lanes::new(4096, 512 << 10)] {
+    for lanes in [Lanes::tiny(12, 12), Lanes::tiny(12, 40), Lanes::new(4096, 512 << 10)] {
         let mut pair = Pair::new(lanes);
         for _ in 0..3 {
             while pair.push(4, 30).expect("a queue") {}

@@ -1,6 +1,6 @@
 //! The reading end of a ring.
 
-use super::{pitch_of, Lanes, COPY_MOST, HOT};
+use super::{pitch, pitch_of, Lanes, COPY_MOST, HOT};
 use crate::distance::{Distance, Progress};
 use crate::mem::{RingMem, COPY_WORDS};
 use std::collections::VecDeque;
@@ -88,9 +88,12 @@ struct Foreign {
 /// Rings without cause for which a producer is cut off. Now and then one has nothing behind it: its record was found before.
 const IDLE_RINGS_MOST: u64 = 1000;
 
-/// How many lines ahead a consumer asks for while it finds record after record. Not in a ping-pong, nor further: there it would
-/// take lines away that the producer has just made ready.
-const FETCH_AHEAD: u32 = 1;
+/// The lines to what likely comes behind a record with this first word: another one-line record. A consumer asks for that while it finds record
+/// after record. Not in a ping-pong, nor further: there it would take lines away that the producer has just made ready.
+#[inline(always)]
+fn next_one(first: u64) -> u32 {
+    pitch(1, (first >> 32) as u8 == Kind::Send as u8)
+}
 
 /// Links (`Pad`, `Switch`) followed in one look: an honest ring has at most two in a row, a hostile one no end of them.
 const LINKS_MOST: u32 = 4;
@@ -140,7 +143,7 @@ impl<M: RingMem> Consumer<M> {
     pub fn peek(&mut self) -> Peek<'_> {
         let Some(words) = self.look() else { return Peek::Empty };
         match HeadWords::of_one_line(words) {
-            Some(head) if self.broken.is_none() => Peek::Record(self.hand_out_line(head)),
+            Some(head) if self.reaches(pitch_of(head)) => Peek::Record(self.hand_out_line(head)),
             _ => self.peek_long(words),
         }
     }
@@ -164,7 +167,7 @@ impl<M: RingMem> Consumer<M> {
     pub fn glance(&mut self) -> Glance<'_> {
         let Some(words) = self.look() else { return Glance::Empty };
         match HeadWords::of_one_line(words) {
-            Some(head) if self.broken.is_none() => Glance::Record(self.hand_out_line(head)),
+            Some(head) if self.reaches(pitch_of(head)) => Glance::Record(self.hand_out_line(head)),
             _ => match self.message(words) {
                 Some(head) => Glance::Record(self.hand_out(head)),
                 None => Glance::More,
@@ -180,7 +183,7 @@ impl<M: RingMem> Consumer<M> {
             return None;
         };
         if self.finds_more {
-            self.mem.fetch_ahead(line + FETCH_AHEAD);
+            self.mem.fetch_ahead(line + next_one(words[0]));
         } else {
             self.finds_more = true;
         }
@@ -347,7 +350,7 @@ impl<M: RingMem> Consumer<M> {
     /// A record that is all in one line.
     #[inline(always)]
     fn hand_out_line(&mut self, head: HeadWords) -> Record<'_> {
-        self.take_in_hand(1);
+        self.take_in_hand(pitch_of(head));
         let args_len = args_bytes(head.args());
         self.mem.copy_line(self.lane.line, args_len + head.len(), &mut self.scratch);
         let payload = &bytes_of(&self.scratch)[args_len..args_len + head.len()];

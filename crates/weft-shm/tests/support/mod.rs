@@ -162,9 +162,15 @@ impl Contents {
     }
 }
 
-/// The lines that a record of so many takes in a ring: behind a long one that is not of a stream fifteen stay unused.
+/// The lines that a record of so many takes in a ring: if it is not of a stream, two stay unused behind one of one line, and fifteen behind a
+/// long one.
 pub fn pitch(lines: u32, streams: bool) -> u32 {
-    lines + if streams || lines < 17 { 0 } else { 15 }
+    match lines {
+        lines if streams => lines,
+        1 => 3,
+        17.. => lines + 15,
+        lines => lines,
+    }
 }
 
 /// Fills a payload so that each of its words differs.
