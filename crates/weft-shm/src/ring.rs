@@ -19,6 +19,7 @@
 
 mod consumer;
 mod next_source;
+mod quiet;
 mod slow_stores;
 mod ways;
 

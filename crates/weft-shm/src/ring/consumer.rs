@@ -1,5 +1,6 @@
 //! The reading end of a ring.
 
+use super::quiet::Quiet;
 use super::{pitch, pitch_of, Lanes, COPY_MOST, HOT};
 use crate::distance::{Distance, Progress};
 use crate::mem::{RingMem, COPY_WORDS};
@@ -67,6 +68,7 @@ pub struct Consumer<M> {
     /// The last look found something: then there is likely more behind.
     finds_more: bool,
     distance: Distance,
+    quiet: Quiet,
     scratch: [u64; COPY_WORDS],
     broken: Option<Malformed>,
     /// What is done if the producer is not trusted.
@@ -112,6 +114,7 @@ impl<M: RingMem> Consumer<M> {
             dropped: 0,
             finds_more: false,
             distance: Distance::default(),
+            quiet: Quiet::default(),
             scratch: [0; COPY_WORDS],
             broken: None,
             foreign: None,
@@ -183,6 +186,7 @@ impl<M: RingMem> Consumer<M> {
             return None;
         };
         if self.finds_more {
+            self.quiet.note_other();
             self.mem.fetch_ahead(line + next_one(words[0]));
         } else {
             self.finds_more = true;
@@ -219,9 +223,18 @@ impl<M: RingMem> Consumer<M> {
     pub fn allowance(&mut self, most: u32) -> u32 {
         if self.distance.is_kept() {
             self.keep_distance(most)
+        } else if self.quiet.is_asked() {
+            self.keep_quiet(most)
         } else {
             most
         }
+    }
+
+    #[inline(never)]
+    fn keep_quiet(&mut self, most: u32) -> u32 {
+        // What is found now is one by itself, and what is behind it is not to be asked for.
+        self.finds_more = false;
+        self.quiet.allowance(|| self.mem.nanoseconds(), most)
     }
 
     #[inline(never)]
@@ -350,6 +363,7 @@ impl<M: RingMem> Consumer<M> {
     /// A record that is all in one line.
     #[inline(always)]
     fn hand_out_line(&mut self, head: HeadWords) -> Record<'_> {
+        self.quiet.note_short();
         self.take_in_hand(pitch_of(head));
         let args_len = args_bytes(head.args());
         self.mem.copy_line(self.lane.line, args_len + head.len(), &mut self.scratch);
@@ -376,6 +390,7 @@ impl<M: RingMem> Consumer<M> {
     #[inline(never)]
     fn take_body(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
         let (line, lines) = (self.lane.line, head.lines());
+        self.quiet.note_other();
         self.take_in_hand(pitch_of(head));
         let (len, args_len) = (head.len(), args_bytes(head.args()));
         let copied = lines <= 2 || len <= COPY_MOST;

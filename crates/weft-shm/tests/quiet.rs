@@ -1,0 +1,96 @@
+//! Two that send each other one message at a time, and then many, get all of them, whenever they look.
+#![cfg(not(loom))]
+
+mod support;
+
+use std::thread;
+use std::time::{Duration, Instant};
+use support::Memory;
+use weft_shm::{Consumer, Lanes, MapMem, Producer};
+use weft_wire::path::{Glance, PushError};
+use weft_wire::{Head, Kind};
+
+/// What a visit takes at most.
+const MOST: u32 = 64;
+const ROUND_TRIPS: u32 = 20_000;
+const BURSTS: u32 = 200;
+const BURST: u32 = 30;
+
+/// Many times longer than any wait: for a machine on which others run.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Side {
+    producer: Producer<MapMem>,
+    consumer: Consumer<MapMem>,
+    kind: Kind,
+    sent: u32,
+    taken: u32,
+}
+
+impl Side {
+    fn send(&mut self) {
+        while let Err(error) = self.producer.push(Head::new(self.kind), &[self.sent], &[]) {
+            assert_eq!(error, PushError::Full);
+        }
+        self.sent += 1;
+    }
+
+    /// As a bundle visits a session on each poll. Returns how many were taken.
+    fn visit(&mut self) -> u32 {
+        let most = self.consumer.allowance(MOST);
+        for taken in 0..most {
+            let Glance::Record(record) = self.consumer.glance() else {
+                self.consumer.release();
+                return taken;
+            };
+            assert_eq!(record.args, [self.taken]);
+            self.taken += 1;
+            self.consumer.pop();
+        }
+        self.consumer.release();
+        most
+    }
+
+    fn take_all(&mut self, upto: u32) {
+        let start = Instant::now();
+        while self.taken < upto {
+            if self.visit() == 0 {
+                thread::yield_now();
+            }
+            assert!(start.elapsed() < LONG, "{} of {upto} were taken", self.taken);
+        }
+    }
+}
+
+#[test]
+fn all_is_taken_one_by_one_and_in_bursts() {
+    let lanes = Lanes::new(16 << 10, 512 << 10);
+    let (there, back) = (Memory::new(lanes), Memory::new(lanes));
+    let side = |out: &Memory, home: &Memory, kind| Side {
+        producer: out.producer(),
+        consumer: home.consumer(),
+        kind,
+        sent: 0,
+        taken: 0,
+    };
+    let (mut asker, mut answerer) = (side(&there, &back, Kind::Request), side(&back, &there, Kind::Reply));
+    let all = ROUND_TRIPS + BURSTS * (BURST + 100);
+    let answers = thread::spawn(move || {
+        while answerer.sent < all {
+            answerer.take_all(answerer.sent + 1);
+            while answerer.sent < answerer.taken {
+                answerer.send();
+            }
+        }
+    });
+    let mut ask = |messages: u32| {
+        (0..messages).for_each(|_| asker.send());
+        asker.take_all(asker.sent);
+    };
+    (0..ROUND_TRIPS).for_each(|_| ask(1));
+    for _ in 0..BURSTS {
+        ask(BURST);
+        (0..100).for_each(|_| ask(1));
+    }
+    answers.join().expect("it answered all");
+}
