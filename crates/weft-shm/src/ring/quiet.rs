@@ -47,9 +47,9 @@ pub(super) struct Quiet {
     /// Those that were known of at the last call.
     known: u32,
     stage: Stage,
-    /// Since when we could look for this message, and when we will.
+    /// Since when we could look for this message, and so long we do not.
     since: u64,
-    until: u64,
+    rest: u64,
     /// Looks for this message, no more than two are told apart; and how many messages in a row were found by the first one.
     looks: u32,
     hits: u32,
@@ -74,7 +74,7 @@ impl Default for Quiet {
             known: 0,
             stage: Stage::Timing,
             since: 0,
-            until: 0,
+            rest: 0,
             looks: 0,
             hits: 0,
             awaited: 0,
@@ -113,7 +113,8 @@ impl Quiet {
         if self.known != self.singles || self.looks == 0 {
             let Some(now) = clock() else { return most };
             self.note_messages(now);
-            if now < self.until {
+            // A time that jumps back ends it, too.
+            if now.wrapping_sub(self.since) < self.rest {
                 return 0;
             }
             self.looks = 1;
@@ -132,11 +133,11 @@ impl Quiet {
         self.known = self.singles;
         match new {
             0 => return,
-            1 => self.note_next(now.saturating_sub(self.since)),
+            1 => self.note_next(now.wrapping_sub(self.since)),
             _ => self.begin(),
         }
-        let wait = if self.stage == Stage::Waiting { self.wait / 256 } else { 0 };
-        (self.since, self.until, self.looks) = (now, now + wait, 0);
+        let rest = if self.stage == Stage::Waiting { self.wait / 256 } else { 0 };
+        (self.since, self.rest, self.looks) = (now, rest, 0);
     }
 
     /// Messages came one by one for a while.
@@ -346,6 +347,15 @@ mod tests {
             let with = World::default().time_of(100_000, comes, 40);
             assert!(with < without + without / 10, "{with} ns, without waiting {without}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_ends_the_wait() {
+        let mut world = World { now: 1 << 40, ..World::default() };
+        world.time_of(2000, |_| 60, 50);
+        assert_eq!(world.poll(), 0);
+        world.now = 0;
+        assert!(world.poll() > 0);
     }
 
     #[test]
