@@ -5,14 +5,10 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::Memory;
+use support::{visit, Memory, VISIT_MOST as MOST};
 use weft_shm::{Consumer, Lanes, MapMem, Producer};
-use weft_wire::path::Peek;
 use weft_wire::record::URGENT;
 use weft_wire::{Head, Kind};
-
-/// What a visit takes at most.
-const MOST: u32 = 64;
 
 /// Many times longer than any wait: for a machine on which others run.
 const LONG: Duration = Duration::from_secs(5);
@@ -39,28 +35,12 @@ impl Pair {
         self.pushed += 1;
     }
 
-    /// As a bundle visits a session on each poll. Returns how many were taken.
     fn visit(&mut self) -> u32 {
-        let most = self.consumer.allowance(MOST);
-        let mut one_way = 0;
-        for taken in 0..most {
-            let Peek::Record(record) = self.consumer.peek() else {
-                self.consumer.release();
-                if one_way > 0 {
-                    self.consumer.note_visit(one_way, true);
-                }
-                return taken;
-            };
-            assert_eq!(record.args, [self.taken]);
-            one_way += u32::from(record.head.is(Kind::Send));
-            self.taken += 1;
-            self.consumer.pop();
-        }
-        self.consumer.release();
-        if one_way > 0 {
-            self.consumer.note_visit(one_way, false);
-        }
-        most
+        let taken = &mut self.taken;
+        visit(&mut self.consumer, |record| {
+            assert_eq!(record.args, [*taken]);
+            *taken += 1;
+        })
     }
 
     /// Messages, a few for each visit, until the consumer keeps its distance.

@@ -5,13 +5,11 @@ mod support;
 
 use std::thread;
 use std::time::{Duration, Instant};
-use support::Memory;
+use support::{visit, Memory};
 use weft_shm::{Consumer, Lanes, MapMem, Producer};
-use weft_wire::path::{Glance, PushError};
+use weft_wire::path::PushError;
 use weft_wire::{Head, Kind};
 
-/// What a visit takes at most.
-const MOST: u32 = 64;
 const ROUND_TRIPS: u32 = 20_000;
 const BURSTS: u32 = 200;
 const BURST: u32 = 30;
@@ -35,20 +33,12 @@ impl Side {
         self.sent += 1;
     }
 
-    /// As a bundle visits a session on each poll. Returns how many were taken.
     fn visit(&mut self) -> u32 {
-        let most = self.consumer.allowance(MOST);
-        for taken in 0..most {
-            let Glance::Record(record) = self.consumer.glance() else {
-                self.consumer.release();
-                return taken;
-            };
-            assert_eq!(record.args, [self.taken]);
-            self.taken += 1;
-            self.consumer.pop();
-        }
-        self.consumer.release();
-        most
+        let taken = &mut self.taken;
+        visit(&mut self.consumer, |record| {
+            assert_eq!(record.args, [*taken]);
+            *taken += 1;
+        })
     }
 
     fn take_all(&mut self, upto: u32) {

@@ -73,6 +73,27 @@ pub fn pushes_until_back(lanes: Lanes) -> u32 {
     (1..100_000).find(|_| turn(0)).expect("a producer whose arena stays empty goes back")
 }
 
+/// What a visit takes at most.
+pub const VISIT_MOST: u32 = 64;
+
+/// Visits a consumer as a bundle visits a session on each poll. Returns how many records were taken.
+pub fn visit(consumer: &mut Consumer<MapMem>, mut took: impl FnMut(Record<'_>)) -> u32 {
+    let most = consumer.allowance(VISIT_MOST);
+    let (mut taken, mut one_way) = (0, 0);
+    while taken < most {
+        let Peek::Record(record) = consumer.peek() else { break };
+        one_way += u32::from(record.head.is(Kind::Send));
+        took(record);
+        consumer.pop();
+        taken += 1;
+    }
+    if one_way > 0 {
+        consumer.note_visit(one_way, taken < most);
+    }
+    consumer.release();
+    taken
+}
+
 /// A ring's memory, to be mapped as often as a test has views of it.
 pub struct Memory {
     fd: Descriptor,
