@@ -50,11 +50,10 @@ pub(super) struct Quiet {
     /// Since when we could look for this message, and so long we do not.
     since: u64,
     rest: u64,
-    /// Looks for this message, no more than two are told apart; and how many messages in a row were found by the first one.
+    /// Looks for this message, no more than two are told apart; and how many messages were found by the first one: of those whose pace is
+    /// measured, then in a row.
     looks: u32,
     hits: u32,
-    /// Messages that were looked for in vain while their pace was measured.
-    awaited: u32,
     /// How long to wait, in 256ths of a nanosecond.
     wait: u64,
     /// Messages of this stage or epoch, and the time between them, without those that took long.
@@ -77,7 +76,6 @@ impl Default for Quiet {
             rest: 0,
             looks: 0,
             hits: 0,
-            awaited: 0,
             wait: 0,
             messages: 0,
             time: 0,
@@ -150,7 +148,7 @@ impl Quiet {
     }
 
     fn time_anew(&mut self) {
-        (self.stage, self.epochs, self.awaited) = (Stage::Timing, 0, 0);
+        (self.stage, self.epochs, self.hits) = (Stage::Timing, 0, 0);
         self.count_anew();
     }
 
@@ -172,7 +170,7 @@ impl Quiet {
         self.time += took;
         match self.stage {
             Stage::Timing => {
-                self.awaited += self.looks / 2;
+                self.hits += u32::from(self.looks == 1);
                 if self.messages == TIMED {
                     self.end_timing();
                 }
@@ -195,7 +193,7 @@ impl Quiet {
     fn end_timing(&mut self) {
         self.pace = self.mean();
         // Nobody waits for what is there already.
-        if self.pace > SLOW || self.awaited < TIMED / 2 {
+        if self.pace > SLOW || self.hits > TIMED / 2 {
             return self.give_up();
         }
         (self.stage, self.wait, self.hits) = (Stage::Waiting, 0, 0);
@@ -334,8 +332,7 @@ mod tests {
             world.quiet.note_other();
         }
         assert_eq!(world.waits, 0, "a hundred are soon too few to be worth a try");
-        let before = world.quiet.try_at;
-        assert!(before > 100);
+        assert!(world.quiet.try_at > 100);
     }
 
     #[test]
