@@ -504,7 +504,7 @@ impl<M: RingMem> Producer<M> {
     /// publication the same store would hold it up by the time that a line takes to come from the consumer's cache.
     ///
     /// That is, of all lines that the next record will have if it is as long as this one, which also brings them into the producer's cache:
-    /// 95 ns of the 300 of a round trip of 256 B (line of 110 ns). Behind a record behind which lines stay unused only the header behind the next one.
+    /// 95 ns of the 300 of a round trip of 256 B (line of 110 ns). Where lines stay unused behind a record, only the header behind the next one.
     ///
     /// Nothing of a stream through the arena: there the lines are in nobody's cache, and a consumer that reads line after line has its
     /// processor ask for those ahead of it, which takes them away again before they are written.

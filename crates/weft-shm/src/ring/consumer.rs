@@ -145,9 +145,9 @@ impl<M: RingMem> Consumer<M> {
     #[inline]
     pub fn peek(&mut self) -> Peek<'_> {
         let Some(words) = self.look() else { return Peek::Empty };
-        match HeadWords::of_one_line(words) {
-            Some(head) if self.reaches(pitch_of(head)) => Peek::Record(self.hand_out_line(head)),
-            _ => self.peek_long(words),
+        match self.one_line(words) {
+            Some((head, pitch)) => Peek::Record(self.hand_out_line(head, pitch)),
+            None => self.peek_long(words),
         }
     }
 
@@ -165,13 +165,21 @@ impl<M: RingMem> Consumer<M> {
         HeadWords::check(words).ok().filter(|&head| is_message(head) && self.reaches(pitch_of(head)))
     }
 
+    /// The header of these words and its record's pitch, if it is a message's that is all in one line and stays inside its lane.
+    #[inline(always)]
+    fn one_line(&self, words: [u64; 2]) -> Option<(HeadWords, u32)> {
+        let head = HeadWords::of_one_line(words)?;
+        let pitch = pitch(1, head.streams());
+        self.reaches(pitch).then_some((head, pitch))
+    }
+
     /// Looks for the next record and hands it out if it is a message. Reads one line of the other side's if it is a short one.
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
         let Some(words) = self.look() else { return Glance::Empty };
-        match HeadWords::of_one_line(words) {
-            Some(head) if self.reaches(pitch_of(head)) => Glance::Record(self.hand_out_line(head)),
-            _ => match self.message(words) {
+        match self.one_line(words) {
+            Some((head, pitch)) => Glance::Record(self.hand_out_line(head, pitch)),
+            None => match self.message(words) {
                 Some(head) => Glance::Record(self.hand_out(head)),
                 None => Glance::More,
             },
@@ -362,9 +370,13 @@ impl<M: RingMem> Consumer<M> {
 
     /// A record that is all in one line.
     #[inline(always)]
-    fn hand_out_line(&mut self, head: HeadWords) -> Record<'_> {
-        self.quiet.note_short();
-        self.take_in_hand(pitch_of(head));
+    fn hand_out_line(&mut self, head: HeadWords, pitch: u32) -> Record<'_> {
+        if head.streams() {
+            self.quiet.note_other();
+        } else {
+            self.quiet.note_short();
+        }
+        self.take_in_hand(pitch);
         let args_len = args_bytes(head.args());
         self.mem.copy_line(self.lane.line, args_len + head.len(), &mut self.scratch);
         let payload = &bytes_of(&self.scratch)[args_len..args_len + head.len()];

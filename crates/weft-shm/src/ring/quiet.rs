@@ -7,7 +7,7 @@
 //! 104 ns; of 495 ns: 500 and 305).
 //!
 //! When an answer will be there can be known only where messages follow one another at a steady pace: a request, its reply, the next
-//! request. So after [`FIRST_TRY`] messages of one line that came one by one the consumer times some, then begins to wait before it looks: a
+//! request. So after [`FIRST_TRY`] messages of one line, none of a stream, that came one by one the consumer times some, then begins to wait before it looks: a
 //! little longer if it looked in vain, a little less if it did not. It goes on as long as messages come no slower by that than they did before,
 //! and gives up at once when two come together. Longer messages gain little or nothing: there most of the time goes to other lines.
 
@@ -87,16 +87,19 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// A message of one line is handed out.
+    /// A message of one line that is none of a stream is handed out.
     #[inline(always)]
     pub fn note_short(&mut self) {
         self.singles = self.singles.wrapping_add(1);
     }
 
-    /// A message was found right behind another one, or takes more than a line: begins anew.
+    /// A message was found right behind another one, is of a stream, or takes more than a line: begins anew. Stores nothing if it did just
+    /// now, for the sake of streams.
     #[inline(always)]
     pub fn note_other(&mut self) {
-        self.singles = 0;
+        if self.singles != 0 {
+            self.singles = 0;
+        }
     }
 
     /// Whether [`Quiet::allowance`] is to be asked before a look.
