@@ -165,11 +165,14 @@ impl<T: Tx> State<T> {
             return self.receive_unplain(&message, sink);
         }
         self.counters.delivered += 1;
+        let (lines, asked) = (head.lines(), head.slot() & ASK_STORED != 0);
         match sink.deliver(self, &message) {
-            Ok(()) => self.run.count(head),
+            Ok(()) => self.run.count(lines, asked),
             Err(reason) => self.refuse_send(&message, reason, sink)?,
         }
-        if std::mem::take(&mut self.has_enough) {
+        // Seldom: not stored for each message.
+        if self.has_enough {
+            self.has_enough = false;
             return Err(Trouble::Enough);
         }
         Ok(())

@@ -301,10 +301,12 @@ pub(crate) struct Run {
 
 impl Run {
     #[inline(always)]
-    pub fn count(&mut self, head: HeadWords) {
+    pub fn count(&mut self, lines: u32, asked: bool) {
         self.messages += 1;
-        self.lines += head.lines();
-        self.asked |= head.slot() & ASK_STORED != 0;
+        self.lines += lines;
+        if asked {
+            self.asked = true;
+        }
     }
 }
 

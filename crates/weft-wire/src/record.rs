@@ -349,7 +349,7 @@ pub const fn payload_at(args: usize, payload: usize) -> usize {
 /// The lines that a record with so many arguments and payload bytes takes in a ring, for values within the limits.
 #[inline(always)]
 pub const fn lines(args: usize, payload: usize) -> u32 {
-    (payload_at(args, payload) + payload).div_ceil(LINE) as u32
+    ((payload_at(args, payload) + payload + LINE - 1) >> LINE.ilog2()) as u32
 }
 
 /// What is wrong with a first word.

@@ -17,25 +17,54 @@ struct ReadLane {
     largest: u32,
     /// The next header, in lines of the memory.
     line: u32,
-    /// Lines read since the beginning.
-    pos: u64,
+    /// A record that ends here, or behind it, is followed by a pause (see [`Consumer::pause`]).
+    pause: u32,
+    /// The position of a line is the line and this, modulo 2^64: so many lines were read since the beginning.
+    lap: u64,
     /// The position as last published.
     published: u64,
-    /// Lines after which it is published at the latest.
-    eighth: u64,
+    /// An eighth of the lane: it is published once in so many lines, or more often.
+    eighth: u32,
 }
 
 impl ReadLane {
     fn new((first, cap): (u32, u32)) -> ReadLane {
-        let eighth = u64::from(cap / 8);
-        ReadLane { first, last: first + cap, largest: cap / 4, line: first, pos: 0, published: 0, eighth }
+        let (last, eighth) = (first + cap, cap / 8);
+        let lap = 0u64.wrapping_sub(first.into());
+        let mut lane = ReadLane { first, last, largest: cap / 4, line: first, pause: first, lap, published: 0, eighth };
+        lane.pause_again();
+        lane
+    }
+
+    /// The position of a line of this lap.
+    #[inline(always)]
+    fn pos_of(&self, line: u32) -> u64 {
+        self.lap.wrapping_add(line.into())
     }
 
     #[inline(always)]
+    fn pos(&self) -> u64 {
+        self.pos_of(self.line)
+    }
+
+    /// Begins a new lap at the lane's end.
+    fn wrap(&mut self) {
+        if self.line == self.last {
+            self.lap = self.lap.wrapping_add((self.last - self.first).into());
+            self.line = self.first;
+        }
+    }
+
+    /// Goes on behind a link. Pauses behind the next record.
     fn advance(&mut self, lines: u32) {
-        self.pos += u64::from(lines);
-        let line = self.line + lines;
-        self.line = if line == self.last { self.first } else { line };
+        self.line += lines;
+        self.wrap();
+        self.pause = self.line;
+    }
+
+    /// Pauses after an eighth of the lane, or at its end.
+    fn pause_again(&mut self) {
+        self.pause = self.last.min(self.line + self.eighth);
     }
 }
 
@@ -89,13 +118,6 @@ struct Foreign {
 
 /// Rings without cause for which a producer is cut off. Now and then one has nothing behind it: its record was found before.
 const IDLE_RINGS_MOST: u64 = 1000;
-
-/// The lines to what likely comes behind a record with this first word: another one-line record. A consumer asks for that while it finds record
-/// after record. Not in a ping-pong, nor further: there it would take lines away that the producer has just made ready.
-#[inline(always)]
-fn next_one(first: u64) -> u32 {
-    pitch(1, (first >> 32) as u8 == Kind::Send as u8)
-}
 
 /// Links (`Pad`, `Switch`) followed in one look: an honest ring has at most two in a row, a hostile one no end of them.
 const LINKS_MOST: u32 = 4;
@@ -167,10 +189,26 @@ impl<M: RingMem> Consumer<M> {
 
     /// The header of these words and its record's pitch, if it is a message's that is all in one line and stays inside its lane.
     #[inline(always)]
-    fn one_line(&self, words: [u64; 2]) -> Option<(HeadWords, u32)> {
+    fn one_line(&mut self, words: [u64; 2]) -> Option<(HeadWords, u32)> {
         let head = HeadWords::of_one_line(words)?;
-        let pitch = pitch(1, head.streams());
-        self.reaches(pitch).then_some((head, pitch))
+        // Of a stream, the processor foresees where the next header is, and looks there before this one has come. Of what is waited for it must
+        // not: it would take that line from the producer. So there the place is made to depend on this header, by a bit that is always zero.
+        let pitch = if head.streams() {
+            self.quiet.note_other();
+            pitch(1, true)
+        } else {
+            self.quiet.note_short(self.finds_more);
+            pitch(1, false) + (words[0] >> 63) as u32
+        };
+        let end = self.lane.line + pitch;
+        if self.finds_more {
+            // There is likely more behind, of one line too. Not so in a ping-pong, and not further: that would take lines away that the
+            // producer has just made ready.
+            self.mem.fetch_ahead(end);
+        } else {
+            self.finds_more = true;
+        }
+        (end <= self.lane.last).then_some((head, pitch))
     }
 
     /// Looks for the next record and hands it out if it is a message. Reads one line of the other side's if it is a short one.
@@ -193,32 +231,34 @@ impl<M: RingMem> Consumer<M> {
             self.finds_more = false;
             return None;
         };
-        if self.finds_more {
-            self.quiet.note_other();
-            self.mem.fetch_ahead(line + next_one(words[0]));
-        } else {
-            self.finds_more = true;
-        }
         Some(words)
     }
 
     /// Drops the record in hand; its lines go back to the producer with the next publication of the cursor.
     #[inline(always)]
     pub fn pop(&mut self) {
-        let lines = std::mem::take(&mut self.in_hand);
-        self.lane.advance(lines);
-        if self.lane.pos - self.lane.published >= self.lane.eighth {
-            self.release();
+        self.lane.line += std::mem::take(&mut self.in_hand);
+        if self.lane.line >= self.lane.pause {
+            self.pause();
         }
+    }
+
+    /// What is done once in an eighth of a lane, and at its end.
+    #[inline(never)]
+    fn pause(&mut self) {
+        self.lane.wrap();
+        self.release();
+        self.lane.pause_again();
     }
 
     /// Publishes the cursor. `pop` does so for every eighth of a lane; call this before going to rest.
     #[inline(always)]
     pub fn release(&mut self) {
-        if self.lane.published != self.lane.pos {
+        let pos = self.lane.pos();
+        if self.lane.published != pos {
             if self.held.is_empty() {
-                self.lane.published = self.lane.pos;
-                self.mem.set_head(self.now, self.lane.pos);
+                self.lane.published = pos;
+                self.mem.set_head(self.now, pos);
             } else {
                 self.release_unheld();
             }
@@ -247,7 +287,7 @@ impl<M: RingMem> Consumer<M> {
 
     #[inline(never)]
     fn keep_distance(&mut self, most: u32) -> u32 {
-        let pos = self.lane.pos;
+        let pos = self.lane.pos();
         if self.distance.free(pos) == 0 {
             let progress = Progress::unpack(self.mem.progress());
             let ahead = progress.ahead(self.lane.line, (self.lane.first, self.lane.last));
@@ -298,8 +338,8 @@ impl<M: RingMem> Consumer<M> {
 
     /// How far each lane was read.
     fn positions(&self) -> [u64; 2] {
-        let mut positions = [self.other.pos; 2];
-        positions[self.now] = self.lane.pos;
+        let mut positions = [self.other.pos(); 2];
+        positions[self.now] = self.lane.pos();
         positions
     }
 
@@ -307,7 +347,8 @@ impl<M: RingMem> Consumer<M> {
     #[cold]
     fn release_unheld(&mut self) {
         let positions = self.positions();
-        let (now, half, half_of_other) = (self.now, 4 * self.lane.eighth, 4 * self.other.eighth);
+        let now = self.now;
+        let [half, half_of_other] = [&self.lane, &self.other].map(|lane| 4 * u64::from(lane.eighth));
         let takes_too_much =
             |held: &[u64; 2]| positions[now] - held[now] > half || positions[1 - now] - held[1 - now] > half_of_other;
         while self.held.front().is_some_and(takes_too_much) {
@@ -371,11 +412,6 @@ impl<M: RingMem> Consumer<M> {
     /// A record that is all in one line.
     #[inline(always)]
     fn hand_out_line(&mut self, head: HeadWords, pitch: u32) -> Record<'_> {
-        if head.streams() {
-            self.quiet.note_other();
-        } else {
-            self.quiet.note_short();
-        }
         self.take_in_hand(pitch);
         let args_len = args_bytes(head.args());
         self.mem.copy_line(self.lane.line, args_len + head.len(), &mut self.scratch);
@@ -386,7 +422,7 @@ impl<M: RingMem> Consumer<M> {
     #[inline(always)]
     fn take_in_hand(&mut self, lines: u32) {
         self.in_hand = lines;
-        self.mem.set_claim(self.now, self.lane.pos + u64::from(lines));
+        self.mem.set_claim(self.now, self.lane.pos_of(self.lane.line + lines));
     }
 
     /// Any record.
@@ -403,6 +439,9 @@ impl<M: RingMem> Consumer<M> {
     fn take_body(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
         let (line, lines) = (self.lane.line, head.lines());
         self.quiet.note_other();
+        if std::mem::replace(&mut self.finds_more, true) {
+            self.mem.fetch_ahead(line + pitch(1, head.streams()));
+        }
         self.take_in_hand(pitch_of(head));
         let (len, args_len) = (head.len(), args_bytes(head.args()));
         let copied = lines <= 2 || len <= COPY_MOST;
@@ -422,11 +461,11 @@ impl<M: RingMem> Consumer<M> {
         (&args_of(&self.scratch)[..head.args()], payload)
     }
 
-    /// Breaks the ring for good: `reaches` is false for whatever header comes, which costs the short way nothing.
+    /// Breaks the ring for good: no record reaches to before the end of a lane any more, which costs the short way nothing.
     fn give_up(&mut self, malformed: Malformed) {
         self.broken = Some(malformed);
-        self.lane.largest = 0;
-        self.other.largest = 0;
+        self.lane.last = 0;
+        self.other.last = 0;
     }
 
     #[cold]

@@ -87,13 +87,13 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// A message of one line that is none of a stream is handed out.
+    /// A message of one line that is none of a stream is handed out; it may have been found right behind another one, which begins anew.
     #[inline(always)]
-    pub fn note_short(&mut self) {
-        self.singles = self.singles.wrapping_add(1);
+    pub fn note_short(&mut self, is_behind: bool) {
+        self.singles = if is_behind { 0 } else { self.singles.wrapping_add(1) };
     }
 
-    /// A message was found right behind another one, is of a stream, or takes more than a line: begins anew. Stores nothing if it did just
+    /// A message is of a stream, or takes more than a line: begins anew. Stores nothing if it did just
     /// now, for the sake of streams.
     #[inline(always)]
     pub fn note_other(&mut self) {
@@ -265,7 +265,7 @@ mod tests {
             loop {
                 let may_look = self.poll() > 0;
                 if may_look && self.now >= at {
-                    self.quiet.note_short();
+                    self.quiet.note_short(false);
                     return self.now - begin;
                 } else if may_look {
                     at = begin + or_if_looked_for;
@@ -315,14 +315,14 @@ mod tests {
             polls += 1;
             match world.poll() {
                 0 => {}
-                1 => world.quiet.note_short(),
+                1 => world.quiet.note_short(false),
                 _ => break,
             }
         }
         assert!(polls < 200, "{polls} polls took one message or none");
         // Two are taken in that visit.
-        world.quiet.note_short();
-        world.quiet.note_other();
+        world.quiet.note_short(false);
+        world.quiet.note_short(true);
         assert_eq!(world.poll(), MOST);
         assert!(!world.quiet.is_asked());
     }
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn without_a_clock_nobody_waits() {
         let mut quiet = Quiet::default();
-        (0..1000).for_each(|_| quiet.note_short());
+        (0..1000).for_each(|_| quiet.note_short(false));
         assert!(quiet.is_asked());
         assert_eq!(quiet.allowance(|| None, MOST), MOST);
     }
