@@ -26,6 +26,10 @@ const CATCHES: u32 = 8;
 /// Nanoseconds that a run takes at most: 200 for a message.
 const RUN_TIME: u64 = 25_600;
 
+/// Nanoseconds for a line, if that is more and lines are evicted: a far consumer right behind a stream of any length takes lines away before
+/// they are written, and then evicting is of no use.
+const LINE_TIME: u64 = 40;
+
 /// Nanoseconds that a consumer waits at most for its producer to get ahead. It waits no longer than twice the time that the
 /// run took.
 const PATIENCE: u64 = 40_000;
@@ -40,15 +44,22 @@ pub(crate) struct Progress {
     pub line: u32,
     /// The line behind the last record that was no one-way message.
     pub urgent: u32,
+    /// The consumer is to evict what it has read (see [`crate::mem::RingMem::evict`]).
+    pub evict: bool,
 }
+
+/// The bit of a packed line that says so.
+const EVICT: u32 = 1 << 31;
 
 impl Progress {
     pub fn pack(self) -> u64 {
-        u64::from(self.line) | u64::from(self.urgent) << 32
+        let evict = if self.evict { EVICT } else { 0 };
+        u64::from(self.line | evict) | u64::from(self.urgent) << 32
     }
 
     pub fn unpack(word: u64) -> Progress {
-        Progress { line: word as u32, urgent: (word >> 32) as u32 }
+        let line = word as u32;
+        Progress { line: line & !EVICT, urgent: (word >> 32) as u32, evict: line & EVICT != 0 }
     }
 
     /// Lines from `line` to the producer, in a lane from `first` to before `last`. `None` if it is in another lane.
@@ -70,6 +81,8 @@ pub(crate) struct Distance {
     run: u32,
     catches: u32,
     since: u64,
+    /// The position then.
+    from: u64,
     is_kept: bool,
     /// The producer's last record that was no one-way message, as far as we know.
     urgent: u32,
@@ -96,10 +109,12 @@ impl Distance {
 
     /// The consumer has caught up once more: was that a stream which it is right behind?
     #[inline(never)]
-    pub fn end_run(&mut self, progress: Progress, now: u64) {
+    pub fn end_run(&mut self, progress: Progress, pos: u64, now: u64) {
         let time = now.wrapping_sub(self.since);
+        let lines = pos.wrapping_sub(std::mem::replace(&mut self.from, pos));
+        let most = if progress.evict { RUN_TIME.max(lines.saturating_mul(LINE_TIME)) } else { RUN_TIME };
         let is_pure = std::mem::replace(&mut self.urgent, progress.urgent) == progress.urgent;
-        self.is_kept = is_pure && self.catches >= CATCHES && time <= RUN_TIME;
+        self.is_kept = is_pure && self.catches >= CATCHES && time <= most;
         (self.run, self.catches, self.since) = (0, 0, now);
         (self.patience, self.waits_since, self.upto) = ((2 * time).min(PATIENCE), None, 0);
     }
@@ -116,8 +131,8 @@ impl Distance {
     }
 
     /// Positions are in another lane from now on.
-    pub fn change_lane(&mut self) {
-        self.upto = 0;
+    pub fn change_lane(&mut self, pos: u64) {
+        (self.upto, self.from) = (0, pos);
     }
 
     /// What the producer told last, when it was so many lines ahead of this position, which is at the end of what was free.
@@ -145,7 +160,7 @@ mod tests {
 
     /// So many lines behind `line`, and no urgent record.
     fn told(line: u32, ahead: u32) -> (Progress, u32) {
-        let progress = Progress { line: line + ahead, urgent: 0 };
+        let progress = Progress { line: line + ahead, urgent: 0, evict: false };
         (progress, progress.ahead(line, LANE).expect("in the lane"))
     }
 
@@ -156,7 +171,7 @@ mod tests {
             now += 4 * each;
         }
         now += 4 * each;
-        distance.end_run(Progress { line: 4, urgent: 0 }, now);
+        distance.end_run(Progress { line: 4, urgent: 0, evict: false }, 0, now);
         now
     }
 
@@ -205,29 +220,54 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_of_long_messages_is_slow_unless_lines_are_evicted() {
+        for (evict, each, is_kept) in [(false, 17, false), (true, 17, true), (true, 1, false)] {
+            let mut distance = Distance::default();
+            for number in 1..=2 {
+                while !distance.note_visit(4, true) {}
+                let (lines, nanoseconds) = (u64::from(RUN) * each, 400 * u64::from(RUN));
+                distance.end_run(
+                    Progress { line: 4, urgent: 0, evict },
+                    number * lines,
+                    (1 << 40) + number * nanoseconds,
+                );
+            }
+            assert_eq!(distance.is_kept(), is_kept, "{each} lines each, evicted: {evict}");
+        }
+    }
+
+    #[test]
     fn who_finds_much_in_each_visit_is_not_right_behind() {
         let mut distance = Distance::default();
         let now = run(&mut distance, 1 << 40, 50);
         assert!(distance.note_visit(RUN, true));
-        distance.end_run(Progress { line: 4, urgent: 0 }, now + 1000);
+        distance.end_run(Progress { line: 4, urgent: 0, evict: false }, 0, now + 1000);
         assert!(!distance.is_kept());
     }
 
     #[test]
     fn what_is_no_part_of_the_stream_ends_the_wait_however_much_came_behind_it() {
         let (mut distance, now) = behind_a_stream();
-        let urgent = Progress { line: 164, urgent: 130 };
+        let urgent = Progress { line: 164, urgent: 130, evict: false };
         distance.look(urgent, urgent.ahead(100, LANE).expect("in the lane"), 1000, now);
         assert!(!distance.is_kept());
         // A run with such a record in it is not one of a stream alone.
         while !distance.note_visit(4, true) {}
-        distance.end_run(urgent, now + 1000);
+        distance.end_run(urgent, 0, now + 1000);
         assert!(!distance.is_kept());
     }
 
     #[test]
+    fn what_is_told_is_understood() {
+        for evict in [false, true] {
+            let progress = Progress { line: (1 << 20) + 300, urgent: u32::MAX, evict };
+            assert_eq!(Progress::unpack(progress.pack()), progress);
+        }
+    }
+
+    #[test]
     fn a_place_is_in_the_lane_and_ahead_or_not_believed() {
-        let ahead = |line, at| Progress { line, urgent: 0 }.ahead(at, LANE);
+        let ahead = |line, at| Progress { line, urgent: 0, evict: false }.ahead(at, LANE);
         assert_eq!(ahead(200, 100), Some(100));
         assert_eq!(ahead(104, 9_904), Some(200));
         assert_eq!(ahead(100, 100), Some(0));

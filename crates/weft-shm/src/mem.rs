@@ -81,6 +81,14 @@ pub trait RingMem {
     fn fetch_ahead(&self, line: u32) {
         let _ = line;
     }
+    /// Whether [`RingMem::evict`] does something, and a far producer gains by it.
+    fn can_evict(&self) -> bool {
+        false
+    }
+    /// Puts the lines from `from` to before `to` out of all caches: whoever writes there next gets them from memory. A hint; orders nothing.
+    fn evict(&self, from: u32, to: u32) {
+        let _ = (from, to);
+    }
     /// Stores the consumer's cursor in a lane. Release: the consumer's reads before it are done.
     fn set_head(&self, lane: usize, pos: u64);
     /// Loads the consumer's cursor in a lane. Acquire: pairs with `set_head`.
@@ -309,6 +317,20 @@ impl RingMem for MapMem {
     fn fetch_ahead(&self, line: u32) {
         // Not checked to be inside: nothing is read.
         prefetch(self.shared.base().as_ptr().wrapping_add(line as usize * LINE), LINE);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn can_evict(&self) -> bool {
+        crate::evict::is_worthwhile()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn evict(&self, from: u32, to: u32) {
+        let lines = to.saturating_sub(from) as usize;
+        if self.can_evict() {
+            // SAFETY: it is worthwhile, and `at` checks that the lines are inside the mapping.
+            unsafe { crate::evict::evict(self.at(from, 0, lines * LINE), lines) };
+        }
     }
 
     #[inline(always)]

@@ -34,7 +34,7 @@ use consumer::{args_of, refusal};
 use next_source::NextSource;
 use rustix::net::SendFlags;
 use slow_stores::{SlowStores, TIMED_LEAST};
-use ways::{WAYS, WAYS_OF_STREAMS};
+use ways::{WAYS, WAYS_OF_STREAMS, WAYS_WITH_EVICTION};
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
 use weft_wire::record::{self, args_bytes, LARGE_LEAST};
 use weft_wire::setup::{Geometry, Message};
@@ -340,6 +340,8 @@ pub struct Producer<M> {
     /// How long the consumer's cursor took the last three times that it had moved, and what follows from that.
     distances: [u64; 3],
     is_far: bool,
+    /// Whether the consumer can evict lines.
+    can_evict: bool,
     slow_stores: SlowStores,
     next_source: NextSource,
     broken: bool,
@@ -352,6 +354,7 @@ impl<M: RingMem> Producer<M> {
         let cursor = Cursor { line: 0, end: 0, largest: 0, zeroed: 0, guessed: 0, free: 0, ahead: 0 };
         let lanes = [WriteLane::new(hot, LONG - 1), WriteLane::new(arena, u32::MAX)];
         let mut producer = Producer {
+            can_evict: mem.can_evict(),
             mem,
             cursor,
             lanes,
@@ -434,7 +437,7 @@ impl<M: RingMem> Producer<M> {
         }
         // Crosses a multiple of it?
         if !streams || (line ^ end) >= TELL_EVERY {
-            self.tell(end, streams);
+            self.tell(end, streams, payload.len());
         }
         steps.before(store::DONE);
         true
@@ -527,13 +530,14 @@ impl<M: RingMem> Producer<M> {
         cursor.zeroed = zeroed;
     }
 
-    /// Tells the consumer where we are, after a record that is one of a stream or not.
+    /// Tells the consumer where we are, after a record with a payload of so many bytes that is one of a stream or not.
     #[inline(always)]
-    fn tell(&mut self, line: u32, streams: bool) {
+    fn tell(&mut self, line: u32, streams: bool, len: usize) {
         // Read back, seldom, instead of kept, which would be a store for each record: the consumer could have changed it, but it is for
         // the consumer alone.
         let urgent = if streams { Progress::unpack(self.mem.progress()).urgent } else { line };
-        self.mem.set_progress(Progress { line, urgent }.pack());
+        let evict = streams && self.can_evict && self.is_far && len < WAYS_WITH_EVICTION.past_caches_least;
+        self.mem.set_progress(Progress { line, urgent, evict }.pack());
     }
 
     /// Writes everything of a record but the header's first word.
@@ -549,7 +553,12 @@ impl<M: RingMem> Producer<M> {
     /// Writes a record that is not short in the way that suits the distance of the two cores.
     #[inline(never)]
     fn write_long(&mut self, line: u32, second: u64, streams: bool, args: &[u32], payload: &[u8]) {
-        let (len, ways) = (payload.len(), if streams { WAYS_OF_STREAMS } else { WAYS });
+        let len = payload.len();
+        let ways = match streams {
+            true if self.can_evict => WAYS_WITH_EVICTION,
+            true => WAYS_OF_STREAMS,
+            false => WAYS,
+        };
         let least = if !streams && self.slow_stores.are_slow() { LARGE_LEAST } else { ways.past_caches_least };
         match self.is_far {
             true if len >= least => self.mem.write_past_caches(line, second, args, payload),
@@ -615,7 +624,7 @@ impl<M: RingMem> Producer<M> {
         let pushed = self.push_anywhere(&item, steps);
         self.place_cursor();
         if pushed.is_ok() {
-            self.tell(self.cursor.line, item.streams());
+            self.tell(self.cursor.line, item.streams(), payload.len());
         }
         pushed
     }

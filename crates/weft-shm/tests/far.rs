@@ -1,4 +1,4 @@
-//! How a producer stores payloads while its consumer is far.
+//! How a producer stores payloads while its consumer is far, and what the consumer puts out of its caches.
 
 mod support;
 
@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use support::{Access, Machine, Memory, Tapped};
-use weft_shm::{Lanes, Producer};
+use weft_shm::{Consumer, Lanes, Producer};
 use weft_wire::path::Peek;
-use weft_wire::{Head, Kind};
+use weft_wire::{record, Head, Kind};
 
 /// A core that is far, by its distance in nanoseconds.
 const FAR: u64 = 240;
@@ -22,17 +22,53 @@ const FAULTS: u64 = 500;
 const MIB: u32 = 256;
 const PAYLOAD: [u8; 4096] = [7; 4096];
 
-/// A ring to a far consumer, on a machine with such stores, and a program. That is given what pushes so many messages of that payload, each of which is read
-/// at once, and says how many of them went past the caches.
+/// Lines of the arena.
+const ARENA: u32 = 8 << 14;
+
+/// What happened while messages were passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Seen {
+    /// Messages that went past the caches.
+    past: u32,
+    /// Lines that the consumer put out of its own.
+    evicted: u32,
+}
+
+/// A ring to a far consumer, on a machine with such stores, and a program. That is given what pushes so many messages of that payload, each of
+/// which is read at once, and says how many of them went past the caches.
 fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, &[u8], u32) -> u32)) {
-    let memory = Memory::new(Lanes::new(16 << 10, 8 << 20));
-    let (map, past) = (memory.map(), Cell::new(0));
-    let machine = Arc::new(Machine::new(FAR, store));
-    let tap = |access| past.set(past.get() + u32::from(access == Access::PastCaches));
-    let mut producer = Producer::new(Tapped::on(&map, tap, machine.clone()), memory.lanes);
-    let mut consumer = memory.consumer();
+    on(Machine::new(FAR, store), |machine, pass| program(machine, &mut |kind, payload, n| pass(kind, payload, n).past));
+}
+
+/// The same on any machine, and all that is seen. Checks that only lines which were read are put out of the caches, one after the other.
+fn on(machine: Machine, program: impl Fn(&Machine, &mut dyn FnMut(Kind, &[u8], u32) -> Seen)) {
+    let memory = Memory::new(Lanes::new(16 << 10, ARENA as usize * 64));
+    let machine = Arc::new(machine);
+    let (producers, consumers) = (memory.map(), memory.map());
+    let (seen, evicted_to) = (Cell::new(Seen::default()), Cell::new(None));
+    // The last header that was looked at, and the lines of each record.
+    let (looked, lines) = (Cell::new(0), Cell::new(0));
+    let first = (memory.lanes.bytes() / 64) as u32 - ARENA;
+    let tap = |access| match access {
+        Access::PastCaches => seen.set(Seen { past: seen.get().past + 1, ..seen.get() }),
+        Access::Header(line) => looked.set(line),
+        Access::Evict(from, to) if from < to => {
+            // Up to the end of the record that was dropped just now, or what is left of the lap before.
+            assert!(
+                first <= from && (to <= looked.get() + lines.get() || from > looked.get()),
+                "{from} to {to} at {looked:?}"
+            );
+            let goes_on = evicted_to.replace(Some(to)).is_none_or(|line| line == from || from == first);
+            assert!(goes_on, "{from} to {to} comes late");
+            seen.set(Seen { evicted: seen.get().evicted + to - from, ..seen.get() });
+        }
+        _ => {}
+    };
+    let mut producer = Producer::new(Tapped::on(&producers, tap, machine.clone()), memory.lanes);
+    let mut consumer = Consumer::new(Tapped::on(&consumers, tap, machine.clone()), memory.lanes);
     program(&machine, &mut |kind, payload, messages| {
-        let before = past.get();
+        seen.set(Seen::default());
+        lines.set(record::lines(1, payload.len()));
         for number in 0..messages {
             producer.push(Head::new(kind), &[number], payload).expect("room");
             let Peek::Record(record) = consumer.peek() else { panic!("message {number} is missing") };
@@ -40,7 +76,7 @@ fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, &[u8
             consumer.pop();
             consumer.release();
         }
-        past.get() - before
+        seen.get()
     });
 }
 
@@ -94,5 +130,52 @@ fn a_consumer_that_comes_near_gets_its_lines_through_the_caches_again() {
         machine.distance.store(FAR, Relaxed);
         machine.store.store(QUICK, Relaxed);
         assert_eq!(pass(Kind::Request, &PAYLOAD, 8 * MIB), 0);
+    });
+}
+
+/// Streams that come to the arena by their length, and how many of their messages take more than one lap.
+const STREAMED: (&[u8], u32) = (&PAYLOAD, ARENA / 64);
+
+#[test]
+fn what_was_read_of_a_stream_is_put_out_of_a_far_consumers_caches() {
+    on(Machine::new(FAR, QUICK).evicting(), |_, pass| {
+        let (payload, lap) = STREAMED;
+        pass(Kind::Send, payload, lap);
+        let seen = pass(Kind::Send, payload, 8 * lap);
+        assert_eq!(seen.past, 0, "then it is stored through the caches");
+        // All but what is put out with the next eighth of the lane.
+        let lines = 8 * lap * 65;
+        assert!((lines - ARENA / 8..=lines + ARENA).contains(&seen.evicted), "{seen:?} of {lines}");
+    });
+}
+
+#[test]
+fn nothing_else_is_put_out_of_caches() {
+    let (payload, lap) = STREAMED;
+    let large = vec![7; 16 << 10];
+    for (machine, kind, payload) in [
+        // Near.
+        (Machine::new(30, QUICK).evicting(), Kind::Send, payload),
+        // A processor that cannot, or loses by it.
+        (Machine::new(FAR, QUICK), Kind::Send, payload),
+        // They stay in both caches, or come back to lines that have left them.
+        (Machine::new(FAR, QUICK).evicting(), Kind::Request, payload),
+        // Past the caches.
+        (Machine::new(FAR, QUICK).evicting(), Kind::Send, &large),
+    ] {
+        on(machine, |_, pass| {
+            pass(kind, payload, lap);
+            assert_eq!(pass(kind, payload, 4 * lap).evicted, 0);
+        });
+    }
+}
+
+#[test]
+fn streams_of_large_messages_go_past_the_caches_all_the_same() {
+    on(Machine::new(FAR, QUICK).evicting(), |_, pass| {
+        let large = vec![7; 16 << 10];
+        pass(Kind::Send, &large, MIB);
+        assert_eq!(pass(Kind::Send, &large, MIB).past, MIB);
+        assert_eq!(pass(Kind::Send, &large[..(16 << 10) - 8], MIB).past, 0);
     });
 }

@@ -1,7 +1,7 @@
 //! The reading end of a ring.
 
 use super::quiet::Quiet;
-use super::{pitch, pitch_of, Lanes, COPY_MOST, HOT};
+use super::{pitch, pitch_of, Lanes, ARENA, COPY_MOST, HOT};
 use crate::distance::{Distance, Progress};
 use crate::mem::{RingMem, COPY_WORDS};
 use std::collections::VecDeque;
@@ -25,13 +25,25 @@ struct ReadLane {
     published: u64,
     /// An eighth of the lane: it is published once in so many lines, or more often.
     eighth: u32,
+    /// What was read from this line on was not evicted.
+    cached: u32,
 }
 
 impl ReadLane {
     fn new((first, cap): (u32, u32)) -> ReadLane {
         let (last, eighth) = (first + cap, cap / 8);
         let lap = 0u64.wrapping_sub(first.into());
-        let mut lane = ReadLane { first, last, largest: cap / 4, line: first, pause: first, lap, published: 0, eighth };
+        let mut lane = ReadLane {
+            first,
+            last,
+            largest: cap / 4,
+            line: first,
+            pause: first,
+            lap,
+            published: 0,
+            eighth,
+            cached: first,
+        };
         lane.pause_again();
         lane
     }
@@ -246,9 +258,28 @@ impl<M: RingMem> Consumer<M> {
     /// What is done once in an eighth of a lane, and at its end.
     #[inline(never)]
     fn pause(&mut self) {
+        if self.now == ARENA {
+            self.evict();
+        }
         self.lane.wrap();
         self.release();
         self.lane.pause_again();
+    }
+
+    /// Evicts what was read from the arena since, if the producer has asked for that: it would otherwise have to take each line away from
+    /// here when it comes by again (see `architecture.md`).
+    fn evict(&mut self) {
+        let ReadLane { first, last, line, cached, .. } = self.lane;
+        self.lane.cached = line;
+        if !Progress::unpack(self.mem.progress()).evict {
+            return;
+        }
+        if cached <= line {
+            self.mem.evict(cached, line);
+        } else {
+            self.mem.evict(cached, last);
+            self.mem.evict(first, line);
+        }
     }
 
     /// Publishes the cursor. `pop` does so for every eighth of a lane; call this before going to rest.
@@ -305,7 +336,7 @@ impl<M: RingMem> Consumer<M> {
     pub fn note_visit(&mut self, one_way: u32, caught_up: bool) {
         if self.distance.note_visit(one_way, caught_up) {
             if let Some(now) = self.mem.nanoseconds() {
-                self.distance.end_run(Progress::unpack(self.mem.progress()), now);
+                self.distance.end_run(Progress::unpack(self.mem.progress()), self.lane.pos(), now);
             }
         }
     }
@@ -399,7 +430,8 @@ impl<M: RingMem> Consumer<M> {
                     self.release();
                     std::mem::swap(&mut self.lane, &mut self.other);
                     self.now = 1 - self.now;
-                    self.distance.change_lane();
+                    self.distance.change_lane(self.lane.pos());
+                    self.lane.cached = self.lane.line;
                 }
                 Ok(head) if self.reaches(pitch_of(head)) => return Some(head),
                 Ok(head) => self.give_up(Malformed::Reach(head.lines())),

@@ -222,6 +222,8 @@ pub enum Access {
     SetClaim(usize, u64),
     /// The record at this line marked as refused.
     Mark(u32),
+    /// Lines put out of the caches: the first, and the one behind the last.
+    Evict(u32, u32),
 }
 
 /// What a machine seems to be, in nanoseconds.
@@ -231,12 +233,19 @@ pub struct Machine {
     pub distance: AtomicU64,
     /// What the stores of a line take; without it there is no clock.
     pub store: AtomicU64,
+    /// Lines can be put out of the caches.
+    pub evicts: bool,
     clock: AtomicU64,
 }
 
 impl Machine {
     pub fn new(distance: u64, store: u64) -> Machine {
-        Machine { distance: distance.into(), store: store.into(), clock: AtomicU64::new(0) }
+        Machine { distance: distance.into(), store: store.into(), ..Machine::default() }
+    }
+
+    /// The same with lines that can be put out of the caches.
+    pub fn evicting(self) -> Machine {
+        Machine { evicts: true, ..self }
     }
 }
 
@@ -333,6 +342,23 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
 
     fn fetch_ahead(&self, line: u32) {
         self.mem.fetch_ahead(line);
+    }
+
+    fn can_evict(&self) -> bool {
+        self.machine.evicts
+    }
+
+    fn evict(&self, from: u32, to: u32) {
+        (self.tap)(Access::Evict(from, to));
+        self.mem.evict(from, to);
+    }
+
+    fn set_progress(&self, word: u64) {
+        self.mem.set_progress(word);
+    }
+
+    fn progress(&self) -> u64 {
+        self.mem.progress()
     }
 
     fn set_head(&self, lane: usize, pos: u64) {
