@@ -145,7 +145,7 @@ impl Distance {
         } else {
             // A time that jumps back ends it too.
             if now.wrapping_sub(*self.waits_since.get_or_insert(now)) > self.patience {
-                self.since = now;
+                (self.since, self.from) = (now, pos);
                 self.give_up();
             }
         }

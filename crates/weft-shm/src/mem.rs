@@ -6,7 +6,7 @@
 //! line 0    written by the consumer: head of the hot lane, head of the arena
 //! line 1    written by the consumer: claim of the hot lane, claim of the arena (read only after its death)
 //! line 2    written by the consumer: attention (1: ring the bell after publishing)
-//! line 3    written by the producer: its place, now and then (a hint)
+//! line 3    written by the producer: its place, and whether to evict what was read, now and then (hints)
 //! line 4..  the hot lane, then from the next page boundary the arena
 //! ```
 //!

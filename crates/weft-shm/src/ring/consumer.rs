@@ -25,7 +25,7 @@ struct ReadLane {
     published: u64,
     /// An eighth of the lane: it is published once in so many lines, or more often.
     eighth: u32,
-    /// What was read from this line on was not evicted.
+    /// What was read from this line on is to be evicted next, if that is asked for then. Not behind `line`.
     cached: u32,
 }
 
@@ -63,7 +63,7 @@ impl ReadLane {
     fn wrap(&mut self) {
         if self.line == self.last {
             self.lap = self.lap.wrapping_add((self.last - self.first).into());
-            self.line = self.first;
+            (self.line, self.cached) = (self.first, self.first);
         }
     }
 
@@ -269,16 +269,9 @@ impl<M: RingMem> Consumer<M> {
     /// Evicts what was read from the arena since, if the producer has asked for that: it would otherwise have to take each line away from
     /// here when it comes by again (see `architecture.md`).
     fn evict(&mut self) {
-        let ReadLane { first, last, line, cached, .. } = self.lane;
-        self.lane.cached = line;
-        if !Progress::unpack(self.mem.progress()).evict {
-            return;
-        }
-        if cached <= line {
-            self.mem.evict(cached, line);
-        } else {
-            self.mem.evict(cached, last);
-            self.mem.evict(first, line);
+        let cached = std::mem::replace(&mut self.lane.cached, self.lane.line);
+        if Progress::unpack(self.mem.progress()).evict {
+            self.mem.evict(cached, self.lane.line);
         }
     }
 
@@ -422,6 +415,10 @@ impl<M: RingMem> Consumer<M> {
             match HeadWords::check([word0, self.mem.second(self.lane.line)]) {
                 Err(malformed) => self.give_up(malformed),
                 Ok(head) if head.is(Kind::Pad) => {
+                    // Of the padding nothing was read, and there can be a lot of it.
+                    if self.now == ARENA {
+                        self.evict();
+                    }
                     let rest = self.lane.last - self.lane.line;
                     self.lane.advance(rest);
                 }
