@@ -20,24 +20,23 @@
 mod consumer;
 mod next_source;
 mod quiet;
+mod ringing;
 mod slow_stores;
 mod ways;
 
 pub use consumer::Consumer;
+pub use ringing::{Ringing, Waker};
 
-use crate::bell::Bell;
 use crate::copy::SHORT_MOST;
 use crate::distance::{Progress, TELL_EVERY};
-use crate::fork::Descriptor;
 use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use consumer::{args_of, refusal};
 use next_source::NextSource;
-use rustix::net::SendFlags;
 use slow_stores::{SlowStores, TIMED_LEAST};
 use ways::{WAYS, WAYS_OF_STREAMS, WAYS_WITH_EVICTION};
-use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
+use weft_wire::path::{Abandoned, Fate, PushError, Traffic, SMALL_MOST};
 use weft_wire::record::{self, args_bytes, LARGE_LEAST};
-use weft_wire::setup::{Geometry, Message};
+use weft_wire::setup::Geometry;
 use weft_wire::{Credit, Head, HeadWords, Kind, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 const HOT: usize = 0;
@@ -395,7 +394,7 @@ impl<M: RingMem> Producer<M> {
         }
     }
 
-    /// Does what [`Tx::push_small`] does.
+    /// Does what [`weft_wire::path::Tx::push_small`] does.
     #[inline(always)]
     pub fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
         if args.len() > MAX_ARGS || payload.len() > SMALL_MOST {
@@ -813,92 +812,5 @@ impl Producer<MapMem> {
         }
         // The consumer left the arena by the `Switch` that its cursor has passed, and follows only the next one.
         self.mem.give_back_from(self.lanes[ARENA].first).is_ok()
-    }
-}
-
-impl Tx for Ringing {
-    #[inline(always)]
-    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        self.producer.push(head, args, payload)?;
-        self.signal();
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
-        self.producer.push_small(head, args, payload)
-    }
-
-    #[inline(always)]
-    fn signal(&mut self) {
-        if self.producer.wants_bell() {
-            self.ring();
-        }
-    }
-
-    #[inline(always)]
-    fn is_far(&self) -> bool {
-        self.producer.is_far
-    }
-
-    fn has_room(&mut self, lines: u32) -> bool {
-        self.producer.has_room(lines)
-    }
-
-    fn abandoned(&mut self) -> Vec<Abandoned> {
-        self.producer.abandoned()
-    }
-
-    fn traffic(&mut self) -> Traffic {
-        self.producer.traffic()
-    }
-
-    fn rest(&mut self) {
-        self.producer.give_back_arena();
-    }
-}
-
-/// A producer in mapped memory together with the bell of its consumer, and what wakes it.
-#[derive(Debug)]
-pub struct Ringing {
-    producer: Producer<MapMem>,
-    bell: Bell,
-    waker: Waker,
-}
-
-/// How a sleeping consumer is woken.
-#[derive(Debug)]
-pub enum Waker {
-    /// By the eventfd that it sleeps on, where both trust each other: who has it could hinder all that use it.
-    Event(Descriptor),
-    /// By a word on the set-up socket.
-    Socket(Descriptor),
-}
-
-impl Ringing {
-    /// Rings `bell` for records of `producer` when asked to, and uses the `waker` if its consumer sleeps.
-    pub fn new(producer: Producer<MapMem>, bell: Bell, waker: Waker) -> Ringing {
-        Ringing { producer, bell, waker }
-    }
-
-    /// Rings the bell, and wakes whoever sleeps by it.
-    #[cold]
-    #[inline(never)]
-    fn ring(&mut self) {
-        if self.bell.ring() {
-            self.wake();
-        }
-    }
-
-    #[cold]
-    fn wake(&self) {
-        // It fails only if the consumer gave us something else than it should have, or does not read, and then it sleeps on.
-        match &self.waker {
-            Waker::Event(eventfd) => _ = rustix::io::write(eventfd, &1u64.to_ne_bytes()),
-            Waker::Socket(socket) => {
-                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                let _ = rustix::net::send(socket, &Message::Wake.to_bytes(), flags);
-            }
-        }
     }
 }

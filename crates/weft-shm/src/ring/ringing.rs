@@ -1,0 +1,97 @@
+//! A producer that wakes its consumer.
+
+use super::Producer;
+use crate::bell::Bell;
+use crate::fork::Descriptor;
+use crate::mem::MapMem;
+use rustix::net::SendFlags;
+use weft_wire::path::{Abandoned, PushError, Traffic, Tx};
+use weft_wire::setup::Message;
+use weft_wire::Head;
+
+/// A producer in mapped memory together with the bell of its consumer, and what wakes it.
+#[derive(Debug)]
+pub struct Ringing {
+    producer: Producer<MapMem>,
+    bell: Bell,
+    waker: Waker,
+}
+
+/// How a sleeping consumer is woken.
+#[derive(Debug)]
+pub enum Waker {
+    /// By the eventfd that it sleeps on, where both trust each other: who has it could hinder all that use it.
+    Event(Descriptor),
+    /// By a word on the set-up socket.
+    Socket(Descriptor),
+}
+
+impl Ringing {
+    /// Rings `bell` for records of `producer` when asked to, and uses the `waker` if its consumer sleeps.
+    pub fn new(producer: Producer<MapMem>, bell: Bell, waker: Waker) -> Ringing {
+        Ringing { producer, bell, waker }
+    }
+
+    /// Rings the bell, and wakes whoever sleeps by it.
+    #[cold]
+    #[inline(never)]
+    fn ring(&mut self) {
+        if self.bell.ring() {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // It fails only if the consumer gave us something else than it should have, or does not read, and then it sleeps on.
+        match &self.waker {
+            Waker::Event(eventfd) => _ = rustix::io::write(eventfd, &1u64.to_ne_bytes()),
+            Waker::Socket(socket) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let _ = rustix::net::send(socket, &Message::Wake.to_bytes(), flags);
+            }
+        }
+    }
+}
+
+impl Tx for Ringing {
+    #[inline(always)]
+    fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
+        self.producer.push(head, args, payload)?;
+        self.signal();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
+        self.producer.push_small(head, args, payload)
+    }
+
+    #[inline(always)]
+    fn signal(&mut self) {
+        if self.producer.wants_bell() {
+            self.ring();
+        }
+    }
+
+    #[inline(always)]
+    fn is_far(&self) -> bool {
+        self.producer.is_far
+    }
+
+    fn has_room(&mut self, lines: u32) -> bool {
+        self.producer.has_room(lines)
+    }
+
+    fn abandoned(&mut self) -> Vec<Abandoned> {
+        self.producer.abandoned()
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        self.producer.traffic()
+    }
+
+    fn rest(&mut self) {
+        self.producer.give_back_arena();
+    }
+}
