@@ -1,19 +1,18 @@
 //! Lines that are put out of the caches.
 
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::sync::OnceLock;
 use weft_wire::LINE;
+
+/// In `ebx` of leaf 7: the processor has `clflushopt`.
+const CLFLUSHOPT: u32 = 1 << 23;
 
 /// Whether lines can be put out of the caches at no more than a few nanoseconds each, and whoever writes there next gains by it, if it is far.
 /// Asks the processor when it is called first; then it is known.
 ///
 /// Only of AMD's is that known: 16 B one way, far, 29 million messages a second without, and 78 with it (Zen 4, line of 490 ns). Others are
 /// taken to lose by it until somebody has measured it there.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn is_worthwhile() -> bool {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
-    use std::sync::OnceLock;
-
-    /// In `ebx` of leaf 7: the processor has `clflushopt`.
-    const CLFLUSHOPT: u32 = 1 << 23;
     // In a virtual machine each question takes microseconds.
     static IS_WORTHWHILE: OnceLock<bool> = OnceLock::new();
     *IS_WORTHWHILE.get_or_init(|| {
@@ -32,7 +31,6 @@ pub(crate) fn is_worthwhile() -> bool {
 ///
 /// # Safety
 /// [`is_worthwhile`] has said so, and the lines are mapped.
-#[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn evict(at: *const u8, lines: usize) {
     for line in 0..lines {
         let at = at.wrapping_add(line * LINE);
