@@ -83,6 +83,8 @@ pub(crate) struct Distance {
     since: u64,
     /// The position then.
     from: u64,
+    /// Lines of a message, at the last count.
+    each: u64,
     is_kept: bool,
     /// The producer's last record that was no one-way message, as far as we know.
     urgent: u32,
@@ -111,12 +113,20 @@ impl Distance {
     #[inline(never)]
     pub fn end_run(&mut self, progress: Progress, pos: u64, now: u64) {
         let time = now.wrapping_sub(self.since);
-        let lines = pos.wrapping_sub(std::mem::replace(&mut self.from, pos));
+        let lines = self.count_lines(pos);
         let most = if progress.evict { RUN_TIME.max(lines.saturating_mul(LINE_TIME)) } else { RUN_TIME };
         let is_pure = std::mem::replace(&mut self.urgent, progress.urgent) == progress.urgent;
         self.is_kept = is_pure && self.catches >= CATCHES && time <= most;
-        (self.run, self.catches, self.since) = (0, 0, now);
+        (self.catches, self.since) = (0, now);
         (self.patience, self.waits_since, self.upto) = ((2 * time).min(PATIENCE), None, 0);
+    }
+
+    /// Lines since the last count. With the messages since then they say how many lines each has.
+    fn count_lines(&mut self, pos: u64) -> u64 {
+        let lines = pos.wrapping_sub(std::mem::replace(&mut self.from, pos));
+        self.each = lines.checked_div(u64::from(self.run)).unwrap_or(self.each);
+        self.run = 0;
+        lines
     }
 
     /// Takes everything again.
@@ -125,9 +135,10 @@ impl Distance {
         (self.run, self.catches, self.is_kept) = (0, 0, false);
     }
 
-    /// Lines that may be taken at this position without another look at the producer's place.
+    /// Messages that may be taken at this position without another look at the producer's place, if they are as long as
+    /// those before.
     pub fn free(&self, pos: u64) -> u64 {
-        self.upto.saturating_sub(pos)
+        self.upto.saturating_sub(pos).div_ceil(self.each.max(1))
     }
 
     /// Positions are in another lane from now on.
@@ -140,12 +151,14 @@ impl Distance {
         if progress.urgent != self.urgent {
             self.give_up();
         } else if ahead >= GAP + LEAD {
+            self.count_lines(pos);
             self.upto = pos.wrapping_add(u64::from(ahead - GAP));
             self.waits_since = None;
         } else {
             // A time that jumps back ends it too.
             if now.wrapping_sub(*self.waits_since.get_or_insert(now)) > self.patience {
-                (self.since, self.from) = (now, pos);
+                self.count_lines(pos);
+                self.since = now;
                 self.give_up();
             }
         }
@@ -195,6 +208,22 @@ mod tests {
         distance.look(progress, ahead, 1000, now + 1);
         assert_eq!(distance.free(1000), u64::from(LEAD));
         assert_eq!(distance.free(1000 + u64::from(LEAD)), 0);
+    }
+
+    #[test]
+    fn of_long_messages_only_as_many_are_free_as_the_lines_hold() {
+        let (mut distance, now) = behind_a_stream();
+        // A hundred messages of 17 lines, 1,700 lines from where the last run ended.
+        (0..25).for_each(|_| assert!(!distance.note_visit(4, true)));
+        let (progress, ahead) = told(100, GAP + LEAD);
+        distance.look(progress, ahead, 1700, now + 1);
+        assert_eq!(distance.free(1700), 16, "256 lines");
+        assert_eq!(distance.free(1700 + 15 * 17), 1);
+        assert_eq!(distance.free(1700 + 16 * 17), 0);
+        // They become longer, and are counted again with the next look.
+        assert!(!distance.note_visit(16, true));
+        distance.look(progress, ahead, 1700 + 16 * 129, now + 2);
+        assert_eq!(distance.free(1700 + 16 * 129), 2);
     }
 
     #[test]
