@@ -118,17 +118,26 @@ impl BellPage {
         if line >= ARMED / LINE {
             return; // only a hostile producer marks a group that does not exist
         }
-        for word in 0..LINE / 8 {
-            let at = line * LINE / 8 + word;
+        // Which words have something, and then which of their bytes, without a branch for each of them: what is rung next
+        // nobody can foresee.
+        let at = line * LINE / 8;
+        let words: [u64; LINE / 8] = std::array::from_fn(|word| {
             // Relaxed: a bell says only where to look; the ring's header orders what is found there.
-            if self.page.word(at).load(Ordering::Relaxed) != 0 {
-                for byte in at * 8..at * 8 + 8 {
-                    let bell = self.page.byte(byte);
-                    let index = (byte - LINE) as u32;
-                    if bell.load(Ordering::Relaxed) != 0 && index < in_use {
-                        bell.store(0, Ordering::Relaxed);
-                        rung(index);
-                    }
+            self.page.word(at + word).load(Ordering::Relaxed).to_le()
+        });
+        let mut marks = (0..LINE / 8).fold(0, |marks, word| marks | u32::from(words[word] != 0) << word);
+        while marks != 0 {
+            let word = marks.trailing_zeros() as usize;
+            marks &= marks - 1;
+            let mut bells = words[word];
+            while bells != 0 {
+                let byte = bells.trailing_zeros() / 8;
+                bells &= !(0xff << (8 * byte));
+                let byte = (at + word) * 8 + byte as usize;
+                let index = (byte - LINE) as u32;
+                if index < in_use {
+                    self.page.byte(byte).store(0, Ordering::Relaxed);
+                    rung(index);
                 }
             }
         }
