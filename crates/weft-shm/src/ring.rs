@@ -33,7 +33,7 @@ use crate::mem::{MapMem, RingMem, CONTROL_LINES, COPY_WORDS};
 use consumer::{args_of, refusal};
 use next_source::NextSource;
 use slow_stores::{SlowStores, TIMED_LEAST};
-use ways::{WAYS, WAYS_OF_STREAMS, WAYS_WITH_EVICTION};
+use ways::{SMALL, WAYS, WAYS_OF_STREAMS, WAYS_WITH_EVICTION};
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic, SMALL_MOST};
 use weft_wire::record::{self, args_bytes, LARGE_LEAST};
 use weft_wire::setup::Geometry;
@@ -567,6 +567,9 @@ impl<M: RingMem> Producer<M> {
                 if let (Some(begun), Some(now)) = (begun, self.mem.nanoseconds()) {
                     self.slow_stores.note(len, now.saturating_sub(begun));
                 }
+            }
+            false if len >= ways.past_caches_least_if_small && self.lanes[ARENA].cap <= SMALL => {
+                self.mem.write_past_caches(line, second, args, payload)
             }
             false if len <= ways.by_lines_most => self.mem.write_by_lines(line, second, args, payload),
             _ => self.mem.write(line, second, args, payload),

@@ -44,13 +44,22 @@ fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, &[u8
 
 /// The same on any machine, and all that is seen, of several messages at once. Checks that only lines which were read are put out of the caches, one after the other.
 fn on(machine: Machine, program: impl Fn(&Machine, &mut dyn FnMut(&[Kind], &[u8], u32) -> Seen)) {
-    let memory = Memory::new(Lanes::new(16 << 10, ARENA as usize * 64));
+    with_an_arena(ARENA, machine, program);
+}
+
+/// The same with an arena of so many lines.
+fn with_an_arena(
+    arena: u32,
+    machine: Machine,
+    program: impl Fn(&Machine, &mut dyn FnMut(&[Kind], &[u8], u32) -> Seen),
+) {
+    let memory = Memory::new(Lanes::new(16 << 10, arena as usize * 64));
     let machine = Arc::new(machine);
     let (producers, consumers) = (memory.map(), memory.map());
     let (seen, evicted_to) = (Cell::new(Seen::default()), Cell::new(None));
     // The last header that was looked at, and the lines of each record.
     let (looked, lines) = (Cell::new(0), Cell::new(0));
-    let first = (memory.lanes.bytes() / 64) as u32 - ARENA;
+    let first = (memory.lanes.bytes() / 64) as u32 - arena;
     let tap = |access| match access {
         Access::PastCaches => seen.set(Seen { past: seen.get().past + 1, ..seen.get() }),
         Access::Header(line) => looked.set(line),
@@ -194,4 +203,27 @@ fn streams_of_large_messages_go_past_the_caches_all_the_same() {
         assert_eq!(pass(&[Kind::Send], &large, MIB).past, MIB);
         assert_eq!(pass(&[Kind::Send], &large[..(16 << 10) - 8], MIB).past, 0);
     });
+}
+
+#[test]
+fn between_near_cores_only_large_messages_of_streams_through_a_small_arena_go_past_the_caches() {
+    let large = vec![7; 16 << 10];
+    let near = |evicts: bool| match evicts {
+        true => Machine::new(30, QUICK).evicting(),
+        false => Machine::new(30, QUICK),
+    };
+    for (arena, evicts, kind, payload, goes_past) in [
+        (8 << 10, true, Kind::Send, &large[..], true),
+        (8 << 10, true, Kind::Send, &large[..(16 << 10) - 8], false),
+        (8 << 10, true, Kind::Request, &large, false),
+        // Its lines leave the producer's cache before they come round.
+        (16 << 10, true, Kind::Send, &large, false),
+        // Of others nothing is known.
+        (8 << 10, false, Kind::Send, &large, false),
+    ] {
+        with_an_arena(arena, near(evicts), |_, pass| {
+            let past = if goes_past { MIB } else { 0 };
+            assert_eq!(pass(&[kind], payload, MIB).past, past, "{arena} lines, {kind:?} of {} B", payload.len());
+        });
+    }
 }
