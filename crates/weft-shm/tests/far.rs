@@ -57,17 +57,22 @@ fn with_an_arena(
     let machine = Arc::new(machine);
     let (producers, consumers) = (memory.map(), memory.map());
     let (seen, evicted_to) = (Cell::new(Seen::default()), Cell::new(None));
-    // The last header that was looked at, and the lines of each record.
-    let (looked, lines) = (Cell::new(0), Cell::new(0));
+    // The last header that was looked at, whether one was in the hot lane since, and the lines of each record.
+    let (looked, was_hot, lines) = (Cell::new(0), Cell::new(false), Cell::new(0));
     let first = (memory.lanes.bytes() / 64) as u32 - arena;
     let tap = |access| match access {
         Access::PastCaches => seen.set(Seen { past: seen.get().past + 1, ..seen.get() }),
-        Access::Header(line) => looked.set(line),
+        Access::Header(line) => {
+            looked.set(line);
+            was_hot.set(was_hot.get() || line < first);
+        }
         Access::Evict(from, to) if from < to => {
             // Up to the end of the record that was dropped just now.
             let read_to = looked.get() + lines.get();
             assert!(first <= from && to <= read_to, "{from} to {to}, read to {read_to}");
-            let goes_on = evicted_to.replace(Some(to)).is_none_or(|line| line == from || from == first);
+            // What was read just before the arena was left may stay.
+            let (last, left) = (evicted_to.replace(Some(to)), was_hot.replace(false));
+            let goes_on = last.is_none_or(|line| line == from || from == first || (left && line < from));
             assert!(goes_on, "{from} to {to} comes late");
             seen.set(Seen { evicted: seen.get().evicted + to - from, ..seen.get() });
         }
@@ -226,4 +231,22 @@ fn between_near_cores_only_large_messages_of_streams_through_a_small_arena_go_pa
             assert_eq!(pass(&[kind], payload, MIB).past, past, "{arena} lines, {kind:?} of {} B", payload.len());
         });
     }
+}
+
+#[test]
+fn of_streams_of_one_line_only_what_was_read_in_the_arena_is_put_out_of_the_caches() {
+    on(Machine::new(FAR, QUICK).evicting(), |_, pass| {
+        let (payload, bursts) = (&PAYLOAD[..16], 400);
+        // More than the hot lane holds, so that the stream comes to the arena, and stays there.
+        let burst = [Kind::Send; 600];
+        let all = bursts * burst.len() as u32;
+        let seen = pass(&burst, payload, bursts);
+        assert!((all - ARENA / 8 - 300..=all).contains(&seen.evicted), "{seen:?} of {all}");
+        // One by one they go back to the hot lane.
+        pass(&[Kind::Send], payload, 20_000);
+        assert_eq!(pass(&[Kind::Send], payload, 4_000).evicted, 0);
+        // And once more to the arena, behind what was read there.
+        let seen = pass(&burst, payload, bursts);
+        assert!((all - ARENA / 4 - 300..=all).contains(&seen.evicted), "{seen:?} of {all}");
+    });
 }
