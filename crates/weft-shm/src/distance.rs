@@ -118,7 +118,7 @@ impl Distance {
         let is_pure = std::mem::replace(&mut self.urgent, progress.urgent) == progress.urgent;
         self.is_kept = is_pure && self.catches >= CATCHES && time <= most;
         (self.catches, self.since) = (0, now);
-        (self.patience, self.waits_since, self.upto) = ((2 * time).min(PATIENCE), None, 0);
+        (self.patience, self.waits_since, self.upto) = (time.saturating_mul(2).min(PATIENCE), None, 0);
     }
 
     /// Lines since the last count. With the messages since then they say how many lines each has.
@@ -238,6 +238,18 @@ mod tests {
         assert!(patience < PATIENCE);
         assert!(waits(&mut distance, now) && waits(&mut distance, now + patience));
         assert!(!waits(&mut distance, now + patience + 1));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_ends_a_run() {
+        let (mut distance, now) = behind_a_stream();
+        distance.give_up();
+        while !distance.note_visit(4, true) {}
+        distance.end_run(Progress { line: 4, urgent: 0, evict: true }, 4 * u64::from(RUN), now - 1);
+        assert!(!distance.is_kept());
+        // From then on it is one like any other.
+        run(&mut distance, now - 1, 50);
+        assert!(distance.is_kept());
     }
 
     #[test]
