@@ -257,6 +257,18 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_written_to_the_page_each_bell_in_use_is_told_once_and_no_other() {
+        let page = BellPage::create().expect("page");
+        for in_use in [1, 13, 64, 200, BELLS] {
+            (0..PAGE).for_each(|byte| page.page.byte(byte).store(0x80 | byte as u8, Ordering::Relaxed));
+            let mut found = Vec::new();
+            page.collect(in_use, |i| found.push(i));
+            assert_eq!(found, (0..in_use).collect::<Vec<_>>());
+            page.collect(in_use, |i| panic!("bell {i} twice"));
+        }
+    }
+
+    #[test]
     fn a_sleeper_is_woken_once_by_each_producer() {
         let mut page = BellPage::create().expect("page");
         let open = |index| Bell::open(page.fd().try_clone_to_owned().expect("dup"), index).expect("bell");
