@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests in which several threads of a process meet under the thread sanitiser: scripts/races.sh
-# Needs a nightly toolchain with the standard library's source, because that has to be instrumented as well:
-#   rustup toolchain install nightly && rustup component add rust-src --toolchain nightly
+# Needs a nightly toolchain (rustup toolchain install nightly) with the standard library's source, because that has to be
+# instrumented as well; adds the source if it is missing.
 # What the two ends of a ring do in different processes it does not see: that is for loom (scripts/test.sh loom).
 # valgrind's DRD and Helgrind are no substitute: they know the locks of pthread, and neither those of Rust's library, which are
 # futexes, nor atomics. Two threads that add under a `Mutex` and one that hands a value over by an atomic flag, all as it should
@@ -11,7 +11,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-if ! [ -e "$(rustc +nightly --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library/Cargo.lock" ]; then
+has_source() { [ -e "$(rustc +nightly --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library/Cargo.lock" ]; }
+
+if ! has_source && rustc +nightly -V >/dev/null 2>&1; then
+    say "adds rust-src to the nightly toolchain"
+    rustup component add rust-src --toolchain nightly || true
+fi
+if ! has_source; then
     say "LEFT OUT: the thread sanitiser: no nightly toolchain with rust-src here (see the head of scripts/races.sh)"
     exit 0
 fi
