@@ -131,9 +131,9 @@ impl BellPage {
             marks &= marks - 1;
             let mut bells = words[word];
             while bells != 0 {
-                let byte = bells.trailing_zeros() / 8;
-                bells &= !(0xff << (8 * byte));
-                let byte = (at + word) * 8 + byte as usize;
+                let in_word = bells.trailing_zeros() / 8;
+                bells &= !(0xff << (8 * in_word));
+                let byte = (at + word) * 8 + in_word as usize;
                 let index = (byte - LINE) as u32;
                 if index < in_use {
                     self.page.byte(byte).store(0, Ordering::Relaxed);

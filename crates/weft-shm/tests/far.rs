@@ -213,10 +213,6 @@ fn streams_of_large_messages_go_past_the_caches_all_the_same() {
 #[test]
 fn between_near_cores_only_large_messages_of_streams_through_a_small_arena_go_past_the_caches() {
     let large = vec![7; 16 << 10];
-    let near = |evicts: bool| match evicts {
-        true => Machine::new(30, QUICK).evicting(),
-        false => Machine::new(30, QUICK),
-    };
     for (arena, evicts, kind, payload, goes_past) in [
         (8 << 10, true, Kind::Send, &large[..], true),
         (8 << 10, true, Kind::Send, &large[..(16 << 10) - 8], false),
@@ -226,7 +222,9 @@ fn between_near_cores_only_large_messages_of_streams_through_a_small_arena_go_pa
         // Of others nothing is known.
         (8 << 10, false, Kind::Send, &large, false),
     ] {
-        with_an_arena(arena, near(evicts), |_, pass| {
+        let mut near = Machine::new(30, QUICK);
+        near.evicts = evicts;
+        with_an_arena(arena, near, |_, pass| {
             let past = if goes_past { MIB } else { 0 };
             assert_eq!(pass(&[kind], payload, MIB).past, past, "{arena} lines, {kind:?} of {} B", payload.len());
         });

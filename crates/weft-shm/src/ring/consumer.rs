@@ -259,9 +259,7 @@ impl<M: RingMem> Consumer<M> {
     /// What is done once in an eighth of a lane, and at its end.
     #[inline(never)]
     fn pause(&mut self) {
-        if self.now == ARENA {
-            self.evict();
-        }
+        self.evict();
         self.lane.wrap();
         self.release();
         self.lane.pause_again();
@@ -270,6 +268,9 @@ impl<M: RingMem> Consumer<M> {
     /// Evicts what was read from the arena since, if the producer has asked for that: it would otherwise have to take each line away from
     /// here when it comes by again (see `architecture.md`).
     fn evict(&mut self) {
+        if self.now != ARENA {
+            return;
+        }
         let cached = std::mem::replace(&mut self.lane.cached, self.lane.line);
         if Progress::unpack(self.mem.progress()).evict {
             self.mem.evict(cached, self.lane.line);
@@ -417,9 +418,7 @@ impl<M: RingMem> Consumer<M> {
                 Err(malformed) => self.give_up(malformed),
                 Ok(head) if head.is(Kind::Pad) => {
                     // Of the padding nothing was read, and there can be a lot of it.
-                    if self.now == ARENA {
-                        self.evict();
-                    }
+                    self.evict();
                     let rest = self.lane.last - self.lane.line;
                     self.lane.advance(rest);
                 }
