@@ -1,9 +1,10 @@
 //! The bundle: what is polled together.
 
+use crate::client::Sink;
 use crate::moving::Errand;
 use crate::receive::Trouble;
 use crate::session::{Limits, PeerId, Session, SessionId};
-use crate::state::{Place, Run, Settings, Sink, State};
+use crate::state::{Place, Run, Settings, State};
 use weft_wire::path::{Bells, Glance, Peek, Record, Rx, Tx};
 use weft_wire::Reason;
 

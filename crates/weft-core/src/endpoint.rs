@@ -1,8 +1,8 @@
 //! Endpoints of a bundle and their translation tables.
 
+use crate::message::Delivery;
 use crate::service::Service;
 use crate::session::SessionId;
-use crate::state::Delivery;
 use std::collections::VecDeque;
 use weft_wire::path::Record;
 use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason, Uid};

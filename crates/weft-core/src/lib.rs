@@ -15,8 +15,10 @@
 #![forbid(unsafe_code)]
 
 mod bundle;
+mod client;
 mod endpoint;
 mod event;
+mod message;
 mod moving;
 pub mod ni;
 mod receive;
@@ -28,10 +30,12 @@ mod state;
 pub mod testing;
 
 pub use bundle::Bundle;
+pub use client::Sink;
 pub use endpoint::{Admission, Endpoint};
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
+pub use message::{Delivery, Outgoing, ReplyError, ReplyToken, SendError};
 pub use moving::{Back, Errand, Luggage};
 pub use report::Report;
 pub use service::{Reliability, Service};
 pub use session::{FlowId, PeerId, SessionId};
-pub use state::{Call, Delivery, Outgoing, ReplyError, ReplyToken, SendError, Settings, Sink, State, Tally};
+pub use state::{Call, Settings, State, Tally};

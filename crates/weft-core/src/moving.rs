@@ -5,11 +5,13 @@
 //! of them there comes *back* the same way. Nothing is sent twice and nothing is returned for a move. Peers on the same host
 //! are told to call again, and when they have, their messages go straight there; others go on by the stub.
 
+use crate::client::Sink;
 use crate::endpoint::{Admission, Endpoint, EndpointState, Parked, Route, Translation};
 use crate::event::{Event, EventMask, MessageKind, Returned};
+use crate::message::{Delivery, ReplyError, ReplyToken, SendError};
 use crate::service::Service;
 use crate::session::{head, SessionId};
-use crate::state::{Call, Delivery, ReplyError, ReplyToken, SendError, Sink, State};
+use crate::state::{Call, State};
 use weft_transport::Grant;
 use weft_wire::path::Tx;
 use weft_wire::record::{MOVED, RETURNED_REPLY};

@@ -1,9 +1,11 @@
 //! What a bundle does with a record that arrived: the dispatch, and the ends of our own messages.
 
+use crate::client::Sink;
 use crate::endpoint::{Endpoint, Parked};
 use crate::event::{Event, MessageKind, Returned};
+use crate::message::Delivery;
 use crate::session::{FlowIn, FlowOut, SessionId};
-use crate::state::{Delivery, Run, Sink, State};
+use crate::state::{Run, State};
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
 use weft_wire::record::{ASK_STORED, GO_ON, MOVED, ORDERED, RETURNED_REPLY, RETURNED_SEND, WINDOW};

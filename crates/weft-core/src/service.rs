@@ -1,8 +1,9 @@
 //! How what an endpoint sends is served: messages that may be lost, such as are told as received, and order behind refusals.
 
 use crate::endpoint::{Endpoint, Route};
+use crate::message::{Outgoing, SendError};
 use crate::session::{head, Session};
-use crate::state::{Outgoing, SendError, State};
+use crate::state::State;
 use weft_wire::path::{Traffic, Tx};
 use weft_wire::record::GO_ON;
 use weft_wire::{Credit, Kind};

@@ -2,8 +2,9 @@
 
 use crate::endpoint::{Endpoint, Route};
 use crate::event::{Event, MessageKind, Returned};
+use crate::message::Delivery;
 use crate::session::{head, FlowOut, Session, SessionId};
-use crate::state::{Delivery, Run, State};
+use crate::state::{Run, State};
 use weft_wire::path::{Fate, Tx};
 use weft_wire::record::{RETURNED_REPLY, RETURNED_SEND};
 use weft_wire::{Certainty, Credit, Head, Kind, Reason};
