@@ -12,8 +12,7 @@ use serde::Serialize;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Endpoint, Event, Node, SendError};
+use weft::{Bundle, Endpoint, Event, Node, SendError};
 
 /// How long a wait spins before it sleeps between polls, and how long it then sleeps.
 const SPIN: Duration = Duration::from_millis(5);

@@ -9,8 +9,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
-use weft::am::Bundle;
-use weft::{NetworkError, Node};
+use weft::{Bundle, NetworkError, Node};
 
 /// Handlers of the endpoint that answers.
 pub mod ask {

@@ -10,8 +10,7 @@ use std::mem::size_of;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft::am::Waker;
-use weft::Reason;
+use weft::{Reason, Waker};
 
 /// A wait looks so often whether another thread has got what it waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -169,7 +168,7 @@ impl Cq {
                 let most = left.min(LOOK_EVERY);
                 let since = Instant::now();
                 let waited = state.bundle.wait(Some(most));
-                waited == weft::am::Waited::Nothing && since.elapsed() < most
+                waited == weft::Waited::Nothing && since.elapsed() < most
             });
             if is_signalled {
                 return AGAIN;

@@ -8,8 +8,7 @@ use crate::{av, cntr, cq, ep};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
-use weft::am::Bundle;
-use weft::{Node, Settings};
+use weft::{Bundle, Node, Settings};
 
 /// A domain.
 #[repr(C)]

@@ -7,9 +7,8 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
-use weft::am::{AnyThread, Bundle};
 use weft::tagged::{CameBack, Claim, Completion, LentMut, Outcome, Received};
-use weft::{Endpoint, Key, Name, Reason};
+use weft::{AnyThread, Bundle, Endpoint, Key, Name, Reason};
 
 /// Completions that a queue keeps; then operations that would add some are told to come again.
 const UNREAD_MOST: usize = 1 << 16;

@@ -3,12 +3,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use weft::{am, Key, Node};
+use weft::{Bundle, Key, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u64 = std::env::args().nth(1).ok_or("say how many requests")?.parse()?;
     let node = Node::new()?;
-    let (mut server, mut client) = (am::Bundle::new(&node)?, am::Bundle::new(&node)?);
+    let (mut server, mut client) = (Bundle::new(&node)?, Bundle::new(&node)?);
     let key = Key(1);
     let (there, here) = (server.endpoint(key)?, client.endpoint(key)?);
     server.on(there, 1, |m| {

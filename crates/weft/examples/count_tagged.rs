@@ -2,9 +2,8 @@
 //! under callgrind with different numbers, as `docs/instructions.txt` says of `count_messages`. With a second argument the
 //! sides send (`send`) from lent buffers instead of injecting.
 
-use weft::am::Bundle;
 use weft::tagged::{Label, Lent, LentMut, Outcome, Pattern, Settings};
-use weft::{Endpoint, Key, Node};
+use weft::{Bundle, Endpoint, Key, Node};
 
 const KEY: Key = Key(1);
 

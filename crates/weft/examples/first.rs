@@ -1,8 +1,8 @@
 //! The first program of the README: without an argument it answers whoever asks, with a name it asks that one.
-use weft::{am, Key, Name, Node};
+use weft::{Bundle, Key, Name, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut bundle = am::Bundle::new(&Node::new()?)?;
+    let mut bundle = Bundle::new(&Node::new()?)?;
     let me = bundle.endpoint(Key(7))?;
     bundle.on(me, 1, |m| m.reply(2, &[], &m.payload().to_ascii_uppercase()).unwrap_or_default())?; // a request
     bundle.on(me, 2, |m| println!("{}", String::from_utf8_lossy(m.payload())))?; // the reply

@@ -1,7 +1,7 @@
 //! A client of `kv_server`: `cargo run --example kv_client NAME KEY get K`, or `put K V`
 use std::cell::RefCell;
 use std::rc::Rc;
-use weft::{am, Node};
+use weft::{Bundle, Node};
 
 /// What the server does for a request, and what it answers.
 const GET: u8 = 1;
@@ -14,7 +14,7 @@ fn run(words: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         [name, key, "put", k, v] => (name, key, PUT, vec![k.len() as u32], format!("{k}{v}")),
         _ => return Err("usage: kv_client NAME KEY get K | put K V (the server prints NAME and KEY)".into()),
     };
-    let mut bundle = am::Bundle::new(&Node::new()?)?;
+    let mut bundle = Bundle::new(&Node::new()?)?;
     let me = bundle.endpoint_with_random_key()?;
     bundle.map(me, 0, name.parse()?, key.parse()?)?;
 

@@ -2,8 +2,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use weft::am::{Bundle, Message};
-use weft::Node;
+use weft::am::Message;
+use weft::{Bundle, Node};
 
 /// What the server does for a request, and what it answers.
 const GET: u8 = 1;

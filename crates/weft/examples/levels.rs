@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use weft::{am, Event, Key, MessageKind, Node, Outgoing, Reliability, Service};
+use weft::{Bundle, Event, Key, MessageKind, Node, Outgoing, Reliability, Service};
 
 const READING: u8 = 1;
 const ENTRY: u8 = 2;
@@ -16,8 +16,8 @@ const READINGS: u32 = 1000;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::new()?;
     let key = Key(7);
-    let mut sensor = am::Bundle::new(&node)?;
-    let mut station = am::Bundle::new(&node)?;
+    let mut sensor = Bundle::new(&node)?;
+    let mut station = Bundle::new(&node)?;
 
     let there = station.endpoint(key)?;
     let (readings, last) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));

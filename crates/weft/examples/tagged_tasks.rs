@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use weft::tagged::{Label, Outcome, Pattern, Settings};
-use weft::{am::Bundle, Endpoint, Key, Node};
+use weft::{Bundle, Endpoint, Key, Node};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -1,14 +1,14 @@
 //! weft: fast, protected communication between ordinary Linux processes.
 //!
-//! A process makes a [`Node`], in it [bundles](am::Bundle) of endpoints, and gives the endpoints' [`Name`]s and [`Key`]s to
+//! A process makes a [`Node`], in it [bundles](Bundle) of endpoints, and gives the endpoints' [`Name`]s and [`Key`]s to
 //! its peers by any rendezvous. Endpoints that name each other in their translation tables form a virtual network; messages
 //! between processes of one host go straight from memory to memory.
 //!
 //! ```
-//! use weft::{am, Key, Node};
+//! use weft::{Bundle, Key, Node};
 //!
 //! let node = Node::new()?;
-//! let mut bundle = am::Bundle::new(&node)?;
+//! let mut bundle = Bundle::new(&node)?;
 //! let key = Key(7);
 //! let adder = bundle.endpoint(key)?;
 //! bundle.on(adder, 1, |m| {
@@ -29,12 +29,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Handlers run inside [`poll`](am::Bundle::poll) and [`wait`](am::Bundle::wait) only. What goes on while a program does neither, its node's helper thread
+//! Handlers run inside [`poll`](Bundle::poll) and [`wait`](Bundle::wait) only. What goes on while a program does neither, its node's helper thread
 //! does: callers are answered, messages between hosts acknowledged and sent again, deaths noticed.
 #![deny(unsafe_code)]
 
 pub mod am;
 mod bells;
+mod bundle;
 mod foreigners;
 mod home;
 mod net;
@@ -49,6 +50,7 @@ pub mod tagged;
 mod watch;
 mod watched;
 
+pub use bundle::{AnyThread, Bundle, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
 pub use net::address::Ports;
 pub use net::NetworkError;
 pub use node::{Error, Node};

@@ -49,8 +49,8 @@ impl Error {
 /// use weft::{am, Key, Node};
 ///
 /// let node = Node::new()?;
-/// let mut first = am::Bundle::new(&node)?;
-/// let mut second = am::Bundle::new(&node)?; // for another thread, perhaps
+/// let mut first = crate::Bundle::new(&node)?;
+/// let mut second = crate::Bundle::new(&node)?; // for another thread, perhaps
 /// let (a, b) = (first.endpoint(Key(1))?, second.endpoint(Key(2))?);
 /// let (a, b) = (first.name(a)?, second.name(b)?);
 /// assert!(a != b && a.epoch == b.epoch); // two endpoints of one life

@@ -18,8 +18,7 @@ use support::{
     events, has_loopback, left_out, over_udp, poll_until, tell, turn, wait_until, Address, Order, Orders, Peer, BOUND,
     OVER_UDP,
 };
-use weft::am::Bundle;
-use weft::{Node, SendError};
+use weft::{Bundle, Node, SendError};
 
 /// Requests that one endpoint may have outstanding at another.
 const WINDOW: u32 = 32;

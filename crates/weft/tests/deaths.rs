@@ -14,8 +14,8 @@ use support::{
     bundle_with_endpoint, contents, events, insist, poll_until, returns_of, tell, turn, wait_until, Address, Census,
     Dice, Orders, Peer,
 };
-use weft::am::{Bundle, ReplyToken};
-use weft::{Certainty, Endpoint, Event, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError};
+use weft::am::ReplyToken;
+use weft::{Bundle, Certainty, Endpoint, Event, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError};
 use weft_shm::{BellPage, Lanes, Shared};
 use weft_wire::proof::Side;
 use weft_wire::setup::Message;

@@ -5,8 +5,7 @@ mod support;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use support::{contents, events, poll_until, tell, turn, Address, Orders, Peer};
-use weft::am::Bundle;
-use weft::{Endpoint, Key, Node, SendError};
+use weft::{Bundle, Endpoint, Key, Node, SendError};
 
 const ECHO: u8 = 1;
 const FLOOD: u8 = 2;

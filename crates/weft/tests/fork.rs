@@ -16,8 +16,10 @@ use support::{
     bundle_with_endpoint, contents, events, left_out, over_udp, poll_until, returns_of, tell, turn, wait_until,
     Address, Census, Order, Orders, Peer,
 };
-use weft::am::{Bundle, NotReplied, ReplyToken};
-use weft::{Endpoint, Error, Event, EventMask, Key, MessageKind, Node, Outgoing, Reason, ReplyError, SendError};
+use weft::am::{NotReplied, ReplyToken};
+use weft::{
+    Bundle, Endpoint, Error, Event, EventMask, Key, MessageKind, Node, Outgoing, Reason, ReplyError, SendError,
+};
 
 const ECHO: u8 = 1;
 const KEEP: u8 = 2;

@@ -8,8 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use support::threads::{helpers, sleeps, status};
 use support::{raw, turn, wait_until};
-use weft::am::Bundle;
-use weft::{Key, Node};
+use weft::{Bundle, Key, Node};
 
 const ECHO: u8 = 1;
 const ANSWER: u8 = 2;

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 use support::{contents, events, insist, poll_until, tell, turn, Address, Orders, Peer};
-use weft::am::{Bundle, NotReplied, ReplyToken};
-use weft::{Event, Key, MessageKind, Node, Outgoing, ReplyError, SendError};
+use weft::am::{NotReplied, ReplyToken};
+use weft::{Bundle, Event, Key, MessageKind, Node, Outgoing, ReplyError, SendError};
 
 const SIZES: [usize; 12] = [0, 1, 7, 8, 255, 256, 257, 4095, 4096, 16_384, 65_535, 65_536];
 

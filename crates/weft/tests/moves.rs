@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use support::{
     again, bundle_with_endpoint, poll_until, returns_of, tell, turn, wait_until, Address, Order, Orders, Peer, OVER_UDP,
 };
-use weft::am::{AdoptError, AnyThread, Bundle, Moving, SharedBundle};
-use weft::{Endpoint, Event, Key, Node, Reason, SendError, Settings};
+use weft::am::{AdoptError, Moving};
+use weft::{AnyThread, Bundle, Endpoint, Event, Key, Node, Reason, SendError, Settings, SharedBundle};
 
 /// Handlers of the endpoint that moves: replies; counts.
 const ECHO: u8 = 1;

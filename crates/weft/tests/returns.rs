@@ -5,10 +5,9 @@ mod support;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use support::{contents, events, insist, poll_until, raw, returns_of, tell, turn, Address, Orders, Peer};
-use weft::am::Bundle;
 use weft::{
-    Certainty, Endpoint, EndpointId, Event, HostAddress, Key, MessageKind, Name, NameError, Node, Outgoing, Reason,
-    Returned, Uid,
+    Bundle, Certainty, Endpoint, EndpointId, Event, HostAddress, Key, MessageKind, Name, NameError, Node, Outgoing,
+    Reason, Returned, Uid,
 };
 use weft_wire::setup::Message;
 use weft_wire::Epoch;

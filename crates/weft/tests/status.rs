@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use support::client::{Client, ANSWER, ECHO};
 use support::threads::{helper, sleeps};
 use support::{left_out, over_udp, poll_until, tell, turn, wait_until, Address, Census, Order, Orders, Peer, BOUND};
-use weft::am::Bundle;
 use weft::status::{self, Activity, Found, Limit, Path, Process, Silence};
-use weft::{Key, Node};
+use weft::{Bundle, Key, Node};
 
 const TAKE: u8 = 2;
 const KEEP: u8 = 3;

@@ -5,9 +5,8 @@ mod support;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use support::{tell, turn, Address, Dice, Order, Orders, Peer, BOUND};
-use weft::am::{AnyThread, Bundle};
 use weft::tagged::{Completion, Label, Lent, LentMut, Outcome, Pattern, PostError, Received, Settings, Tags};
-use weft::{Certainty, Endpoint, Key, Node, Reason, SendError};
+use weft::{AnyThread, Bundle, Certainty, Endpoint, Key, Node, Reason, SendError};
 use weft_wire::tagged::{Envelope, Word};
 
 /// Lengths around every limit: a line, a unit of credit, a piece, eager or announced, a record.
@@ -953,9 +952,9 @@ fn a_wait_ends_with_completions_that_a_call_made() {
     let (mut a, mut b) = pair();
     a.send(0, 1, vec![1; 8], 1);
     settle(&mut a, &mut b);
-    while b.bundle.wait(Some(Duration::ZERO)) != weft::am::Waited::Nothing {}
+    while b.bundle.wait(Some(Duration::ZERO)) != weft::Waited::Nothing {}
     b.receive(Pattern::tagged(1), 8, 2);
-    assert_eq!(b.bundle.wait(Some(BOUND)), weft::am::Waited::Events);
+    assert_eq!(b.bundle.wait(Some(BOUND)), weft::Waited::Events);
 }
 
 #[test]

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{again, bundle_with_endpoint, tell, turn, Address, Orders, Peer, OVER_UDP};
-use weft::am::{AnyThread, Bundle, InHandler, SharedBundle, Waited};
-use weft::{Endpoint, Event, Key, Node, SendError, Settings};
+use weft::{AnyThread, Bundle, Endpoint, Event, InHandler, Key, Node, SendError, Settings, SharedBundle, Waited};
 
 /// Handlers of the servers: replies; is silent; replies after what its thread slept.
 const ECHO: u8 = 1;

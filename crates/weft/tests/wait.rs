@@ -14,8 +14,7 @@ use support::threads::{named, sleeps};
 use support::{
     again, bundle_with_endpoint, events, poll_until, tell, turn, Address, Dice, Orders, Peer, BOUND, OVER_UDP,
 };
-use weft::am::{Bundle, Waited};
-use weft::{Endpoint, Event, EventMask, Node, SendError};
+use weft::{Bundle, Endpoint, Event, EventMask, Node, SendError, Waited};
 
 /// Handlers of the servers: replies; leaves the reply to another thread; is silent.
 const ECHO: u8 = 1;

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{unix::AsyncFd, Interest};
 use tokio::sync::{mpsc, oneshot, Notify};
-use weft::am::{Bundle, ReplyToken};
+use weft::am::ReplyToken;
+use weft::Bundle;
 use weft::{Endpoint, Event, MessageKind, Node, Outgoing, SendError};
 
 type Answer = std::result::Result<Vec<u8>, String>;

@@ -11,8 +11,7 @@ use super::weft_side::{count_answers, Bench, Quiet, BATCH};
 use crate::error::Error;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Endpoint, Node};
+use weft::{Bundle, Endpoint, Node};
 
 /// How the peers are polled while one of them is asked: the other one is looked at so seldom that it does not count.
 const SELDOM: u32 = 1 << 12;

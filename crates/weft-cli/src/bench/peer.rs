@@ -20,8 +20,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Admission, Endpoint, Event, Node, SendError};
+use weft::{Admission, Bundle, Endpoint, Event, Node, SendError};
 
 /// Handlers of the endpoints that answer, or that send.
 pub mod ask {

@@ -8,8 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
-use weft::am::SharedBundle;
-use weft::{Endpoint, Node, SendError};
+use weft::{Endpoint, Node, SendError, SharedBundle};
 
 /// Polls without an answer between two looks whether it is time to give up.
 const LOOK_EVERY: u32 = 1 << 18;

@@ -9,8 +9,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
-use weft::am::{Bundle, Waited};
-use weft::{Key, Name};
+use weft::{Bundle, Key, Name, Waited};
 
 /// How long an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);

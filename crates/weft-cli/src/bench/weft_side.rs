@@ -14,8 +14,7 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Admission, Endpoint, Node, SendError};
+use weft::{Admission, Bundle, Endpoint, Node, SendError};
 
 /// Requests under way at once when their rate is measured; AM-II's limit.
 pub const WINDOW: u64 = 32;

@@ -10,8 +10,7 @@ use std::cell::RefCell;
 use std::process::Stdio;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Endpoint, Event, Key, Name, Node, SendError};
+use weft::{Bundle, Endpoint, Event, Key, Name, Node, SendError};
 
 /// Chunks that one worker has in hand: one to count, one on its way.
 const IN_HAND: usize = 2;

@@ -10,8 +10,8 @@ use crate::error::Error;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weft::am::{Bundle, ReplyToken};
-use weft::{Endpoint, Event, Key, Name, Node};
+use weft::am::ReplyToken;
+use weft::{Bundle, Endpoint, Event, Key, Name, Node};
 
 /// A chunk that waits to be counted.
 struct Task {

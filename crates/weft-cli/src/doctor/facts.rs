@@ -13,8 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use weft::am::Bundle;
-use weft::{status, Key, Node};
+use weft::{status, Bundle, Key, Node};
 
 /// Looks at the clock that are timed.
 const CLOCK_LOOKS: u32 = 1000;

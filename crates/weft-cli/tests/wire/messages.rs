@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Endpoint, Event, Key, MessageKind, Node, Outgoing, SendError};
+use weft::{Bundle, Endpoint, Event, Key, MessageKind, Node, Outgoing, SendError};
 
 /// Handlers of the receiver: numbered messages; a request that is answered with everything inverted.
 const NOTE: u8 = 1;

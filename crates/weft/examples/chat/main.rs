@@ -11,8 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::mpsc;
-use weft::am::Bundle;
-use weft::{Event, Node};
+use weft::{Bundle, Event, Node};
 
 /// What a member does: enter who greets; enter those that it is told of; show a line.
 const GREET: u8 = 1;

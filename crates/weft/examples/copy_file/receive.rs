@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
 use std::rc::Rc;
-use weft::am::{Bundle, Message};
-use weft::Node;
+use weft::am::Message;
+use weft::{Bundle, Node};
 
 pub fn receive(path: &str) -> Result<()> {
     let mut bundle = Bundle::new(&Node::new()?)?;

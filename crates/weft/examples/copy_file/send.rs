@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 use std::rc::Rc;
-use weft::am::Bundle;
-use weft::{Node, MAX_PAYLOAD};
+use weft::{Bundle, Node, MAX_PAYLOAD};
 
 pub fn send(name: &str, key: &str, path: &str) -> Result<()> {
     let mut file = File::open(path).map_err(|why| format!("{path}: {why}"))?;

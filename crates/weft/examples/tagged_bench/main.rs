@@ -82,7 +82,7 @@ fn main() -> Result<()> {
     }
     side.bundle.tagged(side.ends[0])?.try_inject(0, Label::tagged(SERIES).with(u64::MAX), b"")?;
     // The other side reads its input from then on, and polls no more.
-    side.bundle.poll_until(weft::am::Bundle::is_acknowledged);
+    side.bundle.poll_until(weft::Bundle::is_acknowledged);
     let mut input = peer.stdin.take().ok_or("no input")?;
     for _ in 0..rounds {
         for size in &sizes[1..] {

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::tagged::{Label, Outcome, Pattern, Settings};
-use weft::{am::Bundle, Endpoint, Node};
+use weft::{Bundle, Endpoint, Node};
 
 const ECHO: u8 = 1;
 const ANSWER: u8 = 2;

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
-use weft::am::{Bundle, ReplyToken};
-use weft::{Event, Node};
+use weft::am::ReplyToken;
+use weft::{Bundle, Event, Node};
 
 /// Numbers of a piece.
 const PIECE: u32 = 50_000;

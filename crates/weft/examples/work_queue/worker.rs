@@ -3,8 +3,7 @@
 use super::{Result, END, JOIN, RESULT, WORK};
 use std::cell::Cell;
 use std::rc::Rc;
-use weft::am::Bundle;
-use weft::{Event, Node};
+use weft::{Bundle, Event, Node};
 
 pub fn worker(name: &str, key: &str) -> Result<()> {
     let mut bundle = Bundle::new(&Node::new()?)?;

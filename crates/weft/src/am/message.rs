@@ -13,7 +13,7 @@ use weft_wire::{Key, Name};
 /// What a handler may do beside looking at its message.
 ///
 /// ```
-/// use weft::{am::Bundle, Key, Node};
+/// use weft::{Bundle, Key, Node};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
 /// let (door, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
@@ -39,7 +39,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sends a request, as [`Bundle::try_request`](super::Bundle::try_request) does.
+    /// Sends a request, as [`Bundle::try_request`](crate::Bundle::try_request) does.
     pub fn try_request(
         &mut self,
         from: Endpoint,
@@ -55,7 +55,7 @@ impl Context<'_> {
         self.state.try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
-    /// Sends a one-way message, as [`Bundle::try_send`](super::Bundle::try_send) does.
+    /// Sends a one-way message, as [`Bundle::try_send`](crate::Bundle::try_send) does.
     pub fn try_send(
         &mut self,
         from: Endpoint,
@@ -70,7 +70,7 @@ impl Context<'_> {
         self.state.try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
-    /// Enters a peer in a translation table, as [`Bundle::map`](super::Bundle::map) does.
+    /// Enters a peer in a translation table, as [`Bundle::map`](crate::Bundle::map) does.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
         if self.gate.life().is_over() {
             return not_sent(self.gate.life());
@@ -82,7 +82,7 @@ impl Context<'_> {
 /// A message that arrived, in the hands of its handler.
 ///
 /// ```
-/// use weft::{am::Bundle, Key, MessageKind, Node};
+/// use weft::{Bundle, Key, MessageKind, Node};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
 /// let (store, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
@@ -189,7 +189,7 @@ weft_wire::debug_says_display!(NotReplied);
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc, sync::mpsc, thread};
-/// use weft::{am::Bundle, Key, Node};
+/// use weft::{Bundle, Key, Node};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
 /// let (server, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
@@ -217,7 +217,7 @@ pub struct ReplyToken {
 }
 
 impl ReplyToken {
-    /// Replies from any thread; the bundle's next poll sends it. Use [`Bundle::reply`](super::Bundle::reply) on the bundle's own thread.
+    /// Replies from any thread; the bundle's next poll sends it. Use [`Bundle::reply`](crate::Bundle::reply) on the bundle's own thread.
     pub fn reply_from_afar(
         mut self,
         handler: u8,
@@ -247,14 +247,14 @@ impl Drop for ReplyToken {
 
 /// Replies of other threads on their way to the bundle. Bounded by the requests that were granted.
 #[derive(Debug)]
-pub(super) struct Mailbox {
-    pub(super) signals: Arc<Signals>,
-    pub(super) letters: Own<Mutex<Vec<Letter>>>,
+pub(crate) struct Mailbox {
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) letters: Own<Mutex<Vec<Letter>>>,
 }
 
 /// A reply, or the end of a request without one.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(crate) struct Letter {
     pub(super) right: weft_core::ReplyToken,
     pub(super) reply: Option<(u8, Vec<u32>, Vec<u8>)>,
 }

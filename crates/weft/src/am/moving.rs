@@ -4,7 +4,8 @@
 //! one it leaves runs them there, under a lock, until the other one takes them. From then on what still comes to the old bundle
 //! is handed on (`weft_core`'s errands).
 
-use super::{Bundle, Context, EndpointHandlers, Handlers, Message, Threads};
+use super::{Context, EndpointHandlers, Handlers, Message};
+use crate::bundle::{Bundle, Threads};
 use crate::node::{lock, Node};
 use crate::paths::Outlet;
 use crate::reception::Post;
@@ -18,7 +19,7 @@ use weft_wire::Reason;
 /// An endpoint that was [released](Bundle::release), on its way to another bundle of its node. Dropped, it stays where it is.
 ///
 /// ```
-/// use weft::{am::Bundle, Key, Node, Settings};
+/// use weft::{Bundle, Key, Node, Settings};
 ///
 /// let node = Node::new()?;
 /// let mut old = Bundle::for_any_thread(&node, Settings::default())?;
@@ -42,7 +43,7 @@ pub struct Moving<H: Threads> {
 }
 
 /// What two bundles have of an endpoint that moves from one to the other.
-pub(super) struct Leaving<H: Threads> {
+pub(crate) struct Leaving<H: Threads> {
     node: Node,
     /// What it is in the bundle that it leaves, and what wakes that.
     endpoint: Endpoint,
@@ -138,7 +139,7 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// The same without waiting: `None` if a handler of the endpoint runs now.
-    pub(super) fn try_adopt(&mut self, moving: &Moving<H>) -> Result<Option<Endpoint>, AdoptError> {
+    pub(crate) fn try_adopt(&mut self, moving: &Moving<H>) -> Result<Option<Endpoint>, AdoptError> {
         let leaving = &moving.leaving;
         if !leaving.node.is(self.home.node()) {
             return Err(AdoptError::AnotherNode);
@@ -163,7 +164,7 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// What other bundles of the node left for this one, and endpoints that have arrived elsewhere.
-    pub(super) fn read_post(&mut self) {
+    pub(crate) fn read_post(&mut self) {
         if self.handlers.leaving > 0 {
             self.handlers.notice_arrivals(self.core.state_mut());
         }
@@ -176,7 +177,7 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// Carries back what became of others' errands.
-    pub(super) fn carry_back(&mut self) {
+    pub(crate) fn carry_back(&mut self) {
         self.core.carry_back(&mut self.handlers);
     }
 }

@@ -4,7 +4,8 @@
 //! answered with yes while one is, and the handlers lie where the plain way does not find them ([`Table`]): so both go the slow
 //! way, which each of them has in any case.
 
-use super::{not_sent, Context, EndpointHandlers, Handlers, Mailbox, Message, Threads};
+use super::{not_sent, Context, EndpointHandlers, Handlers, Mailbox, Message};
+use crate::bundle::Threads;
 use crate::paths::Outlet;
 use crate::status::stamps::{
     now, Answered, Asked, Lease, StampedFlow, Stamps, FLOWS_MOST, KEPT_MOST, MESSAGES_LEAST, WINDOW,
@@ -20,7 +21,7 @@ const UNDER_WAY_MOST: usize = 64;
 
 /// What each call of a bundle and its handlers asks first.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     /// Of the process that made the bundle; while messages are stamped, one that is over.
     plain: Life,
     life: Life,
@@ -99,7 +100,7 @@ impl Gate {
 }
 
 /// The handlers of a bundle's endpoints. While messages are stamped they lie where the plain way does not find them.
-pub(super) struct Table<H: Threads> {
+pub(crate) struct Table<H: Threads> {
     plain: Vec<EndpointHandlers<H>>,
     hidden: Vec<EndpointHandlers<H>>,
     is_hidden: bool,
@@ -155,7 +156,7 @@ impl<H: Threads> Table<H> {
 impl<H: Threads> Handlers<H> {
     /// A window opens, if messages are still to be stamped; else all goes the plain way again.
     #[cold]
-    pub(super) fn open_window(&mut self, lease: &Lease) {
+    pub(crate) fn open_window(&mut self, lease: &Lease) {
         if !lease.runs() {
             self.close_window(lease);
             self.gate.recorder = None;
@@ -211,7 +212,7 @@ impl<H: Threads> Handlers<H> {
 
     /// What was stamped, in the terms of whoever asks.
     #[cold]
-    pub(super) fn stamps(&self, state: &State<Outlet>) -> Option<Stamps> {
+    pub(crate) fn stamps(&self, state: &State<Outlet>) -> Option<Stamps> {
         self.gate.recorder.as_ref().map(|recorder| recorder.tell(state))
     }
 }

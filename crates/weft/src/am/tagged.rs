@@ -1,6 +1,7 @@
 //! Endpoints for tagged messages among those of a bundle: where the two clients of the one-way message part.
 
-use super::{Bundle, EndpointHandlers, Handlers, Threads};
+use super::{EndpointHandlers, Handlers};
+use crate::bundle::{Bundle, Threads};
 use crate::node::Error;
 use crate::paths::Outlet;
 use crate::tagged::{Completion, Engine, Working};
@@ -49,7 +50,7 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// Frees an endpoint for tagged messages: what is posted ends now, and the endpoint when its peers were told.
-    pub(super) fn free_tagged(&mut self, endpoint: Endpoint) -> Result<(), Error> {
+    pub(crate) fn free_tagged(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         let name = self.name(endpoint)?;
         self.home.node().office().remove_endpoint(name.endpoint);
         let (engine, mut context) = self.tagged_parts(endpoint)?;

@@ -22,7 +22,7 @@ pub(crate) use engine::Engine;
 /// Completions that the program has not taken.
 pub(crate) type Completions = queues::InPlace<Completion>;
 
-use crate::am::{Bundle, Threads};
+use crate::bundle::{Bundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
 use peer::Ends;
@@ -298,7 +298,7 @@ weft_wire::debug_says_display!(PostError);
 ///
 /// ```
 /// use weft::tagged::{Label, Outcome, Pattern, Settings};
-/// use weft::{am::Bundle, Key, Node};
+/// use weft::{Bundle, Key, Node};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
 /// let (here, there) = (bundle.tagged_endpoint(Key(1), Settings::default())?, bundle.tagged_endpoint(Key(2), Settings::default())?);

@@ -5,8 +5,7 @@ use super::support::{again, left_out, tell, turn, Address, Order, Orders, Peer};
 use super::Client;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Key, Name, Node};
+use weft::{Bundle, Key, Name, Node};
 
 /// How long a message may take to find another way.
 const SIDE_BY_SIDE: Duration = Duration::from_secs(2);

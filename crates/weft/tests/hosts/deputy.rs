@@ -8,8 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use weft::am::{Bundle, SharedBundle, Waited};
-use weft::{Certainty, Node, Reason};
+use weft::{Bundle, Certainty, Node, Reason, SharedBundle, Waited};
 
 /// Longer than a peer may be silent.
 const COMPUTES: Duration = Duration::from_millis(4000);

@@ -227,7 +227,7 @@ fn garbage_thrown_at_the_ports_during_traffic_changes_nothing() {
 #[test]
 fn a_datagram_that_is_nothing_leaves_no_program_deaf() {
     let Some(_turn) = over_udp("hostile::a_datagram_that_is_nothing_leaves_no_program_deaf") else { return };
-    let mut bundle = weft::am::Bundle::new(&weft::Node::new().expect("node")).expect("bundle");
+    let mut bundle = weft::Bundle::new(&weft::Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint(weft::Key(5)).expect("endpoint");
     bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("asked")).expect("on");
     let there = Address::of(&bundle, here);

@@ -7,8 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
-use weft::am::Bundle;
-use weft::{Event, MessageKind, Node, Outgoing, Reliability, Service};
+use weft::{Bundle, Event, MessageKind, Node, Outgoing, Reliability, Service};
 
 const UNRELIABLE: Service = Service { reliability: Reliability::Unreliable, is_ordered: false };
 const RECEPTION: Service = Service { reliability: Reliability::Reception, is_ordered: false };

@@ -18,8 +18,8 @@ use std::io::Write;
 use std::rc::Rc;
 use std::time::Duration;
 use support::{contents, poll_until, returns_of, tell, Address, Order, Orders};
-use weft::am::{Bundle, Message, ReplyToken};
-use weft::{Endpoint, Key, Name, Node, Returned};
+use weft::am::{Message, ReplyToken};
+use weft::{Bundle, Endpoint, Key, Name, Node, Returned};
 
 /// Handlers of the servers: replies with everything inverted; keeps the request; counts; says how many were counted; sends back.
 const ECHO: u8 = 1;

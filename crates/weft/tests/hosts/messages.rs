@@ -5,8 +5,7 @@ use super::{contents, inverted, numbered, Client, Stream, ANSWER, BACK, COUNT, E
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Key, MessageKind, Outgoing};
+use weft::{Bundle, Key, MessageKind, Outgoing};
 
 /// What one packet carries on loopback, less and more than that, and what only many do.
 const SIZES: [usize; 16] = [0, 1, 7, 8, 64, 65, 1200, 1472, 4096, 8192, 8900, 8972, 9001, 16_384, 65_535, 65_536];

@@ -4,8 +4,7 @@ use super::support::{again, over_udp, poll_until, tell, Address, Orders, Peer};
 use super::{Client, ECHO};
 use std::ffi::OsStr;
 use std::net::UdpSocket;
-use weft::am::Bundle;
-use weft::{Certainty, HostAddress, Key, Name, Node, Reason};
+use weft::{Bundle, Certainty, HostAddress, Key, Name, Node, Reason};
 use weft_wire::Epoch;
 
 /// Opens a node and a bundle, and says the port of its name, or what was wrong.

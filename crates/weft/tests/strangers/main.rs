@@ -14,8 +14,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use support::client::{Client, ANSWER, ECHO};
 use support::{raw, tell, wait_until, Address, Census, Orders, Peer};
-use weft::am::Bundle;
-use weft::{Admission, Name, Node};
+use weft::{Admission, Bundle, Name, Node};
 
 const SUM: u8 = 2;
 const QUIET: u8 = 3;

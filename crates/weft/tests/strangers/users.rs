@@ -9,8 +9,8 @@ use crate::{census, expect_back, start, start_with, Client, ANSWER, ECHO, QUIET}
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::am::{Bundle, Message, Waited};
-use weft::{Admission, Certainty, Endpoint, EndpointId, Key, Name, Node, Reason, Returned, Uid};
+use weft::am::Message;
+use weft::{Admission, Bundle, Certainty, Endpoint, EndpointId, Key, Name, Node, Reason, Returned, Uid, Waited};
 
 const FOREIGNER: u32 = 65_533;
 

@@ -4,8 +4,7 @@ use super::{poll_until, Address};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Endpoint, Node};
+use weft::{Bundle, Endpoint, Node};
 
 /// What is asked: the server sends the same back as [`ANSWER`].
 pub const ECHO: u8 = 1;

@@ -17,8 +17,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weft::am::Bundle;
-use weft::{Endpoint, Event, Key, MessageKind, Name, Returned};
+use weft::{Bundle, Endpoint, Event, Key, MessageKind, Name, Returned};
 
 /// How long anything may take that takes milliseconds on a quiet machine.
 pub const BOUND: Duration = Duration::from_secs(30);

@@ -84,7 +84,7 @@ pub enum Waited {
 /// Ends a bundle's wait, from any thread.
 ///
 /// ```
-/// use weft::{am::{Bundle, Waited}, Node};
+/// use weft::{Bundle, Node, Waited};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
 /// let waker = bundle.waker();

@@ -1,49 +1,33 @@
-//! Active Messages: a message names a handler, which the receiver runs with the message's arguments and payload.
-//!
-//! After the Active Messages of the seeds (AM-II): requests and replies, short (up to 16 arguments of 32 bits) and medium
-//! (up to 64 KiB of payload as well), 32 requests outstanding from one endpoint to another, and an answer to every request:
-//! if the handler does not reply, weft tells the sender that the request has ended. What cannot be delivered comes back.
+//! The bundle: endpoints that are polled and waited on together, whatever they are for.
 //!
 //! A [`Bundle`] is used by one thread at a time, a [`SharedBundle`] by any number of them. In a forked child of the process that made
 //! it each call gives an error that says so; those that have no error to give (polling, waiting, taking events) panic with the same
 //! words. Dropping is always allowed there, and does nothing.
 //!
-//! Calls named `try_…` never block and may be made by handlers;
-//! [`Bundle::request`], [`Bundle::send`] and [`Bundle::drain`] poll until they are done.
+//! What an endpoint is for is a *face*: [Active Messages](crate::am), [tagged messages](crate::tagged). The faces add their calls to
+//! the bundle.
 
-mod message;
-mod moving;
 mod shared;
-mod stamps;
-mod tagged;
 mod threads;
 mod wait;
 
-pub use message::{Context, Message, NotReplied, ReplyToken};
-pub use moving::{AdoptError, Moving};
 pub use shared::{InHandler, SharedBundle};
 pub use threads::{AnyThread, OneThread, Threads};
 pub use wait::{Waited, Waker};
 
+use crate::am::{EndpointHandlers, Handlers, Mailbox};
 use crate::bells::Pages;
 use crate::home::Home;
 use crate::node::{random_u64, Error, Node};
-use crate::paths::{Core, Outlet};
+use crate::paths::Core;
 use crate::status::board::Told;
-use crate::tagged::{Completions, Engine};
 use crate::watch::Signals;
-use message::Mailbox;
-use moving::Leaving;
-use stamps::{Gate, Table};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use wait::Sleeper;
-use weft_core::{
-    Admission, Back, Counters, Delivery, Endpoint, Errand, Event, MessageKind, Outgoing, ReplyError, Returned,
-    SendError, Service, Settings, Sink, State,
-};
+use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settings};
 use weft_shm::{BellPage, Life, Own};
-use weft_wire::{BundleId, Key, Name, Reason};
+use weft_wire::{Key, Name};
 
 /// Messages taken by one poll, about.
 const BUDGET: u32 = 256;
@@ -68,7 +52,7 @@ const REST_AFTER: u32 = 1 << 20;
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
-/// use weft::{am::Bundle, Key, Node};
+/// use weft::{Bundle, Key, Node};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
 /// let (log, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
@@ -86,13 +70,13 @@ const REST_AFTER: u32 = 1 << 20;
 /// ```
 #[derive(Debug)]
 pub struct Bundle<H: Threads = OneThread> {
-    core: Own<Core>,
-    handlers: Handlers<H>,
-    home: Own<Home>,
+    pub(crate) core: Own<Core>,
+    pub(crate) handlers: Handlers<H>,
+    pub(crate) home: Own<Home>,
     /// Of the process that made it.
-    life: Life,
+    pub(crate) life: Life,
     /// What the helper and other threads leave.
-    signals: Arc<Signals>,
+    pub(crate) signals: Arc<Signals>,
     /// Messages taken since the last look.
     busy: u32,
     /// The helper left word and does not watch until we have looked.
@@ -104,44 +88,6 @@ pub struct Bundle<H: Threads = OneThread> {
     sleeper: Sleeper,
     /// A report to be written over.
     spare_report: Option<Box<Told>>,
-}
-
-struct Handlers<H: Threads> {
-    endpoints: Table<H>,
-    gate: Gate,
-    /// Where endpoints that left are found.
-    node: Node,
-    bundle: BundleId,
-    /// Endpoints that were released and have not arrived anywhere yet.
-    leaving: u32,
-    /// Endpoints for tagged messages.
-    tagged: Vec<Endpoint>,
-    /// Completions of tagged messages.
-    completions: Completions,
-    /// Polls in a row that found nothing. Here, where what is delivered can see it.
-    idle: u32,
-}
-
-struct EndpointHandlers<H: Threads> {
-    on: Vec<Option<H::Handler>>,
-    on_return: Option<H::ReturnHandler>,
-    /// It was released: its handlers are there until it arrives elsewhere.
-    leaving: Option<Arc<Leaving<H>>>,
-    /// It is for tagged messages.
-    tagged: Option<Box<Engine>>,
-}
-
-impl<H: Threads> Default for EndpointHandlers<H> {
-    fn default() -> EndpointHandlers<H> {
-        EndpointHandlers { on: Vec::new(), on_return: None, leaving: None, tagged: None }
-    }
-}
-
-impl<H: Threads> std::fmt::Debug for Handlers<H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let count = self.endpoints.all().iter().flat_map(|e| &e.on).flatten().count();
-        write!(f, "{count} handlers")
-    }
 }
 
 impl Bundle {
@@ -160,30 +106,6 @@ impl Bundle {
     pub fn with_settings(node: &Node, settings: Settings) -> Result<Bundle, Error> {
         Bundle::make(node, settings)
     }
-
-    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`].
-    ///
-    /// If it panics, the session that the message came by is unusable afterwards.
-    pub fn on(
-        &mut self,
-        endpoint: Endpoint,
-        handler: u8,
-        run: impl FnMut(&mut Message<'_>) + 'static,
-    ) -> Result<(), Error> {
-        self.life.check()?;
-        Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
-    }
-
-    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
-    pub fn on_return(
-        &mut self,
-        endpoint: Endpoint,
-        run: impl FnMut(&mut Context<'_>, Returned) + 'static,
-    ) -> Result<(), Error> {
-        self.life.check()?;
-        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
-        Ok(())
-    }
 }
 
 impl Bundle<AnyThread> {
@@ -193,30 +115,6 @@ impl Bundle<AnyThread> {
     /// If the kernel gives no memory or no descriptors.
     pub fn for_any_thread(node: &Node, settings: Settings) -> Result<Bundle<AnyThread>, Error> {
         Bundle::make(node, settings)
-    }
-
-    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`], in the thread that polls.
-    ///
-    /// If it panics, the session that the message came by is unusable afterwards.
-    pub fn on(
-        &mut self,
-        endpoint: Endpoint,
-        handler: u8,
-        run: impl FnMut(&mut Message<'_>) + Send + 'static,
-    ) -> Result<(), Error> {
-        self.life.check()?;
-        Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
-    }
-
-    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
-    pub fn on_return(
-        &mut self,
-        endpoint: Endpoint,
-        run: impl FnMut(&mut Context<'_>, Returned) + Send + 'static,
-    ) -> Result<(), Error> {
-        self.life.check()?;
-        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
-        Ok(())
     }
 }
 
@@ -352,112 +250,6 @@ impl<H: Threads> Bundle<H> {
 
     // ---- messages
 
-    /// Sends a request to the peer at index `to`, without waiting. *Full* is a normal answer.
-    #[inline(always)]
-    pub fn try_request(
-        &mut self,
-        from: Endpoint,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        if self.handlers.gate.is_shut() {
-            // Made for it alone: what is handed on by reference lies in memory, and each store of a sender counts.
-            let message = Outgoing { op: handler, args, payload, completion: None };
-            return self.handlers.gate.request(self.core.state_mut(), from, to, message);
-        }
-        self.core.state_mut().try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
-    }
-
-    /// Sends a one-way message to the peer at index `to`, without waiting. *Full* is a normal answer.
-    #[inline(always)]
-    pub fn try_send(
-        &mut self,
-        from: Endpoint,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        if self.life.is_over() {
-            return not_sent(self.life);
-        }
-        self.core.state_mut().try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
-    }
-
-    /// Like [`Bundle::try_request`] and [`Bundle::try_send`], for messages that ask for a completion.
-    #[inline(always)]
-    pub fn try_post(
-        &mut self,
-        from: Endpoint,
-        to: u32,
-        kind: MessageKind,
-        message: Outgoing<'_>,
-    ) -> Result<(), SendError> {
-        if self.life.is_over() {
-            return not_sent(self.life);
-        }
-        match kind {
-            MessageKind::Request if self.handlers.gate.is_shut() => {
-                let Outgoing { op, args, payload, completion } = message;
-                let message = Outgoing { op, args, payload, completion };
-                self.handlers.gate.request(self.core.state_mut(), from, to, message)
-            }
-            MessageKind::Request => self.core.state_mut().try_request(from, to, message),
-            _ => self.core.state_mut().try_send(from, to, message),
-        }
-    }
-
-    /// Sends a request; polls until there is room for it.
-    pub fn request(
-        &mut self,
-        from: Endpoint,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        self.insist(|bundle| bundle.try_request(from, to, handler, args, payload))
-    }
-
-    /// Sends a one-way message; polls until there is room for it.
-    pub fn send(
-        &mut self,
-        from: Endpoint,
-        to: u32,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), SendError> {
-        self.insist(|bundle| bundle.try_send(from, to, handler, args, payload))
-    }
-
-    /// Replies to a request whose token was kept. On *too large* the token comes back.
-    pub fn reply(
-        &mut self,
-        mut token: ReplyToken,
-        handler: u8,
-        args: &[u32],
-        payload: &[u8],
-    ) -> Result<(), (ReplyError, ReplyToken)> {
-        if self.life.check().is_err() {
-            return Err((ReplyError::Forked, token));
-        }
-        let Some(right) = token.right.take() else { return Ok(()) };
-        let state = self.core.state_mut();
-        let replied = match self.handlers.gate.is_shut() {
-            true => self.handlers.gate.reply(state, right, handler, args, payload),
-            false => state.reply(right, handler, args, payload),
-        };
-        replied.map_err(|(error, right)| {
-            token.right = Some(right);
-            (error, token)
-        })?;
-        self.carry_back();
-        Ok(())
-    }
-
     // ---- progress
 
     /// Does what there is to do without waiting: runs handlers for what has arrived, sets sessions up, notices deaths.
@@ -520,7 +312,7 @@ impl<H: Threads> Bundle<H> {
     /// The next event, oldest first.
     ///
     /// ```
-    /// use weft::{am::Bundle, Certainty, Event, Key, Node, Reason};
+    /// use weft::{Bundle, Certainty, Event, Key, Node, Reason};
     ///
     /// let node = Node::new()?;
     /// let mut gone = Bundle::new(&node)?;
@@ -557,7 +349,7 @@ impl<H: Threads> Bundle<H> {
 
     /// For calls that have no error to give.
     #[inline(always)]
-    fn expect_own(&self) {
+    pub(crate) fn expect_own(&self) {
         if self.life.is_over() {
             panic_in_a_forked_child(self.life);
         }
@@ -573,7 +365,10 @@ impl<H: Threads> Bundle<H> {
         settled
     }
 
-    fn insist(&mut self, mut attempt: impl FnMut(&mut Bundle<H>) -> Result<(), SendError>) -> Result<(), SendError> {
+    pub(crate) fn insist(
+        &mut self,
+        mut attempt: impl FnMut(&mut Bundle<H>) -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
         let mut begin = None;
         loop {
             match attempt(self) {
@@ -650,30 +445,6 @@ impl<H: Threads> Bundle<H> {
             told.stamps = handlers.stamps(core.state());
         });
     }
-
-    /// Replies that other threads gave.
-    fn read_letters(&mut self) {
-        self.read_post();
-        for letter in self.handlers.gate.mailbox.take() {
-            let state = self.core.state_mut();
-            match letter.reply {
-                // What is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
-                Some((handler, args, payload)) if self.handlers.gate.is_shut() => {
-                    let _ = self.handlers.gate.reply(state, letter.right, handler, &args, &payload);
-                }
-                Some((handler, args, payload)) => _ = state.reply(letter.right, handler, &args, &payload),
-                None => state.end(letter.right),
-            }
-        }
-        self.carry_back();
-    }
-}
-
-/// An error: this is a forked child.
-#[cold]
-#[inline(never)]
-fn not_sent(life: Life) -> Result<(), SendError> {
-    life.check().map_err(|_| SendError::Forked)
 }
 
 #[cold]
@@ -682,76 +453,5 @@ fn panic_in_a_forked_child(life: Life) -> ! {
     match life.check() {
         Err(forked) => panic!("{forked}"),
         Ok(()) => unreachable!("it is asked before"),
-    }
-}
-
-impl<H: Threads> Handlers<H> {
-    fn new(mailbox: Arc<Mailbox>, node: Node, bundle: BundleId) -> Handlers<H> {
-        let (endpoints, leaving) = (Table::default(), 0);
-        Handlers {
-            endpoints,
-            gate: Gate::new(mailbox),
-            node,
-            bundle,
-            leaving,
-            tagged: Vec::new(),
-            completions: Completions::default(),
-            idle: 0,
-        }
-    }
-
-    /// What is set of an endpoint for handlers, unless it was released.
-    fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
-        let handlers = self.endpoints.find(endpoint).filter(|h| h.leaving.is_none());
-        match handlers {
-            Some(handlers) if handlers.tagged.is_none() => Ok(handlers),
-            Some(_) => Err(SendError::Tagged),
-            None => Err(SendError::NoEndpoint),
-        }
-    }
-
-    fn set(&mut self, endpoint: Endpoint, handler: u8, run: H::Handler) -> Result<(), SendError> {
-        let on = &mut self.at(endpoint)?.on;
-        if on.len() <= usize::from(handler) {
-            on.resize_with(usize::from(handler) + 1, || None);
-        }
-        on[usize::from(handler)] = Some(run);
-        Ok(())
-    }
-}
-
-impl<H: Threads> Sink<Outlet> for Handlers<H> {
-    #[inline(always)]
-    fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
-        let handlers = self.endpoints.plain(delivery.endpoint);
-        let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
-        let Some(Some(run)) = handler else {
-            return self.deliver_elsewhere(state, delivery);
-        };
-        run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
-        Ok(())
-    }
-
-    fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
-        let handlers = self.endpoints.find(message.endpoint);
-        match handlers.and_then(|h| h.on_return.as_mut()) {
-            Some(run) => {
-                run(&mut Context { state, gate: &mut self.gate }, message);
-                None
-            }
-            None => self.return_elsewhere(state, message),
-        }
-    }
-
-    fn do_chores(&mut self, state: &mut State<Outlet>) -> u32 {
-        self.go_on_with_tagged(state)
-    }
-
-    fn forward(&mut self, errand: Errand) -> Result<(), (Errand, Reason)> {
-        self.node.office().forward(self.bundle, errand)
-    }
-
-    fn carry_back(&mut self, to: BundleId, back: Back) {
-        self.node.office().carry_back(to, back);
     }
 }

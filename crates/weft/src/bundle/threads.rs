@@ -1,6 +1,6 @@
 //! In which threads a bundle's handlers may run.
 
-use super::{Context, Message};
+use crate::am::{Context, Message};
 use crate::net::Users;
 use weft_core::Returned;
 
