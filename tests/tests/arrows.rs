@@ -1,4 +1,5 @@
-//! Which crate may know which, and which may hold `unsafe`: the picture in `docs/architecture.md`, checked.
+//! Which crate may know which, which may hold `unsafe`, and that the faces of `weft` do not know each other: the picture in
+//! `docs/architecture.md`, checked.
 //!
 //! A new crate gets a row in [`CRATES`]; without one the test fails.
 
@@ -179,5 +180,88 @@ fn planted_root_without_its_policy_is_found() {
     assert_eq!(found("//! Core.\n#![forbid(unsafe_code)]\n"), [""; 0]);
     for source in ["", "// #![forbid(unsafe_code)]\n", "#![deny(unsafe_code)]\n"] {
         assert_eq!(found(source), ["weft-core: core/lib.rs lacks #![forbid(unsafe_code)]"]);
+    }
+}
+/// The modules of `weft` that are faces: each stands on the bundle, and imports no other.
+const FACES: &[&str] = &["am", "tagged"];
+
+/// Modules of `weft` that may name faces: the list of faces, the types of handlers, and the crate's root.
+const KNOW_FACES: &[&str] = &["bundle/faces.rs", "bundle/threads.rs", "lib.rs"];
+
+/// Every line of `weft` that imports a face and may not, as `file: line`. `sources` are paths below `src` with their text.
+fn forbidden_imports(sources: &[(String, String)]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (path, text) in sources {
+        let own = path.split(['/', '.']).next().unwrap_or_default();
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+            let names = |face: &&&str| {
+                let spellings = [format!("crate::{face}"), format!("super::super::{face}")];
+                let in_group =
+                    line.starts_with("use crate::{") && line.split(['{', ',', '}']).any(|n| n.trim() == **face);
+                spellings.iter().any(|s| names_module(line, s)) || in_group
+            };
+            let foreign = FACES.iter().filter(|face| **face != own).find(names);
+            if foreign.is_some() && !KNOW_FACES.contains(&path.as_str()) {
+                faults.push(format!("{path}: {line}"));
+            }
+        }
+    }
+    faults
+}
+
+/// Whether a path occurs in a line, as a whole.
+fn names_module(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        let next = line[at + path.len()..].chars().next();
+        next.is_none_or(|c| !c.is_alphanumeric() && c != '_')
+    })
+}
+
+fn sources_below(folder: &std::path::Path, prefix: &str, into: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(folder).expect("the sources of weft") {
+        let path = entry.expect("a file").path();
+        let name = path.file_name().and_then(|n| n.to_str()).expect("a name in ASCII");
+        if path.is_dir() {
+            sources_below(&path, &format!("{prefix}{name}/"), into);
+        } else if name.ends_with(".rs") {
+            let text = std::fs::read_to_string(&path).expect("a source");
+            into.push((format!("{prefix}{name}"), text));
+        }
+    }
+}
+
+#[test]
+fn faces_do_not_know_each_other() {
+    let mut sources = Vec::new();
+    sources_below(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/weft/src")), "", &mut sources);
+    for face in FACES {
+        assert!(sources.iter().any(|(path, _)| path.starts_with(&format!("{face}/"))), "there is no face {face}");
+    }
+    for file in KNOW_FACES {
+        assert!(sources.iter().any(|(path, _)| path == file), "there is no file {file}");
+    }
+    let faults = forbidden_imports(&sources);
+    assert!(faults.is_empty(), "forbidden imports in crates/weft/src:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn planted_import_of_another_face_is_found() {
+    let planted = |path: &str, line: &str| forbidden_imports(&[(path.to_owned(), format!("//! Text.\n{line}\n"))]);
+    for (path, line) in [
+        ("tagged/engine/mod.rs", "use crate::am::Message;"),
+        ("am/mod.rs", "    let it = crate::tagged::Face::default();"),
+        ("bundle/mod.rs", "use crate::am::{Context, Message};"),
+        ("home.rs", "use crate::{am, node};"),
+    ] {
+        assert_eq!(planted(path, line), [format!("{path}: {}", line.trim())]);
+    }
+    for (path, line) in [
+        ("am/mod.rs", "use crate::am::stamps::Gate;"),
+        ("bundle/faces.rs", "use crate::{am, tagged};"),
+        ("home.rs", "use crate::amount::Sum; // as crate::am does"),
+        ("tagged/mod.rs", "/// As [`crate::am`] has it."),
+    ] {
+        let found = planted(path, line.split(" //").next().unwrap_or_default());
+        assert_eq!(found, [""; 0]);
     }
 }

@@ -41,6 +41,20 @@ fn the_first_program_asks_and_answers_and_says_what_is_wrong() {
 }
 
 #[test]
+fn a_client_of_ones_own_adds_and_reads_at_another_process() {
+    let mut owner = start("own_client", &[]);
+    let name = owner.hear();
+    for sum in ["55", "110"] {
+        let adder = start("own_client", &[&name]);
+        assert_eq!(adder.hear(), sum);
+        assert_eq!(adder.finish(), "");
+    }
+    owner.child.kill().expect("it lives");
+    owner.child.wait().expect("it is ours");
+    assert!(refusal("own_client", &[&name]).contains("nobody is there"));
+}
+
+#[test]
 fn an_error_that_leaves_main_names_the_way_out() {
     // One whose main returns `weft::Error`, one with `Box<dyn Error>`.
     for name in ["kv_server", "first"] {

@@ -82,8 +82,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// The endpoint that it is of, but for completions, which are of the bundle.
-    fn endpoint(&self) -> Option<Endpoint> {
+    /// The endpoint that it is of. `None` for completions, which are of the bundle.
+    pub fn endpoint(&self) -> Option<Endpoint> {
         match self {
             Event::Completed(_) => None,
             Event::Returned(returned) => Some(returned.endpoint),
@@ -156,7 +156,9 @@ impl Events {
     }
 
     pub fn push(&mut self, event: Event) {
-        if event.endpoint().is_some_and(|endpoint| self.is_claimed(endpoint)) {
+        // A message that came back and that the client did not take is the program's.
+        let is_return = matches!(event, Event::Returned(_));
+        if !is_return && event.endpoint().is_some_and(|endpoint| self.is_claimed(endpoint)) {
             self.claimed.push_back(event);
             return;
         }

@@ -6,7 +6,8 @@
 //!
 //! * [`Bundle`]: what is polled together; owns the reading ends of its sessions.
 //! * [`State`]: everything else of a bundle; what a handler may use while it runs.
-//! * [`Sink`]: the client that messages are delivered to (Active Messages, later tagged messages, streams, VIA).
+//! * [`Client`]: what an endpoint's messages are for. The core knows no client by name.
+//! * [`Sink`]: where a bundle hands messages over; it knows which client each endpoint has.
 //!
 //! # What becomes of a message
 //!
@@ -30,7 +31,7 @@ mod state;
 pub mod testing;
 
 pub use bundle::Bundle;
-pub use client::Sink;
+pub use client::{Client, Sink};
 pub use endpoint::{Admission, Endpoint};
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
 pub use message::{Delivery, Outgoing, ReplyError, ReplyToken, SendError};

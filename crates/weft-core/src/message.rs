@@ -36,11 +36,9 @@ pub enum SendError {
     /// The endpoint was freed.
     #[error("the local endpoint was freed")]
     NoEndpoint,
-    /// The endpoint is for tagged messages, and has neither handlers nor what comes with them.
-    #[error(
-        "the endpoint is for tagged messages; make another one for handlers, or use the calls of `Bundle::tagged`"
-    )]
-    Tagged,
+    /// The endpoint has another client than the one that this call is of.
+    #[error("the endpoint is another client's; use that client's calls, or make another endpoint")]
+    OtherClient,
     /// A handler called the shared bundle that runs it, which would wait for itself.
     #[error("a handler cannot call the shared bundle that runs it; use the message's context")]
     InHandler,

@@ -149,6 +149,8 @@ pub struct State<T> {
     pub(crate) client_waits: bool,
     /// The client wants no more messages in this visit.
     pub(crate) has_enough: bool,
+    /// Polls in a row that found nothing, counted by the home.
+    pub(crate) idle_polls: u32,
     /// Messages that other bundles handed on and that have not ended.
     pub(crate) guests: BTreeMap<u32, Guest>,
     pub(crate) guests_so_far: u32,
@@ -181,6 +183,7 @@ impl<T: Tx> State<T> {
             has_chores: false,
             client_waits: false,
             has_enough: false,
+            idle_polls: 0,
             guests: BTreeMap::new(),
             guests_so_far: 0,
             backs: Vec::new(),
@@ -194,7 +197,9 @@ impl<T: Tx> State<T> {
         self.events.pop_claimed()
     }
 
-    /// The client has more to do: its [`Sink::do_chores`] is called with the next poll, which comes soon.
+    /// A client has more to do: [`Client::go_on`] is called with the next poll, which comes soon.
+    ///
+    /// [`Client::go_on`]: crate::Client::go_on
     pub fn come_again(&mut self) {
         self.client_waits = true;
         self.has_chores = true;
@@ -205,6 +210,21 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     pub fn end_visit(&mut self) {
         self.has_enough = true;
+    }
+
+    /// Polls in a row that found nothing. It comes round. If it is not 0 while a message is delivered, the program waited for the
+    /// message; in a stream it is 0.
+    #[inline(always)]
+    pub fn idle_polls(&self) -> u32 {
+        self.idle_polls
+    }
+
+    /// The home notes how much a poll found. Returns [`State::idle_polls`].
+    #[inline(always)]
+    pub fn count_poll(&mut self, work: u32) -> u32 {
+        let idle_polls = if work > 0 { 0 } else { self.idle_polls.wrapping_add(1) };
+        self.idle_polls = idle_polls;
+        idle_polls
     }
 
     /// The client has something for the program: a wait ends.

@@ -540,7 +540,7 @@ impl Home {
     fn attach(&self, core: &mut Core, arrival: Arrival) -> Tie {
         let Arrival { peer, index, class, tx, rx, page, pass } = arrival;
         core.bells_mut().add(index, page);
-        let id = core.attach(index, peer, Outlet::Ring(tx), Inlet::Ring(*rx));
+        let id = core.attach(index, peer, Outlet::from(tx), Inlet::Ring(*rx));
         Tie { id, peer, class, pass, first_sleep: core.bells().sleeps(), wakes: 0 }
     }
 

@@ -50,6 +50,14 @@ pub mod tagged;
 mod watch;
 mod watched;
 
+/// What a client of a program's own is written with: see [`Bundle::attach`].
+pub mod client {
+    /// The sending end of a path to a peer: memory on this host, the network to others.
+    pub use crate::paths::Outlet;
+    pub use weft_core::{Client, Delivery, ReplyToken, State};
+    pub use weft_wire::path::Tx;
+}
+
 pub use bundle::{AnyThread, Bundle, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
 pub use net::address::Ports;
 pub use net::NetworkError;

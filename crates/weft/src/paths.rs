@@ -12,15 +12,25 @@ use weft_wire::Head;
 /// A bundle over rings in shared memory and streams between hosts.
 pub(crate) type Core = Bundle<Inlet, Outlet, Pages>;
 
-/// The writing end of a path.
+/// The sending end of a session's path. Clients of a program's own name it as the path that their [`State`](weft_core::State) sends by.
+#[derive(Debug)]
+pub struct Outlet(Way);
+
+/// Where a path leads.
 // Rings are what is to be fast, and lie where they are looked for.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
-pub(crate) enum Outlet {
+enum Way {
     /// To a process of this host.
     Ring(Ringing),
     /// To another host.
     Stream(StreamTx<UdpNi>),
+}
+
+impl From<Ringing> for Outlet {
+    fn from(ring: Ringing) -> Outlet {
+        Outlet(Way::Ring(ring))
+    }
 }
 
 /// The reading end of a path.
@@ -36,7 +46,7 @@ pub(crate) enum Inlet {
 
 impl From<StreamTx<UdpNi>> for Outlet {
     fn from(stream: StreamTx<UdpNi>) -> Outlet {
-        Outlet::Stream(stream)
+        Outlet(Way::Stream(stream))
     }
 }
 
@@ -49,9 +59,9 @@ impl From<StreamRx<UdpNi>> for Inlet {
 impl Tx for Outlet {
     #[inline(always)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        match self {
-            Outlet::Ring(ring) => ring.push(head, args, payload),
-            Outlet::Stream(stream) => {
+        match &mut self.0 {
+            Way::Ring(ring) => ring.push(head, args, payload),
+            Way::Stream(stream) => {
                 let [first, second] = head.pack();
                 push_far(stream, first, second, args, payload)
             }
@@ -60,57 +70,57 @@ impl Tx for Outlet {
 
     #[inline(always)]
     fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
-        match self {
-            Outlet::Ring(ring) => ring.push_small(head, args, payload),
-            Outlet::Stream(_) => false,
+        match &mut self.0 {
+            Way::Ring(ring) => ring.push_small(head, args, payload),
+            Way::Stream(_) => false,
         }
     }
 
     #[inline(always)]
     fn signal(&mut self) {
-        if let Outlet::Ring(ring) = self {
+        if let Way::Ring(ring) = &mut self.0 {
             ring.signal();
         }
     }
 
     #[inline(always)]
     fn is_far(&self) -> bool {
-        matches!(self, Outlet::Ring(ring) if ring.is_far())
+        matches!(&self.0, Way::Ring(ring) if ring.is_far())
     }
 
     #[cold]
     fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        match self {
-            Outlet::Ring(ring) => ring.push(head, args, payload),
-            Outlet::Stream(stream) => stream.push_unreliable(head, args, payload),
+        match &mut self.0 {
+            Way::Ring(ring) => ring.push(head, args, payload),
+            Way::Stream(stream) => stream.push_unreliable(head, args, payload),
         }
     }
 
     fn has_room(&mut self, lines: u32) -> bool {
-        match self {
-            Outlet::Ring(ring) => ring.has_room(lines),
-            Outlet::Stream(stream) => stream.has_room(lines),
+        match &mut self.0 {
+            Way::Ring(ring) => ring.has_room(lines),
+            Way::Stream(stream) => stream.has_room(lines),
         }
     }
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
-        match self {
-            Outlet::Ring(ring) => ring.abandoned(),
-            Outlet::Stream(stream) => stream.abandoned(),
+        match &mut self.0 {
+            Way::Ring(ring) => ring.abandoned(),
+            Way::Stream(stream) => stream.abandoned(),
         }
     }
 
     fn traffic(&mut self) -> Traffic {
-        match self {
-            Outlet::Ring(ring) => ring.traffic(),
-            Outlet::Stream(stream) => stream.traffic(),
+        match &mut self.0 {
+            Way::Ring(ring) => ring.traffic(),
+            Way::Stream(stream) => stream.traffic(),
         }
     }
 
     fn rest(&mut self) {
-        match self {
-            Outlet::Ring(ring) => ring.rest(),
-            Outlet::Stream(stream) => stream.rest(),
+        match &mut self.0 {
+            Way::Ring(ring) => ring.rest(),
+            Way::Stream(stream) => stream.rest(),
         }
     }
 }

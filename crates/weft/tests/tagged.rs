@@ -638,8 +638,8 @@ fn operations_and_completions_that_nobody_takes_are_bounded() {
     assert_eq!(a.calls().peek(Pattern::any_tag().from(1)), Err(PostError::NotMapped(1)));
     assert_eq!(a.calls().unmap(1), Err(PostError::NotMapped(1)));
     let here = a.here;
-    assert!(matches!(a.bundle.on(here, 1, |_| ()), Err(weft::Error::Send(SendError::Tagged))));
-    assert!(matches!(a.bundle.release(here), Err(SendError::Tagged)));
+    assert!(matches!(a.bundle.on(here, 1, |_| ()), Err(weft::Error::Send(SendError::OtherClient))));
+    assert!(matches!(a.bundle.release(here), Err(SendError::OtherClient)));
     let other = a.bundle.endpoint(Key(3)).expect("endpoint");
     assert!(matches!(a.bundle.tagged(other), Err(weft::Error::Send(SendError::NoEndpoint))));
 }

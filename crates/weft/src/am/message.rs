@@ -247,14 +247,14 @@ impl Drop for ReplyToken {
 
 /// Replies of other threads on their way to the bundle. Bounded by the requests that were granted.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
-    pub(crate) signals: Arc<Signals>,
-    pub(crate) letters: Own<Mutex<Vec<Letter>>>,
+pub(super) struct Mailbox {
+    pub(super) signals: Arc<Signals>,
+    pub(super) letters: Own<Mutex<Vec<Letter>>>,
 }
 
 /// A reply, or the end of a request without one.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(super) struct Letter {
     pub(super) right: weft_core::ReplyToken,
     pub(super) reply: Option<(u8, Vec<u32>, Vec<u8>)>,
 }

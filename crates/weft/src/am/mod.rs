@@ -11,60 +11,41 @@ mod message;
 mod moving;
 mod shared;
 mod stamps;
-mod tagged;
 
 pub use message::{Context, Message, NotReplied, ReplyToken};
 pub use moving::{AdoptError, Moving};
 
+use crate::bundle::faces::{self, Kind};
 use crate::bundle::{AnyThread, Bundle, Threads};
-use crate::node::{Error, Node};
+use crate::node::Error;
 use crate::paths::Outlet;
-use crate::tagged::{Completions, Engine};
-pub(crate) use message::Mailbox;
+use crate::watch::Signals;
+use message::Mailbox;
 use moving::Leaving;
 use stamps::{Gate, Table};
-use std::sync::Arc;
-use weft_core::{
-    Back, Delivery, Endpoint, Errand, MessageKind, Outgoing, ReplyError, Returned, SendError, Sink, State,
-};
-use weft_shm::Life;
-use weft_wire::{BundleId, Reason};
+use std::sync::{Arc, Mutex};
+use weft_core::{Client, Delivery, Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError, State};
+use weft_shm::{Life, Own};
+use weft_wire::Reason;
 
-pub(crate) struct Handlers<H: Threads> {
-    pub(crate) endpoints: Table<H>,
-    pub(crate) gate: Gate,
-    /// Where endpoints that left are found.
-    pub(crate) node: Node,
-    pub(crate) bundle: BundleId,
+/// The handlers of a bundle's endpoints for Active Messages.
+pub(crate) struct Face<H: Threads> {
+    endpoints: Table<H>,
+    gate: Gate,
     /// Endpoints that were released and have not arrived anywhere yet.
-    pub(crate) leaving: u32,
-    /// Endpoints for tagged messages.
-    pub(crate) tagged: Vec<Endpoint>,
-    /// Completions of tagged messages.
-    pub(crate) completions: Completions,
-    /// Polls in a row that found nothing. Here, where what is delivered can see it.
-    pub(crate) idle: u32,
+    leaving: u32,
 }
 
-pub(crate) struct EndpointHandlers<H: Threads> {
-    pub(crate) on: Vec<Option<H::Handler>>,
-    pub(crate) on_return: Option<H::ReturnHandler>,
+struct EndpointHandlers<H: Threads> {
+    on: Vec<Option<H::Handler>>,
+    on_return: Option<H::ReturnHandler>,
     /// It was released: its handlers are there until it arrives elsewhere.
-    pub(crate) leaving: Option<Arc<Leaving<H>>>,
-    /// It is for tagged messages.
-    pub(crate) tagged: Option<Box<Engine>>,
+    leaving: Option<Arc<Leaving<H>>>,
 }
 
 impl<H: Threads> Default for EndpointHandlers<H> {
     fn default() -> EndpointHandlers<H> {
-        EndpointHandlers { on: Vec::new(), on_return: None, leaving: None, tagged: None }
-    }
-}
-
-impl<H: Threads> std::fmt::Debug for Handlers<H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let count = self.endpoints.all().iter().flat_map(|e| &e.on).flatten().count();
-        write!(f, "{count} handlers")
+        EndpointHandlers { on: Vec::new(), on_return: None, leaving: None }
     }
 }
 
@@ -79,7 +60,7 @@ impl Bundle {
         run: impl FnMut(&mut Message<'_>) + 'static,
     ) -> Result<(), Error> {
         self.life.check()?;
-        Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
+        Ok(self.set_handler(endpoint, handler, Box::new(run))?)
     }
 
     /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
@@ -89,7 +70,7 @@ impl Bundle {
         run: impl FnMut(&mut Context<'_>, Returned) + 'static,
     ) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
+        self.handlers(endpoint)?.on_return = Some(Box::new(run));
         Ok(())
     }
 }
@@ -105,7 +86,7 @@ impl Bundle<AnyThread> {
         run: impl FnMut(&mut Message<'_>) + Send + 'static,
     ) -> Result<(), Error> {
         self.life.check()?;
-        Ok(self.handlers.set(endpoint, handler, Box::new(run))?)
+        Ok(self.set_handler(endpoint, handler, Box::new(run))?)
     }
 
     /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
@@ -115,12 +96,31 @@ impl Bundle<AnyThread> {
         run: impl FnMut(&mut Context<'_>, Returned) + Send + 'static,
     ) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?.on_return = Some(Box::new(run));
+        self.handlers(endpoint)?.on_return = Some(Box::new(run));
         Ok(())
     }
 }
 
 impl<H: Threads> Bundle<H> {
+    /// What is set of an endpoint, unless it was released.
+    fn handlers(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
+        self.faces.expect(endpoint, Kind::Am)?;
+        let handlers = self.faces.am.endpoints.get_or_make(endpoint);
+        match handlers.leaving {
+            Some(_) => Err(SendError::NoEndpoint),
+            None => Ok(handlers),
+        }
+    }
+
+    fn set_handler(&mut self, endpoint: Endpoint, handler: u8, run: H::Handler) -> Result<(), SendError> {
+        let on = &mut self.handlers(endpoint)?.on;
+        if on.len() <= usize::from(handler) {
+            on.resize_with(usize::from(handler) + 1, || None);
+        }
+        on[usize::from(handler)] = Some(run);
+        Ok(())
+    }
+
     /// Sends a request to the peer at index `to`, without waiting. *Full* is a normal answer.
     #[inline(always)]
     pub fn try_request(
@@ -131,10 +131,10 @@ impl<H: Threads> Bundle<H> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        if self.handlers.gate.is_shut() {
+        if self.faces.am.gate.is_shut() {
             // Made for it alone: what is handed on by reference lies in memory, and each store of a sender counts.
             let message = Outgoing { op: handler, args, payload, completion: None };
-            return self.handlers.gate.request(self.core.state_mut(), from, to, message);
+            return self.faces.am.gate.request(self.core.state_mut(), from, to, message);
         }
         self.core.state_mut().try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
@@ -168,10 +168,10 @@ impl<H: Threads> Bundle<H> {
             return not_sent(self.life);
         }
         match kind {
-            MessageKind::Request if self.handlers.gate.is_shut() => {
+            MessageKind::Request if self.faces.am.gate.is_shut() => {
                 let Outgoing { op, args, payload, completion } = message;
                 let message = Outgoing { op, args, payload, completion };
-                self.handlers.gate.request(self.core.state_mut(), from, to, message)
+                self.faces.am.gate.request(self.core.state_mut(), from, to, message)
             }
             MessageKind::Request => self.core.state_mut().try_request(from, to, message),
             _ => self.core.state_mut().try_send(from, to, message),
@@ -215,8 +215,8 @@ impl<H: Threads> Bundle<H> {
         }
         let Some(right) = token.right.take() else { return Ok(()) };
         let state = self.core.state_mut();
-        let replied = match self.handlers.gate.is_shut() {
-            true => self.handlers.gate.reply(state, right, handler, args, payload),
+        let replied = match self.faces.am.gate.is_shut() {
+            true => self.faces.am.gate.reply(state, right, handler, args, payload),
             false => state.reply(right, handler, args, payload),
         };
         replied.map_err(|(error, right)| {
@@ -225,23 +225,6 @@ impl<H: Threads> Bundle<H> {
         })?;
         self.carry_back();
         Ok(())
-    }
-
-    /// Replies that other threads gave.
-    pub(crate) fn read_letters(&mut self) {
-        self.read_post();
-        for letter in self.handlers.gate.mailbox.take() {
-            let state = self.core.state_mut();
-            match letter.reply {
-                // What is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
-                Some((handler, args, payload)) if self.handlers.gate.is_shut() => {
-                    let _ = self.handlers.gate.reply(state, letter.right, handler, &args, &payload);
-                }
-                Some((handler, args, payload)) => _ = state.reply(letter.right, handler, &args, &payload),
-                None => state.end(letter.right),
-            }
-        }
-        self.carry_back();
     }
 }
 
@@ -252,51 +235,52 @@ fn not_sent(life: Life) -> Result<(), SendError> {
     life.check().map_err(|_| SendError::Forked)
 }
 
-impl<H: Threads> Handlers<H> {
-    pub(crate) fn new(mailbox: Arc<Mailbox>, node: Node, bundle: BundleId) -> Handlers<H> {
-        let (endpoints, leaving) = (Table::default(), 0);
-        Handlers {
-            endpoints,
-            gate: Gate::new(mailbox),
-            node,
-            bundle,
-            leaving,
-            tagged: Vec::new(),
-            completions: Completions::default(),
-            idle: 0,
+impl<H: Threads> Face<H> {
+    /// Runs the handler that a message is for. False if there is none here.
+    #[inline(always)]
+    pub fn run_handler(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> bool {
+        let handlers = self.endpoints.plain(delivery.endpoint);
+        let Some(Some(run)) = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op()))) else { return false };
+        run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
+        true
+    }
+
+    /// Sends the replies that other threads gave, and looks which endpoints arrived in other bundles.
+    pub fn read_letters(&mut self, state: &mut State<Outlet>) {
+        if self.leaving > 0 {
+            self.notice_arrivals(state);
+        }
+        for letter in self.gate.mailbox.take() {
+            match letter.reply {
+                // A reply that is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
+                Some((handler, args, payload)) if self.gate.is_shut() => {
+                    let _ = self.gate.reply(state, letter.right, handler, &args, &payload);
+                }
+                Some((handler, args, payload)) => _ = state.reply(letter.right, handler, &args, &payload),
+                None => state.end(letter.right),
+            }
         }
     }
 
-    /// What is set of an endpoint for handlers, unless it was released.
-    pub(crate) fn at(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
-        let handlers = self.endpoints.find(endpoint).filter(|h| h.leaving.is_none());
-        match handlers {
-            Some(handlers) if handlers.tagged.is_none() => Ok(handlers),
-            Some(_) => Err(SendError::Tagged),
-            None => Err(SendError::NoEndpoint),
+    /// An endpoint becomes another face's, unless it has handlers or was released.
+    pub fn give_up(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        match self.endpoints.find(endpoint) {
+            Some(EndpointHandlers { leaving: Some(_), .. }) => Err(SendError::NoEndpoint),
+            Some(EndpointHandlers { on, on_return, .. }) if !on.is_empty() || on_return.is_some() => {
+                Err(SendError::OtherClient)
+            }
+            _ => Ok(()),
         }
-    }
-
-    pub(crate) fn set(&mut self, endpoint: Endpoint, handler: u8, run: H::Handler) -> Result<(), SendError> {
-        let on = &mut self.at(endpoint)?.on;
-        if on.len() <= usize::from(handler) {
-            on.resize_with(usize::from(handler) + 1, || None);
-        }
-        on[usize::from(handler)] = Some(run);
-        Ok(())
     }
 }
 
-impl<H: Threads> Sink<Outlet> for Handlers<H> {
-    #[inline(always)]
+impl<H: Threads> Client<Outlet> for Face<H> {
+    /// A message that [`Face::run_handler`] found no handler for.
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
-        let handlers = self.endpoints.plain(delivery.endpoint);
-        let handler = handlers.and_then(|h| h.on.get_mut(usize::from(delivery.op())));
-        let Some(Some(run)) = handler else {
-            return self.deliver_elsewhere(state, delivery);
-        };
-        run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
-        Ok(())
+        match self.is_window_open() {
+            true => self.deliver_stamped(state, delivery),
+            false => self.deliver_leaving(state, delivery),
+        }
     }
 
     fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
@@ -306,19 +290,24 @@ impl<H: Threads> Sink<Outlet> for Handlers<H> {
                 run(&mut Context { state, gate: &mut self.gate }, message);
                 None
             }
-            None => self.return_elsewhere(state, message),
+            None => self.return_leaving(state, message),
         }
     }
+}
 
-    fn do_chores(&mut self, state: &mut State<Outlet>) -> u32 {
-        self.go_on_with_tagged(state)
+impl<H: Threads> faces::Face for Face<H> {
+    fn new(signals: &Arc<Signals>) -> Face<H> {
+        let mailbox = Mailbox { signals: signals.clone(), letters: Own::new(Mutex::default()) };
+        Face { endpoints: Table::default(), gate: Gate::new(Arc::new(mailbox)), leaving: 0 }
     }
 
-    fn forward(&mut self, errand: Errand) -> Result<(), (Errand, Reason)> {
-        self.node.office().forward(self.bundle, errand)
+    fn is_leaving(&self, endpoint: Endpoint) -> bool {
+        self.endpoints.all().get(endpoint.index()).is_some_and(|h| h.leaving.is_some())
     }
 
-    fn carry_back(&mut self, to: BundleId, back: Back) {
-        self.node.office().carry_back(to, back);
+    fn remove(&mut self, endpoint: Endpoint) {
+        if let Some(handlers) = self.endpoints.find(endpoint) {
+            *handlers = EndpointHandlers::default();
+        }
     }
 }

@@ -4,11 +4,11 @@
 //! one it leaves runs them there, under a lock, until the other one takes them. From then on what still comes to the old bundle
 //! is handed on (`weft_core`'s errands).
 
-use super::{Context, EndpointHandlers, Handlers, Message};
+use super::{Context, EndpointHandlers, Face, Message};
+use crate::bundle::faces::Kind;
 use crate::bundle::{Bundle, Threads};
 use crate::node::{lock, Node};
 use crate::paths::Outlet;
-use crate::reception::Post;
 use crate::watch::Signals;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -43,7 +43,7 @@ pub struct Moving<H: Threads> {
 }
 
 /// What two bundles have of an endpoint that moves from one to the other.
-pub(crate) struct Leaving<H: Threads> {
+pub(super) struct Leaving<H: Threads> {
     node: Node,
     /// What it is in the bundle that it leaves, and what wakes that.
     endpoint: Endpoint,
@@ -104,7 +104,7 @@ impl<H: Threads> Bundle<H> {
             return Err(SendError::Forked);
         }
         let luggage = self.core.state().pack(endpoint)?;
-        let handlers = std::mem::take(self.handlers.at(endpoint)?);
+        let handlers = std::mem::take(self.handlers(endpoint)?);
         self.core.state_mut().set_leaving(endpoint, true);
         let leaving = Arc::new(Leaving {
             node: self.home.node().clone(),
@@ -114,10 +114,8 @@ impl<H: Threads> Bundle<H> {
             holder: AtomicUsize::new(0),
             is_dropped: AtomicBool::new(false),
         });
-        self.handlers
-            .endpoints
-            .set(endpoint, EndpointHandlers { leaving: Some(leaving.clone()), ..EndpointHandlers::default() });
-        self.handlers.leaving += 1;
+        self.handlers(endpoint)?.leaving = Some(leaving.clone());
+        self.faces.am.leaving += 1;
         Ok(Moving { leaving })
     }
 
@@ -157,40 +155,15 @@ impl<H: Threads> Bundle<H> {
         let Some(Packed { luggage, handlers }) = packed.take() else { return Ok(None) };
         let (id, key, admission) = (luggage.endpoint(), luggage.key(), luggage.admission());
         let endpoint = self.core.state_mut().arrive(luggage);
-        let before = self.handlers.endpoints.set(endpoint, handlers);
-        self.handlers.leaving -= u32::from(before.leaving.is_some());
+        let before = self.faces.am.endpoints.set(endpoint, handlers);
+        self.faces.seat(endpoint, Kind::Am);
+        self.faces.am.leaving -= u32::from(before.leaving.is_some());
         self.home.node().office().move_endpoint(id, key, admission, self.home.id());
         Ok(Some(endpoint))
     }
-
-    /// What other bundles of the node left for this one, and endpoints that have arrived elsewhere.
-    pub(crate) fn read_post(&mut self) {
-        if self.handlers.leaving > 0 {
-            self.handlers.notice_arrivals(self.core.state_mut());
-        }
-        for post in self.home.take_post() {
-            match post {
-                Post::Errand(errand) => self.core.do_errand(errand, &mut self.handlers),
-                Post::Back(back) => self.core.state_mut().take_back(back),
-            }
-        }
-    }
-
-    /// Carries back what became of others' errands.
-    pub(crate) fn carry_back(&mut self) {
-        self.core.carry_back(&mut self.handlers);
-    }
 }
 
-impl<H: Threads> Drop for Bundle<H> {
-    fn drop(&mut self) {
-        for (to, back) in self.core.state_mut().abandon_guests() {
-            self.home.node().office().carry_back(to, back);
-        }
-    }
-}
-
-impl<H: Threads> Handlers<H> {
+impl<H: Threads> Face<H> {
     /// A message that no handler of this bundle is for: there is none, or its endpoint was released.
     #[cold]
     #[inline(never)]
@@ -232,7 +205,7 @@ impl<H: Threads> Handlers<H> {
     }
 
     /// Looks which endpoints have arrived elsewhere, and which are to stay.
-    fn notice_arrivals(&mut self, state: &mut State<Outlet>) {
+    pub(super) fn notice_arrivals(&mut self, state: &mut State<Outlet>) {
         let all: Vec<_> = self.endpoints.all().iter().filter_map(|h| h.leaving.clone()).collect();
         for leaving in all {
             let mut packed = lock(&leaving.packed);

@@ -4,7 +4,7 @@
 //! answered with yes while one is, and the handlers lie where the plain way does not find them ([`Table`]): so both go the slow
 //! way, which each of them has in any case.
 
-use super::{not_sent, Context, EndpointHandlers, Handlers, Mailbox, Message};
+use super::{not_sent, Context, EndpointHandlers, Face, Mailbox, Message};
 use crate::bundle::Threads;
 use crate::paths::Outlet;
 use crate::status::stamps::{
@@ -21,7 +21,7 @@ const UNDER_WAY_MOST: usize = 64;
 
 /// What each call of a bundle and its handlers asks first.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(super) struct Gate {
     /// Of the process that made the bundle; while messages are stamped, one that is over.
     plain: Life,
     life: Life,
@@ -100,7 +100,7 @@ impl Gate {
 }
 
 /// The handlers of a bundle's endpoints. While messages are stamped they lie where the plain way does not find them.
-pub(crate) struct Table<H: Threads> {
+pub(super) struct Table<H: Threads> {
     plain: Vec<EndpointHandlers<H>>,
     hidden: Vec<EndpointHandlers<H>>,
     is_hidden: bool,
@@ -137,13 +137,18 @@ impl<H: Threads> Table<H> {
         }
     }
 
-    /// Sets an endpoint's, which may be a new one.
+    /// Sets an endpoint's, which may be a new one. Returns what was there.
     pub fn set(&mut self, endpoint: Endpoint, handlers: EndpointHandlers<H>) -> EndpointHandlers<H> {
+        std::mem::replace(self.get_or_make(endpoint), handlers)
+    }
+
+    /// Those of an endpoint, which may be a new one.
+    pub fn get_or_make(&mut self, endpoint: Endpoint) -> &mut EndpointHandlers<H> {
         let all = if self.is_hidden { &mut self.hidden } else { &mut self.plain };
         if all.len() <= endpoint.index() {
             all.resize_with(endpoint.index() + 1, EndpointHandlers::default);
         }
-        std::mem::replace(&mut all[endpoint.index()], handlers)
+        &mut all[endpoint.index()]
     }
 
     fn hide(&mut self, is_hidden: bool) {
@@ -153,7 +158,7 @@ impl<H: Threads> Table<H> {
     }
 }
 
-impl<H: Threads> Handlers<H> {
+impl<H: Threads> Face<H> {
     /// A window opens, if messages are still to be stamped; else all goes the plain way again.
     #[cold]
     pub(crate) fn open_window(&mut self, lease: &Lease) {

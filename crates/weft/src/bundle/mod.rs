@@ -7,6 +7,8 @@
 //! What an endpoint is for is a *face*: [Active Messages](crate::am), [tagged messages](crate::tagged). The faces add their calls to
 //! the bundle.
 
+pub(crate) mod faces;
+mod own;
 mod shared;
 mod threads;
 mod wait;
@@ -15,15 +17,16 @@ pub use shared::{InHandler, SharedBundle};
 pub use threads::{AnyThread, OneThread, Threads};
 pub use wait::{Waited, Waker};
 
-use crate::am::{EndpointHandlers, Handlers, Mailbox};
 use crate::bells::Pages;
 use crate::home::Home;
 use crate::node::{random_u64, Error, Node};
 use crate::paths::Core;
+use crate::reception::Post;
 use crate::status::board::Told;
 use crate::watch::Signals;
+use faces::{Faces, Kind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use wait::Sleeper;
 use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settings};
 use weft_shm::{BellPage, Life, Own};
@@ -71,7 +74,7 @@ const REST_AFTER: u32 = 1 << 20;
 #[derive(Debug)]
 pub struct Bundle<H: Threads = OneThread> {
     pub(crate) core: Own<Core>,
-    pub(crate) handlers: Handlers<H>,
+    pub(crate) faces: Faces<H>,
     pub(crate) home: Own<Home>,
     /// Of the process that made it.
     pub(crate) life: Life,
@@ -124,7 +127,6 @@ impl<H: Threads> Bundle<H> {
         let bells = BellPage::create()
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
         let signals = Arc::new(Signals::new()?);
-        let mailbox = Arc::new(Mailbox { signals: signals.clone(), letters: Own::new(Mutex::default()) });
         let sleeper = Sleeper::new(&signals)?;
         let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS, settings.suspicion)?);
         let mut core = Own::new(Core::new(Pages::new(bells), settings));
@@ -132,7 +134,7 @@ impl<H: Threads> Bundle<H> {
         let life = home.life();
         Ok(Bundle {
             core,
-            handlers: Handlers::new(mailbox, node.clone(), home.id()),
+            faces: Faces::new(node.clone(), home.id(), &signals),
             life,
             net_turns: home.net_turns(),
             home,
@@ -152,7 +154,7 @@ impl<H: Threads> Bundle<H> {
         self.life.check()?;
         let name = self.home.add_endpoint(key);
         let endpoint = self.core.state_mut().add_endpoint(name, key);
-        self.handlers.endpoints.set(endpoint, EndpointHandlers::default());
+        self.faces.seat(endpoint, Kind::Am);
         Ok(endpoint)
     }
 
@@ -161,17 +163,22 @@ impl<H: Threads> Bundle<H> {
         self.endpoint(Key(random_u64()?))
     }
 
-    /// Frees an endpoint. Messages for it come back to their senders from now on.
+    /// Frees an endpoint. Messages for it come back to their senders from now on. If its client has something left to say to peers, a
+    /// later poll frees it.
     pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         self.life.check()?;
-        if self.tagged_parts(endpoint).is_ok() {
-            return self.free_tagged(endpoint);
-        }
-        self.handlers.at(endpoint)?;
+        self.faces.expect_here(endpoint)?;
         let name = self.name(endpoint)?;
         self.home.node().office().remove_endpoint(name.endpoint);
-        self.core.state_mut().free_endpoint(endpoint)?;
-        self.handlers.endpoints.set(endpoint, EndpointHandlers::default());
+        Ok(self.faces.close(self.core.state_mut(), endpoint)?)
+    }
+
+    /// Gives an endpoint of Active Messages that has no handlers to another face.
+    pub(crate) fn become_of(&mut self, endpoint: Endpoint, kind: Kind) -> Result<(), Error> {
+        self.faces.expect(endpoint, Kind::Am)?;
+        self.faces.am.give_up(endpoint)?;
+        self.core.state_mut().claim_events(endpoint)?;
+        self.faces.seat(endpoint, kind);
         Ok(())
     }
 
@@ -190,7 +197,7 @@ impl<H: Threads> Bundle<H> {
     /// Changes the key. Messages that carry the old one come back to their senders.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?;
+        self.faces.expect_table(endpoint)?;
         let name = self.name(endpoint)?;
         self.home.node().office().set_key(name.endpoint, key);
         Ok(self.core.state_mut().set_key(endpoint, key)?)
@@ -200,9 +207,7 @@ impl<H: Threads> Bundle<H> {
     /// who know the key. It also says to whom the endpoint may send, for answers come from there.
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
         self.life.check()?;
-        if self.tagged_parts(endpoint).is_err() {
-            self.handlers.at(endpoint)?;
-        }
+        self.faces.expect_here(endpoint)?;
         let name = self.name(endpoint)?;
         self.home.node().office().set_admission(name.endpoint, admission);
         Ok(self.core.state_mut().set_admission(endpoint, admission)?)
@@ -212,7 +217,7 @@ impl<H: Threads> Bundle<H> {
     /// An endpoint that is not served does not hold up its neighbours.
     pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?;
+        self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().set_served(endpoint, served)?)
     }
 
@@ -220,7 +225,7 @@ impl<H: Threads> Bundle<H> {
     /// messages are refused. Each peer may be told *full* once more, until it knows.
     pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?;
+        self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().set_service(endpoint, service)?)
     }
 
@@ -237,14 +242,14 @@ impl<H: Threads> Bundle<H> {
     /// Enters a peer's name and key in the endpoint's translation table. Makes no contact yet.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?;
+        self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().map(endpoint, index, name, key)?)
     }
 
     /// Takes an entry out of the translation table.
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
         self.life.check()?;
-        self.handlers.at(endpoint)?;
+        self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().unmap(endpoint, index)?)
     }
 
@@ -257,19 +262,17 @@ impl<H: Threads> Bundle<H> {
     #[inline]
     pub fn poll(&mut self) -> u32 {
         self.expect_own();
-        let mut work = self.core.poll(BUDGET, &mut self.handlers);
+        let mut work = self.core.poll(BUDGET, &mut self.faces);
         // Relaxed, here as elsewhere: it only says when to look.
         match self.net_turns.load(Ordering::Relaxed).checked_sub(1) {
             Some(turns) => self.net_turns.store(turns, Ordering::Relaxed),
             None => work += self.look_at_network(),
         }
+        let idle_polls = self.core.state_mut().count_poll(work);
         if work > 0 {
-            self.handlers.idle = 0;
             self.busy += work;
-        } else {
-            self.handlers.idle = self.handlers.idle.wrapping_add(1);
         }
-        if (work == 0 && self.handlers.idle % LOOK_EVERY_SETUP == 0)
+        if (work == 0 && idle_polls % LOOK_EVERY_SETUP == 0)
             || self.busy >= LOOK_EVERY_BUSY
             || self.core.has_broken()
             || self.signals.are_raised()
@@ -384,7 +387,7 @@ impl<H: Threads> Bundle<H> {
     /// Looks for packets of other hosts.
     #[inline(never)]
     fn look_at_network(&mut self) -> u32 {
-        let (work, turns) = self.home.look_at_network(&mut self.core, BUDGET, &mut self.handlers);
+        let (work, turns) = self.home.look_at_network(&mut self.core, BUDGET, &mut self.faces);
         self.net_turns.store(turns, Ordering::Relaxed);
         work
     }
@@ -396,7 +399,10 @@ impl<H: Threads> Bundle<H> {
         let raised = self.signals.take();
         self.sleeper.took_word |= raised != 0;
         if raised & Signals::LETTERS != 0 {
-            self.read_letters();
+            // First: it notices which endpoints have left, and what others hand back may be for those.
+            self.faces.am.read_letters(self.core.state_mut());
+            self.read_post();
+            self.carry_back();
         }
         self.sleeper.is_nudged |= raised & Signals::NUDGE != 0;
         if raised & Signals::DATAGRAMS != 0 {
@@ -406,11 +412,12 @@ impl<H: Threads> Bundle<H> {
         // Kept until it was done, should a handler of a lost session's last words panic.
         self.owes_look |= raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
-        let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.handlers.idle % LOOK_EVERY == 0);
+        let due = !self.home.is_watched()
+            && (self.busy >= LOOK_EVERY_BUSY || self.core.state().idle_polls() % LOOK_EVERY == 0);
         self.restless = self.restless.saturating_add(1);
         let rests = self.restless >= REST_AFTER;
         if self.owes_look || urgent || due || rests {
-            self.home.service(&mut self.core, &mut self.handlers);
+            self.home.service(&mut self.core, &mut self.faces);
         }
         // What could not be accepted for want of descriptors would be told again at once.
         if rests || (self.owes_look && !self.home.is_stuck()) {
@@ -427,22 +434,37 @@ impl<H: Threads> Bundle<H> {
             self.core.rest();
         }
         if raised & Signals::STAMP != 0 {
-            self.handlers.open_window(&self.signals.lease);
+            self.faces.am.open_window(&self.signals.lease);
         }
         if raised & Signals::REPORT != 0 || (rests && self.home.node().helper().is_some()) {
             self.report();
         }
     }
 
+    /// Takes what other bundles of the node left for this one.
+    fn read_post(&mut self) {
+        for post in self.home.take_post() {
+            match post {
+                Post::Errand(errand) => self.core.do_errand(errand, &mut self.faces),
+                Post::Back(back) => self.core.state_mut().take_back(back),
+            }
+        }
+    }
+
+    /// Carries back what became of the errands of other bundles.
+    pub(crate) fn carry_back(&mut self) {
+        self.core.carry_back(&mut self.faces);
+    }
+
     /// Leaves a report for whoever asks from outside.
     #[cold]
     #[inline(never)]
     fn report(&mut self) {
-        let Bundle { core, home, signals, spare_report, handlers, .. } = self;
+        let Bundle { core, home, signals, spare_report, faces, .. } = self;
         signals.board.put(spare_report, |told| {
             core.state_mut().report_into(&mut told.report);
             home.report_into(&mut told.report);
-            told.stamps = handlers.stamps(core.state());
+            told.stamps = faces.am.stamps(core.state());
         });
     }
 }
@@ -453,5 +475,13 @@ fn panic_in_a_forked_child(life: Life) -> ! {
     match life.check() {
         Err(forked) => panic!("{forked}"),
         Ok(()) => unreachable!("it is asked before"),
+    }
+}
+
+impl<H: Threads> Drop for Bundle<H> {
+    fn drop(&mut self) {
+        for (to, back) in self.core.state_mut().abandon_guests() {
+            self.home.node().office().carry_back(to, back);
+        }
     }
 }

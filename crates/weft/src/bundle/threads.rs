@@ -1,7 +1,9 @@
-//! In which threads a bundle's handlers may run.
+//! In which threads a bundle's handlers and clients may run.
 
+use super::own::Attached;
 use crate::am::{Context, Message};
 use crate::net::Users;
+use std::any::Any;
 use weft_core::Returned;
 
 /// In which threads a bundle's handlers may run: [`OneThread`] or [`AnyThread`].
@@ -31,19 +33,38 @@ impl Threads for AnyThread {
 }
 
 pub(crate) mod sealed {
-    use super::{AnyThread, OneThread, Users};
+    use super::{Any, AnyThread, Attached, OneThread, Users};
+    use crate::paths::Outlet;
+    use weft_core::Client;
 
     /// Nobody else can say in which threads handlers run.
     pub trait Sealed {
         #[doc(hidden)]
         const USERS: Users;
+        /// A client that the program attached.
+        #[doc(hidden)]
+        type Client: Client<Outlet>;
+
+        #[doc(hidden)]
+        fn as_any_mut(client: &mut Self::Client) -> &mut dyn Any;
     }
 
     impl Sealed for OneThread {
         const USERS: Users = Users::OneThread;
+        type Client = Box<dyn Attached>;
+
+        fn as_any_mut(client: &mut Box<dyn Attached>) -> &mut dyn Any {
+            // Of what is in the box, which has the method too.
+            (**client).as_any_mut()
+        }
     }
 
     impl Sealed for AnyThread {
         const USERS: Users = Users::SeveralThreads;
+        type Client = Box<dyn Attached + Send>;
+
+        fn as_any_mut(client: &mut Box<dyn Attached + Send>) -> &mut dyn Any {
+            (**client).as_any_mut()
+        }
     }
 }

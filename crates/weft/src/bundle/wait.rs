@@ -353,7 +353,7 @@ impl<H: Threads> Bundle<H> {
     /// Makes ready to sleep. What the last look before it brought, and whether to sleep now.
     pub(super) fn lie_down(&mut self, since: Tally) -> (Waited, bool) {
         if self.home.is_busy() || self.core.state().has_calls() {
-            self.home.service(&mut self.core, &mut self.handlers);
+            self.home.service(&mut self.core, &mut self.faces);
         }
         self.core.arm();
         self.sleeper.is_sure = weft_shm::barrier::heavy();

@@ -10,6 +10,7 @@
 
 mod arrivals;
 mod engine;
+mod face;
 mod peer;
 mod queues;
 
@@ -17,10 +18,12 @@ pub use queues::Tags;
 pub use weft_shm::{Lent, LentMut};
 pub use weft_wire::tagged::Label;
 
-pub(crate) use engine::Engine;
+pub(crate) use face::Face;
+
+use engine::Engine;
 
 /// Completions that the program has not taken.
-pub(crate) type Completions = queues::InPlace<Completion>;
+type Completions = queues::InPlace<Completion>;
 
 use crate::bundle::{Bundle, Threads};
 use crate::node::{random_u64, Error};
@@ -325,7 +328,7 @@ pub struct Tagged<'a> {
 
 /// What an engine works with beside itself.
 #[derive(Debug)]
-pub(crate) struct Working<'a> {
+struct Working<'a> {
     pub state: &'a mut State<Outlet>,
     pub done: &'a mut Completions,
 }

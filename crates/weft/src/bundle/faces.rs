@@ -1,0 +1,226 @@
+//! The faces of a bundle: what its endpoints are for, and which client gets their messages.
+//!
+//! A face is a module of this crate beside the others: its calls of the bundle, and a client for all endpoints of its kind.
+//! It stands on the bundle and imports no other face. A new face is its module and a line in `faces!`.
+
+use super::{own, Threads};
+use crate::node::Node;
+use crate::paths::Outlet;
+use crate::watch::Signals;
+use crate::{am, tagged};
+use std::sync::Arc;
+use weft_core::{Back, Client, Delivery, Endpoint, Errand, Returned, SendError, Sink, State};
+use weft_wire::{BundleId, Reason};
+
+/// What the bundle asks of a face, beside being the client of its endpoints.
+pub(crate) trait Face: Client<Outlet> {
+    /// The face of a new bundle; other threads tell it of work by the signals.
+    fn new(signals: &Arc<Signals>) -> Self
+    where
+        Self: Sized;
+
+    /// Whether the face fills its endpoints' keys and translation tables itself, so that the program's calls for them are refused.
+    fn keeps_table(&self) -> bool {
+        false
+    }
+
+    /// Whether an endpoint is on its way to another bundle, so that the program may not change it.
+    fn is_leaving(&self, endpoint: Endpoint) -> bool {
+        let _ = endpoint;
+        false
+    }
+
+    /// Drops what it has of an endpoint, which was freed.
+    fn remove(&mut self, endpoint: Endpoint);
+}
+
+/// An endpoint, as its bundle knows it beside the core.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    endpoint: Endpoint,
+    kind: Kind,
+    /// The program freed it, and its client has more to send.
+    is_closing: bool,
+}
+
+macro_rules! faces {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident($face:ty),)*) => {
+        /// The face that an endpoint is of.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        /// The faces of a bundle, and which of them each endpoint is of.
+        pub(crate) struct Faces<H: Threads> {
+            /// By the index of the endpoint.
+            seats: Vec<Option<Seat>>,
+            closing: Vec<Endpoint>,
+            /// Where endpoints that moved away are found.
+            node: Node,
+            bundle: BundleId,
+            $($(#[$doc])* pub $name: $face,)*
+        }
+
+        impl<H: Threads> Faces<H> {
+            /// Of a bundle without endpoints.
+            pub fn new(node: Node, bundle: BundleId, signals: &Arc<Signals>) -> Faces<H> {
+                Faces { seats: Vec::new(), closing: Vec::new(), node, bundle, $($name: Face::new(signals),)* }
+            }
+
+            fn face(&mut self, kind: Kind) -> &mut dyn Face {
+                match kind {
+                    $(Kind::$kind => &mut self.$name,)*
+                }
+            }
+
+            /// Lets all faces go on. Returns how much they did.
+            fn go_on(&mut self, state: &mut State<Outlet>) -> u32 {
+                0 $(+ self.$name.go_on(state))*
+            }
+        }
+    };
+}
+
+faces! {
+    /// Active Messages.
+    am: Am(am::Face<H>),
+    /// Tagged messages.
+    tagged: Tagged(tagged::Face),
+    /// Clients that the program attached.
+    own: Own(own::Face<H>),
+}
+
+impl<H: Threads> std::fmt::Debug for Faces<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.seats.iter().flatten()).finish()
+    }
+}
+
+impl<H: Threads> Faces<H> {
+    /// From now on an endpoint is of this face.
+    pub fn seat(&mut self, endpoint: Endpoint, kind: Kind) {
+        if self.seats.len() <= endpoint.index() {
+            self.seats.resize(endpoint.index() + 1, None);
+        }
+        self.seats[endpoint.index()] = Some(Seat { endpoint, kind, is_closing: false });
+    }
+
+    /// Checks that an endpoint is of a face and that the program may use it.
+    pub fn expect(&self, endpoint: Endpoint, kind: Kind) -> Result<(), SendError> {
+        match self.kind_of(endpoint) {
+            Some(found) if found == kind => Ok(()),
+            Some(_) => Err(SendError::OtherClient),
+            None => Err(SendError::NoEndpoint),
+        }
+    }
+
+    /// Checks that the program may change an endpoint: it is here, not on its way to another bundle.
+    pub fn expect_here(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        let kind = self.kind_of(endpoint).ok_or(SendError::NoEndpoint)?;
+        match self.face(kind).is_leaving(endpoint) {
+            true => Err(SendError::NoEndpoint),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that the program may change an endpoint's key and translation table.
+    pub fn expect_table(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        self.expect_here(endpoint)?;
+        let kind = self.kind_of(endpoint).ok_or(SendError::NoEndpoint)?;
+        match self.face(kind).keeps_table() {
+            true => Err(SendError::OtherClient),
+            false => Ok(()),
+        }
+    }
+
+    /// Frees an endpoint: at once, or when its client has said what it has to say.
+    pub fn close(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) -> Result<(), SendError> {
+        self.expect_here(endpoint)?;
+        let Some(seat) = self.seats.get_mut(endpoint.index()).and_then(Option::as_mut) else { return Ok(()) };
+        seat.is_closing = true;
+        let kind = seat.kind;
+        self.face(kind).close(state, endpoint);
+        if !self.has_ended(state, endpoint) {
+            self.closing.push(endpoint);
+            state.come_again();
+        }
+        Ok(())
+    }
+
+    /// Frees a closing endpoint if its client is done.
+    fn has_ended(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) -> bool {
+        let Some(&Some(Seat { kind, .. })) = self.seats.get(endpoint.index()) else { return true };
+        if !self.face(kind).is_closed(endpoint) {
+            return false;
+        }
+        // It was there a moment ago.
+        let _ = state.free_endpoint(endpoint);
+        self.face(kind).remove(endpoint);
+        self.seats[endpoint.index()] = None;
+        true
+    }
+
+    fn kind_of(&self, endpoint: Endpoint) -> Option<Kind> {
+        let seat = self.seats.get(endpoint.index())?.as_ref()?;
+        (seat.endpoint == endpoint && !seat.is_closing).then_some(seat.kind)
+    }
+
+    /// The client of an endpoint that the core delivers to, closing or not.
+    fn client(&mut self, endpoint: Endpoint) -> Option<&mut dyn Face> {
+        let &Some(Seat { kind, .. }) = self.seats.get(endpoint.index())? else { return None };
+        Some(self.face(kind))
+    }
+
+    /// A message that no Active Message handler is for.
+    #[inline(never)]
+    fn deliver_elsewhere(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        match self.client(delivery.endpoint) {
+            Some(client) => client.deliver(state, delivery),
+            None => Err(Reason::NoSuchEndpoint),
+        }
+    }
+}
+
+impl<H: Threads> Sink<Outlet> for Faces<H> {
+    #[inline(always)]
+    fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        // Without a call in between: the shortest way is that of Active Messages.
+        match self.am.run_handler(state, delivery) {
+            true => Ok(()),
+            false => self.deliver_elsewhere(state, delivery),
+        }
+    }
+
+    fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
+        match self.client(message.endpoint) {
+            Some(client) => client.returned(state, message),
+            None => Some(message),
+        }
+    }
+
+    fn do_chores(&mut self, state: &mut State<Outlet>) -> u32 {
+        let mut work = 0;
+        while let Some(event) = state.next_claimed() {
+            if let Some(client) = event.endpoint().and_then(|endpoint| self.client(endpoint)) {
+                client.on_event(state, &event);
+                work += 1;
+            }
+        }
+        work += self.go_on(state);
+        for at in (0..self.closing.len()).rev() {
+            if self.has_ended(state, self.closing[at]) {
+                self.closing.swap_remove(at);
+            }
+        }
+        work
+    }
+
+    fn forward(&mut self, errand: Errand) -> Result<(), (Errand, Reason)> {
+        self.node.office().forward(self.bundle, errand)
+    }
+
+    fn carry_back(&mut self, to: BundleId, back: Back) {
+        self.node.office().carry_back(to, back);
+    }
+}

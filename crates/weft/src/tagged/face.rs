@@ -1,0 +1,151 @@
+//! Tagged messages as a face of a bundle: the engines of all its endpoints for them, and their completions.
+
+use super::{Completion, Completions, Engine, Working};
+use crate::bundle::faces;
+use crate::bundle::faces::Kind;
+use crate::bundle::{Bundle, Threads};
+use crate::node::Error;
+use crate::paths::Outlet;
+use crate::watch::Signals;
+use std::sync::Arc;
+use weft_core::{Client, Delivery, Endpoint, Event, Returned, SendError, State};
+use weft_wire::Reason;
+
+/// The engines of a bundle's endpoints for tagged messages.
+#[derive(Debug, Default)]
+pub(crate) struct Face {
+    /// By the index of the endpoint.
+    engines: Vec<Option<Box<Engine>>>,
+    /// Those that have one.
+    endpoints: Vec<Endpoint>,
+    /// What ended and was not taken by the program, of all endpoints.
+    done: Completions,
+}
+
+impl Face {
+    fn add(&mut self, endpoint: Endpoint, engine: Engine) {
+        if self.engines.len() <= endpoint.index() {
+            self.engines.resize_with(endpoint.index() + 1, || None);
+        }
+        self.engines[endpoint.index()] = Some(Box::new(engine));
+        self.endpoints.push(endpoint);
+    }
+
+    /// The engine of an endpoint, and what it works with.
+    #[inline(always)]
+    fn parts<'a>(
+        &'a mut self,
+        state: &'a mut State<Outlet>,
+        endpoint: Endpoint,
+    ) -> Option<(&'a mut Engine, Working<'a>)> {
+        let engine = self.engines.get_mut(endpoint.index())?.as_deref_mut()?;
+        Some((engine, Working { state, done: &mut self.done }))
+    }
+}
+
+impl Client<Outlet> for Face {
+    fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        let before = self.done.len();
+        let Some((engine, mut working)) = self.parts(state, delivery.endpoint) else {
+            return Err(Reason::NoSuchEndpoint);
+        };
+        let taken = engine.deliver(&mut working, delivery);
+        // Somebody waited for it. In a stream the poll before was not in vain.
+        if state.idle_polls() > 0 && taken.is_ok() && self.done.len() > before {
+            state.end_visit();
+        }
+        taken
+    }
+
+    fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
+        let Some((engine, mut working)) = self.parts(state, message.endpoint) else { return Some(message) };
+        engine.returned(&mut working, message);
+        None
+    }
+
+    fn on_event(&mut self, state: &mut State<Outlet>, event: &Event) {
+        let Some(endpoint) = event.endpoint() else { return };
+        if let Some((engine, mut working)) = self.parts(state, endpoint) {
+            engine.on_event(&mut working, event);
+        }
+    }
+
+    fn go_on(&mut self, state: &mut State<Outlet>) -> u32 {
+        let mut work = 0;
+        for at in 0..self.endpoints.len() {
+            if let Some((engine, mut working)) = self.parts(state, self.endpoints[at]) {
+                work += engine.go_on(&mut working);
+            }
+        }
+        work
+    }
+
+    /// What is posted ends now, and the endpoint when its peers were told.
+    fn close(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) {
+        if let Some((engine, mut working)) = self.parts(state, endpoint) {
+            engine.close(&mut working);
+        }
+    }
+
+    fn is_closed(&self, endpoint: Endpoint) -> bool {
+        let engine = self.engines.get(endpoint.index()).and_then(Option::as_deref);
+        engine.is_none_or(Engine::is_closed)
+    }
+}
+
+impl faces::Face for Face {
+    fn new(_: &Arc<Signals>) -> Face {
+        Face::default()
+    }
+
+    fn keeps_table(&self) -> bool {
+        true
+    }
+
+    fn remove(&mut self, endpoint: Endpoint) {
+        if let Some(engine) = self.engines.get_mut(endpoint.index()) {
+            *engine = None;
+        }
+        self.endpoints.retain(|&other| other != endpoint);
+    }
+}
+
+impl<H: Threads> Bundle<H> {
+    /// Makes a new endpoint one for tagged messages.
+    pub(super) fn make_tagged(
+        &mut self,
+        endpoint: Endpoint,
+        engine: impl FnOnce(Endpoint) -> Engine,
+    ) -> Result<(), Error> {
+        self.become_of(endpoint, Kind::Tagged)?;
+        self.faces.tagged.add(endpoint, engine(endpoint));
+        Ok(())
+    }
+
+    /// What the calls of such an endpoint work with.
+    #[inline(always)]
+    pub(super) fn tagged_parts(&mut self, endpoint: Endpoint) -> Result<(&mut Engine, Working<'_>), Error> {
+        if self.life.is_over() {
+            self.life.check()?;
+        }
+        let parts = self.faces.tagged.parts(self.core.state_mut(), endpoint);
+        match parts.filter(|(engine, _)| engine.endpoint == endpoint && !engine.is_closing) {
+            Some(parts) => Ok(parts),
+            None => Err(Error::Send(SendError::NoEndpoint)),
+        }
+    }
+
+    /// The next completion.
+    #[inline(always)]
+    pub(super) fn take_completion(&mut self) -> Option<Completion> {
+        self.expect_own();
+        self.faces.tagged.done.pop()
+    }
+
+    /// The next completion, where it lies.
+    #[inline(always)]
+    pub(super) fn take_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
+        self.expect_own();
+        self.faces.tagged.done.pop_with(take)
+    }
+}
