@@ -17,11 +17,11 @@ pub struct Outgoing<'a> {
     pub args: &'a [u32],
     /// At most 64 KiB. Copied before the call returns.
     pub payload: &'a [u8],
-    /// Reported as [`Event::Completed`] when the message is stored or the request answered.
+    /// Reported as [`Event::Completed`](crate::Event::Completed) when the message is stored or the request answered.
     pub completion: Option<u64>,
 }
 
-/// Why a message was not taken. *Full* is a normal result: a [`Event::CanSend`] follows.
+/// Why a message was not taken. *Full* is a normal result: a [`Event::CanSend`](crate::Event::CanSend) follows.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No room, no credit, or no session yet. Poll, and try again after the can-send event.
@@ -86,7 +86,7 @@ impl ReplyToken {
     }
 }
 
-/// A message in the hands of a [`Sink`]. [`State::source`] tells who sent it.
+/// A message in the hands of a [`Client`](crate::Client). [`State::source`](crate::State::source) tells who sent it.
 pub struct Delivery<'a> {
     /// The local endpoint it is for.
     pub endpoint: Endpoint,

@@ -54,12 +54,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     bundle.attach(me, Register::default())?;
     let Some(name) = std::env::args().nth(1) else {
         println!("{}", bundle.name(me)?); // hand it to whoever may ask
-        return Ok(bundle.poll_until(|_| false));
+        bundle.poll_until(|_| false);
+        return Ok(());
     };
     bundle.map(me, 0, name.parse::<Name>()?, KEY)?;
     (1..=10).try_for_each(|number| ask(&mut bundle, me, MessageKind::OneWay, ADD, &[number]))?;
     ask(&mut bundle, me, MessageKind::Request, READ, &[])?;
     bundle.poll_until(|bundle| bundle.client::<Register>(me).is_ok_and(|(it, _)| it.read.is_some() || it.lost > 0));
     let (register, _) = bundle.client::<Register>(me)?;
-    Ok(println!("{}", register.read.ok_or("it came back: nobody is there")?))
+    println!("{}", register.read.ok_or("it came back: nobody is there")?);
+    Ok(())
 }

@@ -78,7 +78,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// From now on the endpoint's events, but for completions, are for its client: see [`Sink::do_chores`].
+    /// From now on the endpoint's events, but for completions, are for its client: see [`Client::on_event`](crate::Client::on_event).
     pub fn claim_events(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         self.endpoint(endpoint)?;
         self.events.claim(endpoint);

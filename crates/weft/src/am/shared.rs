@@ -6,7 +6,7 @@ use crate::node::Error;
 use weft_core::{Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError};
 
 impl SharedBundle {
-    /// As [`Bundle::on`]. The handler runs in whichever thread polls.
+    /// As [`Bundle::on`](crate::Bundle::on). The handler runs in whichever thread polls.
     pub fn on(
         &self,
         endpoint: Endpoint,
@@ -16,7 +16,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.on(endpoint, handler, run))?
     }
 
-    /// As [`Bundle::on_return`]. The handler runs in whichever thread polls.
+    /// As [`Bundle::on_return`](crate::Bundle::on_return). The handler runs in whichever thread polls.
     pub fn on_return(
         &self,
         endpoint: Endpoint,
@@ -25,7 +25,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.on_return(endpoint, run))?
     }
 
-    /// As [`Bundle::try_request`].
+    /// As [`Bundle::try_request`](crate::Bundle::try_request).
     #[inline]
     pub fn try_request(
         &self,
@@ -38,7 +38,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.try_request(from, to, handler, args, payload))?
     }
 
-    /// As [`Bundle::try_send`].
+    /// As [`Bundle::try_send`](crate::Bundle::try_send).
     #[inline]
     pub fn try_send(
         &self,
@@ -51,7 +51,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.try_send(from, to, handler, args, payload))?
     }
 
-    /// As [`Bundle::try_post`].
+    /// As [`Bundle::try_post`](crate::Bundle::try_post).
     #[inline]
     pub fn try_post(&self, from: Endpoint, to: u32, kind: MessageKind, message: Outgoing<'_>) -> Result<(), SendError> {
         self.with(|bundle| bundle.try_post(from, to, kind, message))?
@@ -67,7 +67,7 @@ impl SharedBundle {
         self.insist(|| self.try_send(from, to, handler, args, payload))
     }
 
-    /// As [`Bundle::reply`]. In a handler as [`ReplyToken::reply_from_afar`].
+    /// As [`Bundle::reply`](crate::Bundle::reply). In a handler as [`ReplyToken::reply_from_afar`].
     pub fn reply(
         &self,
         token: ReplyToken,
@@ -75,24 +75,16 @@ impl SharedBundle {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), (ReplyError, ReplyToken)> {
-        match self.is_in_handler() {
-            true => token.reply_from_afar(handler, args, payload),
-            false => {
-                let (result, tell) = self
-                    .common
-                    .finish(self.common.wait_for_lock(), |inner| inner.bundle.reply(token, handler, args, payload));
-                self.common.tell(tell);
-                result
-            }
-        }
+        let replied = self.with_unless_in_handler(token, |bundle, token| bundle.reply(token, handler, args, payload));
+        replied.unwrap_or_else(|token| token.reply_from_afar(handler, args, payload))
     }
 
-    /// As [`Bundle::release`].
+    /// As [`Bundle::release`](crate::Bundle::release).
     pub fn release(&self, endpoint: Endpoint) -> Result<Moving<AnyThread>, SendError> {
         self.with(|bundle| bundle.release(endpoint))?
     }
 
-    /// As [`Bundle::adopt`].
+    /// As [`Bundle::adopt`](crate::Bundle::adopt).
     pub fn adopt(&self, moving: Moving<AnyThread>) -> Result<Endpoint, (AdoptError, Moving<AnyThread>)> {
         loop {
             // Not waited for under the lock: the handler that runs may call this bundle.

@@ -1,0 +1,331 @@
+//! A bundle that several threads use at once, behind a lock.
+//!
+//! The lock is held for single calls, never while a thread sleeps. Of the threads that wait one *leads*: it polls, and sleeps
+//! as an exclusive bundle does. The others follow: they sleep until something has come, whoever took it, or until the lead is
+//! free. Who takes a message or leaves something to be done tells those who wait, if any do; who only sends tells nobody.
+
+mod lead;
+mod lock;
+
+use super::wait::NAP_MOST;
+use super::{AnyThread, Bundle, Waited, Waker};
+use crate::node::{Error, Node};
+use lead::{Inner, Lead, Wait};
+use lock::{Common, Locked};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use weft_core::{Counters, Endpoint, Event, EventMask, SendError, Service, Settings, Tally};
+use weft_wire::{Key, Name};
+
+/// A handler called the shared bundle that runs it, which would wait for itself. Handlers have their message's
+/// [context](crate::am::Message::context).
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a handler cannot call the shared bundle that runs it; use the message's context")]
+pub struct InHandler;
+
+weft_wire::debug_says_display!(InHandler);
+
+impl From<InHandler> for SendError {
+    fn from(_: InHandler) -> SendError {
+        SendError::InHandler
+    }
+}
+
+impl From<InHandler> for Error {
+    fn from(_: InHandler) -> Error {
+        Error::Send(SendError::InHandler)
+    }
+}
+
+/// A bundle that any number of threads use at once. Clones are handles to the same bundle; each thread has its own.
+///
+/// The calls are those of [`Bundle`], and do the same; they take `&self`. Handlers run under the lock, one at a time, in
+/// whichever thread polls, and must not call the bundle: then every call says [`InHandler`] ([`SendError::InHandler`]).
+///
+/// ```
+/// use weft::{Key, Node, SharedBundle};
+///
+/// let bundle = SharedBundle::new(&Node::new()?)?;
+/// let (log, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
+/// bundle.on(log, 1, |m| assert_eq!(m.payload().len(), 4))?;
+/// bundle.map(me, 0, bundle.name(log)?, Key(1))?;
+/// let threads = [b"from", b"here"].map(|line| {
+///     let bundle = bundle.clone();
+///     std::thread::spawn(move || bundle.send(me, 0, 1, &[], line))
+/// });
+/// for thread in threads {
+///     thread.join().expect("it ended")?;
+/// }
+/// bundle.drain()?;
+/// assert_eq!(bundle.counters()?.sent, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct SharedBundle {
+    common: Arc<Common>,
+    /// What has ended a wait of this handle's. A cell, so that two threads cannot share it: each would take what is the
+    /// other's to see.
+    told: Cell<Tally>,
+    /// What had come when it last polled.
+    seen: Cell<Tally>,
+    /// The wake-ups that have ended a wait of its.
+    nudges: Cell<u64>,
+}
+
+impl From<Bundle<AnyThread>> for SharedBundle {
+    fn from(bundle: Bundle<AnyThread>) -> SharedBundle {
+        let (set, waker) = (bundle.sleeper.set.clone(), bundle.waker());
+        let (tally, bundle_life) = (bundle.core.state().tally(), bundle.life);
+        let inner = Inner { bundle, lead: Lead::Free, followers: 0, nudges: 0, announced: (tally, 0) };
+        SharedBundle {
+            common: Arc::new(Common {
+                life: bundle_life,
+                inner: Mutex::new(inner),
+                holder: AtomicUsize::new(0),
+                wanting: AtomicU32::new(0),
+                news: Condvar::new(),
+                set,
+                waker,
+            }),
+            told: Cell::default(),
+            seen: Cell::default(),
+            nudges: Cell::default(),
+        }
+    }
+}
+
+impl Clone for SharedBundle {
+    fn clone(&self) -> SharedBundle {
+        let SharedBundle { common, told, seen, nudges } = self;
+        SharedBundle { common: common.clone(), told: told.clone(), seen: seen.clone(), nudges: nudges.clone() }
+    }
+}
+
+impl SharedBundle {
+    /// A shared bundle of a node, with the default settings.
+    ///
+    /// # Errors
+    /// As [`Bundle::with_settings`].
+    pub fn new(node: &Node) -> Result<SharedBundle, Error> {
+        SharedBundle::with_settings(node, Settings::default())
+    }
+
+    /// A shared bundle of a node.
+    ///
+    /// # Errors
+    /// As [`Bundle::with_settings`].
+    pub fn with_settings(node: &Node, settings: Settings) -> Result<SharedBundle, Error> {
+        Ok(Bundle::for_any_thread(node, settings)?.into())
+    }
+
+    // ---- endpoints
+
+    /// As [`Bundle::endpoint`].
+    pub fn endpoint(&self, key: Key) -> Result<Endpoint, Error> {
+        self.with(|bundle| bundle.endpoint(key))?
+    }
+
+    /// As [`Bundle::endpoint_with_random_key`].
+    pub fn endpoint_with_random_key(&self) -> Result<Endpoint, Error> {
+        self.with(|bundle| bundle.endpoint_with_random_key())?
+    }
+
+    /// As [`Bundle::free`].
+    pub fn free(&self, endpoint: Endpoint) -> Result<(), Error> {
+        self.with(|bundle| bundle.free(endpoint))?
+    }
+
+    /// As [`Bundle::name`].
+    pub fn name(&self, endpoint: Endpoint) -> Result<Name, Error> {
+        self.with(|bundle| bundle.name(endpoint))?
+    }
+
+    /// As [`Bundle::key`].
+    pub fn key(&self, endpoint: Endpoint) -> Result<Key, Error> {
+        self.with(|bundle| bundle.key(endpoint))?
+    }
+
+    /// As [`Bundle::set_key`].
+    pub fn set_key(&self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
+        self.with(|bundle| bundle.set_key(endpoint, key))?
+    }
+
+    /// As [`Bundle::set_service`].
+    pub fn set_service(&self, endpoint: Endpoint, service: Service) -> Result<(), Error> {
+        self.with(|bundle| bundle.set_service(endpoint, service))?
+    }
+
+    /// As [`Bundle::unreceived`].
+    pub fn unreceived(&self, from: Endpoint, to: u32) -> Result<u64, Error> {
+        self.with(|bundle| bundle.unreceived(from, to))?
+    }
+
+    /// As [`Bundle::set_served`].
+    pub fn set_served(&self, endpoint: Endpoint, served: bool) -> Result<(), Error> {
+        self.with(|bundle| bundle.set_served(endpoint, served))?
+    }
+
+    /// As [`Bundle::set_event_mask`].
+    pub fn set_event_mask(&self, endpoint: Endpoint, mask: EventMask) -> Result<(), Error> {
+        self.with(|bundle| bundle.set_event_mask(endpoint, mask))?
+    }
+
+    /// As [`Bundle::map`].
+    pub fn map(&self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
+        self.with(|bundle| bundle.map(endpoint, index, name, key))?
+    }
+
+    /// As [`Bundle::unmap`].
+    pub fn unmap(&self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
+        self.with(|bundle| bundle.unmap(endpoint, index))?
+    }
+
+    // ---- messages
+
+    // ---- progress
+
+    /// As [`Bundle::poll`].
+    #[inline]
+    pub fn poll(&self) -> Result<u32, InHandler> {
+        let (taken, tell) = self.common.finish(self.common.lock()?, |inner| inner.attended(|bundle| bundle.poll()));
+        self.common.tell(tell);
+        Ok(taken)
+    }
+
+    /// Waits until a message was taken or an event came, by whichever thread, at most for `timeout` (`None`: without end).
+    /// Polls. Spins first if waits have been short lately, then sleeps; the lock is free meanwhile.
+    ///
+    /// What comes ends the waits of all handles: of each the one that goes on, or else the next.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Waited, InHandler> {
+        let (since, most) = (self.told.get(), timeout.unwrap_or(Duration::MAX));
+        let (waited, tally) = self.doze(since, Some(self.nudges.get()), most)?;
+        self.told.set(tally);
+        Ok(waited)
+    }
+
+    /// Waits until `done` says so, which is asked whenever something has come, whoever took it, and every millisecond.
+    pub fn poll_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
+        while !done(self) {
+            self.nap()?;
+        }
+        Ok(())
+    }
+
+    /// As [`Bundle::drain`].
+    pub fn drain(&self) -> Result<(), InHandler> {
+        while !self.with(|bundle| bundle.is_settled())? {
+            self.nap()?;
+        }
+        Ok(())
+    }
+
+    /// As [`Bundle::flush`].
+    pub fn flush(&self) -> Result<bool, InHandler> {
+        self.with(|bundle| bundle.flush())
+    }
+
+    /// As [`Bundle::is_acknowledged`].
+    pub fn is_acknowledged(&self) -> Result<bool, InHandler> {
+        self.with(|bundle| bundle.is_acknowledged())
+    }
+
+    /// As [`Bundle::next_event`]. An event is given to one thread.
+    pub fn next_event(&self) -> Result<Option<Event>, InHandler> {
+        self.with(|bundle| bundle.next_event())
+    }
+
+    /// As [`Bundle::counters`].
+    pub fn counters(&self) -> Result<Counters, InHandler> {
+        self.with(|bundle| bundle.counters())
+    }
+
+    /// As [`Bundle::sessions`].
+    pub fn sessions(&self) -> Result<usize, InHandler> {
+        self.with(|bundle| bundle.sessions())
+    }
+
+    /// As [`Bundle::set_spin_limit`].
+    pub fn set_spin_limit(&self, most: Duration) -> Result<(), InHandler> {
+        self.with(|bundle| bundle.set_spin_limit(most))
+    }
+
+    /// What ends waits: of each handle the one that goes on, or else the next.
+    pub fn waker(&self) -> Waker {
+        self.common.waker.clone()
+    }
+
+    // ---- inside
+
+    /// Runs a call of the bundle under the lock.
+    #[inline]
+    pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Bundle<AnyThread>) -> R) -> Result<R, InHandler> {
+        let locked = self.common.lock()?;
+        let (result, tell) = self.common.finish(locked, |inner| run(&mut inner.bundle));
+        self.common.tell(tell);
+        Ok(result)
+    }
+
+    /// The same of a call that a handler may make, which then does nothing and is given back.
+    pub(crate) fn with_unless_in_handler<C, R>(
+        &self,
+        call: C,
+        run: impl FnOnce(&mut Bundle<AnyThread>, C) -> R,
+    ) -> Result<R, C> {
+        if self.common.is_held_here() {
+            return Err(call);
+        }
+        let (result, tell) = self.common.finish(self.common.wait_for_lock(), |inner| run(&mut inner.bundle, call));
+        self.common.tell(tell);
+        Ok(result)
+    }
+
+    pub(crate) fn insist(&self, mut attempt: impl FnMut() -> Result<(), SendError>) -> Result<(), SendError> {
+        loop {
+            match attempt() {
+                Err(SendError::Full) => self.nap()?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits a moment for something to come, in a call that no [`Waker`] ends.
+    fn nap(&self) -> Result<(), InHandler> {
+        let (_, tally) = self.doze(self.seen.get(), None, NAP_MOST)?;
+        self.seen.set(tally);
+        Ok(())
+    }
+
+    /// Waits for what comes since a tally was taken. Returns the present one as well.
+    fn doze(&self, since: Tally, nudges: Option<u64>, most: Duration) -> Result<(Waited, Tally), InHandler> {
+        let common = &*self.common;
+        let mut locked = common.lock()?;
+        let waited = locked.look(since);
+        if waited != Waited::Nothing {
+            locked.bundle.sleeper.habit.ended_after(Duration::ZERO);
+            return Ok(self.end(locked, waited));
+        }
+        let wait = Wait { since, nudges, begin: Instant::now(), most };
+        loop {
+            let waited = locked.look(since);
+            if waited != Waited::Nothing || wait.left().is_zero() || locked.was_nudged(wait.nudges) {
+                return Ok(self.end(locked, waited));
+            }
+            locked = match locked.lead {
+                Lead::Free => common.lead(locked, &wait)?,
+                _ => common.follow(locked, wait.left())?,
+            };
+        }
+    }
+
+    /// Ends a wait under the lock.
+    fn end(&self, locked: Locked<'_>, waited: Waited) -> (Waited, Tally) {
+        let (result, tell) = self.common.finish(locked, |inner| {
+            self.nudges.set(inner.nudges);
+            (waited, inner.bundle.core.state().tally())
+        });
+        self.common.tell(tell);
+        result
+    }
+}
