@@ -6,22 +6,23 @@ mod documents;
 use documents::{read, root};
 
 /// The main types: the items that a program, a simulation or a reader of the protocol crates meets first.
-const MAIN: [(&str, &str); 33] = [
+const MAIN: [(&str, &str); 34] = [
     ("weft/src/node.rs", "pub struct Node("),
-    ("weft/src/am.rs", "pub struct Bundle<"),
+    ("weft/src/bundle/mod.rs", "pub struct Bundle<"),
+    ("weft/src/bundle/shared/mod.rs", "pub struct SharedBundle "),
+    ("weft/src/bundle/wait.rs", "pub struct Waker("),
     ("weft/src/am/message.rs", "pub struct Context<"),
     ("weft/src/am/message.rs", "pub struct Message<"),
     ("weft/src/am/message.rs", "pub struct ReplyToken "),
     ("weft/src/am/moving.rs", "pub struct Moving<"),
-    ("weft/src/am/shared.rs", "pub struct SharedBundle "),
-    ("weft/src/am/wait.rs", "pub struct Waker("),
     ("weft/src/status/ask.rs", "pub fn look("),
     ("weft/src/tagged/mod.rs", "pub struct Tagged<"),
     ("weft-core/src/event.rs", "pub enum Event "),
     ("weft-core/src/event.rs", "pub struct EventMask "),
     ("weft-core/src/state.rs", "pub struct Settings "),
     ("weft-core/src/state.rs", "pub struct State<"),
-    ("weft-core/src/state.rs", "pub trait Sink<"),
+    ("weft-core/src/client.rs", "pub trait Client<"),
+    ("weft-core/src/client.rs", "pub trait Sink<"),
     ("weft-wire/src/name.rs", "pub struct HostAddress "),
     ("weft-wire/src/name.rs", "pub struct Name "),
     ("weft-wire/src/packet.rs", "pub struct Packet<"),

@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokio::io::{unix::AsyncFd, Interest};
 use tokio::sync::{mpsc, oneshot, Notify};
 use weft::am::ReplyToken;
-use weft::Bundle;
-use weft::{Endpoint, Event, MessageKind, Node, Outgoing, SendError};
+use weft::{Bundle, Endpoint, Event, MessageKind, Node, Outgoing, SendError};
 
 type Answer = std::result::Result<Vec<u8>, String>;
 
