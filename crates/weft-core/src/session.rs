@@ -63,7 +63,7 @@ impl Slot {
         self.op = op;
         self.args_len = args.len() as u8;
         copy_args(args, &mut self.args);
-        // What need not be stored is not: docs/architecture.md, "Few stores".
+        // What need not be stored is not: docs/design/small-messages.md, "Few stores".
         if !self.payload.is_empty() {
             self.payload.clear();
         }

@@ -12,8 +12,8 @@ use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, URGENT};
 use weft_wire::{Certainty, Credit, Kind, Reason, MAX_PAYLOAD};
 
 /// A message to a destination without a session, without its contents. Not an [`Outgoing`]: handed on by reference, that
-/// would be put into memory for every message, for the sake of the rare one. (Why stores are dear: docs/architecture.md,
-/// "Few stores".)
+/// would be put into memory for every message, for the sake of the rare one. (Why stores are dear:
+/// docs/design/small-messages.md, "Few stores".)
 pub(super) struct Unrouted {
     pub from: Endpoint,
     pub to: u32,

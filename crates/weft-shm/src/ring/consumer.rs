@@ -266,7 +266,7 @@ impl<M: RingMem> Consumer<M> {
     }
 
     /// Evicts what was read from the arena since, if the producer has asked for that: it would otherwise have to take each line away from
-    /// here when it comes by again (see `architecture.md`).
+    /// here when it comes by again (docs/design/small-messages.md, "A far consumer evicts what it has read").
     fn evict(&mut self) {
         if self.now != ARENA {
             return;
