@@ -1,5 +1,5 @@
-//! The documents as a book: every page of `docs/` has its place in it, and every link leads somewhere. mdBook itself is not needed here;
-//! `make book` builds with it.
+//! The documents as a book: every page of `docs/` has its place in it, every link leads somewhere, and the map names files that exist.
+//! mdBook itself is not needed here; `make book` builds with it.
 
 mod documents;
 
@@ -8,6 +8,19 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 const CONTENTS: &str = "docs/SUMMARY.md";
+
+/// The page with one file a row: headings that are folders, and below each a table of files in that folder.
+const MAP: &str = "docs/design/map.md";
+
+/// The folders of which every file has a row in the map if it is longer than [`ROW_FROM`] lines and is no test.
+const MAPPED: [&str; 5] = [
+    "crates/weft-wire/src",
+    "crates/weft-transport/src",
+    "crates/weft-core/src",
+    "crates/weft-shm/src",
+    "crates/weft/src",
+];
+const ROW_FROM: usize = 100;
 
 /// The path that a link leads to, without `..` in it. `None` if it leads out of the repository.
 fn resolved(page: &str, target: &str) -> Option<PathBuf> {
@@ -73,6 +86,64 @@ fn every_link_leads_to_a_file_and_a_heading() {
     let checked: usize = pages.iter().map(|page| links(&page.text).len()).sum();
     assert!(checked > 50, "only {checked} links were found");
     assert!(faults.is_empty(), "\n  {}", faults.join("\n  "));
+}
+
+/// The paths that the map has a row for.
+fn rows_of_map(text: &str) -> Vec<String> {
+    let (mut folder, mut rows) = (String::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            folder = heading
+                .strip_prefix('`')
+                .and_then(|rest| rest.strip_suffix('`'))
+                .map_or(String::new(), |path| format!("{path}/"));
+        } else if let Some((file, _)) = line.strip_prefix("| `").and_then(|rest| rest.split_once('`')) {
+            rows.push(format!("{folder}{file}"));
+        }
+    }
+    rows
+}
+
+/// What is wrong with a map: rows of files that do not exist, files with two rows, files without one.
+fn faults_of_map(text: &str, exists: impl Fn(&str) -> bool, must_have: &[String]) -> Vec<String> {
+    let rows = rows_of_map(text);
+    let mut faults: Vec<String> =
+        rows.iter().filter(|path| !exists(path)).map(|path| format!("{path} does not exist")).collect();
+    let mut seen = BTreeSet::new();
+    faults.extend(rows.iter().filter(|path| !seen.insert(*path)).map(|path| format!("{path} has two rows")));
+    faults.extend(must_have.iter().filter(|path| !seen.contains(path)).map(|path| format!("{path} has no row")));
+    faults
+}
+
+/// The files of Rust in a folder of the repository that are long enough for a row and are no test.
+fn long_sources(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap_or_else(|e| panic!("{folder}: {e}"));
+    let names = entries.flatten().map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));
+    let below = names.flat_map(|path| match root().join(&path).is_dir() {
+        true => long_sources(&path),
+        false => vec![path],
+    });
+    let is_long = |path: &String| read(&root().join(path)).lines().count() > ROW_FROM;
+    below.filter(|path| path.ends_with(".rs") && !path.ends_with("/tests.rs") && is_long(path)).collect()
+}
+
+#[test]
+fn the_map_has_a_row_for_each_file_and_each_of_its_files_exists() {
+    let must_have: Vec<String> = MAPPED.into_iter().flat_map(long_sources).collect();
+    assert!(must_have.len() > 60, "the sources are found");
+    let faults = faults_of_map(&read(&root().join(MAP)), |path| root().join(path).exists(), &must_have);
+    assert!(faults.is_empty(), "{MAP}:\n  {}", faults.join("\n  "));
+}
+
+#[test]
+fn planted_faults_of_a_map_are_found() {
+    let map = "## `a/src`\n\n| file | what |\n| --- | --- |\n| `b.rs` | b |\n| `c.rs` | `b.rs` again |\n\n## Beside\n\n| `fuzz` | inputs |\n";
+    assert_eq!(rows_of_map(map), ["a/src/b.rs", "a/src/c.rs", "fuzz"]);
+    let must_have = ["a/src/b.rs".to_owned()];
+    assert_eq!(faults_of_map(map, |_| true, &must_have), [""; 0]);
+    assert_eq!(faults_of_map(map, |path| path != "a/src/c.rs", &must_have), ["a/src/c.rs does not exist"]);
+    assert_eq!(faults_of_map(map, |_| true, &["a/src/d.rs".to_owned()]), ["a/src/d.rs has no row"]);
+    assert_eq!(faults_of_map(&map.replace("c.rs", "b.rs"), |_| true, &must_have), ["a/src/b.rs has two rows"]);
 }
 
 #[test]
