@@ -44,7 +44,7 @@ case "${1-}" in
         put 644 "$work/bash" share/bash-completion/completions/weft
         put 644 "$work/zsh" "$zshdir/_weft"
         put 644 "$work/fish" share/fish/vendor_completions.d/weft.fish
-        for doc in README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs/*.md; do
+        for doc in README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs/*.md docs/*/*.md; do
             put 644 "$doc" "share/doc/weft/$doc"
         done
         printf '%s\n' share/weft/installed >>"$made"
@@ -58,7 +58,7 @@ case "${1-}" in
             [[ /$file/ != */../* ]] || die "$list names $file, which is not below $top"
             rm -f "$top/$file" || die "cannot remove $top/$file; type \`sudo make uninstall\`"
         done
-        for dir in share/doc/weft/docs share/doc/weft lib/weft share/weft; do
+        for dir in share/doc/weft/docs/{design,measurements,notes} share/doc/weft/docs share/doc/weft lib/weft share/weft; do
             [ ! -d "$top/$dir" ] || rmdir --ignore-fail-on-non-empty "$top/$dir"
         done
         say "removed what was installed below $top"

@@ -28,7 +28,7 @@ say "bin/weft: $size bytes, at most $most are allowed"
 [ "$("$top/bin/weft" --version)" = "weft $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)" ] || die "another version was installed"
 "$top/bin/weft" demo --no-bench --workers 2 README.md >/dev/null
 bash -n "$top/share/bash-completion/completions/weft"
-for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/architecture.md; do
+for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/architecture.md share/doc/weft/docs/design/ring.md; do
     [ -s "$top/$file" ] || die "$file was not installed"
 done
 if command -v man >/dev/null; then
