@@ -1,4 +1,4 @@
--- Wireshark and tshark read packets of weft with this: wire version 1, as docs/wire.md has it.
+-- Wireshark and tshark read packets of weft with this: wire version 2, as docs/wire.md has it.
 --
 --   tshark -X lua_script:contrib/wireshark/weft.lua -r FILE
 --
@@ -70,7 +70,7 @@ local f = {
 for _, field in pairs(f) do table.insert(weft.fields, field) end
 
 local damaged = ProtoExpert.new("weft.damaged", "the checksum does not hold", expert.group.CHECKSUM, expert.severity.ERROR)
-local malformed = ProtoExpert.new("weft.malformed", "no frame of version 1", expert.group.MALFORMED, expert.severity.ERROR)
+local malformed = ProtoExpert.new("weft.malformed", "no frame of version 2", expert.group.MALFORMED, expert.severity.ERROR)
 weft.experts = { damaged, malformed }
 
 -- CRC32C (RFC 3720), with what a byte does to it.
@@ -216,7 +216,7 @@ end
 
 -- Whether bytes look like the header of a packet.
 local function is_header(buffer)
-    return buffer:len() >= HEADER and buffer(4, 1):uint() == 1 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xfff0) == 0
+    return buffer:len() >= HEADER and buffer(4, 1):uint() == 2 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xfff0) == 0
         and buffer(20, 2):le_uint() < 1024
 end
 

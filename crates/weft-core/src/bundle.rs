@@ -299,7 +299,9 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     pub fn rest(&mut self) {
         for s in self.state.sessions.iter_mut().flat_map(|p| &mut p.session) {
             s.tx.rest();
+            s.rest();
         }
+        self.state.rest();
     }
 
     /// What a program may do between polls.
@@ -429,6 +431,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.state.hand_on_completions(sink);
         self.state.carry_back(sink);
         work += self.do_clients_chores(sink);
+        self.state.say_closed();
         self.state.has_chores = self.state.has_unfinished();
         work
     }

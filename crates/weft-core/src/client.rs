@@ -4,6 +4,7 @@ use crate::endpoint::Endpoint;
 use crate::event::{Event, Returned};
 use crate::message::Delivery;
 use crate::moving::{Back, Errand};
+use crate::session::FlowId;
 use crate::state::State;
 use weft_wire::{BundleId, Reason};
 
@@ -51,6 +52,12 @@ pub trait Client<T> {
         let _ = (state, event);
     }
 
+    /// A peer closed a flow to an endpoint whose events the client claimed. Nothing more comes by it, and another flow may have its number:
+    /// what the client knows of the flow is to be forgotten.
+    fn flow_closed(&mut self, state: &mut State<T>, endpoint: Endpoint, flow: FlowId) {
+        let _ = (state, endpoint, flow);
+    }
+
     /// Continues with work that it left unfinished. Called at the end of a poll, after events and whenever a client asked to
     /// [come again](State::come_again). Returns how much it did, in messages.
     fn go_on(&mut self, state: &mut State<T>) -> u32 {
@@ -81,6 +88,10 @@ impl<T, C: Client<T> + ?Sized> Client<T> for Box<C> {
 
     fn on_event(&mut self, state: &mut State<T>, event: &Event) {
         (**self).on_event(state, event);
+    }
+
+    fn flow_closed(&mut self, state: &mut State<T>, endpoint: Endpoint, flow: FlowId) {
+        (**self).flow_closed(state, endpoint, flow);
     }
 
     fn go_on(&mut self, state: &mut State<T>) -> u32 {
@@ -125,7 +136,7 @@ pub trait Sink<T> {
         Some(message)
     }
 
-    /// Hands [`State::next_claimed`] events to the clients and lets them go on. Called at the end of a poll, if there are such events or a
+    /// Hands [`State::next_claimed`] events and [`State::next_closed_flow`] to the clients and lets them go on. Called at the end of a poll, if there are such events or a
     /// client asked to [come again](State::come_again). Returns how much was done.
     fn do_chores(&mut self, state: &mut State<T>) -> u32 {
         let _ = state;

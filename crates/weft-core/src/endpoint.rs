@@ -3,18 +3,100 @@
 use crate::message::Delivery;
 use crate::service::Service;
 use crate::session::SessionId;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use weft_wire::path::Record;
 use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason, Uid};
 
-/// A local endpoint, by its index in its bundle. Never used again for another endpoint of that bundle.
+/// A local endpoint of a bundle. A handle of a freed endpoint names no other one: calls with it say that there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct Endpoint(pub(crate) u32);
+pub struct Endpoint {
+    index: u32,
+    /// How many endpoints had the index before.
+    life: u32,
+}
 
 impl Endpoint {
-    /// The index, for tables beside the bundle's own.
+    /// No endpoint of any bundle.
+    pub(crate) const NONE: Endpoint = Endpoint { index: u32::MAX, life: 0 };
+
+    /// The index, for tables beside the bundle's own. Endpoints that are freed leave theirs to others.
+    #[inline(always)]
     pub fn index(self) -> usize {
-        self.0 as usize
+        self.index as usize
+    }
+}
+
+/// The endpoints of a bundle. Places of freed ones are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints {
+    places: Vec<EndpointPlace>,
+    /// Places without an endpoint. The one that was freed first is used first.
+    free: VecDeque<u32>,
+    by_id: BTreeMap<EndpointId, Endpoint>,
+}
+
+/// A place of an endpoint. No handle has the life of a place without one.
+#[derive(Debug)]
+struct EndpointPlace {
+    life: u32,
+    state: EndpointState,
+}
+
+impl Endpoints {
+    /// Adds an endpoint.
+    pub fn add(&mut self, state: EndpointState) -> Endpoint {
+        let id = state.id;
+        let endpoint = match self.free.pop_front() {
+            Some(index) => {
+                let place = &mut self.places[index as usize];
+                place.state = state;
+                Endpoint { index, life: place.life }
+            }
+            None => {
+                self.places.push(EndpointPlace { life: 0, state });
+                Endpoint { index: self.places.len() as u32 - 1, life: 0 }
+            }
+        };
+        self.by_id.insert(id, endpoint);
+        endpoint
+    }
+
+    /// Takes an endpoint out. Its handle is nobody's from now on.
+    pub fn remove(&mut self, endpoint: Endpoint) -> Option<EndpointState> {
+        let place = self.places.get_mut(endpoint.index()).filter(|place| place.life == endpoint.life)?;
+        let nobody = EndpointState::new(place.state.name, place.state.key);
+        let state = std::mem::replace(&mut place.state, nobody);
+        place.life = place.life.wrapping_add(1);
+        self.by_id.remove(&state.id);
+        self.free.push_back(endpoint.index);
+        Some(state)
+    }
+
+    #[inline(always)]
+    pub fn get(&self, endpoint: Endpoint) -> Option<&EndpointState> {
+        let place = self.places.get(endpoint.index())?;
+        (place.life == endpoint.life).then_some(&place.state)
+    }
+
+    #[inline(always)]
+    pub fn get_mut(&mut self, endpoint: Endpoint) -> Option<&mut EndpointState> {
+        let place = self.places.get_mut(endpoint.index())?;
+        (place.life == endpoint.life).then_some(&mut place.state)
+    }
+
+    /// The endpoint that a name means.
+    pub fn find(&self, id: EndpointId) -> Option<Endpoint> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (Endpoint, &EndpointState)> {
+        self.by_id.values().filter_map(|&endpoint| self.get(endpoint).map(|state| (endpoint, state)))
+    }
+
+    /// The same and what is left of those that were freed, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut EndpointState> {
+        self.places.iter_mut().map(|place| &mut place.state)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a bundle reports: events, returned messages, counters.
 
 use crate::endpoint::Endpoint;
+use crate::session::FlowId;
 use std::collections::VecDeque;
 use weft_wire::{Certainty, Reason};
 
@@ -133,6 +134,8 @@ pub(crate) struct Events {
     queue: VecDeque<Event>,
     /// Those of endpoints whose client takes them itself.
     claimed: VecDeque<Event>,
+    /// Flows to these endpoints that their openers closed.
+    closed: VecDeque<(Endpoint, FlowId)>,
     /// These endpoints, by index.
     claims: Vec<bool>,
     /// By the index of the endpoint; those behind the end have all.
@@ -148,6 +151,7 @@ impl Events {
         Events {
             queue: VecDeque::with_capacity(64),
             claimed: VecDeque::new(),
+            closed: VecDeque::new(),
             claims: Vec::new(),
             masks: Vec::new(),
             noted: 0,
@@ -176,6 +180,16 @@ impl Events {
         self.queue.pop_front()
     }
 
+    /// A new endpoint has the place of another one.
+    pub fn begin(&mut self, endpoint: Endpoint) {
+        if let Some(claim) = self.claims.get_mut(endpoint.index()) {
+            *claim = false;
+        }
+        if let Some(mask) = self.masks.get_mut(endpoint.index()) {
+            *mask = EventMask::ALL;
+        }
+    }
+
     /// From now on an endpoint's events are for its client.
     pub fn claim(&mut self, endpoint: Endpoint) {
         if self.claims.len() <= endpoint.index() {
@@ -195,7 +209,19 @@ impl Events {
 
     /// Whether there are events for clients.
     pub fn has_claimed(&self) -> bool {
-        !self.claimed.is_empty()
+        !self.claimed.is_empty() || !self.closed.is_empty()
+    }
+
+    /// A flow was closed that led to an endpoint. Its client is told, if it takes the events itself.
+    pub fn flow_closed(&mut self, endpoint: Endpoint, flow: FlowId) {
+        if self.is_claimed(endpoint) {
+            self.closed.push_back((endpoint, flow));
+        }
+    }
+
+    /// The next closed flow for a client.
+    pub fn pop_closed(&mut self) -> Option<(Endpoint, FlowId)> {
+        self.closed.pop_front()
     }
 
     /// Something ends a wait that is no event of this queue.

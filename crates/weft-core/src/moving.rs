@@ -187,9 +187,12 @@ impl<T: Tx> State<T> {
 
     /// An endpoint lives in another bundle from now on. What comes for it here is handed on.
     pub fn leave(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        let old = self.flows_of(endpoint);
         let state = self.endpoint_mut(endpoint)?;
         state.is_away = true;
         state.table = Vec::new();
+        // The bundle that it lives in opens flows of its own.
+        self.close_flows_of(old);
         self.admission += 1;
         self.unparking.push(endpoint);
         self.has_chores = true;
@@ -197,7 +200,8 @@ impl<T: Tx> State<T> {
         for (place, index) in self.sessions.iter().zip(0u32..) {
             // A peer on another host would only come back to the address in the name: here.
             let Some(s) = place.session.as_ref().filter(|s| s.peer.uid != Uid::UNKNOWN) else { continue };
-            let its = s.flows_in.iter().zip(0u16..).filter(|(f, _)| f.destination == endpoint.0);
+            let its =
+                s.flows_in.iter().zip(0u16..).filter(|(f, _)| f.destination == endpoint && f.is_open && !f.is_closing);
             flows.extend(its.map(|(_, flow)| (index, flow)));
         }
         let header = |flow| head(Kind::Ended, 0, flow, MOVED, Credit::default());
@@ -213,19 +217,21 @@ impl<T: Tx> State<T> {
     /// An endpoint arrives from another bundle of this network interface, or comes back.
     pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
         let Luggage { name, key, admission, served, service, mask, table, changes, wanted } = luggage;
-        let was_here = |e: &Option<EndpointState>| e.as_ref().is_some_and(|e| e.id == name.endpoint);
         let entry = |(name, key)| Translation { name, key, route: Route::Unknown, renews: false };
         let table = table.into_iter().map(|named| named.map(entry)).collect();
         let arrived = EndpointState { admission, served, service, table, changes, ..EndpointState::new(name, key) };
-        let endpoint = match self.endpoints.iter().position(was_here) {
-            Some(index) => {
-                let parked = self.endpoints[index].as_mut().map(|e| std::mem::take(&mut e.parked));
-                self.endpoints[index] = Some(EndpointState { parked: parked.unwrap_or_default(), ..arrived });
-                Endpoint(index as u32)
+        let endpoint = match self.endpoints.find(name.endpoint) {
+            Some(endpoint) => {
+                if let Some(stub) = self.endpoints.get_mut(endpoint) {
+                    let parked = std::mem::take(&mut stub.parked);
+                    *stub = EndpointState { parked, ..arrived };
+                }
+                endpoint
             }
             None => {
-                self.endpoints.push(Some(arrived));
-                Endpoint(self.endpoints.len() as u32 - 1)
+                let endpoint = self.endpoints.add(arrived);
+                self.events.begin(endpoint);
+                endpoint
             }
         };
         self.events.set_mask(endpoint, mask);
@@ -246,13 +252,12 @@ impl<T: Tx> State<T> {
 
     /// Whether an endpoint lives in another bundle.
     pub fn is_away(&self, endpoint: Endpoint) -> bool {
-        self.endpoints.get(endpoint.index()).and_then(Option::as_ref).is_some_and(|e| e.is_away)
+        self.endpoints.get(endpoint).is_some_and(|e| e.is_away)
     }
 
     /// Does what another bundle handed on.
     pub fn do_errand<S: Sink<T>>(&mut self, errand: Errand, sink: &mut S) {
-        let here = self.endpoints.iter().position(|e| e.as_ref().is_some_and(|e| e.id == errand.endpoint));
-        let Some(endpoint) = here.map(|index| Endpoint(index as u32)) else {
+        let Some(endpoint) = self.endpoints.find(errand.endpoint) else {
             return self.refuse_errand(errand, Reason::NoSuchEndpoint);
         };
         if self.is_away(endpoint) {
@@ -283,7 +288,6 @@ impl<T: Tx> State<T> {
             }
             Back::Ended(token) => self.end(token),
             Back::Refused(origin, reason, contents) => {
-                self.settle_origin(&origin);
                 self.counters.refused += 1;
                 match (origin.kind, contents) {
                     (Kind::Request, _) => self.push_return(&origin, reason, origin.slot, &[], &[]),
@@ -293,6 +297,8 @@ impl<T: Tx> State<T> {
                     // A one-way message was stored, whatever became of it then.
                     _ => {}
                 }
+                // Behind the return: its flow may close now.
+                self.settle_origin(&origin);
             }
         }
     }
@@ -313,14 +319,16 @@ impl<T: Tx> State<T> {
 
     /// Hands a message on, behind those that waited there. Its flow's credit and slot stay taken until its answer comes back.
     pub(crate) fn hand_on<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
-        let next = |e: &mut Option<EndpointState>| e.as_mut()?.parked.pop_front();
-        while let Some(parked) = self.endpoints.get_mut(message.endpoint.index()).and_then(next) {
+        while let Some(parked) = self.endpoints.get_mut(message.endpoint).and_then(|e| e.parked.pop_front()) {
             self.hand_on_parked(message.endpoint, parked, sink);
         }
         self.check_backlog(message)?;
         let bytes = Parked::bytes(message.args.len(), message.payload.len());
         self.check_room(*message.session, bytes)?;
         self.hand_on_counted(message, bytes, sink)?;
+        if message.kind() == MessageKind::Reply {
+            self.count_held_reply(*message.session, message.head.flow(), true);
+        }
         self.count_parked(*message.session, bytes);
         Ok(())
     }
@@ -332,8 +340,7 @@ impl<T: Tx> State<T> {
         bytes: usize,
         sink: &mut S,
     ) -> Result<(), Reason> {
-        let endpoint = self.endpoints.get(message.endpoint.index()).and_then(Option::as_ref);
-        let endpoint = endpoint.ok_or(Reason::NoSuchEndpoint)?.id;
+        let endpoint = self.endpoints.get(message.endpoint).ok_or(Reason::NoSuchEndpoint)?.id;
         let (kind, session) = (message.head.kind(), *message.session);
         let (flow, slot, lines) = (message.head.flow(), message.head.slot(), message.head.lines());
         let carried = self.session(session).and_then(|s| Some((s.flows_in.get(usize::from(flow))?.key, s.peer.uid)));
@@ -367,6 +374,7 @@ impl<T: Tx> State<T> {
                 MessageKind::OneWay => self.settle_parked(&parked),
                 _ => _ = self.bounce(&message, reason),
             }
+            self.note_reply_done(&parked);
         } else if message.session.index == GUEST {
             self.uncount_parked(*message.session, bytes);
         }
@@ -374,8 +382,7 @@ impl<T: Tx> State<T> {
 
     /// Hands on what was handed on to us, as if it had not been here.
     fn pass_on_guest<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
-        let endpoint = self.endpoints.get(message.endpoint.index()).and_then(Option::as_ref);
-        let endpoint = endpoint.ok_or(Reason::NoSuchEndpoint)?.id;
+        let endpoint = self.endpoints.get(message.endpoint).ok_or(Reason::NoSuchEndpoint)?.id;
         let guest = self.guests.remove(&message.session.life).ok_or(Reason::PeerLost)?;
         let Guest { from, source, origin: Some(origin), .. } = guest else { return Err(Reason::PeerLost) };
         let (args, payload) = (message.args.to_vec(), message.payload.to_vec());
@@ -390,7 +397,7 @@ impl<T: Tx> State<T> {
 
     /// A message of an endpoint that is away came back. Gives it back if nobody takes it.
     pub(crate) fn hand_on_returned<S: Sink<T>>(&mut self, returned: Returned, sink: &mut S) -> Option<Returned> {
-        let state = self.endpoints.get(returned.endpoint.index()).and_then(Option::as_ref);
+        let state = self.endpoints.get(returned.endpoint);
         let Some(endpoint) = state.filter(|e| e.is_away).map(|e| e.id) else { return Some(returned) };
         let errand = Errand { endpoint, from: None, task: Box::new(Task::Returned(returned)) };
         let (errand, _) = sink.forward(errand).err()?;
@@ -401,10 +408,9 @@ impl<T: Tx> State<T> {
     }
 
     /// A message that asked for a completion ended.
-    pub(crate) fn complete(&mut self, source: u32, completion: u64) {
-        let state = self.endpoints.get(source as usize).and_then(Option::as_ref);
-        if state.is_some_and(|e| e.is_away || e.is_leaving) {
-            self.completed_away.push((Endpoint(source), completion));
+    pub(crate) fn complete(&mut self, source: Endpoint, completion: u64) {
+        if self.endpoints.get(source).is_some_and(|e| e.is_away || e.is_leaving) {
+            self.completed_away.push((source, completion));
             self.has_chores = true;
         } else {
             self.events.push(Event::Completed(completion));
@@ -421,7 +427,7 @@ impl<T: Tx> State<T> {
     /// Hands completions on to the endpoints that asked for them, wherever they live by now: here, perhaps.
     pub(crate) fn hand_on_completions<S: Sink<T>>(&mut self, sink: &mut S) {
         for (endpoint, completion) in std::mem::take(&mut self.completed_away) {
-            let state = self.endpoints.get(endpoint.index()).and_then(Option::as_ref);
+            let state = self.endpoints.get(endpoint);
             let errand = |id| Errand { endpoint: id, from: None, task: Box::new(Task::Completed(completion)) };
             let handed = state.map(|e| sink.forward(errand(e.id)));
             if !matches!(handed, Some(Ok(()))) {
@@ -434,7 +440,7 @@ impl<T: Tx> State<T> {
     /// messages go by this flow.
     pub(crate) fn call_again(&mut self, session: u32, flow: u16) {
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow))) else { return };
-        let (endpoint, destination) = (Endpoint(out.source), out.destination);
+        let (endpoint, destination) = (out.source, out.destination);
         let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
         let leads_here = |t: &&mut Translation| t.route.flow() == Some((session, flow));
         if let Some(entry) = entry.filter(leads_here).filter(|t| !t.renews) {
@@ -552,10 +558,15 @@ impl<T: Tx> State<T> {
     /// A message that was handed on is out of its queue.
     fn settle_origin(&mut self, origin: &Origin) {
         self.uncount_parked(origin.session, origin.bytes);
+        if origin.kind == Kind::Reply {
+            self.count_held_reply(origin.session, origin.flow, false);
+        }
         let (true, Some(s)) = (origin.kind == Kind::Send, self.session_mut(origin.session)) else { return };
         let Some(state) = s.flows_in.get_mut(usize::from(origin.flow)) else { return };
         state.due.on_consumed(1, origin.lines);
-        if state.due.is_urgent(Grant::V1) {
+        if state.is_closing {
+            self.may_be_closed(origin.session, origin.flow);
+        } else if state.due.is_urgent(Grant::V1) {
             self.mark_dirty(origin.session.index, origin.flow);
         }
     }

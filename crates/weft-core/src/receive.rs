@@ -4,7 +4,7 @@ use crate::client::Sink;
 use crate::endpoint::{Endpoint, Parked};
 use crate::event::{Event, MessageKind, Returned};
 use crate::message::Delivery;
-use crate::session::{FlowIn, FlowOut, SessionId};
+use crate::session::{FlowIn, FlowOut, Phase, SessionId};
 use crate::state::{Run, State};
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
@@ -97,11 +97,13 @@ impl<T: Tx> State<T> {
         self.end_run()?;
         // Its flow may not be open yet: what opens it goes another way.
         let flow = self.session(*id).and_then(|s| s.flows_in.get(usize::from(record.head.flow())));
+        // One that comes late may be of a flow that had the number before.
+        let flow = flow.filter(|f| f.is_open && f.generation == record.head.slot());
         let (true, Some(flow)) = (record.head.is(Kind::Unreliable), flow) else {
             self.counters.unreliable_dropped += 1;
             return Ok(());
         };
-        let message = Delivery::new(Endpoint(flow.destination), id, record, false);
+        let message = Delivery::new(flow.destination, id, record, false);
         if self.take_unreliable(&message, sink).is_err() {
             self.counters.unreliable_dropped += 1;
         }
@@ -139,7 +141,7 @@ impl<T: Tx> State<T> {
         if !flow.under_way.take_slot(head.slot()) {
             return Err(Violation);
         }
-        let message = Delivery::new(Endpoint(flow.destination), id, record, true);
+        let message = Delivery::new(flow.destination, id, record, true);
         let is_plain = flow.admitted == admission && s.backlog_bytes <= s.limits.backlog_bytes;
         if is_plain || self.becomes_plain(message.endpoint, id.index, head) {
             self.counters.requests_delivered += 1;
@@ -186,7 +188,7 @@ impl<T: Tx> State<T> {
         self.end_run()?;
         let s = self.live(id.index).ok_or(Violation)?;
         let flow = s.flows_in.get(usize::from(head.flow())).ok_or(Violation)?;
-        let endpoint = Endpoint(flow.destination);
+        let endpoint = flow.destination;
         let is_plain = flow.admitted == self.admission || self.becomes_plain(endpoint, id.index, head);
         let admission = if is_plain { self.admission } else { 0 };
         self.run = Run { session: id.index, flow: head.flow(), endpoint, admission, ..Run::default() };
@@ -300,9 +302,12 @@ impl<T: Tx> State<T> {
         if !out.window.put(head.slot()) {
             return Err(Trouble::Violation);
         }
-        let message = Delivery::new(Endpoint(out.source), id, record, false);
+        let message = Delivery::new(out.source, id, record, false);
         let is_plain = out.admitted == admission;
         if out.asked != 0 || out.wants_room || head.has_credit() {
+            if out.phase != Phase::Open {
+                return self.receive_last_reply(id, &message, sink);
+            }
             self.after_reply(id.index, head)?;
         }
         if !is_plain && !self.becomes_plain(message.endpoint, id.index, head) {
@@ -317,6 +322,31 @@ impl<T: Tx> State<T> {
             true => Err(Trouble::Enough),
             false => Ok(()),
         }
+    }
+
+    /// A reply by a flow that is draining. The flow closes after the reply was handed over, for the client may refuse it.
+    #[cold]
+    #[inline(never)]
+    fn receive_last_reply<S: Sink<T>>(
+        &mut self,
+        id: &SessionId,
+        message: &Delivery<'_>,
+        sink: &mut S,
+    ) -> Result<(), Trouble> {
+        let (flow, endpoint) = (message.head.flow(), message.endpoint);
+        self.count_held_reply(*id, flow, true);
+        self.after_reply(id.index, message.head)?;
+        match self.becomes_plain(endpoint, id.index, message.head) {
+            true => {
+                self.counters.replies_delivered += 1;
+                if let Err(reason) = sink.deliver(self, message) {
+                    self.refuse_request(message, reason, sink);
+                }
+            }
+            false => _ = self.hold_or_refuse(message, sink),
+        }
+        self.count_held_reply(*id, flow, false);
+        Ok(())
     }
 
     /// Whether the reply that was delivered last is the last one of its visit.
@@ -334,14 +364,15 @@ impl<T: Tx> State<T> {
     fn becomes_plain(&mut self, endpoint: Endpoint, session: u32, head: HeadWords) -> bool {
         let admission = self.admission;
         let State { endpoints, sessions, events, .. } = self;
-        let Some(Some(state)) = endpoints.get(endpoint.index()) else { return false };
+        let Some(state) = endpoints.get(endpoint) else { return false };
         let place = sessions.get_mut(session as usize);
         let Some(s) = place.and_then(|p| p.session.as_mut()) else { return false };
         let flow = usize::from(head.flow());
         let admitted = if head.is(Kind::Reply) {
             s.flows_out.get_mut(flow).map(|out| &mut out.admitted)
         } else {
-            let admits = |f: &&mut FlowIn| f.stopped.is_none() && state.admits(s.peer.uid, f.key).is_ok();
+            let admits =
+                |f: &&mut FlowIn| f.stopped.is_none() && !f.is_closing && state.admits(s.peer.uid, f.key).is_ok();
             s.flows_in.get_mut(flow).filter(admits).map(|f| &mut f.admitted)
         };
         let Some(admitted) = admitted.filter(|_| !state.holds()) else { return false };
@@ -428,6 +459,9 @@ impl<T: Tx> State<T> {
         // Queued counts as taken: a request stays open until it is served.
         message.is_open.set(false);
         self.counters.parked += 1;
+        if message.kind() == MessageKind::Reply {
+            self.count_held_reply(*message.session, message.head.flow(), true);
+        }
         self.events.mute(message.endpoint, 1);
         if let Ok(endpoint) = self.endpoint_mut(message.endpoint) {
             endpoint.parked.push_back(parked);
@@ -439,7 +473,7 @@ impl<T: Tx> State<T> {
     pub(crate) fn unpark<S: Sink<T>>(&mut self, sink: &mut S, budget: u32) -> u32 {
         let mut work = 0;
         while let Some(&endpoint) = self.unparking.last() {
-            let next = match self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut) {
+            let next = match self.endpoints.get_mut(endpoint) {
                 Some(state) if state.served || state.is_away => state.parked.pop_front(),
                 _ => None,
             };
@@ -448,7 +482,7 @@ impl<T: Tx> State<T> {
                 continue;
             };
             if work == budget {
-                if let Some(state) = self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut) {
+                if let Some(state) = self.endpoints.get_mut(endpoint) {
                     state.parked.push_front(parked);
                 }
                 // Begin with another one next time, so that a full budget starves nobody.
@@ -491,6 +525,14 @@ impl<T: Tx> State<T> {
             }
         }
         self.guest_is_taken(parked.session);
+        self.note_reply_done(&parked);
+    }
+
+    /// A reply that was queued is done with, whatever became of it.
+    pub(crate) fn note_reply_done(&mut self, parked: &Parked) {
+        if parked.head.is(Kind::Reply) {
+            self.count_held_reply(parked.session, parked.head.flow(), false);
+        }
     }
 
     /// Whether a session's peer may have so many bytes more queued here.
@@ -531,7 +573,9 @@ impl<T: Tx> State<T> {
         };
         let Some(state) = s.flows_in.get_mut(usize::from(parked.head.flow())) else { return };
         state.due.on_consumed(1, parked.head.lines());
-        if state.due.is_urgent(Grant::V1) {
+        if state.is_closing {
+            self.may_be_closed(parked.session, parked.head.flow());
+        } else if state.due.is_urgent(Grant::V1) {
             self.mark_dirty(parked.session.index, parked.head.flow());
         }
     }
@@ -577,6 +621,8 @@ impl<T: Tx> State<T> {
                     _ => self.receive_returned_request(session, flow, slot, reason),
                 }
             }
+            Kind::Close => self.on_close(session, flow).then_some(()).ok_or(Violation),
+            Kind::Closed => self.on_closed(session, flow).then_some(()).ok_or(Violation),
             Kind::Pad | Kind::Switch | Kind::Send | Kind::Unreliable | Kind::Request | Kind::Reply => Err(Violation),
         }
     }
@@ -587,16 +633,21 @@ impl<T: Tx> State<T> {
         if marks & !ORDERED != 0 {
             return Err(Violation);
         }
-        let found = self.endpoints.iter().position(|e| e.as_ref().is_some_and(|e| e.id == open.destination));
         // The key is checked with every message: it may change.
-        let destination = found.map_or(u32::MAX, |index| index as u32);
+        let destination = self.endpoints.find(open.destination).unwrap_or(Endpoint::NONE);
         let s = self.live(session).ok_or(Violation)?;
-        // Flows are numbered in the order they are opened, so a peer cannot make us hold more than it opens.
-        if usize::from(flow) != s.flows_in.len() || s.flows_in.len() >= s.limits.flows {
-            return Err(Violation);
-        }
         let source = s.name_of(open.source, open.uid);
-        s.flows_in.push(FlowIn::new(source, destination, open.key, marks & ORDERED != 0));
+        let opened = FlowIn {
+            generation: record.head.slot(),
+            ..FlowIn::new(source, destination, open.key, marks & ORDERED != 0)
+        };
+        // Flows are numbered in the order they are opened, so a peer cannot make us hold more than it opens.
+        let next = s.flows_in.len();
+        match s.flows_in.get_mut(usize::from(flow)) {
+            Some(closed) if !closed.is_open => *closed = opened,
+            None if usize::from(flow) == next && next < s.limits.flows => s.flows_in.push(opened),
+            _ => return Err(Violation),
+        }
         Ok(())
     }
 
@@ -679,7 +730,7 @@ impl<T: Tx> State<T> {
             return Err(Violation);
         }
         let returned = Returned {
-            endpoint: Endpoint(out.source),
+            endpoint: out.source,
             destination: Some(out.destination),
             kind: MessageKind::OneWay,
             op: record.head.slot() as u8,
@@ -697,13 +748,14 @@ impl<T: Tx> State<T> {
     fn receive_returned_reply(&mut self, session: u32, record: &Record<'_>, reason: Reason) -> Result<(), Violation> {
         let replies_sent = self.counters.replies_sent;
         let s = self.live(session).ok_or(Violation)?;
-        let state = s.flows_in.get(usize::from(record.head.flow())).ok_or(Violation)?;
+        let state = s.flows_in.get(usize::from(record.head.flow())).filter(|f| f.is_open && !f.is_closing);
+        let state = state.ok_or(Violation)?;
         s.replies_returned += 1;
         if s.replies_returned > replies_sent {
             return Err(Violation);
         }
         let returned = Returned {
-            endpoint: Endpoint(state.destination),
+            endpoint: state.destination,
             destination: None,
             kind: MessageKind::Reply,
             op: record.head.slot() as u8,
@@ -720,21 +772,27 @@ impl<T: Tx> State<T> {
     // ---- small things
 
     fn flow_in(&mut self, session: u32, flow: u16) -> Result<&mut FlowIn, Violation> {
-        self.live(session).and_then(|s| s.flows_in.get_mut(usize::from(flow))).ok_or(Violation)
+        let flow = self.live(session).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
+        flow.filter(|flow| flow.is_open && !flow.is_closing).ok_or(Violation)
     }
 
     fn flow_out(&mut self, session: u32, flow: u16) -> Result<&mut FlowOut, Violation> {
-        self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))).ok_or(Violation)
+        let flow = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow)));
+        flow.filter(|flow| flow.phase != Phase::Closed).ok_or(Violation)
     }
 
     fn tell_room(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
         let out = self.flow_out(session, flow)?;
+        if out.phase != Phase::Open {
+            self.drain_flow(session, flow);
+            return Ok(());
+        }
         if out.is_stopped && out.wants_room {
             self.tell_stopped(session, flow);
             return Ok(());
         }
         if std::mem::take(&mut out.wants_room) {
-            let event = Event::CanSend { endpoint: Endpoint(out.source), destination: out.destination };
+            let event = Event::CanSend { endpoint: out.source, destination: out.destination };
             self.tell(event);
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! What a bundle is at, as plain values: for whoever looks at it from outside. Nothing is counted for this; all of it is read from
 //! what is there anyway, when somebody asks.
 
-use crate::endpoint::{Endpoint, EndpointState, Route, Translation};
+use crate::endpoint::{Endpoint, EndpointState, Endpoints, Route, Translation};
 use crate::event::Counters;
-use crate::session::{FlowId, FlowIn, FlowOut, PeerId, Session, SessionId};
+use crate::session::{FlowId, FlowIn, FlowOut, PeerId, Phase, Session, SessionId};
 use crate::state::State;
 use std::time::Duration;
 use weft_transport::Grant;
@@ -213,13 +213,13 @@ impl<T: Tx> State<T> {
     pub fn ends_out(&self, flow: FlowId) -> Option<(Name, Name)> {
         let session = self.session(flow.session)?;
         let out = session.flows_out.get(usize::from(flow.number))?;
-        Some((self.name(Endpoint(out.source)).ok()?, session.name_of(out.to, Uid::UNKNOWN)))
+        Some((self.name(out.source).ok()?, session.name_of(out.to, Uid::UNKNOWN)))
     }
 
     /// The same of a flow of the peer's.
     pub fn ends_in(&self, flow: FlowId) -> Option<(Name, Name)> {
         let flow = self.session(flow.session)?.flows_in.get(usize::from(flow.number))?;
-        Some((flow.source, self.name(Endpoint(flow.destination)).ok()?))
+        Some((flow.source, self.name(flow.destination).ok()?))
     }
 
     /// Writes down what the bundle is at, in place of what the report said before.
@@ -235,16 +235,14 @@ impl<T: Tx> State<T> {
             }
         }
         let mut entries = ENTRIES_MOST;
-        for (index, endpoint) in self.endpoints.iter().enumerate() {
-            if let Some(state) = endpoint {
-                state.report_into(Endpoint(index as u32), &mut entries, report);
-            }
+        for (endpoint, state) in self.endpoints.iter() {
+            state.report_into(endpoint, &mut entries, report);
         }
     }
 }
 
 impl<T: Tx> Session<T> {
-    fn report_into(&mut self, id: SessionId, endpoints: &[Option<EndpointState>], report: &mut Report) {
+    fn report_into(&mut self, id: SessionId, endpoints: &Endpoints, report: &mut Report) {
         if !report.take_place() {
             report.left_out += self.flows_out.len() + self.flows_in.len();
             return;
@@ -260,17 +258,17 @@ impl<T: Tx> Session<T> {
             host: None,
         });
         let is_open = has_room && self.backlog.is_empty();
-        for flow in &self.flows_out {
+        for flow in self.flows_out.iter().filter(|flow| flow.phase != Phase::Closed) {
             if report.take_place() {
                 // As the program has it, where it has not mapped another name there since.
-                let entry = endpoints.get(flow.source as usize).and_then(Option::as_ref);
+                let entry = endpoints.get(flow.source);
                 let name = entry.and_then(|e| e.translation(flow.destination)).map(|t| t.name);
                 let is_it = |name: &Name| (name.epoch, name.endpoint) == (self.peer.epoch, flow.to);
                 let to = name.filter(is_it).unwrap_or_else(|| self.name_of(flow.to, Uid::UNKNOWN));
                 report.flows_out.push(flow.report(id, to, is_open));
             }
         }
-        for flow in &self.flows_in {
+        for flow in self.flows_in.iter().filter(|flow| flow.is_open) {
             if report.take_place() {
                 report.flows_in.push(flow.report(id));
             }
@@ -290,7 +288,7 @@ impl FlowOut {
         };
         FlowOutReport {
             session,
-            endpoint: Endpoint(self.source),
+            endpoint: self.source,
             to,
             sent: self.sent,
             requests_sent: self.requests,
@@ -306,7 +304,7 @@ impl FlowOut {
 impl FlowIn {
     fn report(&self, session: SessionId) -> FlowInReport {
         let requests = self.under_way.taken().count_ones();
-        FlowInReport { session, endpoint: Endpoint(self.destination), from: self.source, requests }
+        FlowInReport { session, endpoint: self.destination, from: self.source, requests }
     }
 }
 

@@ -55,8 +55,10 @@ impl<T: Tx> State<T> {
     pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), SendError> {
         let state = self.endpoint_mut(endpoint)?;
         if std::mem::replace(&mut state.service, service) != service {
-            let entries = state.table.iter_mut().flatten().filter(|entry| entry.route.flow().is_some());
-            entries.for_each(|entry| entry.route = Route::Unknown);
+            let old = self.flows_of(endpoint);
+            let table = self.endpoint_mut(endpoint)?.table.iter_mut().flatten();
+            table.filter(|entry| entry.route.flow().is_some()).for_each(|entry| entry.route = Route::Unknown);
+            self.close_flows_of(old);
         }
         Ok(())
     }
@@ -79,7 +81,8 @@ impl<T: Tx> State<T> {
     /// Sends a message that may be lost: nothing is kept of it.
     pub(crate) fn send_unreliable(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
         let Some(s) = self.live(session) else { return Err(SendError::Full) };
-        let header = head(Kind::Unreliable, message.op, flow, 0, Credit::default());
+        let generation = s.flows_out[usize::from(flow)].generation;
+        let header = head(Kind::Unreliable, message.op, flow, generation, Credit::default());
         let is_known = s.is_known(flow);
         if !is_known && !s.backlog.is_empty() {
             return Err(self.send_unready(session, flow));
@@ -108,7 +111,7 @@ impl<T: Tx> State<T> {
         if !out.service.stops() || std::mem::replace(&mut out.is_stopped, true) {
             return;
         }
-        let (endpoint, destination) = (Endpoint(out.source), out.destination);
+        let (endpoint, destination) = (out.source, out.destination);
         let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
         if let Some(entry) = entry.filter(|entry| entry.route.flow() == Some((session, flow))) {
             entry.route = Route::Served { session, flow };

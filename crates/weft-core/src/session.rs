@@ -1,10 +1,15 @@
 //! Sessions: what two bundles that talk to each other know of each other.
 
+use crate::endpoint::Endpoint;
 use crate::service::Service;
+use crate::state::Call;
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};
 use weft_wire::record::{MAX_ARGS, WINDOW};
 use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid};
+
+/// A slot of a flow that rests keeps a buffer of so many bytes.
+const SLOT_BYTES_LEAST: usize = 256;
 
 /// A session of a bundle. The life tells it from earlier sessions with the same index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -100,14 +105,31 @@ fn copy_ends<const N: usize>(first: &[u32; N], last: &[u32; N], len: usize, to: 
     }
 }
 
+/// How far a flow that its opener closes has come. See `docs/design/flows.md`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Messages go by it.
+    Open,
+    /// Nothing more goes by it. What is under way there has to end first.
+    Draining,
+    /// The peer was told that it closes; until it has answered, its number is taken.
+    Told,
+    /// Nobody's. The number may be used again.
+    Closed,
+}
+
 /// Messages from one of our endpoints to one of the peer's.
 #[derive(Debug)]
 pub(crate) struct FlowOut {
-    pub source: u32,
+    pub source: Endpoint,
     pub destination: u32,
-    /// The peer's endpoint, and the key that the peer was told.
+    pub phase: Phase,
+    /// How many flows had the number before. It comes round.
+    pub generation: u16,
+    /// Replies of it that are queued at our endpoint or were handed on, and may have to go back.
+    pub held: u32,
+    /// The peer's endpoint.
     pub to: EndpointId,
-    pub key: Key,
     pub window: Window,
     pub slots: Vec<Slot>,
     /// Slots whose message asked for a completion, one bit each.
@@ -137,12 +159,14 @@ pub(crate) struct FlowOut {
 }
 
 impl FlowOut {
-    pub fn new(source: u32, destination: u32, to: EndpointId, key: Key, service: Service) -> FlowOut {
+    pub fn new(source: Endpoint, destination: u32, to: EndpointId, service: Service) -> FlowOut {
         FlowOut {
             source,
             destination,
+            phase: Phase::Open,
+            generation: 0,
+            held: 0,
             to,
-            key,
             window: Window::default(),
             slots: Vec::new(),
             asked: 0,
@@ -163,6 +187,24 @@ impl FlowOut {
     /// Whether messages were sent whose end is not known.
     pub fn has_under_way(&self) -> bool {
         self.window.taken() != 0 || self.sent > self.stored
+    }
+
+    /// Gives back what it keeps for messages that it does not keep now.
+    pub fn rest(&mut self) {
+        if self.window.taken() == 0 {
+            for slot in self.slots.iter_mut().filter(|slot| slot.payload.capacity() > SLOT_BYTES_LEAST) {
+                slot.payload = Vec::new();
+            }
+        }
+        if self.completions.is_empty() {
+            self.completions = VecDeque::new();
+        }
+    }
+
+    /// Nothing more goes by it: what it kept is given back.
+    pub fn shut(&mut self) {
+        self.phase = Phase::Told;
+        (self.slots, self.completions, self.wants_room) = (Vec::new(), VecDeque::new(), false);
     }
 
     /// The slots, made at the first request: an idle peer costs none.
@@ -205,7 +247,11 @@ impl FlowOut {
 #[derive(Debug)]
 pub(crate) struct FlowIn {
     pub source: Name,
-    pub destination: u32,
+    pub destination: Endpoint,
+    pub is_open: bool,
+    /// The peer closes it. What came by it and was not consumed has to be first.
+    pub is_closing: bool,
+    pub generation: u16,
     pub key: Key,
     /// Requests delivered or queued, and not ended.
     pub under_way: Window,
@@ -222,10 +268,13 @@ pub(crate) struct FlowIn {
 }
 
 impl FlowIn {
-    pub fn new(source: Name, destination: u32, key: Key, is_ordered: bool) -> FlowIn {
+    pub fn new(source: Name, destination: Endpoint, key: Key, is_ordered: bool) -> FlowIn {
         FlowIn {
             source,
             destination,
+            is_open: true,
+            is_closing: false,
+            generation: 0,
             key,
             under_way: Window::default(),
             ended: 0,
@@ -235,6 +284,17 @@ impl FlowIn {
             stopped: None,
             admitted: 0,
         }
+    }
+}
+
+impl FlowIn {
+    /// Nobody's from now on: whatever comes by it is a violation.
+    pub fn shut(&mut self) {
+        *self = FlowIn {
+            is_open: false,
+            under_way: Window::SHUT,
+            ..FlowIn::new(self.source, Endpoint::NONE, self.key, self.is_ordered)
+        };
     }
 }
 
@@ -264,6 +324,10 @@ pub(crate) struct Session<T> {
     pub peer: PeerId,
     pub tx: T,
     pub flows_out: Vec<FlowOut>,
+    /// Numbers of those that are closed. The one that was closed first is used first.
+    pub flows_free: VecDeque<u16>,
+    /// Calls that wait for the number of a flow that is closing.
+    pub calls: VecDeque<Call>,
     pub flows_in: Vec<FlowIn>,
     pub limits: Limits,
     /// Replies, returns and the like that found no room. Bounded by the requests and messages that we granted, and by
@@ -285,12 +349,43 @@ impl<T> Session<T> {
             tx,
             limits,
             flows_out: Vec::new(),
+            flows_free: VecDeque::new(),
+            calls: VecDeque::new(),
             flows_in: Vec::new(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             parked_bytes: 0,
             is_blocked: false,
             replies_returned: 0,
+        }
+    }
+
+    /// A number for a flow of ours: one that is free, else the next one. `None` if all are taken.
+    pub fn take_number(&mut self) -> Option<u16> {
+        let next = self.flows_out.len();
+        self.flows_free.pop_front().or_else(|| (next < self.limits.flows).then_some(next as u16))
+    }
+
+    /// Enters a flow of ours at a number that was taken for it. Returns its generation.
+    pub fn open(&mut self, flow: u16, out: FlowOut) -> u16 {
+        match self.flows_out.get_mut(usize::from(flow)) {
+            Some(old) => {
+                let generation = old.generation.wrapping_add(1);
+                *old = FlowOut { generation, ..out };
+                generation
+            }
+            None => {
+                self.flows_out.push(out);
+                0
+            }
+        }
+    }
+
+    /// Gives back what was kept for a burst.
+    pub fn rest(&mut self) {
+        self.flows_out.iter_mut().for_each(FlowOut::rest);
+        if self.backlog.is_empty() {
+            self.backlog = VecDeque::new();
         }
     }
 

@@ -3,9 +3,10 @@
 use crate::endpoint::{Endpoint, Route};
 use crate::event::{Event, MessageKind, Returned};
 use crate::message::Delivery;
-use crate::session::{head, FlowOut, Session, SessionId};
+use crate::session::{head, FlowOut, Pending, Phase, Session, SessionId};
 use crate::state::{Run, State};
-use weft_wire::path::{Fate, Tx};
+use std::collections::{BTreeMap, VecDeque};
+use weft_wire::path::{Abandoned, Fate, Tx};
 use weft_wire::record::{RETURNED_REPLY, RETURNED_SEND};
 use weft_wire::{Certainty, Credit, Head, Kind, Reason};
 
@@ -26,10 +27,13 @@ impl<T: Tx> State<T> {
         // The next session in this place has broken nothing.
         self.broken.retain(|&index| index != id.index);
         self.counters.sessions_lost += 1;
+        self.closing.retain(|(session, _)| *session != id);
         let untouched = self.return_abandoned(&mut s, reason);
-        for (flow, out) in s.flows_out.iter_mut().enumerate() {
+        self.refuse_calls(std::mem::take(&mut s.calls), reason);
+        let open = |out: &&mut FlowOut| !matches!(out.phase, Phase::Closed | Phase::Told);
+        for (flow, out) in s.flows_out.iter_mut().enumerate().filter(|(_, out)| open(&out)) {
             self.return_requests(out, reason, |slot| untouched.contains(&(flow as u16, slot)));
-            let (endpoint, destination) = (Endpoint(out.source), out.destination);
+            let (endpoint, destination) = (out.source, out.destination);
             let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
             if let Some(entry) = entry.filter(|e| e.route.flow().is_some_and(|(session, _)| session == id.index)) {
                 entry.route = Route::Refused(reason);
@@ -43,7 +47,8 @@ impl<T: Tx> State<T> {
     fn return_abandoned(&mut self, s: &mut Session<T>, reason: Reason) -> Vec<(u16, u16)> {
         let mut untouched = Vec::new();
         let mut left = vec![0u64; s.flows_out.len()];
-        let abandoned = s.tx.abandoned();
+        let mut abandoned = s.tx.abandoned();
+        drop_closed(&mut abandoned, &s.backlog);
         for record in abandoned.iter().filter(|r| r.head.kind == Kind::Send) {
             if let Some(count) = left.get_mut(usize::from(record.head.flow)) {
                 *count += 1;
@@ -84,7 +89,7 @@ impl<T: Tx> State<T> {
                         }
                     };
                     self.come_back(Returned {
-                        endpoint: Endpoint(out.source),
+                        endpoint: out.source,
                         destination: Some(out.destination),
                         kind: MessageKind::OneWay,
                         op: head.op,
@@ -115,7 +120,7 @@ impl<T: Tx> State<T> {
             return;
         };
         self.come_back(Returned {
-            endpoint: Endpoint(flow.destination),
+            endpoint: flow.destination,
             destination: None,
             kind: MessageKind::Reply,
             op: head.op,
@@ -136,7 +141,7 @@ impl<T: Tx> State<T> {
 
     pub(crate) fn return_request(
         &mut self,
-        source: u32,
+        source: Endpoint,
         destination: u32,
         slot: Option<&crate::session::Slot>,
         reason: Reason,
@@ -144,7 +149,7 @@ impl<T: Tx> State<T> {
     ) {
         let Some(slot) = slot else { return };
         self.come_back(Returned {
-            endpoint: Endpoint(source),
+            endpoint: source,
             destination: Some(destination),
             kind: MessageKind::Request,
             op: slot.op,
@@ -208,4 +213,28 @@ impl<T: Tx> State<T> {
             self.queue(message.session.index, header, &due, &[]);
         }
     }
+}
+
+/// Drops what is of flows that were closed before other ones got their numbers: all of it has ended.
+fn drop_closed(abandoned: &mut Vec<Abandoned>, backlog: &VecDeque<Pending>) {
+    // Ours are opened by `Open`, and what we say of the peer's ends with `Closed`: by number, how many records are of older ones.
+    let (mut sent, mut said) = (BTreeMap::new(), BTreeMap::new());
+    let heads = abandoned.iter().map(|record| record.head).chain(backlog.iter().map(|pending| pending.head));
+    for (at, head) in heads.enumerate() {
+        match head.kind {
+            Kind::Open => _ = sent.insert(head.flow, at),
+            Kind::Closed => _ = said.insert(head.flow, at),
+            _ => {}
+        }
+    }
+    let mut at = 0;
+    abandoned.retain(|record| {
+        let begins = match record.head.kind {
+            Kind::Reply => &said,
+            _ => &sent,
+        };
+        let is_old = begins.get(&record.head.flow).is_some_and(|&begin| at < begin);
+        at += 1;
+        !is_old
+    });
 }

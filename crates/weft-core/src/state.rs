@@ -1,16 +1,17 @@
 //! A bundle's state: what a program and a running handler may use.
 
+mod close;
 mod flush;
 mod reply;
 mod requests;
 mod send;
 mod table;
 
-use crate::endpoint::{Endpoint, EndpointState};
+use crate::endpoint::{Endpoint, EndpointState, Endpoints};
 use crate::event::{Counters, Event, Events, Returned};
 use crate::message::SendError;
 use crate::moving::{Back, Guest};
-use crate::session::{FlowOut, PeerId, Session, SessionId};
+use crate::session::{FlowId, FlowOut, PeerId, Session, SessionId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weft_wire::path::Tx;
@@ -123,11 +124,13 @@ impl Run {
 #[derive(Debug)]
 pub struct State<T> {
     pub(crate) settings: Settings,
-    pub(crate) endpoints: Vec<Option<EndpointState>>,
+    pub(crate) endpoints: Endpoints,
     pub(crate) sessions: Vec<Place<T>>,
     pub(crate) events: Events,
     pub(crate) counters: Counters,
     pub(crate) calls: Vec<Call>,
+    /// Flows that their openers close, and that may be told to be closed.
+    pub(crate) closing: Vec<(SessionId, u16)>,
     /// Flows that owe their sender `Ended` or `Credit`.
     pub(crate) dirty: Vec<(u32, u16)>,
     /// Messages that came back and wait for the sink.
@@ -142,7 +145,7 @@ pub struct State<T> {
     pub(crate) run: Run,
     /// Sessions of which a held record's return is under way now, once per record.
     pub(crate) let_go: Vec<u32>,
-    /// Something may be in `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`, or the client may have
+    /// Something may be in `closing`, `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`, or the client may have
     /// something to do: one look instead of nine on every poll.
     pub(crate) has_chores: bool,
     /// The client asked to be called at the end of the next poll.
@@ -167,11 +170,12 @@ impl<T: Tx> State<T> {
     pub(crate) fn new(settings: Settings) -> State<T> {
         State {
             settings,
-            endpoints: Vec::new(),
+            endpoints: Endpoints::default(),
             sessions: Vec::new(),
             events: Events::new(),
             counters: Counters::default(),
             calls: Vec::new(),
+            closing: Vec::new(),
             dirty: Vec::with_capacity(64),
             returns: VecDeque::new(),
             blocked: Vec::with_capacity(8),
@@ -197,6 +201,12 @@ impl<T: Tx> State<T> {
         self.events.pop_claimed()
     }
 
+    /// The next flow that a peer closed and that led to an endpoint whose client [claimed](State::claim_events) its events: nothing more
+    /// comes by it, and the next flow that the peer opens may have its number.
+    pub fn next_closed_flow(&mut self) -> Option<(Endpoint, FlowId)> {
+        self.events.pop_closed()
+    }
+
     /// A client has more to do: [`Client::go_on`] is called with the next poll, which comes soon.
     ///
     /// [`Client::go_on`]: crate::Client::go_on
@@ -219,12 +229,10 @@ impl<T: Tx> State<T> {
         self.idle_polls
     }
 
-    /// The home notes how much a poll found. Returns [`State::idle_polls`].
+    /// The home notes that so many polls in a row found nothing.
     #[inline(always)]
-    pub fn count_poll(&mut self, work: u32) -> u32 {
-        let idle_polls = if work > 0 { 0 } else { self.idle_polls.wrapping_add(1) };
+    pub fn set_idle_polls(&mut self, idle_polls: u32) {
         self.idle_polls = idle_polls;
-        idle_polls
     }
 
     /// The client has something for the program: a wait ends.
@@ -284,19 +292,17 @@ impl<T: Tx> State<T> {
     /// Whether something waits here for room in a path, or for the sink.
     pub fn has_unfinished(&self) -> bool {
         let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
-        let nothing = nothing && self.backs.is_empty() && self.completed_away.is_empty();
+        let nothing = nothing && self.closing.is_empty() && self.backs.is_empty() && self.completed_away.is_empty();
         let nothing = nothing && !self.client_waits && !self.events.has_claimed();
         !(nothing && self.returns.is_empty() && self.let_go.is_empty())
     }
 
     pub(crate) fn endpoint(&self, endpoint: Endpoint) -> Result<&EndpointState, SendError> {
-        let state = self.endpoints.get(endpoint.index()).and_then(Option::as_ref);
-        state.filter(|e| !e.is_away).ok_or(SendError::NoEndpoint)
+        self.endpoints.get(endpoint).filter(|e| !e.is_away).ok_or(SendError::NoEndpoint)
     }
 
     pub(crate) fn endpoint_mut(&mut self, endpoint: Endpoint) -> Result<&mut EndpointState, SendError> {
-        let state = self.endpoints.get_mut(endpoint.index()).and_then(Option::as_mut);
-        state.filter(|e| !e.is_away).ok_or(SendError::NoEndpoint)
+        self.endpoints.get_mut(endpoint).filter(|e| !e.is_away).ok_or(SendError::NoEndpoint)
     }
 
     pub(crate) fn session(&self, id: SessionId) -> Option<&Session<T>> {
@@ -321,6 +327,16 @@ impl<T: Tx> State<T> {
         self.counters.returned += 1;
         self.returns.push_back(message);
         self.has_chores = true;
+    }
+
+    /// Gives back what was kept for a burst.
+    pub(crate) fn rest(&mut self) {
+        for endpoint in self.endpoints.iter_mut().filter(|endpoint| endpoint.parked.is_empty()) {
+            endpoint.parked = VecDeque::new();
+        }
+        if self.returns.is_empty() {
+            self.returns = VecDeque::new();
+        }
     }
 
     /// A peer broke the protocol; the home is told.

@@ -15,7 +15,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The grant of wire version 1: 32,768 messages and 8 MiB. An arena's worth, so that a stream can fill it.
+    /// The grant of each wire version so far: 32,768 messages and 8 MiB. An arena's worth, so that a stream can fill it.
     pub const V1: Grant = Grant { messages: 32 << 10, lines: 128 << 10 };
 }
 
@@ -117,6 +117,11 @@ impl CreditDue {
     pub fn on_consumed(&mut self, messages: u32, lines: u32) {
         self.messages = self.messages.saturating_add(messages);
         self.lines = self.lines.saturating_add(lines);
+    }
+
+    /// Whether all that came was consumed or sent back.
+    pub fn is_all_consumed(&self) -> bool {
+        self.spent.messages == self.messages
     }
 
     /// The sender wants to be told soon.

@@ -50,6 +50,9 @@ impl Window {
         was
     }
 
+    /// A window without a free slot, which gives none and takes none.
+    pub const SHUT: Window = Window { taken: u32::MAX };
+
     /// Slots taken, one bit each.
     pub fn taken(&self) -> u32 {
         self.taken

@@ -20,4 +20,4 @@ pub use reason::{Certainty, Reason, FORKED};
 pub use record::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 /// Version of everything in this crate. Two sides talk only if it is equal; a change of any format changes it.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;

@@ -120,7 +120,7 @@ pub struct Header {
 pub struct Packet<'a> {
     /// Its header.
     pub header: Header,
-    /// Its authenticator, unchecked. Version 1 reserves the room and has no way to check one.
+    /// Its authenticator, unchecked. This version reserves the room and has no way to check one.
     pub authenticator: Option<&'a [u8; AUTHENTICATOR]>,
     frames: &'a [u8],
 }

@@ -37,7 +37,8 @@ pub enum Kind {
     Pad = 1,
     /// The next record is in the other lane.
     Switch = 2,
-    /// Opens a flow: arguments are source endpoint, destination endpoint, key low, key high, user.
+    /// Opens a flow: arguments are source endpoint, destination endpoint, key low, key high, user. `slot` is the generation: how often
+    /// the number was opened before on this session. It comes round.
     Open = 3,
     /// A one-way message.
     Send = 4,
@@ -53,8 +54,13 @@ pub enum Kind {
     /// Credit of one-way messages: arguments are messages and lines consumed, and messages stored. Without arguments it asks for
     /// that, or says [`GO_ON`].
     Credit = 9,
-    /// A one-way message that may be lost: it is neither returned nor acknowledged, and takes no credit.
+    /// A one-way message that may be lost: it is neither returned nor acknowledged, and takes no credit. `slot` is the generation of
+    /// its flow: the message can come outside of the stream, and late, when another flow has the number.
     Unreliable = 10,
+    /// The opener of a flow sends nothing more by it: every message that it sent there has ended.
+    Close = 11,
+    /// The answer to `Close`, behind everything that was said about the flow. Its number may be opened again.
+    Closed = 12,
 }
 
 /// In the slot of a `Return`: a one-way message, in the low byte its operation.
@@ -320,7 +326,7 @@ impl Kind {
     /// The smallest code.
     const FIRST: u8 = Kind::Pad as u8;
     /// The largest code; all between are in use.
-    const LAST: u8 = Kind::Unreliable as u8;
+    const LAST: u8 = Kind::Closed as u8;
 }
 
 /// Bytes that `n` arguments take in a record: padded to 8, so that the payload is aligned.
@@ -380,6 +386,8 @@ fn kind_of(code: u8) -> Option<Kind> {
         8 => Kind::Return,
         9 => Kind::Credit,
         10 => Kind::Unreliable,
+        11 => Kind::Close,
+        12 => Kind::Closed,
         _ => return None,
     })
 }
@@ -443,7 +451,7 @@ mod tests {
         }
 
         #[test]
-        fn one_line_is_found_to_be_one_line(w0: u64, w1: u64, kind in 0u64..12, args in 0u64..20, len in 0u64..70) {
+        fn one_line_is_found_to_be_one_line(w0: u64, w1: u64, kind in 0u64..14, args in 0u64..20, len in 0u64..70) {
             for first in [w0, len | kind << 32 | args << 48] {
                 let slow = HeadWords::check([first, w1]).ok().filter(|h| h.lines() == 1 && !h.is(Kind::Pad) && !h.is(Kind::Switch));
                 prop_assert_eq!(HeadWords::of_one_line([first, w1]), slow);
@@ -451,9 +459,9 @@ mod tests {
         }
 
         #[test]
-        fn likely_words_are_a_header_or_an_error(kind in 0u8..12, op: u8, args in 0u8..20, len in 0u32..70_000, w1: u64) {
+        fn likely_words_are_a_header_or_an_error(kind in 0u8..14, op: u8, args in 0u8..20, len in 0u32..70_000, w1: u64) {
             let w0 = u64::from(len) | u64::from(kind) << 32 | u64::from(op) << 40 | u64::from(args) << 48;
-            let good = (1..=10).contains(&kind) && args <= 16 && len <= 65_536;
+            let good = (1..=12).contains(&kind) && args <= 16 && len <= 65_536;
             prop_assert_eq!(Head::unpack([w0, w1]).is_ok(), good);
         }
     }

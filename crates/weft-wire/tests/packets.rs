@@ -68,6 +68,11 @@ fn golden_frames() -> Vec<(Frame<'static>, &'static str)> {
 }
 
 const GOLDEN_PACKET: &str = "\
+    974ac2ca 02 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
+    01000c00 05000000 0000f0ff 77656674 0a000000";
+
+/// The same packet as version 1 had it.
+const GOLDEN_PACKET_V1: &str = "\
     6e5af16d 01 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
     01000c00 05000000 0000f0ff 77656674 0a000000";
 
@@ -102,6 +107,11 @@ fn a_packet_is_the_golden_bytes_and_reads_back() {
     assert_eq!(read.frames().count(), 2);
     assert_eq!(read.only_frame(), None);
     assert_eq!(receiver_of(&packet), Some(read.header.to));
+}
+
+#[test]
+fn a_packet_of_the_version_before_is_refused() {
+    assert_eq!(Packet::decode(&bytes_of(GOLDEN_PACKET_V1)).map(|_| ()), Err(PacketError::Version(1)));
 }
 
 #[test]
@@ -178,7 +188,7 @@ fn what_no_weft_writes_in_a_header_is_an_error_each() {
         reseal(&mut packet);
         Packet::decode(&packet).map(|_| ()).expect_err("not a packet")
     };
-    assert_eq!(changed(&|p| p[4] = 2), PacketError::Version(2));
+    assert_eq!(changed(&|p| p[4] = 1), PacketError::Version(1));
     assert_eq!(changed(&|p| p[5] = 0), PacketError::Kind(0));
     assert_eq!(changed(&|p| p[5] = 5), PacketError::Kind(5));
     assert_eq!(changed(&|p| p[6] |= 16), PacketError::Reserved);
@@ -324,7 +334,7 @@ proptest! {
         is_sealed: bool,
     ) {
         if is_sealed && bytes.len() >= HEADER {
-            bytes[4] = 1;
+            bytes[4] = PACKET_VERSION;
             bytes[5] = 1 + bytes[5] % 4;
             bytes[6] &= 7;
             bytes[7] = 0;

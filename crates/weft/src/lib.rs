@@ -54,7 +54,7 @@ mod watched;
 pub mod client {
     /// The sending end of a path to a peer: memory on this host, the network to others.
     pub use crate::paths::Outlet;
-    pub use weft_core::{Client, Delivery, ReplyToken, State};
+    pub use weft_core::{Client, Delivery, FlowId, ReplyToken, State};
     pub use weft_wire::path::Tx;
 }
 

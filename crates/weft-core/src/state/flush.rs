@@ -1,9 +1,8 @@
 //! What waits for room or for company: credit, ends of requests, records behind a full path.
 
 use super::State;
-use crate::endpoint::Endpoint;
 use crate::event::Event;
-use crate::session::{head, Pending};
+use crate::session::{head, FlowOut, Pending, Phase};
 use weft_wire::path::{PushError, Tx};
 use weft_wire::record::{lines, MAX_ARGS, RETURNED_SEND};
 use weft_wire::{Credit, Head, Kind, MAX_PAYLOAD};
@@ -131,9 +130,10 @@ impl<T: Tx> State<T> {
             return false;
         }
         s.is_blocked = false;
-        for out in s.flows_out.iter_mut().filter(|f| f.wants_room && !(f.is_stopped && f.has_under_way())) {
+        let waits = |f: &FlowOut| f.wants_room && f.phase == Phase::Open && !(f.is_stopped && f.has_under_way());
+        for out in s.flows_out.iter_mut().filter(|f| waits(f)) {
             out.wants_room = false;
-            let endpoint = Endpoint(out.source);
+            let endpoint = out.source;
             self.events.push(Event::CanSend { endpoint, destination: out.destination });
         }
         self.has_chores |= self.events.has_claimed();

@@ -107,7 +107,7 @@ impl<T: Tx> State<T> {
                 entry.route = Route::Unknown;
                 if !asks && self.service(from)?.reliability == Reliability::Unreliable {
                     self.counters.sent += 1;
-                    completion.into_iter().for_each(|completion| self.complete(from.0, completion));
+                    completion.into_iter().for_each(|completion| self.complete(from, completion));
                     return Ok(());
                 }
                 self.give_back(from, to, Outgoing { op, args, payload, completion }, asks, reason);

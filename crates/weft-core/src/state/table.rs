@@ -5,7 +5,7 @@ use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
 use crate::event::{Event, EventMask};
 use crate::message::SendError;
 use crate::service::route_to;
-use crate::session::{head, FlowOut, SessionId};
+use crate::session::{head, FlowOut, Phase, SessionId};
 use crate::state::Call;
 use weft_wire::path::Tx;
 use weft_wire::record::ORDERED;
@@ -18,23 +18,26 @@ const TABLE_MOST: usize = 1 << 20;
 impl<T: Tx> State<T> {
     /// Adds an endpoint with this name and key.
     pub fn add_endpoint(&mut self, name: Name, key: Key) -> Endpoint {
-        self.endpoints.push(Some(EndpointState::new(name, key)));
-        Endpoint(self.endpoints.len() as u32 - 1)
+        let endpoint = self.endpoints.add(EndpointState::new(name, key));
+        self.events.begin(endpoint);
+        endpoint
     }
 
     /// Frees an endpoint. One-way messages that it holds unserved are dropped (they were delivered); requests that it holds,
     /// and whatever comes later, go back to their senders.
     pub fn free_endpoint(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         self.endpoint(endpoint)?;
-        let place = self.endpoints.get_mut(endpoint.index()).ok_or(SendError::NoEndpoint)?;
-        let freed = place.take().ok_or(SendError::NoEndpoint)?;
+        let flows = self.flows_of(endpoint);
+        let freed = self.endpoints.remove(endpoint).ok_or(SendError::NoEndpoint)?;
         self.admission += 1;
+        self.close_flows_of(flows);
         for parked in freed.parked {
             self.note_unparked(&parked);
             match parked.head.is(Kind::Request) {
                 true => _ = self.bounce(&parked.message(endpoint), Reason::NoSuchEndpoint),
                 false => self.settle_parked(&parked),
             }
+            self.note_reply_done(&parked);
         }
         Ok(())
     }
@@ -97,7 +100,7 @@ impl<T: Tx> State<T> {
 
     /// Whether there is an endpoint of this bundle for what a stranger wants to open, and whether it knows the key.
     pub fn admits(&self, open: &Open) -> Result<(), Reason> {
-        let found = self.endpoints.iter().flatten().find(|e| e.id == open.destination);
+        let found = self.endpoints.find(open.destination).and_then(|endpoint| self.endpoints.get(endpoint));
         found.ok_or(Reason::NoSuchEndpoint)?.admits(Uid::UNKNOWN, open.key)
     }
 
@@ -106,7 +109,8 @@ impl<T: Tx> State<T> {
         Ok(self.endpoint(endpoint)?.parked.len())
     }
 
-    /// Enters (name, key) at an index of the translation table, in place of what was there. Makes no contact yet.
+    /// Enters (name, key) at an index of the translation table, in place of what was there. Makes no contact yet. If the same name and
+    /// key stand there and messages get through, nothing changes.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
         if index as usize >= TABLE_MOST {
             return Err(SendError::NotMapped(index));
@@ -117,7 +121,13 @@ impl<T: Tx> State<T> {
         if table.len() <= index as usize {
             table.resize(index as usize + 1, None);
         }
-        table[index as usize] = Some(Translation { name, key, route: Route::Unknown, renews: false });
+        let entry = &mut table[index as usize];
+        let is_same = |old: &Translation| old.name == name && old.name.address == name.address && old.key.matches(key);
+        if entry.as_ref().is_some_and(|old| is_same(old) && old.route.flow().is_some()) {
+            return Ok(());
+        }
+        let old = entry.replace(Translation { name, key, route: Route::Unknown, renews: false });
+        self.close_flows_of(old.and_then(|old| old.route.flow()));
         Ok(())
     }
 
@@ -126,7 +136,9 @@ impl<T: Tx> State<T> {
         let state = self.endpoint_mut(endpoint)?;
         state.changes += 1;
         let entry = state.table.get_mut(index as usize).ok_or(SendError::NotMapped(index))?;
-        entry.take().map(|_| ()).ok_or(SendError::NotMapped(index))
+        let old = entry.take().ok_or(SendError::NotMapped(index))?;
+        self.close_flows_of(old.route.flow());
+        Ok(())
     }
 
     /// What an index of the translation table names.
@@ -143,28 +155,24 @@ impl<T: Tx> State<T> {
         let Some(s) = self.session_mut(session) else {
             return self.refused(call, Reason::PeerLost);
         };
-        // Mapped there before: the peer knows the flow, and what is under way on it is under way to the same endpoint.
-        let ends = (call.endpoint.0, call.destination, name.endpoint);
-        let is_it = |f: &FlowOut| {
-            (f.source, f.destination, f.to, f.service) == (ends.0, ends.1, ends.2, service) && f.key.matches(key)
-        };
-        if let Some(flow) = s.flows_out.iter().position(is_it) {
-            let is_longer = s.flows_out[flow].is_stopped || service.is_longer();
-            return self.set_route(call, route_to(session.index, flow as u16, is_longer));
-        }
-        let flow = s.flows_out.len();
-        if flow >= s.limits.flows {
+        let Some(flow) = s.take_number() else {
+            // Of those that close, one is free when the peer has answered.
+            if s.flows_out.iter().any(|out| matches!(out.phase, Phase::Draining | Phase::Told)) {
+                s.calls.push_back(call);
+                return;
+            }
             return self.refused(call, Reason::NoRoom);
-        }
-        s.flows_out.push(FlowOut::new(call.endpoint.0, call.destination, name.endpoint, key, service));
+        };
+        let out = FlowOut::new(call.endpoint, call.destination, name.endpoint, service);
+        let generation = s.open(flow, out);
         // At once, whoever sends first: the peer numbers flows in the order they are opened.
         let open = Open { source: source.endpoint, destination: name.endpoint, key, uid: source.uid };
         let marks = if service.stops() { ORDERED } else { 0 };
-        let header = head(Kind::Open, marks, flow as u16, 0, Credit::default());
+        let header = head(Kind::Open, marks, flow, generation, Credit::default());
         if !(s.backlog.is_empty() && s.tx.push(header, &open.to_args(), &[]).is_ok()) {
             self.queue(session.index, header, &open.to_args(), &[]);
         }
-        self.set_route(call, route_to(session.index, flow as u16, service.is_longer()));
+        self.set_route(call, route_to(session.index, flow, service.is_longer()));
     }
 
     /// No session leads there; the next message is returned with this reason, and the one after that calls again.
@@ -177,7 +185,8 @@ impl<T: Tx> State<T> {
         if std::mem::take(&mut entry.renews) {
             // Nobody waits for it: the old route leads there too.
             if route.flow().is_some() {
-                entry.route = route;
+                let old = std::mem::replace(&mut entry.route, route);
+                self.close_flows_of(old.flow());
             }
             return;
         }
@@ -195,7 +204,7 @@ impl<T: Tx> State<T> {
 
     #[inline(always)]
     pub(super) fn route(&self, from: Endpoint, to: u32) -> Option<(u32, u16)> {
-        let entry = self.endpoints.get(from.index())?.as_ref()?.translation(to)?;
+        let entry = self.endpoints.get(from)?.translation(to)?;
         match entry.route {
             Route::Flow { session, flow } => Some((session, flow)),
             _ => None,

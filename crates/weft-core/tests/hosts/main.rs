@@ -3,6 +3,7 @@
 
 mod addresses;
 mod bounds;
+mod closing;
 mod endings;
 mod faults;
 mod strangers;

@@ -155,6 +155,10 @@ pub struct Program {
     pub notes: u64,
     /// A fault that a test must find: the note that is dropped.
     pub loses: Option<u64>,
+    /// Numbers of endpoints, if it is to check them: the argument that all messages to an endpoint have.
+    pub numbers: Option<BTreeMap<Endpoint, u32>>,
+    /// Arguments of messages that came to another endpoint.
+    pub mixed_up: Vec<Vec<u32>>,
     kept: Vec<weft_core::ReplyToken>,
 }
 
@@ -162,6 +166,13 @@ impl Sink<StreamTx<SimNi>> for Program {
     fn deliver(&mut self, state: &mut State<StreamTx<SimNi>>, message: &Delivery<'_>) -> Result<(), Reason> {
         if message.op() == NOBODYS {
             return Err(Reason::NoHandler);
+        }
+        if let Some(numbers) = &self.numbers {
+            // Requests and notes begin with the receiver's number, and end with the asker's, which a reply is for.
+            let said = if message.kind() == MessageKind::Reply { message.args.last() } else { message.args.first() };
+            if said != numbers.get(&message.endpoint) {
+                self.mixed_up.push(message.args.to_vec());
+            }
         }
         if message.kind() == MessageKind::OneWay && self.counts_only {
             if self.loses == Some(self.notes) {

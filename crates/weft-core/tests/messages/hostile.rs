@@ -331,9 +331,100 @@ fn flows_opened_out_of_order_or_twice_or_without_end_are_cut() {
     a.expect_cut();
 }
 
+/// What the attacker may say of its flow once it is closed: that it is open again.
+#[test]
+fn a_closed_number_may_be_opened_again_and_nothing_else() {
+    let mut a = Attack::new(4096);
+    a.push(Head { flow: 0, ..Head::new(Kind::Close) }, &[], &[]);
+    assert!(!a.poll());
+    assert_eq!(a.swallow().iter().filter(|(head, _)| head.kind == Kind::Closed).count(), 1);
+    a.open(0, 1, KEY);
+    a.send(op::TAKE, &[]);
+    assert!(!a.poll());
+    assert_eq!(a.world.node(V).sink.got.len(), 1);
+    a.open(0, 1, KEY);
+    a.expect_cut();
+    for kind in [Kind::Send, Kind::Request, Kind::Credit, Kind::Close, Kind::Return] {
+        let mut a = Attack::new(4096);
+        a.push(Head { flow: 0, ..Head::new(Kind::Close) }, &[], &[]);
+        let slot = if kind == Kind::Return { RETURNED_REPLY } else { 0 };
+        a.push(Head { flow: 0, slot, op: Reason::NoHandler.code(), ..Head::new(kind) }, &[], &[]);
+        a.expect_cut();
+    }
+}
+
+#[test]
+fn a_flow_that_closes_with_requests_under_way_is_cut() {
+    let mut a = Attack::new(4096);
+    a.request(0, 3, op::DEFER);
+    a.push(Head { flow: 0, ..Head::new(Kind::Close) }, &[], &[]);
+    a.expect_cut();
+}
+
+#[test]
+fn an_answer_to_a_close_that_nobody_said_is_cut() {
+    for flow in [0, 1, 4096, u16::MAX] {
+        let mut a = Attack::new(4096);
+        a.push(Head { flow, ..Head::new(Kind::Closed) }, &[], &[]);
+        a.expect_cut();
+    }
+    // Twice.
+    let mut a = Attack::new(4096);
+    let v = a.v;
+    a.world.state(V).unmap(v, 1).expect("mapped");
+    assert_eq!(a.swallow().iter().filter(|(head, _)| head.kind == Kind::Close).count(), 1);
+    a.push(Head { flow: 0, ..Head::new(Kind::Closed) }, &[], &[]);
+    assert!(!a.poll());
+    a.push(Head { flow: 0, ..Head::new(Kind::Closed) }, &[], &[]);
+    a.expect_cut();
+}
+
+#[test]
+fn a_peer_that_never_answers_a_close_costs_a_number_and_the_buffers_are_given_back() {
+    let mut a = Attack::new(4096);
+    let v = a.v;
+    for _ in 0..100 {
+        a.world.state(V).unmap(v, 1).expect("mapped");
+        a.world.state(V).map(v, 1, crate::world::name(epoch(EVIL), 1), KEY).expect("alive");
+        assert_eq!(a.world.state(V).try_send(v, 1, message(op::TAKE, &[], &[])), Err(SendError::Full));
+        let id = a.id;
+        for call in a.world.state(V).take_calls() {
+            a.world.state(V).connected(call, id);
+        }
+        a.swallow();
+    }
+    let mut report = weft_core::Report::default();
+    a.world.state(V).report_into(&mut report);
+    assert_eq!(report.flows_out.iter().filter(|flow| flow.session == a.id).count(), 101);
+    a.expect_not_cut();
+}
+
+/// A peer says *stored* and *closed* without taking what it was sent: when it dies, what ended long ago is not returned again.
+#[test]
+fn a_message_of_a_closed_flow_does_not_come_back_with_the_next_flows() {
+    let mut a = Attack::new(4096);
+    let (v, id) = (a.v, a.id);
+    a.world.state(V).try_send(v, 1, message(op::TAKE, &[1], &[])).expect("room");
+    a.push(Head { flow: 0, ..Head::new(Kind::Credit) }, &[1, 1, 1], &[]);
+    a.poll();
+    a.world.state(V).unmap(v, 1).expect("mapped");
+    a.push(Head { flow: 0, ..Head::new(Kind::Closed) }, &[], &[]);
+    a.poll();
+    a.world.state(V).map(v, 1, crate::world::name(epoch(EVIL), 1), KEY).expect("alive");
+    assert_eq!(a.world.state(V).try_send(v, 1, message(op::TAKE, &[], &[])), Err(SendError::Full));
+    for call in a.world.state(V).take_calls() {
+        a.world.state(V).connected(call, id);
+    }
+    a.world.state(V).try_send(v, 1, message(op::TAKE, &[2], &[])).expect("room");
+    let node = a.world.node(V);
+    node.core.lose(id, Reason::PeerLost, &mut node.sink);
+    assert_eq!(node.sink.returned.iter().map(|back| back.args[0]).collect::<Vec<_>>(), [2]);
+}
+
 #[test]
 fn records_of_flows_that_are_not_open_are_cut() {
-    let kinds = [Kind::Send, Kind::Request, Kind::Reply, Kind::Ended, Kind::Return, Kind::Credit];
+    let kinds =
+        [Kind::Send, Kind::Request, Kind::Reply, Kind::Ended, Kind::Return, Kind::Credit, Kind::Close, Kind::Closed];
     for kind in kinds {
         for args in [&[][..], &[0], &[0, 0, 0]] {
             let mut a = Attack::new(4096);

@@ -2,6 +2,7 @@
 //!
 //! * `world`: bundles, the home that connects them, and a network interface that can die at any path operation.
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
+//! * `closing`: flows that close and numbers that are used again.
 //! * `levels`: messages that may be lost; order where messages are refused.
 //! * `hostile`: a peer that pushes whatever it likes.
 //! * `model`: random programs against a ledger of every message; the ledger is itself tested with planted faults.
@@ -11,6 +12,7 @@
 //!
 //! Random tests write no files. A failure prints the shrunk input, and the seed: run again with `PROPTEST_RNG_SEED=seed`.
 
+mod closing;
 mod floods;
 mod held;
 mod hostile;

@@ -96,7 +96,7 @@ impl Ledger {
                 self.owed.insert((entry.from, entry.to));
                 false
             }
-            Err(SendError::NoEndpoint) => false,
+            Err(SendError::NoEndpoint | SendError::NotMapped(_)) => false,
             Err(other) => {
                 self.fail(format!("send said {other}"));
                 false
@@ -247,8 +247,8 @@ impl Entry {
 struct Player {
     ledger: Common<Ledger>,
     fuse: Fuse,
-    /// Endpoints of this node, by local index.
-    mine: Vec<Global>,
+    /// Endpoints that this node has or had.
+    mine: BTreeMap<Endpoint, Global>,
     tokens: Vec<(ReplyToken, u32)>,
 }
 
@@ -259,7 +259,7 @@ impl Sink<TestTx> for Player {
             return Ok(());
         }
         let ledger = &mut *self.ledger.borrow_mut();
-        let Some(&at) = self.mine.get(message.endpoint.index()) else { return Err(Reason::NoHandler) };
+        let Some(&at) = self.mine.get(&message.endpoint) else { return Err(Reason::NoHandler) };
         let Some(id) = ledger.on_offered(at, message) else { return Ok(()) };
         match message.op() {
             act::REFUSE => return Err(Reason::NoHandler),
@@ -287,7 +287,7 @@ impl Sink<TestTx> for Player {
         if message.args.first().is_some_and(|id| id % 2 == 0) {
             return Some(message);
         }
-        let at = self.mine[message.endpoint.index()];
+        let at = self.mine[&message.endpoint];
         self.ledger.borrow_mut().on_returned(at, &message);
         None
     }
@@ -301,18 +301,63 @@ fn plan(from: Global, to: Global, asks: bool, op: u8, len: usize, completion: bo
 /// What a program does. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
 enum Step {
-    Send { from: u8, to: u8, asks: bool, op: u8, len: u32, completion: bool, times: u8 },
-    Poll { node: u8, budget: u32 },
-    Answer { node: u8 },
-    Serve { endpoint: u8, served: bool },
-    ChangeKey { endpoint: u8 },
-    Free { endpoint: u8 },
-    Map { from: u8, to: u8 },
-    Token { node: u8, which: u8, ends: bool },
-    Flush { node: u8 },
-    Hasten { node: u8 },
-    Kill { node: u8, operations: u8 },
-    Notice { node: u8 },
+    Send {
+        from: u8,
+        to: u8,
+        asks: bool,
+        op: u8,
+        len: u32,
+        completion: bool,
+        times: u8,
+    },
+    Poll {
+        node: u8,
+        budget: u32,
+    },
+    Answer {
+        node: u8,
+    },
+    Serve {
+        endpoint: u8,
+        served: bool,
+    },
+    ChangeKey {
+        endpoint: u8,
+    },
+    Free {
+        endpoint: u8,
+    },
+    Map {
+        from: u8,
+        to: u8,
+    },
+    /// Takes an entry out of a table.
+    Unmap {
+        from: u8,
+        to: u8,
+    },
+    /// A new endpoint, in the place of one that is freed.
+    Renew {
+        endpoint: u8,
+    },
+    Token {
+        node: u8,
+        which: u8,
+        ends: bool,
+    },
+    Flush {
+        node: u8,
+    },
+    Hasten {
+        node: u8,
+    },
+    Kill {
+        node: u8,
+        operations: u8,
+    },
+    Notice {
+        node: u8,
+    },
 }
 
 fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -329,6 +374,8 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
         2 => any::<u8>().prop_map(|endpoint| Step::ChangeKey { endpoint }),
         1 => any::<u8>().prop_map(|endpoint| Step::Free { endpoint }),
         2 => (any::<u8>(), any::<u8>()).prop_map(|(from, to)| Step::Map { from, to }),
+        2 => (any::<u8>(), any::<u8>()).prop_map(|(from, to)| Step::Unmap { from, to }),
+        2 => any::<u8>().prop_map(|endpoint| Step::Renew { endpoint }),
         6 => (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(node, which, ends)| Step::Token { node, which, ends }),
         2 => any::<u8>().prop_map(|node| Step::Flush { node }),
         2 => any::<u8>().prop_map(|node| Step::Hasten { node }),
@@ -360,6 +407,9 @@ fn setups() -> impl Strategy<Value = Setup> {
     })
 }
 
+/// Endpoints of the world, freed ones among them.
+const ENDPOINTS_MOST: usize = 16;
+
 struct Run {
     world: World<Player>,
     ledger: Common<Ledger>,
@@ -380,13 +430,14 @@ impl Run {
         let settings = Settings { parked_bytes_most: setup.parked_bytes_most, ..Settings::default() };
         for _ in 0..setup.nodes {
             let fuse = Fuse::new();
-            let player = Player { ledger: ledger.clone(), fuse: fuse.clone(), mine: Vec::new(), tokens: Vec::new() };
+            let player =
+                Player { ledger: ledger.clone(), fuse: fuse.clone(), mine: BTreeMap::new(), tokens: Vec::new() };
             world.add_node(settings, player, fuse);
         }
         let mut endpoints = Vec::new();
         for at in (0..setup.nodes).cycle().take(setup.nodes * setup.endpoints) {
             let local = world.add_endpoint(at, Key(endpoints.len() as u64));
-            world.node(at).sink.mine.push(endpoints.len());
+            world.node(at).sink.mine.insert(local, endpoints.len());
             ledger.borrow_mut().owners.push(at);
             endpoints.push((at, local));
         }
@@ -447,6 +498,14 @@ impl Run {
                 }
             }
             Step::Map { from, to } => self.map_again(endpoint(from), endpoint(to)),
+            Step::Unmap { from, to } => {
+                let (from, to) = (endpoint(from), endpoint(to));
+                let (at, local) = self.endpoints[from];
+                if self.alive(at) && self.world.state(at).unmap(local, to as u32).is_ok() {
+                    self.ledger.borrow_mut().owed.remove(&(from, to));
+                }
+            }
+            Step::Renew { endpoint: e } if self.endpoints.len() < ENDPOINTS_MOST => self.renew(endpoint(e)),
             Step::Token { node: n, which, ends } => self.use_token(node(n), usize::from(which), ends),
             Step::Flush { node: n } if self.alive(node(n)) => {
                 self.world.state(node(n)).flush();
@@ -469,10 +528,34 @@ impl Run {
         }
         let state = self.world.nodes[there].as_mut().map(|n| n.core.state());
         let Some(key) = state.and_then(|s| s.key(remote).ok()) else { return };
-        let Ok((name, _)) = self.world.state(at).translation(local, to as u32) else { return };
+        let state = self.world.nodes[there].as_ref().map(|n| n.core.state());
+        let Some(name) = state.and_then(|s| s.name(remote).ok()) else { return };
+        if self.world.state(at).name(local).is_err() {
+            return;
+        }
         // Whoever waits for a can-send event of the old entry waits no more.
         self.ledger.borrow_mut().owed.remove(&(from, to));
         self.world.state(at).map(local, to as u32, name, key).expect("the endpoint is there");
+    }
+
+    /// Frees an endpoint, makes another one, which gets its place, and enters it everywhere.
+    fn renew(&mut self, old: Global) {
+        let (at, local) = self.endpoints[old];
+        if !self.alive(at) {
+            return;
+        }
+        if self.world.state(at).free_endpoint(local).is_ok() {
+            self.ledger.borrow_mut().freed.insert(old);
+        }
+        let new = self.endpoints.len();
+        let added = self.world.add_endpoint(at, Key(new as u64));
+        self.world.node(at).sink.mine.insert(added, new);
+        self.ledger.borrow_mut().owners.push(at);
+        self.endpoints.push((at, added));
+        for other in 0..=new {
+            self.map_again(other, new);
+            self.map_again(new, other);
+        }
     }
 
     /// Returns how many messages were taken.
@@ -503,9 +586,9 @@ impl Run {
             match event {
                 Event::Completed(completion) => ledger.on_completed(completion),
                 Event::CanSend { endpoint, destination } => {
-                    ledger.owed.remove(&(n.sink.mine[endpoint.index()], destination as usize));
+                    ledger.owed.remove(&(n.sink.mine[&endpoint], destination as usize));
                 }
-                Event::Returned(message) => ledger.on_returned(n.sink.mine[message.endpoint.index()], &message),
+                Event::Returned(message) => ledger.on_returned(n.sink.mine[&message.endpoint], &message),
                 Event::PeerLost { .. } if ledger.killed.is_empty() => ledger.fail("nobody died".into()),
                 Event::PeerLost { .. } => {}
             }

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weft_core::testing::{path, MemRx, MemTx};
-use weft_core::{Bundle, Call, Delivery, Endpoint, Event, MessageKind, PeerId, SessionId, Settings, Sink, State};
+use weft_core::{
+    Bundle, Call, Delivery, Endpoint, Event, FlowId, MessageKind, PeerId, SessionId, Settings, Sink, State,
+};
 use weft_core::{ReplyToken, Returned};
 use weft_wire::path::{Abandoned, Bells, Glance, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::record::lines;
@@ -441,6 +443,8 @@ pub struct Script {
     pub leaves_returns: bool,
     /// Events of endpoints that it claimed, and how often it was called for chores.
     pub claimed: Vec<Event>,
+    /// Flows that were closed to these.
+    pub closed: Vec<(Endpoint, FlowId)>,
     pub chores: u32,
 }
 
@@ -477,6 +481,7 @@ impl Sink<TestTx> for Script {
     fn do_chores(&mut self, state: &mut Inside) -> u32 {
         let before = self.claimed.len();
         self.claimed.extend(std::iter::from_fn(|| state.next_claimed()));
+        self.closed.extend(std::iter::from_fn(|| state.next_closed_flow()));
         self.chores += 1;
         (self.claimed.len() - before) as u32
     }

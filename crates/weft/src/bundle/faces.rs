@@ -168,8 +168,8 @@ impl<H: Threads> Faces<H> {
 
     /// The client of an endpoint that the core delivers to, closing or not.
     fn client(&mut self, endpoint: Endpoint) -> Option<&mut dyn Face> {
-        let &Some(Seat { kind, .. }) = self.seats.get(endpoint.index())? else { return None };
-        Some(self.face(kind))
+        let seat = self.seats.get(endpoint.index())?.filter(|seat| seat.endpoint == endpoint)?;
+        Some(self.face(seat.kind))
     }
 
     /// A message that no Active Message handler is for.
@@ -205,6 +205,11 @@ impl<H: Threads> Sink<Outlet> for Faces<H> {
             if let Some(client) = event.endpoint().and_then(|endpoint| self.client(endpoint)) {
                 client.on_event(state, &event);
                 work += 1;
+            }
+        }
+        while let Some((endpoint, flow)) = state.next_closed_flow() {
+            if let Some(client) = self.client(endpoint) {
+                client.flow_closed(state, endpoint, flow);
             }
         }
         work += self.go_on(state);

@@ -82,6 +82,8 @@ pub struct Bundle<H: Threads = OneThread> {
     pub(crate) signals: Arc<Signals>,
     /// Messages taken since the last look.
     busy: u32,
+    /// Polls in a row that found nothing. The state has it too, for clients.
+    idle: u32,
     /// The helper left word and does not watch until we have looked.
     owes_look: bool,
     /// Seldom turns since the last rest.
@@ -140,6 +142,7 @@ impl<H: Threads> Bundle<H> {
             home,
             signals,
             busy: 0,
+            idle: 0,
             owes_look: false,
             restless: 0,
             sleeper,
@@ -268,11 +271,17 @@ impl<H: Threads> Bundle<H> {
             Some(turns) => self.net_turns.store(turns, Ordering::Relaxed),
             None => work += self.look_at_network(),
         }
-        let idle_polls = self.core.state_mut().count_poll(work);
         if work > 0 {
+            if self.idle > 0 {
+                self.idle = 0;
+                self.core.state_mut().set_idle_polls(0);
+            }
             self.busy += work;
+        } else {
+            self.idle = self.idle.wrapping_add(1);
+            self.core.state_mut().set_idle_polls(self.idle);
         }
-        if (work == 0 && idle_polls % LOOK_EVERY_SETUP == 0)
+        if (work == 0 && self.idle % LOOK_EVERY_SETUP == 0)
             || self.busy >= LOOK_EVERY_BUSY
             || self.core.has_broken()
             || self.signals.are_raised()
@@ -412,8 +421,7 @@ impl<H: Threads> Bundle<H> {
         // Kept until it was done, should a handler of a lost session's last words panic.
         self.owes_look |= raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
-        let due = !self.home.is_watched()
-            && (self.busy >= LOOK_EVERY_BUSY || self.core.state().idle_polls() % LOOK_EVERY == 0);
+        let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
         self.restless = self.restless.saturating_add(1);
         let rests = self.restless >= REST_AFTER;
         if self.owes_look || urgent || due || rests {

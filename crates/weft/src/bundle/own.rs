@@ -7,7 +7,7 @@ use crate::paths::Outlet;
 use crate::watch::Signals;
 use std::any::Any;
 use std::sync::Arc;
-use weft_core::{Client, Delivery, Endpoint, Event, Returned, SendError, State};
+use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
 use weft_wire::Reason;
 
 /// A client of some type, which can be asked for.
@@ -62,6 +62,12 @@ impl<H: Threads> Client<Outlet> for Face<H> {
     fn on_event(&mut self, state: &mut State<Outlet>, event: &Event) {
         if let Some(client) = event.endpoint().and_then(|endpoint| self.client(endpoint)) {
             client.on_event(state, event);
+        }
+    }
+
+    fn flow_closed(&mut self, state: &mut State<Outlet>, endpoint: Endpoint, flow: FlowId) {
+        if let Some(client) = self.client(endpoint) {
+            client.flow_closed(state, endpoint, flow);
         }
     }
 

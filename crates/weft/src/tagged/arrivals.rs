@@ -383,6 +383,14 @@ impl Engine {
         }
     }
 
+    /// Nothing more comes by a flow. A peer that says goodbye did so before; one that closes without a word is lost.
+    pub fn flow_closed(&mut self, cx: &mut Working<'_>, flow: FlowId) {
+        if let Some(number) = self.source_of(flow) {
+            self.fail_peer(cx, number, Reason::PeerLost);
+            self.forget_flow(flow);
+        }
+    }
+
     /// A peer that nobody mapped is gone, and nothing of it is here: its place is free.
     fn forget_peer(&mut self, cx: &mut Working<'_>, number: u32) {
         let is_mapped = self.peer(number).is_some_and(|p: &mut Peer| p.index.is_some());

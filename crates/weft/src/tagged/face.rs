@@ -8,7 +8,7 @@ use crate::node::Error;
 use crate::paths::Outlet;
 use crate::watch::Signals;
 use std::sync::Arc;
-use weft_core::{Client, Delivery, Endpoint, Event, Returned, SendError, State};
+use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
 use weft_wire::Reason;
 
 /// The engines of a bundle's endpoints for tagged messages.
@@ -67,6 +67,12 @@ impl Client<Outlet> for Face {
         let Some(endpoint) = event.endpoint() else { return };
         if let Some((engine, mut working)) = self.parts(state, endpoint) {
             engine.on_event(&mut working, event);
+        }
+    }
+
+    fn flow_closed(&mut self, state: &mut State<Outlet>, endpoint: Endpoint, flow: FlowId) {
+        if let Some((engine, mut working)) = self.parts(state, endpoint) {
+            engine.flow_closed(&mut working, flow);
         }
     }
 

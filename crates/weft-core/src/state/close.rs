@@ -1,0 +1,136 @@
+//! Flows that close, so that their numbers are used again. `docs/design/flows.md` says why it is done this way.
+
+use super::State;
+use crate::endpoint::Endpoint;
+use crate::session::{head, FlowId, Phase, SessionId};
+use weft_wire::path::Tx;
+use weft_wire::{Credit, Head, Kind, Reason};
+
+impl<T: Tx> State<T> {
+    /// Nothing more is sent by a flow of ours, since no translation leads to it any more. It closes when all that it sent has ended.
+    pub(crate) fn close_flow(&mut self, session: u32, flow: u16) {
+        let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
+        if out.phase == Phase::Open {
+            out.phase = Phase::Draining;
+            // The look at replies is short unless somebody wants room.
+            out.wants_room = true;
+            self.drain_flow(session, flow);
+        }
+    }
+
+    /// Tells the peer that a draining flow closes, if all that was under way there has ended; else asks what was stored.
+    pub(crate) fn drain_flow(&mut self, session: u32, flow: u16) {
+        let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
+        if out.phase != Phase::Draining {
+            return;
+        }
+        if out.has_under_way() || out.held > 0 {
+            if out.sent > out.stored && out.asked_at < out.sent {
+                out.asked_at = out.sent;
+                self.say(session, head(Kind::Credit, 0, flow, 0, Credit::default()));
+            }
+            return;
+        }
+        out.shut();
+        self.say(session, head(Kind::Close, 0, flow, 0, Credit::default()));
+    }
+
+    /// The peer has closed a flow of ours: its number is free.
+    pub(crate) fn on_closed(&mut self, session: u32, flow: u16) -> bool {
+        let Some(s) = self.live(session) else { return false };
+        let Some(out) = s.flows_out.get_mut(usize::from(flow)).filter(|out| out.phase == Phase::Told) else {
+            return false;
+        };
+        out.phase = Phase::Closed;
+        s.flows_free.push_back(flow);
+        self.connect_waiting(session);
+        true
+    }
+
+    /// Opens flows for calls that waited for a number, as far as there are numbers.
+    fn connect_waiting(&mut self, session: u32) {
+        let id = SessionId { index: session, life: self.sessions[session as usize].life };
+        while let Some(s) = self.live(session).filter(|s| !s.flows_free.is_empty()) {
+            // What is not wanted any more takes none.
+            let Some(call) = s.calls.pop_front() else { return };
+            self.connected(call, id);
+        }
+    }
+
+    /// The peer closes a flow of its. False if it has requests under way there, which no weft has.
+    pub(crate) fn on_close(&mut self, session: u32, flow: u16) -> bool {
+        let place = &mut self.sessions[session as usize];
+        let id = SessionId { index: session, life: place.life };
+        let Some(state) = place.session.as_mut().and_then(|s| s.flows_in.get_mut(usize::from(flow))) else {
+            return false;
+        };
+        if !state.is_open || state.is_closing || state.under_way.taken() != 0 || state.ended != 0 {
+            return false;
+        }
+        state.is_closing = true;
+        (state.admitted, state.under_way) = (0, weft_transport::Window::SHUT);
+        // The next flow with the number leads elsewhere.
+        self.run = Default::default();
+        let endpoint = state.destination;
+        self.events.flow_closed(endpoint, FlowId { session: id, number: flow });
+        self.may_be_closed(id, flow);
+        true
+    }
+
+    /// A flow that its opener closes may have nothing left to be consumed.
+    pub(crate) fn may_be_closed(&mut self, session: SessionId, flow: u16) {
+        let state = self.session(session).and_then(|s| s.flows_in.get(usize::from(flow)));
+        if state.is_some_and(|state| state.is_closing && state.due.is_all_consumed()) {
+            self.closing.push((session, flow));
+            self.has_chores = true;
+        }
+    }
+
+    /// Tells openers that their flows are closed. Behind the clients, which have heard of it: then what they kept by a flow is not
+    /// taken for the next one's.
+    pub(crate) fn say_closed(&mut self) {
+        for (id, flow) in std::mem::take(&mut self.closing) {
+            let state = self.session_mut(id).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
+            let Some(state) = state.filter(|state| state.is_closing) else { continue };
+            state.shut();
+            self.say(id.index, head(Kind::Closed, 0, flow, 0, Credit::default()));
+        }
+    }
+
+    /// Closes the flows that an endpoint's translations led to.
+    pub(crate) fn close_flows_of(&mut self, flows: impl IntoIterator<Item = (u32, u16)>) {
+        for (session, flow) in flows {
+            self.close_flow(session, flow);
+        }
+    }
+
+    /// The session of some calls is gone before there was a number for their flows.
+    pub(crate) fn refuse_calls(&mut self, calls: impl IntoIterator<Item = super::Call>, reason: Reason) {
+        for call in calls {
+            self.refused(call, reason);
+        }
+    }
+
+    /// A reply is held at our endpoint, or is no more.
+    pub(crate) fn count_held_reply(&mut self, session: SessionId, flow: u16, is_held: bool) {
+        let Some(out) = self.session_mut(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
+        out.held = if is_held { out.held.saturating_add(1) } else { out.held.saturating_sub(1) };
+        if !is_held {
+            self.drain_flow(session.index, flow);
+        }
+    }
+
+    /// Pushes a record without contents, or queues it. For records of which there is at most one for each flow.
+    fn say(&mut self, session: u32, header: Head) {
+        let Some(s) = self.live(session) else { return };
+        if !(s.backlog.is_empty() && s.tx.push(header, &[], &[]).is_ok()) {
+            self.queue(session, header, &[], &[]);
+        }
+    }
+
+    /// What an endpoint's table leads to.
+    pub(crate) fn flows_of(&self, endpoint: Endpoint) -> Vec<(u32, u16)> {
+        let table = self.endpoints.get(endpoint).map(|state| &state.table);
+        table.into_iter().flatten().flatten().filter_map(|entry| entry.route.flow()).collect()
+    }
+}
