@@ -133,6 +133,20 @@ pub(crate) struct Translation {
     pub route: Route,
     /// It is called again, for its endpoint moved. Until it is reached the route leads there too.
     pub renews: bool,
+    /// The flow that led there before the same name and key were entered again. It is used again if the call leads to its session.
+    pub kept: Option<(u32, u16)>,
+}
+
+impl Translation {
+    /// An entry that nothing was sent by yet.
+    pub fn new(name: Name, key: Key) -> Translation {
+        Translation { name, key, route: Route::Unknown, renews: false, kept: None }
+    }
+
+    /// The flows that are its own.
+    pub fn flows(&self) -> impl Iterator<Item = (u32, u16)> {
+        self.route.flow().into_iter().chain(self.kept)
+    }
 }
 
 /// A message that waits at an endpoint which is not being served.

@@ -192,7 +192,7 @@ impl<T: Tx> State<T> {
         state.is_away = true;
         state.table = Vec::new();
         // The bundle that it lives in opens flows of its own.
-        self.close_flows_of(old);
+        self.close_flows(endpoint, old);
         self.admission += 1;
         self.unparking.push(endpoint);
         self.has_chores = true;
@@ -217,7 +217,7 @@ impl<T: Tx> State<T> {
     /// An endpoint arrives from another bundle of this network interface, or comes back.
     pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
         let Luggage { name, key, admission, served, service, mask, table, changes, wanted } = luggage;
-        let entry = |(name, key)| Translation { name, key, route: Route::Unknown, renews: false };
+        let entry = |(name, key)| Translation::new(name, key);
         let table = table.into_iter().map(|named| named.map(entry)).collect();
         let arrived = EndpointState { admission, served, service, table, changes, ..EndpointState::new(name, key) };
         let endpoint = match self.endpoints.find(name.endpoint) {

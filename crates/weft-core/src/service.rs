@@ -58,7 +58,7 @@ impl<T: Tx> State<T> {
             let old = self.flows_of(endpoint);
             let table = self.endpoint_mut(endpoint)?.table.iter_mut().flatten();
             table.filter(|entry| entry.route.flow().is_some()).for_each(|entry| entry.route = Route::Unknown);
-            self.close_flows_of(old);
+            self.close_flows(endpoint, old);
         }
         Ok(())
     }

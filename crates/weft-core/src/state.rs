@@ -1,6 +1,6 @@
 //! A bundle's state: what a program and a running handler may use.
 
-mod close;
+pub(crate) mod close;
 mod flush;
 mod reply;
 mod requests;

@@ -1,16 +1,33 @@
 //! Flows that close, so that their numbers are used again. `docs/design/flows.md` says why it is done this way.
 
 use super::State;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Translation};
 use crate::session::{head, FlowId, Phase, SessionId};
 use weft_wire::path::Tx;
 use weft_wire::{Credit, Head, Kind, Reason};
 
+/// A flow that an entry of a translation table leads to, or led to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lead {
+    pub destination: u32,
+    pub session: u32,
+    pub flow: u16,
+}
+
+impl Lead {
+    /// Those of an entry.
+    pub fn all(destination: u32, entry: &Translation) -> impl Iterator<Item = Lead> {
+        entry.flows().map(move |(session, flow)| Lead { destination, session, flow })
+    }
+}
+
 impl<T: Tx> State<T> {
     /// Nothing more is sent by a flow of ours, since no translation leads to it any more. It closes when all that it sent has ended.
-    pub(crate) fn close_flow(&mut self, session: u32, flow: u16) {
+    ///
+    /// It is `endpoint`'s to `destination`: an entry may name one of a session that is gone, whose place another one has.
+    fn close_flow(&mut self, endpoint: Endpoint, Lead { destination, session, flow }: Lead) {
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
-        if out.phase == Phase::Open {
+        if out.phase == Phase::Open && (out.source, out.destination) == (endpoint, destination) {
             out.phase = Phase::Draining;
             // The look at replies is short unless somebody wants room.
             out.wants_room = true;
@@ -97,10 +114,10 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Closes the flows that an endpoint's translations led to.
-    pub(crate) fn close_flows_of(&mut self, flows: impl IntoIterator<Item = (u32, u16)>) {
-        for (session, flow) in flows {
-            self.close_flow(session, flow);
+    /// Closes flows that an endpoint's translations led to.
+    pub(crate) fn close_flows(&mut self, endpoint: Endpoint, flows: impl IntoIterator<Item = Lead>) {
+        for lead in flows {
+            self.close_flow(endpoint, lead);
         }
     }
 
@@ -129,8 +146,9 @@ impl<T: Tx> State<T> {
     }
 
     /// What an endpoint's table leads to.
-    pub(crate) fn flows_of(&self, endpoint: Endpoint) -> Vec<(u32, u16)> {
-        let table = self.endpoints.get(endpoint).map(|state| &state.table);
-        table.into_iter().flatten().flatten().filter_map(|entry| entry.route.flow()).collect()
+    pub(crate) fn flows_of(&self, endpoint: Endpoint) -> Vec<Lead> {
+        let table = self.endpoints.get(endpoint).map_or(&[][..], |state| &state.table);
+        let entries = table.iter().zip(0u32..).filter_map(|(entry, index)| entry.as_ref().map(|entry| (entry, index)));
+        entries.flat_map(|(entry, index)| Lead::all(index, entry)).collect()
     }
 }

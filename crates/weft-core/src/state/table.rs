@@ -1,5 +1,6 @@
 //! Endpoints and their translation tables: how they are set, and where their entries lead.
 
+use super::close::Lead;
 use super::State;
 use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
 use crate::event::{Event, EventMask};
@@ -30,7 +31,7 @@ impl<T: Tx> State<T> {
         let flows = self.flows_of(endpoint);
         let freed = self.endpoints.remove(endpoint).ok_or(SendError::NoEndpoint)?;
         self.admission += 1;
-        self.close_flows_of(flows);
+        self.close_flows(endpoint, flows);
         for parked in freed.parked {
             self.note_unparked(&parked);
             match parked.head.is(Kind::Request) {
@@ -109,8 +110,8 @@ impl<T: Tx> State<T> {
         Ok(self.endpoint(endpoint)?.parked.len())
     }
 
-    /// Enters (name, key) at an index of the translation table, in place of what was there. Makes no contact yet. If the same name and
-    /// key stand there and messages get through, nothing changes.
+    /// Enters (name, key) at an index of the translation table, in place of what was there. Makes no contact yet: the next message is
+    /// the first that looks for a session, also if the same name and key stood there.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
         if index as usize >= TABLE_MOST {
             return Err(SendError::NotMapped(index));
@@ -122,12 +123,11 @@ impl<T: Tx> State<T> {
             table.resize(index as usize + 1, None);
         }
         let entry = &mut table[index as usize];
-        let is_same = |old: &Translation| old.name == name && old.name.address == name.address && old.key.matches(key);
-        if entry.as_ref().is_some_and(|old| is_same(old) && old.route.flow().is_some()) {
-            return Ok(());
+        let Some(old) = entry.replace(Translation::new(name, key)) else { return Ok(()) };
+        match old.name == name && old.key.matches(key) {
+            true => entry.iter_mut().for_each(|entry| entry.kept = old.flows().next()),
+            false => self.close_flows(endpoint, Lead::all(index, &old)),
         }
-        let old = entry.replace(Translation { name, key, route: Route::Unknown, renews: false });
-        self.close_flows_of(old.and_then(|old| old.route.flow()));
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl<T: Tx> State<T> {
         state.changes += 1;
         let entry = state.table.get_mut(index as usize).ok_or(SendError::NotMapped(index))?;
         let old = entry.take().ok_or(SendError::NotMapped(index))?;
-        self.close_flows_of(old.route.flow());
+        self.close_flows(endpoint, Lead::all(index, &old));
         Ok(())
     }
 
@@ -151,10 +151,19 @@ impl<T: Tx> State<T> {
     pub fn connected(&mut self, call: Call, session: SessionId) {
         let Ok(EndpointState { name: source, service, .. }) = self.endpoint(call.endpoint) else { return };
         let (source, service) = (*source, *service);
-        let Some(&mut Translation { name, key, .. }) = self.calling(call) else { return };
+        let Some(&mut Translation { name, key, kept, .. }) = self.calling(call) else { return };
         let Some(s) = self.session_mut(session) else {
             return self.refused(call, Reason::PeerLost);
         };
+        // The same name and key were entered again: what is under way on their flow is under way to the same endpoint.
+        if let Some((_, flow)) = kept.filter(|(index, _)| *index == session.index) {
+            let out = s.flows_out.get(usize::from(flow)).filter(|out| out.phase == Phase::Open);
+            let ends = (call.endpoint, call.destination, name.endpoint, service);
+            if let Some(out) = out.filter(|out| (out.source, out.destination, out.to, out.service) == ends) {
+                let is_longer = out.is_stopped || service.is_longer();
+                return self.set_route(call, route_to(session.index, flow, is_longer));
+            }
+        }
         let Some(flow) = s.take_number() else {
             // Of those that close, one is free when the peer has answered.
             if s.flows_out.iter().any(|out| matches!(out.phase, Phase::Draining | Phase::Told)) {
@@ -182,16 +191,19 @@ impl<T: Tx> State<T> {
 
     fn set_route(&mut self, call: Call, route: Route) {
         let Some(entry) = self.calling(call) else { return };
-        if std::mem::take(&mut entry.renews) {
-            // Nobody waits for it: the old route leads there too.
-            if route.flow().is_some() {
-                let old = std::mem::replace(&mut entry.route, route);
-                self.close_flows_of(old.flow());
-            }
+        let renews = std::mem::take(&mut entry.renews);
+        if renews && route.flow().is_none() {
+            // The old route leads there too.
             return;
         }
-        entry.route = route;
-        self.tell(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
+        let old = *entry;
+        (entry.route, entry.kept) = (route, None);
+        let others = Lead::all(call.destination, &old).filter(|lead| Some((lead.session, lead.flow)) != route.flow());
+        self.close_flows(call.endpoint, others);
+        // Nobody waits for a route that is renewed.
+        if !renews {
+            self.tell(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
+        }
     }
 
     /// The translation that waits for a call.

@@ -78,7 +78,9 @@ impl Churn {
     fn send(&mut self, from: usize, to: usize, kind: MessageKind) {
         let (from, to) = (self.places[0][from], self.places[1][to]);
         let state = self.world.processes[0].core.state_mut();
-        state.map(from.endpoint, to.number, to.name, KEY).expect("alive");
+        if state.translation(from.endpoint, to.number).is_err() {
+            state.map(from.endpoint, to.number, to.name, KEY).expect("alive");
+        }
         let id = self.sent.len() as u32;
         let is_lossy = state.service(from.endpoint).expect("alive").reliability == Reliability::Unreliable;
         let op = if kind == MessageKind::Request { ECHO } else { NOTE };
@@ -97,7 +99,7 @@ impl Churn {
 
     fn step(&mut self) {
         let (from, to) = (self.draw(PLACES), self.draw(PLACES));
-        match self.draw(20) {
+        match self.draw(21) {
             0 => self.renew(0, from),
             1 => self.renew(1, to),
             2 => {
@@ -113,6 +115,11 @@ impl Churn {
             }
             4..8 => self.send(from, to, MessageKind::Request),
             8..16 => self.send(from, to, MessageKind::OneWay),
+            // Entered again, with what is under way there.
+            16 => {
+                let (from, to) = (self.places[0][from], self.places[1][to]);
+                self.world.processes[0].core.state_mut().map(from.endpoint, to.number, to.name, KEY).expect("alive");
+            }
             _ => {
                 let micros = self.draw(3000) as u64;
                 self.world.run(Duration::from_micros(micros));

@@ -176,8 +176,18 @@ fn the_same_name_and_key_mapped_again_keep_their_flow() {
     let first = number(&mut pair, a, 0);
     pair.insist_request(op::DEFER, &[7], &[]);
     pair.world.map((A, a), 0, (B, b));
+    send(&mut pair, a, 0, &[8]);
     assert_eq!(number(&mut pair, a, 0), first);
     assert_eq!(pair.world.state(A).asking(a, 0).expect("it leads to a flow").1, 1, "with what is under way there");
+    // Emptied before the next message looks for a session, it closes all the same.
+    let token = pair.world.node(B).sink.tokens.pop().expect("a request");
+    pair.world.state(B).end(token);
+    pair.world.map((A, a), 0, (B, b));
+    pair.world.state(A).unmap(a, 0).expect("mapped");
+    pair.world.run(4);
+    pair.world.map((A, a), 1, (B, b));
+    send(&mut pair, a, 1, &[9]);
+    assert_eq!(number(&mut pair, a, 1), first);
 }
 
 #[test]

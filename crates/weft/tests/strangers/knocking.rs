@@ -37,7 +37,7 @@ fn half_messages_garbage_and_other_versions_are_dropped() {
             raw::expect_end(&socket, "garbage");
         }
     }
-    for version in [0u16, 2, 9, u16::MAX] {
+    for version in [0u16, 1, 9, u16::MAX] {
         let mut bytes = good;
         bytes[4..6].copy_from_slice(&version.to_le_bytes());
         let socket = raw::connect(&there.name).expect("connect");
