@@ -1,7 +1,7 @@
 //! The faces of a bundle: what its endpoints are for, and which client gets their messages.
 //!
-//! A face is a module of this crate beside the others: its calls of the bundle, and a client for all endpoints of its kind.
-//! It stands on the bundle and imports no other face. A new face is its module and a line in `faces!`.
+//! A face is a module of this crate: its calls on the bundle, and a client for all endpoints of its kind. It uses the
+//! bundle and imports no other face. To add one, write its module and add a line to `faces!`.
 
 use super::{own, Threads};
 use crate::node::Node;
@@ -12,58 +12,59 @@ use std::sync::Arc;
 use weft_core::{Back, Client, Delivery, Endpoint, Errand, Returned, SendError, Sink, State};
 use weft_wire::{BundleId, Reason};
 
-/// What the bundle asks of a face, beside being the client of its endpoints.
+/// What the bundle needs from a face, in addition to the client for its endpoints.
 pub(crate) trait Face: Client<Outlet> {
-    /// The face of a new bundle; other threads tell it of work by the signals.
+    /// Makes the face of a new bundle. Other threads use `signals` to report work to it.
     fn new(signals: &Arc<Signals>) -> Self
     where
         Self: Sized;
 
-    /// Whether the face fills its endpoints' keys and translation tables itself, so that the program's calls for them are refused.
+    /// Whether the face sets its endpoints' keys and translation tables itself. If so, the program's calls that change
+    /// them are refused.
     fn keeps_table(&self) -> bool {
         false
     }
 
-    /// Whether an endpoint is on its way to another bundle, so that the program may not change it.
+    /// Whether an endpoint is moving to another bundle, so that the program may not change it.
     fn is_leaving(&self, endpoint: Endpoint) -> bool {
         let _ = endpoint;
         false
     }
 
-    /// Drops what it has of an endpoint, which was freed.
+    /// Drops all state of an endpoint that was freed.
     fn remove(&mut self, endpoint: Endpoint);
 }
 
-/// An endpoint, as its bundle knows it beside the core.
+/// What the bundle knows of an endpoint in addition to the core.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     endpoint: Endpoint,
     kind: Kind,
-    /// The program freed it, and its client has more to send.
+    /// The program freed the endpoint, but its client has more to send.
     is_closing: bool,
 }
 
 macro_rules! faces {
     ($($(#[$doc:meta])* $name:ident: $kind:ident($face:ty),)*) => {
-        /// The face that an endpoint is of.
+        /// The face of an endpoint.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Kind {
             $($(#[$doc])* $kind,)*
         }
 
-        /// The faces of a bundle, and which of them each endpoint is of.
+        /// The faces of a bundle, and the face of each endpoint.
         pub(crate) struct Faces<H: Threads> {
-            /// By the index of the endpoint.
+            /// Indexed by endpoint.
             seats: Vec<Option<Seat>>,
             closing: Vec<Endpoint>,
-            /// Where endpoints that moved away are found.
+            /// Used to forward messages to endpoints that moved away.
             node: Node,
             bundle: BundleId,
             $($(#[$doc])* pub $name: $face,)*
         }
 
         impl<H: Threads> Faces<H> {
-            /// Of a bundle without endpoints.
+            /// Makes the faces of a bundle without endpoints.
             pub fn new(node: Node, bundle: BundleId, signals: &Arc<Signals>) -> Faces<H> {
                 Faces { seats: Vec::new(), closing: Vec::new(), node, bundle, $($name: Face::new(signals),)* }
             }
@@ -74,7 +75,7 @@ macro_rules! faces {
                 }
             }
 
-            /// Lets all faces go on. Returns how much they did.
+            /// Calls all faces to continue their work. Returns the amount of work done.
             fn go_on(&mut self, state: &mut State<Outlet>) -> u32 {
                 0 $(+ self.$name.go_on(state))*
             }
@@ -98,7 +99,7 @@ impl<H: Threads> std::fmt::Debug for Faces<H> {
 }
 
 impl<H: Threads> Faces<H> {
-    /// From now on an endpoint is of this face.
+    /// Assigns an endpoint to a face.
     pub fn seat(&mut self, endpoint: Endpoint, kind: Kind) {
         if self.seats.len() <= endpoint.index() {
             self.seats.resize(endpoint.index() + 1, None);
@@ -106,7 +107,7 @@ impl<H: Threads> Faces<H> {
         self.seats[endpoint.index()] = Some(Seat { endpoint, kind, is_closing: false });
     }
 
-    /// Checks that an endpoint is of a face and that the program may use it.
+    /// Checks that an endpoint belongs to a face and that the program may use it.
     pub fn expect(&self, endpoint: Endpoint, kind: Kind) -> Result<(), SendError> {
         match self.kind_of(endpoint) {
             Some(found) if found == kind => Ok(()),
@@ -115,7 +116,7 @@ impl<H: Threads> Faces<H> {
         }
     }
 
-    /// Checks that the program may change an endpoint: it is here, not on its way to another bundle.
+    /// Checks that the program may change an endpoint: it exists and is not moving to another bundle.
     pub fn expect_here(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         let kind = self.kind_of(endpoint).ok_or(SendError::NoEndpoint)?;
         match self.face(kind).is_leaving(endpoint) {
@@ -134,7 +135,7 @@ impl<H: Threads> Faces<H> {
         }
     }
 
-    /// Frees an endpoint: at once, or when its client has said what it has to say.
+    /// Frees an endpoint: at once, or when its client has sent everything.
     pub fn close(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) -> Result<(), SendError> {
         self.expect_here(endpoint)?;
         let Some(seat) = self.seats.get_mut(endpoint.index()).and_then(Option::as_mut) else { return Ok(()) };
@@ -148,13 +149,13 @@ impl<H: Threads> Faces<H> {
         Ok(())
     }
 
-    /// Frees a closing endpoint if its client is done.
+    /// Frees a closing endpoint if its client is done. Returns true if the endpoint is gone.
     fn has_ended(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) -> bool {
         let Some(&Some(Seat { kind, .. })) = self.seats.get(endpoint.index()) else { return true };
         if !self.face(kind).is_closed(endpoint) {
             return false;
         }
-        // It was there a moment ago.
+        // Cannot fail: the endpoint exists, because its seat does.
         let _ = state.free_endpoint(endpoint);
         self.face(kind).remove(endpoint);
         self.seats[endpoint.index()] = None;
@@ -166,13 +167,13 @@ impl<H: Threads> Faces<H> {
         (seat.endpoint == endpoint && !seat.is_closing).then_some(seat.kind)
     }
 
-    /// The client of an endpoint that the core delivers to, closing or not.
+    /// Returns the client of an endpoint that the core delivers to, even if the endpoint is closing.
     fn client(&mut self, endpoint: Endpoint) -> Option<&mut dyn Face> {
         let seat = self.seats.get(endpoint.index())?.filter(|seat| seat.endpoint == endpoint)?;
         Some(self.face(seat.kind))
     }
 
-    /// A message that no Active Message handler is for.
+    /// Delivers a message that has no Active Message handler.
     #[inline(never)]
     fn deliver_elsewhere(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         match self.client(delivery.endpoint) {
@@ -185,7 +186,7 @@ impl<H: Threads> Faces<H> {
 impl<H: Threads> Sink<Outlet> for Faces<H> {
     #[inline(always)]
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
-        // Without a call in between: the shortest way is that of Active Messages.
+        // Active Messages take the shortest path: this call is inlined.
         match self.am.run_handler(state, delivery) {
             true => Ok(()),
             false => self.deliver_elsewhere(state, delivery),

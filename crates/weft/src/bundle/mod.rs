@@ -1,11 +1,12 @@
-//! The bundle: endpoints that are polled and waited on together, whatever they are for.
+//! The bundle: endpoints that are polled and waited on together.
 //!
-//! A [`Bundle`] is used by one thread at a time, a [`SharedBundle`] by any number of them. In a forked child of the process that made
-//! it each call gives an error that says so; those that have no error to give (polling, waiting, taking events) panic with the same
-//! words. Dropping is always allowed there, and does nothing.
+//! One thread at a time uses a [`Bundle`]; any number of threads use a [`SharedBundle`].
 //!
-//! What an endpoint is for is a *face*: [Active Messages](crate::am), [tagged messages](crate::tagged). The faces add their calls to
-//! the bundle.
+//! After a fork, calls in the child fail with an error that says so. Calls that return no error (polling, waiting,
+//! taking events) panic with the same words. Dropping a bundle in the child is allowed and does nothing.
+//!
+//! What an endpoint is for is its *face*: [Active Messages](crate::am) or [tagged messages](crate::tagged). Each face
+//! adds its calls to the bundle.
 
 pub(crate) mod faces;
 mod own;
@@ -32,26 +33,31 @@ use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settin
 use weft_shm::{BellPage, Life, Own};
 use weft_wire::{Key, Name};
 
-/// Messages taken by one poll, about.
+/// Approximate number of messages that one poll takes at most.
 const BUDGET: u32 = 256;
 
-/// Without a helper, idle polls between two looks at sockets: a few microseconds.
+/// Idle polls between two looks at the set-up sockets if there is no helper. They take a few microseconds.
 const LOOK_EVERY: u32 = 1024;
 
-/// The same while a session is being set up, with a helper too.
+/// Idle polls between two looks at the set-up sockets while a session is being set up, even if there is a helper.
 const LOOK_EVERY_SETUP: u32 = 16;
 
-/// Messages taken between two looks at the network, at most, and without a helper at sockets. Not polls: a process that shares its
-/// core finds much in each of few polls.
+/// Messages after which a busy bundle looks at the network, and at the set-up sockets if there is no helper. Messages
+/// are counted, not polls: a process that shares its core makes few polls, and each of them takes many messages.
 const LOOK_EVERY_BUSY: u32 = 1 << 14;
 
-/// Seldom turns (every [`LOOK_EVERY_SETUP`] idle polls) between two rests, in which unused arenas are given back, and sockets
-/// are looked at in case the helper does not get to run: some tenths of a second.
+/// Seldom turns (one every [`LOOK_EVERY_SETUP`] idle polls) between two rests: some tenths of a second. A rest gives
+/// unused arenas back, and looks at the sockets in case the helper gets no processor time.
 const REST_AFTER: u32 = 1 << 20;
 
-/// A bundle of endpoints that exchange Active Messages, used by one thread at a time: no call takes a lock. With handlers of
-/// [one thread](OneThread), as it has them unless told otherwise, it stays in the thread that made it; with handlers of
-/// [any thread](AnyThread) it can be sent to another. What several threads use at once is a [`SharedBundle`].
+/// A bundle of endpoints that one thread at a time uses. No call takes a lock.
+///
+/// By default its handlers run in [one thread](OneThread), and the bundle stays in the thread that made it. With
+/// handlers for [any thread](AnyThread) it can be sent to another thread. Several threads at once use a
+/// [`SharedBundle`].
+///
+/// A call that takes an [`Endpoint`] fails if the endpoint was freed or belongs to another face. No call blocks unless it
+/// says so.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -76,27 +82,27 @@ pub struct Bundle<H: Threads = OneThread> {
     pub(crate) core: Own<Core>,
     pub(crate) faces: Faces<H>,
     pub(crate) home: Own<Home>,
-    /// Of the process that made it.
+    /// The life of the process that made the bundle; over in a forked child.
     pub(crate) life: Life,
-    /// What the helper and other threads leave.
+    /// Signals from the helper and from other threads.
     pub(crate) signals: Arc<Signals>,
-    /// Messages taken since the last look.
+    /// Messages taken since the last look at the network and the sockets.
     busy: u32,
     /// Polls in a row that found nothing. The state has it too, for clients.
     idle: u32,
-    /// The helper left word and does not watch until we have looked.
+    /// The helper reported that sockets are readable, and does not watch them until the bundle has looked.
     owes_look: bool,
     /// Seldom turns since the last rest.
     restless: u32,
-    /// Polls until the network is looked at. Set to zero by sends that leave something to be sent.
+    /// Polls until the next look at the network. A send that leaves packets unsent sets it to zero.
     net_turns: Arc<AtomicU32>,
     sleeper: Sleeper,
-    /// A report to be written over.
+    /// A report to write over, so that reports allocate nothing.
     spare_report: Option<Box<Told>>,
 }
 
 impl Bundle {
-    /// A bundle of a node, with the default settings.
+    /// Makes a bundle of a node, with the default settings.
     ///
     /// # Errors
     /// As [`Bundle::with_settings`].
@@ -104,20 +110,20 @@ impl Bundle {
         Bundle::with_settings(node, Settings::default())
     }
 
-    /// A bundle of a node.
+    /// Makes a bundle of a node. Makes system calls, but does not block.
     ///
     /// # Errors
-    /// If the kernel gives no memory or no descriptors, or the node is of the process that this one was forked from.
+    /// If the kernel gives no memory or no descriptors, or if this is a forked child of the process that made the node.
     pub fn with_settings(node: &Node, settings: Settings) -> Result<Bundle, Error> {
         Bundle::make(node, settings)
     }
 }
 
 impl Bundle<AnyThread> {
-    /// A bundle of a node that can be sent to other threads, and so its handlers.
+    /// Makes a bundle that can be sent to other threads. Its handlers must be [`Send`].
     ///
     /// # Errors
-    /// If the kernel gives no memory or no descriptors.
+    /// As [`Bundle::with_settings`].
     pub fn for_any_thread(node: &Node, settings: Settings) -> Result<Bundle<AnyThread>, Error> {
         Bundle::make(node, settings)
     }
@@ -152,7 +158,7 @@ impl<H: Threads> Bundle<H> {
 
     // ---- endpoints
 
-    /// Makes an endpoint that admits messages carrying `key`.
+    /// Makes an endpoint that accepts messages which carry `key`.
     pub fn endpoint(&mut self, key: Key) -> Result<Endpoint, Error> {
         self.life.check()?;
         let name = self.home.add_endpoint(key);
@@ -161,13 +167,13 @@ impl<H: Threads> Bundle<H> {
         Ok(endpoint)
     }
 
-    /// Makes an endpoint with a random key, which [`Bundle::key`] tells.
+    /// Makes an endpoint with a random key. [`Bundle::key`] returns the key.
     pub fn endpoint_with_random_key(&mut self) -> Result<Endpoint, Error> {
         self.endpoint(Key(random_u64()?))
     }
 
-    /// Frees an endpoint. Messages for it come back to their senders from now on. If its client has something left to say to peers, a
-    /// later poll frees it.
+    /// Frees an endpoint. From now on messages for it come back to their senders. If its client still has something to
+    /// send, a later poll frees the endpoint.
     pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_here(endpoint)?;
@@ -176,7 +182,7 @@ impl<H: Threads> Bundle<H> {
         Ok(self.faces.close(self.core.state_mut(), endpoint)?)
     }
 
-    /// Gives an endpoint of Active Messages that has no handlers to another face.
+    /// Gives an endpoint to another face. The endpoint must be one of Active Messages and must have no handlers.
     pub(crate) fn become_of(&mut self, endpoint: Endpoint, kind: Kind) -> Result<(), Error> {
         self.faces.expect(endpoint, Kind::Am)?;
         self.faces.am.give_up(endpoint)?;
@@ -185,19 +191,19 @@ impl<H: Threads> Bundle<H> {
         Ok(())
     }
 
-    /// The endpoint's name, to be given to peers.
+    /// Returns the endpoint's name, which peers need to send to it.
     pub fn name(&self, endpoint: Endpoint) -> Result<Name, Error> {
         self.life.check()?;
         Ok(self.core.state().name(endpoint)?)
     }
 
-    /// The endpoint's key, to be given to the peers that may send to it.
+    /// Returns the endpoint's key, which peers need to send to it.
     pub fn key(&self, endpoint: Endpoint) -> Result<Key, Error> {
         self.life.check()?;
         Ok(self.core.state().key(endpoint)?)
     }
 
-    /// Changes the key. Messages that carry the old one come back to their senders.
+    /// Changes the key. Messages that carry the old key come back to their senders.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
@@ -206,8 +212,8 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state_mut().set_key(endpoint, key)?)
     }
 
-    /// Whose messages the endpoint admits, of processes of this host: those of its own user's (the default), or of all users
-    /// who know the key. It also says to whom the endpoint may send, for answers come from there.
+    /// Sets which users of this host may send to the endpoint if they know its key: its own user (the default) or all
+    /// users. The endpoint can send to the same users only, because their answers come back to it.
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_here(endpoint)?;
@@ -216,25 +222,26 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state_mut().set_admission(endpoint, admission)?)
     }
 
-    /// Whether polls hand messages to the endpoint (the default), or queue them there up to the credit it granted.
-    /// An endpoint that is not served does not hold up its neighbours.
+    /// Sets whether polls deliver messages to the endpoint (the default). An endpoint that is not served queues its
+    /// messages, up to the credit it granted, and does not hold up other endpoints.
     pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().set_served(endpoint, served)?)
     }
 
-    /// How what the endpoint sends is served from now on: whether its one-way messages may be lost, and whether order holds where
-    /// messages are refused. Each peer may be told *full* once more, until it knows.
+    /// Sets the service of the endpoint's sends: whether its one-way messages may be lost, and whether order holds when
+    /// messages are refused. After a change one send to each peer may return *full*, until the peer knows of it.
     pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().set_service(endpoint, service)?)
     }
 
-    /// One-way messages sent to index `to` that are not known to be received: in the memory of their endpoint, handed to it or queued
-    /// there. Those that came back are not among them, nor those that may be lost. For an endpoint of [`Reliability::Reception`] it
-    /// falls to zero by itself; for others once their receiver tells it for another reason, or [`Bundle::drain`] asks.
+    /// Returns the number of one-way messages to index `to` that are not known to be received, that is, delivered to
+    /// their endpoint or queued there. Returned messages and messages that may be lost do not count. With
+    /// [`Reliability::Reception`] the number falls to zero by itself. Otherwise it falls when the receiver's next
+    /// message carries the news, or when [`Bundle::drain`] asks for it.
     ///
     /// [`Reliability::Reception`]: crate::Reliability::Reception
     pub fn unreceived(&self, from: Endpoint, to: u32) -> Result<u64, Error> {
@@ -242,31 +249,29 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state().unreceived(from, to)?)
     }
 
-    /// Enters a peer's name and key in the endpoint's translation table. Makes no contact yet.
+    /// Enters a peer's name and key in the endpoint's translation table. Sends nothing yet.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().map(endpoint, index, name, key)?)
     }
 
-    /// Takes an entry out of the translation table.
+    /// Removes an entry from the translation table.
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().unmap(endpoint, index)?)
     }
 
-    // ---- messages
-
     // ---- progress
 
-    /// Does what there is to do without waiting: runs handlers for what has arrived, sets sessions up, notices deaths.
-    /// Returns the number of messages taken, at most about 256.
+    /// Makes progress without waiting: runs handlers for messages that arrived, sets sessions up, notices deaths.
+    /// Returns the number of messages taken, about 256 at most.
     #[inline]
     pub fn poll(&mut self) -> u32 {
         self.expect_own();
         let mut work = self.core.poll(BUDGET, &mut self.faces);
-        // Relaxed, here as elsewhere: it only says when to look.
+        // Relaxed, here as elsewhere: the value only decides when to look.
         match self.net_turns.load(Ordering::Relaxed).checked_sub(1) {
             Some(turns) => self.net_turns.store(turns, Ordering::Relaxed),
             None => work += self.look_at_network(),
@@ -291,7 +296,8 @@ impl<H: Threads> Bundle<H> {
         work
     }
 
-    /// Waits until `done` says so, which is asked after each wake-up and every millisecond.
+    /// Polls and waits until `done` returns true. Calls `done` after each wake-up, and at least every millisecond.
+    /// Blocks without limit.
     pub fn poll_until(&mut self, mut done: impl FnMut(&mut Bundle<H>) -> bool) {
         self.expect_own();
         let mut begin = None;
@@ -301,27 +307,27 @@ impl<H: Threads> Bundle<H> {
         self.end_naps(begin);
     }
 
-    /// Polls until every message sent has ended: delivered, answered or returned.
+    /// Polls and waits until every message sent has ended: delivered, answered or returned. Blocks without limit.
     pub fn drain(&mut self) {
         self.expect_own();
         self.poll_until(Bundle::is_settled);
     }
 
-    /// Pushes what waits in this process, as far as there is room. Says whether nothing waits any more.
+    /// Sends what waits in this process, as far as there is room. Returns true if nothing is left. Does not block.
     pub fn flush(&mut self) -> bool {
         self.expect_own();
         let is_done = self.core.state_mut().flush();
         self.home.flush_network() && is_done
     }
 
-    /// Whether everything sent so far is in its receivers' hands: in the memory that it shares with those of this host, and
-    /// acknowledged by the network interfaces of other hosts. Their programs may compute all the while, and have to take it yet:
-    /// [`Bundle::drain`] waits for that too. Does not wait.
+    /// Returns whether all messages sent so far have left this process: they are in memory shared with peers of this
+    /// host, and network interfaces of other hosts have acknowledged theirs. The receiving programs need not have taken
+    /// them yet; [`Bundle::drain`] waits for that too. Does not block.
     pub fn is_acknowledged(&mut self) -> bool {
         self.flush() && self.home.is_acknowledged()
     }
 
-    /// The next event, oldest first.
+    /// Takes the oldest event. Does not block.
     ///
     /// ```
     /// use weft::{Bundle, Certainty, Event, Key, Node, Reason};
@@ -349,17 +355,17 @@ impl<H: Threads> Bundle<H> {
         self.core.state_mut().next_event()
     }
 
-    /// What was counted since the bundle was made.
+    /// Returns what the bundle counted since it was made.
     pub fn counters(&self) -> Counters {
         self.core.state().counters()
     }
 
-    /// Peers that this bundle has a session with.
+    /// Returns the number of peers that the bundle has a session with.
     pub fn sessions(&self) -> usize {
         self.core.state().sessions().count()
     }
 
-    /// For calls that have no error to give.
+    /// Panics in a forked child: for calls that cannot return an error.
     #[inline(always)]
     pub(crate) fn expect_own(&self) {
         if self.life.is_over() {
@@ -367,7 +373,7 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Whether every message sent has ended. Hastens it if not.
+    /// Returns whether every message sent has ended. If not, asks receivers to report.
     fn is_settled(&mut self) -> bool {
         let state = self.core.state_mut();
         let settled = state.flush() && state.unsettled() == 0;
@@ -393,7 +399,7 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Looks for packets of other hosts.
+    /// Takes packets of other hosts.
     #[inline(never)]
     fn look_at_network(&mut self) -> u32 {
         let (work, turns) = self.home.look_at_network(&mut self.core, BUDGET, &mut self.faces);
@@ -401,14 +407,15 @@ impl<H: Threads> Bundle<H> {
         work
     }
 
-    /// What is not done on every poll.
+    /// Does the work that is not needed on every poll.
     #[cold]
     #[inline(never)]
     fn poll_seldom(&mut self) {
         let raised = self.signals.take();
         self.sleeper.took_word |= raised != 0;
         if raised & Signals::LETTERS != 0 {
-            // First: it notices which endpoints have left, and what others hand back may be for those.
+            // First: letters tell which endpoints have left, and other bundles may hand back messages for those
+            // endpoints.
             self.faces.am.read_letters(self.core.state_mut());
             self.read_post();
             self.carry_back();
@@ -418,7 +425,7 @@ impl<H: Threads> Bundle<H> {
             self.home.wake_network();
             self.net_turns.store(0, Ordering::Relaxed);
         }
-        // Kept until it was done, should a handler of a lost session's last words panic.
+        // The flag stays set until the look is done: a handler of a lost session may panic before.
         self.owes_look |= raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
         let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
@@ -427,14 +434,14 @@ impl<H: Threads> Bundle<H> {
         if self.owes_look || urgent || due || rests {
             self.home.service(&mut self.core, &mut self.faces);
         }
-        // What could not be accepted for want of descriptors would be told again at once.
+        // Don't rearm the watch if callers wait for a free descriptor: the helper would report them again at once.
         if rests || (self.owes_look && !self.home.is_stuck()) {
             self.home.watch_on();
         }
         self.owes_look = false;
         if self.busy >= LOOK_EVERY_BUSY {
             self.busy = 0;
-            // Polls that take many messages last longer than others.
+            // Polls that take many messages take longer, so fewer polls may pass between two looks at the network.
             self.net_turns.store(0, Ordering::Relaxed);
         }
         if rests {
@@ -449,7 +456,7 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Takes what other bundles of the node left for this one.
+    /// Takes what other bundles of the node sent to this one.
     fn read_post(&mut self) {
         for post in self.home.take_post() {
             match post {
@@ -459,12 +466,12 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Carries back what became of the errands of other bundles.
+    /// Returns the results of errands to the bundles that sent them.
     pub(crate) fn carry_back(&mut self) {
         self.core.carry_back(&mut self.faces);
     }
 
-    /// Leaves a report for whoever asks from outside.
+    /// Publishes a report for programs that look at the bundle from outside.
     #[cold]
     #[inline(never)]
     fn report(&mut self) {

@@ -1,4 +1,4 @@
-//! Clients of the program's own: what an endpoint is for that is neither Active Messages nor tagged messages.
+//! Clients that the program itself attaches to endpoints, beside the faces of this crate.
 
 use super::faces::Kind;
 use super::{AnyThread, Bundle, InHandler, SharedBundle, Threads};
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
 use weft_wire::Reason;
 
-/// A client of some type, which can be asked for.
+/// A client that can be downcast to its own type.
 pub trait Attached: Client<Outlet> {
-    /// The client itself.
+    /// Returns the client for downcasting.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -24,9 +24,9 @@ impl<C: Client<Outlet> + 'static> Attached for C {
 
 /// The clients that the program attached.
 pub(crate) struct Face<H: Threads> {
-    /// By the index of the endpoint.
+    /// Indexed by endpoint.
     clients: Vec<Option<H::Client>>,
-    /// Those that have one.
+    /// The endpoints that have a client.
     endpoints: Vec<Endpoint>,
 }
 
@@ -107,9 +107,9 @@ impl<H: Threads> super::faces::Face for Face<H> {
 }
 
 impl Bundle {
-    /// Attaches a client of the program's own to an endpoint that has no handlers. From now on the client gets the messages that arrive at the
-    /// endpoint, those that came back to it, and its events; [`Bundle::client`] gives it back to the program. The endpoint's key and
-    /// translation table stay the program's.
+    /// Attaches a client of the program's own to an endpoint that has no handlers. From now on the client gets the
+    /// endpoint's messages, returned messages and events. [`Bundle::client`] returns the client. The program still sets
+    /// the endpoint's key and translation table.
     ///
     /// ```
     /// use weft::client::{Client, Delivery, State, Tx};
@@ -136,18 +136,18 @@ impl Bundle {
     /// ```
     ///
     /// # Errors
-    /// If the endpoint was freed, has another client already, or this is a forked child.
+    /// If the endpoint was freed or has another client already, or if this is a forked child.
     pub fn attach(&mut self, endpoint: Endpoint, client: impl Client<Outlet> + 'static) -> Result<(), Error> {
         self.attach_boxed(endpoint, Box::new(client))
     }
 }
 
 impl Bundle<AnyThread> {
-    /// Attaches a client of the program's own to an endpoint, as [`Bundle::attach`](Bundle::attach) of an ordinary bundle does. The client
-    /// runs in the thread that polls.
+    /// Attaches a client of the program's own to an endpoint, as `attach` of an ordinary bundle does. The client runs
+    /// in the thread that polls.
     ///
     /// # Errors
-    /// If the endpoint was freed, has another client already, or this is a forked child.
+    /// If the endpoint was freed or has another client already, or if this is a forked child.
     pub fn attach(&mut self, endpoint: Endpoint, client: impl Client<Outlet> + Send + 'static) -> Result<(), Error> {
         self.attach_boxed(endpoint, Box::new(client))
     }
@@ -161,10 +161,10 @@ impl<H: Threads> Bundle<H> {
         Ok(())
     }
 
-    /// The client that was attached to an endpoint, and the state that it sends through.
+    /// Returns the client that was attached to an endpoint, and the state through which it sends.
     ///
     /// # Errors
-    /// If the endpoint was freed, its client is of another type, or this is a forked child.
+    /// If the endpoint was freed, if its client is of another type, or if this is a forked child.
     pub fn client<C: Client<Outlet> + 'static>(
         &mut self,
         endpoint: Endpoint,
@@ -183,10 +183,10 @@ impl SharedBundle {
         self.with(|bundle| bundle.attach(endpoint, client))?
     }
 
-    /// Runs something with the client that was attached to an endpoint, under the lock.
+    /// Runs a function with the client that was attached to an endpoint, under the lock.
     ///
     /// # Errors
-    /// As [`Bundle::client`], or if a handler calls it.
+    /// As [`Bundle::client`], and if a handler calls it.
     pub fn with_client<C: Client<Outlet> + 'static, R>(
         &self,
         endpoint: Endpoint,

@@ -1,4 +1,4 @@
-//! In which threads a bundle's handlers and clients may run.
+//! The threads in which a bundle's handlers and clients may run.
 
 use super::own::Attached;
 use crate::am::{Context, Message};
@@ -6,19 +6,19 @@ use crate::net::Users;
 use std::any::Any;
 use weft_core::Returned;
 
-/// In which threads a bundle's handlers may run: [`OneThread`] or [`AnyThread`].
+/// The threads in which a bundle's handlers may run: [`OneThread`] or [`AnyThread`].
 pub trait Threads: sealed::Sealed + 'static {
-    /// Runs when a message for it arrives.
+    /// A handler, which runs when a message for it arrives.
     type Handler: FnMut(&mut Message<'_>);
-    /// Runs when a message comes back.
+    /// A handler that runs when a message comes back.
     type ReturnHandler: FnMut(&mut Context<'_>, Returned);
 }
 
-/// In the thread that made the bundle: handlers may hold what cannot be sent.
+/// Handlers run in the thread that made the bundle, and need not be [`Send`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OneThread {}
 
-/// In any thread, one at a time: handlers hold only what can be sent.
+/// Handlers run in any thread, one at a time, and must be [`Send`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnyThread {}
 
@@ -37,7 +37,7 @@ pub(crate) mod sealed {
     use crate::paths::Outlet;
     use weft_core::Client;
 
-    /// Nobody else can say in which threads handlers run.
+    /// Keeps other crates from implementing [`Threads`](super::Threads).
     pub trait Sealed {
         #[doc(hidden)]
         const USERS: Users;
@@ -54,7 +54,7 @@ pub(crate) mod sealed {
         type Client = Box<dyn Attached>;
 
         fn as_any_mut(client: &mut Box<dyn Attached>) -> &mut dyn Any {
-            // Of what is in the box, which has the method too.
+            // Deref first: the box has the method too.
             (**client).as_any_mut()
         }
     }

@@ -1,8 +1,8 @@
-//! Waiting: spinning for as long as that has paid lately, then sleeping until something comes.
+//! Waiting: a wait spins for as long as that has paid lately, then sleeps until something comes.
 //!
-//! A wake-up costs 20 µs and more where a message costs a fifth of a microsecond, so a wait begins by polling. How long is learnt:
-//! if waits have ended soon lately, for as long as a wake-up takes (who then sleeps all the same has lost at most twice the
-//! best); if not, for a moment. A core that others want is given to them meanwhile.
+//! A wake-up costs a hundred times as much as a message, so a wait begins by polling. How long it spins is learnt. If
+//! recent waits ended soon, it spins for about as long as a wake-up takes, which costs at most twice the best choice.
+//! Otherwise it spins for a moment only. While it spins, it yields the core to other threads.
 
 use super::{Bundle, Threads, LOOK_EVERY_SETUP, REST_AFTER};
 use crate::node::Error;
@@ -18,70 +18,70 @@ use std::time::{Duration, Instant};
 use weft_core::{Endpoint, EventMask, Tally};
 use weft_shm::Descriptor;
 
-/// The longest spinning: about what falling asleep and waking up cost.
+/// The longest time to spin: about the cost of falling asleep and waking up.
 const SPIN_MOST: Duration = Duration::from_micros(50);
 
-/// The spinning that is always tried.
+/// The shortest time to spin: every wait spins this long.
 pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
 
-/// A wait that ended so soon would have been worth spinning for, had we not slept.
+/// A wait that ended within this time counts as short: spinning would have been better than sleeping.
 const SOON: Duration = Duration::from_micros(100);
 
-/// Of the last 16 waits so many must have ended soon for the next one to spin long.
+/// A wait spins long if at least this many of the last 16 waits were short.
 const SOON_LEAST: u32 = 4;
 
-/// The core is offered to others so often while spinning.
+/// Interval between two yields of the core while spinning.
 pub(super) const YIELD_EVERY: Duration = Duration::from_micros(4);
 
-/// If it took so long to get it back, others want it.
+/// If a yield takes longer than this, other threads want the core.
 pub(super) const YIELD_LONG: Duration = Duration::from_micros(30);
 
-/// Waits that do not spin long after that.
+/// Number of waits that do not spin long after the core was found contended.
 const CROWDED_WAITS: u32 = 16;
 
-/// Polls between two looks at the clock, as many as make one that looks at what is seldom looked at.
+/// Polls between two readings of the clock: as many as cause one seldom turn.
 const POLLS_PER_LOOK: u32 = LOOK_EVERY_SETUP;
 
-/// Looks between making ready to sleep and sleeping, whoever allows no spinning. The answer to what was just sent comes back about then, if its
-/// sender was still awake too; who halted its processor a moment before pays for being woken, and so does who wakes it. Round trips between
-/// two hosts that sleep at once took 50 µs with one look, 38 with three, 29 with five, 28 with nine. A look takes half a microsecond where
-/// there is a network, far less than a sleep.
+/// Polls between arming and sleeping, even if spinning is switched off. The answer to the last message often arrives
+/// within this time if its sender is still awake, and then neither side pays for a wake-up: this nearly halves round
+/// trips between hosts that do not spin. More polls gain nothing.
 const LAST_LOOKS: u32 = 5;
 
-/// The longest sleep: bounds what a wake-up can cost that was lost with its sender (killed between the bell and the wake-up), or because
-/// the kernel's barrier did not reach it ([`weft_shm::barrier`]).
+/// The longest sleep. It bounds the delay if a wake-up is lost: its sender was killed between the bell and the wake-up,
+/// or the kernel's barrier did not reach it ([`weft_shm::barrier`]).
 const SLEEP_MOST: Duration = Duration::from_millis(500);
 
-/// The longest sleep while something waits for which nobody wakes us: room in a ring.
+/// The longest sleep while something waits for room in a ring, because nobody wakes us for that.
 const SLEEP_FOR_ROOM: Duration = Duration::from_millis(1);
 
-/// The longest sleep where the kernel gives us no barrier: then who sends while we fall asleep may not see it.
+/// The longest sleep where the kernel has no barrier: a peer that sends while we fall asleep may not see that it must
+/// wake us.
 const SLEEP_UNSURE: Duration = Duration::from_millis(1);
 
-/// A rest is due after so much sleep.
+/// Time asleep after which a rest is due.
 const REST_SLEPT: Duration = Duration::from_millis(300);
 
-/// The longest sleep of calls that wait for what nobody may wake us for.
+/// The longest sleep of calls that wait for something that may cause no wake-up.
 pub(super) const NAP_MOST: Duration = Duration::from_millis(1);
 
-/// Events taken at once; more wake us again.
+/// Events taken from the epoll set at once. If there are more, the next wait returns them at once.
 const EVENTS_MOST: usize = 8;
 
-/// What the set tells of the eventfd: no signal, for bells say more.
+/// The tag of the eventfd in the epoll set. It is no signal: the bells tell who sent.
 const WAKER: u32 = 1 << 31;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// So many messages were taken, now or since the last wait; their handlers have run.
+    /// This many messages were taken since the last wait. Their handlers have run.
     Messages(u32),
-    /// Events came: see [`Bundle::next_event`].
+    /// Events came; [`Bundle::next_event`] returns them.
     Events,
-    /// The time is over, or a [`Waker`] was used.
+    /// The time is over, or a [`Waker`] ended the wait.
     Nothing,
 }
 
-/// Ends a bundle's wait, from any thread.
+/// Ends a bundle's wait. Can be used from any thread.
 ///
 /// ```
 /// use weft::{Bundle, Node, Waited};
@@ -97,23 +97,24 @@ pub enum Waited {
 pub struct Waker(Arc<Signals>);
 
 impl Waker {
-    /// Ends the wait that is going on, or else the next one. Does not block. In a forked child it does nothing.
+    /// Ends the current wait, or the next one if there is none. Does not block. In a forked child it does nothing.
     pub fn wake(&self) {
         self.0.raise(Signals::NUDGE);
     }
 
-    /// Wakes whoever sleeps in the bundle's wait, without ending it.
+    /// Wakes a thread that sleeps in the bundle's wait, without ending the wait.
     pub(super) fn ring(&self) {
         ring(self.0.waker());
     }
 }
 
 impl<H: Threads> Bundle<H> {
-    /// Waits until a message was taken or an event came, at most for `timeout` (`None`: without end). Polls: handlers run here.
+    /// Waits until a message was taken or an event came, for at most `timeout` (`None`: no limit). Polls, so handlers
+    /// run here.
     ///
-    /// Spins first if waits have been short lately, then sleeps: no core is used, and whoever sends wakes us. What an
-    /// endpoint's [`EventMask`] leaves out does not end the wait. Each message and each event ends one wait: the next, if
-    /// none goes on.
+    /// Spins first if recent waits were short, then sleeps without using a core until a sender wakes it. Events that an
+    /// endpoint's [`EventMask`] leaves out do not end the wait. Each message and each event ends one wait: the current
+    /// one, or the next if there is none.
     ///
     /// [`EventMask`]: crate::EventMask
     pub fn wait(&mut self, timeout: Option<Duration>) -> Waited {
@@ -139,58 +140,62 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// What ends this bundle's waits from other threads.
+    /// Returns a handle with which other threads end this bundle's waits.
     pub fn waker(&self) -> Waker {
         Waker(self.signals.clone())
     }
 
-    /// Which of an endpoint's events end a wait: all, unless set otherwise.
+    /// Sets which of an endpoint's events end a wait. The default is all of them.
     pub fn set_event_mask(&mut self, endpoint: Endpoint, mask: EventMask) -> Result<(), Error> {
         self.life.check()?;
         Ok(self.core.state_mut().set_event_mask(endpoint, mask)?)
     }
 
-    /// The most that a wait spins before it sleeps. Not set, it is 50 µs where that has paid lately. With zero a wait looks a few times
-    /// and sleeps: least work for the processor, and 20 µs and more to wake up for each message.
+    /// Sets the longest time that a wait spins before it sleeps. By default it is 50 µs while spinning pays. With zero
+    /// a wait polls a few times and then sleeps: this needs the least processor time, and each message costs a wake-up.
     pub fn set_spin_limit(&mut self, most: Duration) {
         self.sleeper.spin_most = Some(most);
     }
 
-    /// A descriptor that becomes readable when something came for a bundle that is [armed](Bundle::arm): for `epoll`, `poll`
-    /// and `select`. To be waited for only, not read or written. It stays the same for the bundle's life.
+    /// Returns a descriptor that becomes readable when something comes for an [armed](Bundle::arm) bundle. Pass it to
+    /// `epoll`, `poll` or `select`; don't read or write it. It stays the same for the bundle's life.
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.expect_own();
         self.sleeper.set.as_fd()
     }
 
-    /// Arms [`Bundle::wait_fd`]. False if there was something to do (messages may have been taken, events may have come): then
-    /// do what there is, and call again. True if there is nothing: the descriptor becomes readable when there is, and no poll
-    /// may be made before it is, or before [`Bundle::wait_limit`] is over, for until then nobody runs the protocol's timers.
+    /// Arms [`Bundle::wait_fd`]. Does not block.
+    ///
+    /// Returns false if there was something to do: messages may have been taken, events may have come. Handle them and
+    /// call again.
+    ///
+    /// Returns true if the bundle is armed. Then don't poll until the descriptor is readable or [`Bundle::wait_limit`] is
+    /// over. There is a limit because nobody runs the protocol's timers meanwhile.
     pub fn arm(&mut self) -> bool {
         self.expect_own();
-        // What was told is told: the descriptor becomes unreadable.
+        // Take pending events out of the epoll set, so that the descriptor becomes unreadable.
         let told = listen(&self.sleeper.set, Duration::ZERO);
         self.get_up(told);
         self.home.get_up();
         let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally());
         let is_armed = self.lie_down(since) == (Waited::Nothing, true);
-        // It may rest since, and our sockets are unwatched.
+        // The deputy may rest since, and nobody watches our sockets: this sets it to work again.
         self.home.get_up();
         let was_nudged = std::mem::take(&mut self.sleeper.is_nudged) | std::mem::take(&mut self.sleeper.kept_nudge);
         is_armed && !was_nudged
     }
 
-    /// Arms the bundle so that the process is sent a signal, by its number, when something came: U-Net's third way, beside polling
-    /// and waiting, for programs that compute and want to be told. True if it is armed; false if there was something to do
-    /// (messages may have been taken, events may have come): then do what there is, and call again.
+    /// Arms the bundle so that the helper sends the process the signal with this number when something comes. This is
+    /// U-Net's third way to receive, beside polling and waiting, for programs that compute. Returns false if there was
+    /// something to do, as [`Bundle::arm`] does; then handle it and call again.
     ///
-    /// The signal goes to the process, once, and says no more than that: the handler may call nothing of weft, but note it.
-    /// The program then calls this again. One may come for a message that a poll has just taken, since its sender rings after it has
-    /// published, and if the program calls [`Bundle::wait`] all the same before the signal came, for what that wait has taken. Until then [`Bundle::wait_limit`] does not bound it, for the helper runs the
-    /// protocol. Costs a wake-up of the helper and the signal: 10 µs and more for each.
+    /// The process gets the signal once; call this again to get another. The signal's handler must not call weft: let
+    /// it set a flag. A signal may also arrive for a message that a poll has just taken, because senders ring after
+    /// they publish. [`Bundle::wait_limit`] does not apply here, because the helper runs the protocol. Each signal
+    /// costs 10 µs or more: a wake-up of the helper and the signal itself.
     ///
     /// # Errors
-    /// If there is no such signal, or no helper to send it.
+    /// If there is no such signal, or no helper that could send it.
     pub fn arm_signal(&mut self, signal: i32) -> Result<bool, Error> {
         let way_out = "take the number of a signal that programs may use, as SIGUSR1 or SIGIO";
         let signal = Signal::try_from(signal).map_err(|e| Error::system("cannot have that signal sent", e, way_out))?;
@@ -201,7 +206,7 @@ impl<H: Threads> Bundle<H> {
         Ok(true)
     }
 
-    /// For how long a program that has armed the bundle may wait for its descriptor before it polls.
+    /// Returns how long a program that armed the bundle may wait for its descriptor before it must poll.
     pub fn wait_limit(&self) -> Duration {
         self.expect_own();
         let mut most = SLEEP_MOST.min(self.home.until_due().unwrap_or(SLEEP_MOST));
@@ -214,8 +219,9 @@ impl<H: Threads> Bundle<H> {
         most
     }
 
-    /// Polls, and dozes if nothing comes, in a call that no [`Waker`] ends: a nudge is for the next wait. `begin` is when the
-    /// last polls that found nothing began; the clock is not read while something comes.
+    /// Polls, and dozes if nothing comes. For calls that a [`Waker`] does not end: a nudge that comes meanwhile ends
+    /// the next wait. `begin` is the start of the current series of fruitless polls; the clock is not read while
+    /// messages come.
     pub(super) fn nap(&mut self, begin: &mut Option<Instant>) {
         let since = self.core.state().tally();
         if self.poll_a_few(since) != Waited::Nothing {
@@ -228,15 +234,15 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Behind naps the home is told that the bundle is up, if it may have slept.
+    /// Ends a series of naps: tells the home that the bundle is up, if it may have slept.
     pub(super) fn end_naps(&self, begin: Option<Instant>) {
         if begin.is_some() {
             self.home.get_up();
         }
     }
 
-    /// Spins, as far as the wait that began then has not done so, and then sleeps at most once. Ends by what came since a
-    /// tally was taken. Behind the last one the home is to be told that the bundle is up.
+    /// Spins for what is left of the wait's spinning time, then sleeps at most once. Returns what came since `since`.
+    /// After the last doze the caller tells the home that the bundle is up.
     fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
         let spin = self.sleeper.habit.spin().saturating_sub(begin.elapsed()).max(SPIN_LEAST);
         let spin = spin.min(most).min(self.sleeper.spin_most.unwrap_or(spin));
@@ -275,7 +281,7 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Some polls without a look at the clock; one if the program is not to spin.
+    /// Polls a few times without reading the clock; once if spinning is switched off.
     #[inline(always)]
     pub(super) fn poll_a_few(&mut self, since: Tally) -> Waited {
         let polls = if self.sleeper.spin_most == Some(Duration::ZERO) { 1 } else { POLLS_PER_LOOK };
@@ -289,14 +295,14 @@ impl<H: Threads> Bundle<H> {
         Waited::Nothing
     }
 
-    /// A poll: what came since a tally was taken, and whether the poll found nothing at all.
+    /// Polls. Returns what came since `since`, and whether the poll itself found nothing.
     #[inline(always)]
     fn poll_once(&mut self, since: Tally) -> (Waited, bool) {
         let taken = self.poll();
         (self.came(since), taken == 0)
     }
 
-    /// What came since a tally was taken.
+    /// Returns what came since `since`.
     #[inline(always)]
     pub(super) fn came(&self, since: Tally) -> Waited {
         let Tally { events, messages } = self.core.state().tally();
@@ -307,13 +313,13 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Sleeps until something comes, and polls.
+    /// Sleeps until something comes, then polls.
     fn sleep(&mut self, since: Tally, most: Duration) -> Waited {
         let (waited, may_sleep) = self.lie_down(since);
         let mut told = 0;
         if may_sleep {
             let begin = Instant::now();
-            // Said first: a deputy that does not see it is done before the limit is read.
+            // Before the limit is read: a deputy that misses the flag has finished by then, and its timers count.
             self.signals.set_waiting(true);
             let most = most.min(self.wait_limit());
             told = listen(&self.sleeper.set, most);
@@ -326,17 +332,17 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Notes a sleep, and what the set told.
+    /// Notes a sleep, and the events that ended it.
     pub(super) fn has_slept(&mut self, slept: Duration, told: u32) {
         self.signals.set_waiting(false);
         self.rests_after(slept);
         if told == 0 {
-            // Whose bell was lost is found now.
+            // Find messages whose bell was lost.
             self.core.look_at_all();
         }
     }
 
-    /// The polls behind a sleep. The first may only find who left word.
+    /// Polls after a sleep. The first poll may only collect the signals, so a second follows.
     pub(super) fn poll_once_or_twice(&mut self, since: Tally) -> Waited {
         match self.poll_once(since) {
             (Waited::Nothing, _) => self.poll_once(since).0,
@@ -344,13 +350,13 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Time that was slept counts for the next rest as turns would have.
+    /// Counts the time asleep towards the next rest.
     fn rests_after(&mut self, slept: Duration) {
         let turns = u128::from(REST_AFTER) * slept.as_micros() / REST_SLEPT.as_micros();
         self.restless = self.restless.saturating_add(turns.try_into().unwrap_or(u32::MAX));
     }
 
-    /// Makes ready to sleep. What the last look before it brought, and whether to sleep now.
+    /// Makes ready to sleep. Returns what the last polls brought, and whether the bundle may sleep now.
     pub(super) fn lie_down(&mut self, since: Tally) -> (Waited, bool) {
         if self.home.is_busy() || self.core.state().has_calls() {
             self.home.service(&mut self.core, &mut self.faces);
@@ -365,7 +371,8 @@ impl<H: Threads> Bundle<H> {
             }
             (waited, is_still) = self.poll_once(since);
         }
-        // What was left word of is looked at by the next poll, and who came in this one may not know that it is to ring.
+        // Don't sleep after signals were taken, because the next poll acts on them, nor while a peer may not know that
+        // it must ring.
         let may_sleep = is_still
             && waited == Waited::Nothing
             && !self.sleeper.took_word
@@ -377,7 +384,7 @@ impl<H: Threads> Bundle<H> {
         (waited, may_sleep)
     }
 
-    /// Nobody is to wake us any more. What was told is found by the next polls.
+    /// Tells peers that they need not wake us. The next polls find what `told` reports.
     pub(super) fn get_up(&mut self, told: u32) {
         if told & Signals::SOCKETS != 0 {
             self.sleeper.watches_sockets = false;
@@ -385,7 +392,7 @@ impl<H: Threads> Bundle<H> {
         self.signals.get_up();
         self.core.disarm();
         if told != 0 {
-            // Before a handler runs, which may compute: nobody watches the sockets now.
+            // Before a handler runs: nobody watches the sockets now, and a handler may compute for long.
             self.home.get_up();
         }
         if told & !WAKER != 0 {
@@ -396,7 +403,7 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Has the set tell of what it has told of, and does not watch since.
+    /// Watches again the sockets whose one-shot watch has fired. Returns false if one could not be watched.
     fn watch(&mut self) -> bool {
         let set = &self.sleeper.set;
         if !self.sleeper.watches_sockets && !self.home.is_stuck() {
@@ -406,7 +413,8 @@ impl<H: Threads> Bundle<H> {
     }
 }
 
-/// Waits for the set. Returns the signals that it tells, and [`WAKER`] if a peer woke us; nothing if the time is over.
+/// Waits on the epoll set for at most `most`. Returns the signals that came, with [`WAKER`] if a peer woke us; zero
+/// after a timeout.
 pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
     let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
@@ -421,24 +429,24 @@ pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
 pub(super) struct Sleeper {
     pub set: Arc<Descriptor>,
     pub habit: Habit,
-    /// What the program allows, if it has said so.
+    /// The program's limit on spinning, if it set one.
     pub spin_most: Option<Duration>,
-    /// The set tells when the sockets of set-up and deaths have something.
+    /// The epoll set watches the sockets of set-up and deaths.
     watches_sockets: bool,
     /// The last barrier took effect.
     is_sure: bool,
-    /// What has ended a wait.
+    /// The tally when the last wait ended.
     told: Tally,
-    /// A wait is to end.
+    /// A waker ends the current wait.
     pub is_nudged: bool,
-    /// The next one is, for it was no wait that it came in.
+    /// A waker came during a call that it does not end; it ends the next wait.
     pub kept_nudge: bool,
-    /// A poll took what others had left word of.
+    /// A poll took signals of other threads.
     pub took_word: bool,
 }
 
 impl Sleeper {
-    /// Sleeps until these signals wake it, at least.
+    /// Makes a sleeper that the given signals wake.
     pub fn new(signals: &Signals) -> Result<Sleeper, Error> {
         let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
         let set = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
@@ -458,12 +466,12 @@ impl Sleeper {
     }
 }
 
-/// How long waits last, and so how long to spin in the next one.
+/// How long recent waits lasted, and so how long the next one spins.
 #[derive(Debug, Default)]
 pub(super) struct Habit {
-    /// The last 16 waits, the latest in the lowest bit: 1 if it ended soon.
+    /// The last 16 waits, the latest in the lowest bit: 1 if it was short.
     soon: u16,
-    /// Waits left in which others are let have the core.
+    /// Number of waits left that do not spin long because the core is contended.
     crowded: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Which thread of a shared bundle polls and sleeps for all that wait.
+//! The leader of a shared bundle: the thread that polls and sleeps for all threads that wait.
 
 use super::lock::{Common, Locked, Tell, NOBODY};
 use super::InHandler;
@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use weft_core::Tally;
 
-/// A leader that sleeps is told of what is due before it would wake up, if it is by more than this.
+/// A sleeping leader is woken for a deadline that is nearer than its own by more than this.
 const SOONER: Duration = Duration::from_micros(100);
 
-/// The longest that a follower waits before it looks for itself: bounds what a leader costs that a panic ended.
+/// The longest time that a follower sleeps before it looks itself: bounds the delay if a panic ended the leader.
 const FOLLOW_MOST: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -20,9 +20,9 @@ pub(super) struct Inner {
     pub(super) lead: Lead,
     /// Threads that wait and do not lead.
     pub(super) followers: u32,
-    /// Wake-ups so far.
+    /// Number of wake-ups so far.
     pub(super) nudges: u64,
-    /// What those who wait have been told of.
+    /// The state that waiting threads were last told of.
     pub(super) announced: (Tally, u64),
 }
 
@@ -31,15 +31,15 @@ pub(super) struct Inner {
 pub(super) enum Lead {
     Free,
     Awake,
-    /// It sleeps, until then if nothing comes.
+    /// It sleeps, at the latest until this time.
     Asleep(Instant),
 }
 
-/// A wait, as far as it has come.
+/// The parameters of a wait in progress.
 #[derive(Clone, Copy)]
 pub(super) struct Wait {
     pub(super) since: Tally,
-    /// The wake-ups before it, if a wake-up ends it.
+    /// The number of wake-ups before the wait, or `None` if a wake-up does not end it.
     pub(super) nudges: Option<u64>,
     pub(super) begin: Instant,
     pub(super) most: Duration,
@@ -52,7 +52,7 @@ impl Wait {
 }
 
 impl Common {
-    /// Waits with the others until something has come or the lead is free.
+    /// Sleeps until something has come or the lead is free.
     pub(super) fn follow<'a>(&'a self, mut locked: Locked<'a>, most: Duration) -> Result<Locked<'a>, InHandler> {
         let tell = locked.whom_to_tell();
         self.tell(tell);
@@ -67,7 +67,7 @@ impl Common {
         Ok(locked)
     }
 
-    /// Leads: polls, and then sleeps at most once.
+    /// Leads: polls, then sleeps at most once.
     pub(super) fn lead<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait) -> Result<Locked<'a>, InHandler> {
         locked.lead = Lead::Awake;
         let leading = Leading(self);
@@ -111,13 +111,13 @@ impl Common {
         }
     }
 
-    /// Sleeps until something comes, without the lock, and polls.
+    /// Sleeps without the lock until something comes, then polls.
     fn sleep<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait) -> (Locked<'a>, Waited) {
         let (mut waited, may_sleep) = locked.bundle.lie_down(wait.since);
         let mut told = 0;
         if may_sleep {
             let begin = Instant::now();
-            // In this order, as in `Bundle::sleep`.
+            // The order matters: see `Bundle::sleep`.
             locked.bundle.signals.set_waiting(true);
             let most = wait.left().min(locked.bundle.wait_limit());
             let tally = locked.bundle.core.state().tally();
@@ -151,7 +151,7 @@ impl Drop for Leading<'_> {
 }
 
 impl Inner {
-    /// What has come since a tally was taken; polls if nothing has.
+    /// Returns what has come since `since`. Polls if nothing has.
     #[inline(always)]
     pub(super) fn look(&mut self, since: Tally) -> Waited {
         let waited = match self.bundle.came(since) {
@@ -164,8 +164,8 @@ impl Inner {
         waited
     }
 
-    /// Polls. A leader that sleeps meanwhile could not look after the network, since who handles a message holds the lock: for the
-    /// deputy nobody waits then.
+    /// Polls. A leader that sleeps cannot serve the network meanwhile, because the handler that runs holds the lock.
+    /// So the bundle does not count as waiting, and the deputy serves the network.
     #[inline(always)]
     pub(super) fn attended<R>(&mut self, poll: impl FnOnce(&mut Bundle<AnyThread>) -> R) -> R {
         let sleeps = self.bundle.signals.is_waiting();
@@ -180,12 +180,12 @@ impl Inner {
         done
     }
 
-    /// Whether there was a wake-up since those.
+    /// Returns whether a wake-up came since `since`.
     pub(super) fn was_nudged(&self, since: Option<u64>) -> bool {
         since.is_some_and(|since| since != self.nudges)
     }
 
-    /// Whom to tell of what was done under the lock.
+    /// Returns the threads to tell of what was done under the lock.
     #[inline(always)]
     pub(super) fn whom_to_tell(&mut self) -> Tell {
         match (self.lead, self.followers) {
@@ -213,8 +213,8 @@ impl Inner {
         Tell { leader, followers: is_new && self.followers > 0 }
     }
 
-    /// Whether a leader that sleeps until then has more to do than it knew: calls to make, peers that may not ring, something
-    /// that is due before.
+    /// Whether a leader that sleeps until `until` has new work: calls to make, peers that may not ring, or an earlier
+    /// deadline.
     fn is_leader_needed(&self, until: Instant) -> bool {
         let core = &self.bundle.core;
         core.state().has_calls() || !core.all_ring() || Instant::now() + self.bundle.wait_limit() + SOONER < until

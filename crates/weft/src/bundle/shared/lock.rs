@@ -1,4 +1,4 @@
-//! The lock of a shared bundle: who holds it, who waits for it, and who is told of what was done under it.
+//! The lock of a shared bundle: its holder, the threads that wait for it, and the threads to tell of changes.
 
 use super::lead::Inner;
 use super::InHandler;
@@ -10,26 +10,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use weft_shm::biased::this_thread;
 use weft_shm::{Descriptor, Life};
 
-/// How often a thread that polls gives way to others that want the lock, before it takes the lock again all the same.
+/// Largest number of times a polling thread yields to threads that want the lock, before it takes the lock again.
 const GIVE_WAY_MOST: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Common {
-    /// Of the process that made it.
+    /// The life of the process that made the bundle.
     pub(super) life: Life,
     pub(super) inner: Mutex<Inner>,
     /// The thread that holds the lock, or 0.
     pub(super) holder: AtomicUsize,
-    /// Threads that found the lock taken.
+    /// Number of threads that found the lock taken and wait for it.
     pub(super) wanting: AtomicU32,
     /// Something has come, or the lead is free.
     pub(super) news: Condvar,
-    /// What the leader sleeps on.
+    /// The epoll set that the leader sleeps on.
     pub(super) set: Arc<Descriptor>,
     pub(super) waker: Waker,
 }
 
-/// Whom to tell, once the lock is free.
+/// The threads to tell once the lock is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tell {
     pub(super) leader: bool,
@@ -44,7 +44,7 @@ impl Common {
         self.holder.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// Takes the lock, unless this thread holds it: then a handler is running.
+    /// Takes the lock. Fails if this thread holds it already, which means that a handler is running.
     #[inline(always)]
     pub(super) fn lock(&self) -> Result<Locked<'_>, InHandler> {
         match self.is_held_here() {
@@ -56,12 +56,12 @@ impl Common {
     #[inline(always)]
     pub(super) fn wait_for_lock(&self) -> Locked<'_> {
         if self.life.is_over() {
-            // A thread that is not in this process may have it.
+            // The lock's holder may be a thread that does not exist in this process.
             panic_in_a_forked_child(self.life);
         }
         let guard = match self.inner.try_lock() {
             Ok(guard) => guard,
-            // A handler that panicked leaves the bundle as usable as an exclusive one would be.
+            // After a panic in a handler the bundle is as usable as an exclusive bundle.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => self.wait_in_line(),
         };
@@ -71,7 +71,7 @@ impl Common {
     #[cold]
     #[inline(never)]
     fn wait_in_line(&self) -> MutexGuard<'_, Inner> {
-        // Relaxed: it only says whether to give way.
+        // Relaxed: the number only decides whether to yield.
         self.wanting.fetch_add(1, Ordering::Relaxed);
         let guard = lock(&self.inner);
         self.wanting.fetch_sub(1, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Common {
         Locked { _holding: Holding(&self.holder), guard }
     }
 
-    /// Runs the last of what is done under the lock, and frees it. Says whom to tell then.
+    /// Runs `run` under the lock, then frees the lock. Returns the threads to tell.
     #[inline(always)]
     pub(super) fn finish<R>(&self, mut locked: Locked<'_>, run: impl FnOnce(&mut Inner) -> R) -> (R, Tell) {
         let result = run(&mut locked);
@@ -110,7 +110,7 @@ impl Common {
         }
     }
 
-    /// Frees the lock for a moment, so that others get on.
+    /// Frees the lock for a moment, so that other threads get it.
     pub(super) fn give_way<'a>(&'a self, locked: Locked<'a>) -> Locked<'a> {
         let ((), tell) = self.finish(locked, |_| ());
         self.tell(tell);
@@ -126,7 +126,7 @@ impl Common {
 
 /// The lock, held.
 pub(super) struct Locked<'a> {
-    // Dropped first: who takes the lock next finds no holder.
+    // Dropped first, so that the next thread that takes the lock finds no holder.
     pub(super) _holding: Holding<'a>,
     pub(super) guard: MutexGuard<'a, Inner>,
 }
@@ -136,7 +136,7 @@ pub(super) struct Holding<'a>(&'a AtomicUsize);
 impl Drop for Holding<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Relaxed: a thread looks only for itself here.
+        // Relaxed: a thread only looks for its own id here.
         self.0.store(0, Ordering::Relaxed);
     }
 }

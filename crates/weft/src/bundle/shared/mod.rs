@@ -1,8 +1,9 @@
 //! A bundle that several threads use at once, behind a lock.
 //!
-//! The lock is held for single calls, never while a thread sleeps. Of the threads that wait one *leads*: it polls, and sleeps
-//! as an exclusive bundle does. The others follow: they sleep until something has come, whoever took it, or until the lead is
-//! free. Who takes a message or leaves something to be done tells those who wait, if any do; who only sends tells nobody.
+//! Each call holds the lock; a sleeping thread never does. One of the waiting threads *leads*: it polls, and sleeps as
+//! an exclusive bundle does. The others follow: they sleep until some thread has taken something, or until the lead is
+//! free. A thread that takes a message or leaves work to do tells the waiting threads; a thread that only sends does
+//! not.
 
 mod lead;
 mod lock;
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 use weft_core::{Counters, Endpoint, Event, EventMask, SendError, Service, Settings, Tally};
 use weft_wire::{Key, Name};
 
-/// A handler called the shared bundle that runs it, which would wait for itself. Handlers have their message's
-/// [context](crate::am::Message::context).
+/// A handler called the shared bundle that runs it, which would deadlock. Handlers use their message's
+/// [context](crate::am::Message::context) instead.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a handler cannot call the shared bundle that runs it; use the message's context")]
 pub struct InHandler;
@@ -39,10 +40,12 @@ impl From<InHandler> for Error {
     }
 }
 
-/// A bundle that any number of threads use at once. Clones are handles to the same bundle; each thread has its own.
+/// A bundle that any number of threads use at once. Clones are handles to the same bundle; each thread has its own
+/// handle.
 ///
-/// The calls are those of [`Bundle`], and do the same; they take `&self`. Handlers run under the lock, one at a time, in
-/// whichever thread polls, and must not call the bundle: then every call says [`InHandler`] ([`SendError::InHandler`]).
+/// The calls are those of [`Bundle`] and do the same, but take `&self`. Each call takes the bundle's lock. Handlers run
+/// under the lock, one at a time, in the thread that polls. They must not call the bundle: every such call returns
+/// [`InHandler`] ([`SendError::InHandler`]).
 ///
 /// ```
 /// use weft::{Key, Node, SharedBundle};
@@ -65,12 +68,12 @@ impl From<InHandler> for Error {
 #[derive(Debug)]
 pub struct SharedBundle {
     common: Arc<Common>,
-    /// What has ended a wait of this handle's. A cell, so that two threads cannot share it: each would take what is the
-    /// other's to see.
+    /// The tally at the end of this handle's last wait. A cell, so that two threads cannot share a handle: each would
+    /// consume events that the other has not seen.
     told: Cell<Tally>,
-    /// What had come when it last polled.
+    /// The tally when this handle last polled.
     seen: Cell<Tally>,
-    /// The wake-ups that have ended a wait of its.
+    /// The number of wake-ups at the end of this handle's last wait.
     nudges: Cell<u64>,
 }
 
@@ -104,7 +107,7 @@ impl Clone for SharedBundle {
 }
 
 impl SharedBundle {
-    /// A shared bundle of a node, with the default settings.
+    /// Makes a shared bundle of a node, with the default settings.
     ///
     /// # Errors
     /// As [`Bundle::with_settings`].
@@ -112,7 +115,7 @@ impl SharedBundle {
         SharedBundle::with_settings(node, Settings::default())
     }
 
-    /// A shared bundle of a node.
+    /// Makes a shared bundle of a node.
     ///
     /// # Errors
     /// As [`Bundle::with_settings`].
@@ -182,8 +185,6 @@ impl SharedBundle {
         self.with(|bundle| bundle.unmap(endpoint, index))?
     }
 
-    // ---- messages
-
     // ---- progress
 
     /// As [`Bundle::poll`].
@@ -194,10 +195,10 @@ impl SharedBundle {
         Ok(taken)
     }
 
-    /// Waits until a message was taken or an event came, by whichever thread, at most for `timeout` (`None`: without end).
-    /// Polls. Spins first if waits have been short lately, then sleeps; the lock is free meanwhile.
+    /// Waits until some thread took a message or an event came, for at most `timeout` (`None`: no limit). Polls. Spins
+    /// first if recent waits were short, then sleeps; the lock is free meanwhile.
     ///
-    /// What comes ends the waits of all handles: of each the one that goes on, or else the next.
+    /// Each message and event ends one wait of every handle: the current one, or the next if there is none.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Waited, InHandler> {
         let (since, most) = (self.told.get(), timeout.unwrap_or(Duration::MAX));
         let (waited, tally) = self.doze(since, Some(self.nudges.get()), most)?;
@@ -205,7 +206,8 @@ impl SharedBundle {
         Ok(waited)
     }
 
-    /// Waits until `done` says so, which is asked whenever something has come, whoever took it, and every millisecond.
+    /// Waits until `done` returns true. Calls `done` whenever some thread has taken something, and at least every
+    /// millisecond. Blocks without limit.
     pub fn poll_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
         while !done(self) {
             self.nap()?;
@@ -231,7 +233,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.is_acknowledged())
     }
 
-    /// As [`Bundle::next_event`]. An event is given to one thread.
+    /// As [`Bundle::next_event`]. Each event goes to one thread.
     pub fn next_event(&self) -> Result<Option<Event>, InHandler> {
         self.with(|bundle| bundle.next_event())
     }
@@ -251,7 +253,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.set_spin_limit(most))
     }
 
-    /// What ends waits: of each handle the one that goes on, or else the next.
+    /// Returns what ends waits: the current wait of each handle, or the next if there is none.
     pub fn waker(&self) -> Waker {
         self.common.waker.clone()
     }
@@ -267,7 +269,7 @@ impl SharedBundle {
         Ok(result)
     }
 
-    /// The same of a call that a handler may make, which then does nothing and is given back.
+    /// Runs a call under the lock. In a handler, gives the call back without running it.
     pub(crate) fn with_unless_in_handler<C, R>(
         &self,
         call: C,
@@ -290,14 +292,14 @@ impl SharedBundle {
         }
     }
 
-    /// Waits a moment for something to come, in a call that no [`Waker`] ends.
+    /// Waits at most a millisecond for something to come. A [`Waker`] does not end it.
     fn nap(&self) -> Result<(), InHandler> {
         let (_, tally) = self.doze(self.seen.get(), None, NAP_MOST)?;
         self.seen.set(tally);
         Ok(())
     }
 
-    /// Waits for what comes since a tally was taken. Returns the present one as well.
+    /// Waits for what comes since `since`. Returns the current tally too.
     fn doze(&self, since: Tally, nudges: Option<u64>, most: Duration) -> Result<(Waited, Tally), InHandler> {
         let common = &*self.common;
         let mut locked = common.lock()?;
