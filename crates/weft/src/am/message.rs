@@ -1,4 +1,4 @@
-//! Messages in the hands of their handlers, and replies that come later or from other threads.
+//! Messages in their handlers, and replies that come later or from other threads.
 
 use super::not_sent;
 use super::stamps::Gate;
@@ -10,14 +10,14 @@ use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, ReplyError, SendError
 use weft_shm::{Life, Own};
 use weft_wire::{Key, Name};
 
-/// What a handler may do beside looking at its message.
+/// What a handler can do in addition to reading its message.
 ///
 /// ```
 /// use weft::{Bundle, Key, Node};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
 /// let (door, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
-/// // Who says its name is entered.
+/// // A peer that sends its name is entered in the table.
 /// bundle.on(door, 1, move |m| {
 ///     let Ok(name) = String::from_utf8_lossy(m.payload()).parse() else { return };
 ///     m.context().map(door, 0, name, Key(2)).expect("there is room in the table");
@@ -39,7 +39,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sends a request, as [`Bundle::try_request`](crate::Bundle::try_request) does.
+    /// Sends a request, as [`Bundle::try_request`](crate::Bundle::try_request) does. Does not block.
     pub fn try_request(
         &mut self,
         from: Endpoint,
@@ -55,7 +55,7 @@ impl Context<'_> {
         self.state.try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
-    /// Sends a one-way message, as [`Bundle::try_send`](crate::Bundle::try_send) does.
+    /// Sends a one-way message, as [`Bundle::try_send`](crate::Bundle::try_send) does. Does not block.
     pub fn try_send(
         &mut self,
         from: Endpoint,
@@ -79,7 +79,7 @@ impl Context<'_> {
     }
 }
 
-/// A message that arrived, in the hands of its handler.
+/// A message that arrived, as its handler gets it.
 ///
 /// ```
 /// use weft::{Bundle, Key, MessageKind, Node};
@@ -106,42 +106,44 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The 32-bit arguments, as many as were sent.
+    /// Returns the 32-bit arguments, as many as were sent.
     #[inline(always)]
     pub fn args(&self) -> &'a [u32] {
         self.delivery.args
     }
 
-    /// The payload. It lies 8-byte aligned and is valid until the handler returns.
+    /// Returns the payload. It is 8-byte aligned and valid until the handler returns.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         self.delivery.payload
     }
 
-    /// The local endpoint that it came to.
+    /// Returns the local endpoint that the message came to.
     pub fn endpoint(&self) -> Endpoint {
         self.delivery.endpoint
     }
 
-    /// The endpoint that it came from, as the session vouches for it. `None` once that peer is gone.
+    /// Returns the name of the endpoint that sent the message. The session vouches for it; the message cannot forge it.
+    /// `None` once that peer is gone.
     pub fn source(&self) -> Option<Name> {
         self.context.state.source(self.delivery)
     }
 
-    /// Whether it is a one-way message, a request or a reply.
+    /// Returns whether the message is a one-way message, a request or a reply.
     pub fn kind(&self) -> MessageKind {
         self.delivery.kind()
     }
 
-    /// Everything else that a handler may do.
+    /// Returns what else a handler can do.
     pub fn context(&mut self) -> &mut Context<'a> {
         &mut self.context
     }
 
-    /// Replies, once, to a request. Never blocks.
+    /// Replies to a request. Each request can be replied to once. Does not block.
     ///
     /// # Errors
-    /// If there is nothing to reply to (not a request, or answered already), or the reply is too large.
+    /// If there is nothing to reply to (the message is not a request, or was answered or deferred already), or if the
+    /// reply is too large.
     #[inline(always)]
     pub fn reply(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
         if !self.context.gate.is_shut() && self.context.state.reply_small(self.delivery, handler, args, payload) {
@@ -150,7 +152,7 @@ impl<'a> Message<'a> {
         self.reply_any(handler, args, payload)
     }
 
-    /// Any reply.
+    /// Sends a reply of any size, and while messages are stamped.
     #[inline(never)]
     fn reply_any(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
         let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
@@ -165,27 +167,29 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Takes the right to reply away, to use it later or in another thread. `None` if there is nothing to reply to.
+    /// Takes the right to reply, for use after the handler or in another thread. `None` if there is nothing to reply
+    /// to.
     pub fn defer(&mut self) -> Option<ReplyToken> {
         let right = self.delivery.take_reply()?;
         Some(ReplyToken { right: Some(right), mailbox: self.context.gate.mailbox.clone() })
     }
 }
 
-/// Why a handler's reply was not taken.
+/// Why a reply was refused.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotReplied {
-    /// Not a request, or answered or deferred already.
+    /// The message is not a request, or was answered or deferred already.
     #[error("nothing to reply to: the message is not a request, or was answered already")]
     NothingToReplyTo,
-    /// See there.
+    /// The core refused the reply.
     #[error(transparent)]
     Refused(#[from] ReplyError),
 }
 
 weft_wire::debug_says_display!(NotReplied);
 
-/// The right to reply once to one request, at any time and from any thread. Dropped unused, it ends the request.
+/// The right to reply once to one request, at any time and from any thread. A token that is dropped unused ends the
+/// request without a reply.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc, sync::mpsc, thread};
@@ -217,7 +221,11 @@ pub struct ReplyToken {
 }
 
 impl ReplyToken {
-    /// Replies from any thread; the bundle's next poll sends it. Use [`Bundle::reply`](crate::Bundle::reply) on the bundle's own thread.
+    /// Replies from any thread. The bundle's next poll sends the reply. In the bundle's own thread use
+    /// [`Bundle::reply`](crate::Bundle::reply). Does not block.
+    ///
+    /// # Errors
+    /// If the reply is too large or this is a forked child. The token comes back.
     pub fn reply_from_afar(
         mut self,
         handler: u8,
@@ -245,7 +253,8 @@ impl Drop for ReplyToken {
     }
 }
 
-/// Replies of other threads on their way to the bundle. Bounded by the requests that were granted.
+/// Replies of other threads, until the bundle sends them. Bounded by the number of requests that peers may have
+/// outstanding.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub(super) signals: Arc<Signals>,
@@ -264,7 +273,8 @@ impl Mailbox {
         self.letters.life()
     }
 
-    /// In a forked child the letter goes nowhere: a thread that is not there may have the lock.
+    /// Leaves a letter for the bundle. Does nothing in a forked child: the lock's holder may be a thread that does not
+    /// exist here.
     pub fn put(&self, letter: Letter) {
         if self.life().is_over() {
             return;

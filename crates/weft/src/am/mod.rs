@@ -1,11 +1,13 @@
-//! Active Messages: a message names a handler, which the receiver runs with the message's arguments and payload.
+//! Active Messages: a message names a handler, and the receiver runs it with the message's arguments and payload.
 //!
-//! After the Active Messages of the seeds (AM-II): requests and replies, short (up to 16 arguments of 32 bits) and medium
-//! (up to 64 KiB of payload as well), 32 requests outstanding from one endpoint to another, and an answer to every request:
-//! if the handler does not reply, weft tells the sender that the request has ended. What cannot be delivered comes back.
+//! This is the Active Messages interface of the seeds (AM-II). It has requests and replies; short messages (up to 16
+//! arguments of 32 bits) and medium ones (with up to 64 KiB of payload); and 32 outstanding requests from one endpoint
+//! to another. Every request is answered: if the handler does not reply, weft tells the sender that the request has
+//! ended. Messages that cannot be delivered come back.
 //!
-//! The calls are those of [`Bundle`]: [`Bundle::on`], [`Bundle::request`], [`Bundle::send`], [`Bundle::reply`]. Calls named `try_…`
-//! never block and may be made by handlers; [`Bundle::request`] and [`Bundle::send`] poll until there is room.
+//! The calls are methods of [`Bundle`]: [`Bundle::on`], [`Bundle::request`], [`Bundle::send`], [`Bundle::reply`]. Calls
+//! named `try_…` never block, and handlers may make them. [`Bundle::request`] and [`Bundle::send`] poll until there is
+//! room.
 
 mod message;
 mod moving;
@@ -28,18 +30,18 @@ use weft_core::{Client, Delivery, Endpoint, MessageKind, Outgoing, ReplyError, R
 use weft_shm::{Life, Own};
 use weft_wire::Reason;
 
-/// The handlers of a bundle's endpoints for Active Messages.
+/// The Active Message handlers of a bundle's endpoints.
 pub(crate) struct Face<H: Threads> {
     endpoints: Table<H>,
     gate: Gate,
-    /// Endpoints that were released and have not arrived anywhere yet.
+    /// Number of endpoints that were released and not adopted yet.
     leaving: u32,
 }
 
 struct EndpointHandlers<H: Threads> {
     on: Vec<Option<H::Handler>>,
     on_return: Option<H::ReturnHandler>,
-    /// It was released: its handlers are there until it arrives elsewhere.
+    /// The endpoint was released: its handlers are in here until another bundle adopts it.
     leaving: Option<Arc<Leaving<H>>>,
 }
 
@@ -50,9 +52,9 @@ impl<H: Threads> Default for EndpointHandlers<H> {
 }
 
 impl Bundle {
-    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`].
+    /// Sets the handler for a number and replaces the previous one. It runs inside [`Bundle::poll`].
     ///
-    /// If it panics, the session that the message came by is unusable afterwards.
+    /// If the handler panics, the session of its message is unusable afterwards.
     pub fn on(
         &mut self,
         endpoint: Endpoint,
@@ -63,7 +65,7 @@ impl Bundle {
         Ok(self.set_handler(endpoint, handler, Box::new(run))?)
     }
 
-    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
+    /// Sets the handler for messages that come back to the endpoint. Without one, [`Bundle::next_event`] returns them.
     pub fn on_return(
         &mut self,
         endpoint: Endpoint,
@@ -76,9 +78,10 @@ impl Bundle {
 }
 
 impl Bundle<AnyThread> {
-    /// Sets the handler of a number, in place of the one before. It runs inside [`Bundle::poll`], in the thread that polls.
+    /// Sets the handler for a number and replaces the previous one. It runs inside [`Bundle::poll`], in the thread that
+    /// polls.
     ///
-    /// If it panics, the session that the message came by is unusable afterwards.
+    /// If the handler panics, the session of its message is unusable afterwards.
     pub fn on(
         &mut self,
         endpoint: Endpoint,
@@ -89,7 +92,7 @@ impl Bundle<AnyThread> {
         Ok(self.set_handler(endpoint, handler, Box::new(run))?)
     }
 
-    /// Sets the handler of messages that come back to the endpoint. Without one they are in [`Bundle::next_event`].
+    /// Sets the handler for messages that come back to the endpoint. Without one, [`Bundle::next_event`] returns them.
     pub fn on_return(
         &mut self,
         endpoint: Endpoint,
@@ -102,7 +105,7 @@ impl Bundle<AnyThread> {
 }
 
 impl<H: Threads> Bundle<H> {
-    /// What is set of an endpoint, unless it was released.
+    /// Returns the handlers of an endpoint. Fails if it was released.
     fn handlers(&mut self, endpoint: Endpoint) -> Result<&mut EndpointHandlers<H>, SendError> {
         self.faces.expect(endpoint, Kind::Am)?;
         let handlers = self.faces.am.endpoints.get_or_make(endpoint);
@@ -121,7 +124,8 @@ impl<H: Threads> Bundle<H> {
         Ok(())
     }
 
-    /// Sends a request to the peer at index `to`, without waiting. *Full* is a normal answer.
+    /// Sends a request to the peer at index `to` of the translation table. Does not block: returns [`SendError::Full`]
+    /// if there is no room, and a can-send event follows.
     #[inline(always)]
     pub fn try_request(
         &mut self,
@@ -132,14 +136,16 @@ impl<H: Threads> Bundle<H> {
         payload: &[u8],
     ) -> Result<(), SendError> {
         if self.faces.am.gate.is_shut() {
-            // Made for it alone: what is handed on by reference lies in memory, and each store of a sender counts.
+            // Built in this branch only: a message passed by reference is stored to memory, which would slow the usual
+            // path.
             let message = Outgoing { op: handler, args, payload, completion: None };
             return self.faces.am.gate.request(self.core.state_mut(), from, to, message);
         }
         self.core.state_mut().try_request(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
-    /// Sends a one-way message to the peer at index `to`, without waiting. *Full* is a normal answer.
+    /// Sends a one-way message to the peer at index `to` of the translation table. Does not block: returns
+    /// [`SendError::Full`] if there is no room, and a can-send event follows.
     #[inline(always)]
     pub fn try_send(
         &mut self,
@@ -155,7 +161,7 @@ impl<H: Threads> Bundle<H> {
         self.core.state_mut().try_send(from, to, Outgoing { op: handler, args, payload, completion: None })
     }
 
-    /// Like [`Bundle::try_request`] and [`Bundle::try_send`], for messages that ask for a completion.
+    /// Sends a message that may ask for a completion, as [`Bundle::try_request`] and [`Bundle::try_send`] do.
     #[inline(always)]
     pub fn try_post(
         &mut self,
@@ -178,7 +184,7 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Sends a request; polls until there is room for it.
+    /// Sends a request. Blocks until there is room for it, and polls meanwhile.
     pub fn request(
         &mut self,
         from: Endpoint,
@@ -190,7 +196,7 @@ impl<H: Threads> Bundle<H> {
         self.insist(|bundle| bundle.try_request(from, to, handler, args, payload))
     }
 
-    /// Sends a one-way message; polls until there is room for it.
+    /// Sends a one-way message. Blocks until there is room for it, and polls meanwhile.
     pub fn send(
         &mut self,
         from: Endpoint,
@@ -202,7 +208,10 @@ impl<H: Threads> Bundle<H> {
         self.insist(|bundle| bundle.try_send(from, to, handler, args, payload))
     }
 
-    /// Replies to a request whose token was kept. On *too large* the token comes back.
+    /// Replies to a request with a token that a handler [deferred](Message::defer). Does not block.
+    ///
+    /// # Errors
+    /// If the reply is too large or this is a forked child. The token comes back.
     pub fn reply(
         &mut self,
         mut token: ReplyToken,
@@ -228,7 +237,7 @@ impl<H: Threads> Bundle<H> {
     }
 }
 
-/// An error: this is a forked child.
+/// Returns the error of calls in a forked child.
 #[cold]
 #[inline(never)]
 fn not_sent(life: Life) -> Result<(), SendError> {
@@ -236,7 +245,7 @@ fn not_sent(life: Life) -> Result<(), SendError> {
 }
 
 impl<H: Threads> Face<H> {
-    /// Runs the handler that a message is for. False if there is none here.
+    /// Runs the handler of a message. Returns false if there is none here.
     #[inline(always)]
     pub fn run_handler(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> bool {
         let handlers = self.endpoints.plain(delivery.endpoint);
@@ -245,14 +254,15 @@ impl<H: Threads> Face<H> {
         true
     }
 
-    /// Sends the replies that other threads gave, and looks which endpoints arrived in other bundles.
+    /// Sends the replies of other threads, and notices which endpoints other bundles have adopted.
     pub fn read_letters(&mut self, state: &mut State<Outlet>) {
         if self.leaving > 0 {
             self.notice_arrivals(state);
         }
         for letter in self.gate.mailbox.take() {
             match letter.reply {
-                // A reply that is too large was refused when the letter was written, and for a lost peer there is nobody to tell.
+                // Errors have no receiver here: too large replies were refused when the letter was written, and a lost
+                // peer hears nothing.
                 Some((handler, args, payload)) if self.gate.is_shut() => {
                     let _ = self.gate.reply(state, letter.right, handler, &args, &payload);
                 }
@@ -262,7 +272,7 @@ impl<H: Threads> Face<H> {
         }
     }
 
-    /// An endpoint becomes another face's, unless it has handlers or was released.
+    /// Gives an endpoint up to another face. Fails if it has handlers or was released.
     pub fn give_up(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         match self.endpoints.find(endpoint) {
             Some(EndpointHandlers { leaving: Some(_), .. }) => Err(SendError::NoEndpoint),
@@ -275,7 +285,7 @@ impl<H: Threads> Face<H> {
 }
 
 impl<H: Threads> Client<Outlet> for Face<H> {
-    /// A message that [`Face::run_handler`] found no handler for.
+    /// Delivers a message that [`Face::run_handler`] found no handler for.
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         match self.is_window_open() {
             true => self.deliver_stamped(state, delivery),

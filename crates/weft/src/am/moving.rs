@@ -1,8 +1,8 @@
 //! Endpoints that move to another bundle of their node.
 //!
-//! An endpoint that was released goes on being answered where it was: its handlers lie where both bundles reach them, and the
-//! one it leaves runs them there, under a lock, until the other one takes them. From then on what still comes to the old bundle
-//! is handed on (`weft_core`'s errands).
+//! After its release an endpoint is still served by the bundle that it leaves. Its handlers are stored where both
+//! bundles reach them, behind a lock; the old bundle runs them there until the new one takes them. From then on the old
+//! bundle forwards what still arrives, as errands of `weft_core`.
 
 use super::{Context, EndpointHandlers, Face, Message};
 use crate::bundle::faces::Kind;
@@ -16,7 +16,8 @@ use weft_core::{Delivery, Endpoint, Luggage, Returned, SendError, State};
 use weft_shm::biased::this_thread;
 use weft_wire::Reason;
 
-/// An endpoint that was [released](Bundle::release), on its way to another bundle of its node. Dropped, it stays where it is.
+/// An endpoint that was [released](Bundle::release), on its way to another bundle of its node. If dropped, the endpoint
+/// stays where it is.
 ///
 /// ```
 /// use weft::{Bundle, Key, Node, Settings};
@@ -42,16 +43,16 @@ pub struct Moving<H: Threads> {
     leaving: Arc<Leaving<H>>,
 }
 
-/// What two bundles have of an endpoint that moves from one to the other.
+/// The state of a moving endpoint that both bundles share.
 pub(super) struct Leaving<H: Threads> {
     node: Node,
-    /// What it is in the bundle that it leaves, and what wakes that.
+    /// The endpoint in the bundle that it leaves, and that bundle's signals.
     endpoint: Endpoint,
     signals: Arc<Signals>,
     packed: Mutex<Option<Packed<H>>>,
-    /// The thread in which a handler of it runs, or 0.
+    /// The thread that runs one of its handlers now, or 0.
     holder: AtomicUsize,
-    /// Nobody is to adopt it any more.
+    /// The [`Moving`] was dropped, so nobody will adopt the endpoint.
     is_dropped: AtomicBool,
 }
 
@@ -63,10 +64,10 @@ struct Packed<H: Threads> {
 /// Why an endpoint was not adopted.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdoptError {
-    /// Names say which node an endpoint is of, so it cannot become another one's.
+    /// The bundle is of another node. A name says which node its endpoint is of, so an endpoint cannot change nodes.
     #[error("an endpoint cannot move to a bundle of another node; make one there, and tell its name")]
     AnotherNode,
-    /// A handler of the endpoint, or of the shared bundle, made the call.
+    /// A handler of the endpoint or of the shared bundle made the call.
     #[error("a handler cannot adopt the endpoint that it runs for, nor call the shared bundle that runs it")]
     InHandler,
 }
@@ -81,24 +82,26 @@ impl<H: Threads> std::fmt::Debug for Leaving<H> {
 
 impl<H: Threads> Drop for Moving<H> {
     fn drop(&mut self) {
-        // Adopted or not: the bundle that it leaves looks.
+        // After an adoption too: the bundle that the endpoint leaves finds out which it was.
         self.leaving.is_dropped.store(true, Ordering::Release);
         self.leaving.signals.raise(Signals::LETTERS);
     }
 }
 
 impl<H: Threads> Bundle<H> {
-    /// Releases an endpoint, for another bundle of the node to [adopt](Bundle::adopt). Until that has adopted it, this one goes on
-    /// answering for it: its handlers run here. The program cannot change it meanwhile.
+    /// Releases an endpoint, so that another bundle of the node can [adopt](Bundle::adopt) it. Until then this bundle
+    /// serves it and runs its handlers here, and the program cannot change it. Does not block.
     ///
-    /// Its handlers (which ask the message for [their endpoint](Message::endpoint), for it is another one there), key, translation table, event mask and the messages that it holds go along. Nothing is lost,
-    /// delivered twice or returned for the move: what comes to this bundle afterwards is handed on to the other one, with each of
-    /// this bundle's polls, and the answers come back the same way; so this bundle has to be polled as long as there may be any. Peers
-    /// on the same host are told to call again, and soon have nothing to do with this bundle. Peers on other hosts
-    /// know it by its address, which is in the endpoint's name, and go on by it.
+    /// The handlers, key, translation table, event mask and queued messages move with the endpoint. A handler must ask
+    /// its message for [the endpoint](Message::endpoint), because the number differs in the new bundle.
+    ///
+    /// No message is lost, delivered twice or returned because of the move. Polls of this bundle forward what arrives
+    /// here later, and carry the answers back. So keep polling this bundle while such messages may come. Peers on the
+    /// same host are told to call again and soon reach the new bundle directly. Peers on other hosts continue to reach
+    /// it through this bundle, because its name contains this bundle's address.
     ///
     /// # Errors
-    /// If there is no such endpoint, or it was released before.
+    /// If there is no such endpoint, if it was released before, or if this is a forked child.
     pub fn release(&mut self, endpoint: Endpoint) -> Result<Moving<H>, SendError> {
         if self.life.is_over() {
             return Err(SendError::Forked);
@@ -119,12 +122,12 @@ impl<H: Threads> Bundle<H> {
         Ok(Moving { leaving })
     }
 
-    /// Takes over an endpoint that another bundle of the node released. It has arrived when this returns, and is this bundle's
-    /// from now on. Waits for a handler of it that runs in the other bundle at this moment.
+    /// Takes over an endpoint that another bundle of the node released. It belongs to this bundle when the call
+    /// returns. Blocks while one of the endpoint's handlers runs in the other bundle.
     ///
     /// # Errors
-    /// If the other bundle is of another node, or if this is called by a handler of the endpoint. The endpoint stays where it was;
-    /// it comes with the error, for another try.
+    /// If the other bundle is of another node, or if a handler of the endpoint makes the call. The endpoint stays where
+    /// it was, and the error contains it for another attempt.
     pub fn adopt(&mut self, moving: Moving<H>) -> Result<Endpoint, (AdoptError, Moving<H>)> {
         self.expect_own();
         loop {
@@ -136,7 +139,7 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// The same without waiting: `None` if a handler of the endpoint runs now.
+    /// As [`Bundle::adopt`], without blocking: `None` if a handler of the endpoint runs now.
     pub(crate) fn try_adopt(&mut self, moving: &Moving<H>) -> Result<Option<Endpoint>, AdoptError> {
         let leaving = &moving.leaving;
         if !leaving.node.is(self.home.node()) {
@@ -147,11 +150,11 @@ impl<H: Threads> Bundle<H> {
         }
         let mut packed = match leaving.packed.try_lock() {
             Ok(packed) => packed,
-            // A handler panicked: the endpoint is as whole as it would be in an exclusive bundle.
+            // A handler panicked. The endpoint is as usable as after a panic in an exclusive bundle.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        // Only this takes it, and there is one `Moving`.
+        // Always there: only this function takes it, and there is one `Moving`.
         let Some(Packed { luggage, handlers }) = packed.take() else { return Ok(None) };
         let (id, key, admission) = (luggage.endpoint(), luggage.key(), luggage.admission());
         let endpoint = self.core.state_mut().arrive(luggage);
@@ -164,7 +167,7 @@ impl<H: Threads> Bundle<H> {
 }
 
 impl<H: Threads> Face<H> {
-    /// A message that no handler of this bundle is for: there is none, or its endpoint was released.
+    /// Delivers a message that has no handler in this bundle: none was set, or its endpoint was released.
     #[cold]
     #[inline(never)]
     pub(super) fn deliver_leaving(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
@@ -174,7 +177,7 @@ impl<H: Threads> Face<H> {
                 return Err(Reason::NoHandler);
             };
             run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
-            // What it entered in the table goes along.
+            // Entries that the handler made in the translation table move too.
             state.repack(delivery.endpoint, &mut packed.luggage);
             Ok(())
         });
@@ -184,7 +187,7 @@ impl<H: Threads> Face<H> {
         })
     }
 
-    /// The same of one that came back.
+    /// Gives a returned message to the return handler of a released endpoint.
     pub(super) fn return_leaving(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
         let Some(leaving) = self.leaving_of(message.endpoint) else { return Some(message) };
         let endpoint = message.endpoint;
@@ -204,7 +207,7 @@ impl<H: Threads> Face<H> {
         message
     }
 
-    /// Looks which endpoints have arrived elsewhere, and which are to stay.
+    /// Notices which endpoints were adopted, and which stay because their [`Moving`] was dropped.
     pub(super) fn notice_arrivals(&mut self, state: &mut State<Outlet>) {
         let all: Vec<_> = self.endpoints.all().iter().filter_map(|h| h.leaving.clone()).collect();
         for leaving in all {
@@ -222,12 +225,12 @@ impl<H: Threads> Face<H> {
         }
     }
 
-    /// An endpoint has arrived elsewhere.
+    /// Removes an endpoint that another bundle has adopted.
     fn has_left(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) {
         if let Some(handlers) = self.endpoints.find(endpoint) {
             self.leaving -= u32::from(handlers.leaving.take().is_some());
         }
-        // It was there a moment ago.
+        // Cannot fail: the endpoint was there a moment ago.
         let _ = state.leave(endpoint);
     }
 
@@ -237,7 +240,7 @@ impl<H: Threads> Face<H> {
 }
 
 impl<H: Threads> Leaving<H> {
-    /// Does something with it where it was. `None` if it has arrived elsewhere.
+    /// Runs a function on the packed endpoint. `None` if another bundle has adopted it.
     fn with<R>(&self, run: impl FnOnce(&mut Packed<H>) -> R) -> Option<R> {
         let mut packed = lock(&self.packed);
         let packed = packed.as_mut()?;
@@ -251,7 +254,7 @@ struct Holding<'a>(&'a AtomicUsize);
 
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
-        // Relaxed: a thread looks only for itself here.
+        // Relaxed: a thread only looks for its own id here.
         self.0.store(0, Ordering::Relaxed);
     }
 }

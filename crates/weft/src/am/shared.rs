@@ -1,4 +1,4 @@
-//! Active Messages in a bundle that several threads use at once.
+//! The calls of Active Messages for a bundle that several threads use.
 
 use super::{AdoptError, Context, Message, Moving, ReplyToken};
 use crate::bundle::{AnyThread, InHandler, SharedBundle};
@@ -6,7 +6,7 @@ use crate::node::Error;
 use weft_core::{Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError};
 
 impl SharedBundle {
-    /// As [`Bundle::on`](crate::Bundle::on). The handler runs in whichever thread polls.
+    /// As [`Bundle::on`](crate::Bundle::on). The handler runs in the thread that polls.
     pub fn on(
         &self,
         endpoint: Endpoint,
@@ -16,7 +16,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.on(endpoint, handler, run))?
     }
 
-    /// As [`Bundle::on_return`](crate::Bundle::on_return). The handler runs in whichever thread polls.
+    /// As [`Bundle::on_return`](crate::Bundle::on_return). The handler runs in the thread that polls.
     pub fn on_return(
         &self,
         endpoint: Endpoint,
@@ -57,17 +57,17 @@ impl SharedBundle {
         self.with(|bundle| bundle.try_post(from, to, kind, message))?
     }
 
-    /// Sends a request; waits until there is room for it, and polls meanwhile.
+    /// Sends a request. Blocks until there is room for it, and polls meanwhile.
     pub fn request(&self, from: Endpoint, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), SendError> {
         self.insist(|| self.try_request(from, to, handler, args, payload))
     }
 
-    /// Sends a one-way message; waits until there is room for it, and polls meanwhile.
+    /// Sends a one-way message. Blocks until there is room for it, and polls meanwhile.
     pub fn send(&self, from: Endpoint, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), SendError> {
         self.insist(|| self.try_send(from, to, handler, args, payload))
     }
 
-    /// As [`Bundle::reply`](crate::Bundle::reply). In a handler as [`ReplyToken::reply_from_afar`].
+    /// As [`Bundle::reply`](crate::Bundle::reply). In a handler, as [`ReplyToken::reply_from_afar`].
     pub fn reply(
         &self,
         token: ReplyToken,
@@ -87,7 +87,7 @@ impl SharedBundle {
     /// As [`Bundle::adopt`](crate::Bundle::adopt).
     pub fn adopt(&self, moving: Moving<AnyThread>) -> Result<Endpoint, (AdoptError, Moving<AnyThread>)> {
         loop {
-            // Not waited for under the lock: the handler that runs may call this bundle.
+            // Wait without the lock: the handler that runs may call this bundle.
             match self.with(|bundle| bundle.try_adopt(&moving)) {
                 Ok(Ok(Some(endpoint))) => return Ok(endpoint),
                 Ok(Ok(None)) => std::thread::yield_now(),

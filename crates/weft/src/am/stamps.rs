@@ -1,8 +1,9 @@
-//! Stamping messages, for whoever asks by the status socket: what they go through while a window is open (`status/stamps.rs`).
+//! Timestamps of messages, for requests on the status socket (`status/stamps.rs`). Messages are stamped while a window
+//! is open.
 //!
-//! While no window is open nothing more is asked of a message. What each call asks anyway, whether this is a forked child ([`Gate::is_shut`]), is
-//! answered with yes while one is, and the handlers lie where the plain way does not find them ([`Table`]): so both go the slow
-//! way, which each of them has in any case.
+//! While no window is open, stamping costs nothing. An open window uses checks that every call makes anyway: the check
+//! for a forked child ([`Gate::is_shut`]) returns true, and the handlers are moved to where the usual path does not
+//! find them ([`Table`]). Both send the call down its slow path, which does the stamping.
 
 use super::{not_sent, Context, EndpointHandlers, Face, Mailbox, Message};
 use crate::bundle::Threads;
@@ -16,17 +17,17 @@ use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, ReplyError, R
 use weft_shm::Life;
 use weft_wire::Reason;
 
-/// Stamped messages under way that are remembered, of each kind.
+/// Largest number of stamped messages under way that are remembered, of each kind.
 const UNDER_WAY_MOST: usize = 64;
 
-/// What each call of a bundle and its handlers asks first.
+/// What each call of a bundle and its handlers checks first.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// Of the process that made the bundle; while messages are stamped, one that is over.
+    /// The life of the process that made the bundle. While messages are stamped, a life that is over.
     plain: Life,
     life: Life,
     pub mailbox: Arc<Mailbox>,
-    /// Since somebody asked, and not for longer than they do.
+    /// Present while stamps are asked for.
     recorder: Option<Box<Recorder>>,
 }
 
@@ -36,19 +37,19 @@ impl Gate {
         Gate { plain: life, life, mailbox, recorder: None }
     }
 
-    /// Whether this is a forked child, or messages are stamped: then calls go the slow way.
+    /// Whether calls take the slow path: this is a forked child, or messages are stamped.
     #[inline(always)]
     pub fn is_shut(&self) -> bool {
         self.plain.is_over()
     }
 
-    /// Of the process that made the bundle.
+    /// The life of the process that made the bundle.
     #[inline(always)]
     pub fn life(&self) -> Life {
         self.life
     }
 
-    /// A request, when the gate is shut.
+    /// Sends a request while the gate is shut.
     #[cold]
     #[inline(never)]
     pub fn request(
@@ -74,7 +75,7 @@ impl Gate {
         Ok(())
     }
 
-    /// A reply, when the gate is shut.
+    /// Sends a reply while the gate is shut.
     #[cold]
     #[inline(never)]
     pub fn reply(
@@ -99,7 +100,7 @@ impl Gate {
     }
 }
 
-/// The handlers of a bundle's endpoints. While messages are stamped they lie where the plain way does not find them.
+/// The handlers of a bundle's endpoints. While messages are stamped, they are hidden from the usual path.
 pub(super) struct Table<H: Threads> {
     plain: Vec<EndpointHandlers<H>>,
     hidden: Vec<EndpointHandlers<H>>,
@@ -113,13 +114,13 @@ impl<H: Threads> Default for Table<H> {
 }
 
 impl<H: Threads> Table<H> {
-    /// Those of an endpoint, unless messages are stamped.
+    /// Returns an endpoint's handlers, unless messages are stamped.
     #[inline(always)]
     pub fn plain(&mut self, endpoint: Endpoint) -> Option<&mut EndpointHandlers<H>> {
         self.plain.get_mut(endpoint.index())
     }
 
-    /// Those of an endpoint.
+    /// Returns an endpoint's handlers.
     #[inline(always)]
     pub fn find(&mut self, endpoint: Endpoint) -> Option<&mut EndpointHandlers<H>> {
         match endpoint.index() < self.plain.len() {
@@ -128,7 +129,7 @@ impl<H: Threads> Table<H> {
         }
     }
 
-    /// All of them.
+    /// Returns all handlers.
     pub fn all(&self) -> &[EndpointHandlers<H>] {
         if self.is_hidden {
             &self.hidden
@@ -137,12 +138,12 @@ impl<H: Threads> Table<H> {
         }
     }
 
-    /// Sets an endpoint's, which may be a new one. Returns what was there.
+    /// Sets an endpoint's handlers. Returns the previous ones.
     pub fn set(&mut self, endpoint: Endpoint, handlers: EndpointHandlers<H>) -> EndpointHandlers<H> {
         std::mem::replace(self.get_or_make(endpoint), handlers)
     }
 
-    /// Those of an endpoint, which may be a new one.
+    /// Returns an endpoint's handlers, and makes a place for them if there is none.
     pub fn get_or_make(&mut self, endpoint: Endpoint) -> &mut EndpointHandlers<H> {
         let all = if self.is_hidden { &mut self.hidden } else { &mut self.plain };
         if all.len() <= endpoint.index() {
@@ -159,7 +160,7 @@ impl<H: Threads> Table<H> {
 }
 
 impl<H: Threads> Face<H> {
-    /// A window opens, if messages are still to be stamped; else all goes the plain way again.
+    /// Opens a window if stamps are still asked for. Otherwise ends stamping.
     #[cold]
     pub(crate) fn open_window(&mut self, lease: &Lease) {
         if !lease.runs() {
@@ -181,12 +182,12 @@ impl<H: Threads> Face<H> {
         self.endpoints.hide(false);
     }
 
-    /// Whether messages are stamped.
+    /// Whether messages are stamped now.
     pub(super) fn is_window_open(&self) -> bool {
         self.gate.recorder.is_some() && self.gate.is_shut()
     }
 
-    /// A message for a handler while messages are stamped.
+    /// Delivers a message while messages are stamped.
     #[inline(never)]
     pub(super) fn deliver_stamped(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let seen = now();
@@ -215,21 +216,21 @@ impl<H: Threads> Face<H> {
         Ok(())
     }
 
-    /// What was stamped, in the terms of whoever asks.
+    /// Returns the stamps for a report.
     #[cold]
     pub(crate) fn stamps(&self, state: &State<Outlet>) -> Option<Stamps> {
         self.gate.recorder.as_ref().map(|recorder| recorder.tell(state))
     }
 }
 
-/// A request's place: who has it is told by nothing else, and it is one request's at a time.
+/// The place of a request under way: one request has it at a time, and it identifies the request on both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     flow: FlowId,
     slot: u16,
 }
 
-/// Messages under way, with the moments noted so far. A place that is taken anew forgets what it was.
+/// Messages under way, with the times noted so far. A place that is used again drops its old times.
 #[derive(Debug)]
 struct UnderWay<const N: usize>(Vec<(Place, [u64; N])>);
 
@@ -242,7 +243,7 @@ impl<const N: usize> Default for UnderWay<N> {
 impl<const N: usize> UnderWay<N> {
     fn put(&mut self, place: Place, moments: [u64; N]) {
         self.take(place);
-        // Beyond that nothing is noted: there are enough.
+        // Above this number nothing is noted: a sample is enough.
         if self.0.len() < UNDER_WAY_MOST {
             self.0.push((place, moments));
         }
@@ -254,34 +255,34 @@ impl<const N: usize> UnderWay<N> {
     }
 }
 
-/// What was stamped.
+/// The stamps of messages.
 #[derive(Debug, Default)]
 struct Recorder {
     /// When the window opened.
     opened: u64,
-    /// Messages that came to handlers in this window.
+    /// Messages delivered to handlers in this window.
     messages: u32,
-    /// Requests of ours: called, written.
+    /// Our requests: when called, when written.
     asking: UnderWay<2>,
-    /// Requests of others: seen.
+    /// Requests of peers: when seen.
     answering: UnderWay<1>,
     so_far: u64,
-    /// The last ones that ended, as many as [`KEPT_MOST`].
+    /// The last [`KEPT_MOST`] messages that ended.
     kept: VecDeque<(u64, Place, Moments)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Moments {
-    /// Called, written, seen, done.
+    /// When called, written, seen, done.
     Asked([u64; 4]),
-    /// Seen, replied, written.
+    /// When seen, replied, written.
     Answered([u64; 3]),
 }
 
 impl Recorder {
     fn begin(&mut self) {
         (self.opened, self.messages) = (now(), 0);
-        // A place may have been another request's since.
+        // Old places may belong to other requests by now.
         self.asking.0.clear();
         self.answering.0.clear();
     }
@@ -290,14 +291,14 @@ impl Recorder {
         self.messages >= MESSAGES_LEAST && now.saturating_sub(self.opened) >= WINDOW.as_nanos() as u64
     }
 
-    /// A reply's handler has run.
+    /// Notes that a reply's handler has run.
     fn end_question(&mut self, place: Place, seen: u64, done: u64) {
         if let Some([called, written]) = self.asking.take(place) {
             self.keep(place, Moments::Asked([called, written, seen, done]));
         }
     }
 
-    /// A request was replied to.
+    /// Notes that a request was replied to.
     fn end_answer(&mut self, place: Place, replied: u64, written: u64) {
         if let Some([seen]) = self.answering.take(place) {
             self.keep(place, Moments::Answered([seen, replied, written]));
@@ -341,7 +342,7 @@ impl Recorder {
 }
 
 impl StampedFlow {
-    /// `None` if its session is no more.
+    /// `None` if the flow's session has ended.
     fn of(state: &State<Outlet>, flow: FlowId, asks: bool) -> Option<StampedFlow> {
         let (from, to) = if asks { state.ends_out(flow)? } else { state.ends_in(flow)? };
         Some(StampedFlow { from: from.to_string(), to: to.to_string(), number: flow.number })
