@@ -1,5 +1,5 @@
-//! What comes from the peers: words, what came back, what the core tells. Nothing that a peer says is believed before it fits what
-//! was said to it.
+//! Input of an engine: words from peers, messages that came back, events of the core. Every word of a peer is checked
+//! against what was sent to that peer.
 
 use super::engine::{space, Body, Engine, Flows, Message, Transfer, UNMAPPED_MOST};
 use super::peer::{units, Ends, Peer, Sending, Stream, MESSAGES_MOST};
@@ -8,11 +8,11 @@ use weft_core::{Delivery, Event, FlowId, MessageKind, Returned};
 use weft_wire::tagged::{self as wire, Told, Word};
 use weft_wire::{Key, Reason};
 
-/// The peer said what no weft says.
+/// A peer broke the protocol.
 struct Violation;
 
 impl Engine {
-    /// Takes a message, or refuses it, and then it goes back to its sender.
+    /// Takes a message, or refuses it so that it goes back to its sender.
     #[inline(always)]
     pub fn deliver(&mut self, cx: &mut Working<'_>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         if delivery.kind() != MessageKind::OneWay || self.is_closing {
@@ -26,7 +26,7 @@ impl Engine {
         self.deliver_other(cx, source, delivery)
     }
 
-    /// Takes any message but the most frequent kind.
+    /// Takes a message of any but the most frequent kind.
     #[inline(never)]
     fn deliver_other(
         &mut self,
@@ -46,7 +46,7 @@ impl Engine {
         self.not_taken(cx, number, taken)
     }
 
-    /// What is said of a message, after all that could be done with it.
+    /// Returns the answer to a message after the attempt to take it. A peer that broke the protocol is given up.
     fn not_taken(&mut self, cx: &mut Working<'_>, number: u32, taken: Result<bool, Violation>) -> Result<(), Reason> {
         match taken {
             Ok(true) => Ok(()),
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// The first word by a flow is a hello.
+    /// Takes the first word of a flow, which must be a hello.
     #[cold]
     #[inline(never)]
     fn welcome(&mut self, cx: &mut Working<'_>, delivery: &Delivery<'_>, word: Word) -> Result<(), Reason> {
@@ -72,8 +72,8 @@ impl Engine {
         self.meet(cx, number, delivery.flow(), key)
     }
 
-    /// A peer says hello by a flow. Did it send by another one before, or say it before, it has begun anew: with a whole window, so
-    /// not while as much of what it sent before waits here.
+    /// Takes a hello on a flow. If the peer has said hello before, it has begun anew, and its old operations end. It
+    /// then has a full window of credit, so it is refused while a full window of its old messages waits here.
     fn meet(&mut self, cx: &mut Working<'_>, number: u32, flow: FlowId, key: Key) -> Result<(), Reason> {
         if self.peer(number).is_some_and(|p| p.flow.is_some()) {
             self.fail_peer(cx, number, Reason::PeerLost);
@@ -98,12 +98,13 @@ impl Engine {
         if let Some(peer) = self.peer(number) {
             (peer.flow, peer.lost) = (Some(flow), None);
         }
-        // So that its end is noticed, and credit has a way.
+        // So that its death is noticed, and credit can be sent.
         self.greet(cx, number);
         Ok(())
     }
 
-    /// A message with its contents. False if there is no memory for these: they go back and are fetched later.
+    /// Takes a message that carries its contents. Returns false if there is no memory for them: they go back and are
+    /// fetched later.
     #[inline(always)]
     fn take_eager(
         &mut self,
@@ -142,7 +143,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// A message with its contents that nothing is posted for. False if there is no memory for these.
+    /// Stores a message that no receive is posted for, with its contents. Returns false if there is no memory for them.
     #[inline(never)]
     fn take_unexpected(&mut self, cx: &mut Working<'_>, number: u32, said: &wire::Envelope, contents: &[u8]) -> bool {
         let len = contents.len();
@@ -156,7 +157,7 @@ impl Engine {
         has_room
     }
 
-    /// The oldest receive for a message. One that is for a single message leaves its line.
+    /// Finds the oldest receive for a message. A receive of a single message leaves its queue.
     #[inline(always)]
     fn match_receive(&mut self, space: usize, peer: u32, tag: u64) -> Option<u32> {
         let wanted = self.posted[space].take(peer, tag)?;
@@ -166,7 +167,7 @@ impl Engine {
         Some(wanted.receive)
     }
 
-    /// Who wants to know is told that a message is stored.
+    /// Tells the sender that its message is stored, if it asked for that.
     #[inline(always)]
     fn told_stored(&mut self, number: u32, said: &wire::Envelope) {
         if said.wants_done {
@@ -174,7 +175,7 @@ impl Engine {
         }
     }
 
-    /// A message that nothing is posted for.
+    /// Stores a message that no receive is posted for.
     fn wait(&mut self, peer: u32, said: wire::Envelope, sizes: Sizes, body: Body) {
         let Sizes { len, units } = sizes;
         let life = self.peer(peer).map_or(0, |p| p.life);
@@ -189,7 +190,7 @@ impl Engine {
         self.waiting[space(label.tag.is_some())].push(peer, age, label.tag.unwrap_or(0), message);
     }
 
-    /// Credit for our messages. Whether that lets some go.
+    /// Takes credit for our messages. Returns whether messages wait that may go now.
     #[inline(always)]
     fn take_credit(&mut self, number: u32, told: Told) -> Result<bool, Violation> {
         let peer = self.peer(number).ok_or(Violation)?;
@@ -212,7 +213,7 @@ impl Engine {
             return Err(Violation);
         }
         match word {
-            // See `deliver_other`.
+            // `deliver_other` handles it.
             Word::Hello(_) => return Err(Violation),
             Word::Announce(said, len) => self.take_announced(cx, number, said, len)?,
             Word::Fetch { number: message, receive, bytes, credit } => {
@@ -230,7 +231,7 @@ impl Engine {
                 self.fail_peer(cx, number, Reason::NoSuchEndpoint);
                 return Ok(());
             }
-            // See `deliver`.
+            // `deliver` handles them.
             Word::Eager(_) | Word::Data(_) => return Err(Violation),
         }
         self.flush(cx, number);
@@ -273,7 +274,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The contents of a message of ours are wanted.
+    /// Takes the request for the contents of a message of ours.
     fn take_fetch(
         &mut self,
         cx: &mut Working<'_>,
@@ -284,7 +285,7 @@ impl Engine {
     ) -> Result<(), Violation> {
         let peer = self.peer(number).ok_or(Violation)?;
         let Some(sending) = peer.announced.remove(&message) else {
-            // It may be among what came back in this very poll, which is handed on at its end.
+            // The message may have come back during this very poll; the core hands it over at the poll's end.
             let is_new = peer.early.insert(message, (receive, bytes)).is_none();
             return if is_new && peer.early.len() <= MESSAGES_MOST as usize { Ok(()) } else { Err(Violation) };
         };
@@ -302,7 +303,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The next bytes of contents that we fetch.
+    /// Takes the next bytes of contents that we fetch.
     #[inline(always)]
     fn take_data(&mut self, cx: &mut Working<'_>, number: u32, at: u32, bytes: &[u8]) -> Result<(), Violation> {
         let transfer = self.transfers.get_mut(at).filter(|t| t.peer == number).ok_or(Violation)?;
@@ -328,9 +329,9 @@ impl Engine {
         Ok(())
     }
 
-    // ---- what the core tells
+    // ---- events of the core
 
-    /// A message of ours came back.
+    /// Takes a message of ours that came back.
     pub fn returned(&mut self, cx: &mut Working<'_>, returned: Returned) {
         let Some(number) = returned.destination else { return };
         let Some(peer) = self.peer(number) else { return };
@@ -344,7 +345,7 @@ impl Engine {
                 let sending = Sending { label: said.label, contents, ends: Ends::Bounced };
                 return self.keep_bounced(cx, number, said.number, sending);
             }
-            // Who waits for it to be stored is told below.
+            // `fail_peer` below tells a send that waits for the message to be stored.
             if !is_unstored {
                 let contents = contents.give_back().unwrap_or_default();
                 self.come_back(cx, CameBack { to: index, label: said.label, contents, reason, certainty });
@@ -353,7 +354,7 @@ impl Engine {
         self.fail_peer(cx, number, reason);
     }
 
-    /// Contents came back for want of memory, and are kept here until they are fetched.
+    /// Keeps contents that came back for want of memory, until the peer fetches them.
     fn keep_bounced(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
         let Some(peer) = self.peer(number) else { return };
         peer.announced.insert(message, sending);
@@ -366,7 +367,7 @@ impl Engine {
         }
     }
 
-    /// The core has something to tell about a peer.
+    /// Takes an event about a peer.
     pub fn on_event(&mut self, cx: &mut Working<'_>, event: &Event) {
         match *event {
             Event::CanSend { destination, .. } => {
@@ -391,7 +392,7 @@ impl Engine {
         }
     }
 
-    /// A peer that nobody mapped is gone, and nothing of it is here: its place is free.
+    /// Frees the place of a lost peer that is not mapped and of which nothing waits here.
     fn forget_peer(&mut self, cx: &mut Working<'_>, number: u32) {
         let is_mapped = self.peer(number).is_some_and(|p: &mut Peer| p.index.is_some());
         if is_mapped || !self.messages.numbers(|m| m.peer == number).is_empty() {
@@ -399,13 +400,13 @@ impl Engine {
         }
         if let Some(peer) = self.peers.get_mut(number as usize).and_then(Option::take) {
             self.by_name.remove(&peer.name);
-            // It was mapped when the peer was added.
+            // Cannot fail: it was mapped when the peer was added.
             let _ = cx.state.unmap(self.endpoint, number);
         }
     }
 }
 
-/// What a message counts for.
+/// The length of a message, and the units of credit that it counts for.
 struct Sizes {
     len: usize,
     units: u32,

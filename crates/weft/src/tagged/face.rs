@@ -1,4 +1,4 @@
-//! Tagged messages as a face of a bundle: the engines of all its endpoints for them, and their completions.
+//! The face for tagged messages: the engines of a bundle's endpoints, and their completions.
 
 use super::{Completion, Completions, Engine, Working};
 use crate::bundle::faces;
@@ -14,11 +14,11 @@ use weft_wire::Reason;
 /// The engines of a bundle's endpoints for tagged messages.
 #[derive(Debug, Default)]
 pub(crate) struct Face {
-    /// By the index of the endpoint.
+    /// Indexed by endpoint.
     engines: Vec<Option<Box<Engine>>>,
-    /// Those that have one.
+    /// The endpoints that have an engine.
     endpoints: Vec<Endpoint>,
-    /// What ended and was not taken by the program, of all endpoints.
+    /// Completions of all endpoints that the program has not taken.
     done: Completions,
 }
 
@@ -31,7 +31,7 @@ impl Face {
         self.endpoints.push(endpoint);
     }
 
-    /// The engine of an endpoint, and what it works with.
+    /// Returns the engine of an endpoint, and what it works with.
     #[inline(always)]
     fn parts<'a>(
         &'a mut self,
@@ -50,7 +50,8 @@ impl Client<Outlet> for Face {
             return Err(Reason::NoSuchEndpoint);
         };
         let taken = engine.deliver(&mut working, delivery);
-        // Somebody waited for it. In a stream the poll before was not in vain.
+        // The program waits for this completion, so end the visit. While a stream arrives, the previous poll found
+        // something, and the visit goes on.
         if state.idle_polls() > 0 && taken.is_ok() && self.done.len() > before {
             state.end_visit();
         }
@@ -86,7 +87,7 @@ impl Client<Outlet> for Face {
         work
     }
 
-    /// What is posted ends now, and the endpoint when its peers were told.
+    /// Ends posted operations now. The endpoint itself ends when its peers were told.
     fn close(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) {
         if let Some((engine, mut working)) = self.parts(state, endpoint) {
             engine.close(&mut working);
@@ -128,7 +129,7 @@ impl<H: Threads> Bundle<H> {
         Ok(())
     }
 
-    /// What the calls of such an endpoint work with.
+    /// Returns what the calls of an endpoint for tagged messages work with.
     #[inline(always)]
     pub(super) fn tagged_parts(&mut self, endpoint: Endpoint) -> Result<(&mut Engine, Working<'_>), Error> {
         if self.life.is_over() {
@@ -141,14 +142,14 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// The next completion.
+    /// Takes the next completion.
     #[inline(always)]
     pub(super) fn take_completion(&mut self) -> Option<Completion> {
         self.expect_own();
         self.faces.tagged.done.pop()
     }
 
-    /// The next completion, where it lies.
+    /// Takes the next completion in place.
     #[inline(always)]
     pub(super) fn take_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
         self.expect_own();

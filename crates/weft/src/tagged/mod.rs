@@ -1,12 +1,12 @@
-//! Tagged messages: sends and receives that find each other by source and tag, as MPI and libfabric have them.
+//! Tagged messages: sends and receives that are matched by source and tag, as in MPI and libfabric.
 //!
-//! An endpoint made by [`Bundle::tagged_endpoint`] is for these; [`Bundle::tagged`] gives its calls. Messages of a pair of endpoints
-//! are matched in the order they were sent, receives in the order they were posted. Small messages go with their
-//! contents, larger ones are announced and fetched by the receive that they match. What is not matched yet waits at the receiver,
-//! within bounds: `docs/tagged.md` says which, and what happens there.
+//! [`Bundle::tagged_endpoint`] makes an endpoint for them; [`Bundle::tagged`] returns its calls. Messages between a
+//! pair of endpoints are matched in the order in which they were sent, receives in the order in which they were posted.
+//! Small messages carry their contents. Larger ones are announced, and the matching receive fetches the contents.
+//! Unmatched messages wait at the receiver, within bounds; `docs/tagged.md` lists the bounds and their effects.
 //!
-//! No call blocks and none runs a handler. Each posted operation ends in one [`Completion`], whatever becomes of its peer;
-//! they are in one queue of the bundle, [`Bundle::next_completion`], and end its waits.
+//! No call blocks, and none runs a handler. Each posted operation ends in one [`Completion`], whatever happens to its
+//! peer. The bundle has one queue of completions, [`Bundle::next_completion`]; a completion ends a wait.
 
 mod arrivals;
 mod engine;
@@ -35,13 +35,15 @@ use weft_wire::{Certainty, Key, Name, Reason};
 /// Bounds of an endpoint for tagged messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Messages up to so many bytes, 64 KiB at most, go with their contents; larger ones are announced and fetched.
+    /// Messages up to this many bytes (at most 64 KiB) carry their contents. Larger ones are announced and fetched.
     pub eager_most: usize,
-    /// Bytes of eager contents that wait here unmatched, of all senders; then contents go back to their senders until they are fetched.
+    /// Bytes of unmatched eager contents that may wait here, from all senders together. Above that, contents go back to
+    /// their senders and are fetched later.
     pub unexpected_most: usize,
-    /// Operations posted here and completions of the bundle that were not taken, together; then further operations are told *full*.
+    /// Number of operations posted here plus completions of the bundle that were not taken. At this number further
+    /// operations return *full*.
     pub operations_most: usize,
-    /// Bytes of injected messages that wait here for room; then they are told *full*.
+    /// Bytes of injected messages that may wait here for room. Above that, injections return *full*.
     pub injected_most: usize,
 }
 
@@ -51,21 +53,21 @@ impl Default for Settings {
     }
 }
 
-/// What is sent: bytes that weft owns until the completion, or that the program lends.
+/// The contents to send: bytes that weft owns until the completion, or memory that the program lends.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Comes back with the completion.
+    /// Bytes that come back with the completion.
     Owned(Vec<u8>),
-    /// See there.
+    /// Memory that the program lends until the completion.
     Lent(Lent),
 }
 
-/// Where something is received: over the bytes of a vector, or in memory that the program lends.
+/// The buffer to receive into: a vector, or memory that the program lends.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Its length is what can be received. Comes back with the completion.
+    /// A vector whose length bounds the message. It comes back with the completion.
     Owned(Vec<u8>),
-    /// See there.
+    /// Memory that the program lends until the completion.
     Lent(LentMut),
 }
 
@@ -120,7 +122,7 @@ impl Target {
         }
     }
 
-    /// Copies what there is room for. Returns how much.
+    /// Copies as many bytes as there is room for. Returns their number.
     #[inline(always)]
     fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
         match self {
@@ -144,39 +146,39 @@ impl Target {
     }
 }
 
-/// Which messages a receive is for.
+/// Selects the messages that a receive accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pattern {
-    /// Those of the peer mapped here; of any peer otherwise.
+    /// Messages of the peer mapped at this index, or of any peer if `None`.
     pub source: Option<u32>,
-    /// Those with such a tag; those without a tag otherwise.
+    /// Messages whose tag fits, or messages without a tag if `None`.
     pub tags: Option<Tags>,
 }
 
 impl Pattern {
-    /// Messages with this tag, of any peer.
+    /// Accepts messages with this tag, of any peer.
     pub fn tagged(tag: u64) -> Pattern {
         Pattern { source: None, tags: Some(Tags { tag, ignore: 0 }) }
     }
 
-    /// Messages with any tag, of any peer.
+    /// Accepts messages with any tag, of any peer.
     pub fn any_tag() -> Pattern {
         Pattern { source: None, tags: Some(Tags { tag: 0, ignore: u64::MAX }) }
     }
 
-    /// Messages without a tag, of any peer.
+    /// Accepts messages without a tag, of any peer.
     pub fn untagged() -> Pattern {
         Pattern::default()
     }
 
-    /// These bits of the tag may differ.
+    /// Lets these bits of the tag differ.
     #[must_use]
     pub fn ignoring(mut self, bits: u64) -> Pattern {
         self.tags = self.tags.map(|tags| Tags { ignore: bits, ..tags });
         self
     }
 
-    /// Only messages of the peer mapped at this index.
+    /// Accepts only messages of the peer mapped at this index.
     #[must_use]
     pub fn from(mut self, source: u32) -> Pattern {
         self.source = Some(source);
@@ -184,16 +186,16 @@ impl Pattern {
     }
 }
 
-/// A peer that is known, mapped or not: see [`Tagged::name_of`].
+/// A known peer, mapped or not. [`Tagged::name_of`] returns its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer(u32);
 
-/// What is told of a message beside its contents.
+/// The description of a message, without its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// Who sent it.
+    /// The peer that sent it.
     pub peer: Peer,
-    /// Where that peer is mapped, if it is.
+    /// The index at which that peer is mapped, if it is.
     pub source: Option<u32>,
     /// Its tag and data.
     pub label: Label,
@@ -204,49 +206,50 @@ pub struct Envelope {
 /// A message that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// What is told of it.
+    /// The description of the message.
     pub message: Envelope,
-    /// Where it begins in the buffer: 0, but for a receive of many.
+    /// Offset of the message in the buffer: 0, except in a receive of many messages.
     pub at: usize,
-    /// How many of its bytes are there. Fewer than it is long, if the buffer was too short: the rest is lost.
+    /// Number of its bytes in the buffer. Fewer than its length if the buffer was too short; the rest is lost.
     pub stored: usize,
 }
 
 impl Received {
-    /// Whether the buffer was too short for it.
+    /// Whether the buffer was too short for the message.
     pub fn is_truncated(&self) -> bool {
         self.stored < self.message.len
     }
 }
 
-/// What became of an operation.
+/// How an operation ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It was sent, or stored at the receiver, if that was asked for.
+    /// The message was sent, or was stored at the receiver if that was asked for.
     Sent,
-    /// A message came.
+    /// A message was received.
     Received(Received),
-    /// The program cancelled it, or freed the endpoint.
+    /// The program cancelled the operation or freed the endpoint.
     Cancelled,
-    /// It came to nothing: the peer is gone, or refuses.
+    /// The operation failed: the peer is gone or refuses.
     Failed {
         /// Why.
         reason: Reason,
         /// Whether it is certain that the message was not stored.
         certainty: Certainty,
     },
-    /// A message that was injected, or whose send had ended as sent, came back. The context is 0, for it is of no operation.
+    /// A message came back that was injected or whose send had ended as sent. The completion's context is 0, because it
+    /// belongs to no operation.
     CameBack(Box<CameBack>),
 }
 
 /// A message that came back, with its contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CameBack {
-    /// Where it was to go, if that is still mapped.
+    /// The index of the peer that it was sent to, if that is still mapped.
     pub to: Option<u32>,
     /// Its tag and data.
     pub label: Label,
-    /// Its contents, byte for byte.
+    /// Its contents, unchanged.
     pub contents: Vec<u8>,
     /// Why.
     pub reason: Reason,
@@ -254,22 +257,23 @@ pub struct CameBack {
     pub certainty: Certainty,
 }
 
-/// The end of an operation, or a message taken by a receive of many.
+/// The end of an operation, or a message that a receive of many messages took.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The endpoint that it was posted at.
+    /// The endpoint at which the operation was posted.
     pub endpoint: Endpoint,
-    /// What the program gave it.
+    /// The context that the program gave with the operation.
     pub context: u64,
-    /// What became of it.
+    /// How the operation ended.
     pub outcome: Outcome,
-    /// Nothing more comes of it, and what was lent for it is the program's again.
+    /// No more completions follow for this operation. The program may use the memory that it lent again.
     pub is_last: bool,
     /// The buffer, with the last completion, if weft owned it.
     pub buffer: Option<Vec<u8>>,
 }
 
-/// A message taken out by [`Tagged::claim`]: to be received, or discarded. Dropped, it waits until the endpoint is freed.
+/// A message taken out of the queue by [`Tagged::claim`], to be received or discarded. If the claim is dropped, the
+/// message waits until the endpoint is freed.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "what is claimed waits until it is received or discarded"]
 pub struct Claim {
@@ -281,30 +285,31 @@ pub struct Claim {
 /// Why an operation was not posted.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// So many are posted, or so many completions were not taken, as may be; or an injected message finds no room.
+    /// Too many operations are posted, too many completions were not taken, or an injected message finds no room.
     #[error("full: take completions and poll, then post it again")]
     Full,
     /// No peer is mapped at that index.
     #[error("no peer is mapped at index {0}; map its name there first")]
     NotMapped(u32),
-    /// An injected message is longer than what may wait for room.
+    /// An injected message is larger than the space for messages that wait.
     #[error("too large to be injected: send it from a buffer that stays until the completion")]
     TooLarge,
-    /// The claimed message was of another endpoint.
+    /// The claimed message belongs to another endpoint.
     #[error("the claimed message is of another endpoint; receive it there")]
     NoMessage,
 }
 
 weft_wire::debug_says_display!(PostError);
 
-/// The calls of an endpoint for tagged messages.
+/// The calls of an endpoint for tagged messages. None of them blocks.
 ///
 /// ```
 /// use weft::tagged::{Label, Outcome, Pattern, Settings};
 /// use weft::{Bundle, Key, Node};
 ///
 /// let mut bundle = Bundle::new(&Node::new()?)?;
-/// let (here, there) = (bundle.tagged_endpoint(Key(1), Settings::default())?, bundle.tagged_endpoint(Key(2), Settings::default())?);
+/// let here = bundle.tagged_endpoint(Key(1), Settings::default())?;
+/// let there = bundle.tagged_endpoint(Key(2), Settings::default())?;
 /// let name = bundle.name(there)?; // of another process, usually
 /// bundle.tagged(here)?.map(0, name, Key(2))?;
 ///
@@ -326,7 +331,7 @@ pub struct Tagged<'a> {
     context: Working<'a>,
 }
 
-/// What an engine works with beside itself.
+/// What an engine uses beside its own state.
 #[derive(Debug)]
 struct Working<'a> {
     pub state: &'a mut State<Outlet>,
@@ -334,8 +339,8 @@ struct Working<'a> {
 }
 
 impl<H: Threads> Bundle<H> {
-    /// Makes an endpoint for tagged messages, which admits messages carrying `key`. It has no handlers, cannot be
-    /// [released](Bundle::release), and its key and translation table are changed by none of the bundle's calls.
+    /// Makes an endpoint for tagged messages that accepts messages which carry `key`. It has no handlers and cannot be
+    /// [released](Bundle::release). The bundle's calls cannot change its key or translation table.
     ///
     /// # Errors
     /// As [`Bundle::endpoint`].
@@ -345,7 +350,7 @@ impl<H: Threads> Bundle<H> {
         Ok(endpoint)
     }
 
-    /// The same with a key that nobody else knows: [`Bundle::key`] tells it.
+    /// As [`Bundle::tagged_endpoint`], with a random key. [`Bundle::key`] returns the key.
     ///
     /// # Errors
     /// As [`Bundle::endpoint`].
@@ -353,23 +358,24 @@ impl<H: Threads> Bundle<H> {
         self.tagged_endpoint(Key(random_u64()?), settings)
     }
 
-    /// The calls of an endpoint for tagged messages.
+    /// Returns the calls of an endpoint for tagged messages.
     ///
     /// # Errors
-    /// If it is none, or was freed.
+    /// If the endpoint is not for tagged messages or was freed.
     #[inline(always)]
     pub fn tagged(&mut self, endpoint: Endpoint) -> Result<Tagged<'_>, Error> {
         let (engine, context) = self.tagged_parts(endpoint)?;
         Ok(Tagged { engine, context })
     }
 
-    /// The next completion of tagged messages, oldest first.
+    /// Takes the oldest completion of tagged messages. Does not block.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
         self.take_completion()
     }
 
-    /// The same, but `take` sees it where it lies, which spares a copy of 150 bytes. None if there is no completion.
+    /// Takes the oldest completion in place: `take` gets a reference, which saves a copy of 150 bytes. `None` if there
+    /// is no completion.
     #[inline(always)]
     pub fn next_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
         self.take_completion_with(take)
@@ -377,23 +383,24 @@ impl<H: Threads> Bundle<H> {
 }
 
 impl Tagged<'_> {
-    /// Enters a peer's name and key at an index, in place of what was there; what is under way goes on. Makes no contact yet.
+    /// Enters a peer's name and key at an index and replaces the previous entry. Operations under way with the previous
+    /// peer continue. Sends nothing yet.
     ///
     /// # Errors
-    /// If the index is beyond what a table may have, 1,048,575.
+    /// If the index is above the largest index of a table, 1,048,575.
     pub fn map(&mut self, index: u32, name: Name, key: Key) -> Result<(), PostError> {
         self.engine.map(&mut self.context, index, name, key)
     }
 
-    /// Enters a peer that has said its key itself by sending something.
+    /// Enters a peer that has told its key by sending something.
     ///
     /// # Errors
-    /// As [`Tagged::map`]; or if the peer is not known any more.
+    /// As [`Tagged::map`]; and if the peer is not known any more.
     pub fn map_peer(&mut self, index: u32, peer: Peer) -> Result<(), PostError> {
         self.engine.map_peer(index, peer.0)
     }
 
-    /// Empties an index. What is under way there goes on; what that peer sends comes without a source.
+    /// Empties an index. Operations under way continue. Messages that this peer sends from now on have no source index.
     ///
     /// # Errors
     /// If nothing is mapped there.
@@ -401,12 +408,13 @@ impl Tagged<'_> {
         self.engine.unmap(index)
     }
 
-    /// Why the peer at an index is lost. None if it is not, if something came from it since, or if nothing is mapped there.
+    /// Returns why the peer at an index was lost. `None` if it was not lost, if it has sent something since, or if
+    /// nothing is mapped there.
     pub fn lost(&self, index: u32) -> Option<Reason> {
         self.engine.lost(index)
     }
 
-    /// The name of a peer that sent something.
+    /// Returns the name of a peer that has sent something.
     pub fn name_of(&self, peer: Peer) -> Option<Name> {
         self.engine.name_of(peer.0)
     }
@@ -414,7 +422,7 @@ impl Tagged<'_> {
     /// Sends to the peer at index `to`. Ends as [`Outcome::Sent`] when the buffer can be used again.
     ///
     /// # Errors
-    /// If it was not posted; the buffer comes back.
+    /// If the send was not posted; the buffer comes back with the error.
     #[inline(always)]
     pub fn try_send(
         &mut self,
@@ -426,7 +434,8 @@ impl Tagged<'_> {
         self.engine.send(&mut self.context, to, label, contents.into(), Ends::Sent(context))
     }
 
-    /// The same, but ends as [`Outcome::Sent`] when the message is stored at the receiver's: in its buffer, or among those that wait.
+    /// As [`Tagged::try_send`], but ends as [`Outcome::Sent`] when the message is stored at the receiver: in its
+    /// buffer, or in its queue of unmatched messages.
     ///
     /// # Errors
     /// As [`Tagged::try_send`].
@@ -440,20 +449,20 @@ impl Tagged<'_> {
         self.engine.send(&mut self.context, to, label, contents.into(), Ends::Stored(context))
     }
 
-    /// Sends bytes that are copied before it returns, and says nothing more unless the message comes back. What finds no room waits here,
-    /// within [`Settings::injected_most`].
+    /// Sends bytes that are copied before the call returns. There is no completion unless the message comes back. A
+    /// message that finds no room waits here, within [`Settings::injected_most`].
     ///
     /// # Errors
-    /// If it was not posted.
+    /// If the message was not posted.
     #[inline(always)]
     pub fn try_inject(&mut self, to: u32, label: Label, contents: &[u8]) -> Result<(), PostError> {
         self.engine.inject(&mut self.context, to, label, contents)
     }
 
-    /// Receives the next message of a pattern.
+    /// Receives the next message that fits a pattern.
     ///
     /// # Errors
-    /// If it was not posted; the buffer comes back.
+    /// If the receive was not posted; the buffer comes back with the error.
     #[inline(always)]
     pub fn try_receive(
         &mut self,
@@ -464,11 +473,12 @@ impl Tagged<'_> {
         self.engine.receive(&mut self.context, pattern, target.into(), context, None)
     }
 
-    /// Receives messages of a pattern one behind the other into one buffer, with a completion each, until fewer than `least` bytes
-    /// are left, or one message for each 64 bytes of it was taken. Messages begin at multiples of 8 bytes.
+    /// Receives messages that fit a pattern into one buffer, one after the other, with a completion each. The receive
+    /// ends when fewer than `least` bytes are left, or when it has taken one message for each 64 bytes of the buffer.
+    /// Messages begin at multiples of 8 bytes.
     ///
     /// # Errors
-    /// If it was not posted; the buffer comes back.
+    /// If the receive was not posted; the buffer comes back with the error.
     pub fn try_receive_many(
         &mut self,
         pattern: Pattern,
@@ -479,7 +489,7 @@ impl Tagged<'_> {
         self.engine.receive(&mut self.context, pattern, target.into(), context, Some(least))
     }
 
-    /// The first message that waits and that a receive of this pattern would take.
+    /// Returns the first waiting message that a receive with this pattern would take.
     ///
     /// # Errors
     /// If no peer is mapped at the pattern's source.
@@ -487,7 +497,8 @@ impl Tagged<'_> {
         self.engine.peek(pattern)
     }
 
-    /// The same, and takes it out for [`Tagged::try_receive_claimed`] or [`Tagged::discard`].
+    /// As [`Tagged::peek`], but takes the message out of the queue, for [`Tagged::try_receive_claimed`] or
+    /// [`Tagged::discard`].
     ///
     /// # Errors
     /// As [`Tagged::peek`].
@@ -495,10 +506,10 @@ impl Tagged<'_> {
         self.engine.claim(pattern)
     }
 
-    /// Receives a message that was claimed.
+    /// Receives a claimed message.
     ///
     /// # Errors
-    /// If it was not posted; the claim and the buffer come back.
+    /// If the receive was not posted; the claim and the buffer come back with the error.
     pub fn try_receive_claimed(
         &mut self,
         claim: Claim,
@@ -508,18 +519,19 @@ impl Tagged<'_> {
         self.engine.receive_claimed(&mut self.context, claim, target.into(), context)
     }
 
-    /// Drops a message that was claimed.
+    /// Drops a claimed message.
     pub fn discard(&mut self, claim: Claim) {
         self.engine.discard(&mut self.context, &claim);
     }
 
-    /// Cancels the oldest receive with this context that no message was matched with, or the oldest send that nothing was said of yet:
-    /// it ends as [`Outcome::Cancelled`]. False if there is none; then it has ended, or will soon. Looks through what is posted.
+    /// Cancels the oldest receive with this context that has matched no message, or the oldest send with it of which
+    /// the peer has heard nothing. The operation ends as [`Outcome::Cancelled`]. Returns false if there is none: the
+    /// operation has ended or soon will. Costs a search through the posted operations.
     pub fn cancel(&mut self, context: u64) -> bool {
         self.engine.cancel(&mut self.context, context)
     }
 
-    /// Messages that wait here unmatched, and the bytes of contents that they take.
+    /// Returns the number of unmatched messages that wait here, and the bytes of their contents.
     pub fn waiting(&self) -> (usize, usize) {
         self.engine.waiting()
     }

@@ -1,4 +1,4 @@
-//! What is known of a peer: what we may send it, what we owe it, and what is under way both ways.
+//! The state of a peer: what we may send it, what we owe it, and what is under way in both directions.
 
 use super::Source;
 use std::collections::{HashMap, VecDeque};
@@ -6,26 +6,26 @@ use weft_core::{FlowId, SendError};
 use weft_wire::tagged::{Label, Told, Word, UNIT};
 use weft_wire::{Key, Name, Reason};
 
-/// Messages of one sender that may wait unmatched.
+/// Largest number of messages of one sender that may wait unmatched.
 pub(super) const MESSAGES_MOST: u32 = 8192;
 
-/// Units of eager contents of one sender that may wait: 4 MiB.
+/// Units of eager contents of one sender that may wait unmatched: 4 MiB.
 pub(super) const UNITS_MOST: u32 = (4 << 20) / UNIT as u32;
 
-/// Units that eager contents count for.
+/// The number of units that eager contents count for.
 #[inline(always)]
 pub(super) fn units(len: usize) -> u32 {
     len.div_ceil(UNIT) as u32
 }
 
-/// The sender's account. Counts go on from the beginning and come round.
+/// The sender's account of credit. All counts are totals that wrap around.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// The number of the next message: how many were sent.
+    /// The number of the next message, which is the number of messages sent.
     pub next: u32,
-    /// Units that were sent.
+    /// Units sent.
     units: u32,
-    /// What of both came back as credit.
+    /// How much of both came back as credit.
     told_messages: u32,
     told_units: u32,
 }
@@ -47,7 +47,7 @@ impl Window {
         self.units = self.units.wrapping_add(units);
     }
 
-    /// Takes what the receiver told. False if that is more than was spent: the peer lies.
+    /// Takes credit that the receiver reported. Returns false if it reports more than was sent, which is a violation.
     #[inline(always)]
     pub fn take(&mut self, told: Told) -> bool {
         let messages = u32::from(told.messages.wrapping_sub(self.told_messages as u16));
@@ -62,15 +62,15 @@ impl Window {
     }
 }
 
-/// The receiver's account. Counts go on from the beginning and come round.
+/// The receiver's account of credit. All counts are totals that wrap around.
 #[derive(Debug, Default)]
 pub(super) struct Due {
-    /// What came; the messages are also the number of the one that comes next.
+    /// Messages that came, which is also the number of the next one.
     messages: u32,
     units: u32,
     matched_messages: u32,
     matched_units: u32,
-    /// What of the matched was told.
+    /// How much of the matched was reported to the sender.
     told_messages: u32,
     told_units: u32,
     /// The sender waits for credit.
@@ -78,7 +78,7 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// A message came. False if it has another number than the next, or overdraws.
+    /// Notes a message. Returns false if its number is not the next one, or if the sender exceeds its credit.
     #[inline(always)]
     pub fn arrive(&mut self, number: u32, units: u32) -> bool {
         let is_next = number == self.messages;
@@ -89,14 +89,14 @@ impl Due {
             && self.units.wrapping_sub(self.told_units) <= UNITS_MOST
     }
 
-    /// A message was matched, or done with.
+    /// Notes that a message was matched or dropped.
     #[inline(always)]
     pub fn matched(&mut self, units: u32) {
         self.matched_messages = self.matched_messages.wrapping_add(1);
         self.matched_units = self.matched_units.wrapping_add(units);
     }
 
-    /// Whether to tell in a word of its own.
+    /// Whether to report credit in a word of its own.
     #[inline(always)]
     pub fn is_urgent(&self) -> bool {
         let messages = self.matched_messages.wrapping_sub(self.told_messages);
@@ -105,13 +105,13 @@ impl Due {
         messages >= most.0 || units >= most.1
     }
 
-    /// What to tell with the next word.
+    /// The credit to report with the next word.
     #[inline(always)]
     pub fn to_tell(&self) -> Told {
         Told { messages: self.matched_messages as u16, units: self.matched_units as u16 }
     }
 
-    /// It was told.
+    /// Notes that the credit was reported.
     #[inline(always)]
     pub fn on_told(&mut self) {
         (self.told_messages, self.told_units) = (self.matched_messages, self.matched_units);
@@ -132,15 +132,15 @@ pub(super) struct Sending {
 pub(crate) enum Ends {
     /// With a completion of this context, when its buffer can be used again.
     Sent(u64),
-    /// The same, when it is stored there.
+    /// With a completion of this context, when it is stored at the receiver.
     Stored(u64),
-    /// Without one: its contents are a copy.
+    /// Without a completion: its contents are a copy.
     Injected,
-    /// It has ended already, but its contents came back.
+    /// It has ended already, but its contents came back and wait to be fetched.
     Bounced,
 }
 
-/// Contents on their way.
+/// Contents on their way to a peer that fetches them.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub number: u32,
@@ -156,35 +156,36 @@ pub(super) struct Stream {
 pub(super) struct Peer {
     pub name: Name,
     pub key: Key,
-    /// Where the program has mapped it.
+    /// The index at which the program has mapped it.
     pub index: Option<u32>,
-    /// How often all that was under way with it ended.
+    /// Number of times that everything under way with it was ended.
     pub life: u32,
-    /// Why it ended the last time, if nothing came from it since.
+    /// Why that happened the last time, unless it has sent something since.
     pub lost: Option<Reason>,
-    /// Hello was said.
+    /// We have said hello.
     pub is_greeted: bool,
-    /// Hello is to be said though there is nothing else to say.
+    /// Say hello even if there is nothing else to say.
     pub wants_hello: bool,
-    /// The last send found no room; a can-send event comes.
+    /// The last send found no room; a can-send event will come.
     pub is_full: bool,
-    /// How it sends to us.
+    /// The flow by which it sends to us.
     pub flow: Option<FlowId>,
     pub window: Window,
     pub due: Due,
-    /// We asked for credit.
+    /// We asked for credit and have got none yet.
     pub has_asked: bool,
-    /// Words to be said, before anything else.
+    /// Words to send before anything else.
     pub words: VecDeque<Word>,
     pub queue: VecDeque<Sending>,
-    /// By their number.
+    /// Messages that wait to be fetched, by number.
     pub announced: HashMap<u32, Sending>,
-    /// How many of them came back for want of memory there.
+    /// Number of them that came back for want of memory at the receiver.
     pub bounced: usize,
-    /// Those that were fetched before we looked at what came back: by number, the peer's receive and how much it wants.
+    /// Fetches of messages whose return we have not processed yet. By number: the peer's receive and the bytes it
+    /// wants.
     pub early: HashMap<u32, (u32, u64)>,
     pub streams: VecDeque<Stream>,
-    /// Sends that end when they are stored, by their number: their contexts, and buffers to give back.
+    /// Sends that end when they are stored, by number: context, and buffer to give back.
     pub unstored: HashMap<u32, (u64, Option<Vec<u8>>)>,
 }
 
@@ -213,7 +214,7 @@ impl Peer {
         }
     }
 
-    /// Whether there is anything to say.
+    /// Whether there is anything to send.
     pub fn has_something(&self) -> bool {
         let is_silent = self.words.is_empty() && self.queue.is_empty() && self.streams.is_empty();
         !is_silent || self.due.is_urgent() || (self.wants_hello && !self.is_greeted)
@@ -225,7 +226,7 @@ impl Peer {
         self.is_greeted && !self.is_full && self.words.is_empty() && self.queue.is_empty()
     }
 
-    /// Notes what became of a message that was to go with its contents. Whether it went.
+    /// Notes the result of sending a message with its contents. Returns whether it was sent.
     #[inline(always)]
     pub fn on_sent_eager(&mut self, sent: Result<(), SendError>, len: usize) -> bool {
         match sent {
@@ -241,7 +242,7 @@ impl Peer {
         }
     }
 
-    /// Whether a message of this length goes with its contents.
+    /// Whether a message of this length is sent with its contents.
     #[inline(always)]
     pub fn goes_whole(&self, len: usize, most: usize) -> bool {
         len <= most && self.bounced == 0 && self.window.has_units(units(len))
@@ -269,7 +270,7 @@ mod tests {
             assert!(window.take(due.to_tell()));
             due.on_told();
             assert!(!due.is_urgent());
-            // The same once more says nothing new; one more was never spent.
+            // Repeated credit changes nothing. Credit beyond what was sent is refused.
             assert!(window.take(due.to_tell()));
             let mut lie = due.to_tell();
             lie.messages = lie.messages.wrapping_add(1);

@@ -1,16 +1,16 @@
-//! What finds each other: receives that were posted, and messages that wait.
+//! Queues for matching: posted receives, and messages that wait.
 //!
-//! Each stands in a line of its peer's and, if need be, in one of all, by age; a look goes through a line and costs about the
-//! same for each entry that it passes over.
+//! Each entry is in the queue of its peer and, if needed, in one for all peers, ordered by age. A search goes through a
+//! queue from its start; its cost is proportional to the entries it passes.
 
 use std::collections::VecDeque;
 
-/// A tag, and which bits of it do not count.
+/// A tag, and the bits of it that are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tags {
     /// The tag.
     pub tag: u64,
-    /// Bits that are set here may differ.
+    /// Bits that may differ.
     pub ignore: u64,
 }
 
@@ -21,7 +21,7 @@ impl Tags {
     }
 }
 
-/// Values by a number that is used again when its value is gone.
+/// Values by number. The number of a removed value is used again.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     values: Vec<Option<T>>,
@@ -65,18 +65,18 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// The numbers of the values that are wanted.
+    /// Returns the numbers of the values that satisfy a condition.
     pub fn numbers(&self, is_wanted: impl Fn(&T) -> bool) -> Vec<u32> {
         let wanted = |(at, value): (usize, &Option<T>)| value.as_ref().filter(|v| is_wanted(v)).map(|_| at as u32);
         self.values.iter().enumerate().filter_map(wanted).collect()
     }
 }
 
-/// A queue whose values are written where they stay, and not moved there by a call: what is put together from many small
-/// stores and copied in large pieces at once has to wait until the stores are done.
+/// A queue whose values are built in place instead of being moved in by a call. A value that is written in many small
+/// stores and then copied in large pieces stalls until the stores are done.
 #[derive(Debug)]
 pub(crate) struct InPlace<T> {
-    /// None, or a power of two.
+    /// Its length is zero or a power of two.
     slots: Vec<Option<T>>,
     first: usize,
     len: usize,
@@ -117,7 +117,7 @@ impl<T> InPlace<T> {
         value
     }
 
-    /// Lets the first value be used where it is, and drops it.
+    /// Lets the caller use the first value in place, then drops it.
     #[inline(always)]
     pub fn pop_with<R>(&mut self, take: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.len == 0 {
@@ -141,7 +141,7 @@ impl<T> InPlace<T> {
     }
 }
 
-/// The line of a peer, made when it is first needed.
+/// Returns the queue of a peer. Makes it when it is first needed.
 #[inline(always)]
 fn line<T>(lines: &mut Vec<VecDeque<T>>, peer: u32) -> &mut VecDeque<T> {
     let at = peer as usize;
@@ -151,19 +151,19 @@ fn line<T>(lines: &mut Vec<VecDeque<T>>, peer: u32) -> &mut VecDeque<T> {
     &mut lines[at]
 }
 
-/// A receive in its line.
+/// A receive in its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// Younger ones have larger ones.
+    /// Younger receives have larger ages.
     pub age: u64,
     pub tags: Tags,
-    /// Its number.
+    /// The number of the receive.
     pub receive: u32,
-    /// It stays in its line when it takes a message.
+    /// It takes many messages, and stays in its queue when it takes one.
     pub is_of_many: bool,
 }
 
-/// Receives that were posted, each in one line: that of its peer, or that for any.
+/// Posted receives. Each is in one queue: that of its peer, or that for any peer.
 #[derive(Debug, Default)]
 pub(super) struct Posted {
     any: VecDeque<Wanted>,
@@ -179,7 +179,7 @@ impl Posted {
         }
     }
 
-    /// The oldest receive for a message, by its line and its place there.
+    /// Finds the oldest receive for a message. Returns its queue and its place there.
     #[inline(always)]
     fn find(&self, peer: u32, tag: u64) -> Option<(Option<u32>, usize)> {
         let of_peer = match self.of_peers.get(peer as usize) {
@@ -194,7 +194,7 @@ impl Posted {
         }
     }
 
-    /// Finds the oldest receive for a message. One that is for a single message leaves its line.
+    /// Finds the oldest receive for a message. A receive of a single message leaves its queue.
     #[inline(always)]
     pub fn take(&mut self, peer: u32, tag: u64) -> Option<Wanted> {
         let (of, at) = self.find(peer, tag)?;
@@ -212,7 +212,7 @@ impl Posted {
         Some(wanted)
     }
 
-    /// Takes a receive out that is posted for this peer, or for any.
+    /// Removes a receive that is posted for this peer, or for any peer if `None`.
     pub fn remove(&mut self, peer: Option<u32>, receive: u32) -> bool {
         let line = match peer {
             Some(peer) => line(&mut self.of_peers, peer),
@@ -222,31 +222,31 @@ impl Posted {
         at.is_some_and(|at| line.remove(at).is_some())
     }
 
-    /// Takes those out that are posted for this peer alone.
+    /// Removes the receives that are posted for this peer alone.
     pub fn take_all_of(&mut self, peer: u32) -> Vec<u32> {
         line(&mut self.of_peers, peer).drain(..).map(|w| w.receive).collect()
     }
 }
 
-/// The oldest receive of a line that a message is for: its age and its place.
+/// Finds the oldest receive of a queue for a message. Returns its age and its place.
 #[inline(always)]
 fn find_first(line: &VecDeque<Wanted>, tag: u64) -> Option<(u64, usize)> {
     match line.front() {
-        // What was posted first fits most often.
+        // Usually the first one fits.
         Some(wanted) if wanted.tags.fits(tag) => Some((wanted.age, 0)),
         Some(_) => find_behind(line, tag),
         None => None,
     }
 }
 
-/// The same where it is not the first.
+/// As [`find_first`], where the first one does not fit.
 #[inline(never)]
 fn find_behind(line: &VecDeque<Wanted>, tag: u64) -> Option<(u64, usize)> {
     let at = line.iter().position(|w| w.tags.fits(tag))?;
     Some((line[at].age, at))
 }
 
-/// A message in its lines.
+/// A message in its queues.
 #[derive(Clone, Copy, Debug)]
 struct Here {
     age: u64,
@@ -254,7 +254,7 @@ struct Here {
     message: u32,
 }
 
-/// Messages that wait, each in two lines: that of its peer, and that of all.
+/// Messages that wait, each in two queues: that of its peer, and that of all peers.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     all: VecDeque<Here>,
@@ -268,7 +268,7 @@ impl Waiting {
         line(&mut self.of_peers, peer).push_back(here);
     }
 
-    /// The oldest message that a receive is for.
+    /// Finds the oldest message for a receive.
     #[inline(always)]
     pub fn find(&self, peer: Option<u32>, tags: Tags) -> Option<u32> {
         let line = match peer {
@@ -281,7 +281,7 @@ impl Waiting {
         line.iter().find(|here| tags.fits(here.tag)).map(|here| here.message)
     }
 
-    /// Takes a message of this age out.
+    /// Removes the message of this age.
     pub fn remove(&mut self, peer: u32, age: u64) {
         for line in [&mut self.all, line(&mut self.of_peers, peer)] {
             if let Ok(at) = line.binary_search_by_key(&age, |here| here.age) {
@@ -290,7 +290,7 @@ impl Waiting {
         }
     }
 
-    /// How many wait of this peer.
+    /// Returns the number of messages of this peer that wait.
     pub fn of_peer(&self, peer: u32) -> usize {
         self.of_peers.get(peer as usize).map_or(0, VecDeque::len)
     }
@@ -304,7 +304,7 @@ mod tests {
     fn what_is_queued_in_place_comes_out_in_order() {
         let (mut queue, mut model, mut next) = (InPlace::default(), VecDeque::new(), 0u32);
         for round in 0..200usize {
-            // It grows, wraps and runs empty at different places.
+            // The queue grows, wraps and runs empty at different places.
             for _ in 0..round * 7 % 40 {
                 queue.push(Box::new(next));
                 model.push_back(next);
@@ -331,7 +331,7 @@ mod tests {
         let mut take = |peer, tag| posted.take(peer, tag).map(|wanted| wanted.receive);
         assert_eq!([take(3, 7), take(3, 7), take(3, 7)], [Some(1), Some(3), None]);
         assert_eq!([take(2, 8), take(2, 8), take(3, 8)], [Some(4), None, Some(2)]);
-        // One of many stays.
+        // A receive of many messages stays.
         assert_eq!([take(3, 9), take(3, 9), take(4, 9)], [Some(5), Some(5), None]);
     }
 }

@@ -1,4 +1,4 @@
-//! How operations end, and with them receives, peers and the endpoint.
+//! How operations, receives, peers and the endpoint end.
 
 use super::{cost, space, Body, Engine, Message, Transfer};
 use crate::tagged::peer::{Ends, Peer, Sending};
@@ -21,7 +21,7 @@ impl Engine {
         cx.state.note();
     }
 
-    /// Messages of ours end here.
+    /// Ends a message of ours.
     pub(in crate::tagged) fn end_send(
         &mut self,
         cx: &mut Working<'_>,
@@ -47,12 +47,12 @@ impl Engine {
         }
     }
 
-    /// A message that has ended came back.
+    /// Reports a message that came back after its end.
     pub(in crate::tagged) fn come_back(&mut self, cx: &mut Working<'_>, message: CameBack) {
         self.complete(cx, 0, Outcome::CameBack(Box::new(message)), true, None);
     }
 
-    /// A send that waited to be stored there ends.
+    /// Ends a send that waited to be stored at the receiver.
     pub(in crate::tagged) fn end_unstored(
         &mut self,
         cx: &mut Working<'_>,
@@ -63,7 +63,7 @@ impl Engine {
         self.complete(cx, unstored.0, outcome, true, unstored.1);
     }
 
-    /// A message went with its contents.
+    /// Ends a message that was sent with its contents, unless it waits to be stored.
     #[inline(always)]
     pub(super) fn end_eager(&mut self, cx: &mut Working<'_>, number: u32, sending: Sending) {
         if let Ends::Stored(context) = sending.ends {
@@ -76,14 +76,14 @@ impl Engine {
         self.end_send(cx, sending, Outcome::Sent, None);
     }
 
-    /// A receive ends that took no message, or none any more.
+    /// Ends a receive that took no message, or takes no more.
     pub(in crate::tagged) fn end_receive(&mut self, cx: &mut Working<'_>, receive: u32, outcome: Outcome) {
         let Some(r) = self.receives.remove(receive) else { return };
         self.operations -= 1;
         self.complete(cx, r.context, outcome, true, r.target.give_back());
     }
 
-    /// A receive has taken a message, or lost one: it ends, unless it is one of many that goes on.
+    /// Notes that a receive has taken or lost a message. The receive ends, unless it takes many messages and continues.
     #[inline(always)]
     pub(in crate::tagged) fn on_taken(&mut self, cx: &mut Working<'_>, receive: u32, outcome: Outcome) {
         let Some(r) = self.receives.get(receive) else { return };
@@ -95,7 +95,8 @@ impl Engine {
         }
     }
 
-    /// Makes room in a receive for a message that it is matched with. Where it begins, and how much there is.
+    /// Makes room in a receive for a message matched with it. Returns where the message begins, and how many of its
+    /// bytes fit.
     #[inline(always)]
     pub(in crate::tagged) fn make_room(&mut self, receive: u32, len: usize) -> Option<(usize, usize)> {
         let r = self.receives.get_mut(receive)?;
@@ -104,7 +105,7 @@ impl Engine {
         let room = len.min(r.target.len() - at);
         many.at = (at + room).next_multiple_of(8).min(r.target.len());
         many.left -= 1;
-        // It goes on if there is room left.
+        // The receive continues if there is room left.
         r.is_posted = many.left > 0 && r.target.len() - many.at >= many.least.max(1);
         if !r.is_posted {
             let (space, peer) = (space(r.is_tagged), r.peer);
@@ -123,7 +124,7 @@ impl Engine {
         self.on_taken(cx, receive, Outcome::Received(Received { message, at, stored: room }));
     }
 
-    /// Fetches a message's contents.
+    /// Fetches the contents of a message.
     pub(in crate::tagged) fn fetch(&mut self, cx: &mut Working<'_>, receive: u32, message: &Message) {
         let Some((start, room)) = self.make_room(receive, message.len) else { return };
         let envelope = self.envelope(message);
@@ -145,7 +146,7 @@ impl Engine {
         self.say_fetch(peer, number, transfer, room as u64);
     }
 
-    /// A receive that a message was matched with comes to nothing.
+    /// Reports that a receive lost the message that was matched with it.
     pub(in crate::tagged) fn fail_receive(
         &mut self,
         cx: &mut Working<'_>,
@@ -156,7 +157,7 @@ impl Engine {
         self.on_taken(cx, receive, Outcome::Failed { reason, certainty });
     }
 
-    /// A message that waited was matched, or dropped.
+    /// Notes that a waiting message was matched or dropped.
     pub(super) fn matched(&mut self, message: &Message) {
         let peer = self.peer(message.peer).filter(|p| p.life == message.life);
         if let Some(peer) = peer {
@@ -166,14 +167,14 @@ impl Engine {
 
     // ---- peers and the endpoint
 
-    /// Ends everything that has to do with a peer, but for messages that came with their contents.
+    /// Ends everything under way with a peer, except for messages whose contents are here.
     pub(in crate::tagged) fn fail_peer(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
         let endpoint = self.endpoint;
         let Some(peer) = self.peer(number) else { return };
         let (name, key, index) = (peer.name, peer.key, peer.index);
         let life = peer.life.wrapping_add(1);
         let before = std::mem::replace(peer, Peer { index, life, lost: Some(reason), ..Peer::new(name, key) });
-        // Whoever is sent to next is called anew.
+        // A later send calls the peer anew.
         let _ = cx.state.map(endpoint, number, name, key);
         if let Some(flow) = before.flow {
             self.forget_flow(flow);
@@ -192,7 +193,7 @@ impl Engine {
         self.fail_receives(cx, number, reason);
     }
 
-    /// Ends the receives that only this peer could end, and its announced messages.
+    /// Ends the receives that wait for this peer alone, and its announced messages.
     fn fail_receives(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
         for transfer in self.transfers.numbers(|t| t.peer == number) {
             let Some(transfer) = self.transfers.remove(transfer) else { continue };
@@ -227,7 +228,7 @@ impl Engine {
         }
     }
 
-    /// The program frees the endpoint: what is posted is cancelled, and peers are told.
+    /// Closes the endpoint, which the program has freed: cancels posted operations and tells the peers.
     pub fn close(&mut self, cx: &mut Working<'_>) {
         self.is_closing = true;
         for number in 0..self.peers.len() as u32 {
@@ -250,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// Whether it is freed and has said so to everybody.
+    /// Whether the endpoint is closed and all peers were told.
     pub fn is_closed(&self) -> bool {
         self.is_closing && self.peers.iter().flatten().all(|p| p.words.is_empty())
     }

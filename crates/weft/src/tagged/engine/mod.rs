@@ -1,5 +1,5 @@
-//! What an endpoint for tagged messages knows, and what the program and the way to the peers make of it. What comes from the
-//! peers is in `arrivals.rs`.
+//! The state machine of an endpoint for tagged messages: its state, and its output to the program and to peers. Input
+//! from peers is in `arrivals.rs`.
 
 mod endings;
 mod posted;
@@ -13,19 +13,19 @@ use weft_core::{Endpoint, FlowId};
 use weft_wire::tagged::Label;
 use weft_wire::{Key, Name, Reason, MAX_PAYLOAD};
 
-/// Bytes of contents that go in one message.
+/// Bytes of contents in one message.
 pub(super) const PIECE: usize = 16 << 10;
 
-/// Bytes of contents that go to one peer before others have their turn.
+/// Bytes of contents that are sent to one peer before others have their turn.
 const PIECES_MOST: usize = 1 << 20;
 
-/// Peers that only said hello and are not mapped; who comes behind them is refused.
+/// Number of known peers at which unmapped peers that say hello are refused.
 pub(super) const UNMAPPED_MOST: usize = 1 << 16;
 
-/// Entries of a translation table, at most.
+/// Largest number of entries in a translation table.
 const TABLE_MOST: usize = 1 << 20;
 
-/// A message that a receive of many took counts for so many bytes at least.
+/// Bytes that each message counts for at least in a receive of many messages.
 const MANY_LEAST: usize = 64;
 
 /// The state of an endpoint for tagged messages.
@@ -37,34 +37,34 @@ pub(crate) struct Engine {
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_name: HashMap<Name, u32>,
     by_index: Vec<Option<u32>>,
-    /// Which peer sends by a flow: by session and number.
+    /// The peers that send by each flow, by session and number.
     pub(super) sources: Vec<Flows>,
     pub(super) receives: Slab<Receive>,
-    /// Without tags and with tags.
+    /// Without tags, and with tags.
     pub(super) posted: [Posted; 2],
     pub(super) messages: Slab<Message>,
     pub(super) waiting: [Waiting; 2],
     pub(super) transfers: Slab<Transfer>,
-    /// Of receives and of messages, in the order they came.
+    /// The age of the youngest receive or message, in order of arrival.
     pub(super) age: u64,
-    /// Posted and not ended.
+    /// Number of operations that are posted and have not ended.
     pub(super) operations: usize,
     pub(super) waiting_bytes: usize,
     injected_bytes: usize,
-    /// Peers to go on with.
+    /// Peers to which there is more to send.
     ready: Vec<u32>,
-    /// The program freed the endpoint: what is to be said is said, and then it ends.
+    /// The program freed the endpoint. It ends when its last words are sent.
     pub is_closing: bool,
 }
 
-/// Which peers send by the flows of a session.
+/// The peers that send by the flows of a session.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     pub life: u32,
     pub peers: Vec<Option<u32>>,
 }
 
-/// A receive. Moved in and out with each message: what few have is apart.
+/// A receive. It is moved with each message, so rarely used fields are stored apart.
 #[derive(Debug)]
 pub(super) struct Receive {
     pub target: Target,
@@ -72,13 +72,13 @@ pub(super) struct Receive {
     many: Option<Box<Many>>,
     peer: Option<u32>,
     is_tagged: bool,
-    /// Messages whose contents are being fetched into it.
+    /// Number of messages whose contents are being fetched into it.
     pub transfers: u32,
-    /// It stands in a line.
+    /// It is in a queue.
     pub is_posted: bool,
 }
 
-/// What a receive of many has taken.
+/// The progress of a receive of many messages.
 #[derive(Debug)]
 struct Many {
     least: usize,
@@ -86,11 +86,11 @@ struct Many {
     left: usize,
 }
 
-/// A message that is not matched, or claimed.
+/// A message that is not matched, or that is claimed.
 #[derive(Debug)]
 pub(super) struct Message {
     pub peer: u32,
-    /// The peer's, when it came.
+    /// The life of the peer when the message came.
     pub life: u32,
     pub age: u64,
     pub number: u32,
@@ -105,9 +105,9 @@ pub(super) struct Message {
 #[derive(Debug)]
 pub(super) enum Body {
     Here(Vec<u8>),
-    /// To be fetched.
+    /// The contents are at the sender and must be fetched.
     There,
-    /// It cannot be fetched any more.
+    /// The contents cannot be fetched any more.
     Gone(Reason),
 }
 
@@ -124,13 +124,13 @@ pub(super) struct Transfer {
     pub end: usize,
 }
 
-/// The space that messages are matched in.
+/// The matching space of a message: tagged and untagged messages are matched apart.
 #[inline(always)]
 pub(super) fn space(is_tagged: bool) -> usize {
     usize::from(is_tagged)
 }
 
-/// What one injected message that waits counts for.
+/// The bytes that an injected message counts for while it waits.
 fn cost(len: usize) -> usize {
     len + std::mem::size_of::<Sending>()
 }
@@ -200,7 +200,7 @@ impl Engine {
     }
 
     fn enter(&mut self, index: u32, number: u32) {
-        // What was there is entered there no more.
+        // Remove the previous entry.
         let _ = self.unmap(index);
         if self.by_index.len() <= index as usize {
             self.by_index.resize(index as usize + 1, None);
@@ -211,7 +211,7 @@ impl Engine {
         }
     }
 
-    /// Adds a peer, whose number is also its index in the endpoint's own translation table.
+    /// Adds a peer. Its number is also its index in the endpoint's own translation table.
     pub(super) fn add_peer(&mut self, cx: &mut Working<'_>, name: Name, key: Key) -> Option<u32> {
         let free = self.peers.iter().position(Option::is_none).filter(|_| self.by_name.len() < self.peers.len());
         let number = free.unwrap_or(self.peers.len()) as u32;
@@ -224,12 +224,12 @@ impl Engine {
         Some(number)
     }
 
-    /// Whoever says so knows the peer's key.
+    /// Sets a peer's key, which the peer told itself or the program gave.
     pub(super) fn set_key(&mut self, cx: &mut Working<'_>, number: u32, key: Key) {
         let endpoint = self.endpoint;
         let Some(peer) = self.peer(number).filter(|p| !p.key.matches(key)) else { return };
         peer.key = key;
-        // The endpoint is there, and the index was.
+        // Cannot fail: the endpoint and the index are valid.
         let _ = cx.state.map(endpoint, number, peer.name, key);
     }
 
@@ -243,7 +243,7 @@ impl Engine {
         self.by_index.get(index as usize).copied().flatten().ok_or(PostError::NotMapped(index))
     }
 
-    /// Which peer sends by a flow.
+    /// Returns the peer that sends by a flow.
     #[inline(always)]
     pub(super) fn source_of(&self, flow: FlowId) -> Option<u32> {
         let flows = self.sources.get(flow.session.index as usize).filter(|flows| flows.life == flow.session.life)?;

@@ -1,4 +1,4 @@
-//! What the program posts: sends, receives, and looks at what waits.
+//! Operations that the program posts: sends, receives, and looks at waiting messages.
 
 use super::{cost, space, Body, Engine, Many, Message, Receive, MANY_LEAST};
 use crate::tagged::peer::{Ends, Sending};
@@ -37,7 +37,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A message went with its contents, which was never among those posted.
+    /// Ends a message that was sent at once and so was never posted.
     #[inline(always)]
     fn has_gone(&mut self, cx: &mut Working<'_>, number: u32, contents: Source, ends: Ends) {
         self.operations += 1;
@@ -76,7 +76,7 @@ impl Engine {
         self.flush(cx, number);
     }
 
-    /// Sends a message with its contents, if it can go so before anything else.
+    /// Sends a message with its contents, if nothing has to go before it.
     #[inline(always)]
     fn send_at_once(
         &mut self,
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Sends a message that has a tag and data with its contents. False if there is no room.
+    /// Sends a message that has a tag and data, with its contents. Returns false if there is no room.
     #[inline(never)]
     fn send_with_data(&mut self, cx: &mut Working<'_>, number: u32, envelope: wire::Envelope, bytes: &[u8]) -> bool {
         let endpoint = self.endpoint;
@@ -111,7 +111,7 @@ impl Engine {
         peer.on_sent_eager(cx.state.try_send_urgent(endpoint, number, message), bytes.len())
     }
 
-    /// Sends a message with its contents. False if there is no room.
+    /// Sends a message with its contents. Returns false if there is no room.
     #[inline(never)]
     pub(super) fn send_eager(
         &mut self,
@@ -164,7 +164,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a receive the messages that wait for it. Whether that was all it was for.
+    /// Gives a receive the messages that wait for it. Returns whether the receive is complete.
     #[inline(never)]
     fn receive_what_waits(
         &mut self,
@@ -177,7 +177,7 @@ impl Engine {
         let space = space(is_tagged);
         while let Some(message) = self.waiting[space].find(peer, tags) {
             if let Some(r) = self.receives.get_mut(receive) {
-                // It stands in no line yet; one of many goes on, until there is no room.
+                // The receive is in no queue yet. A receive of many messages continues until there is no room.
                 r.is_posted = r.many.is_some();
             }
             self.take_waiting(message, space);
@@ -189,7 +189,7 @@ impl Engine {
         false
     }
 
-    /// Says hello to a peer that something is wanted of, so that its end is noticed.
+    /// Says hello to a peer that something is expected from, so that its death is noticed.
     #[inline(always)]
     pub(in crate::tagged) fn greet(&mut self, cx: &mut Working<'_>, number: u32) {
         let Some(peer) = self.peer(number).filter(|p| !p.is_greeted) else { return };
@@ -197,13 +197,13 @@ impl Engine {
         self.flush(cx, number);
     }
 
-    /// Takes a message out of its lines.
+    /// Removes a waiting message from its queues.
     fn take_waiting(&mut self, message: u32, space: usize) {
         let Some(waiting) = self.messages.get(message) else { return };
         self.waiting[space].remove(waiting.peer, waiting.age);
     }
 
-    /// A message that waited is received.
+    /// Receives a message that waited.
     fn receive_waiting(&mut self, cx: &mut Working<'_>, receive: u32, message: u32) {
         let Some(waiting) = self.messages.remove(message) else { return };
         self.matched(&waiting);
@@ -247,7 +247,7 @@ impl Engine {
         Ok(message.map(|(number, message)| (number, space, self.envelope(message))))
     }
 
-    /// Whether a claim is of a message that is here.
+    /// Whether a claim belongs to a message that is here.
     fn is_claimed(&self, claim: &Claim) -> bool {
         let message = self.messages.get(claim.message).filter(|_| claim.endpoint == self.endpoint);
         message.is_some_and(|m| m.is_claimed && m.age == claim.age)
@@ -309,11 +309,11 @@ impl Engine {
         false
     }
 
-    /// A receive that was taken out of its line is cancelled.
+    /// Cancels a receive that was taken out of its queue.
     fn withdraw(&mut self, cx: &mut Working<'_>, receive: u32) {
         let Some(r) = self.receives.get_mut(receive) else { return };
         r.is_posted = false;
-        // Else the last of its messages ends it.
+        // Otherwise the last of its messages ends it.
         if r.transfers == 0 {
             self.end_receive(cx, receive, Outcome::Cancelled);
         }

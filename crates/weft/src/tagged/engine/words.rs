@@ -1,4 +1,4 @@
-//! What goes to the peers: words, messages with their contents, announcements, contents that are fetched.
+//! Output to peers: words, messages with their contents, announcements, contents that are fetched.
 
 use super::{Engine, PIECE, PIECES_MOST};
 use crate::tagged::peer::{Ends, Sending};
@@ -14,11 +14,11 @@ impl Engine {
     }
 
     pub(super) fn say_fetch(&mut self, peer: u32, number: u32, receive: u32, bytes: u64) {
-        // The credit is entered when it goes.
+        // The credit is filled in when the word is sent.
         self.say(peer, Word::Fetch { number, receive, bytes, credit: wire::Told::default() });
     }
 
-    /// Says what there is to say to a peer, as far as there is room.
+    /// Sends what there is to send to a peer, as far as there is room.
     pub(in crate::tagged) fn flush(&mut self, cx: &mut Working<'_>, number: u32) {
         let Some(peer) = self.peer(number).filter(|p| !p.is_full && p.has_something()) else { return };
         if !peer.is_greeted {
@@ -35,7 +35,7 @@ impl Engine {
         }
     }
 
-    /// Sends one word. False if there is no room.
+    /// Sends one word. Returns false if there is no room.
     fn push(&mut self, cx: &mut Working<'_>, number: u32, word: Word, payload: &[u8]) -> bool {
         let packed = word.pack();
         let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
@@ -74,7 +74,7 @@ impl Engine {
         while let Some(peer) = self.peer(number) {
             let Some(first) = peer.queue.front() else { return true };
             if !peer.window.has_message() {
-                // It waits for the peer's program. What was fetched goes on meanwhile.
+                // New messages wait for the peer's program to free credit. Contents that are being fetched continue.
                 let asks = !std::mem::replace(&mut peer.has_asked, true);
                 if asks && !self.push(cx, number, Word::Ask, &[]) {
                     if let Some(peer) = self.peer(number) {
@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// All that was wanted of a message has gone.
+    /// Ends a message whose requested contents were all sent.
     pub(in crate::tagged) fn end_fetched(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
         match (sending.ends, self.peer(number)) {
             (Ends::Stored(context), Some(peer)) => {
@@ -165,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with those that had their turn.
+    /// Continues with the peers that used up their turn.
     pub fn go_on(&mut self, cx: &mut Working<'_>) -> u32 {
         let ready = std::mem::take(&mut self.ready);
         for &number in &ready {
