@@ -1,8 +1,8 @@
 //! weft: fast, protected communication between ordinary Linux processes.
 //!
-//! A process makes a [`Node`], in it [bundles](Bundle) of endpoints, and gives the endpoints' [`Name`]s and [`Key`]s to
-//! its peers by any rendezvous. Endpoints that name each other in their translation tables form a virtual network; messages
-//! between processes of one host go straight from memory to memory.
+//! A process makes a [`Node`] and, in it, [bundles](Bundle) of endpoints. It gives the endpoints' [`Name`]s and
+//! [`Key`]s to its peers in any way it likes. Endpoints that name each other in their translation tables form a virtual
+//! network. Messages between processes of one host go directly from memory to memory.
 //!
 //! ```
 //! use weft::{Bundle, Key, Node};
@@ -16,7 +16,7 @@
 //!     m.reply(2, &[sum], b"").ok(); // nobody waits for an answer to a one-way message
 //! })?;
 //!
-//! // Usually in another process, which got the name by any way there is.
+//! // Usually in another process, which got the name from this one.
 //! let name = bundle.name(adder)?;
 //! let caller = bundle.endpoint(Key(8))?;
 //! let answer = std::rc::Rc::new(std::cell::Cell::new(None));
@@ -29,8 +29,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Handlers run inside [`poll`](Bundle::poll) and [`wait`](Bundle::wait) only. What goes on while a program does neither, its node's helper thread
-//! does: callers are answered, messages between hosts acknowledged and sent again, deaths noticed.
+//! Handlers run inside [`poll`](Bundle::poll) and [`wait`](Bundle::wait) only. While a program does neither, the node's
+//! helper thread keeps the protocol going: it answers callers, acknowledges and repeats messages between hosts, and
+//! notices deaths.
 #![deny(unsafe_code)]
 
 pub mod am;
@@ -50,9 +51,9 @@ pub mod tagged;
 mod watch;
 mod watched;
 
-/// What a client of a program's own is written with: see [`Bundle::attach`].
+/// What a program needs to write its own client: see [`Bundle::attach`].
 pub mod client {
-    /// The sending end of a path to a peer: memory on this host, the network to others.
+    /// The sending end of a path to a peer: shared memory on this host, the network to other hosts.
     pub use crate::paths::Outlet;
     pub use weft_core::{Client, Delivery, FlowId, ReplyToken, State};
     pub use weft_wire::path::Tx;

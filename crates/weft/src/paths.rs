@@ -1,5 +1,5 @@
-//! The paths of this home's sessions: rings to processes of the same host, streams to other hosts. Which one it is, is asked
-//! once per record, of a word that lies beside what is needed next.
+//! The paths of this home's sessions: rings to processes of the same host, streams to other hosts. The kind of path is
+//! checked once per record, by a word next to the fields that are needed next.
 
 use crate::bells::Pages;
 use crate::net::UdpNi;
@@ -12,12 +12,13 @@ use weft_wire::Head;
 /// A bundle over rings in shared memory and streams between hosts.
 pub(crate) type Core = Bundle<Inlet, Outlet, Pages>;
 
-/// The sending end of a session's path. Clients of a program's own name it as the path that their [`State`](weft_core::State) sends by.
+/// The sending end of a session's path. A program's own clients name it as the parameter of their
+/// [`State`](weft_core::State).
 #[derive(Debug)]
 pub struct Outlet(Way);
 
 /// Where a path leads.
-// Rings are what is to be fast, and lie where they are looked for.
+// Rings must be fast, so they are stored without an indirection.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Way {
@@ -34,7 +35,7 @@ impl From<Ringing> for Outlet {
 }
 
 /// The reading end of a path.
-// Rings are what is to be fast, and lie where they are looked for.
+// Rings must be fast, so they are stored without an indirection.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(crate) enum Inlet {
@@ -138,7 +139,7 @@ impl Rx for Inlet {
     fn glance(&mut self) -> Glance<'_> {
         match self {
             Inlet::Ring(ring) => ring.glance(),
-            // Told as its records, all others would go through memory on their way into the core.
+            // `More`, not the record: a glance at a stream would force the records of rings through memory too.
             Inlet::Stream(_) => Glance::More,
         }
     }
@@ -219,8 +220,8 @@ impl Rx for Inlet {
     }
 }
 
-/// Pushes a record to another host. Its header comes in two words, not by reference: so it need not lie in memory either when
-/// it goes to a ring, where each store of a sender counts.
+/// Pushes a record to another host. The header is passed in two words: passed by reference, it would have to be stored
+/// to memory for rings too, which slows the sender.
 #[inline(never)]
 fn push_far(
     stream: &mut StreamTx<UdpNi>,
