@@ -1,4 +1,4 @@
-//! Runs of packets, made one behind the other so that the link can take them with one call.
+//! Runs of packets, built back to back so that the link can send a run with one call.
 
 use super::Channel;
 use super::{Link, Sent, Way};
@@ -6,61 +6,61 @@ use weft_transport::rare::{self, Point};
 use weft_transport::{Memory, Time};
 use weft_wire::packet::PACKET_LEAST;
 
-/// Bytes of a run, at most: what one datagram may have, of which the kernel makes many.
+/// Bytes of a run: the most that one datagram holds, which the kernel then splits into packets.
 pub(super) const BURST_MOST: usize = 65_000;
 
-/// Packets of a run, at most: the kernel takes 64, older ones too.
+/// Packets of a run: what all supported kernels split one datagram into.
 const PACKETS_MOST: usize = 64;
 
-/// Room for a run, and for one packet more.
+/// Bytes of the buffer: room for a run and one more packet.
 const ROOM: usize = 80_000;
 
 /// The largest packet that any link carries.
 const PACKET_MOST: usize = 9000;
 
-/// Times that one call makes packets smaller because the link says that they are too large.
+/// Largest number of times that one call shrinks its packets because the link refuses them as too large.
 const SHRINKS_MOST: u32 = 16;
 
-/// How far a channel's packets went.
+/// The result of sending a channel's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// All that it had to say.
+    /// Everything was sent.
     All,
-    /// As many runs as were wanted, of so many bytes; there may be more.
+    /// The wanted number of runs was sent, with this many bytes; there may be more.
     Some(usize),
     /// The link takes no more.
     LinkFull,
 }
 
-/// Packets of equal size, the last of which may be shorter.
+/// Packets of equal size, except that the last one may be shorter.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     from: usize,
     until: usize,
     segment: usize,
-    /// The last packet had room left: there is nothing more to say.
+    /// The last packet had room left, so there is nothing more to send.
     says_all: bool,
-    /// It lay ready.
+    /// The run was complete in the channel's memory.
     is_whole: bool,
 }
 
-/// The run that is being made.
+/// The run under construction.
 #[derive(Debug, Default)]
 pub(super) struct Burst {
     bytes: Vec<u8>,
-    /// What the link did not take, and for whom it is.
+    /// Packets that the link did not take, and their destination.
     held: Option<(Way, Run)>,
-    /// A packet that was larger than those before it, and begins the next run.
+    /// A packet larger than those before it. It begins the next run.
     ahead: Option<(usize, usize)>,
 }
 
 impl Burst {
-    /// Bytes of memory behind it.
+    /// Bytes of heap memory in use.
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Sends what a channel has to say now, at most so many runs.
+    /// Sends what the channel has to send now, in at most `runs_most` runs.
     #[inline]
     pub fn send<L: Link>(
         &mut self,
@@ -75,7 +75,7 @@ impl Burst {
         }
         let (mut shrinks, mut bytes) = (0, 0);
         let mut runs = 0;
-        // Not without the packet that begins the next run: that is for this host.
+        // Send the packet that begins the next run too, because it belongs to this host.
         while runs < runs_most || self.ahead.is_some() {
             let (run, went) = match self.send_in_place(channel, to, now, link) {
                 Some(done) => done,
@@ -86,7 +86,7 @@ impl Burst {
                     (run, if is_refused { Sent::TooLarge(0) } else { link.send(to, packets, run.segment) })
                 }
             };
-            // What only leads up to packets that lie ready is no run of its own.
+            // Packets that only precede complete ones do not count as a run.
             runs = runs.saturating_add(u32::from(run.is_whole || !channel.has_run(now)));
             match went {
                 Sent::All if run.says_all => return Progress::All,
@@ -109,7 +109,7 @@ impl Burst {
         Progress::Some(bytes)
     }
 
-    /// Sends what lies ready at the channel.
+    /// Sends a run that is complete in the channel's memory.
     #[inline]
     fn send_in_place<L: Link>(
         &mut self,
@@ -131,7 +131,7 @@ impl Burst {
         Some((Run { from: 0, until: packets.len(), segment, says_all: false, is_whole: true }, went))
     }
 
-    /// Makes a run of what a channel has to say.
+    /// Builds a run of what the channel has to send.
     #[inline]
     fn fill<M: Memory>(&mut self, channel: &mut Channel<M>, now: Time) -> Option<Run> {
         if self.bytes.is_empty() {
@@ -163,7 +163,8 @@ impl Burst {
         (until > 0).then_some(Run { from: 0, until, segment, says_all, is_whole: false })
     }
 
-    /// Keeps what the link did not take. A packet ahead of it is lost, as packets may be: what is in it goes again.
+    /// Keeps packets that the link did not take. The packet ahead is dropped like a lost one; its contents are sent
+    /// again.
     #[cold]
     fn hold(&mut self, to: Way, run: Run, sent: usize) {
         self.ahead = None;
@@ -171,12 +172,12 @@ impl Burst {
         self.held = (from < run.until).then_some((to, Run { from, ..run }));
     }
 
-    /// Sends what was held. False if the link still takes no more.
+    /// Sends held packets. Returns false if the link still takes no more.
     #[inline]
     fn send_held<L: Link>(&mut self, link: &mut L) -> bool {
         let Some((to, run)) = self.held.take() else { return true };
         match link.send(to, &self.bytes[run.from..run.until], run.segment) {
-            // Too large now: its channel finds out when nothing comes back.
+            // Too large now: the channel notices when no acknowledgement comes.
             Sent::All | Sent::TooLarge(_) => true,
             Sent::Full(packets) => {
                 self.hold(to, run, packets);

@@ -1,4 +1,4 @@
-//! The hosts of a network interface, and how they are found.
+//! The hosts of a network interface, and the indexes that find them.
 
 use super::Channel;
 use super::{HostId, HostKey, Way};
@@ -8,37 +8,37 @@ use weft_wire::packet::ChannelId;
 use weft_wire::path::Abandoned;
 use weft_wire::Reason;
 
-/// What is known of a host.
+/// The state of a host.
 #[derive(Debug)]
 pub(super) struct Host<M> {
     pub key: HostKey,
-    /// The way to it; while `others` are tried as well, the preferred one.
+    /// The way to it. While `others` are tried too, the preferred way.
     pub way: Way,
-    /// Other ways that are tried until it answers on one of them: none once it did.
+    /// Other ways that are tried until the host answers on one of them.
     pub others: Vec<Way>,
     /// The preferred way was tried alone.
     pub has_called: bool,
-    /// Why one of the ways led to somebody else.
+    /// The reason that a wrong host gave on one of the ways.
     pub refusal: Option<Reason>,
     pub channel: Channel<M>,
-    /// In the list of those for which something may have to be sent.
+    /// It is in the list of hosts that may have something to send.
     pub is_marked: bool,
-    /// Bytes of records that were not sent, about.
+    /// Approximate bytes of unsent records.
     pub unsent: usize,
-    /// When something was sent to it.
+    /// When something was last sent to it.
     pub sent_at: Time,
-    /// There are records to take.
+    /// It has records to take.
     pub is_readable: bool,
-    /// An event waits that says so.
+    /// An event for that is queued.
     pub is_told_readable: bool,
-    /// The same of messages that might have been lost.
+    /// An event for unreliable messages is queued.
     pub is_told_unreliable: bool,
     pub is_watched: bool,
-    /// It was told that it is over, and is kept until it knows.
+    /// It is closing: it was told, and is kept until it knows.
     pub is_closing: bool,
-    /// The timer that is set for it; others are old.
+    /// The current timer. Other timers of this host are stale.
     pub timer_at: Option<Time>,
-    /// What it did not surely take, once it is closed.
+    /// After closing: records that the host may not have taken.
     pub abandoned: Vec<Abandoned>,
 }
 
@@ -64,13 +64,13 @@ impl<M: Memory> Host<M> {
         }
     }
 
-    /// Whom it is found as: as many as there are ways that are tried.
+    /// The entries under which it is found, one for each way that is tried.
     fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         std::iter::once(&self.way).chain(&self.others).map(|way| (HostKey { address: way.to, ..self.key }, way.from))
     }
 }
 
-/// Who a host is, and by which of our own addresses it knows us: by each of them it may have called us.
+/// The key of a host, and our own address by which it knows us. It may have called us by any of our addresses.
 type Entry = (HostKey, u8);
 
 #[derive(Debug)]
@@ -79,27 +79,27 @@ struct Place<M> {
     host: Option<Box<Host<M>>>,
 }
 
-/// All hosts, by index, by the id that packets carry, and by who they are.
+/// All hosts: by index, by the channel id in packets, and by key.
 #[derive(Debug)]
 pub(super) struct Hosts<M> {
     places: Vec<Place<M>>,
     free: Vec<u32>,
     by_channel: BTreeMap<u32, u32>,
     by_key: BTreeMap<Entry, HostId>,
-    /// The last id that was looked for, and the index that it led to.
+    /// The last channel id that was looked up, and the index found.
     last: Option<(ChannelId, u32)>,
-    /// Packets of hosts that are gone.
+    /// Packets dropped by channels of removed hosts.
     gone: Dropped,
 }
 
 /// Packets that channels dropped for good.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dropped {
-    /// Damaged, or none.
+    /// Damaged packets, and datagrams that are not packets.
     pub damaged: u64,
-    /// Not of the channel, copies, or such as say what cannot be.
+    /// Packets of other channels, duplicates, and packets with impossible contents.
     pub refused: u64,
-    /// Messages that may be lost, and were here.
+    /// Unreliable messages that were dropped.
     pub unreliable: u64,
 }
 
@@ -132,7 +132,7 @@ impl<M: Memory> Hosts<M> {
         let id = HostId { index, life: place.life };
         self.by_channel.insert(host.channel.ours().id.0, index);
         for entry in host.entries() {
-            // When we call ourselves, who answers is not the one to be found.
+            // When we call ourselves, the caller's entry stays, so that it is found and not the answering host.
             self.by_key.entry(entry).or_insert(id);
         }
         place.host = Some(Box::new(host));
@@ -151,7 +151,7 @@ impl<M: Memory> Hosts<M> {
         self.last = None;
     }
 
-    /// From now on a host with the same address and life is another one, and no further ways to this one are tried.
+    /// Removes a host's entries, so that its key can belong to a new host. No other ways to it are tried any more.
     pub fn forget_key(&mut self, id: HostId) {
         let Some(place) = self.places.get_mut(id.index as usize).filter(|p| p.life == id.life) else { return };
         let Some(mut host) = place.host.take() else { return };
@@ -160,7 +160,7 @@ impl<M: Memory> Hosts<M> {
         self.places[id.index as usize].host = Some(host);
     }
 
-    /// This is the way to a host from now on, and these are the others that are still tried.
+    /// Sets the way to a host, and the other ways that are still tried.
     pub fn set_ways(&mut self, id: HostId, way: Way, others: Vec<Way>) {
         self.forget_key(id);
         let Some(host) = self.get_mut(id) else { return };
@@ -183,12 +183,12 @@ impl<M: Memory> Hosts<M> {
         self.by_key.range((key, u8::MIN)..=(key, u8::MAX)).next().map(|(_, id)| *id)
     }
 
-    /// The host that knows us by this address of ours.
+    /// Returns the host that knows us by this address of ours.
     pub fn find_by(&self, key: HostKey, from: u8) -> Option<HostId> {
         self.by_key.get(&(key, from)).copied()
     }
 
-    /// The host whose channel has this id on our side.
+    /// Returns the index of the host whose channel has this id on our side.
     #[inline]
     pub fn by_channel(&mut self, id: ChannelId) -> Option<u32> {
         if let Some((_, index)) = self.last.filter(|&(last, _)| last == id) {
@@ -216,24 +216,24 @@ impl<M: Memory> Hosts<M> {
         place.host.as_deref_mut().filter(|_| place.life == id.life)
     }
 
-    /// The host at an index, and its id.
+    /// Returns the host at an index, and its id.
     #[inline]
     pub fn entry(&mut self, index: u32) -> Option<(HostId, &mut Host<M>)> {
         let place = self.places.get_mut(index as usize)?;
         Some((HostId { index, life: place.life }, place.host.as_deref_mut()?))
     }
 
-    /// The id of the host at an index.
+    /// Returns the id of the host at an index.
     pub fn id(&self, index: u32) -> Option<HostId> {
         self.places.get(index as usize).map(|place| HostId { index, life: place.life })
     }
 
-    /// How many hosts there were at one time, at the most.
+    /// Returns the number of places: the largest number of hosts so far.
     pub fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// The timers that are set for hosts.
+    /// Returns the timers that are set for hosts.
     pub fn timers(&self) -> impl Iterator<Item = (Time, u32)> + '_ {
         let hosts = (0u32..).zip(&self.places);
         hosts.filter_map(|(index, place)| Some((place.host.as_ref()?.timer_at?, index)))
@@ -244,13 +244,13 @@ impl<M: Memory> Hosts<M> {
         self.places.iter().filter_map(|place| place.host.as_ref()).all(|host| host.unsent == 0 || host.is_closing)
     }
 
-    /// Whether nothing is under way to any host.
+    /// Whether no packets are in flight to any host.
     pub fn all_acknowledged(&self) -> bool {
         let mut live = self.places.iter().filter_map(|place| place.host.as_ref()).filter(|host| !host.is_closing);
         live.all(|host| host.channel.in_flight() == 0)
     }
 
-    /// Bytes of memory behind them, about: trees have some of their own.
+    /// Approximate bytes of heap memory in use. The inner nodes of trees are not counted.
     pub fn memory(&self) -> usize {
         use std::mem::size_of;
         let hosts = self.places.iter().filter_map(|place| place.host.as_deref());
@@ -266,7 +266,7 @@ impl<M: Memory> Hosts<M> {
             + self.by_key.len() * size_of::<(Entry, HostId)>()
     }
 
-    /// Packets that channels dropped for good, those of hosts that are gone included.
+    /// Packets that channels dropped for good, including channels of removed hosts.
     pub fn dropped(&self) -> Dropped {
         let hosts = self.places.iter().filter_map(|place| place.host.as_deref());
         hosts.fold(self.gone, |sum, host| sum.plus(&host.channel))

@@ -1,5 +1,5 @@
-//! The network interface between hosts: a value that is polled. It knows no operating system; the link that it is given sends
-//! packets and knows the time.
+//! The network interface between hosts: a value that is polled. It uses no operating system; its link sends packets and
+//! tells the time.
 //!
 //! ```text
 //! on_packet(..)          for each packet that came
@@ -8,9 +8,10 @@
 //! flush()                sends what the above and the program left
 //! ```
 //!
-//! One belongs to one bundle, so threads with bundles of their own share none, and a *host* here is a bundle of another process: a
-//! channel with one stream each way, which is the path of the one session that the two bundles have. Through its [`Handle`] somebody
-//! may see to it while the bundle's program does not: packets, time and what is to be sent, but not the events.
+//! Each bundle has its own network interface, so threads with different bundles share none. A *host* here is a bundle
+//! of another process. A channel with one stream in each direction connects the two and is the path of their one
+//! session. A [`Handle`] lets another thread serve the interface while the bundle's program computes: packets, timers
+//! and sends, but not the events.
 
 mod burst;
 mod hosts;
@@ -39,87 +40,93 @@ use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
 
-/// What lies between this network interface and another.
+/// The channel between this network interface and another.
 type Channel<M> = weft_transport::Channel<Control, M>;
 
-/// The one stream of a channel, in either direction.
+/// The only stream of a channel, in each direction.
 const STREAM: StreamId = StreamId(1);
 
-/// Nothing is gained by keeping records back for others if nothing went to their host for so long.
+/// If nothing was sent to a host for this long, a record is sent at once: waiting for others to share its packet gains
+/// nothing.
 const LONG_AGO: Duration = Duration::from_micros(50);
 
-/// Hosts that have not shown that they know one of our endpoints and its key. Who calls when there are so many is not heard,
-/// and calls again; nor is one whose address has as many of these places already as are left.
+/// Largest number of strangers: hosts that called and have not shown yet that they know one of our endpoints and its
+/// key. Above this, callers are ignored and call again. A caller is ignored too if its origin already holds as many
+/// places as are free.
 const STRANGERS_MOST: usize = 256;
 
-/// Hosts that are kept until they know that it is over, or are taken for dead. What more are told may be lost; the door tells it then.
+/// Largest number of closed hosts that are kept until they know that they are closed, or are taken for dead. Above
+/// this, the notice to a host may be lost; then the door tells it.
 const CLOSING_MOST: usize = 256;
 
-/// Timers that may be set whatever the hosts are.
+/// Number of timers that may be set in addition to those for hosts.
 const TIMERS_LEAST: usize = 64;
 
-/// A stranger that has shown nothing for so long makes room.
+/// After this time a stranger that has shown nothing gives its place to another.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What became of a run of packets that was given to a link.
+/// The result of giving a run of packets to a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// All went, or are lost as packets may be.
+    /// All were sent, or were lost as packets may be.
     All,
-    /// So many went; the link takes no more now.
+    /// This many were sent; the link takes no more now.
     Full(usize),
-    /// So many went; the next one is larger than the link carries, and is lost with those behind it.
+    /// This many were sent. The next one is larger than the link carries; it and those after it are lost.
     TooLarge(usize),
 }
 
-/// What carries packets between network interfaces, and says what time it is. No call blocks.
+/// Carries packets between network interfaces, and tells the time. No call blocks.
 pub trait Link {
-    /// What streams that have much under way lie in.
+    /// The memory for streams with much data under way.
     type Memory: Memory;
-    /// The time, which never goes back.
+    /// The current time. It never goes back.
     fn now(&self) -> Time;
-    /// Sends packets that lie one behind the other, each of `segment` bytes but the last, which may be shorter.
+    /// Sends packets that are stored back to back. Each has `segment` bytes, except that the last may be shorter.
     fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent;
-    /// As [`Link::send`], of packets that lie in memory of the link's. It may be read after the call: all but a last packet that is shorter
-    /// stays as it is until the peer has taken what is in it, and what is in a packet that was lost goes again from elsewhere.
+    /// As [`Link::send`], for packets in [`Link::Memory`]. The link may read them after the call: a packet stays
+    /// unchanged until the peer has taken its contents, except for a shorter last packet. The contents of lost packets
+    /// are sent again from another place.
     fn send_lasting(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
         self.send(to, packets, segment)
     }
-    /// Answers a stranger with one packet. If there is no room it is lost, as packets are; it will be asked for again.
+    /// Answers a stranger with one packet. If there is no room, the packet is lost, and the stranger asks again.
     fn answer(&mut self, to: Way, packet: &[u8]) {
         let _ = self.send(to, packet, packet.len());
     }
-    /// The way to an address, if any is known. May make system calls.
+    /// Returns the way to an address, if one is known. May make system calls.
     fn way_to(&self, address: HostAddress) -> Option<Way> {
         Some(Way { to: address, from: 0 })
     }
-    /// Bytes of the packets that the way to a host begins with: the first guess of what gets there. May make system calls.
+    /// Returns the packet size in bytes to begin with on a way: the first guess of what gets through. May make system
+    /// calls.
     fn packet_bytes(&self, to: Way) -> u16;
 }
 
-/// A way to a host: where it is, and which of our own addresses it knows us by.
+/// A way to a host: its address, and our own address by which it knows us.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Way {
-    /// One address.
+    /// The host's address.
     pub to: HostAddress,
-    /// The number of ours, as the link counts them.
+    /// The number of our address in the link's list.
     pub from: u8,
 }
 
-/// A handle to a network interface, by which the home and the ends of paths share it. Others may have it in between.
+/// A handle to a network interface, by which the home and the ends of paths share it. Other threads may use it in
+/// between.
 pub trait Handle: Clone {
     /// What carries its packets.
     type Link: Link;
-    /// A use of it, until dropped.
+    /// Access to the interface, until dropped.
     type Use<'a>: DerefMut<Target = Ni<Self::Link>>
     where
         Self: 'a;
 
-    /// Begins a use of it. There may be one at a time.
+    /// Gets access to the interface. Only one access may exist at a time.
     fn borrow_mut(&self) -> Self::Use<'_>;
 }
 
-/// Within one thread.
+/// For use within one thread.
 impl<L: Link> Handle for Rc<RefCell<Ni<L>>> {
     type Link = L;
     type Use<'a>
@@ -132,7 +139,7 @@ impl<L: Link> Handle for Rc<RefCell<Ni<L>>> {
     }
 }
 
-/// A host of a network interface. The life tells it from earlier ones with the same index.
+/// A host of a network interface. `life` distinguishes it from earlier hosts with the same index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HostId {
     /// Index among the hosts.
@@ -140,23 +147,23 @@ pub struct HostId {
     life: u32,
 }
 
-/// Who a host is.
+/// The identity of a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct HostKey {
-    /// Where it is.
+    /// Its address.
     pub address: HostAddress,
-    /// The life of its network interface.
+    /// The epoch of its network interface.
     pub epoch: Epoch,
 }
 
 /// What happened to a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NiEvent {
-    /// The host that we called answered: it may be given a session.
+    /// The host that we called has answered and may get a session.
     Open(HostId),
-    /// Records came from it. A host without a session has to open a flow first: [`Ni::first_open`].
+    /// Records came from the host. A host without a session must open a flow first: [`Ni::first_open`].
     Readable(HostId),
-    /// Messages came from it that might have been lost: [`Ni::take_unreliable`].
+    /// Unreliable messages came from the host: [`Ni::take_unreliable`].
     Unreliable(HostId),
     /// The host is lost or takes no more. Its session ends now.
     Ended(HostId, Reason),
@@ -170,12 +177,12 @@ impl NiEvent {
     }
 }
 
-/// Random bits that nobody else knows.
+/// Secret random bits.
 #[derive(Clone, Copy)]
 pub struct Secrets {
-    /// For the cookies.
+    /// For the door's cookies.
     pub door: [u64; 2],
-    /// For channels' ids and what they draw by lot.
+    /// For channel ids and other random choices.
     pub seed: u64,
 }
 
@@ -193,7 +200,8 @@ struct Stranger {
     origin: Origin,
 }
 
-/// Where a stranger calls from: an address, or all those of IPv6 that one may have who has one of them (RFC 4291, section 2.5.4).
+/// The origin of a stranger: an IPv4 address, or the first 64 bits of an IPv6 address, because the owner of one address
+/// can use all addresses with these bits (RFC 4291, section 2.5.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Origin([u8; 16]);
 
@@ -215,13 +223,13 @@ pub struct Ni<L: Link> {
     settings: Settings,
     random: Random,
     hosts: Hosts<L::Memory>,
-    /// Hosts for which something may have to be sent.
+    /// Hosts that may have something to send.
     dirty: Vec<u32>,
-    /// The other list, empty but while one is flushed.
+    /// The second list of dirty hosts. Empty except during a flush.
     flushed: Vec<u32>,
-    /// One of the dirty ones has records that were not sent.
+    /// A dirty host has unsent records.
     has_unsent_records: bool,
-    /// When a host wants to be looked at. Some say so too early; none too late.
+    /// When each host wants service. A time may be too early, never too late.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     events: VecDeque<NiEvent>,
     burst: Burst,
@@ -229,18 +237,18 @@ pub struct Ni<L: Link> {
     strangers: VecDeque<Stranger>,
     /// Hosts that are closing.
     closing: usize,
-    /// Packets that were damaged or are none, of no channel that is known.
+    /// Damaged packets, and datagrams that are not packets, that belong to no known channel.
     damaged: u64,
-    /// Whole packets that nobody here wanted, those of channels left out.
+    /// Intact packets that were refused before they reached a channel.
     refused: u64,
-    /// The one that answers when we call ourselves.
+    /// The host that answers when we call ourselves.
     own: Option<HostId>,
-    /// Polls until somebody looks at us: none while something waits for [`Ni::flush`].
+    /// Polls until somebody looks at the interface: zero while something waits for [`Ni::flush`].
     turns: Arc<AtomicU32>,
 }
 
 impl<L: Link> Ni<L> {
-    /// A network interface of the life `epoch`.
+    /// Makes a network interface of the life `epoch`.
     pub fn new(link: L, epoch: Epoch, settings: Settings, secrets: Secrets) -> Ni<L> {
         Ni {
             link,
@@ -263,11 +271,11 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Calls a host, unless it is known: then that one is told. An [`NiEvent::Open`] follows, or an `Ended`.
+    /// Calls a host, or returns it if it is known. An [`NiEvent::Open`] or an `Ended` follows.
     ///
-    /// If it has several addresses the first one that a way leads to is called; while it does not answer, all of them side by
-    /// side. The one that answers first is used from then on. None of the others keeps anything: before the second call,
-    /// which has the cookie, nobody does.
+    /// If the host has several addresses, the first that has a way is called, and all of them in parallel if that one
+    /// does not answer. The first one to answer is used from then on. The others keep no state: no host does before the
+    /// second call, which carries the cookie.
     pub fn call(&mut self, to: HostKey) -> HostId {
         if let Some(id) = self.find(to) {
             return id;
@@ -284,12 +292,12 @@ impl<L: Link> Ni<L> {
         id
     }
 
-    /// The host with this address, or one of these, and this life, unless it is ending.
+    /// Returns the host with this epoch and one of these addresses, unless it is ending.
     pub fn find(&self, key: HostKey) -> Option<HostId> {
         key.address.each().find_map(|address| self.hosts.find(HostKey { address, ..key }))
     }
 
-    /// Who a host is.
+    /// Returns the identity of a host.
     pub fn key(&self, id: HostId) -> Option<HostKey> {
         Some(self.hosts.get(id)?.key)
     }
@@ -299,8 +307,8 @@ impl<L: Link> Ni<L> {
         self.hosts.get(id).is_some_and(|h| h.channel.is_open())
     }
 
-    /// What a host that called us opens with its first record, which it must before it gets a session. An error if the record
-    /// is something else; none if it is not there yet.
+    /// Returns what a host that called us wants to open. Its first record must be an open before it gets a session.
+    /// `None` if the record has not come yet; an error if it is something else.
     pub fn first_open(&mut self, id: HostId) -> Option<Result<Open, Reason>> {
         match self.hosts.get_mut(id)?.channel.peek(STREAM) {
             Peek::Empty => None,
@@ -311,12 +319,12 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// The host has a session from now on.
+    /// Notes that a host has a session.
     pub fn join(&mut self, id: HostId) {
         self.strangers.retain(|stranger| stranger.id != id);
     }
 
-    /// How the channel to a host stands.
+    /// Returns the state of the channel to a host.
     pub fn report(&mut self, id: HostId) -> Option<HostReport> {
         let Host { channel, way, .. } = self.hosts.get_mut(id)?;
         channel.catch_up();
@@ -334,23 +342,26 @@ impl<L: Link> Ni<L> {
         })
     }
 
-    /// Packets that came and were damaged or are none, whoever they were of.
+    /// Returns the number of damaged packets and of datagrams that are not packets.
     pub fn damaged(&self) -> u64 {
         self.damaged + self.hosts.dropped().damaged
     }
 
-    /// Whole packets that came and were refused, whoever they were of: forged, of another life, from elsewhere than the channel
-    /// that they name, copies, or such as say what cannot be. Some were answered, with no more than their own bytes.
+    /// Returns the number of intact packets that were refused: forged, of another epoch, from another address than
+    /// their channel's peer, duplicates, or with impossible contents. Some got an answer, which is never larger than
+    /// the packet.
     pub fn refused(&self) -> u64 {
         self.refused + self.hosts.dropped().refused
     }
 
-    /// Messages given up by channels that may be lost: see [`weft_transport::Counters::unreliable_dropped`].
+    /// Returns the number of unreliable messages that channels dropped: see
+    /// [`weft_transport::Counters::unreliable_dropped`].
     pub fn unreliable_dropped(&self) -> u64 {
         self.hosts.dropped().unreliable
     }
 
-    /// Bytes of memory that it takes besides itself and its link: its channels, and what waits for hosts and for the program.
+    /// Returns the bytes of heap memory in use, without the link's: channels, and what waits for hosts and for the
+    /// program.
     pub fn memory(&self) -> usize {
         use std::mem::size_of;
         self.hosts.memory()
@@ -361,7 +372,8 @@ impl<L: Link> Ni<L> {
             + self.burst.memory()
     }
 
-    /// Ends a host: tells it why and what was taken. [`StreamTx::abandoned`] has what it did not surely take.
+    /// Closes a host: tells it why, and what was taken. [`StreamTx::abandoned`] returns what the host may not have
+    /// taken.
     ///
     /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
     pub fn close(&mut self, id: HostId, reason: Reason) {
@@ -378,8 +390,8 @@ impl<L: Link> Ni<L> {
         self.closing += 1;
         self.hosts.forget_key(id);
         if is_stranger {
-            // Told once; if that is lost, the door tells it. Nothing of a stranger is kept, nor of what it said: others come in its
-            // place, and perhaps nobody hears of any of them for long.
+            // Tell it once; if that is lost, the door tells it. Keep nothing of a stranger and drop its events: others
+            // take its place, and the program may not poll for long.
             let now = self.link.now();
             self.flush_host(id.index, now, u32::MAX);
             self.events.retain(|event| event.host() != id);
@@ -388,7 +400,7 @@ impl<L: Link> Ni<L> {
         self.mark(id.index);
     }
 
-    /// Whether this host is to be asked now and then if it is there.
+    /// Sets whether a host is probed from time to time to see if it is alive.
     pub fn keep_watch(&mut self, id: HostId, wanted: bool) {
         if let Some(host) = self.hosts.get_mut(id).filter(|h| h.is_watched != wanted) {
             host.is_watched = wanted;
@@ -397,13 +409,13 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Takes a packet in that came just now.
+    /// Takes a packet that came just now.
     #[inline]
     pub fn on_packet(&mut self, now: Time, way: Way, bytes: &[u8]) {
         self.on_packet_of(now, now, way, bytes);
     }
 
-    /// Takes a packet in that came to this host at `came_at`, and was not looked at before now.
+    /// Takes a packet that came to this machine at `came_at` and was not read until now.
     #[inline]
     pub fn on_packet_of(&mut self, now: Time, came_at: Time, way: Way, bytes: &[u8]) {
         let Some(receiver) = receiver_of(bytes) else { return self.damaged += 1 };
@@ -427,7 +439,7 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// What happened, oldest first. That records came from a host is told once until it was heard.
+    /// Takes the oldest event. The arrival of records from a host is reported once until the event is taken.
     #[inline]
     pub fn poll_event(&mut self) -> Option<NiEvent> {
         let event = self.events.pop_front()?;
@@ -439,7 +451,7 @@ impl<L: Link> Ni<L> {
         Some(event)
     }
 
-    /// The next message from a host that might have been lost. Once there is none, the next one is told.
+    /// Takes the next unreliable message from a host. After it returns `None`, the next arrival causes an event again.
     pub fn take_unreliable(&mut self, id: HostId) -> Option<Loose> {
         let host = self.hosts.get_mut(id)?;
         let message = host.channel.take_unreliable();
@@ -447,19 +459,19 @@ impl<L: Link> Ni<L> {
         message
     }
 
-    /// Whether there is something for [`Ni::poll_event`].
+    /// Whether [`Ni::poll_event`] has an event.
     #[inline]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// When [`Ni::on_time`] is to be called at the latest.
+    /// Returns the time at which [`Ni::on_time`] must be called at the latest.
     #[inline]
     pub fn next_time(&self) -> Option<Time> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Forgets timers that nothing waits for any more: after this, [`Ni::next_time`] is none if nothing is under way.
+    /// Removes timers that nothing waits for. After this, [`Ni::next_time`] is `None` if nothing is under way.
     pub fn drop_stale_timers(&mut self) {
         while let Some(&Reverse((at, index))) = self.timers.peek() {
             let wanted = match self.hosts.at(index).filter(|h| h.timer_at == Some(at)) {
@@ -478,7 +490,7 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn on_time(&mut self, now: Time) {
         while let Some(&Reverse((at, index))) = self.timers.peek().filter(|Reverse((at, _))| *at <= now) {
             self.timers.pop();
@@ -501,8 +513,8 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// The same, and acknowledges what came: the program computes, so nothing will soon be sent that an acknowledgement could ride
-    /// with.
+    /// As [`Ni::flush`], and acknowledges what came. For use while the program computes, because then no data will soon
+    /// carry the acknowledgements.
     pub fn flush_and_acknowledge(&mut self) {
         for at in 0..self.dirty.len() {
             if let Some(host) = self.hosts.at(self.dirty[at]) {
@@ -512,7 +524,7 @@ impl<L: Link> Ni<L> {
         self.flush();
     }
 
-    /// Sends the records that wait, and what can ride with them. Acknowledgements alone are left to [`Ni::flush`].
+    /// Sends the records that wait, with what fits in their packets. Pure acknowledgements are left to [`Ni::flush`].
     #[inline]
     pub fn flush_records(&mut self) {
         if self.has_unsent_records {
@@ -526,18 +538,18 @@ impl<L: Link> Ni<L> {
         !self.dirty.is_empty()
     }
 
-    /// Whether all records went that were given to hosts.
+    /// Whether all records for hosts were sent.
     pub fn has_sent_all(&self) -> bool {
         self.dirty.is_empty() && self.hosts.all_sent()
     }
 
-    /// Whether the network interfaces of all hosts said that they have what was given to them.
+    /// Whether the network interfaces of all hosts have acknowledged everything.
     pub fn is_acknowledged(&self) -> bool {
         self.has_sent_all() && self.hosts.all_acknowledged()
     }
 
-    /// How many polls are to go by before somebody looks at us: whoever polls counts it down, and sets it after a look. It
-    /// becomes zero by itself when something is left to be sent.
+    /// Returns the counter of polls until somebody must look at the interface. The poller counts it down and sets it
+    /// after a look. The interface sets it to zero when something is left to send.
     pub fn turns(&self) -> Arc<AtomicU32> {
         self.turns.clone()
     }
@@ -552,7 +564,7 @@ impl<L: Link> Ni<L> {
         &mut self.link
     }
 
-    /// The hosts there are, those that are ending left out.
+    /// Returns the hosts, except those that are ending.
     pub fn hosts(&self) -> impl Iterator<Item = (HostId, HostKey)> + '_ {
         self.hosts.iter()
     }
@@ -566,7 +578,8 @@ impl<L: Link> Ni<L> {
         host.channel.send(STREAM, head, args, payload)?;
         host.unsent += stream_bytes(args.len(), payload.len());
         if was_quiet || host.unsent >= BURST_MOST {
-            // What is behind a full run waits for its like: packets are dear, whatever is in them.
+            // Send one full run. Further records wait until they fill packets, because a packet costs the same whatever
+            // its size.
             let runs = if was_quiet { u32::MAX } else { 1 };
             let now = self.link.now();
             self.flush_host(id.index, now, runs);
@@ -592,7 +605,7 @@ impl<L: Link> Ni<L> {
     }
 
     fn has_room(&mut self, id: HostId, payload: usize) -> bool {
-        // Of a host that is gone the sender shall hear at once.
+        // Room for a host that is gone: the send then fails, and the sender learns it at once.
         self.hosts.get_mut(id).is_none_or(|h| h.channel.has_room(STREAM, 0, payload))
     }
 
@@ -630,16 +643,17 @@ impl<L: Link> Ni<L> {
     // ---- inside
 
     fn add(&mut self, mut host: Host<L::Memory>) -> HostId {
-        // The first stream of a new channel.
+        // Cannot fail: it is the first stream of a new channel.
         let opened = host.channel.open(STREAM);
         debug_assert!(opened.is_ok());
         let id = self.hosts.add(host);
-        // Of the host that had the place before.
+        // Remove the entry of the host that had this place before.
         self.dirty.retain(|&index| index != id.index);
         id
     }
 
-    /// For a channel that goes one of these ways: what fits all to begin with, and as much as one of them carries later.
+    /// Returns the settings of a channel that may go by any of these ways: it begins with a packet size that fits all
+    /// of them, and may grow to the largest that one carries.
     fn settings_for<'a>(&self, ways: impl Iterator<Item = &'a Way>) -> Settings {
         let most = self.settings.packet_most;
         let packets = ways.map(|way| self.link.packet_bytes(*way).min(most));
@@ -670,14 +684,15 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Counts a packet that is dropped, as a channel would: some were of one, and the damage is in its id.
+    /// Counts a packet that is dropped, as a channel would. A packet without a channel may belong to one, if its id is
+    /// damaged.
     #[cold]
     #[inline(never)]
     fn refuse(&mut self, bytes: &[u8]) {
         *if Packet::decode(bytes).is_ok() { &mut self.refused } else { &mut self.damaged } += 1;
     }
 
-    /// What one says whom we called, while there are several that it may be.
+    /// Handles a packet from a host that we called by several addresses, while it is not known which one is right.
     #[cold]
     #[inline(never)]
     fn on_answer(&mut self, now: Time, index: u32, way: Way, bytes: &[u8]) {
@@ -686,7 +701,7 @@ impl<L: Link> Ni<L> {
         let Some(place) = others.iter().position(|other| *other == way) else { return self.refuse(bytes) };
         others.remove(place);
         if let Some(reason) = host.channel.refusal(bytes) {
-            // This is somebody else's address, or was: one of the others may be right.
+            // This address belongs, or belonged, to another host. One of the others may be right.
             host.refusal = Some(reason);
             host.has_called = true;
             host.channel.call_again(now);
@@ -706,7 +721,7 @@ impl<L: Link> Ni<L> {
         let key = HostKey { address: way.to, epoch: caller.epoch };
         let called = self.hosts.by_channel(caller.id);
         if called.and_then(|index| self.hosts.at(index)).is_some_and(|host| host.channel.made(caller)) {
-            // We called ourselves: another host of ours answers, unless this is a copy.
+            // We called ourselves: a second host of ours answers, unless this packet is a duplicate.
             if self.own.and_then(|id| self.hosts.get(id)).is_some_and(|host| host.channel.is_of(caller)) {
                 self.refused += 1;
                 return;
@@ -717,7 +732,8 @@ impl<L: Link> Ni<L> {
         if let Some(id) = self.hosts.find_by(key, way.from) {
             let Some(host) = self.hosts.get_mut(id) else { return };
             if host.channel.is_of(caller) {
-                // A copy of the call that opened this channel: our answer is under way, or was lost and goes again by itself.
+                // A duplicate of the call that opened this channel. Our answer is under way, or was lost and is
+                // repeated.
                 self.refused += 1;
                 return;
             }
@@ -727,11 +743,11 @@ impl<L: Link> Ni<L> {
                 return self.take_events(id.index);
             }
             if !host.channel.is_open() {
-                // We called it at the same time, and it is the one to give way.
+                // We called each other at the same time, and the host must give way.
                 return;
             }
-            // It has forgotten us and calls anew, or this call is old and was late. If the first, it says so when it is asked, and
-            // its next call finds nobody in its way.
+            // Either the host has forgotten us and calls anew, or this is an old call that came late. Ask it: if it has
+            // forgotten us it says so, this channel ends, and its next call is admitted.
             host.channel.ask();
             self.refused += 1;
             return self.mark(id.index);
@@ -739,7 +755,7 @@ impl<L: Link> Ni<L> {
         self.answer(now, key, way, caller);
     }
 
-    /// A channel for a caller, if there is a place for one more stranger.
+    /// Makes a channel for a caller, if there is a place for another stranger.
     fn answer(&mut self, now: Time, key: HostKey, way: Way, caller: &Caller) -> Option<HostId> {
         let origin = Origin::of(way.to);
         if rare::fires(Point::StrangerUnheard) || !self.make_place(now, origin) {
@@ -755,8 +771,9 @@ impl<L: Link> Ni<L> {
         Some(id)
     }
 
-    /// Whether a stranger gets a place, perhaps that of one whose time is up. No origin gets more places than stay free (the
-    /// dynamic thresholds of Choudhury and Hahne, 1998): so one that takes all it can leaves half of them, the next half of these.
+    /// Returns whether a stranger gets a place, which may be that of one whose time is up. No origin gets more places
+    /// than stay free (the dynamic thresholds of Choudhury and Hahne, 1998), so an origin that takes all it can leaves
+    /// half of the places to others.
     fn make_place(&mut self, now: Time, origin: Origin) -> bool {
         let taken = self.strangers.iter().filter(|stranger| stranger.origin == origin).count();
         if taken < STRANGERS_MOST.saturating_sub(self.strangers.len()) {
@@ -772,12 +789,12 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// The host is no more; whoever has a session with it is told, and closes it.
+    /// Ends a host. The owner of its session gets an event and closes it.
     fn end(&mut self, id: HostId, reason: Reason) {
         if self.strangers.iter().any(|stranger| stranger.id == id) {
             return self.close(id, reason);
         }
-        // Silence says less than what one said who was called for it.
+        // A refusal by a wrong host says more than silence.
         let refusal = self.hosts.get(id).and_then(|host| host.refusal);
         let reason = refusal.filter(|_| reason == Reason::NobodyThere).unwrap_or(reason);
         self.hosts.forget_key(id);
@@ -792,7 +809,7 @@ impl<L: Link> Ni<L> {
         self.hosts.remove(index);
     }
 
-    /// Passes on what a channel tells.
+    /// Turns a channel's events into events of the interface.
     #[inline]
     fn take_events(&mut self, index: u32) {
         use weft_transport::Event;
@@ -800,7 +817,8 @@ impl<L: Link> Ni<L> {
             let Some(event) = host.channel.poll_event() else { return };
             match event {
                 Event::Open => self.events.push_back(NiEvent::Open(id)),
-                // A peer can have that happen with each packet, and nobody hears of it while the program computes: it is told once.
+                // Reported once: a peer can cause it with every packet, and while the program computes nobody takes
+                // events.
                 Event::Readable(_) => {
                     host.is_readable = true;
                     if !std::mem::replace(&mut host.is_told_readable, true) {
@@ -824,12 +842,13 @@ impl<L: Link> Ni<L> {
         if let Some(host) = self.hosts.at(index).filter(|h| !h.is_marked) {
             host.is_marked = true;
             self.dirty.push(index);
-            // Relaxed: it only says when to look.
+            // Relaxed: the value only decides when to look.
             self.turns.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Records wait that are to share a packet with those behind them, unless it is long since one went there.
+    /// Leaves records unsent, so that they share packets with later ones. If nothing was sent to the host for long,
+    /// sends them at once.
     fn leave_unsent(&mut self, index: u32) {
         let now = self.link.now();
         let Some(host) = self.hosts.at(index) else { return };
@@ -852,7 +871,7 @@ impl<L: Link> Ni<L> {
 
     fn flush_dirty(&mut self, now: Time) {
         self.has_unsent_records = false;
-        // Two lists that change places, so that hosts which the link has no room for can be marked again meanwhile.
+        // The lists are swapped, so that a host for which the link has no room can be marked again meanwhile.
         std::mem::swap(&mut self.dirty, &mut self.flushed);
         for at in 0..self.flushed.len() {
             let index = self.flushed[at];
@@ -864,7 +883,7 @@ impl<L: Link> Ni<L> {
         self.flushed.clear();
     }
 
-    /// Sends what a host is to get, as far as the link takes it, and at most so many runs.
+    /// Sends what a host is to get, as far as the link takes it, in at most `runs` runs.
     #[inline]
     fn flush_host(&mut self, index: u32, now: Time, runs: u32) {
         let Ni { hosts, burst, link, .. } = self;
@@ -873,7 +892,7 @@ impl<L: Link> Ni<L> {
             return self.flush_call(index, now);
         }
         match burst.send(&mut host.channel, host.way, now, runs, link) {
-            // What the peer has no room for, or must not be under way yet, is kept until it says so.
+            // Records that flow control or congestion control holds back stay until the channel asks.
             Progress::All => host.unsent = usize::from(host.channel.has_unsent()),
             Progress::Some(bytes) => {
                 host.unsent = host.unsent.saturating_sub(bytes).max(1);
@@ -885,8 +904,8 @@ impl<L: Link> Ni<L> {
         self.settle_host(index, now);
     }
 
-    /// Calls a host that has several addresses: the preferred one, and from the second time on all of them. What the link does
-    /// not take is lost, for the call is repeated.
+    /// Calls a host that has several addresses: by the preferred one first, by all of them from the second time on. A
+    /// call that the link does not take is lost, because calls are repeated.
     #[cold]
     #[inline(never)]
     fn flush_call(&mut self, index: u32, now: Time) {
@@ -903,7 +922,7 @@ impl<L: Link> Ni<L> {
         self.settle_host(index, now);
     }
 
-    /// What is to be done with a host once it was sent all that it gets now.
+    /// Does what follows a send: removes a host that has finished closing, or sets its timer.
     #[inline]
     fn settle_host(&mut self, index: u32, now: Time) {
         let Some(host) = self.hosts.at(index) else { return };
@@ -921,8 +940,8 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Each packet of a peer may set a timer, and old ones stay until their time has come, which may be far ahead: if they are many
-    /// they are sorted out.
+    /// Sets a timer. A peer can cause one with each packet, and stale timers stay until they expire, which may be far
+    /// ahead. So stale timers are removed when there are many.
     #[inline]
     fn set_timer(&mut self, at: Time, index: u32) {
         self.timers.push(Reverse((at, index)));

@@ -1,5 +1,5 @@
-//! The two ends of a session's path over a network interface. They are compiled apart from the loops over sessions, whose code
-//! for rings would suffer from having these among it.
+//! The two ends of a session's path over a network interface. They are not inlined into the loops over sessions,
+//! because that would slow the code for rings.
 
 use super::{Handle, HostId};
 use weft_transport::Incoming;
@@ -7,14 +7,15 @@ use weft_wire::path::{Abandoned, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::record::{LINE, MAX_PAYLOAD};
 use weft_wire::Head;
 
-/// The writing end. What finds nothing under way is sent at once; the rest with [`Ni::flush`](super::Ni::flush).
+/// The writing end. If nothing is under way to the host, a record is sent at once, otherwise with
+/// [`Ni::flush`](super::Ni::flush).
 #[derive(Debug)]
 pub struct StreamTx<H> {
     ni: H,
     host: HostId,
 }
 
-/// The reading end. While it has records to hand out, it has the stream's reading half to itself.
+/// The reading end. While it has records, it owns the reading half of the stream.
 #[derive(Debug)]
 pub struct StreamRx<H: Handle> {
     ni: H,
@@ -23,19 +24,19 @@ pub struct StreamRx<H: Handle> {
 }
 
 impl<H: Handle> StreamTx<H> {
-    /// The writing end of the path to a host.
+    /// Makes the writing end of the path to a host.
     pub fn new(ni: H, host: HostId) -> StreamTx<H> {
         StreamTx { ni, host }
     }
 }
 
 impl<H: Handle> StreamRx<H> {
-    /// The reading end of the path from a host.
+    /// Makes the reading end of the path from a host.
     pub fn new(ni: H, host: HostId) -> StreamRx<H> {
         StreamRx { ni, host, half: None }
     }
 
-    /// The reading half, if it has a record, or what is none.
+    /// Returns the reading half if it has a record or broken data.
     #[inline]
     fn borrow_half(&mut self) -> Option<&mut Incoming> {
         if self.half.is_none() {
@@ -93,13 +94,13 @@ impl<H: Handle> Rx for StreamRx<H> {
     #[inline(never)]
     fn pop(&mut self) {
         if let Some(half) = &mut self.half {
-            // Whether the writer is to be told is asked when the half goes back.
+            // The writer is told of the room when the half goes back.
             half.pop();
         }
     }
 
-    /// The contents of a refused message are kept by the backlog alone: its sender has them until the record is released, which
-    /// is soon.
+    /// Nothing to hold: the backlog keeps the contents of a refused message, and the sender keeps its copy until the
+    /// record is released, which is soon.
     fn hold(&mut self, _reason: u8) {}
 
     fn let_go(&mut self, _records: u32) {}

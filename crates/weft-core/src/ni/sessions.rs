@@ -1,4 +1,4 @@
-//! The sessions of a bundle with other hosts: who is given one, and how it ends.
+//! The sessions of a bundle with other hosts: how they begin and end.
 
 use super::{Handle, HostId, HostKey, NiEvent, StreamRx, StreamTx};
 use crate::{Bundle, Call, PeerId, Report, SessionId, Sink};
@@ -6,27 +6,27 @@ use std::collections::VecDeque;
 use weft_wire::path::{Bells, Rx, Tx};
 use weft_wire::{BundleId, Name, Reason, Uid};
 
-/// A host, and what is to become of it.
+/// A host, with its session or the calls that wait for one.
 #[derive(Debug)]
 struct Entry {
     host: HostId,
     session: Option<SessionId>,
-    /// Calls of ours that wait for the host to answer.
+    /// Our calls that wait for the host to answer.
     calls: Vec<Call>,
 }
 
-/// Puts a network interface and a bundle together.
+/// Connects a network interface to a bundle.
 #[derive(Debug)]
 pub struct HostSessions<H> {
     ni: H,
-    /// By the index of the host.
+    /// Indexed by host.
     entries: Vec<Option<Entry>>,
-    /// Hosts from which messages came that might have been lost.
+    /// Hosts that have sent unreliable messages which were not taken yet.
     unreliable: VecDeque<HostId>,
 }
 
 impl<H: Handle> HostSessions<H> {
-    /// No sessions yet.
+    /// Makes an object without sessions.
     pub fn new(ni: H) -> HostSessions<H> {
         HostSessions { ni, entries: Vec::new(), unreliable: VecDeque::new() }
     }
@@ -37,7 +37,7 @@ impl<H: Handle> HostSessions<H> {
         &self.ni
     }
 
-    /// Calls what a name is of, on another host.
+    /// Calls the host of a name.
     pub fn call<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, call: Call)
     where
         R: Rx + From<StreamRx<H>>,
@@ -56,7 +56,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Does what the network interface tells. True if records are there to be taken: then the bundle is to be polled.
+    /// Handles the events of the network interface. Returns true if records wait; then poll the bundle.
     #[inline]
     pub fn take_events<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S) -> bool
     where
@@ -86,8 +86,8 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Hands over messages that might have been lost, at most so many. Returns how many. Call after a poll: what opens their flows
-    /// comes as records.
+    /// Delivers at most `budget` unreliable messages. Returns their number. Call this after a poll, which takes the
+    /// records that open their flows.
     #[inline]
     pub fn take_unreliable<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, budget: u32, sink: &mut S) -> u32
     where
@@ -102,7 +102,7 @@ impl<H: Handle> HostSessions<H> {
         self.hand_over_unreliable(core, budget, sink)
     }
 
-    /// Whether there are more of them than the last budget.
+    /// Whether more unreliable messages wait than the last budget allowed.
     pub fn has_unreliable(&self) -> bool {
         !self.unreliable.is_empty()
     }
@@ -122,7 +122,7 @@ impl<H: Handle> HostSessions<H> {
                 self.unreliable.pop_front();
                 continue;
             };
-            // Of one without a session they are dropped: it has opened nothing.
+            // Without a session no flow is open, so the message is dropped.
             if let Some(session) = self.session_of(host) {
                 core.take_unreliable(session, message.record(), sink);
             }
@@ -131,7 +131,7 @@ impl<H: Handle> HostSessions<H> {
         taken
     }
 
-    /// A session was cut off here: its host hears why. Call before [`Bundle::lose`].
+    /// Closes the channel of a session that was cut off here, and tells the host why. Call before [`Bundle::lose`].
     pub fn close(&mut self, session: SessionId, reason: Reason) {
         let found = self.entries.iter().flatten().find(|e| e.session == Some(session)).map(|e| e.host);
         if let Some(host) = found {
@@ -140,7 +140,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// How the channels of sessions stand, for a report.
+    /// Adds the state of the sessions' channels to a report.
     #[cold]
     pub fn report_into(&self, report: &mut Report) {
         let mut ni = self.ni.borrow_mut();
@@ -154,7 +154,8 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Has hosts asked from which something is to come, so that their deaths are noticed. To be called now and then.
+    /// Has the hosts probed from which something is expected, so that their deaths are noticed. Call this from time to
+    /// time.
     #[cold]
     pub fn keep_watch<R: Rx, T: Tx, B: Bells>(&mut self, core: &Bundle<R, T, B>) {
         let mut ni = self.ni.borrow_mut();
@@ -165,7 +166,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Tells all hosts that we are gone.
+    /// Tells all hosts that this bundle is gone.
     pub fn say_goodbye(&mut self) {
         let mut ni = self.ni.borrow_mut();
         let hosts: Vec<HostId> = ni.hosts().map(|(id, _)| id).collect();
@@ -175,7 +176,7 @@ impl<H: Handle> HostSessions<H> {
         ni.flush();
     }
 
-    /// A host that called us gets a session if it knows one of our endpoints and its key.
+    /// Gives a session to a host that called us, if it knows one of our endpoints and its key.
     #[cold]
     fn admit<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
     where
@@ -190,7 +191,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// A session over the channel to a host, and for the calls that waited for it.
+    /// Makes the session over the channel to a host, for the calls that wait for it too.
     fn give_session<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
     where
         R: Rx + From<StreamRx<H>>,
@@ -208,7 +209,7 @@ impl<H: Handle> HostSessions<H> {
             }
             return;
         };
-        // Its user is what its own side says, flow by flow.
+        // The peer's user is unknown here: the peer states it for each flow.
         let peer = PeerId { epoch, bundle: BundleId(0), uid: Uid::UNKNOWN, address };
         let tx = StreamTx::new(self.ni.clone(), host);
         let rx = StreamRx::new(self.ni.clone(), host);
@@ -238,7 +239,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// The host is no more. Returns the calls that waited for it.
+    /// Removes a host. Returns the calls that waited for it.
     fn take_entry(&mut self, host: HostId) -> Vec<Call> {
         let place = self.entries.get_mut(host.index as usize);
         place.and_then(|p| p.take_if(|e| e.host == host)).map(|e| e.calls).unwrap_or_default()
