@@ -1,4 +1,4 @@
-//! The bundle: what is polled together.
+//! The bundle: sessions and endpoints that are polled together.
 
 use crate::client::Sink;
 use crate::moving::Errand;
@@ -8,32 +8,32 @@ use crate::state::{Place, Run, Settings, State};
 use weft_wire::path::{Bells, Glance, Peek, Record, Rx, Tx};
 use weft_wire::Reason;
 
-/// Messages taken from one session per visit: the loitering bound (VN38).
+/// Messages taken from one session per visit: the loitering bound of virtual networks (VN38).
 const LOITER: u32 = 64;
 
-/// Sessions that are looked at on every poll; the others ring their bells.
+/// Largest number of hot sessions, which every poll looks at. The others ring bells.
 const HOT_MOST: usize = 4;
 
-/// Polls between two looks at every session, which bound what a missed bell costs.
+/// Polls between two looks at all sessions. Bounds the delay if a bell is missed.
 const SCAN_EVERY: u32 = 256;
 
-/// The reading end of a session. It begins with a cache line, as its [`Place`] does.
+/// The reading end of a session. Aligned to a cache line, as its [`Place`] is.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Inbound<R> {
     rx: R,
     id: SessionId,
     is_hot: bool,
-    /// Its producer may not know yet that it is to ring: no barrier came since it was told.
+    /// The producer may not know yet that it must ring: there was no barrier since it was told.
     is_unsure: bool,
-    /// The turn in which it last had something.
+    /// The turn in which it last had messages.
     busy_at: u32,
-    /// This visit is to end.
+    /// The current visit ends after this record.
     has_enough: bool,
 }
 
 impl<R: Rx> Inbound<R> {
-    /// Takes a record that a glance does not hand out. Returns how many were taken: none or one.
+    /// Takes a record that a glance does not return. Returns the number of records taken: none or one.
     #[inline(never)]
     fn take_long<T: Tx, S: Sink<T>>(&mut self, state: &mut State<T>, sink: &mut S) -> Result<u32, Stop> {
         let taken = match self.rx.peek() {
@@ -44,7 +44,7 @@ impl<R: Rx> Inbound<R> {
         self.drop_record(taken).map(|()| 1)
     }
 
-    /// The record in hand was taken, for better or worse.
+    /// Releases the current record and notes any trouble with it.
     #[inline(always)]
     fn drop_record(&mut self, taken: Result<(), Trouble>) -> Result<(), Stop> {
         if let Err(trouble) = taken {
@@ -73,19 +73,19 @@ impl<R: Rx> Inbound<R> {
     }
 }
 
-/// A visit ends before its budget does: it took [enough](Trouble::Enough), or else the peer broke the protocol.
+/// Ends a visit before its budget: the session took [enough](Trouble::Enough), or the peer broke the protocol.
 struct Stop;
 
-/// A look at a session.
+/// The parameters of one visit to a session.
 #[derive(Clone, Copy)]
 struct Visit {
-    /// Messages that are taken at most.
+    /// The largest number of messages to take.
     budget: u32,
-    /// One of many, on every poll: what is left will be found soon.
+    /// The session is visited on every poll, so messages that are left are found soon.
     is_regular: bool,
 }
 
-/// Messages of a lost session that are still delivered: more than any path holds.
+/// The largest number of messages of a lost session that are still delivered: more than any path holds.
 const LAST_WORDS_MOST: u32 = 1 << 20;
 
 /// A bundle of endpoints: the unit of polling and of single-threadedness.
@@ -96,26 +96,26 @@ pub struct Bundle<R, T, B> {
     inbound: Vec<Option<Inbound<R>>>,
     hot: Vec<u32>,
     bells: B,
-    /// Made ready to sleep: no session becomes hot, for its peer would not ring.
+    /// Armed for sleep. No session becomes hot meanwhile, because its peer would not ring.
     is_armed: bool,
-    /// The sessions to look at in this poll: first those that are looked at for another reason, then whose bells were rung.
+    /// The sessions to visit in this poll: first those that rang no bell, then those that did.
     rung: Vec<u32>,
-    /// How many of them are looked at for another reason.
+    /// The number of sessions in `rung` that rang no bell.
     unrung: usize,
     /// The sessions that are unsure to ring.
     unsure: Vec<u32>,
-    /// The session that had something last, among those that ring bells.
+    /// The session that last had messages, of those that ring bells.
     last: u32,
     turns: u32,
-    /// The last visit of a session may have left something: it ended early.
+    /// The last visit ended early, so the session may have messages left.
     has_left: bool,
-    /// Messages of sessions that are looked at on every poll.
+    /// Messages taken from hot sessions. Wraps around.
     hot_work: u32,
     state: State<T>,
 }
 
 impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
-    /// A bundle without endpoints or sessions.
+    /// Makes a bundle without endpoints or sessions.
     pub fn new(bells: B, settings: Settings) -> Bundle<R, T, B> {
         Bundle {
             inbound: Vec::new(),
@@ -133,7 +133,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         }
     }
 
-    /// Sets a place for a session aside, or `None` if there is no room. Its index is also the session's bell.
+    /// Reserves a place for a session. Returns its index, which is also the number of the session's bell, or `None` if
+    /// there is no room.
     pub fn reserve(&mut self) -> Option<u32> {
         let places = &mut self.state.sessions;
         let free = places.iter().position(|p| p.session.is_none() && !p.is_reserved);
@@ -142,7 +143,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             return None;
         }
         if index == places.len() {
-            // Not twice as many, as a vector grows by itself: most bundles have few, and each is large.
+            // Grow by an eighth instead of doubling: places are large, and most bundles have few sessions.
             if index == places.capacity() {
                 places.reserve_exact(index / 8 + 1);
             }
@@ -152,17 +153,17 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         Some(index as u32)
     }
 
-    /// Gives up a place that was set aside.
+    /// Gives a reserved place back.
     pub fn unreserve(&mut self, index: u32) {
         if let Some(place) = self.state.sessions.get_mut(index as usize) {
             place.is_reserved = false;
         }
     }
 
-    /// Adds a session at a place that was set aside.
+    /// Adds a session at a reserved place.
     ///
     /// # Panics
-    /// If the place was not set aside.
+    /// If the place was not reserved.
     pub fn attach(&mut self, index: u32, peer: PeerId, tx: T, rx: R) -> SessionId {
         let limits = if rx.is_of_other_user() { Limits::OTHER_USER } else { Limits::TRUSTED };
         let place = &mut self.state.sessions[index as usize];
@@ -182,14 +183,14 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         id
     }
 
-    /// Ends a session: delivers what the peer had sent, then returns every message of ours that is under way there.
+    /// Ends a session: delivers what the peer has sent, then returns every message of ours that is under way to it.
     ///
-    /// Call when the peer is known to be dead or was cut off.
+    /// Call this when the peer is dead or was cut off.
     pub fn lose<S: Sink<T>>(&mut self, id: SessionId, reason: Reason, sink: &mut S) {
         if self.state.session(id).is_none() {
             return;
         }
-        // Bounded, for a peer that only says it is dead may write on and on.
+        // Bounded, because a peer that only claims to be dead could write forever.
         let mut left = if reason == Reason::PeerLost { LAST_WORDS_MOST } else { 0 };
         while left > 0 {
             match self.serve(id.index, Visit { budget: LOITER.min(left), is_regular: false }, sink) {
@@ -205,34 +206,34 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.hand_returns(sink);
     }
 
-    /// Takes a record that might have been lost, and came beside a session's path.
+    /// Takes a record of an unreliable message, which arrives outside the session's path.
     #[cold]
     pub fn take_unreliable<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) {
-        // What it says is its sender's, and one that is not what it should be could have been lost as well.
+        // A malformed record is ignored: it could have been lost as well.
         let _ = self.state.receive_unreliable(&id, record, sink);
     }
 
-    /// The next poll looks at this session: something came for it by a way that has no bell of its own.
+    /// Makes the next poll look at a session, for arrivals that ring no bell.
     pub fn ring(&mut self, id: SessionId) {
         self.rung.push(id.index);
     }
 
-    /// A session's peer woke us: the next poll looks at it. Who does that without cause is cut off.
+    /// Notes that a session's peer woke us; the next poll looks at it. A peer that wakes us without cause is cut off.
     pub fn on_wake(&mut self, id: SessionId) {
         if self.justify(id.index) {
             self.ring(id);
         }
     }
 
-    /// Makes ready to sleep: all peers are asked to ring, and to wake us. After a barrier that reaches them (the home's) one
-    /// more [`Bundle::poll`] finds all that came before they knew; if it finds nothing, whatever comes wakes us.
+    /// Makes ready to sleep: asks all peers to ring and to wake us. The caller then issues a barrier that reaches the
+    /// peers and calls [`Bundle::poll`] once more. If that poll finds nothing, every later arrival wakes us.
     pub fn arm(&mut self) {
         while let Some(index) = self.hot.pop() {
             self.cool(index);
         }
         self.is_armed = true;
         self.bells.arm();
-        // From the barrier on they ring for sure. Until now they may have missed it, so the next poll looks at them.
+        // From the barrier on they ring. They may have missed it before, so the next poll looks at them.
         for index in self.unsure.drain(..) {
             if let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) {
                 inbound.is_unsure = false;
@@ -241,23 +242,23 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         }
     }
 
-    /// Whether all peers ring, and knew it before the last barrier behind [`Bundle::arm`].
+    /// Whether all peers ring, and knew it before the last barrier after [`Bundle::arm`].
     pub fn all_ring(&self) -> bool {
         self.hot.is_empty() && self.unsure.is_empty()
     }
 
-    /// The next poll looks at every session.
+    /// Makes the next poll look at every session.
     pub fn look_at_all(&mut self) {
         self.rung.extend(0..self.inbound.len() as u32);
     }
 
-    /// Nobody is to wake us any more.
+    /// Tells peers that they need not wake us any more.
     pub fn disarm(&mut self) {
         self.is_armed = false;
         self.bells.disarm();
     }
 
-    /// Takes what has arrived, at most about `budget` messages, and hands it to the sink. Returns how many were taken.
+    /// Takes about `budget` messages at most and delivers them to the sink. Returns the number of messages taken.
     #[inline(always)]
     pub fn poll<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut work = self.serve_hot(budget, sink);
@@ -271,31 +272,31 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         work
     }
 
-    /// Sessions that turned out broken since the last call; the home closes them with [`Bundle::lose`].
+    /// Returns the sessions found broken since the last call. The home ends them with [`Bundle::lose`].
     pub fn take_broken(&mut self) -> Vec<SessionId> {
         let broken = std::mem::take(&mut self.state.broken);
         let lives = |i: u32| self.state.sessions.get(i as usize).map(|p| SessionId { index: i, life: p.life });
         broken.into_iter().filter_map(lives).collect()
     }
 
-    /// Messages taken so far from sessions that are looked at on every poll; it comes round.
+    /// Returns the number of messages taken from hot sessions so far. Wraps around.
     pub fn hot_work(&self) -> u32 {
         self.hot_work
     }
 
-    /// Whether a request is under way to a session that is looked at on every poll.
+    /// Whether a request is under way to a hot session.
     pub fn awaits_hot(&self) -> bool {
         let session = |index: &u32| self.state.sessions.get(*index as usize).and_then(|place| place.session.as_ref());
         self.hot.iter().filter_map(session).flat_map(|s| &s.flows_out).any(|flow| flow.window.taken() != 0)
     }
 
-    /// Whether there are broken sessions to take.
+    /// Whether [`Bundle::take_broken`] has sessions to return.
     #[inline(always)]
     pub fn has_broken(&self) -> bool {
         !self.state.broken.is_empty()
     }
 
-    /// Lets idle paths give back what they can do without. May make system calls.
+    /// Lets idle paths give unused memory back. May make system calls.
     pub fn rest(&mut self) {
         for s in self.state.sessions.iter_mut().flat_map(|p| &mut p.session) {
             s.tx.rest();
@@ -304,24 +305,24 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.state.rest();
     }
 
-    /// What a program may do between polls.
+    /// The state that programs use between polls.
     #[inline(always)]
     pub fn state(&self) -> &State<T> {
         &self.state
     }
 
-    /// What a program may do between polls.
+    /// The state that programs use between polls.
     #[inline(always)]
     pub fn state_mut(&mut self) -> &mut State<T> {
         &mut self.state
     }
 
-    /// Carries back what became of others' errands.
+    /// Returns the results of errands to the bundles that sent them.
     pub fn carry_back<S: Sink<T>>(&mut self, sink: &mut S) {
         self.state.carry_back(sink);
     }
 
-    /// Does what another bundle handed on for an endpoint that moved here.
+    /// Does an errand that another bundle forwarded for an endpoint that moved here.
     pub fn do_errand<S: Sink<T>>(&mut self, errand: Errand, sink: &mut S) {
         self.state.do_errand(errand, sink);
         self.hand_returns(sink);
@@ -333,19 +334,19 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         &self.bells
     }
 
-    /// The bells, to add some.
+    /// The bells, for adding some.
     pub fn bells_mut(&mut self) -> &mut B {
         &mut self.bells
     }
 
-    /// Sessions that are looked at on every poll.
+    /// Visits the hot sessions.
     #[inline(always)]
     fn serve_hot<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut left = budget;
         let mut at = 0;
         while let Some(&index) = self.hot.get(at) {
             if left == 0 {
-                // Begin with another one next time, so that a full budget starves nobody.
+                // The next poll begins with another session, so that a full budget starves none.
                 self.hot.rotate_left(1);
                 break;
             }
@@ -355,7 +356,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         budget - left
     }
 
-    /// Sessions that rang, and now and then all of them.
+    /// Visits the sessions that rang, and every [`SCAN_EVERY`] turns all sessions.
     #[inline(always)]
     fn serve_rung<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
         let sessions = self.inbound.len();
@@ -393,24 +394,24 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 continue;
             }
             if taken > 0 {
-                // Twice in a row from the same one: it is worth a look on every poll.
+                // Twice in a row from the same session: make it hot.
                 if self.last == index && !stays_cold && !self.is_armed {
                     self.promote(index);
                 }
                 self.last = index;
             }
             if self.has_left || taken == LOITER {
-                // Its bell is silent now, and there may be more.
+                // Its bell is silent now, but messages may be left.
                 self.rung[unfinished] = index;
                 unfinished += 1;
             }
         }
-        // What is behind them are sessions that were cooled meanwhile: the next poll looks at those once more.
+        // Entries after `rung` are sessions that were cooled meanwhile; the next poll looks at them.
         self.rung.drain(unfinished..rung);
         work
     }
 
-    /// A session's bell was rung. False if its peer rings without cause and was cut off.
+    /// Notes that a session's bell was rung. Returns false if the peer rings without cause and was cut off.
     fn justify(&mut self, index: u32) -> bool {
         let inbound = self.inbound.get_mut(index as usize).and_then(Option::as_mut);
         let is_honest = inbound.is_none_or(|inbound| inbound.rx.note_bell());
@@ -420,7 +421,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         is_honest
     }
 
-    /// What most polls have nothing of: queued messages to hand over, peers to tell, backlogs, returned messages.
+    /// Does the work that most polls have none of: queued messages to deliver, peers to tell, backlogs, returned
+    /// messages.
     #[inline(never)]
     fn do_chores<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut work = self.state.unpark(sink, budget);
@@ -436,7 +438,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         work
     }
 
-    /// Lets the client go on, if there is something for it.
+    /// Calls the clients if there is work for them.
     fn do_clients_chores<S: Sink<T>>(&mut self, sink: &mut S) -> u32 {
         let asked = std::mem::take(&mut self.state.client_waits);
         if asked || self.state.events.has_claimed() {
@@ -446,7 +448,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         }
     }
 
-    /// Takes messages of one session. Returns how many.
+    /// Takes messages of one session. Returns their number.
     #[inline(always)]
     fn serve<S: Sink<T>>(&mut self, index: u32, visit: Visit, sink: &mut S) -> u32 {
         let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) else {
@@ -485,25 +487,26 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 self.cut(index);
                 return work;
             }
-            // Before the sender is told of them: what it knows to be stored is not among what a dead peer left behind.
+            // Release the records before the sender hears that they are stored. If we die, it takes unreleased records
+            // back, and messages that it knows to be stored must not be among them.
             inbound.rx.release();
             inbound.busy_at = self.turns;
         }
         work
     }
 
-    /// A peer broke the protocol: nothing more of it is read.
+    /// Cuts a peer off that broke the protocol: nothing more of it is read.
     #[cold]
     fn cut(&mut self, index: u32) {
         if let Some(place) = self.inbound.get_mut(index as usize) {
             *place = None;
         }
-        // What it had sent is not noted with the next session's messages.
+        // Drop its counts, so that they are not added to those of the next session.
         self.state.run = Run::default();
         self.state.cut(index);
     }
 
-    /// Held records whose returns are under way need not be kept.
+    /// Lets go of held records whose returns are under way.
     fn let_go(&mut self) {
         for index in self.state.let_go.drain(..) {
             if let Some(inbound) = self.inbound.get_mut(index as usize).and_then(Option::as_mut) {
@@ -521,7 +524,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         }
     }
 
-    /// Makes a session hot, in place of the one that has been idle for longest.
+    /// Makes a session hot. If there is no room, the session that has been idle for longest cools.
     fn promote(&mut self, index: u32) {
         if self.hot.len() == HOT_MOST {
             let busy_at = |i: &u32| self.inbound[*i as usize].as_ref().map(|i| i.busy_at);
@@ -551,7 +554,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         if let Some(inbound) = self.inbound[index as usize].as_mut() {
             inbound.is_hot = false;
             inbound.rx.set_attention(true);
-            // What came before the producer saw that is found by this look, by the next full scan, or before we sleep.
+            // Messages that come before the producer sees the request are found by this look, by the next scan, or
+            // before we sleep.
             self.rung.push(index);
             if !std::mem::replace(&mut inbound.is_unsure, true) {
                 self.unsure.push(index);

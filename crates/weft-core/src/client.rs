@@ -1,4 +1,4 @@
-//! What messages are handed to: the client of an endpoint, and the sink of a bundle, which knows which client each endpoint has.
+//! Receivers of messages: the client of an endpoint, and the sink of a bundle, which knows the client of each endpoint.
 
 use crate::endpoint::Endpoint;
 use crate::event::{Event, Returned};
@@ -8,11 +8,11 @@ use crate::session::FlowId;
 use crate::state::State;
 use weft_wire::{BundleId, Reason};
 
-/// What an endpoint's messages are for: Active Messages, tagged messages, or a program's own purpose.
+/// The purpose of an endpoint's messages: Active Messages, tagged messages, or a program's own.
 ///
-/// A client gets the messages that arrive for the endpoints it is attached to, its own messages that came back, and the endpoints'
-/// events. It sends through the [`State`] that each call is given. All calls are made inside [`crate::Bundle::poll`], by one thread at a
-/// time; none may block. `T` is the sending end of a path: a client that is written for any `T` runs over shared memory, between
+/// A client gets the messages that arrive for its endpoints, its own messages that came back, and the endpoints'
+/// events. It sends through the [`State`] that each call passes. All calls happen inside [`crate::Bundle::poll`], one
+/// at a time; none may block. `T` is the sending end of a path. A client for any `T` runs over shared memory, between
 /// hosts and in the simulator.
 ///
 /// ```
@@ -34,20 +34,22 @@ use weft_wire::{BundleId, Reason};
 /// }
 /// ```
 pub trait Client<T> {
-    /// Takes a message for one of its endpoints, or refuses it. A refused message goes back to its sender with the reason.
+    /// Takes a message for one of its endpoints, or refuses it. A refused message goes back to its sender with the
+    /// reason.
     ///
-    /// A request is answered with [`State::reply`]. If the client neither answers it nor takes its [token](Delivery::take_reply), the
-    /// request ends without a reply when this returns.
+    /// [`State::reply`] answers a request. If the client neither answers a request nor takes its
+    /// [token](Delivery::take_reply), the request ends without a reply when this returns.
     fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason>;
 
-    /// Takes a message that an endpoint sent and that came back. One that it does not take is an [`Event::Returned`] for the program.
+    /// Takes a message of an endpoint that came back. If the client gives it back, the program gets it as
+    /// [`Event::Returned`].
     fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {
         let _ = state;
         Some(message)
     }
 
-    /// Something happened to an endpoint whose events the client [claimed](State::claim_events): there is room to send again, or a peer
-    /// is gone.
+    /// Handles an event of an endpoint whose events the client [claimed](State::claim_events): there is room to send
+    /// again, or a peer is gone.
     fn on_event(&mut self, state: &mut State<T>, event: &Event) {
         let _ = (state, event);
     }
@@ -58,19 +60,20 @@ pub trait Client<T> {
         let _ = (state, endpoint, flow);
     }
 
-    /// Continues with work that it left unfinished. Called at the end of a poll, after events and whenever a client asked to
-    /// [come again](State::come_again). Returns how much it did, in messages.
+    /// Continues unfinished work. Called at the end of a poll, after events and whenever a client asked to [come
+    /// again](State::come_again). Returns the amount of work done, in messages.
     fn go_on(&mut self, state: &mut State<T>) -> u32 {
         let _ = state;
         0
     }
 
-    /// The program frees the endpoint. Nothing more is delivered to it; the client ends what it began there, and may still send.
+    /// Closes an endpoint that the program frees. Nothing more is delivered to it. The client ends its operations
+    /// there, and may still send.
     fn close(&mut self, state: &mut State<T>, endpoint: Endpoint) {
         let _ = (state, endpoint);
     }
 
-    /// Whether a closed endpoint has nothing more to send: then it is freed.
+    /// Whether a closed endpoint has nothing more to send. If so, it is freed.
     fn is_closed(&self, endpoint: Endpoint) -> bool {
         let _ = endpoint;
         true
@@ -107,8 +110,8 @@ impl<T, C: Client<T> + ?Sized> Client<T> for Box<C> {
     }
 }
 
-/// Where a bundle hands over what arrives and what comes back: to the [client](Client) of the endpoint, if the endpoints of the bundle
-/// have several. Called inside [`crate::Bundle::poll`].
+/// The receiver of a bundle's messages and returned messages. If the endpoints have different [clients](Client), the
+/// sink passes each message to the right one. Called inside [`crate::Bundle::poll`].
 ///
 /// ```
 /// use weft_core::{Delivery, Sink, State};
@@ -127,28 +130,31 @@ impl<T, C: Client<T> + ?Sized> Client<T> for Box<C> {
 /// }
 /// ```
 pub trait Sink<T> {
-    /// Takes a message, or refuses it, and then it goes back to its sender.
+    /// Takes a message, or refuses it. A refused message goes back to its sender with the reason.
     fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason>;
 
-    /// Takes a message that came back, or leaves it to the event queue.
+    /// Takes a message that came back. If the sink gives it back, it goes to the event queue.
     fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {
         let _ = state;
         Some(message)
     }
 
-    /// Hands [`State::next_claimed`] events and [`State::next_closed_flow`] to the clients and lets them go on. Called at the end of a poll, if there are such events or a
-    /// client asked to [come again](State::come_again). Returns how much was done.
+    /// Passes the events of [`State::next_claimed`] and [`State::next_closed_flow`] to the clients and lets them
+    /// continue their work. Called at the end
+    /// of a poll if there are such events or a client asked to [come again](State::come_again). Returns the amount of
+    /// work done.
     fn do_chores(&mut self, state: &mut State<T>) -> u32 {
         let _ = state;
         0
     }
 
-    /// Carries an errand to the bundle that its endpoint lives in now, or says why nobody takes it.
+    /// Forwards an errand to the bundle in which its endpoint lives now. Returns the errand with a reason if nobody
+    /// takes it.
     fn forward(&mut self, errand: Errand) -> Result<(), (Errand, Reason)> {
         Err((errand, Reason::NoSuchEndpoint))
     }
 
-    /// Carries back to a bundle what became of an errand of its.
+    /// Returns the result of an errand to the bundle that sent it.
     fn carry_back(&mut self, to: BundleId, back: Back) {
         let _ = (to, back);
     }

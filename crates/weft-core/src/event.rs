@@ -1,11 +1,11 @@
-//! What a bundle reports: events, returned messages, counters.
+//! Reports of a bundle: events, returned messages, counters.
 
 use crate::endpoint::Endpoint;
 use crate::session::FlowId;
 use std::collections::VecDeque;
 use weft_wire::{Certainty, Reason};
 
-/// The kinds of messages that can come back.
+/// The kinds of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageKind {
     /// A one-way message.
@@ -16,26 +16,26 @@ pub enum MessageKind {
     Reply,
 }
 
-/// A message that came back, with its contents (VN9: return to sender).
+/// A message that came back, with its contents (return to sender, VN9).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Returned {
     /// The endpoint that sent it.
     pub endpoint: Endpoint,
-    /// Where it was to go: an index of the endpoint's translation table. `None` for a reply.
+    /// The index in the endpoint's translation table that it was sent to. `None` for a reply.
     pub destination: Option<u32>,
-    /// What it was.
+    /// The kind of message.
     pub kind: MessageKind,
     /// Its operation (an Active Message handler's number).
     pub op: u8,
     /// Its arguments.
     pub args: Vec<u32>,
-    /// Its payload, byte for byte.
+    /// Its payload, unchanged.
     pub payload: Vec<u8>,
     /// Why it came back.
     pub reason: Reason,
-    /// Whether it is certain that it was not delivered.
+    /// Whether it is certain that the message was not delivered.
     pub certainty: Certainty,
-    /// The completion that was asked for, which will not be reported otherwise.
+    /// The completion that its sender asked for. It is not reported in any other way.
     pub completion: Option<u64>,
 }
 
@@ -60,22 +60,22 @@ pub struct Returned {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The one-way message with this completion was stored in its destination, or the request was answered.
+    /// The one-way message with this completion was stored at its destination, or the request with it was answered.
     Completed(u64),
-    /// A send that said *full* may be tried again.
+    /// A send that returned *full* may be tried again.
     CanSend {
         /// The endpoint that wanted to send.
         endpoint: Endpoint,
-        /// Its translation table index.
+        /// Its index in the translation table.
         destination: u32,
     },
-    /// A message came back and the client did not take it.
+    /// A message came back and its client did not take it.
     Returned(Box<Returned>),
-    /// The peer that a translation led to is gone; what was under way has been returned.
+    /// The peer of a translation table entry is gone. Messages under way to it have been returned.
     PeerLost {
         /// The local endpoint.
         endpoint: Endpoint,
-        /// Its translation table index.
+        /// The index of the entry.
         destination: u32,
         /// Why.
         reason: Reason,
@@ -83,7 +83,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The endpoint that it is of. `None` for completions, which are of the bundle.
+    /// Returns the endpoint of the event. `None` for completions, which belong to the bundle.
     pub fn endpoint(&self) -> Option<Endpoint> {
         match self {
             Event::Completed(_) => None,
@@ -93,8 +93,8 @@ impl Event {
     }
 }
 
-/// Which of an endpoint's events end a wait (VN12). All, unless set otherwise. What is left out still happens: messages are
-/// handed over and events are queued.
+/// The events of an endpoint that end a wait (VN12). All of them by default. Masked events still happen: messages are
+/// delivered and events are queued.
 ///
 /// ```
 /// use weft_core::EventMask;
@@ -107,18 +107,18 @@ impl Event {
 pub struct EventMask {
     /// A message came.
     pub not_empty: bool,
-    /// A send that said *full* may be tried again.
+    /// A send that returned *full* may be tried again.
     pub can_send: bool,
-    /// A message of this endpoint's came back.
+    /// A message of this endpoint came back.
     pub returned: bool,
-    /// A peer of this endpoint's is gone.
+    /// A peer of this endpoint is gone.
     pub peer_lost: bool,
 }
 
 impl EventMask {
     /// Everything ends a wait.
     pub const ALL: EventMask = EventMask { not_empty: true, can_send: true, returned: true, peer_lost: true };
-    /// Nothing does.
+    /// Nothing ends a wait.
     pub const NONE: EventMask = EventMask { not_empty: false, can_send: false, returned: false, peer_lost: false };
 }
 
@@ -128,21 +128,21 @@ impl Default for EventMask {
     }
 }
 
-/// Events that wait for the program, and what of them it waits for.
+/// Events that wait for the program or for clients, and the masks that decide which of them end a wait.
 #[derive(Debug)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
-    /// Those of endpoints whose client takes them itself.
+    /// Events of endpoints whose client takes them itself.
     claimed: VecDeque<Event>,
     /// Flows to these endpoints that their openers closed.
     closed: VecDeque<(Endpoint, FlowId)>,
-    /// These endpoints, by index.
+    /// Whether an endpoint's client takes its events, indexed by endpoint.
     claims: Vec<bool>,
-    /// By the index of the endpoint; those behind the end have all.
+    /// Indexed by endpoint. Endpoints beyond the end have the mask [`EventMask::ALL`].
     masks: Vec<EventMask>,
-    /// Events so far that end a wait. It comes round.
+    /// Number of events that end a wait. Wraps around.
     noted: u64,
-    /// Messages so far that do not. It comes round.
+    /// Number of messages that do not end a wait. Wraps around.
     muted: u64,
 }
 
@@ -160,7 +160,7 @@ impl Events {
     }
 
     pub fn push(&mut self, event: Event) {
-        // A message that came back and that the client did not take is the program's.
+        // A returned message that the client did not take goes to the program.
         let is_return = matches!(event, Event::Returned(_));
         if !is_return && event.endpoint().is_some_and(|endpoint| self.is_claimed(endpoint)) {
             self.claimed.push_back(event);
@@ -190,7 +190,7 @@ impl Events {
         }
     }
 
-    /// From now on an endpoint's events are for its client.
+    /// From now on an endpoint's events go to its client.
     pub fn claim(&mut self, endpoint: Endpoint) {
         if self.claims.len() <= endpoint.index() {
             self.claims.resize(endpoint.index() + 1, false);
@@ -202,7 +202,7 @@ impl Events {
         self.claims.get(endpoint.index()).copied().unwrap_or_default()
     }
 
-    /// The next event for a client.
+    /// Takes the next event for a client.
     pub fn pop_claimed(&mut self) -> Option<Event> {
         self.claimed.pop_front()
     }
@@ -224,7 +224,7 @@ impl Events {
         self.closed.pop_front()
     }
 
-    /// Something ends a wait that is no event of this queue.
+    /// Counts an event that ends a wait but is not in this queue.
     pub fn note(&mut self) {
         self.noted = self.noted.wrapping_add(1);
     }
@@ -240,25 +240,25 @@ impl Events {
         self.masks[endpoint.index()] = mask;
     }
 
-    /// So many messages came to an endpoint, which may not care.
+    /// Counts messages for an endpoint that do not end a wait if its mask says so.
     pub fn mute(&mut self, endpoint: Endpoint, messages: u32) {
         if !self.mask(endpoint).not_empty {
             self.muted = self.muted.wrapping_add(messages.into());
         }
     }
 
-    /// Events so far that end a wait.
+    /// Returns the number of events that end a wait.
     pub fn noted(&self) -> u64 {
         self.noted
     }
 
-    /// Messages so far that do not.
+    /// Returns the number of messages that do not end a wait.
     pub fn muted(&self) -> u64 {
         self.muted
     }
 }
 
-/// What a bundle counted since it was made. All are totals.
+/// Totals that a bundle counted since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// One-way messages sent.
@@ -277,10 +277,10 @@ pub struct Counters {
     pub ended: u64,
     /// Messages of ours that came back.
     pub returned: u64,
-    /// Messages of others that were refused here.
+    /// Messages of peers that were refused here.
     pub refused: u64,
-    /// Messages that came and may be lost, and were: for want of room, of a handler, of their endpoint or of its key. A report adds those
-    /// that were lost within the channels of other hosts.
+    /// Unreliable messages that arrived and were dropped for want of room, of a handler, of their endpoint or of its
+    /// key. A report adds those lost in channels to other hosts.
     pub unreliable_dropped: u64,
     /// Sends that found no room or no credit.
     pub full: u64,
@@ -288,7 +288,7 @@ pub struct Counters {
     pub replies_queued: u64,
     /// Messages queued at an endpoint that was not being served.
     pub parked: u64,
-    /// Messages handed on to the bundle that their endpoint had moved to.
+    /// Messages forwarded to the bundle that their endpoint moved to.
     pub handed_on: u64,
     /// Sessions cut off because the peer broke the protocol.
     pub violations: u64,

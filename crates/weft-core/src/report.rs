@@ -1,5 +1,5 @@
-//! What a bundle is at, as plain values: for whoever looks at it from outside. Nothing is counted for this; all of it is read from
-//! what is there anyway, when somebody asks.
+//! The state of a bundle as plain values, for tools that look at it from outside. Reports cost nothing until somebody
+//! asks: they are read from state that exists anyway.
 
 use crate::endpoint::{Endpoint, EndpointState, Endpoints, Route, Translation};
 use crate::event::Counters;
@@ -11,161 +11,161 @@ use weft_wire::path::{Traffic, Tx};
 use weft_wire::record::{lines, MAX_ARGS};
 use weft_wire::{HostAddress, Name, Reason, Uid, MAX_PAYLOAD};
 
-/// Rows of a report: endpoints, sessions, flows and destinations together.
+/// Largest number of rows of a report: endpoints, sessions, flows and destinations together.
 pub const ROWS_MOST: usize = 1024;
 
-/// Entries of translation tables that are looked at for one report.
+/// Largest number of translation table entries examined for one report.
 const ENTRIES_MOST: usize = 16 << 10;
 
-/// A bundle at one moment. Rows above [`ROWS_MOST`] are counted only.
+/// The state of a bundle at one moment. Rows above [`ROWS_MOST`] are only counted.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
-    /// What was counted since the bundle was made.
+    /// Totals since the bundle was made.
     pub counters: Counters,
-    /// Messages sent whose end is not known or not told.
+    /// Messages sent whose end is not known or not reported yet.
     pub unsettled: u64,
-    /// Packets from other hosts that were dropped because they were damaged, or are none.
+    /// Packets from the network that were dropped because they were damaged or not weft packets.
     pub packets_damaged: u64,
-    /// Whole packets from the network that were refused: forged, copies, of another life, or from elsewhere than their channel's
-    /// peer.
+    /// Intact packets from the network that were refused: forged, duplicate, of another epoch, or from another address
+    /// than their channel's peer.
     pub packets_refused: u64,
     /// Its endpoints.
     pub endpoints: Vec<EndpointReport>,
     /// Its sessions.
     pub sessions: Vec<SessionReport>,
-    /// Where its messages go, session by session.
+    /// The flows of its outgoing messages, session by session.
     pub flows_out: Vec<FlowOutReport>,
-    /// Where its messages come from, session by session.
+    /// The flows of its incoming messages, session by session.
     pub flows_in: Vec<FlowInReport>,
-    /// Destinations without a session, to which something was to be sent.
+    /// Destinations without a session to which messages were to be sent.
     pub destinations: Vec<DestinationReport>,
-    /// Rows that had no place, and entries of translation tables that were not looked at.
+    /// Rows above the limit, and translation table entries that were not examined.
     pub left_out: usize,
 }
 
 /// An endpoint.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct EndpointReport {
-    /// Which one.
+    /// The endpoint.
     pub endpoint: Endpoint,
     /// Its name.
     pub name: Name,
-    /// Whether messages are handed to it.
+    /// Whether messages are delivered to it.
     pub is_served: bool,
-    /// Messages that wait because it is not.
+    /// Messages that wait because it is not served.
     pub parked: usize,
 }
 
 /// A session.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SessionReport {
-    /// Which one.
+    /// The session.
     pub id: SessionId,
-    /// Who is at the other end.
+    /// The peer at the other end.
     pub peer: PeerId,
     /// How far the path to the peer was written and read.
     pub traffic: Traffic,
-    /// Whether it has room for the largest message.
+    /// Whether the path has room for the largest message.
     pub has_room: bool,
     /// Replies and returned messages that wait for room.
     pub backlog: usize,
-    /// Bytes of these.
+    /// Bytes of these messages.
     pub backlog_bytes: usize,
-    /// The channel below it, if the peer is reached over the network.
+    /// The session's channel, if the peer is on another host.
     pub host: Option<HostReport>,
 }
 
 /// A channel to another host.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostReport {
-    /// Where it leads.
+    /// The address of the other host.
     pub address: HostAddress,
-    /// The round-trip time, once it was measured.
+    /// The smoothed round-trip time, once it was measured.
     pub round_trip: Option<Duration>,
-    /// The shortest one that was seen.
+    /// The shortest round-trip time so far.
     pub least_round_trip: Option<Duration>,
-    /// Bytes of packets that were neither acknowledged nor given up.
+    /// Bytes of packets that are neither acknowledged nor given up.
     pub in_flight: u64,
-    /// Bytes that may be so, as the congestion control has it.
+    /// Bytes that congestion control allows to be in flight.
     pub window: u64,
-    /// Bytes of the largest packets that get through, as far as is known.
+    /// Bytes of the largest packets that are known to get through.
     pub packet_bytes: usize,
-    /// Records wait that were not sent to their end.
+    /// Records wait that were not fully sent.
     pub has_unsent: bool,
-    /// More would be sent if the peer had room: its program does not take what came.
+    /// Records wait for room at the peer, because its program does not take messages.
     pub waits_for_peer: bool,
-    /// How often in a row nothing was heard in time.
+    /// Number of timeouts in a row in which nothing was heard.
     pub silences: u32,
-    /// What was counted.
+    /// The channel's totals.
     pub counters: weft_transport::Counters,
 }
 
-/// From one of our endpoints to one of the peer's.
+/// A flow from one of our endpoints to one of the peer's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlowOutReport {
-    /// The session that it is of.
+    /// The flow's session.
     pub session: SessionId,
     /// Our endpoint.
     pub endpoint: Endpoint,
-    /// The peer's.
+    /// The peer's endpoint.
     pub to: Name,
-    /// One-way messages sent since the flow was opened.
+    /// One-way messages sent since the flow opened.
     pub sent: u64,
-    /// Requests sent since then.
+    /// Requests sent since the flow opened.
     pub requests_sent: u64,
-    /// Requests under way, of a window of 32.
+    /// Requests under way, in a window of 32.
     pub requests: u32,
-    /// Credit for one-way messages that is left.
+    /// Credit left for one-way messages.
     pub credit: Grant,
     /// One-way messages that are not known to be stored.
     pub unstored: u64,
-    /// Somebody was told *full* and has not been told of room since.
+    /// A send returned *full*, and no can-send event followed yet.
     pub wants_room: bool,
-    /// What keeps a message from being sent now.
+    /// What prevents the next message from being sent now.
     pub limit: Limit,
 }
 
-/// From one of the peer's endpoints to one of ours.
+/// A flow from one of the peer's endpoints to one of ours.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlowInReport {
-    /// The session that it is of.
+    /// The flow's session.
     pub session: SessionId,
     /// Our endpoint.
     pub endpoint: Endpoint,
-    /// The peer's.
+    /// The peer's endpoint.
     pub from: Name,
-    /// Requests that came and were not answered.
+    /// Requests that arrived and were not answered.
     pub requests: u32,
 }
 
-/// An entry of a translation table that leads to no session.
+/// A translation table entry that leads to no session.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DestinationReport {
     /// Our endpoint.
     pub endpoint: Endpoint,
-    /// Whom it names.
+    /// The name in the entry.
     pub name: Name,
-    /// Why the last call was refused. `None` while it is being called.
+    /// Why the last call was refused. `None` during a call.
     pub refused: Option<Reason>,
 }
 
-/// What keeps a message from being sent.
+/// What prevents a message from being sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Nothing does.
+    /// Nothing.
     Nothing,
-    /// Requests: 32 are under way. One-way messages go.
+    /// 32 requests are under way. One-way messages can be sent.
     Window,
-    /// One-way messages: the receiver granted no more. Requests go.
+    /// The receiver granted no more credit for one-way messages. Requests can be sent.
     Credit,
-    /// There is no room on the way to the peer.
+    /// The path to the peer has no room.
     Room,
-    /// As much is under way in the network as may be.
+    /// Congestion control allows no more bytes in flight.
     Congestion,
 }
 
 impl Report {
-    /// One row more, if there is a place for it.
+    /// Counts one more row. Returns whether there is room for it.
     fn take_place(&mut self) -> bool {
         let rows = self.endpoints.len() + self.sessions.len() + self.destinations.len();
         let has_place = rows + self.flows_out.len() + self.flows_in.len() < ROWS_MOST;
@@ -183,7 +183,7 @@ impl Report {
         *left_out = 0;
     }
 
-    /// Knowing of channels, says which flows they limit.
+    /// Marks the flows that congestion control limits. Call after the sessions' channels were added.
     pub fn note_congestion(&mut self) {
         let is_held = |host: &HostReport| host.has_unsent && host.in_flight + host.packet_bytes as u64 > host.window;
         for session in self.sessions.iter().filter(|s| s.host.as_ref().is_some_and(is_held)) {
@@ -198,7 +198,7 @@ impl Report {
 }
 
 impl<T: Tx> State<T> {
-    /// The flow that requests to an index of the translation table go by, and its slots that are taken, one bit each.
+    /// Returns the flow for requests to an index of the translation table, and a bit mask of its used slots.
     pub fn asking(&self, from: Endpoint, to: u32) -> Option<(FlowId, u32)> {
         let Route::Flow { session: index, flow: number } = self.endpoint(from).ok()?.translation(to)?.route else {
             return None;
@@ -209,20 +209,20 @@ impl<T: Tx> State<T> {
         Some((FlowId { session, number }, flow.window.taken()))
     }
 
-    /// The endpoints that a flow of ours leads from and to.
+    /// Returns the source and the destination of one of our flows.
     pub fn ends_out(&self, flow: FlowId) -> Option<(Name, Name)> {
         let session = self.session(flow.session)?;
         let out = session.flows_out.get(usize::from(flow.number))?;
         Some((self.name(out.source).ok()?, session.name_of(out.to, Uid::UNKNOWN)))
     }
 
-    /// The same of a flow of the peer's.
+    /// Returns the source and the destination of one of the peer's flows.
     pub fn ends_in(&self, flow: FlowId) -> Option<(Name, Name)> {
         let flow = self.session(flow.session)?.flows_in.get(usize::from(flow.number))?;
         Some((flow.source, self.name(flow.destination).ok()?))
     }
 
-    /// Writes down what the bundle is at, in place of what the report said before.
+    /// Writes the bundle's state over an old report.
     #[cold]
     pub fn report_into(&mut self, report: &mut Report) {
         report.clear();
@@ -260,7 +260,7 @@ impl<T: Tx> Session<T> {
         let is_open = has_room && self.backlog.is_empty();
         for flow in self.flows_out.iter().filter(|flow| flow.phase != Phase::Closed) {
             if report.take_place() {
-                // As the program has it, where it has not mapped another name there since.
+                // The name that the program mapped, unless it has mapped another one there since.
                 let entry = endpoints.get(flow.source);
                 let name = entry.and_then(|e| e.translation(flow.destination)).map(|t| t.name);
                 let is_it = |name: &Name| (name.epoch, name.endpoint) == (self.peer.epoch, flow.to);
