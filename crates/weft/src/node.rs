@@ -46,11 +46,11 @@ impl Error {
 /// A process's network interface. Cheap to clone; all clones are the same one.
 ///
 /// ```
-/// use weft::{am, Key, Node};
+/// use weft::{Bundle, Key, Node};
 ///
 /// let node = Node::new()?;
-/// let mut first = crate::Bundle::new(&node)?;
-/// let mut second = crate::Bundle::new(&node)?; // for another thread, perhaps
+/// let mut first = Bundle::new(&node)?;
+/// let mut second = Bundle::new(&node)?; // for another thread, perhaps
 /// let (a, b) = (first.endpoint(Key(1))?, second.endpoint(Key(2))?);
 /// let (a, b) = (first.name(a)?, second.name(b)?);
 /// assert!(a != b && a.epoch == b.epoch); // two endpoints of one life
