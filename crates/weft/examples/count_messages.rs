@@ -1,5 +1,5 @@
-//! So many requests with their replies between two bundles of one thread, one after the other, and nothing else: what the
-//! instruction count of `docs/performance.md` is taken from, by running it twice under callgrind with different numbers.
+//! Sends a number of requests with their replies between two bundles of one thread, one after the other, and does nothing else. The
+//! count in `docs/instructions.txt` is the difference of two runs with different numbers under callgrind.
 
 use std::cell::Cell;
 use std::rc::Rc;
