@@ -229,6 +229,31 @@ fn what_cannot_be_measured_here_is_left_out_with_a_line() {
     assert!(text.contains("left out: UCX: ucx_perftest is not installed"), "{text}");
 }
 
+#[test]
+fn what_was_asked_is_told_on_request_only_and_always_in_json() {
+    let folder = Folder::new("goals");
+    let file = folder.file("rows.json");
+    let arguments = ["--only", "peers", "--systems", "weft", "--json", &file];
+    let ratio = "from one fixed of 64 peers ÷ of 1";
+    let Some(output) = bench(&arguments) else { return };
+    assert!(out(&output).contains(ratio), "{}", out(&output));
+    for verdict in ["asked", "MISSED", "holds", "≤"] {
+        assert!(!out(&output).contains(verdict), "{verdict}: {}", out(&output));
+    }
+    let document: Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).expect("it was written")).expect("it is JSON");
+    let goals = document["goals"].as_array().expect("a list");
+    let goal = goals.iter().find(|goal| goal["what"] == ratio).expect("it is told");
+    assert_eq!(goal["at_most"], 1.3);
+    let value = goal["value"].as_f64().expect("a number");
+    assert_eq!(goal["holds"], value <= 1.3, "{goal}");
+
+    let output = bench(&[&arguments[..], &["--goals"]].concat()).expect("there are two CPUs");
+    let text = out(&output);
+    let line = text.lines().find(|line| line.contains(ratio)).unwrap_or_else(|| panic!("no {ratio}: {text}"));
+    assert!(line.contains("≤ 1.30") && (line.contains("holds") || line.contains("MISSED")), "{line}");
+}
+
 /// A folder with stand-ins for the limit programs, of which the one for UCX does this, and the command that uses them.
 fn bench_beside(name: &str, ucx_read: &str) -> (Folder, Output) {
     let folder = Folder::new(name);
@@ -238,7 +263,7 @@ fn bench_beside(name: &str, ucx_read: &str) -> (Folder, Output) {
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(["bench", "local", "--quick", "--rounds", "1", "--ms", "2", "--only", "rtt"]);
-    command.args(["--systems", "weft,ucx", "--json"]).arg(folder.0.join("rows.json"));
+    command.args(["--systems", "weft,ucx", "--goals", "--json"]).arg(folder.0.join("rows.json"));
     command.env("WEFT_LIMITS", folder.0.join("limits")).env("PATH", "/nonexistent");
     let output = command.output().expect("it was built");
     (folder, output)

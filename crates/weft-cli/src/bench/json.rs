@@ -1,5 +1,6 @@
 //! The results as JSON: written by the benchmarks, read by `weft bench report` and `compare` and by other tools of the project.
 
+use super::goals::{Asked, Goal};
 use super::machine::Machine;
 use super::results::{is_kernel, is_ucx, Metric, Results, Series, Way};
 use crate::error::Error;
@@ -15,6 +16,9 @@ pub struct Document {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     pub rows: Vec<Row>,
+    /// The ratios that weft is held to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub goals: Vec<Judged>,
 }
 
 /// One figure of one system.
@@ -41,6 +45,37 @@ pub struct Row {
     pub detail: Option<String>,
 }
 
+/// A goal, and whether it holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Judged {
+    pub what: String,
+    pub value: Option<f64>,
+    pub unit: String,
+    /// One of these two is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    pub holds: bool,
+}
+
+impl From<&Goal> for Judged {
+    fn from(goal: &Goal) -> Judged {
+        let (at_most, at_least) = match goal.asked {
+            Asked::AtMost(most) => (Some(most), None),
+            Asked::AtLeast(least) => (None, Some(least)),
+        };
+        Judged {
+            what: goal.what.clone(),
+            value: goal.value.is_finite().then_some(goal.value),
+            unit: goal.unit.trim().to_owned(),
+            at_most,
+            at_least,
+            holds: goal.asked.holds(goal.value),
+        }
+    }
+}
+
 /// Where it was measured.
 #[derive(Clone, Copy, Debug)]
 pub enum Between {
@@ -52,13 +87,14 @@ pub enum Between {
 
 impl Document {
     /// All results.
-    pub fn of(machine: &Machine, between: Between, results: &Results) -> Document {
+    pub fn of(machine: &Machine, between: Between, results: &Results, goals: &[Goal]) -> Document {
         let (place, mtu) = match between {
             Between::Local => ("local", None),
             Between::Hosts { mtu } => ("hosts", mtu),
         };
         let rows = results.series().iter().map(|series| row(place, series)).collect();
-        Document { machine: machine.clone(), mtu, rows }
+        let goals = goals.iter().map(Judged::from).collect();
+        Document { machine: machine.clone(), mtu, rows, goals }
     }
 
     /// What was written before.
@@ -173,16 +209,15 @@ impl Row {
     }
 }
 
-/// Writes all results to a file, or to standard output if it is called `-`.
-pub fn write(path: &Path, machine: &Machine, between: Between, results: &Results) -> Result<(), Error> {
+/// Writes a document to a file, or to standard output if it is called `-`.
+pub fn write(path: &Path, document: &Document) -> Result<(), Error> {
     let failed = |source| Error::File {
         verb: "write",
         path: path.to_path_buf(),
         source,
         way_out: "Name a file in a directory where you may write, or `-`",
     };
-    let document = Document::of(machine, between, results);
-    let mut text = serde_json::to_string_pretty(&document).map_err(|e| failed(e.into()))?;
+    let mut text = serde_json::to_string_pretty(document).map_err(|e| failed(e.into()))?;
     text.push('\n');
     match path.as_os_str() == "-" {
         true => std::io::stdout().write_all(text.as_bytes()).map_err(failed),

@@ -26,6 +26,8 @@ mod words;
 
 use crate::error::Error;
 use crate::progress::Progress;
+use goals::Goal;
+use json::Document;
 use machine::Machine;
 use plan::{Extent, Group, System};
 use results::Results;
@@ -86,12 +88,25 @@ impl Common {
     fn time(&self, is_quick: bool, usual: Duration) -> Duration {
         self.ms.map_or(if is_quick { QUICK_TIME } else { usual }, Duration::from_millis)
     }
+
+    /// Prints what was measured, and writes the file that was asked for. What is printed goes to standard error if the JSON goes to
+    /// standard output.
+    fn tell(&self, document: &Document, words: &str) -> Result<(), Error> {
+        match &self.json {
+            Some(path) if path.as_os_str() == "-" => eprint!("{words}"),
+            _ => print!("{words}"),
+        }
+        self.json.as_deref().map_or(Ok(()), |path| json::write(path, document))
+    }
 }
 
 /// What can be asked of `weft bench local`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
+    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    #[arg(long)]
+    goals: bool,
     /// In less than 40 seconds: fewer rounds, shorter runs, fewer sizes of the others.
     #[arg(long)]
     quick: bool,
@@ -127,25 +142,27 @@ pub struct PeerOptions {
 pub struct Report {
     machine: Machine,
     results: Results,
+    goals: Vec<Goal>,
     notes: Vec<String>,
 }
 
 impl Report {
+    fn document(&self) -> Document {
+        Document::of(&self.machine, json::Between::Local, &self.results, &self.goals)
+    }
+
     /// Draws it as a page. Returns where that is.
     pub fn write_page(&self, path: &Path) -> Result<PathBuf, Error> {
-        report::write(path, &[json::Document::of(&self.machine, json::Between::Local, &self.results)])
+        report::write(path, &[self.document()])
     }
 }
 
 /// Measures, and prints the tables.
 pub fn run(options: &Options) -> Result<(), Error> {
     let report = measure(options)?;
-    let text = table::render(&report.machine, &report.results, &goals::goals(&report.results), &report.notes);
-    show(&text, options.common.json.as_deref());
-    match &options.common.json {
-        Some(path) => json::write(path, &report.machine, json::Between::Local, &report.results),
-        None => Ok(()),
-    }
+    let goals = table::judgement(&report.goals, options.goals);
+    let words = table::render(&report.machine, &report.results, goals, &report.notes);
+    options.common.tell(&report.document(), &words)
 }
 
 /// Measures what `weft bench local --quick` does.
@@ -172,13 +189,6 @@ fn measure(options: &Options) -> Result<Report, Error> {
     machine::keep_to(&before)?;
     let (results, notes) = measured?;
     machine.line = results.line;
-    Ok(Report { machine, results, notes })
-}
-
-/// Where the tables go: they must not mix with JSON.
-fn show(text: &str, json: Option<&Path>) {
-    match json {
-        Some(path) if path.as_os_str() == "-" => eprint!("{text}"),
-        _ => print!("{text}"),
-    }
+    let goals = goals::goals(&results);
+    Ok(Report { machine, results, goals, notes })
 }

@@ -3,14 +3,14 @@
 
 use super::bare::Bare;
 use super::hosts::{table, ADDRESS_VARIABLE};
-use super::json::{self, Between};
+use super::json::{Between, Document};
 use super::machine::{self, Cpus, Machine};
 use super::meter::Sampled;
 use super::peer::{Gone, Worker};
 use super::results::{Key, Metric, Results, Run};
 use super::talk::{lines_of, Peer, PATIENCE};
 use super::weft_side::{Bench, Landing};
-use super::{show, Common};
+use super::Common;
 use crate::contact::split_key;
 use crate::error::Error;
 use crate::progress::Progress;
@@ -208,11 +208,8 @@ fn measure(options: &Options, contact: &Contact) -> Result<(), Error> {
     let measured = run_all(connection, rounds, time, &progress);
     progress.clear();
     let results = measured?;
-    show(&table::render(&machine, &title, &results, &[], &[]), options.common.json.as_deref());
-    match &options.common.json {
-        Some(path) => json::write(path, &machine, Between::Hosts { mtu: None }, &results),
-        None => Ok(()),
-    }
+    let document = Document::of(&machine, Between::Hosts { mtu: None }, &results, &[]);
+    options.common.tell(&document, &table::render(&machine, &title, &results, None, &[]))
 }
 
 fn connect(contact: &Contact) -> Result<TcpStream, Error> {

@@ -7,13 +7,13 @@ use super::results::{is_kernel, is_ucx, Key, Metric, Results, Series, Way};
 use comfy_table::{presets::UTF8_BORDERS_ONLY, Cell, CellAlignment, Row, Table};
 use std::fmt::Write;
 
-/// Everything, as text.
-pub fn render(machine: &Machine, results: &Results, goals: &[Goal], notes: &[String]) -> String {
+/// Everything, as text. `goals` is the table of the ratios.
+pub fn render(machine: &Machine, results: &Results, goals: Option<Table>, notes: &[String]) -> String {
     let mut text = format!("{}\n", headline(machine));
     if let Some(figures) = figures(results) {
         let _ = write!(text, "\n{figures}\n{}", on_ucx(results));
     }
-    for part in [parameters(results), judgement(goals)].into_iter().flatten() {
+    for part in [parameters(results), goals].into_iter().flatten() {
         let _ = write!(text, "\n{part}\n");
     }
     text.push_str(&left_out(notes));
@@ -123,21 +123,21 @@ fn parameters(results: &Results) -> Option<Table> {
     has_rows.then_some(table)
 }
 
-/// What was asked, and whether it holds.
-pub fn judgement(goals: &[Goal]) -> Option<Table> {
-    let mut table = new(&["how good", "measured", "asked", ""]);
+/// The ratios that weft is held to, as measured; if `is_judged`, also what was asked and whether it holds.
+pub fn judgement(goals: &[Goal], is_judged: bool) -> Option<Table> {
+    let mut table = new(if is_judged { &["how good", "measured", "asked", ""] } else { &["how good", "measured"] });
     for goal in goals {
         let (sign, bound) = match goal.asked {
             Asked::AtMost(bound) => ("≤", bound),
             Asked::AtLeast(bound) => ("≥", bound),
         };
         let digits = if goal.unit.is_empty() { 2 } else { 0 };
-        table.add_row(vec![
-            Cell::new(&goal.what),
-            right(format!("{:.digits$}{}", goal.value, goal.unit)),
-            right(format!("{sign} {bound:.digits$}{}", goal.unit)),
-            Cell::new(if goal.asked.holds(goal.value) { "holds" } else { "MISSED" }),
-        ]);
+        let mut cells = vec![Cell::new(&goal.what), right(format!("{:.digits$}{}", goal.value, goal.unit))];
+        if is_judged {
+            cells.push(right(format!("{sign} {bound:.digits$}{}", goal.unit)));
+            cells.push(Cell::new(if goal.asked.holds(goal.value) { "holds" } else { "MISSED" }));
+        }
+        table.add_row(cells);
     }
     (!goals.is_empty()).then_some(table)
 }

@@ -11,10 +11,11 @@ pub mod table;
 
 pub use place::{Place, Side, ADDRESS_VARIABLE};
 
-use super::json::{self, Between};
+use super::json::{Between, Document};
 use super::machine::{self, Machine};
 use super::plan::Extent;
-use super::{show, Common};
+use super::table::judgement;
+use super::Common;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Names;
@@ -55,6 +56,9 @@ on the other CPU. At once the two share both CPUs, and a round trip over UDP kee
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
+    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    #[arg(long)]
+    goals: bool,
     /// Fewer rounds, shorter runs, fewer sizes of the others.
     #[arg(long)]
     quick: bool,
@@ -103,11 +107,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     progress.clear();
     machine::keep_to(&before)?;
     let (results, notes) = measured?;
-    let text = table::render(&machine, &title, &results, &goals::goals(&results), &notes);
-    show(&text, options.common.json.as_deref());
+    let goals = goals::goals(&results);
     let mtu = (!options.here).then_some(options.mtu);
-    match &options.common.json {
-        Some(path) => json::write(path, &machine, Between::Hosts { mtu }, &results),
-        None => Ok(()),
-    }
+    let document = Document::of(&machine, Between::Hosts { mtu }, &results, &goals);
+    let words = table::render(&machine, &title, &results, judgement(&goals, options.goals), &notes);
+    options.common.tell(&document, &words)
 }

@@ -1,17 +1,16 @@
 //! The results between hosts as tables: each figure of each system, beside weft's.
 
-use crate::bench::goals::Goal;
 use crate::bench::machine::Machine;
 use crate::bench::results::{Key, Metric, Results, Series, Way};
-use crate::bench::table::{bytes, digits, figure, judgement, left_out, new, right};
+use crate::bench::table::{bytes, digits, figure, left_out, new, right};
 use comfy_table::{Cell, Table};
 use std::fmt::Write;
 
-/// Everything, as text. `title` says what the two hosts and processes are.
-pub fn render(machine: &Machine, title: &str, results: &Results, goals: &[Goal], notes: &[String]) -> String {
+/// Everything, as text. `title` says what the two hosts and processes are; `goals` is the table of the ratios.
+pub fn render(machine: &Machine, title: &str, results: &Results, goals: Option<Table>, notes: &[String]) -> String {
     let Machine { cpu, cores, kernel, date, .. } = machine;
     let mut text = format!("{cpu}, {cores} CPUs, Linux {kernel}, {date}; {title}\n");
-    for part in [figures(results), judgement(goals)].into_iter().flatten() {
+    for part in [figures(results), goals].into_iter().flatten() {
         let _ = write!(text, "\n{part}\n");
     }
     text.push_str(&left_out(notes));
