@@ -86,7 +86,7 @@ enum Bench {
     Hosts(bench::hosts::Options),
     /// Two real machines: one listens, the other connects and measures.
     Pair(bench::pair::Options),
-    /// Draws one measurement, or two side by side, as one HTML file.
+    /// Draws one measurement, or two side by side, as one HTML file; or prints Markdown.
     Report(bench::report::Options),
     /// Tells what moved between two measurements, beyond noise.
     Compare(bench::compare::Options),

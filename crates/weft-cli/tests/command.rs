@@ -254,6 +254,27 @@ fn what_was_asked_is_told_on_request_only_and_always_in_json() {
     assert!(line.contains("≤ 1.30") && (line.contains("holds") || line.contains("MISSED")), "{line}");
 }
 
+#[test]
+fn markdown_takes_the_place_of_the_table_and_what_was_left_out_stands_beside_it() {
+    let folder = Folder::new("markdown");
+    let file = folder.file("rows.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(["bench", "local", "--quick", "--rounds", "2", "--ms", "2", "--only", "rate", "--markdown"]);
+    command.args(["--json", &file]).env("WEFT_LIMITS", "/nonexistent/limits").env("PATH", "/nonexistent");
+    let output = command.output().expect("it was built");
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return;
+    }
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..2], ["| what | weft |", "| --- | ---: |"], "nobody else was measured: {text}");
+    assert!(text.contains("\n| messages one way, 16 B | ") && text.contains(" M/s |\n"), "{text}");
+    assert!(lines.last().is_some_and(|line| line.contains(", 2 rounds. ")), "{text}");
+    assert!(err(&output).contains("left out: limits and kernel") && !text.contains("left out"), "{}", err(&output));
+    assert_eq!(out(&weft(&["bench", "report", &file, "--markdown"])), text, "the file has all that the table needs");
+}
+
 /// A folder with stand-ins for the limit programs, of which the one for UCX does this, and the command that uses them.
 fn bench_beside(name: &str, ucx_read: &str) -> (Folder, Output) {
     let folder = Folder::new(name);

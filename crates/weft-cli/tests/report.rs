@@ -109,6 +109,93 @@ fn a_page_shows_ucx_with_receivers_that_read_and_says_so() {
     assert_eq!((only_perftest.matches(plain).count(), page.matches(plain).count()), (2, 1), "among all figures only");
 }
 
+/// What `weft bench report --markdown` prints of these files.
+fn markdown(files: &[&str]) -> String {
+    printed(&weft(&[&["bench", "report", "--markdown"], files].concat()))
+}
+
+/// The row of a table that begins with this cell.
+fn row<'a>(table: &'a str, what: &str) -> &'a str {
+    let begin = format!("| {what} |");
+    table.lines().find(|line| line.starts_with(&begin)).unwrap_or_else(|| panic!("no {what}: {table}"))
+}
+
+#[test]
+fn a_measurement_becomes_a_table_of_markdown_with_its_conditions() {
+    let folder = Folder::new("markdown-of-one");
+    let local = folder.write("local.json", &measured("local", 1.0));
+    let part = markdown(&[&local]);
+    let lines: Vec<&str> = part.lines().collect();
+    assert_eq!(lines[0], "| what | weft | limit (bare C) | ratio | kernel, best | ratio | UCX, best | ratio |");
+    assert_eq!(lines[1], "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    let of_64 = "| round trip, 64 B | 800 ns | 600 ns (ring) | 1.33 | 10.0 µs (kpipe-spin) | 0.08 | 1.20 µs (ucx-uct-am) | 0.67 |";
+    assert_eq!(row(&part, "round trip, 64 B"), of_64);
+    assert_eq!(row(&part, "messages one way, 16 B"), "| messages one way, 16 B | 50.0 M/s | | | | | | |");
+    assert_eq!(row(&part, "bytes one way, 64 KiB"), "| bytes one way, 64 KiB | 64.0 GB/s | | | | | | |");
+    assert_eq!(lines.len(), 2 + 4 + 1 + 4 + 2, "no row is left out, then an empty line and the conditions: {part}");
+    let conditions = lines.last().expect("they are there");
+    assert!(conditions.starts_with(
+        "2026-11-22, An \\<odd\\> CPU & more, 2 CPUs, Linux 6.1, weft 0.1.0; two processes on CPUs 0 and 1. "
+    ));
+    assert!(
+        conditions.contains("in 60.0 ns to 200 ns") && conditions.contains("a ratio of the medians shown"),
+        "{conditions}"
+    );
+}
+
+#[test]
+fn two_measurements_become_two_tables_and_hosts_stand_beside_udp_and_tcp() {
+    let folder = Folder::new("markdown-of-two");
+    let (local, hosts) =
+        (folder.write("a.json", &measured("local", 1.0)), folder.write("b.json", &measured("hosts", 1.0)));
+    let both = markdown(&[&local, &hosts]);
+    assert_eq!(both, format!("{}\n{}", markdown(&[&local]), markdown(&[&hosts])));
+    assert!(both.contains("\n| what | weft | bare UDP | ratio | TCP | ratio | UCX, best | ratio |\n"), "{both}");
+    assert!(both.contains("two hosts, MTU 1500"), "{both}");
+}
+
+#[test]
+fn a_ratio_of_markdown_is_the_median_of_the_rounds_ratios_where_the_file_tells_them() {
+    let folder = Folder::new("markdown-of-rounds");
+    let mut document: Value = serde_json::from_str(&measured("local", 1.0)).expect("JSON");
+    document["rounds"] = json!(3);
+    for row in document["rows"].as_array_mut().expect("a list") {
+        // The ratios of the rounds are 2, 3 and none; that of the medians is 1.33.
+        match (row["metric"].as_str(), row["size"].as_u64(), row["system"].as_str()) {
+            (Some("rtt"), Some(64), Some("weft")) => row["medians"] = json!([800.0, 1800.0, 500.0]),
+            (Some("rtt"), Some(64), Some("ring")) => row["medians"] = json!([400.0, 600.0, null]),
+            _ => {}
+        }
+    }
+    let part = markdown(&[&folder.write("a.json", &document.to_string())]);
+    assert!(row(&part, "round trip, 64 B").contains("600 ns (ring) | 2.50 |"), "{part}");
+    assert!(
+        part.contains("two processes on CPUs 0 and 1, 3 rounds.") && part.contains("the median of the rounds' ratios")
+    );
+}
+
+#[test]
+fn markdown_shows_ucx_with_receivers_that_read_and_says_so() {
+    let folder = Folder::new("markdown-of-ucx");
+    let mut document: Value = serde_json::from_str(&measured("local", 1.0)).expect("JSON");
+    let read = json!({ "where": "local", "metric": "rtt", "size": 64, "unit": "ns", "system": "ucx-uct-am", "way": "read",
+                       "median": 1600.0, "p99": 1800.0, "n": 9 });
+    document["rows"].as_array_mut().expect("a list").push(read);
+    let part = markdown(&[&folder.write("a.json", &document.to_string())]);
+    assert!(row(&part, "round trip, 64 B").ends_with("| 1.60 µs (ucx-uct-am, reading) | 0.50 |"), "{part}");
+    assert!(part.contains("only where *reading* stands"), "{part}");
+}
+
+#[test]
+fn markdown_goes_to_standard_output_alone() {
+    let folder = Folder::new("markdown-or-page");
+    let file = folder.write("a.json", &measured("local", 1.0));
+    let output = weft(&["bench", "report", &file, "--markdown", "-o", &folder.file("page.html")]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("--markdown") && said.contains("--output"), "{said}");
+}
+
 #[test]
 fn two_measurements_stand_side_by_side_with_ratios() {
     let folder = Folder::new("page-of-two");
@@ -126,7 +213,11 @@ fn what_is_no_measurement_is_refused_with_the_way_out() {
     let empty = folder.write("empty.json", &measured("local", 1.0).replace("\"rows\"", "\"lines\""));
     let text = folder.write("text.json", "no JSON");
     for file in [empty.as_str(), text.as_str(), "/nonexistent/a.json"] {
-        for command in [&["bench", "report", file][..], &["bench", "compare", file, file]] {
+        for command in [
+            &["bench", "report", file][..],
+            &["bench", "report", file, "--markdown"],
+            &["bench", "compare", file, file],
+        ] {
             let output = weft(command);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");

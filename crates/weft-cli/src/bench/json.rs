@@ -2,6 +2,7 @@
 
 use super::goals::{Asked, Goal};
 use super::machine::Machine;
+use super::meter::{median, Sampled};
 use super::results::{is_kernel, is_ucx, Metric, Results, Series, Way};
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,12 @@ pub struct Document {
     pub machine: Machine,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// What stands between the two processes, where more is known than that. Not in files of weft before this was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<String>,
+    /// How many rounds there were. Not in files of weft before this was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
     pub rows: Vec<Row>,
     /// The ratios that weft is held to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -43,6 +50,12 @@ pub struct Row {
     pub rounds: Option<[f64; 2]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// The medians of the rounds, in order, and their means; nothing for a round in which it was not measured. Not in files of weft
+    /// before this was told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub medians: Vec<Option<f64>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub means: Vec<Option<f64>>,
 }
 
 /// A goal, and whether it holds.
@@ -78,23 +91,24 @@ impl From<&Goal> for Judged {
 
 /// Where it was measured.
 #[derive(Clone, Copy, Debug)]
-pub enum Between {
+pub enum Between<'a> {
     /// Two processes of one machine.
     Local,
-    /// Two hosts, over a network of that MTU, if it is known.
-    Hosts { mtu: Option<u32> },
+    /// Two hosts, over a network of that MTU, if it is known. The title says what is between them.
+    Hosts { mtu: Option<u32>, title: &'a str },
 }
 
 impl Document {
     /// All results.
-    pub fn of(machine: &Machine, between: Between, results: &Results, goals: &[Goal]) -> Document {
-        let (place, mtu) = match between {
-            Between::Local => ("local", None),
-            Between::Hosts { mtu } => ("hosts", mtu),
+    pub fn of(machine: &Machine, between: Between<'_>, results: &Results, goals: &[Goal]) -> Document {
+        let (place, mtu, title) = match between {
+            Between::Local => ("local", None, None),
+            Between::Hosts { mtu, title } => ("hosts", mtu, Some(title.to_owned())),
         };
-        let rows = results.series().iter().map(|series| row(place, series)).collect();
+        let rounds = results.rounds();
+        let rows = results.series().iter().map(|series| row(place, series, rounds)).collect();
         let goals = goals.iter().map(Judged::from).collect();
-        Document { machine: machine.clone(), mtu, rows, goals }
+        Document { machine: machine.clone(), mtu, between: title, rounds: Some(rounds), rows, goals }
     }
 
     /// What was written before.
@@ -127,6 +141,18 @@ impl Document {
                 self.rows[at].way = Some(self.rows[at].detail.clone().unwrap_or_else(|| "another".to_owned()));
             }
         }
+    }
+
+    /// Whether it tells the figures of each round.
+    pub fn has_rounds(&self) -> bool {
+        self.rows.iter().any(|row| !row.medians.is_empty())
+    }
+
+    /// The row of a system at a figure, measured in a way.
+    pub fn get(&self, metric: Metric, size: usize, way: Way, system: &str) -> Option<&Row> {
+        let is_way = |row: &Row| row.way.as_deref().unwrap_or(Way::Plain.name()) == way.name();
+        let is_it = |row: &&Row| row.metric == metric.name() && row.size == size && row.system == system;
+        self.rows.iter().filter(is_it).find(|row| is_way(row))
     }
 
     /// The best of a family at a figure, among those that were measured as the metric's name says. Of UCX those come first whose
@@ -190,6 +216,16 @@ impl Family {
 }
 
 impl Row {
+    /// This figure divided by another one: the median of the rounds' ratios, or in files that do not tell the rounds the ratio of the
+    /// medians. UCX tells only the means of rates, so that means are divided there.
+    pub fn divided_by(&self, other: &Row) -> Option<f64> {
+        let of_means = self.metric == Metric::Rate.name() && [self, other].iter().any(|row| is_ucx(&row.system));
+        let (ours, theirs) = if of_means { (&self.means, &other.means) } else { (&self.medians, &other.medians) };
+        let ratios = ours.iter().zip(theirs).filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?));
+        let of_medians = || Some(self.median? / other.median?);
+        median(ratios.filter(|ratio| ratio.is_finite())).or_else(of_medians).filter(|ratio| ratio.is_finite())
+    }
+
     /// Whether it is of UCX, with receivers that read.
     pub fn is_ucx_that_reads(&self) -> bool {
         self.way.as_deref() == Some(Way::Read.name()) && self.family() == Some(Family::Ucx)
@@ -225,7 +261,7 @@ pub fn write(path: &Path, document: &Document) -> Result<(), Error> {
     }
 }
 
-fn row(place: &str, series: &Series) -> Row {
+fn row(place: &str, series: &Series, rounds: u32) -> Row {
     let metric = series.key.metric;
     let told = |value: f64| value.is_finite().then_some(value);
     let median = series.median();
@@ -242,7 +278,15 @@ fn row(place: &str, series: &Series) -> Row {
         n: series.n(),
         rounds: series.range(),
         detail: series.detail().map(str::to_owned),
+        medians: in_rounds(series, rounds, |sampled| sampled.median),
+        means: in_rounds(series, rounds, |sampled| sampled.mean),
     }
+}
+
+/// A figure of each round, in order.
+fn in_rounds(series: &Series, rounds: u32, figure: impl Fn(Sampled) -> f64) -> Vec<Option<f64>> {
+    let of = |round| series.runs.iter().find(|run| run.round == round).map(|run| figure(run.sampled));
+    (0..rounds).map(|round| of(round).filter(|value| value.is_finite())).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod hosts;
 mod json;
 mod limits;
 pub mod machine;
+mod markdown;
 pub mod meter;
 mod mixed;
 pub mod pair;
@@ -70,6 +71,9 @@ pub struct Common {
     /// Writes the figures to a file as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Prints the figures as a part of a Markdown page: one table, and one line of conditions.
+    #[arg(long)]
+    markdown: bool,
     /// How often each system runs (5, and 3 if it has to be quick).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -89,12 +93,22 @@ impl Common {
         self.ms.map_or(if is_quick { QUICK_TIME } else { usual }, Duration::from_millis)
     }
 
-    /// Prints what was measured, and writes the file that was asked for. What is printed goes to standard error if the JSON goes to
-    /// standard output.
-    fn tell(&self, document: &Document, words: &str) -> Result<(), Error> {
+    /// Prints what was measured, as Markdown or in these words, and writes the file that was asked for. What is printed goes to
+    /// standard error if the JSON goes to standard output. What was left out is told beside Markdown, not in it.
+    fn tell(
+        &self,
+        document: &Document,
+        has_goals: bool,
+        notes: &[String],
+        words: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        let text = if self.markdown { markdown::render(document, has_goals) } else { words() };
         match &self.json {
-            Some(path) if path.as_os_str() == "-" => eprint!("{words}"),
-            _ => print!("{words}"),
+            Some(path) if path.as_os_str() == "-" => eprint!("{text}"),
+            _ => print!("{text}"),
+        }
+        if self.markdown {
+            eprint!("{}", table::left_out(notes));
         }
         self.json.as_deref().map_or(Ok(()), |path| json::write(path, document))
     }
@@ -160,9 +174,11 @@ impl Report {
 /// Measures, and prints the tables.
 pub fn run(options: &Options) -> Result<(), Error> {
     let report = measure(options)?;
-    let goals = table::judgement(&report.goals, options.goals);
-    let words = table::render(&report.machine, &report.results, goals, &report.notes);
-    options.common.tell(&report.document(), &words)
+    let words = || {
+        let goals = table::judgement(&report.goals, options.goals);
+        table::render(&report.machine, &report.results, goals, &report.notes)
+    };
+    options.common.tell(&report.document(), options.goals, &report.notes, words)
 }
 
 /// Measures what `weft bench local --quick` does.

@@ -208,8 +208,8 @@ fn measure(options: &Options, contact: &Contact) -> Result<(), Error> {
     let measured = run_all(connection, rounds, time, &progress);
     progress.clear();
     let results = measured?;
-    let document = Document::of(&machine, Between::Hosts { mtu: None }, &results, &[]);
-    options.common.tell(&document, &table::render(&machine, &title, &results, None, &[]))
+    let document = Document::of(&machine, Between::Hosts { mtu: None, title: &title }, &results, &[]);
+    options.common.tell(&document, false, &[], || table::render(&machine, &title, &results, None, &[]))
 }
 
 fn connect(contact: &Contact) -> Result<TcpStream, Error> {

@@ -279,6 +279,11 @@ impl Results {
         self.best_by(Way::Read, metric, size, is_ucx).or_else(|| self.best(metric, size, is_ucx))
     }
 
+    /// How many rounds there were.
+    pub fn rounds(&self) -> u32 {
+        self.series.iter().flat_map(|series| &series.runs).map(|run| run.round + 1).max().unwrap_or(0)
+    }
+
     /// A run's figure in one round.
     pub fn in_round(&self, key: &Key, round: u32) -> Option<Sampled> {
         self.get(key)?.runs.iter().find(|run| run.round == round).map(|run| run.sampled)

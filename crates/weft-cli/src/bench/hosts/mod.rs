@@ -109,7 +109,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let (results, notes) = measured?;
     let goals = goals::goals(&results);
     let mtu = (!options.here).then_some(options.mtu);
-    let document = Document::of(&machine, Between::Hosts { mtu }, &results, &goals);
-    let words = table::render(&machine, &title, &results, judgement(&goals, options.goals), &notes);
-    options.common.tell(&document, &words)
+    let document = Document::of(&machine, Between::Hosts { mtu, title: &title }, &results, &goals);
+    let words = || table::render(&machine, &title, &results, judgement(&goals, options.goals), &notes);
+    options.common.tell(&document, options.goals, &notes, words)
 }

@@ -1,9 +1,10 @@
-//! `weft bench report`: one measurement as pictures and tables, or two side by side, in one file for a browser.
+//! `weft bench report`: one measurement as pictures and tables, or two side by side, in one file for a browser; or as Markdown.
 
 mod draw;
 mod page;
 
 use super::json::{Document, Family};
+use super::markdown;
 use super::results::Metric;
 use crate::error::Error;
 use draw::{Curve, Dot, Frame, Name, Who};
@@ -28,6 +29,9 @@ pub struct Options {
     /// Another one, drawn beside it, with ratios.
     #[arg(value_name = "B.json")]
     second: Option<PathBuf>,
+    /// Prints each measurement as a part of a Markdown page instead: one table, and one line of conditions.
+    #[arg(long, conflicts_with = "output")]
+    markdown: bool,
     /// The page.
     #[arg(short, long, value_name = "FILE", default_value = "weft-report.html")]
     output: PathBuf,
@@ -37,6 +41,11 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut documents = vec![Document::read(&options.first)?];
     documents.extend(options.second.as_deref().map(Document::read).transpose()?);
+    if options.markdown {
+        let parts: Vec<String> = documents.iter().map(|document| markdown::render(document, false)).collect();
+        print!("{}", parts.join("\n"));
+        return Ok(());
+    }
     let written = write(&options.output, &documents)?;
     println!("{}", written.display());
     Ok(())
