@@ -238,11 +238,10 @@ mod tests {
 
     /// The ways to copy, those by lines for each kind of instructions that the processor has, and their fewest bytes.
     fn ways() -> Vec<(Copy, usize)> {
-        let mut ways: Vec<(Copy, usize)> = vec![(copy, 0), (copy_by_lines, 0)];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx") {
-            ways.push((each_line_by_halves, LINE));
-        }
-        ways
+        let by_halves = is_x86_feature_detected!("avx").then_some((each_line_by_halves as Copy, LINE));
+        #[cfg(not(target_arch = "x86_64"))]
+        let by_halves = None;
+        [(copy as Copy, 0), (copy_by_lines, 0)].into_iter().chain(by_halves).collect()
     }
 }
