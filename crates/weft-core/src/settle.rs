@@ -30,8 +30,8 @@ impl<T: Tx> State<T> {
         self.closing.retain(|(session, _)| *session != id);
         let untouched = self.return_abandoned(&mut s, reason);
         self.refuse_calls(std::mem::take(&mut s.calls), reason);
-        let open = |out: &&mut FlowOut| !matches!(out.phase, Phase::Closed | Phase::Told);
-        for (flow, out) in s.flows_out.iter_mut().enumerate().filter(|(_, out)| open(&out)) {
+        let is_in_use = |out: &FlowOut| !matches!(out.phase, Phase::Closed | Phase::Told);
+        for (flow, out) in s.flows_out.iter_mut().enumerate().filter(|(_, out)| is_in_use(out)) {
             self.return_requests(out, reason, |slot| untouched.contains(&(flow as u16, slot)));
             let (endpoint, destination) = (out.source, out.destination);
             let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));

@@ -8,7 +8,7 @@ use weft_wire::frame::{Accept, Cookie, Frame, FrameError, Frames, Hello, Piece, 
 use weft_wire::packet::{
     checksum_of, receiver_of, reseal, ChannelId, Header, Packet, PacketError, PacketKind, Reflected, Shift,
 };
-use weft_wire::packet::{AUTHENTICATOR, HEADER, PACKET_LEAST, SPAN};
+use weft_wire::packet::{AUTHENTICATOR, HEADER, PACKET_LEAST, PACKET_VERSION, SPAN};
 use weft_wire::{Epoch, Reason, MAX_ARGS, MAX_PAYLOAD};
 
 const TERMS: Terms = Terms { features: 0, window: 0x0004_0000, ack_delay: 1000, packet_most: 9000 };

@@ -21,7 +21,7 @@ pub fn render(document: &Document, has_goals: bool) -> String {
     let mut text = String::new();
     let lines = figures(document);
     if !lines.is_empty() {
-        let _ = write!(text, "{}\n", beside(document, &lines));
+        let _ = writeln!(text, "{}", beside(document, &lines));
     }
     let _ = writeln!(text, "{}", conditions(document));
     if has_goals && !document.goals.is_empty() {
