@@ -3,7 +3,7 @@
 //! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` (loads and
-//! stores in that memory), `arrival`, `biased`, `copy`, `evict`, `fork`, `lent` and `pages`; everything above them is safe code over the trait [`mem::RingMem`], so that
+//! stores in that memory), `arrival`, `biased`, `copy`, `evict`, `foreign`, `fork`, `lent` and `pages`; everything above them is safe code over the trait [`mem::RingMem`], so that
 //! loom explores the very ring that ships.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
@@ -17,6 +17,7 @@ mod copy;
 mod distance;
 #[cfg(target_arch = "x86_64")]
 mod evict;
+mod foreign;
 pub mod fork;
 pub mod lent;
 pub mod mem;

@@ -15,6 +15,7 @@
 
 use crate::barrier;
 use crate::copy::{fetch_bytes, Cache};
+use crate::foreign;
 use crate::ring::Lanes;
 use crate::sys::Shared;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -75,8 +76,14 @@ pub trait RingMem {
     }
     /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies.
     ///
-    /// The peer could still write there; so only payloads from a peer of the same trusted class are read this way.
+    /// Only for payloads of a peer of the same trusted class, which can still write there. All others are copied with
+    /// [`RingMem::copy_payload`].
     fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8];
+    /// Copies that payload into `out`, in place of what it held. Each byte is loaded once, whatever the peer does meanwhile.
+    fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(self.in_place(line, offset, len));
+    }
     /// Asks for a line that will be read soon. It may be one that there is not.
     fn fetch_ahead(&self, line: u32) {
         let _ = line;
@@ -274,12 +281,12 @@ impl RingMem for MapMem {
         const FIRST: usize = 16;
         let body = self.at(line, HEADER, LINE - HEADER);
         let out = out.as_mut_ptr().cast::<u8>();
-        // SAFETY: the rest of the line is inside the mapping (checked by `at`) and fits `out`, which is longer. For what a
-        // peer could do meanwhile see `copy_out`. The constant lengths compile to one load and store, and two.
+        // SAFETY: the rest of the line is inside the mapping (checked by `at`), aligned to 16, and fits `out`, which is longer
+        // and this process's alone. The constant lengths compile to one load and store, and two.
         unsafe {
-            std::ptr::copy_nonoverlapping(body, out, FIRST);
+            foreign::copy_fixed::<FIRST>(body, out);
             if bytes > FIRST {
-                std::ptr::copy_nonoverlapping(body.add(FIRST), out.add(FIRST), LINE - HEADER - FIRST);
+                foreign::copy_fixed::<{ LINE - HEADER - FIRST }>(body.add(FIRST), out.add(FIRST));
             }
         }
     }
@@ -288,9 +295,9 @@ impl RingMem for MapMem {
     fn copy_two_lines(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
         const BODY: usize = 2 * LINE - HEADER;
         let body = self.at(line, HEADER, BODY);
-        // SAFETY: both lines are inside the mapping (checked by `at`), and what is copied fits `out`, which is longer. For what a
-        // peer could do meanwhile see `copy_out`. The constant length compiles to a few loads and stores.
-        unsafe { std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), BODY) };
+        // SAFETY: both lines are inside the mapping (checked by `at`), aligned, and what is copied fits `out`, which is longer
+        // and this process's alone. The constant length compiles to a few loads and stores.
+        unsafe { foreign::copy_fixed::<BODY>(body, out.as_mut_ptr().cast()) };
     }
 
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
@@ -298,9 +305,9 @@ impl RingMem for MapMem {
         assert!(bytes <= COPY_WORDS * 8, "more than is ever copied out");
         let body = self.at(line, HEADER, bytes);
         prefetch(body, bytes);
-        // SAFETY: `bytes` are inside the mapping (checked by `at`) and inside `out` (checked above). The peer may write at
-        // the same time if it breaks the protocol: then the copy holds some bytes of it, which are checked after the copy.
-        unsafe { std::ptr::copy_nonoverlapping(body, out.as_mut_ptr().cast(), bytes) };
+        // SAFETY: `bytes` are inside the mapping (checked by `at`), aligned, and inside `out` (checked above), which is this
+        // process's alone. A peer that breaks the protocol may write at the same time: the copy is checked, not the source.
+        unsafe { foreign::copy(body, out.as_mut_ptr().cast(), bytes) };
     }
 
     #[inline(always)]
@@ -309,8 +316,17 @@ impl RingMem for MapMem {
         // Dirty lines come from the other core one at a time unless asked for ahead.
         prefetch(p, len);
         // SAFETY: the range is inside the mapping, which lives as long as `self`. Between `publish` and the consumer's
-        // `set_head` the protocol forbids the producer to write here, and the producer is of the same trusted class.
+        // `set_head` the protocol forbids the producer to write here, and the producer, which is of the same trusted class,
+        // is relied on to keep to that: the kernel lets it write into all of this process's memory anyway. If it writes here
+        // all the same, who reads the slice sees bytes change, for which Rust promises nothing.
         unsafe { std::slice::from_raw_parts(p, len) }
+    }
+
+    fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>) {
+        let p = self.at(line, offset, len);
+        prefetch(p, len);
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; payloads are aligned to 8, as lines are.
+        unsafe { foreign::copy_into(p, len, out) };
     }
 
     #[inline(always)]

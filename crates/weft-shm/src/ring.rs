@@ -794,7 +794,9 @@ impl<M: RingMem> Producer<M> {
         }
         let mut words = [0; COPY_WORDS];
         self.mem.copy_out(line, args_bytes(head.args()), &mut words);
-        let payload = self.mem.in_place(line, head.payload_at(), head.len()).to_vec();
+        let mut payload = Vec::new();
+        // Who is taken for dead may live, and may never have been trusted.
+        self.mem.copy_payload(line, head.payload_at(), head.len(), &mut payload);
         let head = match fate {
             Fate::Refused(_) => Head { credit: Credit::default(), ..head.head() },
             _ => head.head(),

@@ -482,8 +482,7 @@ impl<M: RingMem> Consumer<M> {
             _ if copied => &bytes_of(&self.scratch)[args_len..args_len + len],
             None => self.mem.in_place(line, head.payload_at(), len),
             Some(foreign) => {
-                foreign.payload.clear();
-                foreign.payload.extend_from_slice(self.mem.in_place(line, head.payload_at(), len));
+                self.mem.copy_payload(line, head.payload_at(), len, &mut foreign.payload);
                 &foreign.payload
             }
         };

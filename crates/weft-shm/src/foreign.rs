@@ -1,0 +1,136 @@
+//! The one way by which bytes leave memory that another process can write.
+//!
+//! A peer that is not trusted, or that is taken for dead and lives, can change such bytes while they are read. So they are
+//! never behind a reference: Rust would be free to read them twice and to assume that both reads agree. They are loaded once,
+//! by volatile loads, into memory of this process; whatever looks at them, looks at that copy.
+
+use std::mem::MaybeUninit;
+
+/// Copies bytes once. What the peer writes meanwhile is in the copy or is not, byte by byte.
+///
+/// # Safety
+/// `from` must be readable for `len` bytes, but may change at any time, and be aligned to 8. `to` must be writable for `len`
+/// bytes of memory that is this process's alone.
+#[inline(always)]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    debug_assert!(from.cast::<u64>().is_aligned(), "arguments and payloads lie 8-byte aligned");
+    let mut at = 0;
+    #[cfg(target_arch = "x86_64")]
+    if from.align_offset(16) == 0 {
+        while at + 16 <= len {
+            // SAFETY: the block ends at `len` at the latest, for which the caller vouches; `from` is aligned for it.
+            unsafe { copy_block(from.add(at), to.add(at)) };
+            at += 16;
+        }
+    }
+    while at + 8 <= len {
+        // SAFETY: the word ends at `len` at the latest; `from` is aligned for it, by the caller.
+        unsafe { to.add(at).cast::<u64>().write_unaligned(from.add(at).cast::<u64>().read_volatile()) };
+        at += 8;
+    }
+    while at < len {
+        // SAFETY: `at` is below `len`.
+        unsafe { to.add(at).write(from.add(at).read_volatile()) };
+        at += 1;
+    }
+}
+
+/// Copies `N` bytes once, of a source that is aligned to 16: a few loads and stores, without a loop.
+///
+/// # Safety
+/// As for [`copy`], for `N` bytes, and `from` must be aligned to 16.
+#[inline(always)]
+pub(crate) unsafe fn copy_fixed<const N: usize>(from: *const u8, to: *mut u8) {
+    const { assert!(N % 16 == 0) };
+    debug_assert!(from.align_offset(16) == 0, "aligned to a block");
+    for at in (0..N).step_by(16) {
+        // SAFETY: the block ends at `N` at the latest; `from` is aligned for it, by the caller.
+        unsafe { copy_block(from.add(at), to.add(at)) };
+    }
+}
+
+/// # Safety
+/// As for [`copy`], for 16 bytes, and `from` must be aligned to 16.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_block(from: *const u8, to: *mut u8) {
+    use std::arch::x86_64::__m128i;
+    // SAFETY: as the caller says.
+    unsafe { to.cast::<__m128i>().write_unaligned(from.cast::<__m128i>().read_volatile()) };
+}
+
+/// # Safety
+/// As for [`copy`], for 16 bytes.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn copy_block(from: *const u8, to: *mut u8) {
+    // SAFETY: as the caller says.
+    unsafe { copy(from, to, 16) };
+}
+
+/// The same into a vector, in place of what it held.
+///
+/// # Safety
+/// `from` must be readable for `len` bytes, but may change at any time, and be aligned to 8.
+pub(crate) unsafe fn copy_into(from: *const u8, len: usize, out: &mut Vec<u8>) {
+    out.clear();
+    out.reserve(len);
+    let room: &mut [MaybeUninit<u8>] = out.spare_capacity_mut();
+    assert!(room.len() >= len, "reserved");
+    // SAFETY: `from` is as the caller says; the room is the vector's own, and at least as long.
+    unsafe { copy(from, room.as_mut_ptr().cast(), len) };
+    // SAFETY: the bytes up to `len` were just written, and are within the capacity.
+    unsafe { out.set_len(len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_every_length_and_alignment_are_whole_and_end_where_they_should() {
+        let source: Vec<u64> = (0..64).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        let bytes: Vec<u8> = source.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        for start in (0..32).step_by(8) {
+            for len in 0..300 {
+                let mut out = vec![0xaa; 7];
+                // SAFETY: `start` and `len` are within the source, whose words are aligned to 8.
+                unsafe { copy_into(source.as_ptr().cast::<u8>().add(start), len, &mut out) };
+                assert_eq!(out, bytes[start..start + len], "{len} bytes from {start}");
+                let mut fenced = [0x55u8; 310];
+                // SAFETY: as above; there is room for 300 bytes and more.
+                unsafe { copy(source.as_ptr().cast::<u8>().add(start), fenced.as_mut_ptr(), len) };
+                assert!(fenced[len..].iter().all(|&byte| byte == 0x55), "{len} bytes, and not one more");
+            }
+        }
+    }
+
+    /// What is copied while another thread writes is of one write or the other in each word, and the copy stays as it is.
+    #[test]
+    fn a_copy_does_not_change_with_its_source() {
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        let source: Vec<AtomicU64> = (0..512).map(|_| AtomicU64::new(0)).collect();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut turn = 0u64;
+                while !is_done.load(Ordering::Relaxed) {
+                    turn += 1;
+                    let word = 0x0101_0101_0101_0101 * (turn % 256);
+                    source.iter().for_each(|w| w.store(word, Ordering::Relaxed));
+                }
+            });
+            let mut out = Vec::new();
+            for _ in 0..2000 {
+                // SAFETY: the words are readable, aligned, and change meanwhile, as they may.
+                unsafe { copy_into(source.as_ptr().cast(), 4096, &mut out) };
+                let first = out.clone();
+                for word in out.chunks(8) {
+                    assert!(word.iter().all(|byte| *byte == word[0]), "a word is loaded at once");
+                }
+                assert_eq!(out, first);
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+    }
+}
