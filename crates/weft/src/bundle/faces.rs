@@ -75,6 +75,17 @@ macro_rules! faces {
                 }
             }
 
+            /// Delivers a message that has no Active Message handler. A direct call for each face: this is the way of every
+            /// tagged message.
+            #[inline(never)]
+            fn deliver_elsewhere(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+                let seat = self.seats.get(delivery.endpoint.index()).and_then(Option::as_ref);
+                match seat.filter(|seat| seat.endpoint == delivery.endpoint).map(|seat| seat.kind) {
+                    $(Some(Kind::$kind) => self.$name.deliver(state, delivery),)*
+                    None => Err(Reason::NoSuchEndpoint),
+                }
+            }
+
             /// Calls all faces to continue their work. Returns the amount of work done.
             fn go_on(&mut self, state: &mut State<Outlet>) -> u32 {
                 0 $(+ self.$name.go_on(state))*
@@ -171,15 +182,6 @@ impl<H: Threads> Faces<H> {
     fn client(&mut self, endpoint: Endpoint) -> Option<&mut dyn Face> {
         let seat = self.seats.get(endpoint.index())?.filter(|seat| seat.endpoint == endpoint)?;
         Some(self.face(seat.kind))
-    }
-
-    /// Delivers a message that has no Active Message handler.
-    #[inline(never)]
-    fn deliver_elsewhere(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
-        match self.client(delivery.endpoint) {
-            Some(client) => client.deliver(state, delivery),
-            None => Err(Reason::NoSuchEndpoint),
-        }
     }
 }
 

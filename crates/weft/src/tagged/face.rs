@@ -44,6 +44,7 @@ impl Face {
 }
 
 impl Client<Outlet> for Face {
+    #[inline(always)]
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let before = self.done.len();
         let Some((engine, mut working)) = self.parts(state, delivery.endpoint) else {
