@@ -644,7 +644,9 @@ impl<T: Tx> State<T> {
         // Flows are numbered in the order they are opened, so a peer cannot make us hold more than it opens.
         let next = s.flows_in.len();
         match s.flows_in.get_mut(usize::from(flow)) {
-            Some(closed) if !closed.is_open => *closed = opened,
+            Some(closed) if !closed.is_open && !closed.is_closing => {
+                *closed = FlowIn { is_dirty: closed.is_dirty, ..opened };
+            }
             None if usize::from(flow) == next && next < s.limits.flows => s.flows_in.push(opened),
             _ => return Err(Violation),
         }

@@ -249,7 +249,7 @@ pub(crate) struct FlowIn {
     pub source: Name,
     pub destination: Endpoint,
     pub is_open: bool,
-    /// The peer closes it. What came by it and was not consumed has to be first.
+    /// The peer closes it. What came by it and was not consumed has to be first. Still set without `is_open`: the answer waits for room.
     pub is_closing: bool,
     pub generation: u16,
     pub key: Key,
@@ -293,6 +293,8 @@ impl FlowIn {
         *self = FlowIn {
             is_open: false,
             under_way: Window::SHUT,
+            // It stands in the list of those that owe something.
+            is_dirty: self.is_dirty,
             ..FlowIn::new(self.source, Endpoint::NONE, self.key, self.is_ordered)
         };
     }
@@ -398,8 +400,14 @@ impl<T> Session<T> {
         }
     }
 
-    /// A record that ends a request was pushed: only now may the peer use its slot again.
+    /// A record that ends a request or a flow was pushed: only now may the peer use its slot or number again.
     pub fn on_pushed(&mut self, head: Head) {
+        if head.kind == Kind::Closed {
+            if let Some(flow) = self.flows_in.get_mut(usize::from(head.flow)) {
+                flow.shut();
+            }
+            return;
+        }
         let ends = matches!(head.kind, Kind::Reply | Kind::Return) && usize::from(head.slot) < WINDOW;
         if let Some(flow) = self.flows_in.get_mut(usize::from(head.flow)).filter(|_| ends) {
             flow.under_way.put(head.slot);

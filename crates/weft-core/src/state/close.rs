@@ -108,9 +108,20 @@ impl<T: Tx> State<T> {
     pub(crate) fn say_closed(&mut self) {
         for (id, flow) in std::mem::take(&mut self.closing) {
             let state = self.session_mut(id).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
-            let Some(state) = state.filter(|state| state.is_closing) else { continue };
+            let Some(state) = state.filter(|state| state.is_open && state.is_closing) else { continue };
+            // Until the answer is in the path, the number is not free: a peer that reads nothing cannot make us queue more than one.
+            state.is_open = false;
+            if self.say(id.index, head(Kind::Closed, 0, flow, 0, Credit::default())) {
+                self.free_number_of_peer(id, flow);
+            }
+        }
+    }
+
+    /// The peer may open the number again.
+    fn free_number_of_peer(&mut self, session: SessionId, flow: u16) {
+        let state = self.session_mut(session).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
+        if let Some(state) = state {
             state.shut();
-            self.say(id.index, head(Kind::Closed, 0, flow, 0, Credit::default()));
         }
     }
 
@@ -137,12 +148,14 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Pushes a record without contents, or queues it. For records of which there is at most one for each flow.
-    fn say(&mut self, session: u32, header: Head) {
-        let Some(s) = self.live(session) else { return };
-        if !(s.backlog.is_empty() && s.tx.push(header, &[], &[]).is_ok()) {
-            self.queue(session, header, &[], &[]);
+    /// Pushes a record without contents, or queues it and returns false. For records of which there is at most one for each flow.
+    fn say(&mut self, session: u32, header: Head) -> bool {
+        let Some(s) = self.live(session) else { return false };
+        if s.backlog.is_empty() && s.tx.push(header, &[], &[]).is_ok() {
+            return true;
         }
+        self.queue(session, header, &[], &[]);
+        false
     }
 
     /// What an endpoint's table leads to.

@@ -652,6 +652,22 @@ fn what_a_path_keeps_its_distance_from_is_delivered_all_the_same_when_the_peer_i
     assert_eq!(sink.0, 100);
 }
 
+/// Each `Closed` waits for room, so a number whose `Closed` waits is not free.
+#[test]
+fn a_peer_that_opens_and_closes_and_reads_nothing_costs_a_bounded_amount() {
+    let mut a = Attack::new(256);
+    let mut longest = 0;
+    for _ in 0..20_000 {
+        a.open(1, 1, KEY);
+        a.push(Head { flow: 1, ..Head::new(Kind::Close) }, &[], &[]);
+        a.poll();
+        let mut report = weft_core::Report::default();
+        a.world.state(V).report_into(&mut report);
+        longest = report.sessions.iter().map(|session| session.backlog).max().unwrap_or(0).max(longest);
+    }
+    assert!(longest <= 4096, "{longest} records wait for room");
+}
+
 // ---- anything at all
 
 /// A record, more or less likely.
@@ -674,6 +690,8 @@ enum Victim {
     Unserve,
     Serve,
     Hasten,
+    Unmap,
+    Map,
 }
 
 fn kinds() -> impl Strategy<Value = Kind> {
@@ -687,6 +705,9 @@ fn kinds() -> impl Strategy<Value = Kind> {
         6 => Just(Ended),
         6 => Just(Return),
         10 => Just(Credit),
+        4 => Just(Close),
+        4 => Just(Closed),
+        4 => Just(Unreliable),
     ]
 }
 
@@ -720,12 +741,14 @@ fn shots() -> impl Strategy<Value = Shot> {
         1 => Just(Victim::Unserve),
         1 => Just(Victim::Serve),
         1 => Just(Victim::Hasten),
+        2 => Just(Victim::Unmap),
+        3 => Just(Victim::Map),
     ];
     (kinds(), 0u8..9, flow, slot, credit, args, len, victim).prop_map(
         |(kind, op, flow, slot, credit, args, len, victim)| {
             let credit = Credit { messages: credit.0, lines: credit.1 };
-            // The victim's endpoint must outlive the attack, so that the neighbour can be served.
-            let op = if op == op::FREE { op::TAKE } else { op };
+            // The victim's endpoint and its way to the neighbour must outlive the attack, so that the neighbour can be served.
+            let op = if op >= op::FREE { op::TAKE } else { op };
             Shot { head: Head { op, flow, slot, credit, ..Head::new(kind) }, args, len, victim }
         },
     )
@@ -756,6 +779,16 @@ impl Attack {
             Victim::Unserve => state.set_served(v, false).unwrap(),
             Victim::Serve => state.set_served(v, true).unwrap(),
             Victim::Hasten => state.hasten(),
+            // There may be nothing.
+            Victim::Unmap => _ = state.unmap(v, 1),
+            Victim::Map => {
+                state.map(v, 1, crate::world::name(epoch(EVIL), 1), KEY).unwrap();
+                let _ = state.try_send(v, 1, message(op::TAKE, &[], &[]));
+                let (ours, honest): (Vec<_>, Vec<_>) =
+                    state.take_calls().into_iter().partition(|call| call.destination == 1);
+                ours.into_iter().for_each(|call| state.connected(call, self.id));
+                node.calls.extend(honest);
+            }
         }
     }
 }
