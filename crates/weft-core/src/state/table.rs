@@ -191,7 +191,9 @@ impl<T: Tx> State<T> {
 
     fn set_route(&mut self, call: Call, route: Route) {
         let Some(entry) = self.calling(call) else { return };
-        let renews = std::mem::take(&mut entry.renews);
+        // Who sends after the old route was given up makes a call of its own, and waits for the answer to whichever is first.
+        let waits = matches!(entry.route, Route::Calling);
+        let renews = std::mem::take(&mut entry.renews) && !waits;
         if renews && route.flow().is_none() {
             // The old route leads there too.
             return;

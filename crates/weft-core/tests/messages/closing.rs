@@ -238,3 +238,17 @@ fn a_client_hears_that_a_flow_to_its_endpoint_is_over_before_the_number_is_free(
     assert_eq!(number(&mut pair, a, 1), first);
     assert_eq!(pair.world.node(B).sink.closed.len(), 1);
 }
+
+#[test]
+fn who_was_told_full_hears_of_room_although_its_route_was_renewed_meanwhile() {
+    let mut pair = Pair::open(LARGEST * 4);
+    let (a, b) = (pair.a, pair.b);
+    pair.world.state(B).leave(b).expect("alive");
+    pair.world.poll(A, 64);
+    assert!(pair.world.state(A).has_calls(), "its peer has moved, and is called again");
+    let ordered = Service { is_ordered: true, ..Service::default() };
+    pair.world.state(A).set_service(a, ordered).expect("alive");
+    assert_eq!(pair.world.state(A).try_send(a, 0, message(op::TAKE, &[], &[])), Err(SendError::Full));
+    pair.world.answer(A);
+    assert_eq!(pair.events(A), [Event::CanSend { endpoint: a, destination: 0 }]);
+}
