@@ -330,6 +330,8 @@ pub(crate) struct Session<T> {
     pub flows_free: VecDeque<u16>,
     /// Calls that wait for the number of a flow that is closing.
     pub calls: VecDeque<Call>,
+    /// How many of them were still wanted at the last look.
+    pub calls_wanted: usize,
     pub flows_in: Vec<FlowIn>,
     pub limits: Limits,
     /// Replies, returns and the like that found no room. Bounded by the requests and messages that we granted, and by
@@ -353,6 +355,7 @@ impl<T> Session<T> {
             flows_out: Vec::new(),
             flows_free: VecDeque::new(),
             calls: VecDeque::new(),
+            calls_wanted: 0,
             flows_in: Vec::new(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,

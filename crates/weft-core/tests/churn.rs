@@ -180,3 +180,32 @@ fn the_buffers_of_a_burst_of_requests_are_given_back_at_rest() {
     assert!(after - before > 50_000, "a burst keeps its buffers: {}", after - before);
     assert!(rested - before < 8192, "{} bytes are kept at rest", rested - before);
 }
+
+/// Who closes all its numbers, and has a peer that never answers, makes and frees endpoints for nothing: nothing of them is kept.
+#[test]
+fn endpoints_that_wait_in_vain_for_a_number_leave_nothing_behind() {
+    const NUMBERS: u32 = 4096;
+    let [mut a, mut b] = sides();
+    let ((here, _), (_, name)) = (a.add(), b.add());
+    let message = Outgoing { op: 1, args: &[], payload: &[], completion: None };
+    for index in 0..NUMBERS {
+        a.core.state_mut().map(here, index, name, KEY).expect("alive");
+        let _ = a.core.state_mut().try_send(here, index, message);
+        a.poll();
+    }
+    a.core.state_mut().free_endpoint(here).expect("alive");
+    let mut bytes = 0;
+    for pair in 0..20_000 {
+        let (here, _) = a.add();
+        a.core.state_mut().map(here, 0, name, KEY).expect("alive");
+        assert!(a.core.state_mut().try_send(here, 0, message).is_err());
+        a.poll();
+        a.core.state_mut().free_endpoint(here).expect("alive");
+        if pair == WARM {
+            bytes = live();
+        }
+    }
+    assert_eq!(a.echo.returned, []);
+    let grown = live() - bytes;
+    assert!(grown < 64 << 10, "{grown} bytes more than after {WARM} pairs");
+}

@@ -3,6 +3,7 @@
 use super::State;
 use crate::endpoint::{Endpoint, Translation};
 use crate::session::{head, FlowId, Phase, SessionId};
+use std::collections::BTreeSet;
 use weft_wire::path::Tx;
 use weft_wire::{Credit, Head, Kind, Reason};
 
@@ -20,6 +21,9 @@ impl Lead {
         entry.flows().map(move |(session, flow)| Lead { destination, session, flow })
     }
 }
+
+/// So few calls that wait for a number are not worth a look.
+const CALLS_LEAST: usize = 32;
 
 impl<T: Tx> State<T> {
     /// Nothing more is sent by a flow of ours, since no translation leads to it any more. It closes when all that it sent has ended.
@@ -71,6 +75,20 @@ impl<T: Tx> State<T> {
             // What is not wanted any more takes none.
             let Some(call) = s.calls.pop_front() else { return };
             self.connected(call, id);
+        }
+    }
+
+    /// Drops calls that nobody waits for any more, now and then, so that what waits for a number is bounded by the translations there are.
+    pub(crate) fn drop_stale_calls(&mut self, session: SessionId) {
+        let Some(s) = self.session_mut(session).filter(|s| s.calls.len() >= 2 * s.calls_wanted.max(CALLS_LEAST)) else {
+            return;
+        };
+        let mut calls = std::mem::take(&mut s.calls);
+        let mut seen = BTreeSet::new();
+        calls.retain(|call| self.is_wanted(*call) && seen.insert((call.endpoint, call.destination)));
+        if let Some(s) = self.session_mut(session) {
+            s.calls_wanted = calls.len();
+            s.calls = calls;
         }
     }
 

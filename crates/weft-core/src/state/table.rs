@@ -168,7 +168,7 @@ impl<T: Tx> State<T> {
             // Of those that close, one is free when the peer has answered.
             if s.flows_out.iter().any(|out| matches!(out.phase, Phase::Draining | Phase::Told)) {
                 s.calls.push_back(call);
-                return;
+                return self.drop_stale_calls(session);
             }
             return self.refused(call, Reason::NoRoom);
         };
@@ -214,6 +214,11 @@ impl<T: Tx> State<T> {
         // Equal names may say different addresses, of which one is called.
         let is_of_call = entry.name == call.name && entry.name.address == call.name.address;
         ((matches!(entry.route, Route::Calling) || entry.renews) && is_of_call).then_some(entry)
+    }
+
+    /// Whether a translation waits for a call.
+    pub(super) fn is_wanted(&mut self, call: Call) -> bool {
+        self.calling(call).is_some()
     }
 
     #[inline(always)]
