@@ -432,8 +432,10 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.hand_returns(sink);
         self.state.hand_on_completions(sink);
         self.state.carry_back(sink);
+        // What a client consumes now it hears of in the next poll.
+        let closing = std::mem::take(&mut self.state.closing);
         work += self.do_clients_chores(sink);
-        self.state.say_closed();
+        self.state.say_closed(closing);
         self.state.has_chores = self.state.has_unfinished();
         work
     }

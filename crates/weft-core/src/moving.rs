@@ -377,6 +377,9 @@ impl<T: Tx> State<T> {
             self.note_reply_done(&parked);
         } else if message.session.index == GUEST {
             self.uncount_parked(*message.session, bytes);
+        } else if parked.head.is(Kind::Unreliable) {
+            // It took its source and key along.
+            self.settle_parked(&parked);
         }
     }
 

@@ -98,7 +98,7 @@ impl<T: Tx> State<T> {
         // Its flow may not be open yet: what opens it goes another way.
         let flow = self.session(*id).and_then(|s| s.flows_in.get(usize::from(record.head.flow())));
         // One that comes late may be of a flow that had the number before.
-        let flow = flow.filter(|f| f.is_open && f.generation == record.head.slot());
+        let flow = flow.filter(|f| f.is_open && !f.is_closing && f.generation == record.head.slot());
         let (true, Some(flow)) = (record.head.is(Kind::Unreliable), flow) else {
             self.counters.unreliable_dropped += 1;
             return Ok(());
@@ -462,6 +462,11 @@ impl<T: Tx> State<T> {
         if message.kind() == MessageKind::Reply {
             self.count_held_reply(*message.session, message.head.flow(), true);
         }
+        if message.head.is(Kind::Unreliable) {
+            if let Ok(flow) = self.flow_in(message.session.index, message.head.flow()) {
+                flow.held = flow.held.saturating_add(1);
+            }
+        }
         self.events.mute(message.endpoint, 1);
         if let Ok(endpoint) = self.endpoint_mut(message.endpoint) {
             endpoint.parked.push_back(parked);
@@ -566,13 +571,16 @@ impl<T: Tx> State<T> {
         self.uncount_parked(parked.session, Parked::bytes(parked.args.len(), parked.payload.len()));
     }
 
-    /// Gives the credit of a one-way message that was queued back, once it is out of the queue.
+    /// Gives the credit of a one-way message that was queued back, once it is out of the queue. One that may be lost has none, but its
+    /// flow may close now.
     pub(crate) fn settle_parked(&mut self, parked: &Parked) {
-        let (true, Some(s)) = (parked.head.is(Kind::Send), self.session_mut(parked.session)) else {
-            return;
-        };
+        let Some(s) = self.session_mut(parked.session) else { return };
         let Some(state) = s.flows_in.get_mut(usize::from(parked.head.flow())) else { return };
-        state.due.on_consumed(1, parked.head.lines());
+        match parked.head.kind() {
+            Kind::Send => state.due.on_consumed(1, parked.head.lines()),
+            Kind::Unreliable => state.held = state.held.saturating_sub(1),
+            _ => return,
+        }
         if state.is_closing {
             self.may_be_closed(parked.session, parked.head.flow());
         } else if state.due.is_urgent(Grant::V1) {

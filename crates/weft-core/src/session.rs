@@ -258,6 +258,8 @@ pub(crate) struct FlowIn {
     /// Requests that ended without a reply, not told yet.
     pub ended: u32,
     pub due: CreditDue,
+    /// Messages that may be lost and wait at our endpoint: their source and key are the flow's.
+    pub held: u32,
     pub is_dirty: bool,
     /// A message that is refused stops what follows.
     pub is_ordered: bool,
@@ -279,6 +281,7 @@ impl FlowIn {
             under_way: Window::default(),
             ended: 0,
             due: CreditDue::default(),
+            held: 0,
             is_dirty: false,
             is_ordered,
             stopped: None,
@@ -288,6 +291,11 @@ impl FlowIn {
 }
 
 impl FlowIn {
+    /// Whether nothing of it waits at our endpoint.
+    pub fn is_all_consumed(&self) -> bool {
+        self.held == 0 && self.due.is_all_consumed()
+    }
+
     /// Nobody's from now on: whatever comes by it is a violation.
     pub fn shut(&mut self) {
         *self = FlowIn {

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::endpoint::{Endpoint, Translation};
-use crate::session::{head, FlowId, Phase, SessionId};
+use crate::session::{head, FlowId, FlowIn, Phase, SessionId};
 use std::collections::BTreeSet;
 use weft_wire::path::Tx;
 use weft_wire::{Credit, Head, Kind, Reason};
@@ -106,25 +106,25 @@ impl<T: Tx> State<T> {
         (state.admitted, state.under_way) = (0, weft_transport::Window::SHUT);
         // The next flow with the number leads elsewhere.
         self.run = Default::default();
-        let endpoint = state.destination;
-        self.events.flow_closed(endpoint, FlowId { session: id, number: flow });
         self.may_be_closed(id, flow);
         true
     }
 
-    /// A flow that its opener closes may have nothing left to be consumed.
+    /// A flow that its opener closes may have nothing left to be consumed. If so, the endpoint's client is told, and then the opener.
     pub(crate) fn may_be_closed(&mut self, session: SessionId, flow: u16) {
         let state = self.session(session).and_then(|s| s.flows_in.get(usize::from(flow)));
-        if state.is_some_and(|state| state.is_closing && state.due.is_all_consumed()) {
+        let is_over = |state: &&FlowIn| state.is_open && state.is_closing && state.is_all_consumed();
+        if let Some(endpoint) = state.filter(is_over).map(|state| state.destination) {
+            self.events.flow_closed(endpoint, FlowId { session, number: flow });
             self.closing.push((session, flow));
             self.has_chores = true;
         }
     }
 
-    /// Tells openers that their flows are closed. Behind the clients, which have heard of it: then what they kept by a flow is not
-    /// taken for the next one's.
-    pub(crate) fn say_closed(&mut self) {
-        for (id, flow) in std::mem::take(&mut self.closing) {
+    /// Tells openers that their flows are closed: those whose endpoints' clients have heard of it, so that what a client kept by a flow is
+    /// not taken for the next one's.
+    pub(crate) fn say_closed(&mut self, closing: Vec<(SessionId, u16)>) {
+        for (id, flow) in closing {
             let state = self.session_mut(id).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
             let Some(state) = state.filter(|state| state.is_open && state.is_closing) else { continue };
             // Until the answer is in the path, the number is not free: a peer that reads nothing cannot make us queue more than one.

@@ -252,3 +252,47 @@ fn who_was_told_full_hears_of_room_although_its_route_was_renewed_meanwhile() {
     pair.world.answer(A);
     assert_eq!(pair.events(A), [Event::CanSend { endpoint: a, destination: 0 }]);
 }
+
+#[test]
+fn a_client_hears_that_a_flow_is_over_behind_the_messages_that_waited_at_its_endpoint() {
+    let mut pair = Pair::open(LARGEST * 4);
+    let (a, b) = (pair.a, pair.b);
+    pair.world.state(B).claim_events(b).expect("alive");
+    pair.world.state(B).set_served(b, false).expect("alive");
+    (0..3).for_each(|n| send(&mut pair, a, 0, &[n]));
+    pair.world.run(2);
+    pair.world.state(A).unmap(a, 0).expect("mapped");
+    pair.world.run(4);
+    pair.world.state(B).come_again();
+    pair.world.run(1);
+    assert_eq!(pair.world.node(B).sink.closed, [], "three messages of it are still to come");
+    pair.world.state(B).set_served(b, true).expect("alive");
+    pair.world.run(4);
+    assert_eq!((pair.got(B).len(), pair.world.node(B).sink.closed.len()), (3, 1));
+}
+
+#[test]
+fn a_message_that_may_be_lost_and_waits_at_an_endpoint_keeps_its_source_when_its_flow_closes() {
+    let mut pair = Pair::open(LARGEST * 4);
+    let (a, b) = (pair.a, pair.b);
+    let unreliable = Service { reliability: weft_core::Reliability::Unreliable, ..Service::default() };
+    pair.world.state(A).set_service(a, unreliable).expect("alive");
+    pair.world.run(4);
+    let source = pair.world.state(A).name(a).expect("alive");
+    pair.world.state(B).set_served(b, false).expect("alive");
+    send(&mut pair, a, 0, &[1]);
+    pair.world.run(2);
+    pair.world.state(A).free_endpoint(a).expect("alive");
+    pair.world.run(4);
+    // Others get the numbers, its own among them.
+    let others: Vec<_> = (0..4).map(|_| pair.world.add_endpoint(A, KEY)).collect();
+    for &other in &others {
+        pair.world.map((A, other), 0, (B, b));
+        send(&mut pair, other, 0, &[2]);
+    }
+    pair.world.run(4);
+    pair.world.state(B).set_served(b, true).expect("alive");
+    pair.world.run(4);
+    let got: Vec<_> = pair.got(B).into_iter().filter(|got| got.args == [1]).map(|got| got.source).collect();
+    assert_eq!(got, [Some(source)]);
+}
