@@ -426,6 +426,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
     #[inline(never)]
     fn do_chores<S: Sink<T>>(&mut self, budget: u32, sink: &mut S) -> u32 {
         let mut work = self.state.unpark(sink, budget);
+        self.state.drain_flows();
         self.state.flush_dirty();
         self.state.flush_blocked();
         self.let_go();

@@ -28,6 +28,7 @@ impl<T: Tx> State<T> {
         self.broken.retain(|&index| index != id.index);
         self.counters.sessions_lost += 1;
         self.closing.retain(|(session, _)| *session != id);
+        self.draining.retain(|(session, _)| *session != id);
         let untouched = self.return_abandoned(&mut s, reason);
         self.refuse_calls(std::mem::take(&mut s.calls), reason);
         let is_in_use = |out: &FlowOut| !matches!(out.phase, Phase::Closed | Phase::Told);

@@ -129,6 +129,8 @@ pub struct State<T> {
     pub(crate) events: Events,
     pub(crate) counters: Counters,
     pub(crate) calls: Vec<Call>,
+    /// Flows of ours that began to close.
+    pub(crate) draining: Vec<(SessionId, u16)>,
     /// Flows that their openers close, and that may be told to be closed.
     pub(crate) closing: Vec<(SessionId, u16)>,
     /// Flows that owe their sender `Ended` or `Credit`.
@@ -145,7 +147,7 @@ pub struct State<T> {
     pub(crate) run: Run,
     /// Sessions of which a held record's return is under way now, once per record.
     pub(crate) let_go: Vec<u32>,
-    /// Something may be in `closing`, `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`, or the client may have
+    /// Something may be in `draining`, `closing`, `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`, or the client may have
     /// something to do: one look instead of nine on every poll.
     pub(crate) has_chores: bool,
     /// The client asked to be called at the end of the next poll.
@@ -175,6 +177,7 @@ impl<T: Tx> State<T> {
             events: Events::new(),
             counters: Counters::default(),
             calls: Vec::new(),
+            draining: Vec::new(),
             closing: Vec::new(),
             dirty: Vec::with_capacity(64),
             returns: VecDeque::new(),
@@ -293,7 +296,7 @@ impl<T: Tx> State<T> {
     pub fn has_unfinished(&self) -> bool {
         let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
         let nothing = nothing && self.closing.is_empty() && self.backs.is_empty() && self.completed_away.is_empty();
-        let nothing = nothing && !self.client_waits && !self.events.has_claimed();
+        let nothing = nothing && self.draining.is_empty() && !self.client_waits && !self.events.has_claimed();
         !(nothing && self.returns.is_empty() && self.let_go.is_empty())
     }
 

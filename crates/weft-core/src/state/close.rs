@@ -35,7 +35,19 @@ impl<T: Tx> State<T> {
             out.phase = Phase::Draining;
             // The look at replies is short unless somebody wants room.
             out.wants_room = true;
-            self.drain_flow(session, flow);
+            // Not at once: a handler may be running that refuses a reply by this flow, and the reply goes back first.
+            let life = self.sessions[session as usize].life;
+            self.draining.push((SessionId { index: session, life }, flow));
+            self.has_chores = true;
+        }
+    }
+
+    /// Goes on with flows that began to close. No handler is running.
+    pub(crate) fn drain_flows(&mut self) {
+        for (id, flow) in std::mem::take(&mut self.draining) {
+            if self.session(id).is_some() {
+                self.drain_flow(id.index, flow);
+            }
         }
     }
 

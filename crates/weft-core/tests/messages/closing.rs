@@ -229,6 +229,7 @@ fn a_client_hears_that_a_flow_to_its_endpoint_is_over_before_the_number_is_free(
     pair.world.state(B).claim_events(b).expect("alive");
     let first = number(&mut pair, a, 0);
     pair.world.state(A).unmap(a, 0).expect("mapped");
+    pair.world.poll(A, 64);
     pair.world.poll(B, 64);
     let closed = pair.world.node(B).sink.closed.clone();
     assert_eq!(closed.iter().map(|(endpoint, flow)| (*endpoint, flow.number)).collect::<Vec<_>>(), [(b, first)]);
@@ -295,4 +296,18 @@ fn a_message_that_may_be_lost_and_waits_at_an_endpoint_keeps_its_source_when_its
     pair.world.run(4);
     let got: Vec<_> = pair.got(B).into_iter().filter(|got| got.args == [1]).map(|got| got.source).collect();
     assert_eq!(got, [Some(source)]);
+}
+
+#[test]
+fn a_reply_whose_handler_closes_the_flow_and_refuses_it_goes_back_all_the_same() {
+    for answer in [op::UNMAP_MISSING, op::FREE_MISSING] {
+        let mut pair = Pair::open(LARGEST * 4);
+        pair.insist_request(op::DEFER, &[7], &[]);
+        pair.world.run(2);
+        let token = pair.world.node(B).sink.tokens.pop().expect("a request");
+        pair.world.state(B).reply(token, answer, &[9], &[]).expect("a reply");
+        pair.world.run(4);
+        assert_eq!(cuts(&mut pair), 0, "operation {answer}");
+        assert_eq!(pair.returned(B).iter().map(|back| back.args[0]).collect::<Vec<_>>(), [9]);
+    }
 }

@@ -372,6 +372,7 @@ fn an_answer_to_a_close_that_nobody_said_is_cut() {
     let mut a = Attack::new(4096);
     let v = a.v;
     a.world.state(V).unmap(v, 1).expect("mapped");
+    assert!(!a.poll());
     assert_eq!(a.swallow().iter().filter(|(head, _)| head.kind == Kind::Close).count(), 1);
     a.push(Head { flow: 0, ..Head::new(Kind::Closed) }, &[], &[]);
     assert!(!a.poll());

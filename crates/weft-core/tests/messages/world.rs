@@ -431,6 +431,10 @@ pub mod op {
     pub const DEFER_MISSING: u8 = 6;
     /// Free the endpoint.
     pub const FREE: u8 = 7;
+    /// Empty index 0 of the endpoint's table, and say that there is no handler.
+    pub const UNMAP_MISSING: u8 = 8;
+    /// Free the endpoint, and say that there is no handler.
+    pub const FREE_MISSING: u8 = 9;
 }
 
 /// A client that writes everything down.
@@ -469,11 +473,12 @@ impl Sink<TestTx> for Script {
                 }
             }
             op::DEFER | op::DEFER_MISSING => self.tokens.extend(message.take_reply()),
-            op::FREE => state.free_endpoint(message.endpoint).expect("alive"),
+            op::FREE | op::FREE_MISSING => state.free_endpoint(message.endpoint).expect("alive"),
+            op::UNMAP_MISSING => state.unmap(message.endpoint, 0).expect("mapped"),
             _ => {}
         }
         match message.op() {
-            op::DEFER_MISSING => Err(Reason::NoHandler),
+            op::DEFER_MISSING | op::UNMAP_MISSING | op::FREE_MISSING => Err(Reason::NoHandler),
             _ => Ok(()),
         }
     }
