@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The stages, in order: what each is for stands beside its command in run_stage.
-stages=(fmt clippy doc limits build package test rare fuzz loom ordinary)
+stages=(fmt clippy doc limits licences build package test rare fuzz loom ordinary)
 # These share nothing, and each leaves a core idle for long: those of them that are asked for run side by side. Only what fuzz does
 # is less when it gets less of a core: the others make way.
 beside=(rare fuzz loom)
@@ -41,6 +41,8 @@ run_stage() {
             run env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked ;;
         limits) # the C programs that measure what the machine could do
             run make -C bench/limits ;;
+        licences) # the licence and the source of each dependency, those of other systems too
+            run cargo run -p weft-system-tests --profile tests --locked --quiet --example licences ;;
         build) # all that is shipped; and the tests beside it, because towards its end each build waits for one large crate
             local tests status=0
             run nice cargo test --workspace --profile tests --locked --no-run --quiet &
