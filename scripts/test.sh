@@ -8,10 +8,10 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The stages, in order: what each is for stands beside its command in run_stage.
-stages=(fmt clippy doc limits licences build package test rare fuzz loom ordinary)
+stages=(fmt clippy doc limits licences build package test rare fuzz loom oldest ordinary)
 # These share nothing, and each leaves a core idle for long: those of them that are asked for run side by side. Only what fuzz does
 # is less when it gets less of a core: the others make way.
-beside=(rare fuzz loom)
+beside=(rare fuzz loom oldest)
 # Shared with examples/tokio, a workspace of its own, which finds there what it would build the same way.
 target=${CARGO_TARGET_DIR:-$root/target}
 
@@ -66,6 +66,8 @@ run_stage() {
         loom) # the rings under every interleaving
             run nice env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$root/target/loom" \
                 cargo test -p weft-shm --profile tests --locked --test loom --test loom_sleep ;;
+        oldest) # the oldest Rust that is promised, and aarch64
+            run nice scripts/oldest.sh ;;
         ordinary) # the same test programs, as an ordinary user with little allowed
             run scripts/programs.sh --by scripts/ordinary-user.sh --workspace --profile tests --locked --tests ;;
     esac
