@@ -3,8 +3,8 @@
 #
 # Looks first, and installs with apt only what is missing, so it may be repeated and takes no time when all is there.
 #   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
-#   test          these, a C++ compiler, util-linux, iproute2, valgrind and tshark, and the lint tools rustfmt and clippy where they can
-#                 be had
+#   test          these, a C++ compiler, util-linux, iproute2, valgrind, tshark and git, and the lint tools rustfmt and clippy where
+#                 they can be had
 #   bench         these of build, iproute2, and ucx_perftest and UCX's headers to compare with, where they can be had
 #   mpi           these of build, iproute2, libfabric's headers and tools, and Debian's Python with what environments and modules need
 # Without root it installs nothing, and prints the command to type instead.
@@ -52,6 +52,7 @@ system_packages() {
     has c++ && echo "#include <vector>" | c++ -xc++ -E - >/dev/null 2>&1 || echo g++
     has unshare && has setpriv || echo util-linux
     has valgrind || echo valgrind
+    has git || echo git
     has tshark || echo tshark
 }
 

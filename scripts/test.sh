@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The stages, in order: what each is for stands beside its command in run_stage.
-stages=(fmt clippy doc limits licences build package test rare fuzz loom oldest ordinary)
+stages=(subjects fmt clippy doc limits licences build package test rare fuzz loom oldest ordinary)
 # These share nothing, and each leaves a core idle for long: those of them that are asked for run side by side. Only what fuzz does
 # is less when it gets less of a core: the others make way.
 beside=(rare fuzz loom oldest)
@@ -30,6 +30,8 @@ build_shipped() {
 
 run_stage() {
     case "$1" in
+        subjects) # the first lines of new commits
+            run scripts/subjects.sh ;;
         fmt) # the layout of the code
             run cargo fmt --all --check
             run cargo fmt --manifest-path fuzz/Cargo.toml --check
