@@ -5,7 +5,7 @@ use super::count::{self, Counts};
 use super::{master_op, worker_op, MASTER_VARIABLE};
 use crate::child::{self, Owned};
 use crate::error::Error;
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::{kill_process, waitid, Pid, Signal, WaitId, WaitIdOptions};
 use std::cell::RefCell;
 use std::process::Stdio;
 use std::rc::Rc;
@@ -274,7 +274,12 @@ impl<'a> Master<'a> {
             // It is seen to be dead as any other would be.
             return !worker.in_hand.is_empty() && worker.process.0.kill().is_ok();
         }
-        worker.is_stopped = kill_process(Pid::from_child(&worker.process.0), Signal::STOP).is_ok();
+        let process = Pid::from_child(&worker.process.0);
+        // A signal takes effect when the other processor gets to it: until then the worker goes on answering. NOWAIT: a worker that died
+        // instead is found dead as any other.
+        let is_over = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        worker.is_stopped =
+            kill_process(process, Signal::STOP).is_ok() && waitid(WaitId::Pid(process), is_over).is_ok();
         false
     }
 }
