@@ -2,8 +2,8 @@
 # Installs what `make build` built, or removes it again: scripts/install.sh install|uninstall
 #
 # From the environment: PREFIX (/usr/local), DESTDIR (empty: a folder in front of all paths, for packages), ZSHDIR (where zsh
-# looks, below PREFIX). Builds nothing and asks nobody. What was installed is listed in PREFIX/share/weft/installed, and
-# uninstall removes that, and the directories that are empty then and are weft's own.
+# looks, below PREFIX). Builds nothing and asks nobody. PREFIX/share/weft/installed lists the installed files, and the folders
+# that install made (these end in a slash). Uninstall removes the files, then those of the folders that are empty.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -15,8 +15,19 @@ top=${DESTDIR-}$prefix
 list=$top/share/weft/installed
 built=${CARGO_TARGET_DIR:-target}/release
 
+# note_folders PATH: lists the folders from the prefix down to PATH that are not there yet, the prefix as "./".
+note_folders() {
+    local folder=$1
+    while [ ! -d "$top/$folder" ]; do
+        printf '%s\n' "$folder/" >>"$folders"
+        [ "$folder" != . ] || break
+        folder=$(dirname "$folder")
+    done
+}
+
 # put MODE FROM TO: TO is below the prefix.
 put() {
+    note_folders "$(dirname "$3")"
     install -D -m "$1" "$2" "$top/$3" || die "cannot write $top/$3; choose another PREFIX, or type \`sudo make install\`"
     printf '%s\n' "$3" >>"$made"
 }
@@ -26,7 +37,10 @@ case "${1-}" in
         [ -x "$built/weft" ] || die "nothing is built yet: type \`make build\` first"
         work=$(mktemp -d)
         trap 'rm -rf "$work"' EXIT
-        made=$work/made
+        made=$work/made folders=$work/folders
+        # A second install finds the folders that the first one made.
+        : >"$folders"
+        [ ! -r "$list" ] || sed -n '\|/$|p' "$list" >"$folders"
         strip -o "$work/weft" "$built/weft"
         put 755 "$work/weft" bin/weft
         if [ -e "$built/libweft_fi.so" ]; then
@@ -47,19 +61,30 @@ case "${1-}" in
         for doc in README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs/*.md docs/*/*.md; do
             put 644 "$doc" "share/doc/weft/$doc"
         done
+        note_folders share/weft
         printf '%s\n' share/weft/installed >>"$made"
+        count=$(wc -l <"$made")
+        LC_ALL=C sort -ru "$folders" >>"$made"
         install -D -m 644 "$made" "$list"
-        say "installed $(wc -l <"$made") files below $top; to remove them: make uninstall PREFIX=$prefix${DESTDIR:+ DESTDIR=$DESTDIR}"
+        say "installed $count files below $top; to remove them: make uninstall PREFIX=$prefix${DESTDIR:+ DESTDIR=$DESTDIR}"
         ;;
     uninstall)
         [ -r "$list" ] || die "nothing of weft is installed below $top: there is no $list. Name the PREFIX that it was installed with"
         mapfile -t files <"$list"
+        # Lists of earlier versions name no folders; these are weft's own.
+        own=(share/doc/weft/docs/{design,measurements,notes}/ share/doc/weft/docs/ share/doc/weft/ lib/weft/ share/weft/)
         for file in "${files[@]}"; do
             [[ /$file/ != */../* ]] || die "$list names $file, which is not below $top"
+            [[ $file != */ ]] || continue
             rm -f "$top/$file" || die "cannot remove $top/$file; type \`sudo make uninstall\`"
         done
-        for dir in share/doc/weft/docs/{design,measurements,notes} share/doc/weft/docs share/doc/weft lib/weft share/weft; do
-            [ ! -d "$top/$dir" ] || rmdir --ignore-fail-on-non-empty "$top/$dir"
+        for folder in "${own[@]}" "${files[@]}"; do
+            [[ $folder = */ ]] || continue
+            folder=$top/${folder%/}
+            folder=${folder%/.}
+            if [ -d "$folder" ] && [ ! -L "$folder" ]; then
+                rmdir --ignore-fail-on-non-empty "$folder" || die "cannot remove $folder; type \`sudo make uninstall\`"
+            fi
         done
         say "removed what was installed below $top"
         ;;

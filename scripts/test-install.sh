@@ -45,4 +45,18 @@ touch "$top/share/doc/weft/somebody-elses"
 scripts/install.sh uninstall
 left=$(cd "$folder" && find . ! -type d)
 [ "$left" = ./opt/weft/share/doc/weft/somebody-elses ] || die "uninstall left, or took what is not weft's: $left"
+left=$(cd "$top" && find . -mindepth 1 -type d | LC_ALL=C sort | tr '\n' ' ')
+[ "$left" = "./share ./share/doc ./share/doc/weft " ] || die "uninstall left folders, or took one with a file in it: $left"
+
+# Of folders, those that install made go and the others stay, empty or not.
+rm -r "$top"
+scripts/install.sh install
+scripts/install.sh uninstall
+[ ! -e "$top" ] || die "uninstall left folders: $(find "$top" | tr '\n' ' ')"
+mkdir -p "$top/share/man"
+scripts/install.sh install
+scripts/install.sh uninstall
+[ -d "$top/share/man" ] || die "uninstall took folders that were there before"
+left=$(cd "$top" && find . -mindepth 1 | LC_ALL=C sort | tr '\n' ' ')
+[ "$left" = "./share ./share/man " ] || die "uninstall left folders: $left"
 say "what was installed ran, and went without a trace"
