@@ -323,9 +323,10 @@ impl RingMem for MapMem {
     }
 
     fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>) {
+        assert!(offset % 8 == 0, "payloads lie 8-byte aligned");
         let p = self.at(line, offset, len);
         prefetch(p, len);
-        // SAFETY: the range is inside the mapping, which lives as long as `self`; payloads are aligned to 8, as lines are.
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; it is aligned to 8, as lines and the offset are.
         unsafe { foreign::copy_into(p, len, out) };
     }
 
