@@ -149,7 +149,7 @@ pub(crate) struct Events {
 impl Events {
     pub fn new() -> Events {
         Events {
-            queue: VecDeque::with_capacity(64),
+            queue: VecDeque::with_capacity(16),
             claimed: VecDeque::new(),
             closed: VecDeque::new(),
             claims: Vec::new(),

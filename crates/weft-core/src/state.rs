@@ -179,7 +179,7 @@ impl<T: Tx> State<T> {
             calls: Vec::new(),
             draining: Vec::new(),
             closing: Vec::new(),
-            dirty: Vec::with_capacity(64),
+            dirty: Vec::with_capacity(16),
             returns: VecDeque::new(),
             blocked: Vec::with_capacity(8),
             unparking: Vec::new(),
