@@ -154,7 +154,7 @@ fn a_million_pairs_on_one_session_return_nothing_and_keep_nothing() {
     assert!(early <= 32 && late <= early + 1, "{early} allocations for an early pair, {late} for a late one");
 }
 
-/// What was kept for a burst is given back when the bundle rests.
+/// A bundle that rests gives back the buffers that it kept for a burst.
 #[test]
 fn the_buffers_of_a_burst_of_requests_are_given_back_at_rest() {
     let [mut a, mut b] = sides();
@@ -181,7 +181,7 @@ fn the_buffers_of_a_burst_of_requests_are_given_back_at_rest() {
     assert!(rested - before < 8192, "{} bytes are kept at rest", rested - before);
 }
 
-/// Who closes all its numbers, and has a peer that never answers, makes and frees endpoints for nothing: nothing of them is kept.
+/// All numbers are closing and the peer never answers: endpoints that are made and freed meanwhile leave nothing behind.
 #[test]
 fn endpoints_that_wait_in_vain_for_a_number_leave_nothing_behind() {
     const NUMBERS: u32 = 4096;

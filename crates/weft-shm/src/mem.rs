@@ -315,10 +315,10 @@ impl RingMem for MapMem {
         let p = self.at(line, offset, len);
         // Dirty lines come from the other core one at a time unless asked for ahead.
         prefetch(p, len);
+        // The producer is of the same trusted class: the kernel lets it write into all of this process's memory anyway. If it
+        // breaks the protocol and writes here, a reader of the slice sees bytes change, for which Rust promises nothing.
         // SAFETY: the range is inside the mapping, which lives as long as `self`. Between `publish` and the consumer's
-        // `set_head` the protocol forbids the producer to write here, and the producer, which is of the same trusted class,
-        // is relied on to keep to that: the kernel lets it write into all of this process's memory anyway. If it writes here
-        // all the same, who reads the slice sees bytes change, for which Rust promises nothing.
+        // `set_head` the producer does not write here, as the protocol says and as a trusted producer is relied on to do.
         unsafe { std::slice::from_raw_parts(p, len) }
     }
 

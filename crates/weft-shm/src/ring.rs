@@ -795,7 +795,7 @@ impl<M: RingMem> Producer<M> {
         let mut words = [0; COPY_WORDS];
         self.mem.copy_out(line, args_bytes(head.args()), &mut words);
         let mut payload = Vec::new();
-        // Who is taken for dead may live, and may never have been trusted.
+        // A peer that is taken for dead may live and write, and may never have been trusted.
         self.mem.copy_payload(line, head.payload_at(), head.len(), &mut payload);
         let head = match fate {
             Fate::Refused(_) => Head { credit: Credit::default(), ..head.head() },

@@ -13,7 +13,7 @@ const FIGURES: [(Metric, &[Way]); 4] = [
     (Metric::Lone, &[Way::Plain]),
 ];
 
-/// Who stands beside weft, in the order of the columns.
+/// The families that weft is compared with, in the order of the columns.
 const OTHERS: [Family; 3] = [Family::Limit, Family::Kernel, Family::Ucx];
 
 /// The table and its conditions; and with `has_goals` the ratios that weft is held to.
@@ -59,7 +59,7 @@ fn other(document: &Document, metric: Metric, size: usize, way: Way, family: Fam
     match (way, family) {
         (Way::Plain, _) => document.best(metric, size, family).map(|(row, _)| row),
         (Way::RequestReply, Family::Limit) => document.get(metric, size, way, "ring"),
-        // Whoever sleeps stands beside calls that block.
+        // A side that sleeps is compared with calls that block.
         (Way::Waiting | Way::Sleeping, Family::Limit) if document.is_of_hosts() => by("udp-block"),
         (Way::Waiting | Way::Sleeping, Family::Kernel) if document.is_of_hosts() => by("tcp-block"),
         (Way::Waiting | Way::Sleeping, Family::Kernel) => by("kpipe-block"),

@@ -86,7 +86,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Who sent a message, as its session vouches for it. For a reply, as the translation names it.
+    /// Returns the source of a message, for which its session vouches. For a reply it is the name in the translation table.
     pub fn source(&self, message: &Delivery<'_>) -> Option<Name> {
         let Some(session) = self.session(*message.session) else { return self.guest_source(*message.session) };
         let number = message.head.flow();

@@ -149,7 +149,7 @@ impl<T: Tx> State<T> {
         s.flows_out[usize::from(flow)].wants_room = true;
         match error {
             PushError::TooLarge => return SendError::TooLarge,
-            // Who is gone is lost in a moment, when the network says why.
+            // A peer that is gone is lost in a moment, when the network says why.
             PushError::Full | PushError::Gone => self.block(session),
             PushError::Broken => self.cut(session),
         }

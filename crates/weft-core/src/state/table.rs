@@ -191,7 +191,7 @@ impl<T: Tx> State<T> {
 
     fn set_route(&mut self, call: Call, route: Route) {
         let Some(entry) = self.calling(call) else { return };
-        // Who sends after the old route was given up makes a call of its own, and waits for the answer to whichever is first.
+        // A sender that found the old route given up made a call of its own. The first answer to either call ends its wait.
         let waits = matches!(entry.route, Route::Calling);
         let renews = std::mem::take(&mut entry.renews) && !waits;
         if renews && route.flow().is_none() {
