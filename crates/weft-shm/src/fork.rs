@@ -191,6 +191,21 @@ impl Descriptor {
         let (result, fds) = open();
         (result, fds.into_iter().map(|fd| registry.add(life, fd)).collect())
     }
+
+    /// Takes the descriptor out of weft's hands, for a close that may take long: no other thread may fork or make a descriptor while
+    /// one is dropped here. A child that is forked before the close keeps a copy. `None` in a forked child.
+    pub fn release(self) -> Option<OwnedFd> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once, here, and not used behind it: `this` is not dropped.
+        let fd = unsafe { ManuallyDrop::take(&mut this.fd) };
+        if this.life.is_over() {
+            // It is closed, or `Life::begin` will see to it.
+            let _ = fd.into_raw_fd();
+            return None;
+        }
+        registry().descriptors.remove(&fd.as_raw_fd());
+        Some(fd)
+    }
 }
 
 impl AsFd for Descriptor {

@@ -22,6 +22,7 @@ pub mod fork;
 pub mod lent;
 pub mod mem;
 pub mod pages;
+pub mod rights;
 pub mod ring;
 pub mod sys;
 
