@@ -53,6 +53,7 @@ system_packages() {
     has unshare && has setpriv || echo util-linux
     has valgrind || echo valgrind
     has git || echo git
+    has python3 || echo python3
     has tshark || echo tshark
 }
 

@@ -4,14 +4,14 @@
 //! when the bundle has been idle for some turns. So a message costs no system call. Every step is non-blocking; each
 //! connection is a small state machine behind one epoll descriptor. Who calls the bundle is answered elsewhere: in `office.rs`.
 
-use crate::foreigners::Pass;
 use crate::net::{Net, Users};
 use crate::node::{random_u64, Error, Node};
 use crate::office::address;
 use crate::owner::Owner;
 use crate::paths::{Core, Inlet, Outlet};
 use crate::reception::{Arrival, Post, Reception};
-use crate::setup::{receive, receive_words, say, Class, Gift, Given, Heard};
+use crate::setup::{process_of, say, Class, Gift, Given};
+use crate::socket::{Heard, Socket};
 use crate::watch::Signals;
 use crate::watched::Watched;
 use nix::sys::signal::Signal;
@@ -60,6 +60,8 @@ struct Calling {
     class: Class,
     /// What the other side says if it knows the key.
     proof: KeyProof,
+    /// What the other side read in our memory, while its memory is being read.
+    challenge: Option<Nonce>,
 }
 
 /// A session with a process of this host.
@@ -68,8 +70,6 @@ struct Tie {
     id: SessionId,
     peer: PeerId,
     class: Class,
-    /// Leave of a peer of another user's.
-    pass: Option<Pass>,
     /// How often we had slept when the session began, and how often the peer has woken us.
     first_sleep: u32,
     wakes: u32,
@@ -297,6 +297,7 @@ impl Home {
         self.is_stuck = false;
         self.make_calls(core);
         self.look_at_descriptors(core, sink);
+        self.tell_what_was_read();
         // Before there are places to be filled, so that those which are given up count.
         self.close_broken(core, sink);
         self.seat_arrivals(core);
@@ -348,7 +349,11 @@ impl Home {
         let proof = hello.proof(key, Side::Callee);
         let (token, socket) = self.watch(socket)?;
         self.quick_looks = QUICK_LOOKS;
-        self.keep_line(token, socket, Talk::Calling(Calling { call, name, key, is_alone, user, class, proof }));
+        self.keep_line(
+            token,
+            socket,
+            Talk::Calling(Calling { call, name, key, is_alone, user, class, proof, challenge: None }),
+        );
         Ok(())
     }
 
@@ -361,7 +366,7 @@ impl Home {
         let socket = || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let socket = Descriptor::make(socket).map_err(|_| Reason::NoRoom)?;
         Ok(match net::connect(&socket, &address(epoch).map_err(|_| Reason::NobodyThere)?) {
-            Ok(()) => Connected::Yes(socket),
+            Ok(()) => Connected::Yes(Socket::new(socket)),
             Err(Errno::AGAIN) => Connected::Later,
             Err(_) => Connected::Nobody,
         })
@@ -401,15 +406,15 @@ impl Home {
 
     /// Hears what a line says.
     fn hear<S: Sink<Outlet>>(&mut self, token: u64, line: Line, core: &mut Core, sink: &mut S) {
-        let Line { socket, talk } = line;
+        let Line { mut socket, talk } = line;
         match talk {
-            Talk::Calling(calling) => match receive(&socket) {
+            Talk::Calling(calling) => match socket.receive() {
                 Heard::Nothing => self.keep_line(token, socket, Talk::Calling(calling)),
                 heard => self.hear_callee(token, socket, calling, core, heard),
             },
-            Talk::Session(mut tie) => match receive_words(&socket) {
+            Talk::Session(mut tie) => match socket.receive_words() {
                 Heard::Nothing => self.keep_line(token, socket, Talk::Session(tie)),
-                Heard::Message(Message::Wake, _) if tie.may_wake(core.bells().sleeps()) => {
+                Heard::Message(Message::Wake) if tie.may_wake(core.bells().sleeps()) => {
                     core.on_wake(tie.id);
                     self.keep_line(token, socket, Talk::Session(tie));
                 }
@@ -419,10 +424,20 @@ impl Home {
                 }
                 _ => {
                     self.untie(core, &tie);
-                    tie.bar();
+                    socket.bar();
                     core.lose(tie.id, Reason::Violation, sink);
                 }
             },
+        }
+    }
+
+    /// Shows those whom we call what was read in their memory.
+    fn tell_what_was_read(&mut self) {
+        for (token, read) in self.reception.take_nonces() {
+            let Some(Line { socket, talk: Talk::Calling(calling) }) = self.lines.get_mut(&token) else { continue };
+            let Some(seen) = calling.challenge.take() else { continue };
+            calling.class = self.node.office().class_of(seen, read);
+            say(&**socket, &Message::Proof { seen: read });
         }
     }
 
@@ -454,14 +469,15 @@ impl Home {
         &mut self,
         core: &mut Core,
         token: u64,
-        socket: Watched,
+        mut socket: Watched,
         mut calling: Calling,
         heard: Heard,
     ) -> Result<Option<SessionId>, Answer> {
-        let (message, fds) = match heard {
-            Heard::Message(message, fds) => (message, fds),
+        let message = match heard {
+            // While we read in its memory it is our turn to speak.
+            Heard::Message(message) if calling.challenge.is_none() => message,
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
-            Heard::Nothing | Heard::Version | Heard::Nonsense => return Err(Answer::Refused(Reason::Violation)),
+            _ => return Err(Answer::Refused(Reason::Violation)),
         };
         let Calling { name, user, .. } = calling;
         match message {
@@ -472,12 +488,14 @@ impl Home {
                 Err(Answer::Refused(Reason::WrongOwner))
             }
             Message::Challenge { seen, nonce_at, .. } => {
-                let mut read = Nonce::UNSEEN;
-                if calling.class != Class::OtherUser {
-                    read = self.node.office().read_nonce(&socket, nonce_at);
-                    calling.class = self.node.office().class_of(seen, read);
+                if calling.class == Class::OtherUser {
+                    say(&*socket, &Message::Proof { seen: Nonce::UNSEEN });
+                } else {
+                    calling.challenge = Some(seen);
+                    let reception = self.reception.clone();
+                    let office = self.node.office();
+                    office.read_nonce(process_of(&*socket), nonce_at, move |read| reception.put_nonce(token, read));
                 }
-                say(&socket, &Message::Proof { seen: read });
                 self.keep_line(token, socket, Talk::Calling(calling));
                 Ok(None)
             }
@@ -486,7 +504,9 @@ impl Home {
                     Class::Trusted if !is_trusted => Class::Unreadable,
                     class => class,
                 };
-                let tx = Given { class, ring, bell, fds, socket: socket.as_fd() }.open().map_err(Answer::Refused)?;
+                // Nothing that it sends from now on has descriptors.
+                socket.take_descriptors(false);
+                let tx = Given { class, ring, bell }.open(&mut socket).map_err(Answer::Refused)?;
                 let peer = PeerId { epoch: name.epoch, bundle, uid: user, address: name.address };
                 let index = self.reception.take_place(|| core.reserve()).ok_or(Answer::Refused(Reason::NoRoom))?;
                 let given = Gift::make(class, index, self.reception.is_crowded()).and_then(|gift| {
@@ -498,7 +518,7 @@ impl Home {
                     Answer::Refused(reason)
                 })?;
                 self.reception.note_session(peer);
-                let arrival = Arrival { peer, index, class, tx, rx: gift.rx, page: gift.page, pass: None };
+                let arrival = Arrival { peer, index, class, tx, rx: gift.rx, page: gift.page };
                 let tie = self.attach(core, arrival);
                 let id = tie.id;
                 self.keep_line(token, socket, Talk::Session(tie));
@@ -518,7 +538,7 @@ impl Home {
     /// Sets places aside, so that callers are answered also while the program computes.
     pub fn set_places_aside(&mut self, core: &mut Core) {
         if self.reception.fill_up(|| core.reserve()) {
-            self.node.office().seat_waiting();
+            self.node.office().service();
         }
     }
 
@@ -538,10 +558,10 @@ impl Home {
 
     /// Makes a session of what was set up.
     fn attach(&self, core: &mut Core, arrival: Arrival) -> Tie {
-        let Arrival { peer, index, class, tx, rx, page, pass } = arrival;
+        let Arrival { peer, index, class, tx, rx, page } = arrival;
         core.bells_mut().add(index, page);
         let id = core.attach(index, peer, Outlet::from(tx), Inlet::Ring(*rx));
-        Tie { id, peer, class, pass, first_sleep: core.bells().sleeps(), wakes: 0 }
+        Tie { id, peer, class, first_sleep: core.bells().sleeps(), wakes: 0 }
     }
 
     /// A session is no more.
@@ -554,9 +574,9 @@ impl Home {
         for id in core.take_broken() {
             let is_it = |line: &Line| matches!(&line.talk, Talk::Session(tie) if tie.id == id);
             let found = self.lines.iter().find(|(_, line)| is_it(line)).map(|(&token, _)| token);
-            if let Some(Line { talk: Talk::Session(tie), .. }) = found.and_then(|token| self.lines.remove(&token)) {
+            if let Some(Line { socket, talk: Talk::Session(tie) }) = found.and_then(|token| self.lines.remove(&token)) {
                 self.untie(core, &tie);
-                tie.bar();
+                socket.bar();
             }
             if let Some(net) = &mut self.net {
                 net.close(id, Reason::Violation);
@@ -566,7 +586,7 @@ impl Home {
     }
 
     /// Watches a new socket. It keeps its token for as long as it lives, whatever it is used for.
-    fn watch(&mut self, socket: Descriptor) -> Result<(u64, Watched), Reason> {
+    fn watch(&mut self, socket: Socket) -> Result<(u64, Watched), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|_| Reason::NoRoom)?;
@@ -602,18 +622,11 @@ impl Tie {
         let slept = sleeps.wrapping_sub(self.first_sleep);
         self.class != Class::Trusted && self.wakes <= slept.saturating_add(EARLY_WAKES_MOST)
     }
-
-    /// The peer broke the protocol.
-    fn bar(&self) {
-        if let Some(pass) = &self.pass {
-            pass.bar();
-        }
-    }
 }
 
 /// What became of connecting to a set-up socket.
 enum Connected {
-    Yes(Descriptor),
+    Yes(Socket),
     /// Too many wait there.
     Later,
     Nobody,

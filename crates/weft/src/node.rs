@@ -101,7 +101,7 @@ impl Node {
     fn with_helper(helper: Option<Helper>) -> Result<Node, Error> {
         let wanted = Wanted::from_environment()?;
         let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
-        let office = Arc::new(Office::open()?);
+        let office = Office::open()?;
         let helper = helper.filter(|helper| helper.open_office(office.clone()));
         if let Some(helper) = &helper {
             helper.open_desk(office.epoch, Uid(rustix::process::geteuid().as_raw()));

@@ -9,17 +9,21 @@
 use crate::foreigners::Foreigners;
 use crate::node::{lock, random_u64, Error};
 use crate::owner::{owner, Owner, UserMap};
+use crate::readers::Readers;
 use crate::reception::{Answer, Answered, Caller, Post, Reception};
-use crate::setup::{owner_of, read_nonce, receive, receive_words, say, Class, Heard};
+use crate::setup::{owner_of, process_of, say, Class};
+use crate::socket::{self, Heard, Listener, Socket};
 use crate::watch::Signals;
 use crate::watched::Watched;
+use nix::unistd::Pid;
 use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SocketAddrUnix, SocketType};
 use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use weft_core::{Admission, Back, Errand};
 use weft_shm::Descriptor;
 use weft_wire::proof::{KeyProof, Side};
@@ -34,6 +38,9 @@ const FOREIGN_STRANGERS_MOST: usize = 16;
 
 /// Callers that proved that they know a key and are not done; the oldest is dropped for the next.
 const CALLERS_MOST: usize = 256;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Connections accepted in one look at the set-up socket.
 const ACCEPTS_MOST: usize = 16;
@@ -55,10 +62,19 @@ pub(crate) struct Office {
     trusts: bool,
     /// What shows a process of our user that it may read our memory. It stays where it is.
     nonce: Box<Nonce>,
-    listener: Descriptor,
+    listener: Listener,
     /// Watches the listener and the guests.
     epoll: Arc<Descriptor>,
+    readers: Readers,
+    foreigners: Foreigners,
+    /// Held by the thread that serves guests. Nobody waits for it: who finds it held leaves word in `is_called`.
+    serving: Mutex<()>,
+    /// There is something for the thread that serves guests to look at.
+    is_called: AtomicBool,
+    /// Held for a look or a change, never across a system call or what a guest is told.
     inner: Mutex<Inner>,
+    /// For threads that read, which do not keep it alive.
+    itself: Weak<Office>,
 }
 
 #[derive(Debug, Default)]
@@ -67,10 +83,9 @@ struct Inner {
     next_bundle: u32,
     endpoints: HashMap<EndpointId, Resident>,
     receptions: HashMap<BundleId, Arc<Reception>>,
-    /// By their tokens, so the oldest come first.
+    /// By their tokens, so the oldest come first. A guest that is being served is not here.
     guests: BTreeMap<u64, Guest>,
     next_guest: u64,
-    foreigners: Foreigners,
 }
 
 /// An endpoint, as far as callers are concerned.
@@ -102,18 +117,22 @@ enum Step {
     Answered(Box<Answered>),
 }
 
+/// What becomes of a stranger that knows a key.
+enum Greeted {
+    /// It waits for a place.
+    Admitted(Arc<Reception>, Caller),
+    /// It is of our user: its memory is read, and it reads ours.
+    Challenge(Arc<Reception>, Caller),
+}
+
 impl Office {
     /// Opens the set-up socket under a fresh random epoch.
-    pub fn open() -> Result<Office, Error> {
+    pub fn open() -> Result<Arc<Office>, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
         let epoch = Epoch(random_u64()?);
-        let nonce = u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1;
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let listener = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
+        let nonce = Nonce(u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1);
+        let listener = Listener::open(&address(epoch)?, SocketType::SEQPACKET, BACKLOG)
             .map_err(|e| Error::system("cannot make the set-up socket", e, way_out))?;
-        net::bind(&listener, &address(epoch)?)
-            .and_then(|()| net::listen(&listener, 128))
-            .map_err(|e| Error::system("cannot bind the set-up socket", e, "try again: its name is random"))?;
         let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC))
             .and_then(|epoll| {
                 epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
@@ -123,9 +142,22 @@ impl Office {
         let users = UserMap::of_this_process();
         let user = users.outside(Uid(rustix::process::geteuid().as_raw()));
         let inner = Inner { next_guest: LISTENER + 1, ..Inner::default() };
-        let (nonce, epoll, inner) = (Box::new(Nonce(nonce)), Arc::new(epoll), Mutex::new(inner));
         let trusts = std::env::var_os("WEFT_TRUST").is_none_or(|value| value != "off");
-        Ok(Office { epoch, user, users, trusts, nonce, listener, epoll, inner })
+        Ok(Arc::new_cyclic(|itself| Office {
+            epoch,
+            user,
+            users,
+            trusts,
+            nonce: Box::new(nonce),
+            listener,
+            epoll: Arc::new(epoll),
+            readers: Readers::default(),
+            foreigners: Foreigners::default(),
+            serving: Mutex::default(),
+            is_called: AtomicBool::new(false),
+            inner: Mutex::new(inner),
+            itself: itself.clone(),
+        }))
     }
 
     /// Readable when there is something to do here.
@@ -153,12 +185,12 @@ impl Office {
         std::ptr::from_ref(&*self.nonce) as u64
     }
 
-    /// The nonce of the process at the other end of a socket, if we may read it and trust anybody.
-    pub fn read_nonce(&self, socket: &impl AsFd, nonce_at: u64) -> Nonce {
-        if self.trusts {
-            read_nonce(socket, nonce_at)
-        } else {
-            Nonce::UNSEEN
+    /// Reads the nonce of a process, if we may read it and trust anybody, and passes it on: soon, in
+    /// another thread, or here. Does not block.
+    pub fn read_nonce(&self, process: Option<Pid>, nonce_at: u64, then: impl FnOnce(Nonce) + Send + 'static) {
+        match self.trusts {
+            true => self.readers.read(process, nonce_at, then),
+            false => then(Nonce::UNSEEN),
         }
     }
 
@@ -185,7 +217,12 @@ impl Office {
         let mut inner = lock(&self.inner);
         inner.receptions.remove(&bundle);
         inner.endpoints.retain(|_, resident| resident.bundle != bundle);
-        inner.guests.retain(|_, guest| guest.bundle() != Some(bundle));
+        let (its, others) =
+            std::mem::take(&mut inner.guests).into_iter().partition(|(_, guest)| guest.bundle() == Some(bundle));
+        inner.guests = others;
+        drop(inner);
+        let its: BTreeMap<u64, Guest> = its;
+        drop(its);
     }
 
     /// A name for a new endpoint of a bundle.
@@ -244,142 +281,178 @@ impl Office {
 
     // ---- guests
 
-    /// Accepts connections and hears what guests say. Returns at once; leaves it to another thread that is at it. False if
-    /// connections wait that the kernel has no descriptor for.
+    /// Accepts connections, hears what guests say, and gives places to those who wait for one. Returns at once; leaves it to another
+    /// thread that is at it. False if connections wait that cannot be accepted now.
     pub fn service(&self) -> bool {
-        let Ok(mut inner) = self.inner.try_lock() else { return true };
+        self.is_called.store(true, Ordering::SeqCst);
         let mut can_accept = true;
-        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return true };
-        for event in ready.iter() {
-            match event.data.u64() {
-                LISTENER => can_accept = self.accept(&mut inner),
-                token => self.attend(&mut inner, token),
+        while let Ok(serving) = self.serving.try_lock() {
+            if self.is_called.swap(false, Ordering::SeqCst) {
+                can_accept = self.look_at_guests();
+            }
+            drop(serving);
+            // Who found it held has left word before.
+            if !self.is_called.load(Ordering::SeqCst) {
+                break;
             }
         }
-        self.seat(&mut inner);
         can_accept
     }
 
-    /// Answers those who waited for places, of which there are some now.
-    pub fn seat_waiting(&self) {
-        self.seat(&mut lock(&self.inner));
+    fn look_at_guests(&self) -> bool {
+        let mut can_accept = true;
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) {
+            for event in ready.iter() {
+                match event.data.u64() {
+                    LISTENER => can_accept = self.accept(),
+                    token => self.attend(token),
+                }
+            }
+        }
+        self.seat();
+        can_accept
     }
 
-    fn accept(&self, inner: &mut Inner) -> bool {
+    fn accept(&self) -> bool {
         for _ in 0..ACCEPTS_MOST {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match Descriptor::make(|| net::accept_with(&self.listener, flags)) {
-                Ok(socket) => self.admit_stranger(inner, socket),
+            if socket::is_crowded() {
+                return false;
+            }
+            match self.listener.accept() {
+                Ok(socket) => self.admit_stranger(socket),
                 Err(error) => return !matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
             }
         }
         true
     }
 
-    fn admit_stranger(&self, inner: &mut Inner, socket: Descriptor) {
+    fn admit_stranger(&self, socket: Socket) {
         let user = self.user_at(&socket);
-        if !user.is_same_as(self.user) && inner.endpoints.values().all(|r| r.admission == Admission::OwnUser) {
-            return refuse(&socket, Reason::ForeignUser);
-        }
-        let token = inner.next_guest;
-        inner.next_guest += 1;
-        let socket = match Watched::new(socket, &self.epoll, token, epoll::EventFlags::IN) {
-            Ok(socket) => socket,
-            Err(socket) => return refuse(&socket, Reason::NoRoom),
+        let token = {
+            let mut inner = lock(&self.inner);
+            if !user.is_same_as(self.user) && inner.endpoints.values().all(|r| r.admission == Admission::OwnUser) {
+                drop(inner);
+                return refuse(&socket, Reason::ForeignUser);
+            }
+            inner.next_guest += 1;
+            inner.next_guest
         };
-        let is_stranger = |guest: &Guest| matches!(guest.step, Step::Stranger);
-        inner.make_room(STRANGERS_MOST, is_stranger);
-        if !user.is_same_as(self.user) {
-            let own = self.user;
-            inner.make_room(FOREIGN_STRANGERS_MOST, |guest| is_stranger(guest) && !guest.user.is_same_as(own));
+        match Watched::new(socket, &self.epoll, token, epoll::EventFlags::IN) {
+            // Most speak at once.
+            Ok(socket) => self.hear(token, Guest { socket, user, step: Step::Stranger }),
+            Err(socket) => refuse(&socket, Reason::NoRoom),
         }
-        inner.guests.insert(token, Guest { socket, user, step: Step::Stranger });
-        // Most speak at once.
-        self.attend(inner, token);
+    }
+
+    /// Hears what a guest says, if it says something.
+    fn attend(&self, token: u64) {
+        let guest = lock(&self.inner).guests.remove(&token);
+        if let Some(guest) = guest {
+            self.hear(token, guest);
+        }
     }
 
     /// Hears what a guest says, if it says something. Whoever says what is not his to say is dropped.
-    fn attend(&self, inner: &mut Inner, token: u64) {
-        let Some(guest) = inner.guests.remove(&token) else { return };
-        let heard = match guest.step {
-            Step::Answered(_) => receive(&guest.socket),
-            // No room for descriptors: the kernel closes any that were sent.
-            _ => receive_words(&guest.socket),
+    fn hear(&self, token: u64, guest: Guest) {
+        let Guest { mut socket, user, step } = guest;
+        let heard = match step {
+            Step::Answered(_) => socket.receive(),
+            _ => socket.receive_words(),
         };
-        let Guest { socket, user, step } = guest;
         let next = match (heard, step) {
-            (Heard::Nothing, step) => Ok(Some(step)),
-            (Heard::End, _) => Ok(None),
+            (Heard::Nothing, step) => Ok(step),
+            (Heard::End, _) => return,
             (Heard::Version, Step::Stranger) => Err(Reason::Version),
-            (Heard::Message(Message::Hello(hello, proof), _), Step::Stranger) => {
-                self.greet(inner, &socket, user, &hello, proof)
+            (Heard::Message(Message::Hello(hello, proof)), Step::Stranger) => {
+                match self.greet(&mut socket, user, &hello, proof) {
+                    Ok(Greeted::Admitted(reception, caller)) => Ok(Step::Waiting(reception, caller)),
+                    Ok(Greeted::Challenge(reception, caller)) => {
+                        return self.challenge(token, socket, user, hello.nonce_at, reception, caller);
+                    }
+                    Err(reason) => Err(reason),
+                }
             }
-            (Heard::Message(Message::Proof { seen }, _), Step::Challenged(reception, mut caller, saw)) => {
+            (Heard::Message(Message::Proof { seen }), Step::Challenged(reception, mut caller, saw)) => {
                 caller.class = self.class_of(seen, saw);
-                Ok(Some(Step::Waiting(reception, caller)))
+                Ok(Step::Waiting(reception, caller))
             }
-            (Heard::Message(Message::Ready { ring, bell }, fds), Step::Answered(answered)) => {
-                return answered.arrive(socket.into_inner(), ring, bell, fds);
+            (Heard::Message(Message::Ready { ring, bell }), Step::Answered(answered)) => {
+                return answered.arrive(socket.into_inner(), ring, bell);
             }
-            (_, Step::Answered(answered)) => {
-                answered.bar();
-                Ok(None)
-            }
+            (_, Step::Answered(_)) => return socket.bar(),
             _ => Err(Reason::Violation),
         };
         match next {
-            Ok(Some(step)) => {
-                if !matches!(step, Step::Stranger) {
-                    inner.make_room(CALLERS_MOST, |guest| !matches!(guest.step, Step::Stranger));
-                }
-                inner.guests.insert(token, Guest { socket, user, step });
-            }
-            Ok(None) => {}
-            Err(reason) => refuse(&socket, reason),
+            Ok(step) => self.keep(token, Guest { socket, user, step }),
+            Err(reason) => refuse(&*socket, reason),
         }
+    }
+
+    /// Keeps a guest until there is something to do for it, in the place of the oldest like it if there are too many.
+    fn keep(&self, token: u64, guest: Guest) {
+        let mut inner = lock(&self.inner);
+        if guest.bundle().is_some_and(|bundle| !inner.receptions.contains_key(&bundle)) {
+            drop(inner);
+            return refuse(&*guest.socket, Reason::NoSuchEndpoint);
+        }
+        let is_stranger = |guest: &Guest| matches!(guest.step, Step::Stranger);
+        let is_foreign = |guest: &Guest| !guest.user.is_same_as(self.user);
+        let gone = match is_stranger(&guest) {
+            false => [inner.make_room(CALLERS_MOST, |guest| !is_stranger(guest)), None],
+            true => {
+                let is_both = |guest: &Guest| is_stranger(guest) && is_foreign(guest);
+                let foreign = if is_foreign(&guest) { inner.make_room(FOREIGN_STRANGERS_MOST, is_both) } else { None };
+                [foreign, inner.make_room(STRANGERS_MOST, is_stranger)]
+            }
+        };
+        inner.guests.insert(token, guest);
+        drop(inner);
+        drop(gone);
     }
 
     /// Hears who a stranger is.
-    fn greet(
-        &self,
-        inner: &Inner,
-        socket: &Watched,
-        user: Uid,
-        hello: &Hello,
-        proof: KeyProof,
-    ) -> Result<Option<Step>, Reason> {
-        let (reception, proof) = self.find(inner, hello, proof, user)?;
-        let mut caller = Caller::new(hello, user, Class::OtherUser, proof);
-        if !user.is_same_as(self.user) {
-            caller.pass = Some(inner.foreigners.admit(user).ok_or(Reason::NoRoom)?);
-            return Ok(Some(Step::Waiting(reception, caller)));
+    fn greet(&self, socket: &mut Socket, user: Uid, hello: &Hello, proof: KeyProof) -> Result<Greeted, Reason> {
+        let (reception, proof) = self.find(&lock(&self.inner), hello, proof, user)?;
+        let caller = Caller::new(hello, user, Class::OtherUser, proof);
+        if user.is_same_as(self.user) {
+            return Ok(Greeted::Challenge(reception, caller));
         }
-        let seen = self.read_nonce(socket, hello.nonce_at);
-        say(socket, &Message::Challenge { seen, nonce_at: self.nonce_at(), proof });
-        Ok(Some(Step::Challenged(reception, caller, seen)))
+        socket.keep_pass(Some(self.foreigners.admit(user).ok_or(Reason::NoRoom)?));
+        Ok(Greeted::Admitted(reception, caller))
+    }
+
+    /// Has the memory of a caller of our user read, and challenges it then. Nobody listens to it before.
+    fn challenge(&self, token: u64, socket: Watched, user: Uid, nonce_at: u64, to: Arc<Reception>, caller: Caller) {
+        let (socket, itself) = (socket.into_inner(), self.itself.clone());
+        self.read_nonce(process_of(&socket), nonce_at, move |seen| {
+            let Some(office) = itself.upgrade() else { return };
+            say(&socket, &Message::Challenge { seen, nonce_at: office.nonce_at(), proof: caller.proof });
+            match Watched::new(socket, &office.epoll, token, epoll::EventFlags::IN) {
+                Ok(socket) => office.keep(token, Guest { socket, user, step: Step::Challenged(to, caller, seen) }),
+                Err(socket) => refuse(&socket, Reason::NoRoom),
+            }
+        });
     }
 
     /// Gives those who wait for it a place, as far as there are any.
-    fn seat(&self, inner: &mut Inner) {
-        let waiting: Vec<u64> =
-            inner.guests.iter().filter(|(_, g)| matches!(g.step, Step::Waiting(..))).map(|(&token, _)| token).collect();
+    fn seat(&self) {
+        let is_waiting = |(&token, guest): (&u64, &Guest)| matches!(guest.step, Step::Waiting(..)).then_some(token);
+        let waiting: Vec<u64> = lock(&self.inner).guests.iter().filter_map(is_waiting).collect();
         for token in waiting {
-            let Some(Guest { socket, user, step: Step::Waiting(reception, caller) }) = inner.guests.remove(&token)
-            else {
-                continue;
-            };
-            let step = match reception.answer(&socket, caller) {
+            let Some(guest) = lock(&self.inner).guests.remove(&token) else { continue };
+            let Guest { mut socket, user, step: Step::Waiting(reception, caller) } = guest else { continue };
+            let step = match reception.answer(&mut socket, caller) {
                 Answer::Given(answered) => Step::Answered(answered),
                 Answer::Wait(caller) => Step::Waiting(reception, caller),
                 Answer::Joined => continue,
                 Answer::Refuse(reason) => {
-                    refuse(&socket, reason);
+                    refuse(&*socket, reason);
                     continue;
                 }
             };
-            inner.guests.insert(token, Guest { socket, user, step });
+            self.keep(token, Guest { socket, user, step });
         }
     }
 
@@ -427,13 +500,12 @@ impl Guest {
 }
 
 impl Inner {
-    /// Drops the oldest of these guests if there are as many as there may be.
-    fn make_room(&mut self, most: usize, is_one: impl Fn(&Guest) -> bool) {
+    /// Takes out the oldest of these guests if there are as many as there may be. Its socket is to be closed without the lock.
+    fn make_room(&mut self, most: usize, is_one: impl Fn(&Guest) -> bool) -> Option<Guest> {
         let mut these = self.guests.iter().filter(|(_, guest)| is_one(guest));
         let oldest = these.next().map(|(&token, _)| token);
-        if let Some(oldest) = oldest.filter(|_| these.count() + 1 >= most) {
-            self.guests.remove(&oldest);
-        }
+        let oldest = oldest.filter(|_| these.count() + 1 >= most)?;
+        self.guests.remove(&oldest)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Where a bundle's callers are answered in its name, by whoever comes to it: its own polls, or the helper while the program
 //! computes. The bundle sets places for sessions aside and finds the finished sessions here.
 
-use crate::foreigners::Pass;
 use crate::node::lock;
 use crate::setup::{say, Class, Gift, Given};
+use crate::socket::Socket;
 use crate::watch::Signals;
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use weft_core::{Back, Errand, PeerId};
 use weft_shm::{BellPage, Consumer, Descriptor, MapMem, Ringing};
 use weft_wire::proof::KeyProof;
-use weft_wire::setup::{Geometry, Hello, Message};
+use weft_wire::setup::{Geometry, Hello, Message, Nonce};
 use weft_wire::{BundleId, Reason, Uid};
 
 /// Places that a bundle sets aside for those who call while its program computes.
@@ -29,6 +29,7 @@ pub(crate) struct Reception {
     /// The bell page of the trusted class.
     bells: Descriptor,
     has_arrivals: AtomicBool,
+    has_nonces: AtomicBool,
     desk: Mutex<Desk>,
     /// Bounded by what each of the others may hold.
     post: Mutex<Vec<Post>>,
@@ -53,7 +54,9 @@ struct Desk {
     has_waiting: bool,
     /// Whom the bundle has sessions with, through memory.
     peers: HashMap<PeerId, u32>,
-    arrivals: Vec<(Arrival, Descriptor)>,
+    arrivals: Vec<(Arrival, Socket)>,
+    /// What was read in the memory of those whom the bundle calls, by the tokens of its lines.
+    nonces: Vec<(u64, Nonce)>,
 }
 
 /// A caller who proved that it knows an endpoint and its key.
@@ -62,7 +65,6 @@ pub(crate) struct Caller {
     pub peer: PeerId,
     pub is_alone: bool,
     pub class: Class,
-    pub pass: Option<Pass>,
     /// Shows the caller that we know the key too.
     pub proof: KeyProof,
 }
@@ -86,7 +88,6 @@ pub(crate) struct Arrival {
     pub rx: Box<Consumer<MapMem>>,
     /// The bell page of a foreign peer's.
     pub page: Option<BellPage>,
-    pub pass: Option<Pass>,
 }
 
 /// What becomes of a caller.
@@ -118,8 +119,8 @@ impl Drop for Booking {
 
 impl Reception {
     pub fn new(id: BundleId, signals: Arc<Signals>, bells: Descriptor) -> Reception {
-        let (has_arrivals, desk, post) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
-        Reception { id, signals, bells, has_arrivals, desk, post }
+        let (desk, post) = (Mutex::default(), Mutex::default());
+        Reception { id, signals, bells, has_arrivals: false.into(), has_nonces: false.into(), desk, post }
     }
 
     pub fn id(&self) -> BundleId {
@@ -151,12 +152,21 @@ impl Reception {
     }
 
     /// The sessions that were set up, if any. One load if there is none.
-    pub fn take_arrivals(&self) -> Vec<(Arrival, Descriptor)> {
-        // Acquire pairs with the release in `arrive`; the mutex orders the list itself.
-        if !self.has_arrivals.load(Ordering::Relaxed) || !self.has_arrivals.swap(false, Ordering::Acquire) {
-            return Vec::new();
-        }
-        std::mem::take(&mut lock(&self.desk).arrivals)
+    pub fn take_arrivals(&self) -> Vec<(Arrival, Socket)> {
+        take_if(&self.has_arrivals, || std::mem::take(&mut lock(&self.desk).arrivals))
+    }
+
+    /// What was read in the memory of those whom the bundle calls, if anything was. One load if nothing was.
+    pub fn take_nonces(&self) -> Vec<(u64, Nonce)> {
+        take_if(&self.has_nonces, || std::mem::take(&mut lock(&self.desk).nonces))
+    }
+
+    /// Leaves what was read in the memory of somebody whom the bundle calls.
+    pub fn put_nonce(&self, token: u64, nonce: Nonce) {
+        lock(&self.desk).nonces.push((token, nonce));
+        // Release: see `take_if`.
+        self.has_nonces.store(true, Ordering::Release);
+        self.signals.raise(Signals::SOCKETS);
     }
 
     /// There is nothing to watch the session's socket with.
@@ -187,7 +197,7 @@ impl Reception {
     }
 
     /// Gives a peer what it needs to send to us.
-    pub fn give(&self, socket: impl AsFd, message: &Message, gift: &Gift) -> Result<(), Reason> {
+    pub fn give(&self, socket: &Socket, message: &Message, gift: &Gift) -> Result<(), Reason> {
         gift.send(socket, message, [self.bells.as_fd(), self.signals.waker()])
     }
 
@@ -207,7 +217,7 @@ impl Reception {
     // ---- for who answers
 
     /// Answers a caller.
-    pub fn answer(self: &Arc<Self>, socket: impl AsFd, caller: Caller) -> Answer {
+    pub fn answer(self: &Arc<Self>, socket: &mut Socket, caller: Caller) -> Answer {
         let (place, is_one_of_many) = {
             let mut desk = lock(&self.desk);
             if !caller.is_alone && desk.peers.contains_key(&caller.peer) {
@@ -229,6 +239,8 @@ impl Reception {
             let is_trusted = caller.class == Class::Trusted;
             let Gift { ring, bell, .. } = gift;
             let accept = Message::Accept { ring, bell, bundle: self.id, is_trusted, proof: caller.proof };
+            // Its ring comes with descriptors.
+            socket.take_descriptors(true);
             self.give(socket, &accept, &gift)?;
             Ok(gift)
         });
@@ -260,28 +272,31 @@ impl Answered {
         self.place.reception.id
     }
 
-    /// It broke the protocol.
-    pub fn bar(&self) {
-        if let Some(pass) = &self.caller.pass {
-            pass.bar();
-        }
-    }
-
     /// The caller's own ring came: the session is the bundle's now. What it sent by then is in the ring.
-    pub fn arrive(self, socket: Descriptor, ring: Geometry, bell: u32, fds: Vec<Descriptor>) {
+    pub fn arrive(self, mut socket: Socket, ring: Geometry, bell: u32) {
         let Answered { caller, mut place, rx, page } = self;
-        let given = Given { class: caller.class, ring, bell, fds, socket: socket.as_fd() };
+        // Nothing that it sends from now on has descriptors.
+        socket.take_descriptors(false);
         // If it is not what it should be, the socket is closed, which says enough.
-        let Ok(tx) = given.open() else { return };
+        let Ok(tx) = (Given { class: caller.class, ring, bell }).open(&mut socket) else { return };
         let Some(index) = place.index.take() else { return };
-        let Caller { peer, class, pass, .. } = caller;
+        let Caller { peer, class, .. } = caller;
         let mut desk = lock(&place.reception.desk);
         desk.note(peer);
-        desk.arrivals.push((Arrival { peer, index, class, tx, rx, page, pass }, socket));
-        // Release: see `take_arrivals`.
+        desk.arrivals.push((Arrival { peer, index, class, tx, rx, page }, socket));
+        // Release: see `take_if`.
         place.reception.has_arrivals.store(true, Ordering::Release);
         drop(desk);
         place.reception.signals.raise(Signals::SOCKETS);
+    }
+}
+
+/// Takes a list if a flag says that there is something in it.
+fn take_if<T>(flag: &AtomicBool, take: impl FnOnce() -> Vec<T>) -> Vec<T> {
+    // Acquire pairs with the release of who put something there; the mutex orders the list itself.
+    match flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Acquire) {
+        true => take(),
+        false => Vec::new(),
     }
 }
 
@@ -290,6 +305,6 @@ impl Caller {
     pub fn new(hello: &Hello, user: Uid, class: Class, proof: KeyProof) -> Caller {
         let Hello { source, bundle, is_alone, .. } = *hello;
         let peer = PeerId { epoch: source.epoch, bundle, uid: user, address: source.address };
-        Caller { peer, is_alone, class, pass: None, proof }
+        Caller { peer, is_alone, class, proof }
     }
 }

@@ -1,18 +1,15 @@
 //! What both sides of a set-up do: messages with descriptors, rings made and opened, and what class the other side is of.
 
+use crate::socket::{Socket, DESCRIPTORS};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::sys::uio::{process_vm_readv, RemoteIoVec};
 use nix::unistd::Pid;
 use rustix::fs::OFlags;
-use rustix::io::Errno;
-use rustix::net::{
-    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
-use std::io::{IoSlice, IoSliceMut};
+use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weft_shm::{Bell, BellPage, Consumer, Descriptor, Lanes, MapMem, Producer, Ringing, Shared, Waker};
-use weft_wire::setup::{Geometry, Message, Nonce, SetupError, MESSAGE_BYTES};
+use weft_wire::setup::{Geometry, Message};
 use weft_wire::{Reason, Uid};
 
 /// Bytes of a hot lane. Small enough that all lines of a busy pair stay in the private caches.
@@ -24,9 +21,6 @@ const ARENA_BYTES: usize = 8 << 20;
 /// Bytes of an arena once the process has many sessions, so that all arenas of a process stay bounded; and of one that a
 /// foreign peer writes to.
 const SMALL_ARENA_BYTES: usize = 512 << 10;
-
-/// Descriptors that come with a ring: the ring, the bell page and, within a trusted class, what wakes its owner.
-const DESCRIPTORS: usize = 3;
 
 /// Of which class the other side is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,94 +89,39 @@ pub(crate) fn say(socket: impl AsFd, message: &Message) {
     let _ = net::send(socket, &message.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// What a socket said.
-pub(crate) enum Heard {
-    Nothing,
-    Message(Message, Vec<Descriptor>),
-    /// It is of another version.
-    Version,
-    Nonsense,
-    End,
-}
-
-/// Receives one message and at most three descriptors; the kernel closes any more.
-pub(crate) fn receive(socket: impl AsFd + Copy) -> Heard {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    hear(socket, &mut control)
-}
-
-/// Receives one message and no descriptors.
-pub(crate) fn receive_words(socket: impl AsFd + Copy) -> Heard {
-    hear(socket, &mut RecvAncillaryBuffer::default())
-}
-
-fn hear(socket: impl AsFd + Copy, control: &mut RecvAncillaryBuffer<'_>) -> Heard {
-    let mut bytes = [0u8; MESSAGE_BYTES + 1];
-    let (got, fds) = Descriptor::make_several(|| hear_into(socket, &mut bytes, control));
-    match got {
-        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-        Err(_) | Ok(0) => Heard::End,
-        Ok(got) => match Message::from_bytes(&bytes[..got.min(bytes.len())]) {
-            Ok(message) => Heard::Message(message, fds),
-            Err(SetupError::Version(_)) => Heard::Version,
-            Err(_) => Heard::Nonsense,
-        },
-    }
-}
-
-fn hear_into(
-    socket: impl AsFd + Copy,
-    bytes: &mut [u8],
-    control: &mut RecvAncillaryBuffer<'_>,
-) -> (Result<usize, Errno>, Vec<OwnedFd>) {
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], control, flags);
-    if matches!(got, Err(Errno::CONNRESET)) {
-        // Said once, before what the other side had sent, if that side hung up without having read all: a refusal unread.
-        got = net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], control, flags);
-    }
-    let fds = control.drain().flat_map(|m| match m {
-        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
-        _ => Vec::new(),
-    });
-    let fds = fds.collect();
-    (got.map(|got| got.bytes), fds)
-}
-
-/// What a peer sent with its ring.
-pub(crate) struct Given<'a> {
+/// What a peer says of its ring, whose descriptors came by the socket.
+pub(crate) struct Given {
     pub class: Class,
     pub ring: Geometry,
     pub bell: u32,
-    pub fds: Vec<Descriptor>,
-    /// The socket that it came by, which lives as long as the session.
-    pub socket: BorrowedFd<'a>,
 }
 
-impl Given<'_> {
-    /// Maps the ring and the bell. What wakes the peer is only ever written to, by calls that do not block.
-    pub fn open(self) -> Result<Ringing, Reason> {
+impl Given {
+    /// Maps the ring and the bell. What wakes the peer is only ever written to, by calls that do not block. Descriptors that are not
+    /// what they should be stay with the socket.
+    pub fn open(self, socket: &mut Socket) -> Result<Ringing, Reason> {
         let lanes = Lanes::check(self.ring).ok_or(Reason::Violation)?;
-        let mut fds = self.fds.into_iter();
-        let (Some(ring), Some(bells), waker, None) = (fds.next(), fds.next(), fds.next(), fds.next()) else {
-            return Err(Reason::Violation);
-        };
-        let waker = match (self.class, waker) {
-            (Class::Trusted, Some(waker)) if can_not_block(&waker) => Waker::Event(waker),
-            (Class::Unreadable | Class::OtherUser, None) => {
-                let socket = Descriptor::make(|| self.socket.try_clone_to_owned());
-                Waker::Socket(socket.map_err(|_| Reason::NoRoom)?)
+        let (ring, bells, waker) = match (self.class, socket.came()) {
+            (Class::Trusted, [ring, bells, waker]) if can_not_block(waker) => {
+                let waker = Descriptor::make(|| waker.try_clone()).map_err(|_| Reason::NoRoom)?;
+                (ring, bells, Waker::Event(waker))
+            }
+            (Class::Unreadable | Class::OtherUser, [ring, bells]) => {
+                let socket = Descriptor::make(|| socket.as_fd().try_clone_to_owned()).map_err(|_| Reason::NoRoom)?;
+                (ring, bells, Waker::Socket(socket))
             }
             _ => return Err(Reason::Violation),
         };
+        // Both ask the kernel whether it is a memfd before they ask anything that a file system would answer.
         let shared = Shared::open(ring, lanes.bytes()).map_err(|_| Reason::Violation)?;
         let bell = Bell::open(bells, self.bell).map_err(|_| Reason::Violation)?;
+        // Memfds, and an eventfd of a process that is trusted: their close takes no time.
+        socket.forget_came();
         Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell, waker))
     }
 }
 
-fn can_not_block(waker: &Descriptor) -> bool {
+fn can_not_block(waker: &OwnedFd) -> bool {
     rustix::fs::fcntl_getfl(waker).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
@@ -191,14 +130,7 @@ pub(crate) fn owner_of(socket: &impl AsFd) -> Option<Uid> {
     getsockopt(socket, PeerCredentials).ok().map(|c| Uid(c.uid()))
 }
 
-/// Reads the nonce of the process at the other end of a socket, if the kernel lets us.
-pub(crate) fn read_nonce(socket: &impl AsFd, nonce_at: u64) -> Nonce {
-    // A process that cannot be seen from here, for it lives in another namespace, has the number 0.
-    let Some(there) = getsockopt(socket, PeerCredentials).ok().filter(|c| c.pid() > 0) else { return Nonce::UNSEEN };
-    let mut bytes = [0u8; 16];
-    let nonce = RemoteIoVec { base: nonce_at as usize, len: bytes.len() };
-    match process_vm_readv(Pid::from_raw(there.pid()), &mut [IoSliceMut::new(&mut bytes)], &[nonce]) {
-        Ok(16) => Nonce(u128::from_ne_bytes(bytes)),
-        _ => Nonce::UNSEEN,
-    }
+/// The process at the other end of a socket. `None` if it cannot be seen from here, because it lives in another namespace.
+pub(crate) fn process_of(socket: &impl AsFd) -> Option<Pid> {
+    getsockopt(socket, PeerCredentials).ok().map(|c| Pid::from_raw(c.pid())).filter(|process| process.as_raw() > 0)
 }

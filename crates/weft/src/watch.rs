@@ -209,7 +209,8 @@ impl Helper {
             office: OnceLock::new(),
             desk: Mutex::default(),
         });
-        let thread = spawn_without_signals(list.clone())
+        let watchlist = list.clone();
+        let thread = spawn_without_signals("weft-helper", STACK_BYTES, move || watchlist.run())
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
         Ok(Helper { list, thread: Some(thread) })
     }
@@ -425,11 +426,14 @@ fn token(bundle: BundleId) -> epoll::EventData {
     epoll::EventData::new_u64(bundle.0.into())
 }
 
-/// Starts the helper with all signals blocked: the program's handlers run in the program's threads.
-fn spawn_without_signals(list: Arc<Watchlist>) -> std::io::Result<JoinHandle<()>> {
+/// Starts a thread with all signals blocked: the program's handlers run in the program's threads.
+pub(crate) fn spawn_without_signals(
+    name: &str,
+    stack_bytes: usize,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let thread = std::thread::Builder::new().name("weft-helper".into()).stack_size(STACK_BYTES);
-    let started = thread.spawn(move || list.run());
+    let started = std::thread::Builder::new().name(name.into()).stack_size(stack_bytes).spawn(run);
     // It was in force a moment ago, so the kernel takes it.
     let _ = before.thread_set_mask();
     started

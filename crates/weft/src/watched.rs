@@ -1,8 +1,10 @@
 //! Sockets in an epoll set.
 
+use crate::socket::Socket;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weft_shm::Descriptor;
 
@@ -26,18 +28,18 @@ pub(crate) fn watch_once(set: &Descriptor, fd: BorrowedFd<'_>, token: u64) -> bo
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// `None` only when it was taken out.
-    socket: Option<Descriptor>,
+    socket: Option<Socket>,
     set: Arc<Descriptor>,
 }
 
 impl Watched {
     /// Puts a socket into a set. If the kernel has no room for it, the socket comes back.
     pub fn new(
-        socket: Descriptor,
+        socket: Socket,
         set: &Arc<Descriptor>,
         token: u64,
         events: epoll::EventFlags,
-    ) -> Result<Watched, Descriptor> {
+    ) -> Result<Watched, Socket> {
         match epoll::add(set, &socket, epoll::EventData::new_u64(token), events) {
             Ok(()) => Ok(Watched { socket: Some(socket), set: set.clone() }),
             Err(_) => Err(socket),
@@ -45,21 +47,29 @@ impl Watched {
     }
 
     /// Takes the socket out of the set.
-    pub fn into_inner(mut self) -> Descriptor {
+    pub fn into_inner(mut self) -> Socket {
         let socket = self.socket.take().expect("taken out only here");
         self.forget(&socket);
         socket
     }
 
-    fn forget(&self, socket: &Descriptor) {
+    fn forget(&self, socket: &Socket) {
         // It is in the set, and so cannot be missing.
         let _ = epoll::delete(&self.set, socket);
     }
 }
 
-impl AsFd for Watched {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_ref().expect("taken out only by `into_inner`").as_fd()
+impl Deref for Watched {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        self.socket.as_ref().expect("taken out only by `into_inner`")
+    }
+}
+
+impl DerefMut for Watched {
+    fn deref_mut(&mut self) -> &mut Socket {
+        self.socket.as_mut().expect("taken out only by `into_inner`")
     }
 }
 

@@ -9,10 +9,11 @@ use super::stamps::{self, KEPT_MOST, PERIOD};
 use super::{address, digits, ANSWER_MOST, ASKS_FOR_STAMPS};
 use crate::node::Error;
 use crate::setup::owner_of;
+use crate::socket::{self, Listener, Socket};
 use crate::watch::Signals;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, SendFlags, SocketAddrUnix, SocketType};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ const WRITABLE: epoll::EventFlags = epoll::EventFlags::OUT.union(epoll::EventFla
 /// The desk of a node.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    listener: Descriptor,
+    listener: Listener,
     epoch: Epoch,
     uid: Uid,
     askers: Vec<Asker>,
@@ -67,7 +68,7 @@ pub(crate) struct Desk {
 #[derive(Debug)]
 struct Asker {
     id: u32,
-    socket: Descriptor,
+    socket: Socket,
     /// It is told of stamped messages too.
     has_stamps: bool,
     /// The end of what it waits for: reports, then its answer.
@@ -102,11 +103,7 @@ impl Desk {
     /// If the kernel gives none.
     pub fn open(epoch: Epoch, uid: Uid) -> Result<Desk, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let name = address(epoch)?;
-        let listener = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None))
-            .and_then(|socket| net::bind(&socket, &name).map(|()| socket))
-            .and_then(|socket| net::listen(&socket, BACKLOG).map(|()| socket))
+        let listener = Listener::open(&address(epoch)?, SocketType::STREAM, BACKLOG)
             .map_err(|e| Error::system("cannot make the status socket", e, way_out))?;
         let (askers, next) = (Vec::new(), 0);
         let (closed_until, stamps_until, next_window) = (None, None, None);
@@ -126,8 +123,11 @@ impl Desk {
     /// Somebody asks: all bundles are asked for a report.
     pub fn hear(&mut self, now: Instant, around: &Around<'_>) {
         while self.askers.len() < ASKERS_MOST {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let Ok(socket) = Descriptor::make(|| net::accept_with(&self.listener, flags)) else { break };
+            if socket::is_crowded() {
+                self.closed_until = Some(now + FOREIGN_EVERY);
+                break;
+            }
+            let Ok(socket) = self.listener.accept() else { break };
             if !self.may_ask(&socket) {
                 // It hears nothing but the end.
                 self.closed_until = Some(now + FOREIGN_EVERY);
@@ -225,7 +225,7 @@ impl Desk {
     }
 
     /// The own user may ask, and root, who could look into the process anyway.
-    fn may_ask(&self, socket: &Descriptor) -> bool {
+    fn may_ask(&self, socket: &Socket) -> bool {
         owner_of(socket).is_some_and(|user| user.is_same_as(self.uid) || user == Uid(0))
     }
 }
@@ -249,7 +249,7 @@ impl Asker {
 
 impl Answer {
     /// Has the helper told when there is room for more.
-    fn wait(&mut self, id: u32, socket: &Descriptor, around: &Around<'_>) {
+    fn wait(&mut self, id: u32, socket: &Socket, around: &Around<'_>) {
         let token = epoll::EventData::new_u64(around.asker | u64::from(id));
         let watched = match self.is_watched {
             true => epoll::modify(around.epoll, socket.as_fd(), token, WRITABLE),
@@ -260,7 +260,7 @@ impl Answer {
 }
 
 /// Whether an asker says by its socket's name that it wants messages stamped.
-fn wants_stamps(socket: &Descriptor) -> bool {
+fn wants_stamps(socket: &Socket) -> bool {
     let name = net::getpeername(socket).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());
     name.is_some_and(|name| name.abstract_name().is_some_and(|name| name.starts_with(ASKS_FOR_STAMPS.as_bytes())))
 }

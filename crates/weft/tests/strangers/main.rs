@@ -4,6 +4,7 @@
 mod support;
 
 mod containers;
+mod delays;
 mod fuzzed;
 mod hostile;
 mod knocking;

@@ -199,9 +199,18 @@ pub fn hear_bytes(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
 
 /// Whether the other side has hung up, without waiting.
 pub fn has_ended(socket: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    is_readable(socket) && matches!(hear(socket), Said::End)
+}
+
+/// Whether somebody waits to be accepted.
+pub fn is_called(listener: &OwnedFd) -> bool {
+    is_readable(listener)
+}
+
+fn is_readable(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0) && matches!(hear(socket), Said::End)
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
 /// Expects that the other side hangs up, within the bound, and says no more than a refusal before.

@@ -1,0 +1,143 @@
+//! Reading in the memory of other processes, which shows that the kernel allows it.
+//!
+//! A process can let the read of its memory take as long as it wants: with a page that a file system or a thread of its own serves. So
+//! threads that do nothing else read. They end when nothing is left to read. When all of them have waited for [`PATIENCE`], who comes
+//! next is taken for a process that cannot be read.
+
+use crate::node::lock;
+use crate::watch::spawn_without_signals;
+use nix::sys::uio::{process_vm_readv, RemoteIoVec};
+use nix::unistd::Pid;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::IoSliceMut;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use weft_wire::setup::Nonce;
+
+/// Threads that read.
+const THREADS_MOST: u32 = 4;
+
+/// Reads that wait for a thread; who comes when there are more is taken for a process that cannot be read.
+const WAITING_MOST: usize = 256;
+
+/// How long nobody has to get on before those who wait are not waited for any more.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Bytes of the stack of a thread.
+const STACK_BYTES: usize = 64 << 10;
+
+/// The threads that read, as many as there is work for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readers(Arc<Mutex<Queue>>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Read>,
+    threads: u32,
+    /// A thread looks whether the others get on.
+    is_watched: bool,
+    /// Reads that ended.
+    ended: u64,
+}
+
+/// Sixteen bytes to be read, and what is done with them.
+struct Read {
+    process: Pid,
+    nonce_at: u64,
+    then: Box<dyn FnOnce(Nonce) + Send>,
+}
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Read").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+impl Readers {
+    /// Reads the nonce of a process, and passes it on; [`Nonce::UNSEEN`] if the kernel does not allow it, or cannot show the
+    /// process. Does not block. `then` runs in another thread, or here if there is nothing to wait for, and is not to block.
+    pub fn read(&self, process: Option<Pid>, nonce_at: u64, then: impl FnOnce(Nonce) + Send + 'static) {
+        let Some(process) = process else { return then(Nonce::UNSEEN) };
+        let mut queue = lock(&self.0);
+        if queue.waiting.len() >= WAITING_MOST {
+            drop(queue);
+            return then(Nonce::UNSEEN);
+        }
+        queue.waiting.push_back(Read { process, nonce_at, then: Box::new(then) });
+        let is_more = queue.threads < THREADS_MOST;
+        let readers = self.clone();
+        let started = match (is_more, queue.is_watched) {
+            (true, _) => {
+                queue.threads += 1;
+                spawn_without_signals("weft-reader", STACK_BYTES, move || readers.work())
+            }
+            (false, false) => {
+                queue.is_watched = true;
+                spawn_without_signals("weft-reader", STACK_BYTES, move || readers.watch())
+            }
+            (false, true) => return,
+        };
+        if started.is_ok() {
+            return;
+        }
+        // There is no thread to be had.
+        match is_more {
+            true => queue.threads -= 1,
+            false => queue.is_watched = false,
+        }
+        let given_up = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        give_up(given_up);
+    }
+
+    /// Reads until nothing is left to read.
+    fn work(&self) {
+        loop {
+            let read = {
+                let mut queue = lock(&self.0);
+                let Some(read) = queue.waiting.pop_front() else {
+                    queue.threads -= 1;
+                    return;
+                };
+                read
+            };
+            let nonce = read.now();
+            lock(&self.0).ended += 1;
+            (read.then)(nonce);
+        }
+    }
+
+    /// Looks every now and then whether the others get on, until nobody waits.
+    fn watch(&self) {
+        let mut before = None;
+        loop {
+            {
+                let mut queue = lock(&self.0);
+                let gets_on = before.replace(queue.ended) != Some(queue.ended);
+                if queue.waiting.is_empty() || !gets_on {
+                    queue.is_watched = false;
+                    let given_up = std::mem::take(&mut queue.waiting);
+                    drop(queue);
+                    return give_up(given_up);
+                }
+            }
+            std::thread::sleep(PATIENCE);
+        }
+    }
+}
+
+fn give_up(reads: VecDeque<Read>) {
+    reads.into_iter().for_each(|read| (read.then)(Nonce::UNSEEN));
+}
+
+impl Read {
+    fn now(&self) -> Nonce {
+        let mut bytes = [0u8; 16];
+        let nonce = RemoteIoVec { base: self.nonce_at as usize, len: bytes.len() };
+        match process_vm_readv(self.process, &mut [IoSliceMut::new(&mut bytes)], &[nonce]) {
+            Ok(16) => Nonce(u128::from_ne_bytes(bytes)),
+            _ => Nonce::UNSEEN,
+        }
+    }
+}

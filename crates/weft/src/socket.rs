@@ -1,0 +1,295 @@
+//! The sockets by which a set-up is talked about, and closing what others may have a hand in.
+//!
+//! The last close of a descriptor takes as long as its maker wants: a TCP socket lingers, and a file system that runs in a process is
+//! asked. A message that nobody has received holds the descriptors that were sent with it, so the close of a socket of ours can be the last
+//! close of theirs. Therefore:
+//!
+//! - a message is looked at before it is received, and is not received if it has descriptors that do not belong there;
+//! - a socket that holds such messages, and descriptors that are of no use, are closed by a thread that does nothing else. Only
+//!   who sends what does not belong there causes such a thread; it lasts as long as the close takes.
+
+use crate::foreigners::Pass;
+use crate::watch::spawn_without_signals;
+use rustix::io::Errno;
+use rustix::net::{
+    self, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown,
+    SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use weft_shm::rights;
+use weft_shm::Descriptor;
+use weft_wire::setup::{Message, SetupError, MESSAGE_BYTES};
+
+/// Closes under way beyond which no more strangers are let in.
+const CLOSES_MOST: usize = 64;
+
+/// Messages that are received from a socket before it is closed; one that holds more is closed by a thread of its own.
+const UNREAD_MOST: usize = 64;
+
+/// Bytes that are received at a time then.
+const UNREAD_BYTES: usize = 256;
+
+/// Bytes of the stack of a thread that closes.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Descriptors that come with a ring: the ring, the bell page and, within a trusted class, what wakes its owner.
+pub(crate) const DESCRIPTORS: usize = 3;
+
+/// Closes under way in threads of their own.
+static CLOSES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether so many closes are under way that no more strangers should be let in.
+pub(crate) fn is_crowded() -> bool {
+    // Relaxed: a bound, which nothing else depends on.
+    CLOSES.load(Ordering::Relaxed) >= CLOSES_MOST
+}
+
+/// A socket of a set-up or a session. Its close does not block, whatever the other side has sent.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// `None` only while it is dropped.
+    socket: Option<Descriptor>,
+    /// The kernel lets the other side send descriptors, or has let it.
+    takes_descriptors: bool,
+    /// Descriptors that came with what was received.
+    came: Vec<OwnedFd>,
+    /// Leave for the session, of another user's. It is given back when everything is closed.
+    pass: Option<Pass>,
+}
+
+impl Socket {
+    /// One to call others with.
+    pub fn new(socket: Descriptor) -> Socket {
+        Socket { socket: Some(socket), takes_descriptors: true, came: Vec::new(), pass: None }
+    }
+
+    /// Lets the other side send descriptors from now on, or refuses them as far as the kernel can.
+    pub fn take_descriptors(&mut self, takes: bool) {
+        self.takes_descriptors |= takes;
+        // A kernel that cannot refuse them always takes them.
+        let _ = rights::take_descriptors(&*self, takes);
+    }
+
+    /// Binds the leave for a session to its socket.
+    pub fn keep_pass(&mut self, pass: Option<Pass>) {
+        self.pass = pass;
+    }
+
+    /// The other side broke the protocol: if it is another user's, that user is not heard for a while.
+    pub fn bar(&self) {
+        if let Some(pass) = &self.pass {
+            pass.bar();
+        }
+    }
+
+    /// Receives one message and at most three descriptors. Does not block.
+    pub fn receive(&mut self) -> Heard {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        self.hear(&mut control)
+    }
+
+    /// Receives one message, with which no descriptors belong. Does not block.
+    pub fn receive_words(&mut self) -> Heard {
+        self.hear(&mut RecvAncillaryBuffer::default())
+    }
+
+    fn hear(&mut self, control: &mut RecvAncillaryBuffer<'_>) -> Heard {
+        let mut bytes = [0u8; MESSAGE_BYTES + 1];
+        let (seen, fds) = look(&*self, &mut bytes, control);
+        self.came.extend(fds);
+        match seen {
+            Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
+            Err(_) | Ok((0, false)) => Heard::End,
+            // It stays where it is, and with it what it holds.
+            Ok((_, true)) => Heard::Nonsense,
+            Ok((got, false)) => {
+                // Without its descriptors, of which there are copies now.
+                let _ = net::recv(&*self, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
+                match Message::from_bytes(&bytes[..got.min(bytes.len())]) {
+                    Ok(message) => Heard::Message(message),
+                    Err(SetupError::Version(_)) => Heard::Version,
+                    Err(_) => Heard::Nonsense,
+                }
+            }
+        }
+    }
+
+    /// The descriptors that came with what was received. They are closed with the socket.
+    pub fn came(&self) -> &[OwnedFd] {
+        &self.came
+    }
+
+    /// Closes the descriptors that came, of which it is known that their close does not block.
+    pub fn forget_came(&mut self) {
+        self.came.clear();
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("taken out only by `drop`").as_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.came.is_empty() && !self.takes_descriptors {
+            return;
+        }
+        // From now on nobody can send more.
+        let _ = net::shutdown(&*self, Shutdown::Both);
+        if self.came.is_empty() && matches!(receive_unread(&*self, UNREAD_MOST, false), Unread::None) {
+            return;
+        }
+        let socket = self.socket.take().and_then(Descriptor::release);
+        let (came, pass) = (std::mem::take(&mut self.came), self.pass.take());
+        close_apart(move || {
+            drop(came);
+            // Others of our descriptors may lead to the same socket: their close is to find nothing either.
+            if let Some(socket) = socket {
+                receive_unread(&socket, usize::MAX, true);
+            }
+            drop(pass);
+        });
+    }
+}
+
+/// Looks at the next message: how long it is, whether it has more descriptors than there is room for, and copies of those it has.
+fn look(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    control: &mut RecvAncillaryBuffer<'_>,
+) -> (Result<(usize, bool), Errno>, Vec<OwnedFd>) {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut got = net::recvmsg(&socket, &mut [IoSliceMut::new(bytes)], control, flags);
+    if matches!(got, Err(Errno::CONNRESET)) {
+        // Said once, before what the other side had sent, if that side hung up without having read all: a refusal unread.
+        got = net::recvmsg(&socket, &mut [IoSliceMut::new(bytes)], control, flags);
+    }
+    let fds = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
+    });
+    let fds = fds.collect();
+    (got.map(|got| (got.bytes, got.flags.contains(ReturnFlags::CTRUNC))), fds)
+}
+
+/// What a socket that gets no more still holds.
+enum Unread {
+    None,
+    /// Something else, or messages with descriptors.
+    Some,
+}
+
+/// Receives what a socket that gets no more still holds, up to so many messages, and to the first with descriptors unless those are to
+/// go as well.
+fn receive_unread(socket: impl AsFd, most: usize, with_descriptors: bool) -> Unread {
+    let mut bytes = [0u8; UNREAD_BYTES];
+    for _ in 0..most {
+        match look(&socket, &mut bytes, &mut RecvAncillaryBuffer::default()).0 {
+            Ok((_, true)) if !with_descriptors => return Unread::Some,
+            Ok((0, false)) if is_at_end(&socket) => return Unread::None,
+            Ok(_) if net::recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT).is_err() => return Unread::Some,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return Unread::None,
+        }
+    }
+    Unread::Some
+}
+
+/// Whether nothing is left to receive: an empty message looks like the end otherwise.
+fn is_at_end(socket: impl AsFd) -> bool {
+    // With every message, but not with the end, the kernel has credentials now, for which there is no room.
+    let asked = sockopt::set_socket_passcred(&socket, true);
+    let seen = look(&socket, &mut [0u8; 1], &mut RecvAncillaryBuffer::default()).0;
+    let asked = asked.and_then(|()| sockopt::set_socket_passcred(&socket, false));
+    asked.is_ok() && matches!(seen, Ok((0, false)))
+}
+
+/// A socket at which others call.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    /// `None` only while it is dropped.
+    socket: Option<Descriptor>,
+    /// The kernel refuses descriptors that are sent to sockets of callers which nobody has admitted.
+    refuses: bool,
+}
+
+impl Listener {
+    /// Opens a socket of this kind under a name, with room for so many callers.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(name: &SocketAddrUnix, kind: SocketType, backlog: i32) -> Result<Listener, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, kind, flags, None))?;
+        let refuses = rights::take_descriptors(&socket, false).is_ok();
+        net::bind(&socket, name)?;
+        net::listen(&socket, backlog)?;
+        Ok(Listener { socket: Some(socket), refuses })
+    }
+
+    /// The next caller. Does not block.
+    ///
+    /// # Errors
+    /// `AGAIN` if nobody calls, else what the kernel says.
+    pub fn accept(&self) -> Result<Socket, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = Descriptor::make(|| net::accept_with(self, flags))?;
+        let mut socket = Socket::new(socket);
+        socket.takes_descriptors = !self.refuses;
+        Ok(socket)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("taken out only by `drop`").as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.refuses {
+            return;
+        }
+        // Somebody may have sent descriptors to a socket that nobody accepted.
+        if let Some(socket) = self.socket.take().and_then(Descriptor::release) {
+            close_apart(move || drop(socket));
+        }
+    }
+}
+
+/// Has something closed by a thread of its own. Without a thread to be had it is closed here, which may take long.
+fn close_apart(close: impl FnOnce() + Send + 'static) {
+    CLOSES.fetch_add(1, Ordering::Relaxed);
+    let closing = Closing;
+    // If there is no thread it is dropped, and with it what it is to close.
+    let _ = spawn_without_signals("weft-closer", STACK_BYTES, move || {
+        close();
+        drop(closing);
+    });
+}
+
+/// One of the closes under way.
+struct Closing;
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        CLOSES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a socket said.
+pub(crate) enum Heard {
+    Nothing,
+    Message(Message),
+    /// It is of another version.
+    Version,
+    Nonsense,
+    End,
+}

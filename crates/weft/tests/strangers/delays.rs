@@ -1,0 +1,280 @@
+//! Strangers and peers that make a system call of ours take as long as they want: by a page that never comes, and by descriptors whose
+//! close lingers. Others are set up meanwhile, and polls return.
+
+use crate::hostile::give;
+use crate::support::raw::{self, Said};
+use crate::support::{left_out, turn, wait_until, Address, Peer};
+use crate::{census, expect_back, start, Census, Client, ECHO};
+use rustix::net::sockopt;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use weft::{Bundle, Key, Name, Node};
+use weft_wire::proof::Side;
+use weft_wire::setup::{Hello, Message, Nonce};
+
+/// Longer than any test waits.
+const LINGER: Duration = Duration::from_secs(600);
+
+/// More callers than there are threads that read.
+const CALLERS: u32 = 6;
+
+/// A process with a page that never comes.
+struct Never {
+    child: Child,
+    orders: ChildStdin,
+    lines: BufReader<ChildStdout>,
+    page: u64,
+}
+
+impl Never {
+    /// `None` if this user may have none.
+    fn start() -> Option<Never> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/strangers/never.py");
+        let mut command = Command::new("python3");
+        command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3");
+        let (orders, out) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let mut never = Never { child, orders, lines: BufReader::new(out), page: 0 };
+        let told = never.hear();
+        match told.strip_prefix("none: ") {
+            None => never.page = told.parse().expect("an address"),
+            Some(why) => {
+                assert!(!rustix::process::geteuid().is_root(), "{why}");
+                left_out(&format!("no page that never comes: {why}"));
+                return None;
+            }
+        }
+        Some(never)
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+
+    fn say(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").expect("it lives");
+    }
+
+    fn ask(&mut self, order: &str) -> String {
+        self.say(order);
+        self.hear()
+    }
+}
+
+impl Drop for Never {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn path(name: &Name) -> String {
+    format!("weft1-{:016x}", name.epoch.0)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("two digits")).collect()
+}
+
+#[test]
+fn callers_whose_memory_cannot_be_read_to_the_end_delay_nobody() {
+    let _turn = turn("pages that never come");
+    let (mut peer, before, there, me) = start();
+    let Some(mut never) = Never::start() else { return peer.finish() };
+    for number in 1..=CALLERS {
+        let hello = Hello { nonce_at: never.page, draw: number.into(), ..raw::unproved(&me, &there.name) };
+        let bytes = Message::Hello(hello, hello.proof(there.key, Side::Caller)).to_bytes();
+        assert_eq!(never.ask(&format!("call {} {}", path(&there.name), hex(&bytes))), "called");
+        let mut client = Client::new(there);
+        eprintln!("with {number} callers that are still being read, a new client waited {:?}", client.ask(1));
+    }
+    // And those who waited before are not the last ones.
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::new(there)).collect();
+    clients.iter_mut().for_each(|client| _ = client.ask(1));
+    drop(clients);
+    // Its death ends the reads, and what was kept for them.
+    drop(never);
+    expect_back(&mut peer, before, "callers that could not be read to the end");
+    peer.finish();
+}
+
+#[test]
+fn a_callee_whose_memory_cannot_be_read_to_the_end_delays_no_poll() {
+    let _turn = turn("a callee's page that never comes");
+    let (peer, _, there, _) = start();
+    let Some(mut never) = Never::start() else { return peer.finish() };
+    let squatted = raw::nobody(&there.name);
+    assert_eq!(never.ask(&format!("listen {}", path(&squatted))), "listening");
+    let mut client = Client::new(there);
+    let key = Key(77);
+    client.bundle.map(client.here, 1, squatted, key).expect("map");
+    assert!(client.bundle.try_request(client.here, 1, ECHO, &[], b"").is_err(), "its call is made first");
+    let heard = std::thread::scope(|scope| {
+        let heard = scope.spawn(|| never.hear());
+        wait_until("the call", || {
+            client.bundle.poll();
+            heard.is_finished()
+        });
+        unhex(&heard.join().expect("it says something"))
+    });
+    let Ok(Message::Hello(hello, _)) = Message::from_bytes(&heard) else { panic!("no hello: {heard:?}") };
+    let challenge =
+        Message::Challenge { seen: Nonce::UNSEEN, nonce_at: never.page, proof: hello.proof(key, Side::Callee) };
+    assert_eq!(never.ask(&format!("say {}", hex(&challenge.to_bytes()))), "said");
+    client.bundle.poll();
+    client.ask(1);
+    // Nobody waits for the read either when the bundle goes.
+    drop(client);
+    drop(never);
+    peer.finish();
+}
+
+/// A TCP socket whose last close takes [`LINGER`], and what ends that.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    sockopt::set_socket_recv_buffer_size(&listener, 4096).expect("a small buffer");
+    let mut full = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+    let (other, _) = listener.accept().expect("accept");
+    sockopt::set_socket_linger(&full, Some(LINGER)).expect("linger");
+    full.set_nonblocking(true).expect("no waiting");
+    while full.write(&[0; 65536]).is_ok() {}
+    (full.into(), other)
+}
+
+/// A server, as on this kernel or as on one that cannot refuse descriptors.
+fn start_on(is_old: bool) -> (Peer, Census, Address, Name) {
+    if !is_old {
+        return start();
+    }
+    let mut command = Command::new("python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/strangers/old_kernel.py"));
+    command.arg(std::env::current_exe().expect("this program"));
+    let mut peer = Peer::start_by(command, "server", &[], &[]);
+    let there = peer.address();
+    let before = census(&mut peer);
+    (peer, before, there, raw::nobody(&there.name))
+}
+
+/// How descriptors come to where they do not belong.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// A stranger says nonsense with them.
+    Nonsense,
+    /// A stranger says something empty, then nonsense with them: what is empty looks like the end.
+    BehindNothing,
+    /// They come with a hello.
+    Hello,
+    /// A ready has one more than there should be.
+    TooMany,
+    /// A ready has them in place of memory.
+    Wrong,
+    /// They come behind a ready, and the session ends.
+    Behind,
+}
+
+#[test]
+fn descriptors_whose_close_lingers_delay_nobody() {
+    let _turn = turn("descriptors that linger");
+    for is_old in [false, true] {
+        let (mut peer, before, there, me) = start_on(is_old);
+        let mut sent = 0;
+        for way in [Way::Nonsense, Way::BehindNothing, Way::Hello, Way::TooMany, Way::Wrong, Way::Behind] {
+            let others: Vec<TcpStream> = (0..3).filter_map(|_| send_lingering(way, &peer, &there, &me)).collect();
+            sent += others.len();
+            let waited = Client::new(there).ask(1);
+            eprintln!("{way:?} (refused by the kernel: {}): a new client waited {waited:?}", others.is_empty());
+            // The kernel closes them now.
+            drop(others);
+            expect_back(&mut peer, before, &format!("{way:?}"));
+        }
+        assert!(sent >= 9, "only {sent} descriptors came under way");
+        assert!(!is_old || sent == 18, "only {sent} descriptors came under way, as on an old kernel");
+        peer.finish();
+    }
+}
+
+/// Gives our copy up. If it is the last one, for the other side was faster, its close takes as long.
+fn let_go(full: OwnedFd) {
+    std::thread::spawn(move || drop(full));
+}
+
+/// Sends one of them to a server, which has the last copy then. `None` if the kernel refuses.
+fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<TcpStream> {
+    let (full, other) = lingering();
+    let fds = [full.as_fd(); 4];
+    let socket = raw::connect(&there.name).expect("connect");
+    let hello = raw::hello(me, there).to_bytes();
+    let sent = match way {
+        Way::Nonsense => raw::say_with(&socket, b"nonsense", &fds[..1]),
+        Way::BehindNothing => {
+            // The server finds both at once.
+            peer.stop();
+            raw::say(&socket, b"");
+            let sent = raw::say_with(&socket, b"nonsense", &fds[..1]);
+            peer.go_on();
+            sent
+        }
+        Way::Hello => raw::say_with(&socket, &hello, &fds[..1]),
+        Way::TooMany | Way::Wrong | Way::Behind => {
+            raw::say(&socket, &hello);
+            let Said::Message(Message::Accept { ring, is_trusted, .. }, _) = raw::hear(&socket) else {
+                panic!("no accept")
+            };
+            let ready = Message::Ready { ring, bell: 0 };
+            match way {
+                Way::TooMany => raw::say_with(&socket, &ready.to_bytes(), &fds),
+                Way::Wrong => raw::say_with(&socket, &ready.to_bytes(), &fds[..3]),
+                _ => {
+                    // The server finds both at once, before it can refuse the second one.
+                    peer.stop();
+                    drop(give(&socket, is_trusted, |ring| Message::Ready { ring, bell: 0 }));
+                    let sent = raw::say_with(&socket, b"nonsense", &fds[..1]);
+                    peer.go_on();
+                    sent
+                }
+            }
+        }
+    };
+    let_go(full);
+    drop(socket);
+    sent.is_ok().then_some(other)
+}
+
+#[test]
+fn polls_return_though_a_callee_sends_descriptors_whose_close_lingers() {
+    let _turn = turn("a callee's descriptors that linger");
+    let (peer, _, there, _) = start();
+    let squatted = raw::nobody(&there.name);
+    let listener = raw::listen(squatted.epoch);
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.map(here, 0, squatted, Key(77)).expect("map");
+    assert!(bundle.try_request(here, 0, ECHO, &[], b"").is_err(), "its call is made first");
+    wait_until("the call", || {
+        bundle.poll();
+        raw::is_called(&listener)
+    });
+    let socket = raw::accept(&listener);
+    let hello = raw::hear_hello(&socket);
+    let (full, other) = lingering();
+    let challenge = Message::Challenge { seen: Nonce::UNSEEN, nonce_at: 0, proof: hello.proof(Key(77), Side::Callee) };
+    raw::say_with(&socket, &challenge.to_bytes(), &[full.as_fd()]).expect("say");
+    raw::say_with(&socket, b"nonsense", &[full.as_fd()]).expect("say");
+    let_go(full);
+    wait_until("the call to end", || {
+        bundle.poll();
+        raw::has_ended(&socket)
+    });
+    drop(bundle);
+    drop(other);
+    peer.finish();
+}
