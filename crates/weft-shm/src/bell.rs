@@ -16,11 +16,12 @@
 //! who does not sleep pay for no fence.
 
 use crate::barrier;
+use crate::foreign;
 use crate::fork::Descriptor;
 use crate::sys::{OpenError, Shared};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU8, Ordering};
 use weft_wire::path::Bells;
 use weft_wire::LINE;
 
@@ -31,6 +32,9 @@ const ARMED: usize = PAGE - LINE;
 
 /// Bells of a page: all its lines but the summary and the last.
 pub const BELLS: u32 = (ARMED - LINE) as u32;
+
+/// Lines of bells, each with a mark in the summary.
+const GROUPS: usize = BELLS as usize / LINE;
 
 /// The consumer's side.
 ///
@@ -94,51 +98,39 @@ impl BellPage {
             self.collect_line(1, in_use, &mut rung);
             return;
         }
-        for word in 0..LINE / 8 {
-            if self.page.word(word).load(Ordering::Relaxed) != 0 {
-                self.collect_summary(word, in_use, &mut rung);
-            }
+        let marks = self.page.nonzero(0);
+        if marks != 0 {
+            self.collect_marked(marks, in_use, &mut rung);
         }
     }
 
+    /// Collects the lines of bells that have a mark in the summary line.
     #[cold]
-    fn collect_summary(&self, word: usize, in_use: u32, rung: &mut impl FnMut(u32)) {
-        for group in word * 8..word * 8 + 8 {
-            let mark = self.page.byte(group);
-            // Clear before looking: what is rung after the look is marked again.
-            if mark.load(Ordering::Relaxed) != 0 {
-                mark.store(0, Ordering::SeqCst);
-                self.collect_line(group + 1, in_use, rung);
+    fn collect_marked(&self, mut marks: u64, in_use: u32, rung: &mut impl FnMut(u32)) {
+        while marks != 0 {
+            let group = marks.trailing_zeros() as usize;
+            marks &= marks - 1;
+            if group >= GROUPS {
+                return; // only a hostile producer marks a group that does not exist
             }
+            // Clear, then look: a producer that rings after the look marks the line again. The exchange keeps this order.
+            self.page.byte(group).swap(0, Ordering::SeqCst);
+            self.collect_line(group + 1, in_use, rung);
         }
     }
 
     #[inline]
     fn collect_line(&self, line: usize, in_use: u32, rung: &mut impl FnMut(u32)) {
-        if line >= ARMED / LINE {
-            return; // only a hostile producer marks a group that does not exist
-        }
-        // Which words have something, and then which of their bytes, without a branch for each of them: what is rung next
-        // nobody can foresee.
-        let at = line * LINE / 8;
-        let words: [u64; LINE / 8] = std::array::from_fn(|word| {
-            // Relaxed: a bell says only where to look; the ring's header orders what is found there.
-            self.page.word(at + word).load(Ordering::Relaxed).to_le()
-        });
-        let mut marks = (0..LINE / 8).fold(0, |marks, word| marks | u32::from(words[word] != 0) << word);
-        while marks != 0 {
-            let word = marks.trailing_zeros() as usize;
-            marks &= marks - 1;
-            let mut bells = words[word];
-            while bells != 0 {
-                let in_word = bells.trailing_zeros() / 8;
-                bells &= !(0xff << (8 * in_word));
-                let byte = (at + word) * 8 + in_word as usize;
-                let index = (byte - LINE) as u32;
-                if index < in_use {
-                    self.page.byte(byte).store(0, Ordering::Relaxed);
-                    rung(index);
-                }
+        // A mask, and then its bits: nobody can predict which bell is rung next, so there is no branch for each byte.
+        let mut bells = self.page.nonzero(line);
+        while bells != 0 {
+            let byte = line * LINE + bells.trailing_zeros() as usize;
+            bells &= bells - 1;
+            let index = (byte - LINE) as u32;
+            if index < in_use {
+                // Relaxed: a bell only says where to look. The ring's header orders what is found there.
+                self.page.byte(byte).store(0, Ordering::Relaxed);
+                rung(index);
             }
         }
     }
@@ -188,14 +180,17 @@ impl<M: BellMem> Bell<M> {
     }
 }
 
-/// A page of bells, as atomic bytes and words.
+/// A page of bells in memory that several processes share.
+///
+/// Atomic accesses to bells and marks are of one byte, those to the number of the sleep of four: never two sizes of one place. The
+/// consumer looks at a whole line by volatile loads (`foreign.rs`).
 #[derive(Debug)]
 pub struct Page(Shared);
 
 impl BellMem for Page {
     #[inline(always)]
     fn ring(&self, index: u32) {
-        // Release, so not before the record; the page's line only when its line was marked.
+        // Release: the bell after the record, and the line's mark after the bell.
         self.byte(LINE + index as usize).store(1, Ordering::Release);
         self.byte(index as usize / LINE).store(1, Ordering::Release);
     }
@@ -213,26 +208,29 @@ impl BellMem for Page {
 }
 
 impl Page {
+    /// A mark or a bell.
     #[inline(always)]
     fn byte(&self, index: usize) -> &AtomicU8 {
-        assert!(index < PAGE, "outside the page");
-        // SAFETY: inside the mapping of PAGE bytes, which lives as long as `self`; accessed only atomically.
+        assert!(index < ARMED, "neither a mark nor a bell");
+        // SAFETY: the byte is inside the mapping of PAGE bytes, which lives as long as `self`. A byte is always aligned.
+        // Nothing accesses it through this mapping but this atomic and the volatile loads of `nonzero`.
         unsafe { AtomicU8::from_ptr(self.0.base().as_ptr().add(index)) }
+    }
+
+    /// The bytes of a line of marks or bells that are not zero, one bit for each, the lowest for the first.
+    #[inline(always)]
+    fn nonzero(&self, line: usize) -> u64 {
+        assert!(line * LINE < ARMED, "no line of marks or bells");
+        // SAFETY: the line is inside the mapping of PAGE bytes, and aligned to a line because the mapping is aligned to a page.
+        // Producers may store to it meanwhile, which `nonzero` permits.
+        unsafe { foreign::nonzero(self.0.base().as_ptr().add(line * LINE)) }
     }
 
     #[inline(always)]
     fn armed_word(&self) -> &AtomicU32 {
-        // SAFETY: inside the mapping, at the beginning of its last line, so aligned; accessed only as this atomic, for
-        // `byte` and `word` are asked for bells and summaries alone.
+        // SAFETY: the word is inside the mapping of PAGE bytes, which lives as long as `self`, and aligned because it begins the
+        // last line. Nothing accesses it through this mapping but this atomic: `byte` and `nonzero` end before it.
         unsafe { AtomicU32::from_ptr(self.0.base().as_ptr().add(ARMED).cast()) }
-    }
-
-    #[inline(always)]
-    fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < PAGE / 8, "outside the page");
-        // SAFETY: inside the mapping, 8-byte aligned as the mapping is page aligned; accessed only atomically. Mixed sizes
-        // of atomic access are defined by every processor that Linux runs on; a torn view costs a look, not a message.
-        unsafe { AtomicU64::from_ptr(self.0.base().as_ptr().cast::<u64>().add(index).cast()) }
     }
 }
 
@@ -260,7 +258,7 @@ mod tests {
     fn whatever_is_written_to_the_page_each_bell_in_use_is_told_once_and_no_other() {
         let page = BellPage::create().expect("page");
         for in_use in [1, 13, 64, 200, BELLS] {
-            (0..PAGE).for_each(|byte| page.page.byte(byte).store(0x80 | byte as u8, Ordering::Relaxed));
+            (0..ARMED).for_each(|byte| page.page.byte(byte).store(0x80 | byte as u8, Ordering::Relaxed));
             let mut found = Vec::new();
             page.collect(in_use, |i| found.push(i));
             assert_eq!(found, (0..in_use).collect::<Vec<_>>());

@@ -2,9 +2,14 @@
 //!
 //! A peer that is not trusted, or that is taken for dead and lives, can change such bytes while they are read. So they are
 //! never behind a reference: Rust would be free to read them twice and to assume that both reads agree. They are loaded once,
-//! by volatile loads, into memory of this process; whatever looks at them, looks at that copy.
+//! by volatile loads, into memory or a register of this process. All that looks at them looks at that copy.
+//!
+//! Volatile loads, because Rust's memory model only knows the accesses of this process. Another process's stores are to it as a
+//! device's: a volatile load is made exactly once, and the compiler assumes nothing of the value. An atomic load would have to
+//! be of the size that the peer stores, or the two would be of mixed sizes, which the model does not define.
 
 use std::mem::MaybeUninit;
+use weft_wire::LINE;
 
 /// Copies bytes once. What the peer writes meanwhile is in the copy or is not, byte by byte.
 ///
@@ -68,6 +73,56 @@ unsafe fn copy_block(from: *const u8, to: *mut u8) {
     unsafe { copy(from, to, 16) };
 }
 
+/// Loads a line once and says which of its bytes are not zero: one bit for each, the lowest for the first.
+///
+/// # Safety
+/// `from` must be readable for a line, but may change at any time, and be aligned to 16.
+#[inline(always)]
+pub(crate) unsafe fn nonzero(from: *const u8) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller vouches for the line.
+    return unsafe { nonzero_by_blocks(from) };
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as above.
+    return unsafe { nonzero_by_words(from) };
+}
+
+/// # Safety
+/// As for [`nonzero`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn nonzero_by_blocks(from: *const u8) -> u64 {
+    use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_setzero_si128};
+    let mut zero = 0;
+    for block in 0..LINE / 16 {
+        // SAFETY: the block is within the line that the caller vouches for, and aligned as the line is. SSE2 is part of x86-64.
+        let bits = unsafe {
+            let bytes = from.cast::<__m128i>().add(block).read_volatile();
+            _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()))
+        };
+        zero |= u64::from(bits as u32) << (16 * block);
+    }
+    !zero
+}
+
+/// # Safety
+/// As for [`nonzero`]; aligned to 8 is enough.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+#[inline(always)]
+unsafe fn nonzero_by_words(from: *const u8) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let mut nonzero = 0;
+    for word in 0..LINE / 8 {
+        // SAFETY: the word is within the line that the caller vouches for, and aligned as the line is.
+        let bytes = unsafe { from.cast::<u64>().add(word).read_volatile() }.to_le();
+        // The highest bit of each byte that is not zero, moved to the lowest. No sum carries into the next byte.
+        let ones = (((bytes & LOW) + LOW) | bytes) >> 7 & (!LOW >> 7);
+        // The multiplication collects these bits in the highest byte.
+        nonzero |= (ones.wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * word);
+    }
+    nonzero
+}
+
 /// The same into a vector, in place of what it held.
 ///
 /// # Safety
@@ -102,6 +157,32 @@ mod tests {
                 unsafe { copy(source.as_ptr().cast::<u8>().add(start), fenced.as_mut_ptr(), len) };
                 assert!(fenced[len..].iter().all(|&byte| byte == 0x55), "{len} bytes, and not one more");
             }
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_line_that_are_not_zero_are_found_whatever_they_are() {
+        #[repr(align(64))]
+        struct Line([u8; LINE]);
+        let mut rows = vec![[0; LINE], [0xff; LINE], [1; LINE], [0x80; LINE]];
+        rows.extend((0..LINE).flat_map(|at| (0..8).map(move |bit| std::array::from_fn(|n| u8::from(n == at) << bit))));
+        rows.extend((0..LINE).map(|at| std::array::from_fn(|n| if n == at { 0 } else { n as u8 | 0x80 })));
+        rows.extend((1..200u64).map(|seed| {
+            std::array::from_fn(|n| {
+                let noise = (seed * 64 + n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                if noise >> 63 == 0 {
+                    0
+                } else {
+                    (noise >> 32) as u8
+                }
+            })
+        }));
+        for row in rows {
+            let expected = (0..LINE).fold(0, |bits, n| bits | u64::from(row[n] != 0) << n);
+            let line = Line(row);
+            // SAFETY: it is a line, aligned to 64, which nobody changes.
+            let found = unsafe { (nonzero(line.0.as_ptr()), nonzero_by_words(line.0.as_ptr())) };
+            assert_eq!(found, (expected, expected), "{row:?}");
         }
     }
 
