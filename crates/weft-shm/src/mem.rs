@@ -18,7 +18,7 @@ use crate::copy::{fetch_bytes, Cache};
 use crate::foreign;
 use crate::ring::Lanes;
 use crate::sys::Shared;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_wire::record::{payload_at, HEADER, LARGE_LEAST};
 use weft_wire::{LINE, MAX_ARGS};
 
@@ -162,8 +162,11 @@ impl MapMem {
     #[inline(always)]
     fn word(&self, line: u32, index: usize) -> &AtomicU64 {
         assert!(line < self.lines && index < LINE / 8, "outside the ring");
-        // SAFETY: inside the mapping, by the assertion, which lives as long as `self`; 8-byte aligned because lines and
-        // `index * 8` are. All accesses to header and control words, by both sides, are atomic.
+        // SAFETY: the word is inside the mapping, by the assertion, and the mapping lives as long as `self`. It is aligned to 8
+        // because lines and `index * 8` are. A line is the producer's until `publish` and then the consumer's until `set_head`:
+        // release stores, which the other side loads with acquire. So payload may lie where a header word was. One access is to
+        // a line of the other side's: the consumer loads the first word where it expects a header. From the `clear` of that
+        // word to its `publish` the producer, too, accesses it only as this atomic.
         unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line as usize * LINE + index * 8).cast()) }
     }
 
@@ -171,15 +174,8 @@ impl MapMem {
     #[inline(always)]
     fn control(&self, line: usize, index: usize) -> &AtomicU64 {
         assert!(line < CONTROL_LINES as usize && index < LINE / 8, "outside the control lines");
-        // SAFETY: inside the mapping, which is never smaller than the control lines; otherwise as in `word`.
+        // SAFETY: the word is inside the mapping, which `new` found to hold the control lines; otherwise as in `word`.
         unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line * LINE + index * 8).cast()) }
-    }
-
-    #[inline(always)]
-    fn attention_word(&self) -> &AtomicU32 {
-        let p = self.at(2, 0, 4);
-        // SAFETY: inside the mapping and aligned; only ever accessed as this atomic.
-        unsafe { AtomicU32::from_ptr(p.cast()) }
     }
 }
 
@@ -397,13 +393,13 @@ impl RingMem for MapMem {
     fn set_attention(&self, wanted: bool) {
         // Relaxed: a bell that is missed because of it is found by the consumer's next full scan; before it sleeps, a
         // barrier orders it.
-        self.attention_word().store(u32::from(wanted), Ordering::Relaxed);
+        self.control(2, 0).store(u64::from(wanted), Ordering::Relaxed);
     }
 
     #[inline(always)]
     fn attention(&self) -> bool {
         // Relaxed: see `set_attention`.
-        self.attention_word().load(Ordering::Relaxed) != 0
+        self.control(2, 0).load(Ordering::Relaxed) != 0
     }
 
     #[inline(always)]
