@@ -152,10 +152,12 @@ impl MapMem {
     /// The address `offset` bytes behind `line`, of a range of `len` bytes that is checked to be inside the mapping.
     #[inline(always)]
     fn at(&self, line: u32, offset: usize, len: usize) -> *mut u8 {
-        let start = line as usize * LINE + offset;
-        assert!(start + len <= self.lines as usize * LINE, "outside the ring");
-        // SAFETY: start + len is inside the mapping, by the assertion; `lines` is private and was set from its size.
-        unsafe { self.shared.base().as_ptr().add(start) }
+        let first = line as usize * LINE;
+        // Saturating: no sum wraps around and seems to be inside.
+        let end = first.saturating_add(offset.saturating_add(len));
+        assert!(end <= self.lines as usize * LINE, "outside the ring");
+        // SAFETY: the range ends inside the mapping, by the assertion; `lines` is private and was set from the mapping's size.
+        unsafe { self.shared.base().as_ptr().add(first + offset) }
     }
 
     /// A word of a line, by its index below 8.
@@ -479,4 +481,26 @@ fn prefetch(p: *const u8, len: usize) {
         return;
     }
     fetch_bytes(Cache::First, p, len.min(PREFETCH_MOST));
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    #[test]
+    fn a_range_that_is_not_inside_is_refused_also_if_its_end_wraps_around() {
+        let lanes = Lanes::new(4096, 512 << 10);
+        let (shared, _fd) = Shared::create("weft-test", lanes.bytes()).expect("memfd");
+        let mem = MapMem::new(shared, lanes);
+        let lines = (lanes.bytes() / LINE) as u32;
+        let copies = |line, offset, len| {
+            let copy = AssertUnwindSafe(|| mem.copy_payload(line, offset, len, &mut Vec::new()));
+            catch_unwind(copy).is_ok()
+        };
+        assert!(copies(lines - 1, 0, LINE) && copies(lines, 0, 0));
+        assert!(!copies(lines - 1, 8, LINE) && !copies(lines, 0, 1));
+        assert!(!copies(1, 0usize.wrapping_sub(LINE), 8) && !copies(1, 0, 0usize.wrapping_sub(LINE)));
+        assert!(!copies(1, 8, usize::MAX) && !copies(u32::MAX, usize::MAX - 7, 16));
+    }
 }
