@@ -2,9 +2,10 @@
 //! bells by which a producer tells a consumer of many rings which one to look at ([`bell`]).
 //! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
-//! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` (loads and
-//! stores in that memory), `arrival`, `biased`, `copy`, `evict`, `foreign`, `fork`, `lent` and `pages`; everything above them is safe code over the trait [`mem::RingMem`], so that
-//! loom explores the very ring that ships.
+//! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` and `bell` (loads
+//! and stores in that memory), `arrival`, `biased`, `copy`, `evict`, `foreign`, `fork`, `lent` and `pages`. The ring is safe code
+//! over the trait [`mem::RingMem`], so that loom explores the very ring that ships. Its only unsafe code reads the payload of a
+//! trusted producer where it lies, and looks at copied words as arguments and bytes.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
 //! foreign word is loaded once and checked, and what fails a check breaks the ring for good.

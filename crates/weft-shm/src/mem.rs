@@ -74,16 +74,14 @@ pub trait RingMem {
     fn copy_two_lines(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
         self.copy_out(line, 2 * LINE - HEADER, out);
     }
-    /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies.
+    /// The payload of `len` bytes that begins `offset` bytes behind `line`, where it lies. For payloads of a trusted peer; all
+    /// others are copied with [`RingMem::copy_payload`].
     ///
-    /// Only for payloads of a peer of the same trusted class, which can still write there. All others are copied with
-    /// [`RingMem::copy_payload`].
-    fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8];
+    /// # Safety
+    /// Nobody writes to these bytes while the slice lives: neither this side nor the peer, through whatever mapping.
+    unsafe fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8];
     /// Copies that payload into `out`, in place of what it held. Each byte is loaded once, whatever the peer does meanwhile.
-    fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>) {
-        out.clear();
-        out.extend_from_slice(self.in_place(line, offset, len));
-    }
+    fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>);
     /// Asks for a line that will be read soon. It may be one that there is not.
     fn fetch_ahead(&self, line: u32) {
         let _ = line;
@@ -309,14 +307,12 @@ impl RingMem for MapMem {
     }
 
     #[inline(always)]
-    fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
+    unsafe fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
         let p = self.at(line, offset, len);
         // Dirty lines come from the other core one at a time unless asked for ahead.
         prefetch(p, len);
-        // The producer is of the same trusted class: the kernel lets it write into all of this process's memory anyway. If it
-        // breaks the protocol and writes here, a reader of the slice sees bytes change, for which Rust promises nothing.
-        // SAFETY: the range is inside the mapping, which lives as long as `self`. Between `publish` and the consumer's
-        // `set_head` the producer does not write here, as the protocol says and as a trusted producer is relied on to do.
+        // SAFETY: the range is inside the mapping (checked by `at`), which lives as long as `self`. The caller vouches that
+        // nobody writes there.
         unsafe { std::slice::from_raw_parts(p, len) }
     }
 

@@ -88,6 +88,12 @@ fn mutate(mem: &MapMem, lanes: Lanes, at: u32, rng: &mut Rng) {
     }
 }
 
+/// The addresses of the lanes.
+fn lanes_in(mem: &MapMem, lanes: Lanes) -> Range<*const u8> {
+    // SAFETY: nobody has begun to write. The slice ends here, and only its addresses are taken.
+    unsafe { mem.in_place(CONTROL_LINES, 0, lanes.bytes() - CONTROL_LINES as usize * LINE) }.as_ptr_range()
+}
+
 /// Everything that a program may rely on in a record, whoever wrote it.
 fn check_limits(record: &Record<'_>, mapped: &Range<*const u8>) {
     let Record { head, args, payload } = record;
@@ -118,10 +124,7 @@ struct Seen {
 fn attack_consumer(lanes: Lanes, mutations: u64, rng: &mut Rng) -> Seen {
     let memory = Memory::new(lanes);
     let mem = memory.map();
-    let mapped = {
-        let data = lanes.bytes() - CONTROL_LINES as usize * LINE;
-        mem.in_place(CONTROL_LINES, 0, data).as_ptr_range()
-    };
+    let mapped = lanes_in(&mem, lanes);
     let mut seen = Seen::default();
     let mut done = 0;
     while done < mutations {
@@ -372,7 +375,7 @@ fn a_consumer_survives_a_peer_that_scribbles_while_it_reads() {
     let memory = Memory::new(lanes);
     let mem = memory.map();
     let file = File::from(memory.fd_again());
-    let mapped = mem.in_place(CONTROL_LINES, 0, lanes.bytes() - CONTROL_LINES as usize * LINE).as_ptr_range();
+    let mapped = lanes_in(&mem, lanes);
     let (stop, scribbles) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut scribbler_rng = Rng(rng.next());
     let (mut records, mut broken, mut looks) = (0u64, 0u64, 0u64);

@@ -192,12 +192,17 @@ impl RingMem for LoomMem {
         }
     }
 
-    fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
+    unsafe fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
+        let mut bytes = Vec::new();
+        self.copy_payload(line, offset, len, &mut bytes);
+        self.0.copies.keep(bytes)
+    }
+
+    fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>) {
         assert_eq!(offset % 8, 0);
         let words = (offset / 8..(offset + len).div_ceil(8)).map(|i| self.load(line, i));
-        let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-        bytes.truncate(len);
-        self.0.copies.keep(bytes)
+        *out = words.flat_map(u64::to_le_bytes).collect();
+        out.truncate(len);
     }
 
     fn set_head(&self, lane: usize, pos: u64) {

@@ -135,7 +135,12 @@ const IDLE_RINGS_MOST: u64 = 1000;
 const LINKS_MOST: u32 = 4;
 
 impl<M: RingMem> Consumer<M> {
-    /// The reading end of a fresh ring.
+    /// The reading end of a fresh ring whose producer is trusted.
+    ///
+    /// Long payloads of a trusted producer are handed out where they lie, as `&[u8]`. That is sound only if the producer does not
+    /// change a payload before its record is popped, which nothing can check. So the producer must be of this process's trusted
+    /// class: the kernel lets it write to all memory of this process anyway. For every other producer call
+    /// [`Consumer::distrust`] before the first look.
     pub fn new(mem: M, lanes: Lanes) -> Consumer<M> {
         let [hot, arena] = lanes.ranges();
         Consumer {
@@ -480,7 +485,11 @@ impl<M: RingMem> Consumer<M> {
         }
         let payload = match &mut self.foreign {
             _ if copied => &bytes_of(&self.scratch)[args_len..args_len + len],
-            None => self.mem.in_place(line, head.payload_at(), len),
+            // SAFETY: the lines become the producer's again when the cursor is published behind this record. Every call that
+            // does so takes `self` exclusively, so the slice has ended by then. Before that this side stores only marks in second
+            // header words, also exclusively, and the producer does not write there if it keeps to the protocol. That is relied
+            // on: without `distrust` the producer is of the trusted class (see `new`).
+            None => unsafe { self.mem.in_place(line, head.payload_at(), len) },
             Some(foreign) => {
                 self.mem.copy_payload(line, head.payload_at(), len, &mut foreign.payload);
                 &foreign.payload

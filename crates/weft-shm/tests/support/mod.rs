@@ -335,9 +335,15 @@ impl<F: Fn(Access)> RingMem for Tapped<'_, F> {
         self.mem.copy_out(line, bytes, out);
     }
 
-    fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
+    unsafe fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
         (self.tap)(Access::Read);
-        self.mem.in_place(line, offset, len)
+        // SAFETY: the caller vouches for the bytes.
+        unsafe { self.mem.in_place(line, offset, len) }
+    }
+
+    fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>) {
+        (self.tap)(Access::Read);
+        self.mem.copy_payload(line, offset, len, out);
     }
 
     fn fetch_ahead(&self, line: u32) {
