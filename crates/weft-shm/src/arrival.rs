@@ -16,9 +16,9 @@ const WHEN: ioctl::Opcode = ioctl::opcode::read::<[i64; 2]>(0x89, 7);
 ///
 /// The first call switches it on; of what came before, the kernel says that it came just now.
 pub fn age_of_last(socket: BorrowedFd<'_>) -> Option<Duration> {
-    // SAFETY: two words are what `struct __kernel_timespec` has, on every architecture, and the request says so.
+    // SAFETY: `struct __kernel_timespec` is two words of 64 bits on every architecture, and the request has their size in it.
     let request = unsafe { Getter::<WHEN, [i64; 2]>::new() };
-    // SAFETY: the kernel writes those two words and nothing else; a descriptor of another kind refuses the request.
+    // SAFETY: the kernel writes those two words and nothing else. A descriptor of another kind refuses the request.
     let [seconds, nanos] = unsafe { ioctl::ioctl(socket, request) }.ok()?;
     let now = clock_gettime(ClockId::Realtime);
     let ago = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec - nanos);

@@ -25,14 +25,14 @@ pub fn this_thread() -> usize {
     #[cfg(target_arch = "x86_64")]
     {
         let pointer: usize;
-        // SAFETY: the ABI has the thread control block begin with its own address.
+        // SAFETY: by the ABI, `fs` points to the thread control block, whose first word is the block's own address. It is only read.
         unsafe { std::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
         pointer
     }
     #[cfg(target_arch = "aarch64")]
     {
         let pointer: usize;
-        // SAFETY: it reads a register that programs may read.
+        // SAFETY: the instruction reads a register that programs may read, and no memory.
         unsafe { std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem)) };
         pointer
     }
@@ -60,9 +60,15 @@ struct Shared<T> {
     value: UnsafeCell<Own<T>>,
 }
 
-// SAFETY: the value is used by one thread at a time: an owner's while `uses` is odd and no visitor is inside (one thread makes
-// it odd: the only one that passes the comparison in `enter`, or the one whose exchange succeeds), or the visitor's that holds `visit` and found `uses` even after the barrier. The two never are at once (see the module's head); the release
-// stores of `uses` and `is_wanted` and the acquire loads of them make what one did visible to the other.
+// SAFETY: one thread at a time uses the value.
+//
+// - An owner uses it while `uses` is odd. One owner makes it odd: the thread that passes the comparison in `enter` and is alone in
+//   that, because its number is of no other thread that lives, or the thread whose exchange succeeds.
+// - A visitor uses it while it holds `visit`, if it found `uses` even behind its barrier.
+// - An owner that comes later finds `is_wanted`, because the barrier is before its look, and waits for `visit`.
+//
+// Each of them stores with release and loads with acquire when it passes the value on, or locks `visit`, so each sees what the one
+// before it did. That barriers take effect between two instructions is the kernel's promise, which Rust's model does not know.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 /// The owner's handle; clones are handles to the same value. It may be sent to other threads: there it is of use if it was
@@ -158,8 +164,8 @@ impl<T> Deref for Inside<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: `uses` is odd and no visitor is inside, nor will one be before this is dropped; there is no other `Inside`, or
-        // `uses` would have been odd before.
+        // SAFETY: `enter` made `uses` odd, and found or waited until no visitor is inside. None will be before this is dropped,
+        // because it would find `uses` odd. There is no other `Inside`, because `enter` panics while `uses` is odd.
         unsafe { &*self.owner.shared.value.get() }
     }
 }
@@ -167,7 +173,7 @@ impl<T> Deref for Inside<'_, T> {
 impl<T> DerefMut for Inside<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
+        // SAFETY: as in `deref`; and this `Inside` is borrowed exclusively.
         unsafe { &mut *self.owner.shared.value.get() }
     }
 }
@@ -232,7 +238,8 @@ impl<T> Visitor<T> {
         let wanted = Wanted { is_wanted: &shared.is_wanted };
         // Acquire: pairs with the release at the end of the owner's use.
         let is_free = self.has_barriers && barrier::heavy_here() && shared.uses.load(Ordering::Acquire) % 2 == 0;
-        // SAFETY: no other visitor is inside, for `visit` is held; the owner was not, and sees `is_wanted` before it is again.
+        // SAFETY: no other visitor is inside, because `visit` is held. No owner is, because `uses` was even behind the barrier. An
+        // owner that enters later finds `is_wanted` and waits until `visit` is free.
         let result = is_free.then(|| run(unsafe { &mut *shared.value.get() }));
         drop(wanted);
         result

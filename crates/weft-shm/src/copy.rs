@@ -49,7 +49,7 @@ pub(crate) unsafe fn copy_by_lines(from: *const u8, to: *mut u8, len: usize) {
         use std::arch::is_x86_feature_detected;
         // Who has VBMI2 has AVX-512F. Those without, Intel's before Ice Lake, may lower their clock when registers of 64 bytes are used.
         if is_x86_feature_detected!("avx512vbmi2") {
-            // SAFETY: the processor has the instructions; the caller vouches for the bytes.
+            // SAFETY: the processor has the instructions, `len` is at least a line, and the caller vouches for the bytes.
             return unsafe { each_line::<Whole>(from, to, len) };
         }
         if is_x86_feature_detected!("avx") {
@@ -87,7 +87,8 @@ impl LineCopy for Whole {
     #[inline(always)]
     unsafe fn copy(from: *const u8, to: *mut u8) {
         // Not by an intrinsic: those are of Rust 1.89. Of the registers that only AVX-512 has, so none has to be cleared behind it.
-        // SAFETY: the caller vouches for the bytes and the instructions. No more is read or written, and the register is named.
+        // SAFETY: the caller vouches for the bytes and the instructions. Both instructions access one line and no more, without
+        // alignment, and the register that they change is named.
         unsafe {
             std::arch::asm!(
                 "vmovdqu64 zmm16, [{from}]",
@@ -125,7 +126,7 @@ impl LineCopy for Halves {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn each_line_by_halves(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: the caller vouches for the bytes, their number and AVX.
     unsafe { each_line::<Halves>(from, to, len) };
 }
 
@@ -143,7 +144,8 @@ unsafe fn each_line<L: LineCopy>(from: *const u8, to: *mut u8, len: usize) {
     let begun = (LINE - to as usize % LINE) % LINE;
     let mut at = begun;
     // As much as a line at both ends, which may overlap the whole lines between them.
-    // SAFETY: both are within `len`, as are the lines between them.
+    // SAFETY: both are within `len`, which is at least a line, as are the lines between them. The caller vouches for the bytes and
+    // the instructions.
     unsafe {
         while at + LINE <= len {
             if at + ahead < len {
@@ -196,7 +198,7 @@ fn fetch<const HINT: i32>(at: *const u8) {
 /// As for [`copy`]; `len` is at least `N`.
 #[inline(always)]
 unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: both are within `len`.
+    // SAFETY: both are within `len`, which is at least `N`, and for which the caller vouches.
     unsafe {
         block::<N>(from, to, 0);
         block::<N>(from, to, len - N);

@@ -16,11 +16,11 @@ pub(crate) fn is_worthwhile() -> bool {
     // In a virtual machine each question takes microseconds.
     static IS_WORTHWHILE: OnceLock<bool> = OnceLock::new();
     *IS_WORTHWHILE.get_or_init(|| {
-        // SAFETY: every x86-64 processor has the instruction, and leaf 0. (Newer compilers know that it is safe.)
+        // SAFETY: every x86-64 processor has the instruction and leaf 0. (Newer compilers know that it is safe.)
         #[allow(unused_unsafe)]
         let maker = unsafe { __cpuid(0) };
         let is_amd = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD";
-        // SAFETY: as above; whether there is leaf 7 leaf 0 tells.
+        // SAFETY: as above; leaf 0 says that there is leaf 7.
         #[allow(unused_unsafe)]
         let has_it = maker.eax >= 7 && unsafe { __cpuid_count(7, 0) }.ebx & CLFLUSHOPT != 0;
         is_amd && has_it
@@ -35,7 +35,8 @@ pub(crate) unsafe fn evict(at: *const u8, lines: usize) {
     for line in 0..lines {
         let at = at.wrapping_add(line * LINE);
         // By inline assembly, for there is no intrinsic.
-        // SAFETY: the caller vouches for the instruction and the line; it changes neither registers nor what is in memory.
+        // SAFETY: the caller vouches that the processor has the instruction and that the line is mapped. The instruction changes
+        // neither registers nor what memory holds.
         unsafe { std::arch::asm!("clflushopt [{at}]", at = in(reg) at, options(nostack, preserves_flags)) };
     }
 }

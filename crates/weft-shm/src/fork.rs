@@ -43,7 +43,7 @@ impl Life {
     pub fn current() -> Life {
         // Acquire: pairs with the release in `begin`.
         let word = CURRENT.load(Ordering::Acquire);
-        // SAFETY: only `begin` stores it, of memory that is never given back.
+        // SAFETY: it is null, or `begin` stored it, and that word is never given back.
         match unsafe { word.as_ref() } {
             Some(word) if word.load(Ordering::Relaxed) => Life(word),
             _ => Life::begin(),
@@ -108,7 +108,7 @@ impl Life {
 /// A word that says whether this life goes on: of a page that the kernel wipes in children.
 fn new_word() -> &'static AtomicBool {
     match wiped_page() {
-        // SAFETY: a page of zeros that is never given back and used as nothing else.
+        // SAFETY: the page is never given back, and is used as nothing else. It is of zeros, which are `false`, as in children.
         Some(page) => unsafe { AtomicBool::from_ptr(page.cast()) },
         // Then `in_the_child` alone tells.
         None => Box::leak(Box::new(AtomicBool::new(false))),
@@ -160,7 +160,7 @@ impl<T> DerefMut for Own<T> {
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
         if !self.life.is_over() {
-            // SAFETY: dropped once, here, and not used behind it.
+            // SAFETY: this is the only place that drops the value, and nobody uses it behind `drop`.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
@@ -221,7 +221,7 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: taken once, here, and not used behind it.
+        // SAFETY: this is the only place that takes the value, and nobody uses it behind `drop`.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if self.life.is_over() {
             // It is closed, or `Life::begin` will see to it.
@@ -271,7 +271,8 @@ impl Registry {
         if std::mem::replace(&mut self.is_watching, true) {
             return;
         }
-        // SAFETY: functions that live as long as the code. It fails only for want of memory; then the first call in a child sees.
+        // SAFETY: the three functions have the types that POSIX says, do not unwind, and live as long as this code: the C library
+        // forgets them when it unloads the code. The call fails only for want of memory; then the first call in a child sees.
         unsafe { pthread_atfork(Some(before_fork), Some(after_fork), Some(in_the_child)) };
     }
 
@@ -291,11 +292,12 @@ impl Registry {
 
 /// Closes a descriptor if it is still what was known of it.
 fn leave_descriptor(fd: RawFd, known: Option<&Stat>) {
-    // SAFETY: only asked what it is; if it is closed the kernel says so.
+    // SAFETY: the borrow lasts for one call that only asks what the number is. If it is closed, the kernel says so.
     let now = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
     let are_same = |(a, b): (Stat, &Stat)| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
     if now.zip(known).is_some_and(are_same) {
-        // SAFETY: the `Descriptor` that owned it has given it up: its life is over.
+        // SAFETY: the number is open, and still that of the `Descriptor` that was entered here. Its life is over, so it does not close
+        // the number itself, and it lends another one.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
 }
@@ -303,11 +305,11 @@ fn leave_descriptor(fd: RawFd, known: Option<&Stat>) {
 /// Puts private memory of zeros where nothing is.
 fn fill(base: *mut c_void, bytes: usize) {
     let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-    // SAFETY: with this flag it replaces no mapping. A kernel that does not know it may take another place.
+    // SAFETY: with this flag the new mapping replaces none. A kernel that does not know the flag may take another place.
     let got = unsafe { rustix::mm::mmap_anonymous(base, bytes, rights, flags | MapFlags::FIXED_NOREPLACE) };
     if let Ok(other) = got {
         if other != base {
-            // SAFETY: the mapping just made, which nobody has seen.
+            // SAFETY: the mapping was just made, and nobody has its address.
             let _ = unsafe { rustix::mm::munmap(other, bytes) };
         }
     }
@@ -327,7 +329,7 @@ fn wiped_page() -> Option<*mut c_void> {
     // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
     let page = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, rights, flags) }.ok()?;
     // SAFETY: the range is the mapping just made, and this changes only what children see. Where the kernel does not know it,
-    // the C library's children wipe the word themselves.
+    // `in_the_child` clears the word.
     let _ = unsafe { rustix::mm::madvise(page, PAGE, Advice::LinuxWipeOnFork) };
     Some(page)
 }
@@ -335,7 +337,7 @@ fn wiped_page() -> Option<*mut c_void> {
 /// What the forking thread holds from before a fork until after it.
 struct Held(UnsafeCell<Option<MutexGuard<'static, Registry>>>);
 
-// SAFETY: used only by a thread that holds the registry's lock.
+// SAFETY: only a thread that holds the registry's lock uses it.
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));
@@ -347,12 +349,12 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork() {
-    // SAFETY: this thread holds the lock, since `before_fork`.
+    // SAFETY: this thread has held the lock since `before_fork`.
     drop(unsafe { (*HELD.0.get()).take() });
 }
 
 extern "C" fn in_the_child() {
-    // SAFETY: this thread, the only one, holds the lock since `before_fork`.
+    // SAFETY: this thread, the child's only one, has held the lock since `before_fork`.
     let registry = unsafe { (*HELD.0.get()).take() };
     // SAFETY: as in `Life::current`.
     if let Some(word) = unsafe { CURRENT.load(Ordering::Relaxed).as_ref() } {

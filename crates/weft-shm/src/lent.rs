@@ -1,7 +1,7 @@
 //! Memory that the program lends for as long as an operation lasts: what C interfaces send from and receive into.
 //!
-//! It is an address and a length; who makes one promises what the compiler cannot see. Nothing here refers to the memory for
-//! longer than a call.
+//! It is an address and a length. The caller who makes one promises what the compiler cannot see. Nothing here refers to the memory
+//! for longer than a call.
 
 use std::ptr::NonNull;
 
@@ -19,13 +19,13 @@ pub struct LentMut {
     len: usize,
 }
 
-// SAFETY: it is an address and a length; `Lent::new` demands that the bytes may be read from any thread.
+// SAFETY: this is an address and a length. `Lent::new` demands that the bytes can be read from any thread.
 unsafe impl Send for Lent {}
-// SAFETY: the bytes are only read, and nobody writes them meanwhile (see `Lent::new`).
+// SAFETY: a shared reference only reads the bytes, and `Lent::new` demands that nobody writes them meanwhile.
 unsafe impl Sync for Lent {}
-// SAFETY: it is an address and a length; `LentMut::new` demands that the bytes may be written from any thread.
+// SAFETY: this is an address and a length. `LentMut::new` demands that the bytes can be written from any thread.
 unsafe impl Send for LentMut {}
-// SAFETY: a shared reference to it reads and writes nothing of the bytes.
+// SAFETY: a shared reference neither reads nor writes the bytes.
 unsafe impl Sync for LentMut {}
 
 impl Lent {
@@ -43,8 +43,8 @@ impl Lent {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `new` was promised that they can be read and are not written until this value is dropped; none from a
-        // pointer that dangles, and never more than fit an allocation.
+        // SAFETY: the caller of `new` promised that the bytes lie in one allocation, can be read, and are not written until this
+        // value is dropped. `bounded` made the address one that is not null, and the length at most `isize::MAX`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -78,8 +78,8 @@ impl LentMut {
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len.saturating_sub(at));
         if len > 0 {
-            // SAFETY: `at + len <= self.len`, and `new` was promised that these bytes are ours to write until this value is
-            // dropped; `bytes` are somebody's to read, so they are others.
+            // SAFETY: `at + len` is at most `self.len`. The caller of `new` promised that these bytes can be written until this
+            // value is dropped, and that nobody else reads them: so `bytes`, which can be read, do not overlap them.
             unsafe { crate::copy::copy(bytes.as_ptr(), self.start.as_ptr().add(at), len) }
         }
         len

@@ -223,13 +223,14 @@ impl RingMem for MapMem {
         assert!(args.len() <= MAX_ARGS, "too many arguments");
         let payload_at = payload_at(args.len(), payload.len());
         let record = self.at(line, 0, payload_at + payload.len());
-        // SAFETY: the record's range was checked by `at`, and it begins with the two header words, 8-byte aligned.
+        // SAFETY: `at` checked the record's range, which begins with the two header words. The second one is aligned to 8,
+        // as lines are. See `word` for whose it is.
         let second_word = unsafe { AtomicU64::from_ptr(record.add(8).cast()) };
         // Relaxed: ordered by the `publish` that follows.
         second_word.store(second, Ordering::Relaxed);
-        // SAFETY: source and destination are valid for the lengths: the destination range was checked by `at`, the sources
-        // are slices. They cannot overlap, because no slice of the ring leaves this crate mutably and a consumer's slices
-        // are of another ring. The range is free space that only this side uses until `publish`.
+        // SAFETY: the sources are slices, and `at` checked the destination. They do not overlap: a slice of this mapping comes
+        // only from `in_place`, which forbids writing while it lives. Behind the header the lines are this side's alone until
+        // `publish`.
         unsafe {
             copy_words(args.as_ptr(), record.add(HEADER), args.len());
             crate::copy::copy(payload.as_ptr(), record.add(payload_at), payload.len());
@@ -239,8 +240,7 @@ impl RingMem for MapMem {
     fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
         // The header's line last: its reader looks there again and again, and fetches it away as soon as something is stored in it.
         let to = self.at(line, payload_at(args.len(), payload.len()), payload.len());
-        // SAFETY: the destination range was checked; it is free space that only this side uses until `publish`, and
-        // no slice of this ring exists, so source and destination cannot overlap.
+        // SAFETY: `at` checked the destination. The rest is as in `write`.
         unsafe { crate::copy::copy_by_lines(payload.as_ptr(), to, payload.len()) };
         self.write(line, second, args, &[]);
     }
@@ -249,15 +249,14 @@ impl RingMem for MapMem {
     fn write_past_caches(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
         self.write(line, second, args, &[]);
         let to = self.at(line, payload_at(args.len(), payload.len()), payload.len());
-        // SAFETY: the destination range was checked; it is free space that only this side uses until `publish`, and
-        // no slice of this ring exists, so source and destination cannot overlap.
+        // SAFETY: `at` checked the destination. The rest is as in `write`.
         unsafe { copy_past_caches(payload, to) };
     }
 
     #[cfg(target_arch = "x86_64")]
     fn timed_head(&self, lane: usize) -> (u64, u64) {
         use std::arch::x86_64::{_mm_lfence, _rdtsc};
-        // SAFETY: both instructions only order and count; SSE2 is part of x86-64.
+        // SAFETY: every x86-64 processor has both instructions. They access no memory.
         let before = unsafe {
             _mm_lfence();
             _rdtsc()
@@ -277,8 +276,9 @@ impl RingMem for MapMem {
         const FIRST: usize = 16;
         let body = self.at(line, HEADER, LINE - HEADER);
         let out = out.as_mut_ptr().cast::<u8>();
-        // SAFETY: the rest of the line is inside the mapping (checked by `at`), aligned to 16, and fits `out`, which is longer
-        // and this process's alone. The constant lengths compile to one load and store, and two.
+        // SAFETY: the rest of the line is inside the mapping (checked by `at`) and aligned to 16, as lines and the header are.
+        // `out` is longer, and a reference that nobody else has. The peer may write meanwhile, which the copy permits. The
+        // constant lengths compile to one load and store, and two.
         unsafe {
             foreign::copy_fixed::<FIRST>(body, out);
             if bytes > FIRST {
@@ -291,8 +291,8 @@ impl RingMem for MapMem {
     fn copy_two_lines(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
         const BODY: usize = 2 * LINE - HEADER;
         let body = self.at(line, HEADER, BODY);
-        // SAFETY: both lines are inside the mapping (checked by `at`), aligned, and what is copied fits `out`, which is longer
-        // and this process's alone. The constant length compiles to a few loads and stores.
+        // SAFETY: what is copied of both lines is inside the mapping (checked by `at`); otherwise as in `copy_line`. The
+        // constant length compiles to a few loads and stores.
         unsafe { foreign::copy_fixed::<BODY>(body, out.as_mut_ptr().cast()) };
     }
 
@@ -301,8 +301,7 @@ impl RingMem for MapMem {
         assert!(bytes <= COPY_WORDS * 8, "more than is ever copied out");
         let body = self.at(line, HEADER, bytes);
         prefetch(body, bytes);
-        // SAFETY: `bytes` are inside the mapping (checked by `at`), aligned, and inside `out` (checked above), which is this
-        // process's alone. A peer that breaks the protocol may write at the same time: the copy is checked, not the source.
+        // SAFETY: `bytes` are inside the mapping (checked by `at`) and fit `out` (checked above); otherwise as in `copy_line`.
         unsafe { foreign::copy(body, out.as_mut_ptr().cast(), bytes) };
     }
 
@@ -320,7 +319,8 @@ impl RingMem for MapMem {
         assert!(offset % 8 == 0, "payloads lie 8-byte aligned");
         let p = self.at(line, offset, len);
         prefetch(p, len);
-        // SAFETY: the range is inside the mapping, which lives as long as `self`; it is aligned to 8, as lines and the offset are.
+        // SAFETY: the range is inside the mapping (checked by `at`) and aligned to 8, as lines and the offset are. The peer may
+        // write meanwhile, which the copy permits.
         unsafe { foreign::copy_into(p, len, out) };
     }
 
@@ -339,7 +339,7 @@ impl RingMem for MapMem {
     fn evict(&self, from: u32, to: u32) {
         let lines = to.saturating_sub(from) as usize;
         if self.can_evict() {
-            // SAFETY: it is worthwhile, and `at` checks that the lines are inside the mapping.
+            // SAFETY: the processor has the instruction, and `at` checks that the lines are inside the mapping.
             unsafe { crate::evict::evict(self.at(from, 0, lines * LINE), lines) };
         }
     }
@@ -383,7 +383,7 @@ impl RingMem for MapMem {
 
     #[cfg(target_arch = "x86_64")]
     fn nanoseconds(&self) -> Option<u64> {
-        // SAFETY: the instruction only counts; every x86-64 processor has it.
+        // SAFETY: every x86-64 processor has the instruction. It accesses no memory.
         Some(unsafe { std::arch::x86_64::_rdtsc() } / 3)
     }
 
@@ -451,8 +451,9 @@ unsafe fn copy_past_caches(payload: &[u8], to: *mut u8) {
     let head = to.align_offset(16).min(payload.len());
     let blocks = (payload.len() - head) / 16;
     let tail = head + blocks * 16;
-    // SAFETY: head, blocks and tail are parts of the payload's length, which the caller vouches for; `to + head` is 16-byte
-    // aligned as a streaming store needs it; SSE2 is part of x86-64.
+    // SAFETY: head, blocks and tail are parts of the payload's length, for which the caller vouches. `to + head` is aligned to 16,
+    // as a streaming store needs it, or there is no block. The fence orders streaming stores before all later ones, as the
+    // compiler takes for granted of stores. SSE2 is part of x86-64.
     unsafe {
         std::ptr::copy_nonoverlapping(payload.as_ptr(), to, head);
         for block in 0..blocks {

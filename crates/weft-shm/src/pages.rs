@@ -26,9 +26,9 @@ pub struct Pages {
     bytes: usize,
 }
 
-// SAFETY: it is the only way to its memory, which any thread may use.
+// SAFETY: this value is the only way to its memory, which any thread may use and unmap.
 unsafe impl Send for Pages {}
-// SAFETY: a shared reference only reads.
+// SAFETY: a shared reference only reads the memory.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -49,7 +49,8 @@ impl Pages {
 impl AsRef<[u8]> for Pages {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped, were zero, and are written through `as_mut` alone, which takes this exclusively.
+        // SAFETY: so many bytes are mapped as long as this lives, and were zeroed by the kernel. They are written through `as_mut`
+        // alone, which takes this exclusively.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 }
@@ -57,14 +58,15 @@ impl AsRef<[u8]> for Pages {
 impl AsMut<[u8]> for Pages {
     #[inline]
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; and this is the only reference. What the kernel reads of the pages meanwhile it does not give back.
+        // SAFETY: as above, and this is the only reference. The kernel may read the pages meanwhile, and never writes them.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `zeroed` with this length; nobody has a reference into it any more.
+        // SAFETY: `zeroed` mapped it with this length, and what borrows from it has ended. The kernel keeps the pages that it still
+        // sends, not the mapping.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
     }
 }
@@ -118,8 +120,8 @@ impl Splicer {
     pub fn send(self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Splicer, Errno> {
         let taken = retry_on_intr(|| {
             let slices = [IoSliceRaw::from_slice(bytes)];
-            // SAFETY: the kernel reads what is mapped there, now or later. It keeps the pages, so they may be unmapped; and what it reads if
-            // they are changed, it sends, and gives nobody here.
+            // SAFETY: this is the pipe's writing end, so the kernel only reads the bytes, now or later. It keeps the pages, so they
+            // may be unmapped. If they are changed it sends the change, and no memory of this process.
             unsafe { rustix::pipe::vmsplice(&self.into, &slices, SpliceFlags::NONBLOCK) }
         })?;
         if taken < bytes.len() {

@@ -30,10 +30,10 @@ pub struct Shared {
     life: Life,
 }
 
-// SAFETY: `Shared` is a region of memory without thread affinity; it hands out only its address and length, and whoever
-// makes accesses through them (`mem`) answers for their synchronisation.
+// SAFETY: any thread may use and unmap a mapping. Outside this crate nobody gets its address. Inside, `mem` and `bell` do, and answer
+// for their accesses.
 unsafe impl Send for Shared {}
-// SAFETY: as above; a shared reference gives nothing but the address and the length.
+// SAFETY: as above; no method changes a `Shared` through a shared reference.
 unsafe impl Sync for Shared {}
 
 /// Why a descriptor that a peer sent was not mapped.
@@ -97,8 +97,8 @@ impl Shared {
         if end > self.bytes {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the range is inside this mapping (checked above), which stays mapped; MADV_REMOVE on shared memory frees
-        // the pages behind it and leaves the mapping as it is, so no reference into it dangles.
+        // SAFETY: the range is inside this mapping (checked above). MADV_REMOVE frees the pages and leaves the mapping as it is.
+        // For those who read there it is a store of zeros, for which the caller answers.
         unsafe { rustix::mm::madvise(self.base.as_ptr().add(offset).cast(), bytes, Advice::LinuxRemove)? };
         Ok(())
     }
@@ -116,8 +116,8 @@ impl Shared {
     fn map(fd: impl AsFd, bytes: usize) -> io::Result<Shared> {
         let life = Life::current();
         let mut registry = registry();
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. Accesses stay inside `bytes`, and
-        // the memfd is sealed against shrinking, so they cannot fault.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. Both callers have seen that the memfd has
+        // `bytes` and is sealed against shrinking, so no access inside the mapping is behind the end of the memfd.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -128,7 +128,7 @@ impl Shared {
                 0,
             )?
         };
-        // SAFETY: the range is the mapping just made; DONTFORK only keeps it out of forked children. Every kernel knows it.
+        // SAFETY: the range is the mapping just made. DONTFORK only keeps it out of forked children. Every kernel knows it.
         unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxDontFork)? };
         let first = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         registry.add_mapping(base, bytes);
@@ -143,7 +143,8 @@ impl Drop for Shared {
         }
         let mut registry = registry();
         registry.remove_mapping(self.base.as_ptr().cast());
-        // SAFETY: this value owns the mapping and is the last user of it. An error could only mean that it was not mapped.
+        // SAFETY: this value owns the mapping, and what borrows from it has ended. It is unmapped once: the life is not over, so
+        // `registry` has not filled its place. An error could only mean that it was not mapped.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

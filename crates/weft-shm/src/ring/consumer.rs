@@ -582,7 +582,7 @@ impl<M: RingMem> Rx for Consumer<M> {
 /// The words as 32-bit arguments.
 #[inline(always)]
 pub(super) fn args_of(words: &[u64; COPY_WORDS]) -> &[u32] {
-    // SAFETY: any bits are a u32, and u64 is at least as aligned.
+    // SAFETY: any 32 bits are a u32. (It is at most as aligned as u64, so nothing is cut off in front.)
     let (before, args, _) = unsafe { words.align_to::<u32>() };
     debug_assert!(before.is_empty());
     args
@@ -591,6 +591,6 @@ pub(super) fn args_of(words: &[u64; COPY_WORDS]) -> &[u32] {
 /// The words as bytes.
 #[inline(always)]
 fn bytes_of(words: &[u64; COPY_WORDS]) -> &[u8] {
-    // SAFETY: any bits are bytes, and bytes need no alignment.
+    // SAFETY: any 8 bits are a u8.
     unsafe { words.align_to::<u8>() }.1
 }
