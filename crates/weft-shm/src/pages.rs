@@ -34,14 +34,15 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// So many bytes, all zero. Without memory for them the process ends, as with the heap's.
     pub fn zeroed(bytes: usize) -> Pages {
-        let flags = MapFlags::PRIVATE;
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes.max(1), ProtFlags::READ | ProtFlags::WRITE, flags)
+        let Ok(layout) = Layout::array::<u8>(bytes.max(1)) else {
+            std::alloc::handle_alloc_error(Layout::new::<u8>());
         };
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), layout.size(), rights, flags) };
         match base.ok().and_then(|base| NonNull::new(base.cast())) {
             Some(base) => Pages { base, bytes },
-            None => std::alloc::handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>())),
+            None => std::alloc::handle_alloc_error(layout),
         }
     }
 }
@@ -50,7 +51,7 @@ impl AsRef<[u8]> for Pages {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         // SAFETY: so many bytes are mapped as long as this lives, and were zeroed by the kernel. They are written through `as_mut`
-        // alone, which takes this exclusively.
+        // alone, which takes this exclusively. A `Layout` has them, so they are at most `isize::MAX`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 }

@@ -30,8 +30,8 @@ pub struct Shared {
     life: Life,
 }
 
-// SAFETY: any thread may use and unmap a mapping. Outside this crate nobody gets its address. Inside, `mem` and `bell` do, and answer
-// for their accesses.
+// SAFETY: any thread may use and unmap a mapping. Outside this crate a `Shared` gives nothing but its length; inside, `mem` and
+// `bell` get its address and answer for their accesses.
 unsafe impl Send for Shared {}
 // SAFETY: as above; no method changes a `Shared` through a shared reference.
 unsafe impl Sync for Shared {}
@@ -91,8 +91,8 @@ impl Shared {
 
     /// Gives the pages of a range back to the kernel, for every process that maps them. They read as zero afterwards.
     ///
-    /// The caller must own everything in the range: what a peer would write there at the same time is lost.
-    pub fn give_back(&self, offset: usize, bytes: usize) -> io::Result<()> {
+    /// The caller must own everything in the range, as for a store: what a peer writes there at the same time is lost.
+    pub(crate) fn give_back(&self, offset: usize, bytes: usize) -> io::Result<()> {
         let end = offset.checked_add(bytes).ok_or(io::ErrorKind::InvalidInput)?;
         if end > self.bytes {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -57,7 +57,7 @@ fn null() -> OwnedFd {
 
 /// Whether a number is open.
 fn is_open(number: i32) -> bool {
-    // SAFETY: only asked what it is.
+    // SAFETY: the borrow lasts for one call that only asks what the number is.
     fstat(unsafe { BorrowedFd::borrow_raw(number) }).is_ok()
 }
 
