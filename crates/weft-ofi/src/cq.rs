@@ -129,7 +129,8 @@ impl Cq {
     /// Takes at most `count` completions. Sources go to `sources`, if that is not null.
     ///
     /// # Safety
-    /// There is room for so many.
+    /// Until this returns there is room for `count` completions of the queue's format at `buf`, and for as many addresses at `sources`,
+    /// if that is not null.
     #[inline(always)]
     unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
         let room = Room { queue: self.number, place: buf.cast(), entry: self.entry, sources, left: count };
@@ -192,19 +193,23 @@ impl Room {
     fn fill(&mut self, cq: &mut CqState) {
         while self.left > 0 {
             let Some((entry, source)) = cq.entries.front() else { break };
-            self.put(entry, *source);
+            // SAFETY: some are left.
+            unsafe { self.put(entry, *source) };
             cq.entries.pop_front();
         }
     }
 
-    /// Only if there is some room left.
+    /// Stores a completion behind those before it.
+    ///
+    /// # Safety
+    /// There is room for one more: `left` is not 0.
     #[inline(always)]
-    fn put(&mut self, entry: &CqEntry, source: FiAddr) {
-        // SAFETY: the promise of who calls `Cq::take`: every format is a beginning of the longest.
+    unsafe fn put(&mut self, entry: &CqEntry, source: FiAddr) {
+        // SAFETY: `Cq::take` made this of places where the client has room for so many completions of this format.
         unsafe { store(entry, self.entry, self.place) };
         self.place = self.place.wrapping_add(self.entry);
         if !self.sources.is_null() {
-            // SAFETY: as above.
+            // SAFETY: as above, for their sources.
             unsafe { *self.sources = source };
             self.sources = self.sources.wrapping_add(1);
         }
@@ -217,7 +222,8 @@ impl Reader for Room {
     fn takes(&mut self, queue: usize, entry: &CqEntry, source: FiAddr) -> bool {
         let takes = queue == self.queue && self.left > 0;
         if takes {
-            self.put(entry, source);
+            // SAFETY: some are left.
+            unsafe { self.put(entry, source) };
         }
         takes
     }
@@ -229,7 +235,7 @@ impl Reader for Room {
 unsafe fn store(entry: &CqEntry, bytes: usize, place: *mut u8) {
     let from = std::ptr::from_ref(entry).cast::<u8>();
     // In fixed lengths, which the compiler makes stores of.
-    // SAFETY: the caller's promise; an entry has the longest.
+    // SAFETY: the caller's promise. Every format is a beginning of the longest, which an entry has.
     unsafe {
         match bytes {
             8 => std::ptr::copy_nonoverlapping(from, place, 8),
@@ -311,14 +317,19 @@ unsafe extern "C" fn strerror(
         Some(Reason::Violation | Reason::NoHandler) => c"the peer broke the protocol",
         None => c"the operation itself: see its error",
     };
-    copy(words, buf, len);
+    // SAFETY: the client's promise: there is room for `len` bytes, or no place at all.
+    unsafe { copy(words, buf, len) };
     words.as_ptr()
 }
 
-fn copy(words: &CStr, buf: *mut c_char, len: usize) {
+/// Copies words to C if there is room for all of them.
+///
+/// # Safety
+/// `buf` is null, or `len` bytes can be written there.
+unsafe fn copy(words: &CStr, buf: *mut c_char, len: usize) {
     let bytes = words.to_bytes_with_nul();
     if !buf.is_null() && len >= bytes.len() {
-        // SAFETY: the client's promise: there is room for `len` bytes.
+        // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast(), bytes.len()) };
     }
 }

@@ -5,9 +5,20 @@
 //! has beyond that: address vectors, completion queues, flags. It calls nothing of libfabric, so it goes with any
 //! version from 1.17 on: what is exchanged is in `abi.rs`.
 //!
-//! The modules that C calls are unsafe: each call from outside turns pointers into references once, at its beginning, by the
-//! interface's promise that the objects are those which were given out and are not closed meanwhile. A panic ends the process:
-//! it cannot go through C. What a domain does with its messages (`state.rs`) is safe code.
+//! The modules that C calls are unsafe: each call from outside turns pointers into references once, at its beginning. A panic ends
+//! the process: it cannot go through C. What a domain does with its messages (`state.rs`) is safe code.
+//!
+//! # Promises
+//!
+//! Nothing that C passes can be checked. Notes on unsafe blocks name the promise that they rely on:
+//!
+//! - *Libfabric's promise*: a call gets an object of the kind that the table of calls is of. This provider gave it out, and it is not
+//!   closed before the call returns. Where libfabric takes the result, there is a place for it.
+//! - *The client's promise*, by libfabric's manual pages: arguments are what the page of the call says. Attributes and descriptions are
+//!   complete, arrays have as many elements as the call counts, and there is room for results. Memory to send from or receive into
+//!   is left alone until the operation has ended. An object is closed once, and not used meanwhile or afterwards.
+//!
+//! *It is an endpoint of ours, open* and the like are short for the first one.
 #![deny(unsafe_code)]
 
 mod abi;
@@ -31,7 +42,20 @@ mod state;
 mod stubs;
 
 use abi::Provider;
+use cell::DomainCell;
+use cntr::Count;
+use state::State;
 use std::ptr;
+use std::sync::Arc;
+
+/// Threads of the client share objects by their addresses, of which the compiler knows nothing. So it is asked here whether what objects
+/// are made of may be shared.
+const _: () = {
+    const fn may_be_shared<T: Send + Sync>() {}
+    may_be_shared::<Arc<DomainCell<State>>>();
+    may_be_shared::<Arc<Count>>();
+    may_be_shared::<weft::Waker>();
+};
 
 /// The provider's own version.
 const VERSION: u32 = abi::version(0, 1);
@@ -44,7 +68,7 @@ const SPOKEN: u32 = abi::version(2, 9);
 struct Shown(std::cell::UnsafeCell<Provider>);
 
 #[allow(unsafe_code)]
-// SAFETY: libfabric alone touches it, and does so as it needs.
+// SAFETY: this crate only takes its address, in `fi_prov_ini`. libfabric alone reads and writes it then.
 unsafe impl Sync for Shown {}
 
 static PROVIDER: Shown = Shown(std::cell::UnsafeCell::new(Provider {

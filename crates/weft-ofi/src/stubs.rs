@@ -58,9 +58,11 @@ static MR_OPS: Ops = Ops { bind: mr_bind, control: mr_control, ..ops(mr_close) }
 
 pub static MR: MrOps = MrOps { size: size_of::<MrOps>(), reg: mr_reg, regv: mr_regv, regattr: mr_regattr };
 
+/// # Safety
+/// `place` can be written.
 unsafe fn mr(key: u64, context: *mut c_void, place: *mut *mut FidMr) -> c_int {
     let fid = Fid { fclass: abi::CLASS_MR, context, ops: &MR_OPS };
-    // SAFETY: libfabric's promise.
+    // SAFETY: the caller's promise.
     unsafe { give(Box::new(FidMr { fid, mem_desc: std::ptr::null_mut(), key }), place) }
 }
 
@@ -95,7 +97,7 @@ unsafe extern "C" fn mr_regv(
 }
 
 unsafe extern "C" fn mr_regattr(_domain: *mut Fid, attr: *const MrAttr, _flags: u64, place: *mut *mut FidMr) -> c_int {
-    // SAFETY: libfabric's promise.
+    // SAFETY: libfabric's promise of the place, and the client's of the attributes.
     unsafe { mr((*attr).requested_key, (*attr).context, place) }
 }
 
