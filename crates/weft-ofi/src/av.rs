@@ -32,7 +32,7 @@ pub unsafe extern "C" fn open(
     const EVENT: u64 = abi::COMPLETION;
     // SAFETY: it is a domain of ours, open.
     let domain = unsafe { &*domain.cast::<Domain>() };
-    // SAFETY: the client's promise.
+    // SAFETY: the client's promise: there are attributes.
     let attr = unsafe { &*attr };
     // Named ones are shared by processes.
     if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & EVENT != 0 {
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int {
-    // SAFETY: libfabric's promise: it is an object.
+    // SAFETY: the client's promise: it is an object that is open.
     match unsafe { (*other).fclass } {
         abi::CLASS_EQ => 0,
         _ => -libc::EINVAL,
@@ -57,7 +57,7 @@ unsafe extern "C" fn bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: `open` made it, and nobody has it after this.
+    // SAFETY: `open` made it, and nobody else uses it now. Afterwards nobody does if it is closed; if not, it is given back to C below.
     let av = unsafe { Box::from_raw(fid.cast::<Av>()) };
     let is_used = av.state.with(|state| {
         let is_used = state.eps.iter().any(|(_, ep)| ep.av == Some(av.number));
@@ -98,12 +98,12 @@ unsafe extern "C" fn insert(
     av.state.with(|state| {
         let mut inserted = 0;
         for at in 0..count {
-            // SAFETY: the client's promise: there are so many, one behind the other, of the length that `getname` gives.
+            // SAFETY: the client's promise: there are `count` addresses, one behind the other, each of the length that `getname` gives.
             let address = unsafe { *addresses.add(at) };
             let number = decode(&address).and_then(|peer| insert_one(state, av.number, peer));
             inserted += c_int::from(number.is_some());
             if !numbers.is_null() {
-                // SAFETY: the client's promise: there is room for so many.
+                // SAFETY: the client's promise: there is room for `count` numbers.
                 unsafe { *numbers.add(at) = number.unwrap_or(abi::ADDR_UNSPEC) };
             }
         }
@@ -129,7 +129,7 @@ unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, 
     let av = unsafe { &*av.cast::<Av>() };
     av.state.with(|state| {
         for at in 0..count {
-            // SAFETY: the client's promise: there are so many.
+            // SAFETY: the client's promise: there are `count` numbers.
             let number = unsafe { *numbers.add(at) } as usize;
             let Some(vector) = state.avs.get_mut(av.number) else { return -libc::EINVAL };
             if vector.addresses.try_remove(number).is_none() {
@@ -151,7 +151,7 @@ unsafe extern "C" fn lookup(av: *mut FidAv, number: FiAddr, address: *mut c_void
     let av = unsafe { &*av.cast::<Av>() };
     let found = av.state.with(|state| state.avs.get(av.number)?.addresses.get(number as usize).copied());
     let Some((name, key)) = found else { return -libc::EINVAL };
-    // SAFETY: the client's promise: there is room for `*len` bytes.
+    // SAFETY: the client's promise: there is a length, and room for so many bytes.
     unsafe {
         store_address(&encode(&name, key), address, len);
     }
@@ -161,12 +161,12 @@ unsafe extern "C" fn lookup(av: *mut FidAv, number: FiAddr, address: *mut c_void
 /// Stores as much of an address as there is room for, and its length. Says whether all of it found room.
 ///
 /// # Safety
-/// `len` can be read and written, and at `place` there are so many bytes to write.
+/// `len` can be read and written. `place` is null, or `*len` bytes can be written there.
 pub unsafe fn store_address(address: &[u8; ADDRESS_BYTES], place: *mut c_void, len: *mut usize) -> bool {
     // SAFETY: the caller's promise.
     let room = unsafe { *len };
     if !place.is_null() {
-        // SAFETY: the caller's promise; no more than there is room for.
+        // SAFETY: the caller's promise; these are no more than there is room for, and no more than an address has.
         unsafe { std::ptr::copy_nonoverlapping(address.as_ptr(), place.cast(), room.min(ADDRESS_BYTES)) };
     }
     // SAFETY: the caller's promise.
@@ -181,19 +181,19 @@ unsafe extern "C" fn straddr(
     buf: *mut c_char,
     len: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the client's promise.
+    // SAFETY: the client's promise: there is an address of the length that `getname` gives.
     let address = unsafe { *address.cast::<[u8; ADDRESS_BYTES]>() };
     let words = decode(&address).map_or_else(|| String::from("no address of weft's"), |(name, _)| name.to_string());
-    // SAFETY: the client's promise.
+    // SAFETY: the client's promise: there is a length.
     let room = unsafe { *len };
     if room > 0 {
         let stored = words.len().min(room - 1);
-        // SAFETY: the client's promise: so many bytes, the last of which is the string's end.
+        // SAFETY: the client's promise: there is room for `*len` bytes. These are fewer, with room for the string's end behind them.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), buf.cast(), stored) };
         // SAFETY: as above.
         unsafe { *buf.add(stored) = 0 };
     }
-    // SAFETY: the client's promise.
+    // SAFETY: the client's promise: the length can be written.
     unsafe { *len = words.len() + 1 };
     buf
 }

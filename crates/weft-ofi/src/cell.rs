@@ -27,8 +27,9 @@ pub struct DomainCell<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `with` is the only way to the value, and lets one thread in at a time: by the lock, by what it does for the first thread, or
-// because the client has promised it.
+// SAFETY: `with` is the only way to the value, and lets one thread in at a time: under the lock; or the first thread without it, for
+// which all others wait before they go on under the lock; or because the caller of `new` promised it. What one thread did is passed
+// on by the lock, by `is_inside`, or by what the client orders its threads with.
 unsafe impl<T: Send> Sync for DomainCell<T> {}
 
 /// Leaves, also if what runs inside panics.
@@ -46,7 +47,8 @@ impl<T> DomainCell<T> {
     /// A cell that lets threads in one at a time, unless that `is_serialised` by the client.
     ///
     /// # Safety
-    /// If it is, no two threads call [`DomainCell::with`] at once.
+    /// If it is, no two threads are in [`DomainCell::with`] at once, and each comes after the one before it in the sense of the memory
+    /// model.
     pub unsafe fn new(value: T, is_serialised: bool) -> DomainCell<T> {
         // Without the barrier nobody could end the first thread's right.
         let has_first = is_serialised || (barrier::register() && barrier::heavy_here());
@@ -64,8 +66,8 @@ impl<T> DomainCell<T> {
     #[inline(always)]
     pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         if self.is_serialised {
-            // SAFETY: no other thread is here (see `new`), and `run` does not call this again: nothing in this crate hands the cell
-            // to what it runs inside.
+            // SAFETY: no other thread is here (see `new`). `run` does not call this again: what this crate runs inside has the value,
+            // and never the cell.
             return run(unsafe { &mut *self.value.get() });
         }
         // Relaxed: a thread looks for itself, which only it has written.
@@ -75,7 +77,8 @@ impl<T> DomainCell<T> {
             // The other thread's barrier stands between these two on the processor: either it sees that we are inside, or we see it.
             barrier::light();
             if !self.is_shared.load(Ordering::Relaxed) {
-                // SAFETY: as above; who else comes waits for `is_inside` first, and this thread is the only one without the lock.
+                // SAFETY: this thread is the only one that comes in without the lock. Every other thread sets `is_shared` first, and
+                // waits behind its barrier until `is_inside` is false. `run` does not call this again, as above.
                 return run(unsafe { &mut *self.value.get() });
             }
             drop(inside);
@@ -100,7 +103,8 @@ impl<T> DomainCell<T> {
                 }
             }
         }
-        // SAFETY: under the lock. The first thread is outside, and takes the lock from now on; or it is this one.
+        // SAFETY: this thread has the lock. The first thread is outside and takes the lock from now on, or is this one, or there was
+        // none before this one. `run` does not call this again, as above.
         run(unsafe { &mut *self.value.get() })
     }
 }

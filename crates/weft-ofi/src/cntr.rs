@@ -58,7 +58,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
 }
 
 /// # Safety
-/// It is a counter of ours, open.
+/// It is a counter of ours, and open as long as the reference is used.
 unsafe fn of<'a>(cntr: *mut FidCntr) -> &'a Cntr {
     // SAFETY: the caller's promise.
     unsafe { &*cntr.cast::<Cntr>() }

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: it is a domain of ours, open.
     let domain = unsafe { &*domain.cast::<Domain>() };
-    // SAFETY: the client's promise.
+    // SAFETY: the client's promise: there are attributes, which libfabric lets a provider fill in.
     let attr = unsafe { &mut *attr };
     let entry = match attr.format {
         0 | abi::FORMAT_CONTEXT => 8,
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let cq = fid.cast::<Cq>();
-    // SAFETY: `open` made it.
+    // SAFETY: `open` made it, and it is still open.
     let (state, number) = unsafe { (&(*cq).state, (*cq).number) };
     let is_used = state.with(|state| {
         let is_bound = |bound: Option<crate::state::Bound>| bound.is_some_and(|bound| bound.cq == number);
@@ -89,7 +89,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     match (command, cq.wait_obj) {
         (abi::CONTROL_GETWAIT, abi::WAIT_FD) => {
             let fd = cq.state.with(|state| state.bundle.wait_fd().as_raw_fd());
-            // SAFETY: the client's promise: the place of a descriptor.
+            // SAFETY: the client's promise: there is room for a descriptor.
             unsafe { *arg.cast::<c_int>() = fd };
             0
         }
@@ -100,13 +100,13 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
 /// `fi_trywait`: makes ready to wait for the descriptors of queues, or says that there is something already.
 pub unsafe extern "C" fn trywait(_fabric: *mut FidFabric, fids: *mut *mut Fid, count: c_int) -> c_int {
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the client's promise: so many objects.
+        // SAFETY: the client's promise: there are `count` objects.
         let fid = unsafe { *fids.add(at) };
-        // SAFETY: as above.
+        // SAFETY: the client's promise: each is an object that is open.
         if unsafe { (*fid).fclass } != abi::CLASS_CQ {
             continue;
         }
-        // SAFETY: it is a queue of ours, open.
+        // SAFETY: an object of this class that the client has of this provider is a queue of ours.
         let cq = unsafe { &*fid.cast::<Cq>() };
         let is_quiet = cq.state.with(|state| {
             state.progress();
@@ -247,12 +247,12 @@ unsafe fn store(entry: &CqEntry, bytes: usize, place: *mut u8) {
 }
 
 unsafe extern "C" fn read(cq: *mut FidCq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: it is a queue of ours, open; the client's promise.
+    // SAFETY: it is a queue of ours, open. The room is the client's promise.
     unsafe { (*cq.cast::<Cq>()).take(buf, count, std::ptr::null_mut()) }
 }
 
 unsafe extern "C" fn readfrom(cq: *mut FidCq, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
-    // SAFETY: it is a queue of ours, open; the client's promise.
+    // SAFETY: it is a queue of ours, open. The room is the client's promise.
     unsafe { (*cq.cast::<Cq>()).take(buf, count, sources) }
 }
 
@@ -263,7 +263,7 @@ unsafe extern "C" fn sread(
     _cond: *const c_void,
     timeout: c_int,
 ) -> isize {
-    // SAFETY: it is a queue of ours, open; the client's promise.
+    // SAFETY: it is a queue of ours, open. The room is the client's promise.
     unsafe { (*cq.cast::<Cq>()).wait(buf, count, std::ptr::null_mut(), timeout) }
 }
 
@@ -275,7 +275,7 @@ unsafe extern "C" fn sreadfrom(
     _cond: *const c_void,
     timeout: c_int,
 ) -> isize {
-    // SAFETY: it is a queue of ours, open; the client's promise.
+    // SAFETY: it is a queue of ours, open. The room is the client's promise.
     unsafe { (*cq.cast::<Cq>()).wait(buf, count, sources, timeout) }
 }
 
@@ -284,7 +284,7 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, buf: *mut CqErrEntry, _flags: u64) 
     let cq = unsafe { &*cq.cast::<Cq>() };
     match cq.state.with(|state| state.cqs[cq.number].errors.pop_front()) {
         Some(error) => {
-            // SAFETY: the client's promise. What later versions append is left alone.
+            // SAFETY: the client's promise: there is room for an error. What later versions append to it is left alone.
             unsafe { *buf = error };
             1
         }

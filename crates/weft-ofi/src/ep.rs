@@ -86,7 +86,7 @@ pub unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: it is a domain of ours, open.
     let domain = unsafe { &*domain.cast::<Domain>() };
-    // SAFETY: the client passes a description that we gave it.
+    // SAFETY: the client's promise: it is a description that `getinfo` gave, or a copy.
     let chosen = unsafe { Chosen::of(&*info) };
     let made = domain.state.with(|state| {
         let endpoint = state.bundle.tagged_endpoint_with_random_key(Settings::default())?;
@@ -144,10 +144,10 @@ pub unsafe extern "C" fn open2(
 unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     // SAFETY: it is an endpoint of ours, open.
     let ep = unsafe { &*fid.cast::<Ep>() };
-    // SAFETY: libfabric's promise: it is an object.
+    // SAFETY: the client's promise: it is an object that is open.
     match unsafe { (*other).fclass } {
         abi::CLASS_CQ => {
-            // SAFETY: it is a queue of ours, open.
+            // SAFETY: an object of this class that the client has of this provider is a queue of ours.
             let cq = unsafe { (*other.cast::<Cq>()).number };
             let bound = Bound { cq, is_selective: flags & abi::SELECTIVE_COMPLETION != 0 };
             ep.state.with(|state| {
@@ -162,7 +162,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
             0
         }
         abi::CLASS_AV => {
-            // SAFETY: it is an address vector of ours, open.
+            // SAFETY: as for a queue.
             let av = unsafe { (*other.cast::<Av>()).number };
             ep.state.with(|state| {
                 state.eps[ep.slot].av = Some(av);
@@ -171,7 +171,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
             0
         }
         abi::CLASS_CNTR => {
-            // SAFETY: it is a counter of ours, open.
+            // SAFETY: as for a queue.
             let count = unsafe { &(*other.cast::<Cntr>()).count };
             ep.state.with(|state| {
                 let state = &mut state.eps[ep.slot];
@@ -199,7 +199,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
             abi::CONTROL_ENABLE if state.tx.is_none() && state.rx.is_none() => -abi::ENOCQ,
             abi::CONTROL_ENABLE => 0,
             abi::CONTROL_GETOPSFLAG | abi::CONTROL_SETOPSFLAG => {
-                // SAFETY: the client's promise: flags, of which one half says which.
+                // SAFETY: the client's promise: there are flags, which can be read and written.
                 let flags = unsafe { &mut *arg.cast::<u64>() };
                 let mine = match *flags & (abi::TRANSMIT | abi::RECV) {
                     abi::TRANSMIT => &mut state.tx_flags,
@@ -259,14 +259,14 @@ unsafe extern "C" fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mu
     }
     // SAFETY: it is an endpoint of ours, open.
     let ep = unsafe { &*fid.cast::<Ep>() };
-    // SAFETY: the client's promise.
+    // SAFETY: the client's promise: there is a length.
     if unsafe { *len } < size_of::<usize>() {
         return -abi::ETOOSMALL;
     }
     let least = ep.state.with(|state| state.eps[ep.slot].least);
-    // SAFETY: the client's promise: there is room.
+    // SAFETY: the client's promise: there is room for `*len` bytes, of this option's type.
     unsafe { *value.cast::<usize>() = least };
-    // SAFETY: as above.
+    // SAFETY: the client's promise: the length can be written.
     unsafe { *len = size_of::<usize>() };
     0
 }
@@ -280,7 +280,7 @@ unsafe extern "C" fn setopt(fid: *mut Fid, level: c_int, name: c_int, value: *co
     }
     // SAFETY: it is an endpoint of ours, open.
     let ep = unsafe { &*fid.cast::<Ep>() };
-    // SAFETY: the client's promise: a size.
+    // SAFETY: the client's promise: there is a value of this option's type.
     let least = unsafe { *value.cast::<usize>() };
     ep.state.with(|state| state.eps[ep.slot].least = least);
     0
@@ -344,7 +344,7 @@ impl Ep {
     /// Sends bytes in one piece.
     ///
     /// # Safety
-    /// They stay as they are until the completion, or until this returns if they are injected.
+    /// They can be read, and stay as they are, until the operation has ended, or until this returns if they are injected.
     #[inline(always)]
     unsafe fn send(&self, start: *const c_void, len: usize, sending: &Sending) -> isize {
         // SAFETY: the caller's promise.
@@ -355,7 +355,7 @@ impl Ep {
     /// Sends pieces.
     ///
     /// # Safety
-    /// As [`Ep::send`]; there are so many.
+    /// Until this returns there are `count` pieces at `iov`. For the bytes of each, as for [`Ep::send`].
     unsafe fn send_pieces(&self, iov: *const iovec, count: usize, sending: &Sending) -> isize {
         match count {
             // SAFETY: there are no bytes.
@@ -371,7 +371,7 @@ impl Ep {
                 for at in 0..count {
                     // SAFETY: the caller's promise.
                     let piece = unsafe { *iov.add(at) };
-                    // SAFETY: as above; they are copied at once.
+                    // SAFETY: as above; the bytes are copied at once, and the value is dropped.
                     bytes.extend_from_slice(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) }.bytes());
                 }
                 let len = bytes.len();
@@ -509,7 +509,7 @@ impl Ep {
     /// Receives into one piece.
     ///
     /// # Safety
-    /// It is left alone until the completion.
+    /// It can be written, and is left alone, until the operation has ended.
     #[inline(always)]
     unsafe fn receive(&self, start: *mut c_void, len: usize, receiving: &Receiving) -> isize {
         // SAFETY: the caller's promise.
@@ -520,7 +520,7 @@ impl Ep {
     /// Receives into pieces.
     ///
     /// # Safety
-    /// As [`Ep::receive`]; there are so many.
+    /// Until this returns there are `count` pieces at `iov`. For each piece, as for [`Ep::receive`]; no two overlap.
     unsafe fn receive_pieces(&self, iov: *const iovec, count: usize, receiving: &Receiving) -> isize {
         match count {
             // SAFETY: there are no bytes.
@@ -691,7 +691,7 @@ impl State {
 // ---- the calls
 
 /// # Safety
-/// It is an endpoint of ours, open.
+/// It is an endpoint of ours, and open as long as the reference is used.
 #[inline(always)]
 unsafe fn of<'a>(ep: *mut FidEp) -> &'a Ep {
     // SAFETY: the caller's promise.
@@ -736,7 +736,7 @@ unsafe extern "C" fn recvv(
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgArgs, flags: u64) -> isize {
-    // SAFETY: libfabric's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the message.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     let receiving = Receiving::new(msg.addr, None, msg.context, Some(flags));
     // SAFETY: the client's promise.
@@ -774,7 +774,7 @@ unsafe extern "C" fn sendv(
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const MsgArgs, flags: u64) -> isize {
-    // SAFETY: libfabric's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the message.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(msg.data);
     let sending = Sending::new(msg.addr, plain(data), msg.context, Some(flags));
@@ -783,7 +783,7 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const MsgArgs, flags: u64) ->
 }
 
 unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr) -> isize {
-    // SAFETY: the client's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the bytes, which are lent until this call returns.
     unsafe { of(ep).inject(to, plain(None), Lent::new(buf.cast(), len).bytes()) }
 }
 
@@ -804,7 +804,7 @@ unsafe extern "C" fn senddata(
 }
 
 unsafe extern "C" fn injectdata(ep: *mut FidEp, buf: *const c_void, len: usize, data: u64, to: FiAddr) -> isize {
-    // SAFETY: the client's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the bytes, which are lent until this call returns.
     unsafe { of(ep).inject(to, plain(Some(data)), Lent::new(buf.cast(), len).bytes()) }
 }
 
@@ -844,7 +844,7 @@ unsafe extern "C" fn trecvv(
 }
 
 unsafe extern "C" fn trecvmsg(ep: *mut FidEp, msg: *const TaggedArgs, flags: u64) -> isize {
-    // SAFETY: libfabric's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the message.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     let tags = Some(Tags { tag: msg.tag, ignore: msg.ignore });
     let receiving = Receiving::new(msg.addr, tags, msg.context, Some(flags));
@@ -885,7 +885,7 @@ unsafe extern "C" fn tsendv(
 }
 
 unsafe extern "C" fn tsendmsg(ep: *mut FidEp, msg: *const TaggedArgs, flags: u64) -> isize {
-    // SAFETY: libfabric's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the message.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(msg.data);
     let sending = Sending::new(msg.addr, tagged(msg.tag, data), msg.context, Some(flags));
@@ -894,7 +894,7 @@ unsafe extern "C" fn tsendmsg(ep: *mut FidEp, msg: *const TaggedArgs, flags: u64
 }
 
 unsafe extern "C" fn tinject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize {
-    // SAFETY: the client's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the bytes, which are lent until this call returns.
     unsafe { of(ep).inject(to, tagged(tag, None), Lent::new(buf.cast(), len).bytes()) }
 }
 
@@ -923,6 +923,6 @@ unsafe extern "C" fn tinjectdata(
     to: FiAddr,
     tag: u64,
 ) -> isize {
-    // SAFETY: the client's promise.
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the bytes, which are lent until this call returns.
     unsafe { of(ep).inject(to, tagged(tag, Some(data)), Lent::new(buf.cast(), len).bytes()) }
 }

@@ -47,7 +47,7 @@ static DOMAIN: DomainOps = DomainOps {
 /// `fi_fabric`.
 pub unsafe extern "C" fn open(attr: *mut FabricAttr, place: *mut *mut FidFabric, context: *mut c_void) -> c_int {
     let fid = Fid { fclass: abi::CLASS_FABRIC, context, ops: &OPS };
-    // SAFETY: libfabric passes its own copy of the client's.
+    // SAFETY: libfabric's promise: these are attributes, the client's or a copy.
     let api_version = unsafe { (*attr).api_version };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(FidFabric { fid, ops: &FABRIC, api_version }), place) }
@@ -65,9 +65,9 @@ unsafe extern "C" fn domain(
     place: *mut *mut FidDomain,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the client passes a description.
+    // SAFETY: the client's promise: there is a description.
     let attr = unsafe { (*info).domain_attr };
-    // SAFETY: as above; the attributes may be missing.
+    // SAFETY: the client's promise: the pointer is null, or there are attributes.
     let threading = unsafe { attr.as_ref() }.map_or(abi::THREAD_SAFE, |attr| attr.threading);
     let made = Node::new().and_then(|node| Bundle::for_any_thread(&node, Settings::default()));
     let bundle = match made {
@@ -77,7 +77,7 @@ unsafe extern "C" fn domain(
             return -libc::EIO;
         }
     };
-    // SAFETY: that is what FI_THREAD_DOMAIN promises.
+    // SAFETY: the client's promise, for which FI_THREAD_DOMAIN stands: no two threads use the objects of a domain at once.
     let cell = unsafe { DomainCell::new(State::new(bundle), threading == abi::THREAD_DOMAIN) };
     let fid = Fid { fclass: abi::CLASS_DOMAIN, context, ops: &DOMAIN_OPS };
     let fid = FidDomain { fid, ops: &DOMAIN, mr: &stubs::MR };
@@ -101,7 +101,7 @@ unsafe extern "C" fn domain2(
 
 /// Event queues may be bound, and hear nothing.
 unsafe extern "C" fn domain_bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int {
-    // SAFETY: libfabric's promise: it is an object.
+    // SAFETY: the client's promise: it is an object that is open.
     match unsafe { (*other).fclass } {
         abi::CLASS_EQ => 0,
         _ => -libc::EINVAL,
@@ -110,7 +110,7 @@ unsafe extern "C" fn domain_bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -
 
 unsafe extern "C" fn close_domain(fid: *mut Fid) -> c_int {
     let domain = fid.cast::<Domain>();
-    // SAFETY: `domain` made it.
+    // SAFETY: `domain` made it, and it is still open.
     if Arc::strong_count(unsafe { &(*domain).state }) > 1 {
         return -libc::EBUSY;
     }

@@ -78,13 +78,13 @@ impl Wish {
     /// None if the provider cannot do that.
     ///
     /// # Safety
-    /// They are hints as a client makes them: each pointer in them is null or valid.
+    /// They are hints as a client makes them: each pointer in them is null or valid, and each name is a string.
     unsafe fn of(hints: &Info) -> Option<Wish> {
         let mut wish = Wish { caps: hints.caps, ..Wish::NONE };
         if hints.caps & !CAPS != 0 || ![abi::FORMAT_UNSPEC, FORMAT].contains(&hints.addr_format) {
             return None;
         }
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: the caller's promise: the pointer is null or valid.
         if let Some(ep) = unsafe { hints.ep_attr.as_ref() } {
             if !suits_ep(ep) {
                 return None;
@@ -106,14 +106,14 @@ impl Wish {
         }
         // SAFETY: as above.
         if let Some(fabric) = unsafe { hints.fabric_attr.as_ref() } {
-            // SAFETY: a string or null.
+            // SAFETY: the caller's promise: a name is null or a string.
             if !unsafe { is_or_null(fabric.name, c"weft") } || !fabric.fabric.is_null() {
                 return None;
             }
         }
         // SAFETY: as above.
         if let Some(domain) = unsafe { hints.domain_attr.as_ref() } {
-            // SAFETY: a string or null.
+            // SAFETY: as above.
             if !suits_domain(domain) || !unsafe { is_or_null(domain.name, c"weft0") } {
                 return None;
             }
@@ -177,14 +177,14 @@ unsafe fn is_or_null(text: *const c_char, expected: &CStr) -> bool {
 
 /// Memory that libfabric frees, zeroed.
 fn made<T>() -> Option<*mut T> {
-    // SAFETY: any size may be asked for.
+    // SAFETY: the call has no conditions.
     let memory = unsafe { libc::calloc(1, size_of::<T>()) }.cast::<T>();
     (!memory.is_null()).then_some(memory)
 }
 
 /// A string that libfabric frees.
 fn named(name: &CStr) -> *mut c_char {
-    // SAFETY: it is a string.
+    // SAFETY: a `CStr` is a string that ends.
     unsafe { libc::strdup(name.as_ptr()) }
 }
 
@@ -199,7 +199,8 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
     // Halves that nobody named are both meant.
     let caps = caps | if caps & (abi::SEND | abi::RECV) == 0 { abi::SEND | abi::RECV } else { 0 };
     let caps = caps | abi::LOCAL_COMM | abi::REMOTE_COMM | abi::MULTI_RECV;
-    // SAFETY: all of it was made above, is aligned as `calloc` does, and nobody else has it yet; zero is a value of each.
+    // SAFETY: all of it was made above, so it is long enough, aligned for every type as `calloc` aligns it, and nobody else has it yet.
+    // It holds zeros, which are a value of each type.
     unsafe {
         *tx = TxAttr {
             caps: asked_or(wish.tx_caps, caps & TX_CAPS),

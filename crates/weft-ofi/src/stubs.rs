@@ -42,12 +42,12 @@ pub const fn ops(close: unsafe extern "C" fn(*mut Fid) -> c_int) -> Ops {
     }
 }
 
-/// Hands an object to C.
+/// Hands an object to C. It begins with what C knows of it.
 ///
 /// # Safety
 /// `place` can be written.
 pub unsafe fn give<T, F>(object: Box<T>, place: *mut *mut F) -> c_int {
-    // SAFETY: the caller's promise. An object begins with what C knows of it.
+    // SAFETY: the caller's promise.
     unsafe { *place = Box::into_raw(object).cast() };
     0
 }
