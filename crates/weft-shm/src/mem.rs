@@ -164,9 +164,10 @@ impl MapMem {
         assert!(line < self.lines && index < LINE / 8, "outside the ring");
         // SAFETY: the word is inside the mapping, by the assertion, and the mapping lives as long as `self`. It is aligned to 8
         // because lines and `index * 8` are. A line is the producer's until `publish` and then the consumer's until `set_head`:
-        // release stores, which the other side loads with acquire. So payload may lie where a header word was. One access is to
-        // a line of the other side's: the consumer loads the first word where it expects a header. From the `clear` of that
-        // word to its `publish` the producer, too, accesses it only as this atomic.
+        // release stores, which the other side loads with acquire. So payload may lie where a header word was. Two accesses are
+        // to a line of the other side's. The consumer loads the first word where it expects a header: from the `clear` of that
+        // word to its `publish` the producer, too, accesses it only as this atomic. The producer looks at abandoned records:
+        // it only reads, and all that the consumer may store there is the second word, as this atomic.
         unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line as usize * LINE + index * 8).cast()) }
     }
 
