@@ -1,5 +1,6 @@
 //! Endpoints of a bundle and their translation tables.
 
+use crate::admission::{Admission, Admitted};
 use crate::message::Delivery;
 use crate::service::Service;
 use crate::session::SessionId;
@@ -131,6 +132,8 @@ pub(crate) struct Translation {
     pub name: Name,
     pub key: Key,
     pub route: Route,
+    /// Whoever answers need not prove that it knows the key.
+    pub is_unproven: bool,
     /// It is called again, for its endpoint moved. Until it is reached the route leads there too.
     pub renews: bool,
     /// The flow that led there before the same name and key were entered again. It is used again if the call leads to its session.
@@ -140,7 +143,7 @@ pub(crate) struct Translation {
 impl Translation {
     /// An entry that nothing was sent by yet.
     pub fn new(name: Name, key: Key) -> Translation {
-        Translation { name, key, route: Route::Unknown, renews: false, kept: None }
+        Translation { name, key, route: Route::Unknown, is_unproven: false, renews: false, kept: None }
     }
 
     /// The flows that are its own.
@@ -171,17 +174,6 @@ impl Parked {
     }
 }
 
-/// Whose messages an endpoint admits, of processes of this host. On other hosts it is who knows the key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Admission {
-    /// Those of its own user.
-    #[default]
-    OwnUser,
-    /// Those of every user who knows the key. Processes of other users are *foreign*: what they send is copied before it is
-    /// looked at, and what they may have held here is bounded.
-    AnyUser,
-}
-
 /// A local endpoint's state.
 #[derive(Debug)]
 pub(crate) struct EndpointState {
@@ -199,21 +191,6 @@ pub(crate) struct EndpointState {
     pub is_away: bool,
     /// It was released: it may live in another bundle by now.
     pub is_leaving: bool,
-}
-
-impl Admission {
-    /// Whether an endpoint of a user's with a key admits a message of another user's that carries a key.
-    pub(crate) fn admits(self, own: Uid, key: Key, user: Uid, carried: Key) -> Result<(), Reason> {
-        let has_key = key.matches(carried);
-        if user == Uid::UNKNOWN || user.is_same_as(own) {
-            return if has_key { Ok(()) } else { Err(Reason::WrongKey) };
-        }
-        if has_key && self == Admission::AnyUser {
-            Ok(())
-        } else {
-            Err(Reason::ForeignUser)
-        }
-    }
 }
 
 impl EndpointState {
@@ -235,9 +212,9 @@ impl EndpointState {
         }
     }
 
-    /// Whether messages of a user's that carry a key are for it. Other users that it does not admit do not hear more than that.
-    pub fn admits(&self, user: Uid, key: Key) -> Result<(), Reason> {
-        self.admission.admits(self.name.uid, self.key, user, key)
+    /// Whether it admits messages of a user's that carry a key, and why.
+    pub fn admit(&self, user: Uid, key: Key) -> Result<Admitted, Reason> {
+        self.admission.admit(self.name.uid, self.key, user, key)
     }
 
     #[inline(always)]

@@ -15,6 +15,7 @@
 //! its contents, a [`Reason`](weft_wire::Reason) and a [`Certainty`](weft_wire::Certainty).
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod bundle;
 mod client;
 mod endpoint;
@@ -30,9 +31,10 @@ mod settle;
 mod state;
 pub mod testing;
 
+pub use admission::{Admission, Admitted};
 pub use bundle::Bundle;
 pub use client::{Client, Sink};
-pub use endpoint::{Admission, Endpoint};
+pub use endpoint::Endpoint;
 pub use event::{Counters, Event, EventMask, MessageKind, Returned};
 pub use message::{Delivery, Outgoing, ReplyError, ReplyToken, SendError};
 pub use moving::{Back, Errand, Luggage};

@@ -5,8 +5,9 @@
 //! of them there comes *back* the same way. Nothing is sent twice and nothing is returned for a move. Peers on the same host
 //! are told to call again, and when they have, their messages go straight there; others go on by the stub.
 
+use crate::admission::Admission;
 use crate::client::Sink;
-use crate::endpoint::{Admission, Endpoint, EndpointState, Parked, Route, Translation};
+use crate::endpoint::{Endpoint, EndpointState, Parked, Route, Translation};
 use crate::event::{Event, EventMask, MessageKind, Returned};
 use crate::message::{Delivery, ReplyError, ReplyToken, SendError};
 use crate::service::Service;
@@ -120,7 +121,9 @@ impl Errand {
     /// Whether the endpoint admits it, which is of this user and has this key now.
     pub fn is_admitted(&self, own: Uid, key: Key, admission: Admission) -> Result<(), Reason> {
         match &*self.task {
-            Task::Message(Handed { key: Some((carried, user)), .. }) => admission.admits(own, key, *user, *carried),
+            Task::Message(Handed { key: Some((carried, user)), .. }) => {
+                admission.admit(own, key, *user, *carried).map(|_| ())
+            }
             _ => Ok(()),
         }
     }

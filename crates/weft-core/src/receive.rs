@@ -372,7 +372,7 @@ impl<T: Tx> State<T> {
             s.flows_out.get_mut(flow).map(|out| &mut out.admitted)
         } else {
             let admits =
-                |f: &&mut FlowIn| f.stopped.is_none() && !f.is_closing && state.admits(s.peer.uid, f.key).is_ok();
+                |f: &&mut FlowIn| f.stopped.is_none() && !f.is_closing && state.admit(s.peer.uid, f.key).is_ok();
             s.flows_in.get_mut(flow).filter(admits).map(|f| &mut f.admitted)
         };
         let Some(admitted) = admitted.filter(|_| !state.holds()) else { return false };
@@ -431,7 +431,7 @@ impl<T: Tx> State<T> {
         }
         let s = self.session(*message.session).ok_or(Reason::PeerLost)?;
         let state = s.flows_in.get(usize::from(message.head.flow())).ok_or(Reason::PeerLost)?;
-        endpoint?.admits(s.peer.uid, state.key)?;
+        endpoint?.admit(s.peer.uid, state.key)?;
         state.stopped.map_or(Ok(()), Err)?;
         self.check_backlog(message)
     }

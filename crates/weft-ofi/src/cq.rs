@@ -310,6 +310,7 @@ unsafe extern "C" fn strerror(
     let words = match reason {
         Some(Reason::PeerLost) => c"the peer is gone",
         Some(Reason::NobodyThere | Reason::WrongEpoch | Reason::NoSuchEndpoint) => c"nobody has that address any more",
+        Some(Reason::Closed) => c"the peer admits nobody at present",
         Some(Reason::WrongKey) => c"the address has another key",
         Some(Reason::ForeignUser | Reason::WrongOwner) => c"the peer is another user's, and does not admit others",
         Some(Reason::NoRoom | Reason::QueueFull) => c"the peer has no room",

@@ -343,7 +343,7 @@ fn fill(entry: &mut CqEntry, op: &Op, received: &Received) {
 pub fn errno(reason: Reason) -> c_int {
     match reason {
         Reason::PeerLost => libc::ECONNRESET,
-        Reason::NobodyThere | Reason::NoSuchEndpoint | Reason::WrongEpoch => libc::ECONNREFUSED,
+        Reason::NobodyThere | Reason::NoSuchEndpoint | Reason::WrongEpoch | Reason::Closed => libc::ECONNREFUSED,
         Reason::WrongKey | Reason::ForeignUser | Reason::WrongOwner => libc::EACCES,
         Reason::QueueFull | Reason::NoRoom => libc::ENOBUFS,
         Reason::Version => libc::EPROTONOSUPPORT,

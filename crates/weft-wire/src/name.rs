@@ -44,6 +44,9 @@ impl Uid {
 pub struct Key(pub u64);
 
 impl Key {
+    /// No key: what a caller carries that knows none. An endpoint that is to be protected needs another one.
+    pub const NONE: Key = Key(0);
+
     /// Compares without a branch on the secret bits, so that the time taken says nothing about them.
     #[inline(always)]
     pub fn matches(self, other: Key) -> bool {

@@ -65,13 +65,16 @@ pub enum Reason {
     /// The name is of another life of that network interface.
     #[error("wrong epoch: the process that had this name has ended; ask for a present name")]
     WrongEpoch = 12,
+    /// The endpoint admits nobody at present.
+    #[error("closed: the endpoint admits nobody at present; send again when its owner has opened it")]
+    Closed = 13,
 }
 
 crate::debug_says_display!(Reason);
 
 impl Reason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::WrongKey,
         Reason::NoSuchEndpoint,
         Reason::NoHandler,
@@ -84,6 +87,7 @@ impl Reason {
         Reason::NoRoom,
         Reason::WrongOwner,
         Reason::WrongEpoch,
+        Reason::Closed,
     ];
 
     /// The wire code.
@@ -108,6 +112,6 @@ mod tests {
             assert_eq!(Reason::from_code(reason.code()), Some(reason));
         }
         assert_eq!(Reason::from_code(0), None);
-        assert_eq!(Reason::from_code(13), None);
+        assert_eq!(Reason::from_code(14), None);
     }
 }

@@ -14,6 +14,7 @@
 //! and sends, but not the events.
 
 mod burst;
+mod guests;
 mod hosts;
 mod path;
 mod sessions;
@@ -23,6 +24,7 @@ pub use sessions::HostSessions;
 
 use crate::report::HostReport;
 use burst::{Burst, Progress, BURST_MOST};
+use guests::Guests;
 use hosts::{Host, Hosts};
 use std::cell::{RefCell, RefMut};
 use std::cmp::Reverse;
@@ -213,6 +215,12 @@ impl Origin {
         }
         Origin(ip)
     }
+
+    /// The same in two words.
+    fn words(self) -> [u64; 2] {
+        let whole = u128::from_le_bytes(self.0);
+        [whole as u64, (whole >> 64) as u64]
+    }
 }
 
 /// A network interface over a link.
@@ -235,6 +243,7 @@ pub struct Ni<L: Link> {
     burst: Burst,
     /// Oldest first.
     strangers: VecDeque<Stranger>,
+    guests: Guests,
     /// Hosts that are closing.
     closing: usize,
     /// Damaged packets, and datagrams that are not packets, that belong to no known channel.
@@ -263,6 +272,7 @@ impl<L: Link> Ni<L> {
             events: VecDeque::new(),
             burst: Burst::default(),
             strangers: VecDeque::new(),
+            guests: Guests::new(secrets.door),
             closing: 0,
             damaged: 0,
             refused: 0,
@@ -370,6 +380,7 @@ impl<L: Link> Ni<L> {
             + self.events.capacity() * size_of::<NiEvent>()
             + self.strangers.capacity() * size_of::<Stranger>()
             + self.burst.memory()
+            + self.guests.memory()
     }
 
     /// Closes a host: tells it why, and what was taken. [`StreamTx::abandoned`] returns what the host may not have
@@ -378,6 +389,7 @@ impl<L: Link> Ni<L> {
     /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
     pub fn close(&mut self, id: HostId, reason: Reason) {
         let strangers = self.strangers.len();
+        self.guests.forget(id);
         self.strangers.retain(|stranger| stranger.id != id);
         let is_stranger = self.strangers.len() < strangers;
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };

@@ -1,7 +1,7 @@
 //! The sessions of a bundle with other hosts: how they begin and end.
 
 use super::{Handle, HostId, HostKey, NiEvent, StreamRx, StreamTx};
-use crate::{Bundle, Call, PeerId, Report, SessionId, Sink};
+use crate::{Admitted, Bundle, Call, PeerId, Report, SessionId, Sink};
 use std::collections::VecDeque;
 use weft_wire::path::{Bells, Rx, Tx};
 use weft_wire::{BundleId, Name, Reason, Uid};
@@ -176,7 +176,7 @@ impl<H: Handle> HostSessions<H> {
         ni.flush();
     }
 
-    /// Gives a session to a host that called us, if it knows one of our endpoints and its key.
+    /// Gives a session to a host that called us, if the endpoint that it opens first admits it.
     #[cold]
     fn admit<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
     where
@@ -186,7 +186,10 @@ impl<H: Handle> HostSessions<H> {
     {
         let Some(first) = self.ni.borrow_mut().first_open(host) else { return };
         match first.and_then(|open| core.state().admits(&open)) {
-            Ok(()) => self.give_session(core, host),
+            Ok(Admitted::WithoutKey) if !self.ni.borrow_mut().admit_guest(host) => {
+                self.ni.borrow_mut().close(host, Reason::NoRoom);
+            }
+            Ok(_) => self.give_session(core, host),
             Err(reason) => self.ni.borrow_mut().close(host, reason),
         }
     }

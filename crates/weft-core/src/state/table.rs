@@ -2,7 +2,8 @@
 
 use super::close::Lead;
 use super::State;
-use crate::endpoint::{Admission, Endpoint, EndpointState, Route, Translation};
+use crate::admission::{Admission, Admitted};
+use crate::endpoint::{Endpoint, EndpointState, Route, Translation};
 use crate::event::{Event, EventMask};
 use crate::message::SendError;
 use crate::service::route_to;
@@ -50,7 +51,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Whose messages the endpoint admits, of processes of this host: those of its own user's (the default), or all.
+    /// Whose messages the endpoint admits.
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), SendError> {
         self.endpoint_mut(endpoint)?.admission = admission;
         self.admission += 1;
@@ -99,10 +100,11 @@ impl<T: Tx> State<T> {
         Ok(self.endpoint(endpoint)?.key)
     }
 
-    /// Whether there is an endpoint of this bundle for what a stranger wants to open, and whether it knows the key.
-    pub fn admits(&self, open: &Open) -> Result<(), Reason> {
+    /// Whether there is an endpoint of this bundle for what a stranger of another host wants to open, whether it admits the stranger,
+    /// and why.
+    pub fn admits(&self, open: &Open) -> Result<Admitted, Reason> {
         let found = self.endpoints.find(open.destination).and_then(|endpoint| self.endpoints.get(endpoint));
-        found.ok_or(Reason::NoSuchEndpoint)?.admits(Uid::UNKNOWN, open.key)
+        found.ok_or(Reason::NoSuchEndpoint)?.admit(Uid::UNKNOWN, open.key)
     }
 
     /// Messages that wait at an endpoint which is not served.
@@ -129,6 +131,19 @@ impl<T: Tx> State<T> {
             false => self.close_flows(endpoint, Lead::all(index, &old)),
         }
         Ok(())
+    }
+
+    /// As [`State::map`], but whoever answers need not prove that it knows the key, if it admits callers without one.
+    pub fn map_unproven(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
+        self.map(endpoint, index, name, key)?;
+        let entry = self.endpoint_mut(endpoint)?.translation_mut(index).ok_or(SendError::NotMapped(index))?;
+        entry.is_unproven = true;
+        Ok(())
+    }
+
+    /// Whether an index of the translation table was entered by [`State::map_unproven`].
+    pub fn is_unproven(&self, endpoint: Endpoint, index: u32) -> bool {
+        self.endpoint(endpoint).ok().and_then(|state| state.translation(index)).is_some_and(|entry| entry.is_unproven)
     }
 
     /// Empties an index of the translation table. What is under way there still ends as it would have.

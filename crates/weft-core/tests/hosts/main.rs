@@ -2,6 +2,7 @@
 //! virtual time.
 
 mod addresses;
+mod admission;
 mod bounds;
 mod closing;
 mod endings;

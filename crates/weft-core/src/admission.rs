@@ -1,0 +1,145 @@
+//! Whose messages an endpoint admits, and how often callers are admitted that show no key.
+//!
+//! The tags `AM_ALL` and `AM_NONE` of Active Messages II are [`Admission::Anybody`] and [`Admission::Nobody`].
+
+use std::time::Duration;
+use weft_wire::{Key, Reason, Uid};
+
+/// Whose messages an endpoint admits.
+///
+/// The kernel says of which user a process of this host is. A process of another host says so itself, so nobody can rely on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Admission {
+    /// Nobody's. Messages come back with [`Reason::Closed`]. Replies to the endpoint's own requests still come.
+    Nobody,
+    /// Those of processes that know the key: of its own user on this host, and of every user on other hosts.
+    #[default]
+    OwnUser,
+    /// Those of processes of every user that know the key. Processes of other users are *foreign*: what they send is copied before it
+    /// is looked at, and what they may have held here is bounded.
+    AnyUser,
+    /// As `OwnUser`, but processes of its own user on this host need no key.
+    OwnUserWithoutKey,
+    /// Those of all processes, without a key. How many sessions they get, and how fast, is bounded: for each user of this host, and
+    /// for each address on other hosts.
+    Anybody,
+}
+
+/// Why a message is admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admitted {
+    /// It carries the endpoint's key.
+    ByKey,
+    /// The endpoint asks for none.
+    WithoutKey,
+}
+
+impl Admission {
+    /// Whether an endpoint of user `own` with this `key` admits a message of `user` that carries `carried`. `user` is
+    /// [`Uid::UNKNOWN`] on other hosts. Another user whose messages are not admitted hears no more than that.
+    ///
+    /// # Errors
+    /// `Closed`, `WrongKey` or `ForeignUser`.
+    pub fn admit(self, own: Uid, key: Key, user: Uid, carried: Key) -> Result<Admitted, Reason> {
+        self.admit_who(own, user, key.matches(carried))
+    }
+
+    /// The same of somebody who has shown that it knows the key, or has not.
+    ///
+    /// # Errors
+    /// Those of [`Admission::admit`].
+    pub fn admit_who(self, own: Uid, user: Uid, has_key: bool) -> Result<Admitted, Reason> {
+        let is_remote = user == Uid::UNKNOWN;
+        let is_other = !is_remote && !user.is_same_as(own);
+        match self {
+            Admission::Nobody if is_other => Err(Reason::ForeignUser),
+            Admission::Nobody => Err(Reason::Closed),
+            Admission::OwnUser | Admission::OwnUserWithoutKey if is_other => Err(Reason::ForeignUser),
+            Admission::AnyUser if is_other && !has_key => Err(Reason::ForeignUser),
+            _ if has_key => Ok(Admitted::ByKey),
+            Admission::Anybody => Ok(Admitted::WithoutKey),
+            Admission::OwnUserWithoutKey if !is_remote => Ok(Admitted::WithoutKey),
+            _ => Err(Reason::WrongKey),
+        }
+    }
+
+    /// Whether processes of other users may be admitted.
+    pub fn admits_others(self) -> bool {
+        matches!(self, Admission::AnyUser | Admission::Anybody)
+    }
+}
+
+/// Sessions that may be set up at once for callers without a key, from one user or one address.
+pub const BURST: u32 = 64;
+
+/// How long until one more may be.
+pub const EVERY: Duration = Duration::from_millis(20);
+
+/// How often something may be done: [`BURST`] times at once, and once more [`EVERY`] so often. (A token bucket.)
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Allowance {
+    /// When it will be whole again. Times count from any beginning.
+    whole_at: Duration,
+}
+
+impl Allowance {
+    /// Takes one, if there is one.
+    pub fn take(&mut self, now: Duration) -> bool {
+        let used = self.whole_at.saturating_sub(now);
+        if used > EVERY * (BURST - 1) {
+            return false;
+        }
+        self.whole_at = now.saturating_add(used).saturating_add(EVERY);
+        true
+    }
+
+    /// Whether nothing is taken, so that it can be forgotten.
+    pub fn is_whole(&self, now: Duration) -> bool {
+        self.whole_at <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Uid = Uid(1000);
+    const KEY: Key = Key(7);
+
+    #[test]
+    fn each_admission_admits_whom_it_says() {
+        use Admission::{AnyUser, Anybody, Nobody, OwnUser, OwnUserWithoutKey};
+        let (by_key, without) = (Ok(Admitted::ByKey), Ok(Admitted::WithoutKey));
+        let (closed, wrong, foreign) = (Err(Reason::Closed), Err(Reason::WrongKey), Err(Reason::ForeignUser));
+        for (admission, own, other, remote) in [
+            // Of each with the key, and with another one.
+            (Nobody, [closed, closed], [foreign, foreign], [closed, closed]),
+            (OwnUser, [by_key, wrong], [foreign, foreign], [by_key, wrong]),
+            (AnyUser, [by_key, wrong], [by_key, foreign], [by_key, wrong]),
+            (OwnUserWithoutKey, [by_key, without], [foreign, foreign], [by_key, wrong]),
+            (Anybody, [by_key, without], [by_key, without], [by_key, without]),
+        ] {
+            for (user, expected) in [(OWN, own), (Uid(1001), other), (Uid::OVERFLOW, other), (Uid::UNKNOWN, remote)] {
+                let got = [KEY, Key::NONE].map(|carried| admission.admit(OWN, KEY, user, carried));
+                assert_eq!(got, expected, "{admission:?} of {user:?}");
+            }
+        }
+        assert_eq!(Anybody.admit(Uid::OVERFLOW, KEY, Uid::OVERFLOW, KEY), by_key);
+        assert_eq!(OwnUser.admit(Uid::OVERFLOW, KEY, Uid::OVERFLOW, KEY), foreign, "nobody's equal");
+    }
+
+    #[test]
+    fn an_allowance_gives_a_burst_and_then_one_at_a_time() {
+        let mut allowance = Allowance::default();
+        let start = Duration::from_secs(5);
+        let given = |allowance: &mut Allowance, now| (0..1000).filter(|_| allowance.take(now)).count() as u32;
+        assert_eq!(given(&mut allowance, start), BURST);
+        assert_eq!(given(&mut allowance, start + EVERY / 2), 0);
+        assert_eq!(given(&mut allowance, start + EVERY), 1);
+        assert_eq!(given(&mut allowance, start + EVERY * 4), 3);
+        assert!(!allowance.is_whole(start + EVERY * 5));
+        assert!(allowance.is_whole(start + EVERY * (BURST + 10)));
+        assert_eq!(given(&mut allowance, start + EVERY * 10_000), BURST);
+        assert_eq!(given(&mut allowance, Duration::ZERO), 0, "a clock that goes back");
+    }
+}
