@@ -1,13 +1,19 @@
-//! What processes of other users may have of this one, for each user.
+//! What callers may have of this process that nothing but their user speaks for: processes of other users, and those of any user that
+//! show no key. It is counted for each user.
 
 use crate::node::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use weft_core::admission::Allowance;
+use weft_core::Admitted;
 use weft_wire::Uid;
 
 /// Sessions that all processes of one other user may have with this process.
 pub(crate) const SESSIONS_MOST: u32 = 16;
+
+/// Sessions that all processes of its own user may have with this process without a key.
+pub(crate) const GUESTS_MOST: u32 = 256;
 
 /// Users that are remembered at a time; the sessions of more are refused.
 const USERS_MOST: usize = 256;
@@ -15,19 +21,31 @@ const USERS_MOST: usize = 256;
 /// How long a user is not heard after one of its processes broke the protocol.
 const BAR: Duration = Duration::from_secs(1);
 
-/// The accounts of other users.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Foreigners(Arc<Mutex<HashMap<Uid, Account>>>);
+/// The accounts of users.
+#[derive(Clone, Debug)]
+pub(crate) struct Foreigners(Arc<Books>);
+
+#[derive(Debug)]
+struct Books {
+    since: Instant,
+    accounts: Mutex<HashMap<Uid, Account>>,
+}
 
 #[derive(Debug, Default)]
 struct Account {
     sessions: u32,
     barred_until: Option<Instant>,
+    /// For sessions without a key.
+    allowance: Allowance,
 }
 
 impl Account {
     fn is_barred(&self) -> bool {
         self.barred_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn is_empty(&self, now: Duration) -> bool {
+        self.sessions == 0 && !self.is_barred() && self.allowance.is_whole(now)
     }
 }
 
@@ -38,18 +56,36 @@ pub(crate) struct Pass {
     user: Uid,
 }
 
+impl Default for Foreigners {
+    fn default() -> Foreigners {
+        Foreigners(Arc::new(Books { since: Instant::now(), accounts: Mutex::default() }))
+    }
+}
+
 impl Foreigners {
-    /// Leave for one session more of a user's, if it has had fewer than it may.
-    pub fn admit(&self, user: Uid) -> Option<Pass> {
-        let mut accounts = lock(&self.0);
+    /// Leave for one session more of another user's, if it has had fewer than it may.
+    pub fn admit(&self, user: Uid, admitted: Admitted) -> Option<Pass> {
+        self.give(user, SESSIONS_MOST, admitted, self.0.since.elapsed())
+    }
+
+    /// Leave for one session more of our own user's without a key.
+    pub fn admit_guest(&self, user: Uid) -> Option<Pass> {
+        self.give(user, GUESTS_MOST, Admitted::WithoutKey, self.0.since.elapsed())
+    }
+
+    fn give(&self, user: Uid, most: u32, admitted: Admitted, now: Duration) -> Option<Pass> {
+        let mut accounts = lock(&self.0.accounts);
         if accounts.len() >= USERS_MOST {
-            accounts.retain(|_, account| account.sessions > 0 || account.is_barred());
+            accounts.retain(|_, account| !account.is_empty(now));
             if accounts.len() >= USERS_MOST && !accounts.contains_key(&user) {
                 return None;
             }
         }
         let account = accounts.entry(user).or_default();
-        if account.is_barred() || account.sessions >= SESSIONS_MOST {
+        if account.is_barred() || account.sessions >= most {
+            return None;
+        }
+        if admitted == Admitted::WithoutKey && !account.allowance.take(now) {
             return None;
         }
         account.sessions += 1;
@@ -60,7 +96,7 @@ impl Foreigners {
 impl Pass {
     /// A process of the user's broke the protocol: the user is not heard for a while.
     pub fn bar(&self) {
-        if let Some(account) = lock(&self.accounts.0).get_mut(&self.user) {
+        if let Some(account) = lock(&self.accounts.0.accounts).get_mut(&self.user) {
             account.barred_until = Some(Instant::now() + BAR);
         }
     }
@@ -68,10 +104,11 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut accounts = lock(&self.accounts.0);
+        let now = self.accounts.0.since.elapsed();
+        let mut accounts = lock(&self.accounts.0.accounts);
         let Some(account) = accounts.get_mut(&self.user) else { return };
         account.sessions = account.sessions.saturating_sub(1);
-        if account.sessions == 0 && !account.is_barred() {
+        if account.is_empty(now) {
             accounts.remove(&self.user);
         }
     }
@@ -80,37 +117,63 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_core::admission::BURST;
+    use Admitted::{ByKey, WithoutKey};
 
     #[test]
     fn a_user_has_so_many_sessions_and_others_have_theirs() {
         let foreigners = Foreigners::default();
-        let passes: Vec<Pass> = (0..SESSIONS_MOST).filter_map(|_| foreigners.admit(Uid(1))).collect();
+        let passes: Vec<Pass> = (0..SESSIONS_MOST).filter_map(|_| foreigners.admit(Uid(1), ByKey)).collect();
         assert_eq!(passes.len() as u32, SESSIONS_MOST);
-        assert!(foreigners.admit(Uid(1)).is_none(), "one more");
-        assert!(foreigners.admit(Uid(2)).is_some(), "another user");
+        assert!(foreigners.admit(Uid(1), ByKey).is_none(), "one more");
+        assert!(foreigners.admit(Uid(2), ByKey).is_some(), "another user");
         drop(passes);
-        assert!(foreigners.admit(Uid(1)).is_some(), "after they were given back");
-        assert!(lock(&foreigners.0).is_empty(), "nothing is kept of who has no session");
+        assert!(foreigners.admit(Uid(1), ByKey).is_some(), "after they were given back");
+        assert!(lock(&foreigners.0.accounts).is_empty(), "nothing is kept of who has no session");
     }
 
     #[test]
     fn a_user_who_misbehaved_is_barred_for_a_while_and_others_are_not() {
         let foreigners = Foreigners::default();
-        let pass = foreigners.admit(Uid(1)).expect("the first session");
+        let pass = foreigners.admit(Uid(1), ByKey).expect("the first session");
         pass.bar();
         drop(pass);
-        assert!(foreigners.admit(Uid(1)).is_none());
-        assert!(foreigners.admit(Uid(2)).is_some());
+        assert!(foreigners.admit(Uid(1), ByKey).is_none());
+        assert!(foreigners.admit(Uid(2), ByKey).is_some());
     }
 
     #[test]
     fn users_that_are_remembered_are_bounded() {
         let foreigners = Foreigners::default();
         for user in 0..2 * USERS_MOST as u32 {
-            if let Some(pass) = foreigners.admit(Uid(user)) {
+            if let Some(pass) = foreigners.admit(Uid(user), ByKey) {
                 pass.bar();
             }
         }
-        assert!(lock(&foreigners.0).len() <= USERS_MOST);
+        assert!(lock(&foreigners.0.accounts).len() <= USERS_MOST);
+    }
+
+    #[test]
+    fn sessions_without_a_key_are_given_in_a_burst_and_then_slowly_for_each_user() {
+        let foreigners = Foreigners::default();
+        let mut given = 0;
+        // Each ends at once, so their number is not what bounds them.
+        while foreigners.admit(Uid(1), WithoutKey).is_some() {
+            given += 1;
+            assert!(given < 10 * BURST, "no end");
+        }
+        assert!(given >= BURST, "only {given}");
+        assert!(foreigners.admit(Uid(1), ByKey).is_some(), "with the key");
+        assert!(foreigners.admit(Uid(2), WithoutKey).is_some(), "another user");
+    }
+
+    #[test]
+    fn our_own_user_has_so_many_sessions_without_a_key_however_slowly_they_come() {
+        let foreigners = Foreigners::default();
+        let at = |second: u64| foreigners.give(Uid(1), GUESTS_MOST, WithoutKey, Duration::from_secs(second));
+        let passes: Vec<Pass> = (1..1000).filter_map(at).collect();
+        assert_eq!(passes.len() as u32, GUESTS_MOST);
+        drop(passes);
+        assert!(at(1001).is_some(), "after they were given back");
     }
 }

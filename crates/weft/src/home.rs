@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_core::{Admission, Call, PeerId, Report, SessionId, Sink};
+use weft_core::{Call, PeerId, Report, SessionId, Sink};
 use weft_shm::{BellPage, Descriptor};
 use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Hello, Message, Nonce};
@@ -60,6 +60,8 @@ struct Calling {
     class: Class,
     /// What the other side says if it knows the key.
     proof: KeyProof,
+    /// What it may say instead, if it need not know the key.
+    proof_of_none: Option<KeyProof>,
     /// What the other side read in our memory, while its memory is being read.
     challenge: Option<Nonce>,
 }
@@ -333,26 +335,28 @@ impl Home {
             }
             Connected::Nobody => return self.call_host(core, call),
         };
+        let is_unproven = state.is_unproven(call.endpoint, call.destination);
         let admission = core.state().admission_of(call.endpoint).unwrap_or_default();
         let office = self.node.office();
         let (user, class) = match (office.owner_at(&socket, name.uid), admission) {
             // Until it has shown what it can read.
             (Owner::Us, _) => (office.user(), Class::Unreadable),
-            (Owner::Other(user), Admission::AnyUser) => (user, Class::OtherUser),
-            (Owner::Other(user), Admission::OwnUser) if user == name.uid => return Err(Reason::ForeignUser),
-            (Owner::Other(_), Admission::OwnUser) | (Owner::NotAsNamed, _) => return Err(Reason::WrongOwner),
+            (Owner::Other(user), admission) if admission.admits_others() => (user, Class::OtherUser),
+            (Owner::Other(user), _) if user == name.uid => return Err(Reason::ForeignUser),
+            (Owner::Other(_) | Owner::NotAsNamed, _) => return Err(Reason::WrongOwner),
         };
         let (nonce_at, draw) = (office.nonce_at(), random_u64().map_err(|_| Reason::NoRoom)?);
         let hello = Hello { source, destination: name, bundle: self.id, is_alone, nonce_at, draw };
         // A callee that refuses us for who we are may have hung up already: what it said before is heard like any answer.
         say(&socket, &Message::Hello(hello, hello.proof(key, Side::Caller)));
         let proof = hello.proof(key, Side::Callee);
+        let proof_of_none = is_unproven.then(|| hello.proof(Key::NONE, Side::Callee));
         let (token, socket) = self.watch(socket)?;
         self.quick_looks = QUICK_LOOKS;
         self.keep_line(
             token,
             socket,
-            Talk::Calling(Calling { call, name, key, is_alone, user, class, proof, challenge: None }),
+            Talk::Calling(Calling { call, name, key, is_alone, user, class, proof, proof_of_none, challenge: None }),
         );
         Ok(())
     }
@@ -483,7 +487,7 @@ impl Home {
         match message {
             // Who has the socket is not whose the endpoint was: it is given nothing.
             Message::Challenge { proof, .. } | Message::Accept { proof, .. } | Message::Join { proof, .. }
-                if !proof.matches(calling.proof) =>
+                if !calling.is_proof(proof) =>
             {
                 Err(Answer::Refused(Reason::WrongOwner))
             }
@@ -612,6 +616,13 @@ impl Drop for Home {
                 }
             }
         }
+    }
+}
+
+impl Calling {
+    /// Whether the other side has proved what it is to prove.
+    fn is_proof(&self, proof: KeyProof) -> bool {
+        proof.matches(self.proof) || self.proof_of_none.is_some_and(|none| proof.matches(none))
     }
 }
 

@@ -24,7 +24,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use weft_core::{Admission, Back, Errand};
+use weft_core::{Admission, Admitted, Back, Errand};
 use weft_shm::Descriptor;
 use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Hello, Message, Nonce};
@@ -332,7 +332,7 @@ impl Office {
         let user = self.user_at(&socket);
         let token = {
             let mut inner = lock(&self.inner);
-            if !user.is_same_as(self.user) && inner.endpoints.values().all(|r| r.admission == Admission::OwnUser) {
+            if !user.is_same_as(self.user) && !inner.endpoints.values().any(|r| r.admission.admits_others()) {
                 drop(inner);
                 return refuse(&socket, Reason::ForeignUser);
             }
@@ -414,13 +414,16 @@ impl Office {
 
     /// Hears who a stranger is.
     fn greet(&self, socket: &mut Socket, user: Uid, hello: &Hello, proof: KeyProof) -> Result<Greeted, Reason> {
-        let (reception, proof) = self.find(&lock(&self.inner), hello, proof, user)?;
-        let caller = Caller::new(hello, user, Class::OtherUser, proof);
-        if user.is_same_as(self.user) {
+        let Found { reception, admitted, proof } = self.find(&lock(&self.inner), hello, proof, user)?;
+        let is_guest = admitted == Admitted::WithoutKey;
+        let caller = Caller { is_guest, ..Caller::new(hello, user, Class::OtherUser, proof) };
+        let is_own = user.is_same_as(self.user);
+        if is_own && !is_guest {
             return Ok(Greeted::Challenge(reception, caller));
         }
-        socket.keep_pass(Some(self.foreigners.admit(user).ok_or(Reason::NoRoom)?));
-        Ok(Greeted::Admitted(reception, caller))
+        let pass = if is_own { self.foreigners.admit_guest(user) } else { self.foreigners.admit(user, admitted) };
+        socket.keep_pass(Some(pass.ok_or(Reason::NoRoom)?));
+        Ok(if is_own { Greeted::Challenge(reception, caller) } else { Greeted::Admitted(reception, caller) })
     }
 
     /// Has the memory of a caller of our user read, and challenges it then. Nobody listens to it before.
@@ -456,36 +459,40 @@ impl Office {
         }
     }
 
-    /// The reception behind the endpoint that is called, and our proof that we know its key; or why there is none. What is wrong is
-    /// told only to the own user: others hear that they are others.
-    fn find(
-        &self,
-        inner: &Inner,
-        hello: &Hello,
-        proof: KeyProof,
-        user: Uid,
-    ) -> Result<(Arc<Reception>, KeyProof), Reason> {
-        let found = self.resident(inner, hello, proof);
-        if !user.is_same_as(self.user) && !matches!(&found, Ok(r) if r.admission == Admission::AnyUser) {
-            return Err(Reason::ForeignUser);
+    /// The reception behind the endpoint that is called, why the caller is admitted, and our proof that we know the key; or why there is
+    /// none. What is wrong is told only to the own user: others hear that they are others.
+    fn find(&self, inner: &Inner, hello: &Hello, proof: KeyProof, user: Uid) -> Result<Found, Reason> {
+        let found = self.find_for(inner, hello, proof, user);
+        if user.is_same_as(self.user) {
+            found
+        } else {
+            found.map_err(|_| Reason::ForeignUser)
         }
-        let resident = found?;
-        let reception = inner.receptions.get(&resident.bundle).ok_or(Reason::NoSuchEndpoint)?;
-        Ok((reception.clone(), hello.proof(resident.key, Side::Callee)))
     }
 
-    /// The endpoint that is called, if the caller knows the key that it has now.
-    fn resident<'a>(&self, inner: &'a Inner, hello: &Hello, proof: KeyProof) -> Result<&'a Resident, Reason> {
+    fn find_for(&self, inner: &Inner, hello: &Hello, proof: KeyProof, user: Uid) -> Result<Found, Reason> {
         if hello.destination.epoch != self.epoch {
             return Err(Reason::WrongEpoch);
         }
         let resident = inner.endpoints.get(&hello.destination.endpoint).ok_or(Reason::NoSuchEndpoint)?;
-        if hello.proof(resident.key, Side::Caller).matches(proof) {
-            Ok(resident)
-        } else {
-            Err(Reason::WrongKey)
-        }
+        let Resident { bundle, key, admission } = *resident;
+        // A process of this host of which the kernel does not say whose it is is nobody's equal.
+        let user = if user == Uid::UNKNOWN { Uid::OVERFLOW } else { user };
+        let has_key = hello.proof(key, Side::Caller).matches(proof);
+        let admitted = admission.admit_who(self.user, user, has_key)?;
+        // Who knows no key can check no other proof.
+        let key = if has_key { key } else { Key::NONE };
+        let reception = inner.receptions.get(&bundle).ok_or(Reason::NoSuchEndpoint)?.clone();
+        Ok(Found { reception, admitted, proof: hello.proof(key, Side::Callee) })
     }
+}
+
+/// Where a caller is led.
+struct Found {
+    reception: Arc<Reception>,
+    admitted: Admitted,
+    /// What shows the caller that we know the key that it knows.
+    proof: KeyProof,
 }
 
 impl Guest {

@@ -59,12 +59,14 @@ struct Desk {
     nonces: Vec<(u64, Nonce)>,
 }
 
-/// A caller who proved that it knows an endpoint and its key.
+/// A caller who was admitted to an endpoint.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub peer: PeerId,
     pub is_alone: bool,
     pub class: Class,
+    /// It was admitted without a key, and gets small rings.
+    pub is_guest: bool,
     /// Shows the caller that we know the key too.
     pub proof: KeyProof,
 }
@@ -235,7 +237,7 @@ impl Reception {
             }
         };
         let booking = Booking { reception: self.clone(), index: Some(place) };
-        let given = Gift::make(caller.class, place, is_one_of_many).and_then(|gift| {
+        let given = Gift::make(caller.class, place, is_one_of_many || caller.is_guest).and_then(|gift| {
             let is_trusted = caller.class == Class::Trusted;
             let Gift { ring, bell, .. } = gift;
             let accept = Message::Accept { ring, bell, bundle: self.id, is_trusted, proof: caller.proof };
@@ -305,6 +307,6 @@ impl Caller {
     pub fn new(hello: &Hello, user: Uid, class: Class, proof: KeyProof) -> Caller {
         let Hello { source, bundle, is_alone, .. } = *hello;
         let peer = PeerId { epoch: source.epoch, bundle, uid: user, address: source.address };
-        Caller { peer, is_alone, class, proof }
+        Caller { peer, is_alone, class, is_guest: false, proof }
     }
 }

@@ -212,8 +212,38 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state_mut().set_key(endpoint, key)?)
     }
 
-    /// Sets which users of this host may send to the endpoint if they know its key: its own user (the default) or all
-    /// users. The endpoint can send to the same users only, because their answers come back to it.
+    /// Sets who may send to the endpoint: see [`Admission`]. The default is every process of its own user that knows its key. The endpoint
+    /// can call the same users of this host only, because their answers come back to it.
+    ///
+    /// ```
+    /// use weft::{Admission, Bundle, Key, Node};
+    ///
+    /// let node = Node::new()?;
+    /// let mut server = Bundle::new(&node)?;
+    /// let door = server.endpoint_with_random_key()?;
+    /// server.set_admission(door, Admission::OwnUserWithoutKey)?;
+    /// server.on(door, 1, |m| _ = m.reply(2, m.args(), b"welcome"))?;
+    /// let name = server.name(door)?; // all that a caller needs
+    ///
+    /// let mut client = Bundle::new(&node)?;
+    /// let here = client.endpoint_with_random_key()?;
+    /// client.map(here, 0, name, Key::NONE)?;
+    /// let (told, heard) = std::sync::mpsc::channel();
+    /// client.on(here, 2, move |m| _ = told.send(m.payload().to_vec()))?;
+    /// while client.try_request(here, 0, 1, &[], b"").is_err() {
+    ///     client.poll();
+    ///     server.poll();
+    /// }
+    /// let welcome = loop {
+    ///     client.poll();
+    ///     server.poll();
+    ///     if let Ok(welcome) = heard.try_recv() {
+    ///         break welcome;
+    ///     }
+    /// };
+    /// assert_eq!(welcome, b"welcome");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_here(endpoint)?;
@@ -254,6 +284,15 @@ impl<H: Threads> Bundle<H> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
         Ok(self.core.state_mut().map(endpoint, index, name, key)?)
+    }
+
+    /// As [`Bundle::map`], for an endpoint that may admit callers without its key ([`Admission::OwnUserWithoutKey`],
+    /// [`Admission::Anybody`]). Such an endpoint cannot show that it knows the `key` that you have, and need not. Then only the user that
+    /// the name states, as the kernel confirms it, says who answers, and the answerer is told the key. Without one, use [`Key::NONE`].
+    pub fn map_unproven(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
+        self.life.check()?;
+        self.faces.expect_table(endpoint)?;
+        Ok(self.core.state_mut().map_unproven(endpoint, index, name, key)?)
     }
 
     /// Removes an entry from the translation table.

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod containers;
 mod delays;
 mod fuzzed;
@@ -24,6 +25,7 @@ const QUIET: u8 = 3;
 fn child() {
     support::play(&[
         ("server", server),
+        ("visitor", admission::visitor),
         ("foreigner", users::foreigner),
         ("guest", users::guest),
         ("crowd", users::crowd),
@@ -37,12 +39,19 @@ fn child() {
     ]);
 }
 
-/// Serves one endpoint, to all users if a word says so; told `census`, says what it holds, and `most` the most descriptors that it ever saw.
+/// Serves one endpoint, to whom a word says, else to its own user; told `census`, says what it holds, and `most` the most descriptors that it ever saw.
 fn server(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
-    if orders.words.iter().any(|word| word == "open") {
-        bundle.set_admission(here, Admission::AnyUser).expect("endpoint");
+    let admission = |word: &String| match word.as_str() {
+        "open" => Some(Admission::AnyUser),
+        "keyless" => Some(Admission::OwnUserWithoutKey),
+        "anybody" => Some(Admission::Anybody),
+        "nobody" => Some(Admission::Nobody),
+        _ => None,
+    };
+    if let Some(admission) = orders.words.iter().find_map(admission) {
+        bundle.set_admission(here, admission).expect("endpoint");
     }
     // Whoever knows the key may send it as a one-way message, which has no reply.
     bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");

@@ -84,6 +84,8 @@ fn answer_two_calls(orders: &Orders, listener: &OwnedFd) {
 fn prove(hello: &Hello, own: KeyProof, word: &str) -> KeyProof {
     match word {
         "none" => KeyProof(0),
+        // As an endpoint answers that admits callers without its key.
+        "open" => hello.proof(Key::NONE, Side::Callee),
         "reflected" => own,
         "guessed" => hello.proof(Key(KEY.0 ^ 1), Side::Callee),
         "older" => Hello { draw: hello.draw ^ 1, ..*hello }.proof(KEY, Side::Callee),
@@ -120,7 +122,7 @@ fn call_squatter(user: &str) {
         (back.reason, back.certainty, descriptors, heard.len() / 2 / MESSAGE_BYTES)
     };
     for way in ["challenge", "accept", "join"] {
-        for proof in ["none", "reflected", "guessed", "older"] {
+        for proof in ["none", "open", "reflected", "guessed", "older"] {
             let refused = (Reason::WrongOwner, Certainty::NotDelivered, 0, 1);
             assert_eq!(call(way, proof), refused, "{way}, {proof}: no word but the hello, and no descriptor");
         }

@@ -30,7 +30,7 @@ fn become_user(uid: u32) -> bool {
 }
 
 /// Hears from a child that was to become another user. `None`, and said, if it may not.
-fn hear_foreigner(child: &Peer) -> Option<String> {
+pub fn hear_foreigner(child: &Peer) -> Option<String> {
     Some(child.hear()).filter(|line| !is_left_out(line))
 }
 

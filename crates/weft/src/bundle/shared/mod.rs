@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use weft_core::{Counters, Endpoint, Event, EventMask, SendError, Service, Settings, Tally};
+use weft_core::{Admission, Counters, Endpoint, Event, EventMask, SendError, Service, Settings, Tally};
 use weft_wire::{Key, Name};
 
 /// A handler called the shared bundle that runs it, which would deadlock. Handlers use their message's
@@ -170,6 +170,11 @@ impl SharedBundle {
         self.with(|bundle| bundle.set_served(endpoint, served))?
     }
 
+    /// As [`Bundle::set_admission`].
+    pub fn set_admission(&self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
+        self.with(|bundle| bundle.set_admission(endpoint, admission))?
+    }
+
     /// As [`Bundle::set_event_mask`].
     pub fn set_event_mask(&self, endpoint: Endpoint, mask: EventMask) -> Result<(), Error> {
         self.with(|bundle| bundle.set_event_mask(endpoint, mask))?
@@ -178,6 +183,11 @@ impl SharedBundle {
     /// As [`Bundle::map`].
     pub fn map(&self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
         self.with(|bundle| bundle.map(endpoint, index, name, key))?
+    }
+
+    /// As [`Bundle::map_unproven`].
+    pub fn map_unproven(&self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
+        self.with(|bundle| bundle.map_unproven(endpoint, index, name, key))?
     }
 
     /// As [`Bundle::unmap`].
