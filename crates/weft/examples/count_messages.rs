@@ -1,12 +1,19 @@
-//! Sends a number of requests with their replies between two bundles of one thread, one after the other, and does nothing else. The
-//! count in `docs/instructions.txt` is the difference of two runs with different numbers under callgrind.
+//! Sends a number of requests with their replies between two bundles of one thread, one after the other, and does nothing else. With
+//! the second argument `one-way` it sends one-way messages instead. The counts in `docs/instructions.txt` are the difference of two
+//! runs with different numbers under callgrind.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use weft::{Bundle, Key, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let count: u64 = std::env::args().nth(1).ok_or("say how many requests")?.parse()?;
+    let mut words = std::env::args().skip(1);
+    let count: u64 = words.next().ok_or("say how many messages")?.parse()?;
+    let is_one_way = match words.next().as_deref() {
+        None => false,
+        Some("one-way") => true,
+        Some(other) => return Err(format!("{other}: the only second argument is one-way").into()),
+    };
     let node = Node::new()?;
     let (mut server, mut client) = (Bundle::new(&node)?, Bundle::new(&node)?);
     let key = Key(1);
@@ -15,6 +22,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let args = m.args();
         m.reply(2, args, b"").expect("asked once, and small");
     })?;
+    let taken = Rc::new(Cell::new(0));
+    let seen = taken.clone();
+    server.on(there, 3, move |m| seen.set(seen.get() + u64::from(m.args()[0])))?;
     let answers = Rc::new(Cell::new(0));
     let seen = answers.clone();
     client.on(here, 2, move |m| seen.set(seen.get() + u64::from(m.args()[0])))?;
@@ -27,6 +37,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         client.poll();
         server.poll();
         std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    if is_one_way {
+        for sent in 0..count {
+            client.try_send(here, 0, 3, &[1, 2, 3, 4], b"")?;
+            while taken.get() == sent {
+                server.poll();
+                client.poll();
+            }
+        }
+        return Ok(());
     }
     for answered in 1..=count {
         client.try_request(here, 0, 1, &[1, 2, 3, 4], b"")?;
