@@ -1,6 +1,7 @@
 //! Processes that this command starts: itself in another role, or a program. None outlives it.
 
 use crate::error::Error;
+use crate::thread;
 use rustix::process::{set_parent_process_death_signal, Signal};
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
@@ -47,8 +48,8 @@ pub enum NoOutput {
 pub fn output_of(command: &mut Command, most: Duration) -> Result<Output, NoOutput> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = Owned(child.map_err(NoOutput::NotStarted)?);
-    let out = read_all(child.0.stdout.take());
-    let err = read_all(child.0.stderr.take());
+    let out = read_all(child.0.stdout.take()).map_err(NoOutput::NotStarted)?;
+    let err = read_all(child.0.stderr.take()).map_err(NoOutput::NotStarted)?;
     let end = Instant::now() + most;
     let stdout = out.recv_timeout(most).map_err(|_| NoOutput::TooLong)?;
     let stderr = err.recv_timeout(end.saturating_duration_since(Instant::now())).map_err(|_| NoOutput::TooLong)?;
@@ -56,9 +57,9 @@ pub fn output_of(command: &mut Command, most: Duration) -> Result<Output, NoOutp
     Ok(Output { status, stdout, stderr })
 }
 
-fn read_all(from: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
+fn read_all(from: Option<impl Read + Send + 'static>) -> std::io::Result<mpsc::Receiver<Vec<u8>>> {
     let (to, output) = mpsc::channel();
-    std::thread::spawn(move || {
+    thread::try_start(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
             // What cannot be read is missing, and the exit status says why.
@@ -66,6 +67,6 @@ fn read_all(from: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>>
         }
         // Nobody listens any more if it took too long.
         let _ = to.send(bytes);
-    });
-    output
+    })?;
+    Ok(output)
 }

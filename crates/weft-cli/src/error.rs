@@ -1,5 +1,6 @@
 //! Why a command failed: every error names its cause and the way out.
 
+use crate::output;
 use std::io;
 use std::path::PathBuf;
 use weft::SendError;
@@ -7,6 +8,10 @@ use weft::SendError;
 /// Exit statuses beside 0: it did not work, or it was asked for the wrong way (as clap has it).
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
+
+/// The exit status when nobody reads standard output any more: 128 and the number of SIGPIPE. Shells report the same of a program
+/// that the signal ended.
+const CLOSED: u8 = 141;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +51,12 @@ pub enum Error {
          `ss -ulpn` tells who has it"
     )]
     PortInUse { port: u16 },
+    /// The command line cannot be understood. clap says why.
+    #[error(transparent)]
+    CommandLine(clap::Error),
+    /// Nobody reads standard output any more.
+    #[error("nobody reads standard output any more")]
+    Closed,
     /// Somebody asked for the end.
     #[error("interrupted; what was made is removed")]
     Interrupted,
@@ -85,8 +96,19 @@ impl Error {
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::Interrupted => crate::interrupt::EXIT_STATUS,
-            Error::Usage { .. } | Error::TooFewCpus { .. } => USAGE,
+            Error::Closed => CLOSED,
+            Error::Usage { .. } | Error::TooFewCpus { .. } | Error::CommandLine(_) => USAGE,
             _ => FAILED,
+        }
+    }
+
+    /// Tells the user on standard error.
+    pub fn note(&self) {
+        match self {
+            // As a program that SIGPIPE ends: whoever closed the pipe wants to hear nothing more.
+            Error::Closed => {}
+            Error::CommandLine(error) => output::note(error.render().to_string()),
+            error => output::note_line(format!("weft: {error}")),
         }
     }
 

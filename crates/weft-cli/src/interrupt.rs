@@ -1,6 +1,7 @@
 //! Ctrl-C for commands that have something to put away first.
 
 use crate::error::Error;
+use crate::thread;
 use nix::sys::signal::{SigSet, Signal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl Interrupt {
         set.thread_block().map_err(cannot)?;
         let noted = Arc::new(AtomicBool::new(false));
         let note = noted.clone();
-        std::thread::spawn(move || {
+        thread::start(move || {
             while set.wait().is_ok() {
                 // Relaxed: nothing else is told by it.
                 if note.swap(true, Ordering::Relaxed) {
@@ -31,7 +32,7 @@ impl Interrupt {
                     std::process::exit(i32::from(EXIT_STATUS));
                 }
             }
-        });
+        })?;
         Ok(Interrupt(noted))
     }
 

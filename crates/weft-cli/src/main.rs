@@ -1,5 +1,6 @@
 //! The command `weft`: what can be typed, and what becomes of errors.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod bench;
 mod child;
@@ -12,6 +13,7 @@ mod held;
 mod interrupt;
 mod manual;
 mod namespaces;
+mod output;
 mod ping;
 mod progress;
 mod rendezvous;
@@ -20,6 +22,7 @@ mod serve;
 mod sim;
 mod status;
 mod tell;
+mod thread;
 mod top;
 mod trace;
 mod wire;
@@ -93,12 +96,21 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    match run(Command::parse().what) {
+    match parse().and_then(|command| command.map_or(Ok(()), |command| run(command.what))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weft: {error}");
+            error.note();
             ExitCode::from(error.exit_status())
         }
+    }
+}
+
+/// Reads the command line. `None` if it asked for help or the version, which is printed then.
+fn parse() -> Result<Option<Command>, Error> {
+    match Command::try_parse() {
+        Ok(command) => Ok(Some(command)),
+        Err(error) if error.use_stderr() => Err(Error::CommandLine(error)),
+        Err(help) => output::print(help.render().to_string()).map(|()| None),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The manual pages and the shells' completions, from the command line's own definition.
 
 use crate::error::Error;
+use crate::output::print;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What can be asked of `weft man`.
@@ -27,8 +28,8 @@ pub fn run_man(command: clap::Command, options: &ManOptions) -> Result<(), Error
     let shown = without_hidden(command);
     let Some(dir) = &options.dir else {
         let mut page = Vec::new();
-        let rendered = Man::new(shown).render(&mut page);
-        return print(rendered.map(|()| page));
+        Man::new(shown).render(&mut page).map_err(cannot_render)?;
+        return print(page);
     };
     write_pages(shown, dir).map_err(|source| Error::File {
         verb: "write manual pages into",
@@ -42,7 +43,7 @@ pub fn run_man(command: clap::Command, options: &ManOptions) -> Result<(), Error
 pub fn run_completions(command: clap::Command, options: &CompletionOptions) -> Result<(), Error> {
     let (mut command, mut script) = (without_hidden(command), Vec::new());
     clap_complete::generate(options.shell, &mut command, "weft", &mut script);
-    print(Ok(script))
+    print(script)
 }
 
 /// One page for each command, named as `weft-bench-local.1`.
@@ -70,8 +71,6 @@ fn without_hidden(command: clap::Command) -> clap::Command {
     all.about(about).subcommands(shown)
 }
 
-fn print(text: io::Result<Vec<u8>>) -> Result<(), Error> {
-    let written = text.and_then(|text| io::stdout().write_all(&text));
-    written
-        .map_err(|e| Error::system("write to standard output", e, "Let it lead to a file, or to a program that reads"))
+fn cannot_render(source: io::Error) -> Error {
+    Error::system("make the manual page", source, "Report this")
 }

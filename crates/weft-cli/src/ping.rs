@@ -5,6 +5,7 @@ use crate::bench::table::ns;
 use crate::contact::{Contact, Target};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::output::print_line;
 use crate::rendezvous;
 use crate::serve::{answer, ask};
 use crate::tell::print_json;
@@ -80,7 +81,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let start = Instant::now();
         let Some(outcome) = pinger.ping()? else { break };
         if !options.json {
-            println!("{}: {}", outcomes.len() + 1, outcome.in_words(options.timeout));
+            print_line(format!("{}: {}", outcomes.len() + 1, outcome.in_words(options.timeout)))?;
         }
         outcomes.push(outcome);
         let is_last = options.count.is_some_and(|count| outcomes.len() >= count as usize);
@@ -212,12 +213,12 @@ fn tell(options: &Options, to: Contact, outcomes: &[Outcome]) -> Result<(), Erro
         let name = to.name.to_string();
         print_json(&Document { name, sent, answered, times, requests: outcomes })?;
     } else if let Some(Times { min_ns, median_ns, p99_ns }) = times {
-        println!(
+        print_line(format!(
             "{answered} of {sent} answered: at least {}, median {}, p99 {}",
             ns(min_ns),
             ns(median_ns),
             ns(p99_ns)
-        );
+        ))?;
     }
     let way_out = match outcomes.iter().any(|outcome| matches!(outcome, Outcome::Returned(_))) {
         true => "Why they came back stands above, with what helps",

@@ -66,10 +66,11 @@ impl Progress {
     }
 
     /// Makes room for lines of others.
-    pub fn aside(&self, print: impl FnOnce()) {
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.clear();
-        print();
+        let printed = print();
         self.draw(true);
+        printed
     }
 
     /// Takes the line away.

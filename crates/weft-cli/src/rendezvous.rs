@@ -5,6 +5,7 @@
 
 use crate::contact::Contact;
 use crate::error::Error;
+use crate::thread;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
@@ -33,9 +34,9 @@ pub fn open(port: u16, at: Option<IpAddr>) -> std::io::Result<TcpListener> {
 }
 
 /// Tells every caller the line, from now on, in a thread of its own.
-pub fn tell_callers(listener: TcpListener, contact: Contact) {
+pub fn tell_callers(listener: TcpListener, contact: Contact) -> Result<(), Error> {
     let line = format!("{contact}\n");
-    std::thread::spawn(move || {
+    thread::start(move || {
         for caller in listener.incoming() {
             match caller {
                 // A caller that is gone, or does not read, misses it.
@@ -45,34 +46,34 @@ pub fn tell_callers(listener: TcpListener, contact: Contact) {
                 Err(_) => std::thread::sleep(REST),
             }
         }
-    });
+    })
 }
 
 /// Asks the port of a host for its endpoint's name and key.
 pub fn ask(host_and_port: &str, most: Duration) -> Result<Contact, Error> {
     let end = Instant::now() + most;
-    let addresses = host_and_port.to_socket_addrs().map(|all| all.take(ADDRESSES_MOST).collect());
-    let said = addresses.and_then(|addresses| ask_all(addresses, end));
-    said.map_err(|source| Error::Rendezvous { at: host_and_port.to_owned(), source })
+    let cannot = |source| Error::Rendezvous { at: host_and_port.to_owned(), source };
+    let addresses = host_and_port.to_socket_addrs().map_err(cannot)?.take(ADDRESSES_MOST).collect();
+    ask_all(addresses, end)?.map_err(cannot)
 }
 
-/// Asks all addresses of a host side by side. The first name that one of them says is taken; else the last error.
-fn ask_all(addresses: Vec<SocketAddr>, end: Instant) -> std::io::Result<Contact> {
+/// Asks all addresses of a host side by side. Returns the first name that one of them says, else the last error.
+fn ask_all(addresses: Vec<SocketAddr>, end: Instant) -> Result<std::io::Result<Contact>, Error> {
     let (tell, said) = mpsc::channel();
     for address in addresses {
         let tell = tell.clone();
         // It ends in time by itself; if another one was faster nobody listens any more.
-        std::thread::spawn(move || tell.send(ask_one(&address, end)).ok());
+        thread::start(move || _ = tell.send(ask_one(&address, end)))?;
     }
     drop(tell);
     let mut last = std::io::Error::new(ErrorKind::NotFound, "the host has no address");
     for answer in said {
         match answer {
-            Ok(contact) => return Ok(contact),
+            Ok(contact) => return Ok(Ok(contact)),
             Err(error) => last = error,
         }
     }
-    Err(last)
+    Ok(Err(last))
 }
 
 fn ask_one(address: &SocketAddr, end: Instant) -> std::io::Result<Contact> {
@@ -109,13 +110,14 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
         let address = listener.local_addr().ok()?;
         TcpStream::connect(address).ok()?;
-        std::thread::spawn(move || {
+        thread::try_start(move || {
             for caller in listener.incoming().flatten() {
                 let mut caller = caller;
                 let _ = caller.write_all(words);
                 let _ = caller.read(&mut [0]); // until the other side is gone
             }
-        });
+        })
+        .expect("a thread");
         Some(address.to_string())
     }
 
@@ -139,7 +141,7 @@ mod tests {
             servers.into_iter().map(|words| Some(one_who_says(words)?.parse().expect("an address"))).collect();
         let Some(all) = all else { return };
         let start = Instant::now();
-        let contact = ask_all(all, start + Duration::from_secs(60)).expect("one says it");
+        let contact = ask_all(all, start + Duration::from_secs(60)).expect("threads").expect("one says it");
         assert_eq!(format!("{}#{}\n", contact.name, contact.key.0).as_bytes(), line);
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }

@@ -3,9 +3,9 @@
 use crate::contact::Contact;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::output::{note_line, print_line};
 use crate::rendezvous;
 use std::cell::Cell;
-use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -67,12 +67,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     })?;
     let contact = Contact { name: bundle.name(endpoint)?, key: bundle.key(endpoint)? };
     meet_callers(options, contact)?;
-    let told = writeln!(std::io::stdout(), "{contact}").and_then(|()| std::io::stdout().flush());
-    told.map_err(|e| Error::system("print the endpoint's name", e, "Give it an open standard output"))?;
+    print_line(contact.to_string())?;
     while !interrupt.came() {
         bundle.wait(Some(LOOK_EVERY));
     }
-    eprintln!("answered {} requests", answered.get());
+    note_line(format!("answered {} requests", answered.get()));
     Ok(())
 }
 
@@ -94,13 +93,13 @@ fn meet_callers(options: &Options, contact: Contact) -> Result<(), Error> {
     let is_told = address.each().count() == 1 && std::env::var_os(ADDRESS_VARIABLE).is_some();
     let at = is_told.then(|| IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical());
     match rendezvous::open(port, at) {
-        Ok(listener) => rendezvous::tell_callers(listener, contact),
+        Ok(listener) => rendezvous::tell_callers(listener, contact)?,
         Err(error) if options.port.is_some() => {
             return Err(Error::system("listen by TCP at this port", error, "Choose another one with --port"));
         }
         // Somebody has this port of TCP by chance. Names work all the same.
         Err(error) => {
-            eprintln!("weft: `weft ping HOST:{port}` finds nobody: {error}. Give the name, or choose a --port")
+            note_line(format!("weft: `weft ping HOST:{port}` finds nobody: {error}. Give the name, or choose a --port"))
         }
     }
     Ok(())

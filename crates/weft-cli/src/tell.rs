@@ -1,6 +1,7 @@
 //! How what was found is told: in words, or with `--json` as one document.
 
 use crate::error::Error;
+use crate::output::{print, print_line};
 use serde::Serialize;
 
 // No line of documentation, which would take the place of the command's own in its help.
@@ -15,16 +16,14 @@ impl Form {
     /// Prints the document, or the words.
     pub fn tell(self, document: &impl Serialize, words: impl FnOnce() -> String) -> Result<(), Error> {
         match self.json {
-            true => return print_json(document),
-            false => print!("{}", words()),
+            true => print_json(document),
+            false => print(words()),
         }
-        Ok(())
     }
 }
 
 /// Prints a document.
 pub fn print_json(document: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(document);
-    println!("{}", text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?);
-    Ok(())
+    print_line(text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?)
 }

@@ -1,6 +1,8 @@
 //! `weft trace --stages`: what becomes of the time of requests between processes that are told of nothing, and that they stamp nothing
 //! any more when nobody looks.
 
+#![allow(clippy::disallowed_methods)] // a test that has no thread may panic
+
 mod support;
 #[path = "support/terminal.rs"]
 mod terminal;

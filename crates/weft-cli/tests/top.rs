@@ -121,6 +121,17 @@ fn keys_sort_pause_explain_and_a_small_terminal_has_what_matters() {
 }
 
 #[test]
+fn where_no_thread_can_be_had_the_terminal_is_given_back_and_that_is_said() {
+    // No thread can have such a stack.
+    let mut top = Terminal::start_in(&["top"], &[("RUST_MIN_STACK", "70368744177664")]);
+    top.see_text("cannot start a thread");
+    assert_eq!(top.child.wait().expect("it is ours").code(), Some(1));
+    assert!(!top.emulator.screen().alternate_screen() && !top.emulator.screen().hide_cursor());
+    let after = tcgetattr(&top.program_end).expect("a terminal");
+    assert_eq!(after.local_modes, top.before.local_modes);
+}
+
+#[test]
 fn processes_come_and_go() {
     let mut top = top(&[]);
     top.see_text("weft top by messages/s:");
@@ -180,7 +191,7 @@ fn programs_are_told_once_or_line_by_line_and_without_a_terminal_it_says_so() {
     // Who reads no more ends it.
     drop(reader);
     let status = lines.wait().expect("it is ours");
-    assert!(status.success() && status.signal().is_none(), "{status}");
+    assert!(status.code() == Some(141) && status.signal().is_none(), "{status}");
     let refused = weft(&["top"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(err(&refused).contains("--once or --json"), "{}", err(&refused));

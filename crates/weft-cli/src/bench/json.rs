@@ -5,9 +5,9 @@ use super::machine::Machine;
 use super::meter::{median, Sampled};
 use super::results::{is_kernel, is_ucx, Metric, Results, Series, Way};
 use crate::error::Error;
+use crate::output::print;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::Path;
 
 /// What one command measured.
@@ -256,7 +256,7 @@ pub fn write(path: &Path, document: &Document) -> Result<(), Error> {
     let mut text = serde_json::to_string_pretty(document).map_err(|e| failed(e.into()))?;
     text.push('\n');
     match path.as_os_str() == "-" {
-        true => std::io::stdout().write_all(text.as_bytes()).map_err(failed),
+        true => print(text),
         false => std::fs::write(path, text).map_err(failed),
     }
 }

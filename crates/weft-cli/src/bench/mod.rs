@@ -26,6 +26,7 @@ mod weft_side;
 mod words;
 
 use crate::error::Error;
+use crate::output::{note, print};
 use crate::progress::Progress;
 use goals::Goal;
 use json::Document;
@@ -104,11 +105,11 @@ impl Common {
     ) -> Result<(), Error> {
         let text = if self.markdown { markdown::render(document, has_goals) } else { words() };
         match &self.json {
-            Some(path) if path.as_os_str() == "-" => eprint!("{text}"),
-            _ => print!("{text}"),
+            Some(path) if path.as_os_str() == "-" => note(text),
+            _ => print(text)?,
         }
         if self.markdown {
-            eprint!("{}", table::left_out(notes));
+            note(table::left_out(notes));
         }
         self.json.as_deref().map_or(Ok(()), |path| json::write(path, document))
     }

@@ -13,6 +13,7 @@ use super::weft_side::{Bench, Landing};
 use super::Common;
 use crate::contact::split_key;
 use crate::error::Error;
+use crate::output::{note_line, print_line};
 use crate::progress::Progress;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -95,11 +96,11 @@ fn listen(port: u16) -> Result<(), Error> {
     if let Some(&cpu) = machine::allowed()?.last() {
         machine::pin(cpu)?;
     }
-    println!("{}:{port}#{key:016x}", own_address());
+    print_line(format!("{}:{port}#{key:016x}", own_address()))?;
     for connection in listener.incoming() {
         match connection.map_err(cannot).and_then(|connection| serve(connection, key)) {
-            Ok(()) => eprintln!("a measurement is done"),
-            Err(error) => eprintln!("weft: a measurement failed: {error}"),
+            Ok(()) => note_line("a measurement is done"),
+            Err(error) => note_line(format!("weft: a measurement failed: {error}")),
         }
     }
     Ok(())
@@ -122,7 +123,7 @@ fn serve(connection: TcpStream, key: u64) -> Result<(), Error> {
     carry_address(&connection)?;
     let gone = Gone::default();
     let worker = Worker::new(gone.clone())?;
-    let jobs = lines_of(EndNoted { from: reader, gone });
+    let jobs = lines_of(EndNoted { from: reader, gone })?;
     let mut out = connection;
     out.write_all(b"\n").map_err(cannot)?;
     jobs.into_iter().try_for_each(|job| worker.answer(Ok(job), &mut out))

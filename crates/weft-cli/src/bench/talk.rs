@@ -3,6 +3,7 @@
 
 use crate::child::Owned;
 use crate::error::Error;
+use crate::thread;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -178,13 +179,13 @@ impl Peer {
         let (Some(jobs), Some(lines)) = (process.0.stdin.take(), process.0.stdout.take()) else {
             return Err(failed("it has no pipes".to_owned()));
         };
-        Ok(Peer { process: Some(process), jobs: Box::new(jobs), answers: lines_of(lines) })
+        Ok(Peer { process: Some(process), jobs: Box::new(jobs), answers: lines_of(lines)? })
     }
 
     /// Speaks to one that runs on another machine.
     pub fn on_line(connection: TcpStream) -> Result<Peer, Error> {
         let lines = connection.try_clone().map_err(|e| failed(e.to_string()))?;
-        Ok(Peer { process: None, jobs: Box::new(connection), answers: lines_of(lines) })
+        Ok(Peer { process: None, jobs: Box::new(connection), answers: lines_of(lines)? })
     }
 
     /// Gives it a job and waits until it is ready. Returns its endpoints.
@@ -279,16 +280,16 @@ impl Peer {
 }
 
 /// Lines as they come, until the end.
-pub fn lines_of(from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+pub fn lines_of(from: impl Read + Send + 'static) -> Result<mpsc::Receiver<String>, Error> {
     let (to, lines) = mpsc::channel();
-    std::thread::spawn(move || {
+    thread::start(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             if to.send(line).is_err() {
                 break;
             }
         }
-    });
-    lines
+    })?;
+    Ok(lines)
 }
 
 fn read(line: &str) -> Result<Answer, Error> {

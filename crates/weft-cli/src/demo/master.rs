@@ -126,7 +126,7 @@ impl<'a> Master<'a> {
     }
 
     /// Counts all chunks. `progress` is told how many are done. If asked to, kills one worker in the middle.
-    pub fn run(mut self, mut kill_one: bool, progress: impl Fn(usize)) -> Result<Outcome, Error> {
+    pub fn run(mut self, mut kill_one: bool, progress: impl Fn(usize) -> Result<(), Error>) -> Result<Outcome, Error> {
         let start = Instant::now();
         while !self.starting.is_empty() {
             self.turn()?;
@@ -136,7 +136,7 @@ impl<'a> Master<'a> {
             self.hand_out()?;
             kill_one = kill_one && !self.kill_one_in_the_middle();
             self.turn()?;
-            progress(self.done);
+            progress(self.done)?;
         }
         let given_again = self.chunks.iter().map(|chunk| chunk.attempt as usize).sum();
         let counting = start.elapsed() - starting;

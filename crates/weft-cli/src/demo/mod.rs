@@ -7,6 +7,7 @@ mod worker;
 
 use crate::bench;
 use crate::error::Error;
+use crate::output::print_line;
 use crate::progress::Progress;
 use count::Counts;
 use master::{Master, Outcome};
@@ -68,53 +69,54 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let chunks = count::chunks(&text.bytes, options.chunk as usize);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = options.workers.map_or(cpus.max(2), |n| n as usize);
-    println!(
+    print_line(format!(
         "Counting words in {}: {} in messages of at most {}.",
         text.origin,
         size(text.bytes.len()),
         size(options.chunk as usize)
-    );
+    ))?;
     let progress = Counted::new(chunks.len());
     let outcome = Master::start(chunks, workers)?.run(options.kill_one, |done| progress.show(done))?;
     progress.end();
     let alone = Instant::now();
     let mut expected = Counts::default();
     count::count(&text.bytes, &mut expected);
-    tell(&outcome, workers, alone.elapsed());
+    tell(&outcome, workers, alone.elapsed())?;
     compare(&outcome.counts, &expected)?;
-    println!("same result: {workers} processes and a single one count the same.");
+    print_line(format!("same result: {workers} processes and a single one count the same."))?;
     if options.no_bench {
         return Ok(());
     }
-    println!("\nNow what messages cost on this machine (half a minute) ...\n");
+    print_line("\nNow what messages cost on this machine (half a minute) ...\n")?;
     let measured = bench::measure_quickly()?;
-    println!("{}", bench::explain(&measured));
-    println!("\nThe figures themselves: weft bench local");
+    print_line(bench::explain(&measured))?;
+    print_line("\nThe figures themselves: weft bench local")?;
     if let Some(path) = &options.report {
-        println!("As pictures, for a browser: {}", measured.write_page(path)?.display());
+        print_line(format!("As pictures, for a browser: {}", measured.write_page(path)?.display()))?;
     }
     Ok(())
 }
 
-fn tell(outcome: &Outcome, workers: usize, alone: Duration) {
+fn tell(outcome: &Outcome, workers: usize, alone: Duration) -> Result<(), Error> {
     let Outcome { counts, chunks, given_again, starting, counting } = outcome;
     let mut words: Vec<(&Vec<u8>, &u64)> = counts.iter().collect();
     words.sort_by_key(|&(word, &count)| (std::cmp::Reverse(count), word));
     for (word, count) in words.iter().take(TOP) {
-        println!("{count:>10}  {}", String::from_utf8_lossy(word));
+        print_line(format!("{count:>10}  {}", String::from_utf8_lossy(word)))?;
     }
     let total: u64 = counts.values().sum();
-    println!("{total:>10}  words, {} different ones", counts.len());
-    println!(
+    print_line(format!("{total:>10}  words, {} different ones", counts.len()))?;
+    print_line(format!(
         "{workers} processes, {chunks} {} of text: {} to start, {} to count. One process alone: {}.",
         if *chunks == 1 { "message" } else { "messages" },
         ms(*starting),
         ms(*counting),
         ms(alone)
-    );
+    ))?;
     if *given_again > 0 {
-        println!("A worker died; {given_again} of its messages came back and were given to another.");
+        print_line(format!("A worker died; {given_again} of its messages came back and were given to another."))?;
     }
+    Ok(())
 }
 
 fn compare(counts: &Counts, expected: &Counts) -> Result<(), Error> {
@@ -144,12 +146,13 @@ impl Counted {
         Counted { bar, chunks, told: std::cell::Cell::new(0) }
     }
 
-    fn show(&self, done: usize) {
+    fn show(&self, done: usize) -> Result<(), Error> {
         self.bar.set_done(done as u64);
         let quarters = 4 * done / self.chunks.max(1);
         if !self.bar.is_shown() && quarters > self.told.replace(quarters) {
-            println!("{done} of {} messages counted", self.chunks);
+            print_line(format!("{done} of {} messages counted", self.chunks))?;
         }
+        Ok(())
     }
 
     fn end(&self) {

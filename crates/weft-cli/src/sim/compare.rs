@@ -4,6 +4,7 @@ use super::Options;
 use crate::bench::table::{new, right};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::output::print;
 use crate::tell::print_json;
 use comfy_table::Cell;
 use serde::Serialize;
@@ -41,7 +42,7 @@ pub fn run(options: &Options, losses: &[PerMillion]) -> Result<(), Error> {
     }
     match options.json {
         true => print_json(&rows)?,
-        false => print!("{}", words(options, &rows)),
+        false => print(words(options, &rows))?,
     }
     if let Some(path) = &options.plot {
         draw(path, &rows)?;

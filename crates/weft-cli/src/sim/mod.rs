@@ -5,6 +5,7 @@ mod parse;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::output::print;
 use crate::progress::Progress;
 use crate::tell::print_json;
 use parse::Spell;
@@ -251,7 +252,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let run = options.told(seed, &mut simulation, began.elapsed());
         failed += u64::from(run.failure.is_some());
         if !options.json {
-            bar.aside(|| print!("{}", run.words()));
+            bar.aside(|| print(run.words()))?;
         }
         if let Some(path) = &options.plot {
             write_file(path, &plot::svg(&run.command, &simulation.series()))?;

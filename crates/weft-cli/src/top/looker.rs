@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::status::PATIENCE;
+use crate::thread;
 use rustix::event::{eventfd, EventfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -28,7 +29,7 @@ impl Looker {
         let bell = Arc::new(bell);
         let ((asked, to_do), (tell, done)) = (channel(), channel());
         let ring = bell.clone();
-        std::thread::spawn(move || {
+        thread::start(move || {
             for asked_at in to_do {
                 if tell.send((asked_at, look(PATIENCE))).is_err() {
                     return;
@@ -36,7 +37,7 @@ impl Looker {
                 // It says no only when it rings already.
                 let _ = rustix::io::write(&ring, &1u64.to_ne_bytes());
             }
-        });
+        })?;
         Ok(Looker { asked, done, bell })
     }
 

@@ -6,11 +6,11 @@ mod screen;
 mod terminal;
 
 use crate::error::Error;
+use crate::output::print;
 use crate::status::PATIENCE;
 use looker::Looker;
 use rates::{compare, Picture};
 use screen::{Order, View};
-use std::io::{self, Write};
 use std::time::{Duration, Instant};
 use terminal::{Happening, Key, Terminal};
 use weft::status::{look, Look};
@@ -64,7 +64,7 @@ fn tell_once(options: &Options) -> Result<(), Error> {
         true => document(&picture)?,
         false => View::new(options).text(&picture),
     };
-    print(&text).map(|_| ())
+    print(text)
 }
 
 fn tell_on(options: &Options) -> Result<(), Error> {
@@ -72,9 +72,7 @@ fn tell_on(options: &Options) -> Result<(), Error> {
     loop {
         std::thread::sleep(options.interval);
         let now = look(PATIENCE)?;
-        if !print(&document(&compare(Some(&before), &now))?)? {
-            return Ok(());
-        }
+        print(document(&compare(Some(&before), &now))?)?;
         before = now;
     }
 }
@@ -82,16 +80,6 @@ fn tell_on(options: &Options) -> Result<(), Error> {
 fn document(picture: &Picture) -> Result<String, Error> {
     let text = serde_json::to_string(picture).map_err(|e| Error::system("write JSON", e, "Report this"))?;
     Ok(text + "\n")
-}
-
-/// Prints, and says whether somebody still reads.
-fn print(text: &str) -> Result<bool, Error> {
-    let mut out = io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(e) => Err(Error::system("write to standard output", e, "Is the disk full?")),
-    }
 }
 
 /// Draws, until a key, a signal or the terminal's end.

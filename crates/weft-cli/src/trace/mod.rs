@@ -11,6 +11,7 @@ mod table;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::output::note_line;
 use crate::top::looker::Looker;
 use capture::{Ear, Heard};
 use datagram::Datagram;
@@ -124,7 +125,8 @@ fn tell_packets(options: &Options) -> Result<(), Error> {
             next = None;
         }
         let is_more = hear(&mut ear, &mut out, &ports)?;
-        if !out.flush()? || !is_more {
+        out.flush()?;
+        if !is_more {
             break;
         }
         wait(&ear, &looker);
@@ -144,16 +146,14 @@ fn ports_of(look: &Look, pid: Option<u32>) -> BTreeSet<u16> {
 fn begun(ports: &BTreeSet<u16>, pid: Option<u32>) {
     let n = ports.len();
     let ports = format!("{n} UDP port{}", if n == 1 { "" } else { "s" });
-    // Nobody may be left to read it.
-    let _ = match pid {
-        Some(pid) if n == 0 => writeln!(
-            io::stderr(),
+    note_line(match pid {
+        Some(pid) if n == 0 => format!(
             "weft trace: process {pid} has no UDP port yet: without WEFT_ADDR=none it gets one with its first endpoint. `weft trace --stages \
              {pid}` tells of messages through memory; Ctrl-C ends it"
         ),
-        Some(pid) => writeln!(io::stderr(), "weft trace: process {pid} has {ports}; Ctrl-C ends it"),
-        None => writeln!(io::stderr(), "weft trace: hears all of weft, {ports} known; Ctrl-C ends it"),
-    };
+        Some(pid) => format!("weft trace: process {pid} has {ports}; Ctrl-C ends it"),
+        None => format!("weft trace: hears all of weft, {ports} known; Ctrl-C ends it"),
+    });
 }
 
 /// Takes what came. Says whether more is wanted.
@@ -232,15 +232,17 @@ impl Out {
         };
         self.told += 1;
         self.left = self.left.map(|left| left.saturating_sub(1));
-        Ok(is_read(done)? && self.left != Some(0))
+        done.map_err(cannot)?;
+        Ok(self.left != Some(0))
     }
 
-    /// Has it all reach whoever reads. Says whether somebody does.
-    fn flush(&mut self) -> Result<bool, Error> {
-        is_read(match &mut self.form {
+    /// Has it all reach whoever reads.
+    fn flush(&mut self) -> Result<(), Error> {
+        match &mut self.form {
             Form::Pcap(capture) => capture.flush(),
             Form::Words(out) | Form::Json(out) => out.flush(),
-        })
+        }
+        .map_err(cannot)
     }
 
     /// How many there were.
@@ -250,20 +252,14 @@ impl Out {
             missed => format!("; {missed} of all came too fast and were missed"),
         };
         let plural = if self.told == 1 { "" } else { "s" };
-        // Nobody may be left to read it.
-        let _ = writeln!(io::stderr(), "weft trace: {} packet{plural}{missed}", self.told);
+        note_line(format!("weft trace: {} packet{plural}{missed}", self.told));
     }
 }
 
-/// Whether what was written is read: `weft trace | head` ends well.
-fn is_read(written: io::Result<()>) -> Result<bool, Error> {
-    match written {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(e) => Err(cannot(e)),
-    }
-}
-
+/// Why packets could not be written, to a file or to standard output.
 fn cannot(source: io::Error) -> Error {
-    Error::system("write what was seen", source, "Is the disk full?")
+    match source.kind() {
+        io::ErrorKind::BrokenPipe => Error::Closed,
+        _ => Error::system("write the packets", source, "Make room there, or write to another file"),
+    }
 }

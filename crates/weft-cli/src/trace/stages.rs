@@ -2,10 +2,11 @@
 
 use super::join::{Joiner, Lost, Pair, Trip};
 use super::table::{Ends, Line, Seen};
-use super::{is_read, Options, NAP};
+use super::{Options, NAP};
 use crate::bench::table::ns;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::output::{note_line, print};
 use crate::status::title;
 use crate::top::looker::Looker;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -14,7 +15,7 @@ use rustix::time::{clock_gettime, ClockId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 use weft::status::{trace, Found, Look, Path};
 
@@ -100,7 +101,7 @@ impl<'a> Tracer<'a> {
     /// Takes a look. Says whether more is wanted.
     fn take(&mut self, look: &Look) -> Result<bool, Error> {
         self.begin(look)?;
-        self.complain(look);
+        self.complain(look)?;
         let mut lines = String::new();
         for trip in self.joiner.take(look) {
             let Some(ends) = self.ends_of(&trip, look) else { continue };
@@ -110,12 +111,13 @@ impl<'a> Tracer<'a> {
             self.seen.take(trip, &ends);
             self.told += 1;
             if self.options.count.is_some_and(|count| self.told >= count) {
-                self.print(&lines)?;
+                print(lines)?;
                 return Ok(false);
             }
         }
-        let is_read = self.print(&lines)?;
-        Ok(self.draw()? && is_read)
+        print(lines)?;
+        self.draw()?;
+        Ok(true)
     }
 
     /// What is said at the first look.
@@ -126,13 +128,12 @@ impl<'a> Tracer<'a> {
         let asked = look.processes.iter().filter(|found| found.answer.is_ok()).count();
         self.options.check(look)?;
         let plural = if asked == 1 { "" } else { "es" };
-        // Nobody may be left to read it.
-        let _ = writeln!(io::stderr(), "weft trace: {asked} process{plural} stamp requests now; Ctrl-C ends it");
+        note_line(format!("weft trace: {asked} process{plural} stamp requests now; Ctrl-C ends it"));
         Ok(())
     }
 
     /// Says why a process tells nothing.
-    fn complain(&mut self, look: &Look) {
+    fn complain(&mut self, look: &Look) -> Result<(), Error> {
         self.silent.retain(|epoch| look.processes.iter().any(|found| found.epoch == *epoch));
         for found in &look.processes {
             let why = match &found.answer {
@@ -147,11 +148,11 @@ impl<'a> Tracer<'a> {
             };
             if self.silent.insert(found.epoch.clone()) {
                 // The drawing would be counted from below this line: away with it, the next one follows.
-                let away = self.up();
-                let _ = write!(io::stdout(), "{away}").and_then(|()| io::stdout().flush());
-                let _ = writeln!(io::stderr(), "weft trace: nothing of {}: {why}", title(found));
+                print(self.up())?;
+                note_line(format!("weft trace: nothing of {}: {why}", title(found)));
             }
         }
+        Ok(())
     }
 
     /// Who the two are, unless others are wanted only.
@@ -177,10 +178,10 @@ impl<'a> Tracer<'a> {
         Some(ends)
     }
 
-    /// Draws the figures in place of those before, on a terminal. Says whether somebody still reads.
-    fn draw(&mut self) -> Result<bool, Error> {
+    /// Draws the figures in place of those before, on a terminal.
+    fn draw(&mut self) -> Result<(), Error> {
         if !self.is_live {
-            return Ok(true);
+            return Ok(());
         }
         let size = tcgetwinsize(io::stdout()).ok();
         let (rows, columns) = size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
@@ -190,7 +191,7 @@ impl<'a> Tracer<'a> {
         let mut text = self.up();
         lines.iter().for_each(|line| _ = writeln!(text, "{line}"));
         self.drawn = lines.len();
-        self.print(&text)
+        print(text)
     }
 
     /// What takes the cursor to the beginning of the last drawing, and that away. The terminal may have shown a key where the cursor was.
@@ -242,20 +243,12 @@ impl<'a> Tracer<'a> {
             self.up() + &self.text()
         };
         if self.seen.is_empty() {
-            // Nobody may be left to read it.
-            let _ = writeln!(
-                io::stderr(),
+            note_line(
                 "weft trace: no request was answered meanwhile. Told are requests between processes that `weft status` tells of and \
-                 that poll; one-way and tagged messages are not stamped"
+                 that poll; one-way and tagged messages are not stamped",
             );
         }
-        self.print(&text).map(|_| ())
-    }
-
-    /// Prints, and says whether somebody still reads.
-    fn print(&self, text: &str) -> Result<bool, Error> {
-        let mut out = io::stdout();
-        is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+        print(text)
     }
 }
 

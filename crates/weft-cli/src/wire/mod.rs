@@ -17,6 +17,7 @@ mod values;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Names;
+use crate::output::{note, note_line};
 pub use between::{run_host, HostOptions};
 use between::{Between, Commands, ENDS, LETTERS};
 use ends::End;
@@ -103,7 +104,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         (None, Some(a), Some(b)) => {
             let interrupt = Interrupt::watch(|| {})?;
             let mut wire = Line::open([a, b], scenario)?;
-            wire.offloads.iter().for_each(|offloads| eprintln!("weft: {offloads}"));
+            wire.offloads.iter().for_each(|offloads| note_line(format!("weft: {offloads}")));
             wire.run(json, || Ok(interrupt.came()))
         }
         // clap has said so.
@@ -146,7 +147,7 @@ impl Line {
     /// Forwards until the end has come, and tells what it did.
     fn run(&mut self, json: Option<&Path>, has_ended: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
         let [a, b] = self.names.each_ref();
-        eprintln!("weft: forwarding between {a} and {b}");
+        note_line(format!("weft: forwarding between {a} and {b}"));
         let start = Instant::now();
         self.wire.run(has_ended)?;
         let [there, back] = self.wire.counts();
@@ -165,7 +166,7 @@ fn scenario(options: &Options) -> Result<Scenario, Error> {
 }
 
 fn tell(document: &Document, json: Option<&Path>) -> Result<(), Error> {
-    eprint!("{}", document.text());
+    note(document.text());
     let Some(path) = json else { return Ok(()) };
     if path.as_os_str() == "-" {
         return crate::tell::print_json(document);

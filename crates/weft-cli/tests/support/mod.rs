@@ -1,5 +1,6 @@
 //! What the tests of the command share: a server, and what a command said.
 #![allow(dead_code)] // each test program uses its own part of this
+#![allow(clippy::disallowed_methods)] // a test that has no thread may panic
 
 use rustix::process::{kill_process, Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};

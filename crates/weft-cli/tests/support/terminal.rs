@@ -34,6 +34,11 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn start(arguments: &[&str]) -> Terminal {
+        Terminal::start_in(arguments, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal of our own");
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
@@ -41,16 +46,16 @@ impl Terminal {
         let end = || Stdio::from(program_end.try_clone().expect("a descriptor"));
         let before = tcgetattr(&program_end).expect("a terminal");
         tcsetwinsize(&terminal, size(50, 150)).expect("a terminal");
-        let child = Terminal::run(arguments, end);
+        let child = Terminal::run(arguments, environment, end);
         let emulator = vt100::Parser::new(cells(50), cells(150), 0);
         Terminal { child, terminal, program_end, before, emulator }
     }
 
     /// In a session whose terminal it is, so that it hears of Ctrl-C and sizes.
-    fn run(arguments: &[&str], end: impl Fn() -> Stdio) -> Child {
+    fn run(arguments: &[&str], environment: &[(&str, &str)], end: impl Fn() -> Stdio) -> Child {
         let mut command = Command::new("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_weft")]).args(arguments);
-        command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
+        command.env("TERM", "xterm").envs(environment.iter().copied()).stdin(end()).stdout(end()).stderr(end());
         command.spawn().expect("setsid is missing; to have it: scripts/setup.sh --for test")
     }
 

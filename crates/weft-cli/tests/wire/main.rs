@@ -3,6 +3,8 @@
 //! The hosts are network namespaces; the wire runs in a third one, the test's own. All of them are made by `unshare` and `ip`, by
 //! root or by an ordinary user who may have user namespaces, and end with their processes. Long forms run with `make soak`.
 
+#![allow(clippy::disallowed_methods)] // a test that has no thread may panic
+
 mod commands;
 mod damage;
 mod interfaces;

@@ -7,6 +7,7 @@ use super::json::{Document, Family};
 use super::markdown;
 use super::results::Metric;
 use crate::error::Error;
+use crate::output::{print, print_line};
 use draw::{Curve, Dot, Frame, Name, Who};
 use page::Page;
 use std::path::{Path, PathBuf};
@@ -43,12 +44,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     documents.extend(options.second.as_deref().map(Document::read).transpose()?);
     if options.markdown {
         let parts: Vec<String> = documents.iter().map(|document| markdown::render(document, false)).collect();
-        print!("{}", parts.join("\n"));
-        return Ok(());
+        return print(parts.join("\n"));
     }
     let written = write(&options.output, &documents)?;
-    println!("{}", written.display());
-    Ok(())
+    print_line(written.display().to_string())
 }
 
 /// Writes the page of one or two measurements. Returns where it is.
