@@ -19,6 +19,7 @@ alone=(
     weft/status       # the same
     weft/strangers    # what a process keeps of others that attack it, counted while they do
     weft-shm/distance # how far a consumer lets a producer run ahead
+    weft-cli/idle     # the wake-ups of commands that wait
     weft-cli/stages   # stages against the round trips of a ping; has all processes of the host stamp requests
     weft-cli/trace    # has all processes of the host tell of their messages
     weft-cli/wire     # a wire that loses nothing when it is served in time

@@ -3,15 +3,28 @@
 use crate::error::Error;
 use crate::thread;
 use nix::sys::signal::{SigSet, Signal};
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use weft::Waker;
 
 /// As shells tell it: 128 and the number of the signal.
 pub const EXIT_STATUS: u8 = 130;
 
 /// Says whether somebody asked for the end.
 #[derive(Clone, Debug)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<Noted>);
+
+#[derive(Debug)]
+struct Noted {
+    came: AtomicBool,
+    /// An eventfd that is readable once somebody asked for the end. Nobody reads it.
+    bell: OwnedFd,
+    /// The bundle whose wait ends then.
+    waker: Mutex<Option<Waker>>,
+}
 
 impl Interrupt {
     /// From now on Ctrl-C, a hang-up and SIGTERM are only noted. The second one runs `at_once` and ends the process.
@@ -22,12 +35,13 @@ impl Interrupt {
         [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().for_each(|signal| set.add(signal));
         let cannot = |e: nix::Error| Error::system("wait for signals", e, "Run it on Linux");
         set.thread_block().map_err(cannot)?;
-        let noted = Arc::new(AtomicBool::new(false));
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| Error::system("make a descriptor", e, "Raise the limit of open files (ulimit -n)"))?;
+        let noted = Arc::new(Noted { came: AtomicBool::new(false), bell, waker: Mutex::new(None) });
         let note = noted.clone();
         thread::start(move || {
             while set.wait().is_ok() {
-                // Relaxed: nothing else is told by it.
-                if note.swap(true, Ordering::Relaxed) {
+                if note.take() {
                     at_once();
                     std::process::exit(i32::from(EXIT_STATUS));
                 }
@@ -36,10 +50,19 @@ impl Interrupt {
         Ok(Interrupt(noted))
     }
 
+    /// Ends a bundle's current or next wait when somebody asks for the end. Only for one bundle of the process.
+    ///
+    /// Look whether somebody has asked already before each wait.
+    pub fn ends_waits_of(&self, waker: Waker) {
+        *self.0.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+    }
+
     /// Whether somebody asked for the end.
     #[inline]
     pub fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        // Relaxed: nothing else is read because of it. A wait that begins behind this look is ended by its waker: `take` sets
+        // `came` before it takes the lock on `waker`, and `ends_waits_of` has released that before.
+        self.0.came.load(Ordering::Relaxed)
     }
 
     /// An error if somebody asked for the end.
@@ -48,5 +71,37 @@ impl Interrupt {
             true => Err(Error::Interrupted),
             false => Ok(()),
         }
+    }
+
+    /// What can be read once somebody asked for the end. It is not to be read.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.0.bell.as_fd()
+    }
+
+    /// Waits until one of these can be read or somebody asks for the end, at most until then.
+    pub fn wait(&self, others: &[BorrowedFd<'_>], until: Option<Instant>) {
+        let all = others.iter().copied().chain([self.bell()]);
+        let mut fds: Vec<PollFd> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let most = until.map(|at| at.saturating_duration_since(Instant::now()));
+        // Interrupted by a signal or not: the caller looks again.
+        let _ = poll(&mut fds, most.map(timespec).as_ref());
+    }
+}
+
+/// A time as the kernel wants it.
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
+impl Noted {
+    /// Notes that somebody asks for the end. Returns whether somebody did before.
+    fn take(&self) -> bool {
+        let came = self.came.swap(true, Ordering::Relaxed);
+        // It fails only where it can be read already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake();
+        }
+        came
     }
 }

@@ -15,10 +15,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Endpoint, Event, Node, SendError};
 
-/// How long a wait spins before it sleeps between polls, and how long it then sleeps.
-const SPIN: Duration = Duration::from_millis(5);
-const NAP: Duration = Duration::from_micros(100);
-
 /// What is said at the end of `--help`.
 const HELP: &str = "\
 With HOST:PORT the name and key are first asked for by TCP, at the port of `weft serve`. The first round trip sets the session up \
@@ -116,6 +112,7 @@ impl Pinger {
                 seen.set(number);
             }
         })?;
+        interrupt.ends_waits_of(bundle.waker());
         Ok(Pinger { bundle, endpoint, answered, sent: 0, timeout, interrupt })
     }
 
@@ -132,7 +129,6 @@ impl Pinger {
                     Err(error) => return Err(error.into()),
                 }
             }
-            self.bundle.poll();
             if is_sent && self.answered.get() == self.sent {
                 return Ok(Some(Outcome::Ns(start.elapsed().as_nanos() as f64)));
             }
@@ -142,13 +138,11 @@ impl Pinger {
             if self.interrupt.came() {
                 return Ok(None);
             }
-            let waited = start.elapsed();
-            if waited > self.timeout {
+            let left = self.timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
                 return Ok(Some(Outcome::Silent));
             }
-            if waited > SPIN {
-                std::thread::sleep(NAP);
-            }
+            self.bundle.wait(Some(left));
         }
     }
 
@@ -166,12 +160,17 @@ impl Pinger {
 
     /// Lets time pass. Says whether to go on.
     fn idle_for(&mut self, time: Duration) -> bool {
-        let start = Instant::now();
-        while start.elapsed() < time && !self.interrupt.came() {
-            self.bundle.poll();
-            std::thread::sleep(NAP);
+        let end = Instant::now() + time;
+        while !self.interrupt.came() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            self.bundle.wait(Some(left));
+            // Each event ends one wait; what came back late was given up.
+            while self.bundle.next_event().is_some() {}
         }
-        !self.interrupt.came()
+        false
     }
 }
 

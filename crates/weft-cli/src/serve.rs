@@ -8,7 +8,6 @@ use crate::rendezvous;
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
-use std::time::Duration;
 use weft::{Bundle, NetworkError, Node};
 
 /// Handlers of the endpoint that answers.
@@ -28,9 +27,6 @@ const PORT_VARIABLE: &str = "WEFT_PORT";
 
 /// The variable by which weft is told the only address at which it is to be reached.
 const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
-
-/// How often it is looked whether somebody wants it to end.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What is said at the end of `--help`.
 const HELP: &str = "\
@@ -68,8 +64,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let contact = Contact { name: bundle.name(endpoint)?, key: bundle.key(endpoint)? };
     meet_callers(options, contact)?;
     print_line(contact.to_string())?;
+    interrupt.ends_waits_of(bundle.waker());
     while !interrupt.came() {
-        bundle.wait(Some(LOOK_EVERY));
+        bundle.wait(None);
+        // Peers that come and go are told as events. Nothing is done about them.
+        while bundle.next_event().is_some() {}
     }
     note_line(format!("answered {} requests", answered.get()));
     Ok(())

@@ -17,7 +17,6 @@ use capture::{Ear, Heard};
 use datagram::Datagram;
 use packet::Told;
 use pcapng::Capture;
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -28,9 +27,6 @@ use weft::Name;
 
 /// Between two looks at which ports are whose.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Ctrl-C is heard after so long at the latest.
-const NAP: Duration = Duration::from_millis(100);
 
 /// Packets that are taken before anything else is looked at.
 const AT_ONCE: usize = 256;
@@ -129,7 +125,7 @@ fn tell_packets(options: &Options) -> Result<(), Error> {
         if !is_more {
             break;
         }
-        wait(&ear, &looker);
+        interrupt.wait(&[ear.socket(), looker.bell()], next.into_iter().chain(end).min());
     }
     out.sum(ear.missed());
     Ok(())
@@ -173,14 +169,6 @@ fn hear(ear: &mut Ear, out: &mut Out, ports: &BTreeSet<u16>) -> Result<bool, Err
         }
     }
     Ok(true)
-}
-
-fn wait(ear: &Ear, looker: &Looker) {
-    let most = Timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
-    let (socket, bell) = (ear.socket(), looker.bell());
-    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(bell, PollFlags::IN)];
-    // Interrupted or not: whoever waits looks again.
-    let _ = poll(&mut fds, Some(&most));
 }
 
 /// Where packets are told.

@@ -2,14 +2,13 @@
 
 use super::join::{Joiner, Lost, Pair, Trip};
 use super::table::{Ends, Line, Seen};
-use super::{Options, NAP};
+use super::Options;
 use crate::bench::table::ns;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::output::{note_line, print};
 use crate::status::title;
 use crate::top::looker::Looker;
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::termios::tcgetwinsize;
 use rustix::time::{clock_gettime, ClockId};
 use serde::Serialize;
@@ -21,6 +20,10 @@ use weft::status::{trace, Found, Look, Path};
 
 /// Between two looks: often enough that little is forgotten meanwhile, and messages go on being stamped.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The same while nothing was stamped for [`QUIET_LOOKS`] looks. Messages go on being stamped for 2 s.
+const LOOK_SELDOM: Duration = Duration::from_secs(1);
+const QUIET_LOOKS: u32 = 40;
 
 /// Pairs whose ends are remembered in words; then they are asked for again.
 const ENDS_MOST: usize = 1024;
@@ -40,22 +43,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
             looker.ask();
             next = None;
         }
-        wait(&looker, next.into_iter().chain(end).min());
+        interrupt.wait(&[looker.bell()], next.into_iter().chain(end).min());
         let Some((asked_at, look)) = looker.take() else { continue };
-        next = Some(asked_at + LOOK_EVERY);
         if !tracer.take(&look?)? {
             break;
         }
+        next = Some(asked_at + if tracer.quiet < QUIET_LOOKS { LOOK_EVERY } else { LOOK_SELDOM });
     }
     tracer.finish()
-}
-
-/// Waits for a look that is done, or until then, but not so long that Ctrl-C is not heard.
-fn wait(looker: &Looker, until: Option<Instant>) {
-    let most = until.map_or(NAP, |at| at.saturating_duration_since(Instant::now()).min(NAP));
-    let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
-    // Interrupted or not: whoever waits looks again.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(looker.bell(), PollFlags::IN)], Some(&most));
 }
 
 struct Tracer<'a> {
@@ -67,6 +62,8 @@ struct Tracer<'a> {
     seen: Seen,
     ends: BTreeMap<Pair, Ends>,
     told: u64,
+    /// Looks in a row that brought no request.
+    quiet: u32,
     /// Nodes that do not say what is wanted: of each it is said once why.
     silent: BTreeSet<String>,
     is_begun: bool,
@@ -93,6 +90,7 @@ impl<'a> Tracer<'a> {
             seen: Seen::default(),
             ends: BTreeMap::new(),
             told: 0,
+            quiet: 0,
             silent: BTreeSet::new(),
             is_begun: false,
         }
@@ -103,7 +101,9 @@ impl<'a> Tracer<'a> {
         self.begin(look)?;
         self.complain(look)?;
         let mut lines = String::new();
-        for trip in self.joiner.take(look) {
+        let trips = self.joiner.take(look);
+        self.quiet = if trips.is_empty() { self.quiet.saturating_add(1) } else { 0 };
+        for trip in trips {
             let Some(ends) = self.ends_of(&trip, look) else { continue };
             if self.options.json {
                 lines += &json(&Line::new(&trip, &ends))?;

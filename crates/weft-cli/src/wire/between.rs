@@ -5,8 +5,9 @@ use super::forward::be_as_others;
 use crate::child::{self, Owned};
 use crate::error::Error;
 use crate::namespaces::{await_link, cannot_enter, enter, ip, open, processes_in, Made, Names, INTERFACE};
-use rustix::process::{kill_process, Signal};
+use rustix::process::{kill_process, pidfd_open, Pid, PidfdFlags, Signal};
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -101,7 +102,8 @@ pub struct Commands<'a> {
     between: &'a Between,
     here: &'a str,
     since: Instant,
-    asks: Option<Owned>,
+    /// The command here, and what can be read once it has ended.
+    asks: Option<(Owned, OwnedFd)>,
     answers: Option<Owned>,
 }
 
@@ -119,15 +121,28 @@ impl<'a> Commands<'a> {
 
     /// How the command here ended, once it has. Starts it when it is time.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
+        let is_early = self.starts_at().is_some_and(|at| Instant::now() < at);
         match &mut self.asks {
-            Some(Owned(child)) => child.try_wait().map_err(cannot_start),
-            None if self.answers.is_some() && self.since.elapsed() < THERE_FIRST => Ok(None),
+            Some((Owned(child), _)) => child.try_wait().map_err(cannot_start),
+            None if is_early => Ok(None),
             None => {
-                let child = self.between.command(0, self.here)?.spawn().map_err(cannot_start)?;
-                self.asks = Some(Owned(child));
+                let child = Owned(self.between.command(0, self.here)?.spawn().map_err(cannot_start)?);
+                let end = pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty());
+                self.asks = Some((child, end.map_err(|e| cannot_start(e.into()))?));
                 Ok(None)
             }
         }
+    }
+
+    /// What can be read once the command here has ended, if it was started.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.asks.as_ref().map(|(_, end)| end.as_fd())
+    }
+
+    /// When the command here is to be started, if it was not yet.
+    pub fn starts_at(&self) -> Option<Instant> {
+        let wait = if self.answers.is_some() { THERE_FIRST } else { Duration::ZERO };
+        self.asks.is_none().then(|| self.since + wait)
     }
 }
 

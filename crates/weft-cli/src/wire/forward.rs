@@ -11,9 +11,10 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::setpriority_process;
 use rustix::thread::set_current_timer_slack;
 use std::num::NonZeroU64;
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
-/// How often it is looked whether the end has come.
+/// How often a wire that is busy looks whether the end has come. An idle one is woken for it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What is due so soon is not slept for: to fall asleep and to wake up takes as long.
@@ -46,6 +47,18 @@ pub fn be_as_others() {
     let _ = setpriority_process(None, USUAL_PRIORITY);
 }
 
+/// What ends a wire.
+pub trait Watch {
+    /// Whether the end has come.
+    fn has_ended(&mut self) -> Result<bool, Error>;
+
+    /// What can be read when the end may have come.
+    fn bells(&self) -> [BorrowedFd<'_>; 2];
+
+    /// When to look again, even if no bell can be read.
+    fn next_look(&self) -> Option<Instant>;
+}
+
 /// A wire between two ends.
 pub struct Wire {
     ends: [End; 2],
@@ -70,14 +83,14 @@ impl Wire {
     }
 
     /// Forwards until the end has come.
-    pub fn run(&mut self, mut has_ended: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    pub fn run(&mut self, watch: &mut impl Watch) -> Result<(), Error> {
         be_prompt();
-        let mut looked = 0;
+        let (mut looked, mut is_woken) = (0, true);
         loop {
             let now = self.clock.now();
-            if now >= looked + LOOK_EVERY.as_nanos() as u64 {
+            if is_woken || now >= looked + LOOK_EVERY.as_nanos() as u64 {
                 looked = now;
-                if has_ended()? {
+                if watch.has_ended()? {
                     return Ok(());
                 }
             }
@@ -85,9 +98,7 @@ impl Wire {
             let received = self.receive(0)? + self.receive(1)?;
             self.hand_on(0);
             self.hand_on(1);
-            if received == 0 {
-                self.wait(looked);
-            }
+            is_woken = received == 0 && self.wait(watch);
         }
     }
 
@@ -131,24 +142,27 @@ impl Wire {
         });
     }
 
-    /// Sleeps until a frame comes or is due, or it is time to look whether the end has come.
-    fn wait(&self, looked: u64) {
+    /// Sleeps until a frame comes or is due, or the end may have come. Returns whether it may have.
+    fn wait(&self, watch: &impl Watch) -> bool {
         let now = self.clock.now();
         let due = self.lanes.iter().filter_map(Lane::next_due).min().unwrap_or(u64::MAX);
         let step = self.scenario.steps.get(self.steps).map_or(u64::MAX, |step| step.at.0);
-        let until = due.min(step).min(looked + LOOK_EVERY.as_nanos() as u64);
-        let time = until.saturating_sub(now);
+        let look = watch.next_look().map(|at| at.saturating_duration_since(Instant::now()).as_nanos() as u64);
+        let time = due.min(step).saturating_sub(now).min(look.unwrap_or(u64::MAX));
         if time <= TURN.as_nanos() as u64 && self.lanes.iter().map(Lane::on_way).sum::<usize>() >= MANY {
-            return std::thread::sleep(TURN);
+            std::thread::sleep(TURN);
+            return false;
         }
         if time <= SOON {
-            return std::hint::spin_loop();
+            std::hint::spin_loop();
+            return look.is_some();
         }
-        let time = Timespec::try_from(Duration::from_nanos(time)).ok();
-        let [a, b] = &self.ends;
-        let mut sockets = [a, b].map(|end| PollFd::from_borrowed_fd(end.socket(), PollFlags::IN));
+        let time = (time < u64::MAX - now).then(|| Timespec::try_from(Duration::from_nanos(time)).ok()).flatten();
+        let ([a, b], [c, d]) = (self.ends.each_ref().map(End::socket), watch.bells());
+        let mut fds = [a, b, c, d].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         // Interrupted or not, what there is to do is looked for.
-        let _ = poll(&mut sockets, time.as_ref());
+        let _ = poll(&mut fds, time.as_ref());
+        look.is_some() || fds[2..].iter().any(|bell| !bell.revents().is_empty())
     }
 }
 

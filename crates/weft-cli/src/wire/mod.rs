@@ -23,8 +23,9 @@ use between::{Between, Commands, ENDS, LETTERS};
 use ends::End;
 use faults::Wanted;
 use features::Offloads;
-use forward::Wire;
+use forward::{Watch, Wire};
 use scenario::Scenario;
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -105,7 +106,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             let interrupt = Interrupt::watch(|| {})?;
             let mut wire = Line::open([a, b], scenario)?;
             wire.offloads.iter().for_each(|offloads| note_line(format!("weft: {offloads}")));
-            wire.run(json, || Ok(interrupt.came()))
+            wire.run(json, &mut UntilInterrupted(interrupt))
         }
         // clap has said so.
         _ => Ok(()),
@@ -118,13 +119,51 @@ fn run_between(options: &Options, here: &str, scenario: Scenario) -> Result<Exit
     let interrupt = Interrupt::watch(move || names.remove())?;
     let between = Between::make(options.interface_mtu)?;
     let mut wire = Line::open(ENDS, scenario)?;
-    let mut commands = Commands::start(&between, here, options.there.as_deref())?;
-    let mut status = None;
-    wire.run(options.json.as_deref(), || {
-        status = commands.ended()?;
-        Ok(status.is_some() || interrupt.came())
-    })?;
-    status.ok_or(Error::Interrupted)
+    let commands = Commands::start(&between, here, options.there.as_deref())?;
+    let mut until = UntilCommandEnds { commands, status: None, interrupt };
+    wire.run(options.json.as_deref(), &mut until)?;
+    until.status.ok_or(Error::Interrupted)
+}
+
+/// Ends the wire when somebody asks for it.
+struct UntilInterrupted(Interrupt);
+
+impl Watch for UntilInterrupted {
+    fn has_ended(&mut self) -> Result<bool, Error> {
+        Ok(self.0.came())
+    }
+
+    fn bells(&self) -> [BorrowedFd<'_>; 2] {
+        [self.0.bell(); 2]
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// Ends the wire when the command here has ended, or somebody asks for it.
+struct UntilCommandEnds<'a> {
+    commands: Commands<'a>,
+    /// How the command ended.
+    status: Option<ExitStatus>,
+    interrupt: Interrupt,
+}
+
+impl Watch for UntilCommandEnds<'_> {
+    fn has_ended(&mut self) -> Result<bool, Error> {
+        self.status = self.commands.ended()?;
+        Ok(self.status.is_some() || self.interrupt.came())
+    }
+
+    fn bells(&self) -> [BorrowedFd<'_>; 2] {
+        let interrupt = self.interrupt.bell();
+        [interrupt, self.commands.bell().unwrap_or(interrupt)]
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        self.commands.starts_at()
+    }
 }
 
 /// A wire, and what is kept of its interfaces.
@@ -145,11 +184,11 @@ impl Line {
     }
 
     /// Forwards until the end has come, and tells what it did.
-    fn run(&mut self, json: Option<&Path>, has_ended: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    fn run(&mut self, json: Option<&Path>, watch: &mut impl Watch) -> Result<(), Error> {
         let [a, b] = self.names.each_ref();
         note_line(format!("weft: forwarding between {a} and {b}"));
         let start = Instant::now();
-        self.wire.run(has_ended)?;
+        self.wire.run(watch)?;
         let [there, back] = self.wire.counts();
         let direction = |from: &str, to: &str, counts| Direction { from: from.to_owned(), to: to.to_owned(), counts };
         let directions = [direction(a, b, there), direction(b, a, back)];

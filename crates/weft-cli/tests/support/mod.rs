@@ -27,14 +27,16 @@ impl Server {
     /// The same, with more in its environment.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-        let mut child = command
-            .arg("serve")
-            .args(arguments)
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it was built");
+        Server::run(command.arg("serve").args(arguments).envs(environment.iter().copied()))
+    }
+
+    /// The same, started by a program that becomes another one, as `unshare` does.
+    pub fn start_by(command: &mut Command) -> Server {
+        Server::run(command.args([env!("CARGO_BIN_EXE_weft"), "serve"]))
+    }
+
+    fn run(command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it was built");
         let mut contact = String::new();
         let out = child.stdout.take().expect("it has a pipe");
         BufReader::new(out).read_line(&mut contact).expect("it prints its name and key");
@@ -56,6 +58,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Asks it to end by SIGTERM. Ctrl-C is ignored by what a shell started in the background.
+pub fn ask_to_end(child: &Child) {
+    // One that has ended already is not reaped yet, and nobody else has its number.
+    let _ = kill_process(Pid::from_child(child), Signal::TERM);
 }
 
 /// The longest that a test waits for a line or an end.
