@@ -2,7 +2,7 @@
 
 use crate::contact::{ContactError, Target};
 use crate::error::Error;
-use crate::held::{activity, judge, state, Case, Held};
+use crate::held::{activity, is_of, judge, state, Case, Held};
 use crate::rendezvous;
 use crate::status::{title, PATIENCE};
 use crate::tell::Form;
@@ -125,7 +125,7 @@ fn destination(look: &Look, name: &Name) -> Option<Destination> {
         Destination { process: title(found), state: state(found), exists: None, is_served: None, parked: None };
     let Ok(process) = &found.answer else { return Some(told) };
     let endpoint = process.bundles.iter().flat_map(|b| b.endpoints.iter().map(move |e| (b, e)));
-    match endpoint.into_iter().find(|(_, e)| is(&e.name, name)) {
+    match endpoint.into_iter().find(|(_, e)| is_of(&e.name, name)) {
         Some((bundle, endpoint)) => {
             told.state = activity(bundle);
             (told.exists, told.is_served, told.parked) = (Some(true), Some(endpoint.is_served), Some(endpoint.parked));
@@ -149,7 +149,7 @@ fn senders(first: &Look, second: &Look, name: &Name) -> Vec<Sender> {
         for bundle in &process.bundles {
             let before = before.and_then(|process| process.bundles.iter().find(|b| b.bundle == bundle.bundle));
             let flows = bundle.peers.iter().flat_map(|peer| peer.to.iter().map(move |flow| (peer, flow)));
-            for (peer, flow) in flows.filter(|(_, flow)| is(&flow.name, name)) {
+            for (peer, flow) in flows.filter(|(_, flow)| is_of(&flow.name, name)) {
                 let before =
                     before.and_then(|b| b.peers.iter().find(|p| (&p.epoch, p.bundle) == (&peer.epoch, peer.bundle)));
                 let (limit, because) = judge(&Case { bundle, before, peer, flow, receiver });
@@ -162,7 +162,7 @@ fn senders(first: &Look, second: &Look, name: &Name) -> Vec<Sender> {
                     flow: Some(flow.clone()),
                 });
             }
-            for entry in bundle.destinations.iter().filter(|entry| is(&entry.name, name)) {
+            for entry in bundle.destinations.iter().filter(|entry| is_of(&entry.name, name)) {
                 senders.push(Sender {
                     process: title(found),
                     bundle: bundle.bundle,
@@ -238,11 +238,6 @@ fn epoch(name: &Name) -> String {
     format!("{:016x}", name.epoch.0)
 }
 
-/// Whether a printed name is of the same endpoint. What is not known of a peer on another host is its user.
-fn is(printed: &str, name: &Name) -> bool {
-    printed.parse().is_ok_and(|other: Name| Name { uid: name.uid, ..other } == *name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,7 +246,7 @@ mod tests {
     fn a_name_may_have_its_key_behind_it_or_not() {
         let name = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA";
         for text in [name.to_owned(), format!("{name}#ff"), format!(" {name}\n")] {
-            assert!(matches!(text.parse(), Ok(Whom::Endpoint(found)) if is(name, &found)), "{text}");
+            assert!(matches!(text.parse(), Ok(Whom::Endpoint(found)) if is_of(name, &found)), "{text}");
         }
         assert!(matches!("loom:4000".parse(), Ok(Whom::Host(_))));
         assert!("weft1:AQ".parse::<Whom>().is_err());

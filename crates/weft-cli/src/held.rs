@@ -3,6 +3,7 @@
 use crate::status::title;
 use serde::Serialize;
 use weft::status::{Activity, Bundle, FlowTo, Found, Limit, Path, Peer, Silence};
+use weft::Name;
 
 /// What limits messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -76,6 +77,12 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
             format!("the peer's program does not take what came: {not_taken} bytes wait for it{at}. {way_out}");
         return (Held::Application, because);
     }
+    if let Some(parked) = receiver.and_then(|found| parked_at(found, &flow.name)) {
+        let because = format!(
+            "its endpoint is not served: {parked} messages wait there until its program serves it (set_served)"
+        );
+        return (Held::Application, because);
+    }
     match flow.limit {
         Limit::Window if not_taken == 0 => {
             let because = format!(
@@ -106,6 +113,19 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
         }
         Limit::Nothing => (Held::Nothing, "messages are taken at once".to_owned()),
     }
+}
+
+/// How many messages wait at an endpoint that is not served. `None` if it is served, or its process does not tell of it.
+fn parked_at(found: &Found, name: &str) -> Option<u64> {
+    let process = found.answer.as_ref().ok()?;
+    let name: Name = name.parse().ok()?;
+    let mut endpoints = process.bundles.iter().flat_map(|bundle| &bundle.endpoints);
+    endpoints.find(|endpoint| !endpoint.is_served && is_of(&endpoint.name, &name)).map(|endpoint| endpoint.parked)
+}
+
+/// Whether a printed name is of the same endpoint. The user of a peer on another host is not known, so users are not compared.
+pub fn is_of(printed: &str, name: &Name) -> bool {
+    printed.parse().is_ok_and(|other: Name| Name { uid: name.uid, ..other } == *name)
 }
 
 /// What a process is at, as far as it says so.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{err, out, Server};
+use weft::{Bundle, Node};
 
 fn explain(to: &str, environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
@@ -112,5 +113,40 @@ fn what_is_no_name_is_refused_with_a_hint() {
         let output = explain(to, &[]);
         assert_eq!(output.status.code(), Some(2), "{to}");
         assert!(err(&output).contains(hint), "{to}: {}", err(&output));
+    }
+}
+
+/// Explains while a bundle of the test is polled.
+fn explain_beside(bundle: &mut Bundle, to: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(["explain", to]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it was built");
+    while child.try_wait().expect("it is ours").is_none() {
+        bundle.wait(Some(Duration::from_millis(5)));
+    }
+    child.wait_with_output().expect("it is ours")
+}
+
+#[test]
+fn an_endpoint_that_is_not_served_is_told_as_what_limits_its_senders() {
+    let node = Node::new().expect("a node");
+    let mut bundle = Bundle::new(&node).expect("a bundle");
+    let endpoint = bundle.endpoint_with_random_key().expect("an endpoint");
+    bundle.set_served(endpoint, false).expect("it is ours");
+    let contact = format!("{}#{:016x}", bundle.name(endpoint).expect("ours"), bundle.key(endpoint).expect("ours").0);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(["ping", &contact, "-W", "0.2", "-i", "0"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let _pinger = Pinger(command.spawn().expect("it was built"));
+    let since = Instant::now();
+    loop {
+        let said = out(&explain_beside(&mut bundle, &contact));
+        let waits = !said.contains("; 0 messages wait") && said.contains("the endpoint is not served");
+        if waits && said.contains("limited by the application there: its endpoint is not served") {
+            for wrong in ["taken at once", "keeps the right to reply", "answers set the pace"] {
+                assert!(!said.contains(wrong), "{wrong}: {said}");
+            }
+            break;
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "{said}");
     }
 }
