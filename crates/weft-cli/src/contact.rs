@@ -4,6 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use weft::{Key, Name, NameError};
 
+/// What stands before the first colon of a name.
+const NAME: &str = "weft1";
+
 /// An endpoint's name and key.
 #[derive(Clone, Copy, Debug)]
 pub struct Contact {
@@ -19,6 +22,9 @@ pub enum ContactError {
         "there is no key: behind the name must stand # and the key, as `weft serve` prints them (or type HOST:PORT)"
     )]
     NoKey,
+    /// What follows a host is not a port.
+    #[error("what follows the last : is not a port: that is a number from 1 to 65535, as in localhost:7000")]
+    Port,
     /// What follows it is not a key.
     #[error("what follows # is not a key: that is up to 16 hexadecimal digits, as `weft serve` prints it")]
     Key,
@@ -55,10 +61,13 @@ impl FromStr for Target {
     type Err = ContactError;
 
     fn from_str(text: &str) -> Result<Target, ContactError> {
-        let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse().ok());
-        match port {
-            Some(1u16..) => Ok(Target::Host(text.to_owned())),
-            _ => text.parse().map(Target::Endpoint),
+        let Some((host, port)) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()) else {
+            return text.parse().map(Target::Endpoint);
+        };
+        match port.parse() {
+            Ok(1u16..) => Ok(Target::Host(text.to_owned())),
+            _ if text.contains('#') || host.trim() == NAME => text.parse().map(Target::Endpoint),
+            _ => Err(ContactError::Port),
         }
     }
 }
@@ -84,6 +93,9 @@ mod tests {
         let is_host = |text: &str| matches!(text.parse(), Ok(Target::Host(_)));
         assert!(["10.0.0.1:80", "[fd00::1]:4000", "loom.example:65535"].into_iter().all(is_host));
         assert!(matches!(format!("{name}#1").parse(), Ok(Target::Endpoint(_))));
+        for text in ["localhost:99999", "host:0", "host:", "host:http", "[fd00::1]:x"] {
+            assert_eq!(text.parse::<Target>().err(), Some(ContactError::Port), "{text}");
+        }
         assert!(["10.0.0.1", ":80", "host:0", "host:65536", name, "10.0.0.1:80#1"].into_iter().all(|t| !is_host(t)));
         assert_eq!("10.0.0.1:80#1".parse::<Contact>().err(), Some(ContactError::Name(NameError::Prefix)));
     }

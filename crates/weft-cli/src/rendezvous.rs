@@ -54,7 +54,18 @@ pub fn ask(host_and_port: &str, most: Duration) -> Result<Contact, Error> {
     let end = Instant::now() + most;
     let cannot = |source| Error::Rendezvous { at: host_and_port.to_owned(), source };
     let addresses = host_and_port.to_socket_addrs().map_err(cannot)?.take(ADDRESSES_MOST).collect();
-    ask_all(addresses, end)?.map_err(cannot)
+    ask_all(addresses, end)?.map_err(|source| cannot(in_time(source, most)))
+}
+
+/// The same error, in words of its own if the time was over: the kernel says *Resource temporarily unavailable* for a read that took too
+/// long.
+fn in_time(error: std::io::Error, most: Duration) -> std::io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            std::io::Error::new(ErrorKind::TimedOut, format!("no answer within {} s", most.as_secs_f64()))
+        }
+        _ => error,
+    }
 }
 
 /// Asks all addresses of a host side by side. Returns the first name that one of them says, else the last error.

@@ -89,3 +89,21 @@ fn a_host_and_port_are_enough_where_a_server_tells_its_name() {
     assert!(err(&second).contains("port"), "{}", err(&second));
     assert!(server.interrupt().contains("answered 2 requests"));
 }
+
+#[test]
+fn a_port_that_cannot_be_and_a_host_that_says_nothing_are_told_as_such() {
+    for command in ["ping", "explain"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft")).args([command, "localhost:99999"]).output();
+        let output = output.expect("it was built");
+        assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+        assert!(err(&output).contains("from 1 to 65535") && !err(&output).contains("no key"), "{}", err(&output));
+    }
+    // Somebody accepts, and says nothing.
+    let Some(_) = free_port() else { return };
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a loopback");
+    let at = silent.local_addr().expect("it has one").to_string();
+    let output = ping(&[&at, "-c", "1", "-W", "0.3"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = err(&output);
+    assert!(said.contains("no answer within 0.3 s") && !said.contains("temporarily unavailable"), "{said}");
+}
