@@ -2,6 +2,7 @@
 //! it is under way.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use weft::status::{Answered, Asked, Found, Look, StampedFlow, Stamps};
 use weft::Name;
 use weft_wire::{EndpointId, Epoch};
@@ -25,7 +26,7 @@ pub struct Pair {
 pub enum Stages {
     /// Sent, there, handled, replied, back, taken.
     Six([u64; 6]),
-    /// Who answered is not seen here. Sent, away, taken.
+    /// Who answered is not seen here, or has another clock. Sent, away, taken.
     Three([u64; 3]),
 }
 
@@ -69,6 +70,8 @@ pub struct Joiner {
     looks: u64,
     /// How many each bundle had stamped when it was last looked at.
     so_far: BTreeMap<(String, u32), u64>,
+    /// The time namespace of each process, where the kernel shows it.
+    clocks: BTreeMap<String, Option<PathBuf>>,
     /// With the look that brought them.
     asked: Vec<(Pair, Asked, u64)>,
     answered: BTreeMap<(Place, u64), (Answered, u64)>,
@@ -81,8 +84,10 @@ impl Joiner {
         self.looks += 1;
         // Who ended is forgotten.
         self.so_far.retain(|(epoch, _), _| look.processes.iter().any(|found| found.epoch == *epoch));
+        self.clocks.retain(|epoch, _| look.processes.iter().any(|found| found.epoch == *epoch));
         for found in &look.processes {
             let Ok(process) = &found.answer else { continue };
+            self.clocks.entry(found.epoch.clone()).or_insert_with(|| clock_of(found.pid));
             for bundle in &process.bundles {
                 if let Some(stamps) = &bundle.stamps {
                     self.take_stamps(found, bundle.bundle, stamps);
@@ -95,6 +100,10 @@ impl Joiner {
         let mut trips = Vec::new();
         let asked = std::mem::take(&mut self.asked);
         for (pair, asked, since) in asked {
+            if self.has_two_clocks(pair) {
+                trips.push(Trip::half(pair, &asked));
+                continue;
+            }
             match self.find(pair, &asked) {
                 Some(answered) => trips.push(Trip::whole(pair, &asked, &answered)),
                 None if !is_seen(look, pair.to.0) => trips.push(Trip::half(pair, &asked)),
@@ -103,6 +112,12 @@ impl Joiner {
             }
         }
         trips
+    }
+
+    /// Whether the two processes of a pair are in different time namespaces: their clocks cannot be compared.
+    pub fn has_two_clocks(&self, pair: Pair) -> bool {
+        let [from, to] = [pair.from.0, pair.to.0].map(|epoch| self.clocks.get(&printed(epoch)).cloned().flatten());
+        from.zip(to).is_some_and(|(from, to)| from != to)
     }
 
     /// The one answer that was given while the request had its slot.
@@ -147,9 +162,19 @@ impl Joiner {
     }
 }
 
+/// The time namespace of a process. `None` if the kernel does not show it: its clock is taken for that of the others then.
+fn clock_of(pid: Option<u32>) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{}/ns/time", pid?)).ok()
+}
+
+/// A life's number as processes tell it.
+fn printed(epoch: Epoch) -> String {
+    format!("{:016x}", epoch.0)
+}
+
 /// Whether it is of this life.
 fn is_of(found: &Found, epoch: Epoch) -> bool {
-    found.epoch == format!("{:016x}", epoch.0)
+    found.epoch == printed(epoch)
 }
 
 /// Whether it is a life that tells of its messages.
@@ -298,6 +323,17 @@ mod tests {
         look.processes.pop();
         let trips = joiner.take(&look);
         assert_eq!(trips.iter().map(|t| t.stages).collect::<Vec<_>>(), vec![Stages::Three([10, 90, 20])]);
+    }
+
+    #[test]
+    fn of_a_peer_with_another_clock_three_stages_are_told() {
+        let mut joiner = Joiner::default();
+        for (epoch, clock) in [(HERE, "time:[1]"), (THERE, "time:[2]")] {
+            joiner.clocks.insert(printed(epoch), Some(clock.into()));
+        }
+        let trips = joiner.take(&look(&[asked(0, 1000)], &[answered(0, 1000)]));
+        assert_eq!(trips.iter().map(|t| t.stages).collect::<Vec<_>>(), vec![Stages::Three([10, 90, 20])]);
+        assert_eq!(joiner.lost, Lost::default());
     }
 
     #[test]

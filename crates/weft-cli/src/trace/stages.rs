@@ -66,6 +66,10 @@ struct Tracer<'a> {
     quiet: u32,
     /// Nodes that do not say what is wanted: of each it is said once why.
     silent: BTreeSet<String>,
+    /// Who has another clock than who: each is said once.
+    two_clocks: BTreeSet<(String, String)>,
+    /// Requests of all processes that had ended without a reply, at the first look and at the last one.
+    unreplied: Option<[u64; 2]>,
     is_begun: bool,
 }
 
@@ -92,6 +96,8 @@ impl<'a> Tracer<'a> {
             told: 0,
             quiet: 0,
             silent: BTreeSet::new(),
+            two_clocks: BTreeSet::new(),
+            unreplied: None,
             is_begun: false,
         }
     }
@@ -100,11 +106,14 @@ impl<'a> Tracer<'a> {
     fn take(&mut self, look: &Look) -> Result<bool, Error> {
         self.begin(look)?;
         self.complain(look)?;
+        let unreplied = unreplied(look);
+        self.unreplied = Some([self.unreplied.map_or(unreplied, |[first, _]| first), unreplied]);
         let mut lines = String::new();
         let trips = self.joiner.take(look);
         self.quiet = if trips.is_empty() { self.quiet.saturating_add(1) } else { 0 };
         for trip in trips {
             let Some(ends) = self.ends_of(&trip, look) else { continue };
+            self.compare_clocks(&trip, &ends)?;
             if self.options.json {
                 lines += &json(&Line::new(&trip, &ends))?;
             }
@@ -147,11 +156,31 @@ impl<'a> Tracer<'a> {
                 Ok(_) => "an earlier weft, which stamps nothing; use the same weft everywhere".to_owned(),
             };
             if self.silent.insert(found.epoch.clone()) {
-                // The drawing would be counted from below this line: away with it, the next one follows.
-                print(self.up())?;
-                note_line(format!("weft trace: nothing of {}: {why}", title(found)));
+                self.note(&format!("weft trace: nothing of {}: {why}", title(found)))?;
             }
         }
+        Ok(())
+    }
+
+    /// Says that two processes have different clocks, if so.
+    fn compare_clocks(&mut self, trip: &Trip, ends: &Ends) -> Result<(), Error> {
+        if self.two_clocks.len() >= ENDS_MOST {
+            self.two_clocks.clear();
+        }
+        if self.joiner.has_two_clocks(trip.pair) && self.two_clocks.insert((ends.from.clone(), ends.to.clone())) {
+            self.note(&format!(
+                "weft trace: {} and {} are in different time namespaces, so their clocks cannot be compared: what happens at the second \
+                 is told as one stage, `away`. For all stages run both in one time namespace (`nsenter --time --target PID COMMAND`)",
+                ends.from, ends.to
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a line to standard error. The drawing would be counted from below it, so it goes away; the next one follows.
+    fn note(&mut self, line: &str) -> Result<(), Error> {
+        print(self.up())?;
+        note_line(line);
         Ok(())
     }
 
@@ -208,7 +237,8 @@ impl<'a> Tracer<'a> {
         figures.iter().for_each(|figures| _ = writeln!(text, "{}", figures.text()));
         if figures.iter().any(|figures| figures.is_half()) {
             text.push_str(
-                "who is not seen here tells no stages: it is on another host, of another user, or without a helper\n",
+                "who is not seen here tells no stages: it is on another host, of another user, without a helper, or in another time \
+                 namespace\n",
             );
         }
         if figures.is_empty() {
@@ -243,13 +273,26 @@ impl<'a> Tracer<'a> {
             self.up() + &self.text()
         };
         if self.seen.is_empty() {
-            note_line(
-                "weft trace: no request was answered meanwhile. Told are requests between processes that `weft status` tells of and \
-                 that poll; one-way and tagged messages are not stamped",
-            );
+            let unreplied = self.unreplied.map_or(0, |[first, last]| last.saturating_sub(first));
+            note_line(match unreplied {
+                0 => "weft trace: no request was answered meanwhile. Told are requests between processes that `weft status` tells of and \
+                      that poll; one-way and tagged messages are not stamped"
+                    .to_owned(),
+                n => format!(
+                    "weft trace: {n} requests ended meanwhile without a reply of their handlers, and none with one. Stages are told of \
+                     requests that handlers reply to: have them call `reply`"
+                ),
+            });
         }
         print(text)
     }
+}
+
+/// How many requests ended so far though their handlers did not reply.
+fn unreplied(look: &Look) -> u64 {
+    let bundles =
+        look.processes.iter().filter_map(|found| found.answer.as_ref().ok()).flat_map(|process| &process.bundles);
+    bundles.map(|bundle| bundle.counters.ended).sum()
 }
 
 /// How who asks reaches who answers.
@@ -270,7 +313,7 @@ fn lost(lost: &Lost) -> String {
             let _ = writeln!(text, "left out: {count} {what}");
         }
     };
-    say(one_sided, "that only one of the two stamped");
+    say(one_sided, "that only one of the two stamped: its window was open when the other's was not");
     say(odd, "whose stamps cannot be");
     say(missed, "stamped and forgotten before they were told");
     text
