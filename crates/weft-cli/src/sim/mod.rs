@@ -5,12 +5,12 @@ mod parse;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::output::print;
+use crate::output::{print, print_line};
 use crate::progress::Progress;
 use crate::tell::print_json;
 use parse::Spell;
 use serde::Serialize;
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weft_sim::plot;
@@ -48,12 +48,12 @@ pub struct Options {
     /// What comes back is sent again, to the next life of its host if need be.
     #[arg(long)]
     persists: bool,
-    /// The seed of everything that is drawn by lot.
+    /// The seed: a number from which all that is drawn by lot follows. The same one gives the same run.
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "seeds")]
     seed: u64,
-    /// Runs with one seed after the other, the last one left out.
+    /// Runs once with each seed from A to B, both included: 1..10 makes ten runs.
     #[arg(long, value_name = "A..B", value_parser = parse::seeds)]
-    seeds: Option<Range<u64>>,
+    seeds: Option<RangeInclusive<u64>>,
     /// Bits per second of a link.
     #[arg(long, default_value = "10G", value_name = "BITS", value_parser = parse::rate)]
     rate: u64,
@@ -237,7 +237,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         return compare::run(options, losses);
     }
     let interrupt = Interrupt::watch(|| {})?;
-    let seeds = options.seeds.clone().unwrap_or(options.seed..options.seed + 1);
+    let seeds = options.seeds.clone().unwrap_or(options.seed..=options.seed);
     let bar = if options.json { Progress::hidden() } else { Progress::new() };
     let (mut runs, mut failed) = (Vec::new(), 0);
     for seed in seeds {
@@ -262,6 +262,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     bar.clear();
     if options.json {
         print_json(&runs)?;
+    } else if let (Some(seeds), 0) = (&options.seeds, failed) {
+        let (count, plural) = (runs.len(), if runs.len() == 1 { "" } else { "s" });
+        print_line(format!("{count} run{plural}, seeds {} to {}: no promise was broken", seeds.start(), seeds.end()))?;
     }
     match failed {
         0 => Ok(()),

@@ -1,5 +1,6 @@
 //! Quantities as they are typed: chances, rates, sizes, times, topologies, rules.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use weft_sim::{HostId, PerMillion, Plant, Rule, Target, Topology};
 
@@ -69,10 +70,11 @@ pub fn topology(text: &str) -> Result<Topology, String> {
     .ok_or_else(|| "not pair, star:2 to star:4096, or tree:1x2 to tree:64x64 (switches x hosts of each)".to_string())
 }
 
-/// `A..B`: seeds from A to B, B left out.
-pub fn seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
-    let ends = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    ends.filter(|seeds| !seeds.is_empty()).ok_or_else(|| "not two numbers such as 1..100".to_string())
+/// `A..B`: seeds from A to B, both included.
+pub fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let ends = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..=to.parse().ok()?));
+    ends.filter(|seeds| !seeds.is_empty())
+        .ok_or_else(|| "not two numbers such as 1..100, the smaller one first".to_string())
 }
 
 /// `acks`, `retransmissions`, `fresh`, `set-up`, `every`; `:N` behind it for each N-th.
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!((rate("10G"), bytes("64K")), (Ok(10_000_000_000), Ok(65_536)));
         assert_eq!(topology("tree:16x16"), Ok(Topology::Tree { switches: 16, hosts: 16 }));
-        assert_eq!(seeds("3..9"), Ok(3..9));
+        assert_eq!([seeds("3..9"), seeds("3..3")], [Ok(3..=9), Ok(3..=3)]);
         let times = (Duration::from_millis(1), Some(Duration::from_secs(2)));
         assert_eq!(spell("1@1ms..2s").map(|s| (s.host, s.from, s.until)), Ok((HostId(1), times.0, times.1)));
         let refused = [
