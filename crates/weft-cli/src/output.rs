@@ -4,7 +4,12 @@
 //! `main.rs` forbid them.
 
 use crate::error::Error;
+use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, ErrorKind, Write};
+use unicode_width::UnicodeWidthStr;
+
+/// Columns where standard output is no terminal and `COLUMNS` says nothing.
+const USUAL_COLUMNS: usize = 80;
 
 /// Writes text to standard output, at once.
 ///
@@ -30,6 +35,36 @@ pub fn note_line(line: impl AsRef<str>) {
     note(format!("{}\n", line.as_ref()));
 }
 
+/// How wide lines are to be: as the terminal is, or as `COLUMNS` says where there is none.
+pub fn columns() -> usize {
+    let out = io::stdout();
+    let terminal = isatty(&out).then(|| tcgetwinsize(&out).ok()).flatten().map(|size| usize::from(size.ws_col));
+    let variable = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.filter(|&columns| columns > 0).or_else(variable).unwrap_or(USUAL_COLUMNS)
+}
+
+/// Lines of at most so many columns, broken between words. The second and later ones begin with `indent`. A word that is longer has a
+/// line of its own.
+pub fn wrap(text: &str, columns: usize, indent: &str) -> Vec<String> {
+    // What stands before the first word stays there.
+    let (margin, words) = text.split_at(text.len() - text.trim_start().len());
+    let mut lines = vec![margin.to_owned()];
+    let mut is_begun = false;
+    for word in words.split_whitespace() {
+        let last = lines.last_mut().expect("there is one from the beginning");
+        if is_begun && last.width() + 1 + word.width() > columns {
+            lines.push(format!("{indent}{word}"));
+            continue;
+        }
+        if is_begun {
+            last.push(' ');
+        }
+        last.push_str(word);
+        is_begun = true;
+    }
+    lines
+}
+
 /// Why standard output could not be written.
 pub fn cannot(source: io::Error) -> Error {
     match source.kind() {
@@ -39,5 +74,18 @@ pub fn cannot(source: io::Error) -> Error {
             source,
             "Make room there, or redirect it to another file or program",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_and_nowhere_else() {
+        assert_eq!(wrap("  costs: one two", 80, "    "), ["  costs: one two"]);
+        assert_eq!(wrap("  costs: one two three", 12, "    "), ["  costs: one", "    two", "    three"]);
+        assert_eq!(wrap("a 織機織機 b", 6, " "), ["a", " 織機織機", " b"]);
+        assert_eq!(wrap("", 10, ""), [""]);
     }
 }

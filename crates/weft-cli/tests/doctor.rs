@@ -48,6 +48,26 @@ fn what_costs_safety_fails_the_command_and_names_what_mends_it() {
 }
 
 #[test]
+fn what_it_says_is_as_wide_as_a_terminal_but_for_commands_to_copy() {
+    let wide = |output: &Output, columns: usize| {
+        let said = out(output);
+        let lines = said.lines().filter(|line| !line.starts_with("  mend:  "));
+        lines.filter(|line| line.chars().count() > columns).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // One that finds much.
+    let environment =
+        [("WEFT_HELPER", "off"), ("WEFT_LOCAL", "off"), ("WEFT_TRUST", "off"), ("WEFT_ADDR", "127.0.0.1")];
+    for columns in [80, 60, 132] {
+        let width = columns.to_string();
+        let output = doctor(&[], &[&environment[..], &[("COLUMNS", &width)]].concat());
+        assert_eq!(wide(&output, columns), Vec::<String>::new());
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let output = command.arg("doctor").env_remove("COLUMNS").output().expect("it was built");
+    assert_eq!(wide(&output, 80), Vec::<String>::new());
+}
+
+#[test]
 fn a_setting_that_cannot_be_is_found_with_its_own_words() {
     let (document, status) = findings(&[("WEFT_ADDR", "here")]);
     assert_eq!((status, &document["level"]), (Some(1), &"broken".into()), "{document:#}");

@@ -5,9 +5,10 @@ mod facts;
 
 use crate::bench::table;
 use crate::error::Error;
+use crate::output::{columns, wrap};
 use crate::tell::Form;
 use checks::{examine, Finding, Level};
-use comfy_table::Cell;
+use comfy_table::{Cell, ContentArrangement};
 use facts::Facts;
 use serde::Serialize;
 use std::fmt::Write;
@@ -25,6 +26,9 @@ pub struct Options {
     form: Form,
 }
 
+/// What stands before the rest of a line that was broken.
+const INDENT: &str = "         ";
+
 #[derive(Serialize)]
 struct Document<'a> {
     /// The worst of all.
@@ -36,7 +40,7 @@ struct Document<'a> {
 pub fn run(options: &Options) -> Result<(), Error> {
     let findings = examine(&Facts::gather());
     let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
-    options.form.tell(&Document { level, findings: &findings }, || text(&findings))?;
+    options.form.tell(&Document { level, findings: &findings }, || text(&findings, columns()))?;
     match level {
         Level::Ok | Level::Missing | Level::Speed => Ok(()),
         Level::Safety | Level::Broken => {
@@ -46,15 +50,20 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
 }
 
-fn text(findings: &[Finding]) -> String {
+fn text(findings: &[Finding], columns: usize) -> String {
     let mut table = table::new(&["", "check", "found"]);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns.try_into().unwrap_or(u16::MAX));
     for finding in findings {
         table.add_row(vec![Cell::new(in_words(finding.level)), Cell::new(finding.check), Cell::new(&finding.found)]);
     }
     let mut text = format!("{table}\n");
     for finding in findings.iter().filter(|finding| finding.level != Level::Ok) {
-        let _ = write!(text, "\n{}: {}\n", finding.check, finding.found);
-        finding.cost.iter().for_each(|cost| _ = writeln!(text, "  costs: {cost}"));
+        let cost = finding.cost.as_ref().map(|cost| format!("  costs: {cost}"));
+        text.push('\n');
+        for line in [Some(format!("{}: {}", finding.check, finding.found)), cost].into_iter().flatten() {
+            wrap(&line, columns, INDENT).iter().for_each(|line| _ = writeln!(text, "{line}"));
+        }
+        // In one line, however long: it is a command to be copied.
         finding.mend.iter().for_each(|mend| _ = writeln!(text, "  mend:  {mend}"));
     }
     text
