@@ -46,6 +46,9 @@ pub fn columns() -> usize {
 /// Lines of at most so many columns, broken between words. The second and later ones begin with `indent`. A word that is longer has a
 /// line of its own.
 pub fn wrap(text: &str, columns: usize, indent: &str) -> Vec<String> {
+    if text.width() <= columns {
+        return vec![text.to_owned()];
+    }
     // What stands before the first word stays there.
     let (margin, words) = text.split_at(text.len() - text.trim_start().len());
     let mut lines = vec![margin.to_owned()];

@@ -5,6 +5,7 @@ use super::terminal::{Key, Size};
 use super::Options;
 use crate::bench::table::digits;
 use crate::held::Held;
+use crate::output::wrap;
 use std::fmt::Write;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use weft::status::{Activity, Path};
@@ -16,19 +17,27 @@ const AROUND: usize = 3;
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// A peer is cut before a column is left out, down to so much.
+/// A peer's name is made shorter before a column is left out, down to so much.
 const PEER_LEAST: usize = 16;
+
+/// But columns that are left out first, those of this value and above, go before a name is made shorter.
+const LEAVES_BEFORE_NAMES: u8 = 5;
+
+/// What stands before the rest of a heading that has more than one line.
+const INDENT: &str = "    ";
 
 const KEYS: &str = "q quit  s sort  p pause  h help";
 
 const HELP: &str = "\
-q quit   s sort by another column   p or space pause   h this page   arrows and page keys scroll
+q quit   s sort by another column   p or space pause   h this page
+arrows and page keys scroll
 
-A line for each bundle of a process (of all users' if root asks), then one for each flow: from an
-endpoint of the bundle to one of a peer's. ← is a peer that only sends here.
+A line for each bundle of a process (of all users' if root asks), then one for
+each flow: from an endpoint of the bundle to one of a peer's. ← is a peer that
+only sends here.
 
 messages/s   requests and one-way messages of the flow
-bytes/s      bytes written to the path, headers and padding included; told once for its flows
+bytes/s      bytes written to the path, with headers; told once for its flows
 asked        requests under way to the peer, of 32
 asking       requests of the peer's that were not answered
 credit       one-way messages that may be sent before the peer grants more
@@ -36,7 +45,8 @@ not taken    bytes that the peer's program has not read
 trip         the round trip of the network, as the channel measures it
 limited by   why a message would wait now; `weft explain NAME` says what helps
 
-Each look costs each process one wake-up, and messages nothing; while it is paused nothing is asked.";
+Each look costs each process one wake-up, and messages nothing; while it is
+paused nothing is asked.";
 
 const REVERSED: &str = "\x1b[7m";
 const BOLD: &str = "\x1b[1m";
@@ -111,13 +121,13 @@ impl View {
         let Size { columns, rows } = size;
         let table = picture.as_ref().map(|picture| self.table(picture, columns));
         let (names, body) = match (&table, self.is_help) {
-            (_, true) => ("", HELP.lines().map(|line| fit(line, columns)).collect()),
+            (_, true) => ("", HELP.lines().flat_map(|line| broken(line, columns)).collect()),
             (Some(table), false) => (table.names.as_str(), table.lines.clone()),
             (None, false) => ("", vec![fit("looking ...", columns)]),
         };
         let space = rows.saturating_sub(AROUND);
         self.from = self.from.min(body.len().saturating_sub(space));
-        let mut lines = vec![format!("{BOLD}{}{PLAIN}", fit(&self.sum(picture), columns))];
+        let mut lines = vec![format!("{BOLD}{}{PLAIN}", fit_words(&self.sum(picture), columns))];
         lines.push(format!("{REVERSED}{}{PLAIN}", pad(&fit(names, columns), columns, true)));
         let is_cut = body.len() > space;
         let (first, all) = (self.from + 1, body.len());
@@ -125,7 +135,7 @@ impl View {
         lines.resize(lines.len().max(rows.saturating_sub(1)), String::new());
         let more =
             if is_cut { format!("   lines {first} to {} of {all}", all.min(first + space - 1)) } else { String::new() };
-        lines.push(fit(&format!("{KEYS}{more}"), columns));
+        lines.push(fit_words(&format!("{KEYS}{more}"), columns));
         lines.truncate(rows);
         lines
     }
@@ -162,7 +172,7 @@ impl View {
     fn table(&self, picture: &Picture, columns: usize) -> Table {
         if picture.processes.is_empty() {
             let nobody = "no process of this user has a node of weft here that can be looked at";
-            return Table { names: String::new(), lines: vec![fit(nobody, columns)] };
+            return Table { names: String::new(), lines: broken(nobody, columns) };
         }
         let mut groups: Vec<Group<'_>> = picture.processes.iter().flat_map(groups).collect();
         groups.iter_mut().for_each(|group| group.sort(self.order));
@@ -352,34 +362,65 @@ impl Table {
         }
         let shown = fit_columns(&mut widths, columns);
         let line = |cells: &[&str]| {
-            let cells: Vec<String> =
-                shown.iter().map(|&at| pad(&fit(cells[at], widths[at]), widths[at], COLUMNS[at].is_left)).collect();
+            let cell = |at: usize| if at == 0 { fit_name(cells[at], widths[at]) } else { fit(cells[at], widths[at]) };
+            let cells: Vec<String> = shown.iter().map(|&at| pad(&cell(at), widths[at], COLUMNS[at].is_left)).collect();
             fit(cells.join(GAP).trim_end(), columns)
         };
         let mut lines = Vec::new();
         for (group, cells) in groups.iter().zip(&cells) {
-            lines.push(fit(&group.heading(), columns));
+            lines.extend(broken(&group.heading(), columns));
             lines.extend(cells.iter().map(|row| line(&row.each_ref().map(String::as_str))));
         }
         Table { names: line(&COLUMNS.map(|column| column.name)), lines }
     }
 }
 
-/// Which columns there is room for; the first one is made narrower before one is left out.
+/// Which columns there is room for. Those that matter least are left out, then the first one is made narrower, then others are left out.
 fn fit_columns(widths: &mut [usize; COLUMNS.len()], columns: usize) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..COLUMNS.len()).collect();
     loop {
         let all: usize = shown.iter().map(|&at| widths[at] + GAP.len()).sum::<usize>() - GAP.len();
         let over = all.saturating_sub(columns);
-        let spare = widths[0].saturating_sub(PEER_LEAST);
+        let last = shown.iter().copied().max_by_key(|&at| COLUMNS[at].leaves).filter(|&at| COLUMNS[at].leaves > 0);
+        let has_spare = last.is_some_and(|last| COLUMNS[last].leaves >= LEAVES_BEFORE_NAMES);
+        let spare = if has_spare { 0 } else { widths[0].saturating_sub(PEER_LEAST) };
         if over <= spare {
             widths[0] -= over;
             return shown;
         }
-        match shown.iter().copied().max_by_key(|&at| COLUMNS[at].leaves).filter(|&at| COLUMNS[at].leaves > 0) {
+        match last {
             Some(last) => shown.retain(|&at| at != last),
             None => return shown,
         }
+    }
+}
+
+/// A text as lines of so many columns, broken between words.
+fn broken(text: &str, columns: usize) -> Vec<String> {
+    // A word that is longer than the line is cut.
+    wrap(&fit(text, usize::MAX), columns, INDENT).iter().map(|line| fit(line, columns)).collect()
+}
+
+/// As many words of a text as so many columns hold.
+fn fit_words(text: &str, columns: usize) -> String {
+    let cut = fit(text, columns);
+    match cut.strip_suffix('…').and_then(|cut| cut.rsplit_once(' ')) {
+        Some((words, _)) => format!("{}…", words.trim_end()),
+        None => cut,
+    }
+}
+
+/// The name of a process in so many columns: first without the word, then with less of its program. Its number stays.
+fn fit_name(text: &str, columns: usize) -> String {
+    if fit(text, usize::MAX).width() <= columns {
+        return fit(text, columns);
+    }
+    let short = text.replace(", process ", " ");
+    match short.rsplit_once(' ') {
+        Some((program, number)) if number.width() + PEER_LEAST / 2 <= columns && number != program => {
+            format!("{} {number}", fit(program, columns - number.width() - 1))
+        }
+        _ => fit(&short, columns),
     }
 }
 
@@ -514,6 +555,39 @@ mod tests {
             }
         }
         assert_eq!(view(Order::Rate).lines(&None, Size { columns: 80, rows: 4 }).len(), 4);
+    }
+
+    #[test]
+    fn no_word_is_cut_on_screens_of_80_and_120_columns() {
+        let mut picture = picture();
+        let mut far = peer("weft, process 1234567", vec![flow(1.25e6, Held::Application)]);
+        (far.path, far.address, far.round_trip_us) =
+            (Path::Network, Some("192.168.100.100:40000".to_owned()), Some(104.0));
+        let mut stopped = process(4_000_000, "a-program-with-a-name, process 4000000", vec![]);
+        stopped.bundles.clear();
+        stopped.silent = Some(
+            "stopped: the process was stopped by a signal and tells nothing until it goes on; `kill -CONT 4000000` lets it go on".to_owned(),
+        );
+        picture.processes.extend([stopped, process(3, "weft, process 3", vec![far])]);
+        for columns in [80, 120] {
+            let screen = |is_help| {
+                let mut view = View { is_help, ..view(Order::Rate) };
+                view.lines(&Some(picture.clone()), Size { columns, rows: 60 }).join("\n")
+            };
+            let text = screen(false);
+            let words: Vec<&str> = text.split_whitespace().collect();
+            for whole in ["1234567", "application", "there", "4000000`", "on", "messages/s"] {
+                assert!(words.contains(&whole), "{whole} at {columns}: {text}");
+            }
+            assert!(text.contains("→ weft, process 1234567"), "{text}");
+            // The path is a column that leaves before names do.
+            assert_eq!(words.contains(&"192.168.100.100:40000"), columns == 120, "{text}");
+            let help = screen(true);
+            assert!(HELP.lines().all(|line| help.contains(line)), "{help}");
+            assert!(!text.lines().skip(1).any(|line| line.contains('…')), "{text}");
+        }
+        assert_eq!(fit_name("  0 → a-long-program, process 4000000", 20), "  0 → a-lon… 4000000");
+        assert_eq!(fit_words("one two three", 9), "one two…");
     }
 
     #[test]
