@@ -203,6 +203,10 @@ fn receive_unread(socket: impl AsFd, most: usize, with_descriptors: bool) -> Unr
 
 /// Whether nothing is left to receive: an empty message looks like the end otherwise.
 fn is_at_end(socket: impl AsFd) -> bool {
+    // A stream has no empty messages, and the kernel would have credentials at its end as well.
+    if matches!(sockopt::socket_type(&socket), Ok(SocketType::STREAM)) {
+        return true;
+    }
     // With every message, but not with the end, the kernel has credentials now, for which there is no room.
     let asked = sockopt::set_socket_passcred(&socket, true);
     let seen = look(&socket, &mut [0u8; 1], &mut RecvAncillaryBuffer::default()).0;
