@@ -18,13 +18,13 @@ use rustix::net::{
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_shm::rights;
 use weft_shm::Descriptor;
 use weft_wire::setup::{Message, SetupError, MESSAGE_BYTES};
 
 /// Closes under way beyond which no more strangers are let in.
-const CLOSES_MOST: usize = 64;
+const CLOSES_MOST: u32 = 64;
 
 /// Messages that are received from a socket before it is closed; one that holds more is closed by a thread of its own.
 const UNREAD_MOST: usize = 64;
@@ -38,13 +38,28 @@ const STACK_BYTES: usize = 64 << 10;
 /// Descriptors that come with a ring: the ring, the bell page and, within a trusted class, what wakes its owner.
 pub(crate) const DESCRIPTORS: usize = 3;
 
-/// Closes under way in threads of their own.
-static CLOSES: AtomicUsize = AtomicUsize::new(0);
+/// Closes under way in threads of their own: the low half is their number, the high half the process that they are under way in. A
+/// forked child has none of its parent's threads.
+static CLOSES: AtomicU64 = AtomicU64::new(0);
+
+/// Closes under way in this process, of such a word.
+fn closes_of_ours(word: u64) -> u32 {
+    match (word >> 32) as u32 == std::process::id() {
+        true => word as u32,
+        false => 0,
+    }
+}
+
+/// Changes the number of closes under way.
+fn count_closes(change: impl Fn(u32) -> u32) {
+    let changed = |word| Some(u64::from(std::process::id()) << 32 | u64::from(change(closes_of_ours(word))));
+    // Relaxed: a bound, which nothing else depends on. There is always something to store, so it does not fail.
+    let _ = CLOSES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+}
 
 /// Whether so many closes are under way that no more strangers should be let in.
 pub(crate) fn is_crowded() -> bool {
-    // Relaxed: a bound, which nothing else depends on.
-    CLOSES.load(Ordering::Relaxed) >= CLOSES_MOST
+    closes_of_ours(CLOSES.load(Ordering::Relaxed)) >= CLOSES_MOST
 }
 
 /// A socket of a set-up or a session. Its close does not block, whatever the other side has sent.
@@ -270,7 +285,7 @@ impl Drop for Listener {
 
 /// Has something closed by a thread of its own. Without a thread to be had it is closed here, which may take long.
 fn close_apart(close: impl FnOnce() + Send + 'static) {
-    CLOSES.fetch_add(1, Ordering::Relaxed);
+    count_closes(|closes| closes.saturating_add(1));
     let closing = Closing;
     // If there is no thread it is dropped, and with it what it is to close.
     let _ = spawn_without_signals("weft-closer", STACK_BYTES, move || {
@@ -284,7 +299,7 @@ struct Closing;
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        CLOSES.fetch_sub(1, Ordering::Relaxed);
+        count_closes(|closes| closes.saturating_sub(1));
     }
 }
 
