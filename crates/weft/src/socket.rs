@@ -123,7 +123,10 @@ impl Socket {
             Ok((_, true)) => Heard::Nonsense,
             Ok((got, false)) => {
                 // Without its descriptors, of which there are copies now.
-                let _ = net::recv(&*self, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
+                if net::recv(&*self, &mut [0u8; 0][..], RecvFlags::DONTWAIT).is_err() {
+                    // The other side hung up just now without having read all, which is said once. The message is still there.
+                    let _ = net::recv(&*self, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
+                }
                 match Message::from_bytes(&bytes[..got.min(bytes.len())]) {
                     Ok(message) => Heard::Message(message),
                     Err(SetupError::Version(_)) => Heard::Version,
