@@ -491,6 +491,8 @@ impl Home {
             {
                 Err(Answer::Refused(Reason::WrongOwner))
             }
+            // They would be kept, and each challenge may bring more.
+            Message::Challenge { .. } if !socket.came().is_empty() => Err(Answer::Refused(Reason::Violation)),
             Message::Challenge { seen, nonce_at, .. } => {
                 if calling.class == Class::OtherUser {
                     say(&*socket, &Message::Proof { seen: Nonce::UNSEEN });
