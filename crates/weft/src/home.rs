@@ -512,7 +512,7 @@ impl Home {
                 };
                 // Nothing that it sends from now on has descriptors.
                 socket.take_descriptors(false);
-                let tx = Given { class, ring, bell }.open(&mut socket).map_err(Answer::Refused)?;
+                let tx = self.reception.open(Given { class, ring, bell }, &mut socket).map_err(Answer::Refused)?;
                 let peer = PeerId { epoch: name.epoch, bundle, uid: user, address: name.address };
                 let index = self.reception.take_place(|| core.reserve()).ok_or(Answer::Refused(Reason::NoRoom))?;
                 let given = Gift::make(class, index, self.reception.is_crowded()).and_then(|gift| {

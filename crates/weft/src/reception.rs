@@ -203,6 +203,11 @@ impl Reception {
         gift.send(socket, message, [self.bells.as_fd(), self.signals.waker()])
     }
 
+    /// Maps what a peer gave.
+    pub fn open(&self, given: Given, socket: &mut Socket) -> Result<Ringing, Reason> {
+        given.open(socket, self.signals.waker())
+    }
+
     // ---- for other bundles of the node
 
     /// What other bundles left.
@@ -280,7 +285,8 @@ impl Answered {
         // Nothing that it sends from now on has descriptors.
         socket.take_descriptors(false);
         // If it is not what it should be, the socket is closed, which says enough.
-        let Ok(tx) = (Given { class: caller.class, ring, bell }).open(&mut socket) else { return };
+        let given = Given { class: caller.class, ring, bell };
+        let Ok(tx) = place.reception.open(given, &mut socket) else { return };
         let Some(index) = place.index.take() else { return };
         let Caller { peer, class, .. } = caller;
         let mut desk = lock(&place.reception.desk);

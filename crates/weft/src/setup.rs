@@ -3,7 +3,7 @@
 use crate::socket::{Socket, DESCRIPTORS};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
-use rustix::fs::OFlags;
+use rustix::fs::{statx, AtFlags, OFlags, StatxFlags};
 use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -97,12 +97,12 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Maps the ring and the bell. What wakes the peer is only ever written to, by calls that do not block. Descriptors that are not
-    /// what they should be stay with the socket.
-    pub fn open(self, socket: &mut Socket) -> Result<Ringing, Reason> {
+    /// Maps the ring and the bell. What wakes the peer is of the same kind as `own`, and is only ever written to, by calls that
+    /// do not block. Descriptors that are not what they should be stay with the socket.
+    pub fn open(self, socket: &mut Socket, own: BorrowedFd<'_>) -> Result<Ringing, Reason> {
         let lanes = Lanes::check(self.ring).ok_or(Reason::Violation)?;
         let (ring, bells, waker) = match (self.class, socket.came()) {
-            (Class::Trusted, [ring, bells, waker]) if can_not_block(waker) => {
+            (Class::Trusted, [ring, bells, waker]) if can_not_block(waker, own) => {
                 let waker = Descriptor::make(|| waker.try_clone()).map_err(|_| Reason::NoRoom)?;
                 (ring, bells, Waker::Event(waker))
             }
@@ -115,14 +115,22 @@ impl Given {
         // Both ask the kernel whether it is a memfd before they ask anything that a file system would answer.
         let shared = Shared::open(ring, lanes.bytes()).map_err(|_| Reason::Violation)?;
         let bell = Bell::open(bells, self.bell).map_err(|_| Reason::Violation)?;
-        // Memfds, and an eventfd of a process that is trusted: their close takes no time.
+        // Memfds, and an eventfd or its like, of a process that is trusted: their close takes no time.
         socket.forget_came();
         Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell, waker))
     }
 }
 
-fn can_not_block(waker: &OwnedFd) -> bool {
-    rustix::fs::fcntl_getfl(waker).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+/// Whether neither a write to it nor its close blocks: it is of the file system of eventfds, which has no sockets and no files that a
+/// process serves, and is not to wait.
+fn can_not_block(waker: &OwnedFd, own: BorrowedFd<'_>) -> bool {
+    let file_system = |fd: BorrowedFd<'_>| {
+        // What the kernel knows by itself: a file system that runs in a process is not asked.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        statx(fd, "", flags, StatxFlags::empty()).map(|found| (found.stx_dev_major, found.stx_dev_minor)).ok()
+    };
+    let is_like_ours = file_system(own).is_some_and(|own| file_system(waker.as_fd()) == Some(own));
+    is_like_ours && rustix::fs::fcntl_getfl(waker).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 /// Whose process is at the other end of a socket, as the kernel says.
