@@ -395,7 +395,11 @@ impl Office {
         let mut inner = lock(&self.inner);
         if guest.bundle().is_some_and(|bundle| !inner.receptions.contains_key(&bundle)) {
             drop(inner);
-            return refuse(&*guest.socket, Reason::NoSuchEndpoint);
+            // Who was given a ring has a session already, which ends as if the bundle had gone a moment later.
+            if !matches!(guest.step, Step::Answered(_)) {
+                refuse(&*guest.socket, Reason::NoSuchEndpoint);
+            }
+            return;
         }
         let is_stranger = |guest: &Guest| matches!(guest.step, Step::Stranger);
         let is_foreign = |guest: &Guest| !guest.user.is_same_as(self.user);
