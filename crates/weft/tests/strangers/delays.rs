@@ -3,15 +3,17 @@
 
 use crate::hostile::give;
 use crate::support::raw::{self, Said};
-use crate::support::{left_out, turn, wait_until, Address, Peer};
-use crate::{census, expect_back, start, Census, Client, ECHO};
-use rustix::net::sockopt;
+use crate::support::{self, left_out, tell, turn, wait_until, Address, Order, Orders, Peer};
+use crate::{census, expect_back, start, Census, Client, ANSWER, ECHO};
+use nix::unistd::ForkResult;
+use rustix::net::{self, sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use weft::{Bundle, Key, Name, Node};
+use weft_shm::{BellPage, Lanes, Shared};
 use weft_wire::proof::Side;
 use weft_wire::setup::{Hello, Message, Nonce};
 
@@ -139,7 +141,7 @@ fn a_callee_whose_memory_cannot_be_read_to_the_end_delays_no_poll() {
 }
 
 /// A TCP socket whose last close takes [`LINGER`], and what ends that.
-fn lingering() -> (OwnedFd, TcpStream) {
+pub fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     sockopt::set_socket_recv_buffer_size(&listener, 4096).expect("a small buffer");
     let mut full = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
@@ -150,15 +152,20 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (full.into(), other)
 }
 
-/// A server, as on this kernel or as on one that cannot refuse descriptors.
-fn start_on(is_old: bool) -> (Peer, Census, Address, Name) {
-    if !is_old {
-        return start();
-    }
+/// Begins this program as if on a kernel that cannot refuse descriptors.
+fn on_an_old_kernel() -> Command {
     let mut command = Command::new("python3");
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/strangers/old_kernel.py"));
     command.arg(std::env::current_exe().expect("this program"));
-    let mut peer = Peer::start_by(command, "server", &[], &[]);
+    command
+}
+
+/// A server, as on this kernel or as on one that cannot refuse descriptors.
+pub fn start_on(is_old: bool) -> (Peer, Census, Address, Name) {
+    if !is_old {
+        return start();
+    }
+    let mut peer = Peer::start_by(on_an_old_kernel(), "server", &[], &[]);
     let there = peer.address();
     let before = census(&mut peer);
     (peer, before, there, raw::nobody(&there.name))
@@ -177,8 +184,68 @@ enum Way {
     TooMany,
     /// A ready has them in place of memory.
     Wrong,
+    /// A ready has one in place of what wakes the peer, and the session ends.
+    Waker,
     /// They come behind a ready, and the session ends.
     Behind,
+}
+
+/// Forks as a word says; parent and child each serve one endpoint in a node of their own.
+pub fn forker(orders: Orders) {
+    let (mut bundle, here) = open_one();
+    tell(Address::of(&bundle, here));
+    let mut child = None;
+    loop {
+        bundle.poll();
+        match orders.look() {
+            Order::None => {}
+            Order::End => break,
+            Order::Line(_) => {
+                // SAFETY: the C library's allocator works in forked children, and no lock of this program that the child takes is
+                // held by another thread now.
+                match unsafe { nix::unistd::fork() }.expect("fork") {
+                    ForkResult::Parent { child: process } => child = Some(process),
+                    ForkResult::Child => {
+                        support::die_with_the_parent();
+                        let (mut bundle, here) = open_one();
+                        tell(Address::of(&bundle, here));
+                        bundle.poll_until(|_| false);
+                    }
+                }
+            }
+        }
+    }
+    if let Some(child) = child {
+        nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).expect("a child of ours");
+        nix::sys::wait::waitpid(child, None).expect("a child of ours");
+    }
+}
+
+fn open_one() -> (Bundle, weft::Endpoint) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
+    (bundle, here)
+}
+
+#[test]
+fn a_child_that_is_forked_while_closes_linger_is_called() {
+    let _turn = turn("a fork while closes linger");
+    let mut peer = Peer::start_by(on_an_old_kernel(), "forker", &[], &[]);
+    let there = peer.address();
+    let mut others = Vec::new();
+    // Until nobody is accepted any more.
+    let is_closer = |name: &String| name.trim() == "weft-closer";
+    wait_until("64 closes that linger", || {
+        let me = raw::nobody(&there.name);
+        others.extend(send_lingering(Way::Nonsense, &peer, &there, &me));
+        threads_of(peer.id()).iter().filter(|name| is_closer(name)).count() >= 64
+    });
+    peer.say("fork");
+    let child = Address::parse(&peer.hear());
+    Client::new(child).ask(1);
+    drop(others);
+    peer.finish();
 }
 
 #[test]
@@ -187,7 +254,7 @@ fn descriptors_whose_close_lingers_delay_nobody() {
     for is_old in [false, true] {
         let (mut peer, before, there, me) = start_on(is_old);
         let mut sent = 0;
-        for way in [Way::Nonsense, Way::BehindNothing, Way::Hello, Way::TooMany, Way::Wrong, Way::Behind] {
+        for way in [Way::Nonsense, Way::BehindNothing, Way::Hello, Way::TooMany, Way::Wrong, Way::Waker, Way::Behind] {
             let others: Vec<TcpStream> = (0..3).filter_map(|_| send_lingering(way, &peer, &there, &me)).collect();
             sent += others.len();
             let waited = Client::new(there).ask(1);
@@ -197,13 +264,13 @@ fn descriptors_whose_close_lingers_delay_nobody() {
             expect_back(&mut peer, before, &format!("{way:?}"));
         }
         assert!(sent >= 9, "only {sent} descriptors came under way");
-        assert!(!is_old || sent == 18, "only {sent} descriptors came under way, as on an old kernel");
+        assert!(!is_old || sent == 21, "only {sent} descriptors came under way, as on an old kernel");
         peer.finish();
     }
 }
 
 /// Gives our copy up. If it is the last one, for the other side was faster, its close takes as long.
-fn let_go(full: OwnedFd) {
+pub fn let_go(full: OwnedFd) {
     std::thread::spawn(move || drop(full));
 }
 
@@ -224,7 +291,7 @@ fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<T
             sent
         }
         Way::Hello => raw::say_with(&socket, &hello, &fds[..1]),
-        Way::TooMany | Way::Wrong | Way::Behind => {
+        Way::TooMany | Way::Wrong | Way::Waker | Way::Behind => {
             raw::say(&socket, &hello);
             let Said::Message(Message::Accept { ring, is_trusted, .. }, _) = raw::hear(&socket) else {
                 panic!("no accept")
@@ -233,6 +300,17 @@ fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<T
             match way {
                 Way::TooMany => raw::say_with(&socket, &ready.to_bytes(), &fds),
                 Way::Wrong => raw::say_with(&socket, &ready.to_bytes(), &fds[..3]),
+                Way::Waker => {
+                    assert!(is_trusted, "else nothing but the socket wakes us");
+                    let lanes = Lanes::new(16 << 10, 512 << 10);
+                    let (_, memory) = Shared::create("weft-ring", lanes.bytes()).expect("memfd");
+                    let page = BellPage::create().expect("page");
+                    let ready = Message::Ready { ring: lanes.geometry(), bell: 0 };
+                    let sent = raw::say_with(&socket, &ready.to_bytes(), &[memory.as_fd(), page.fd(), fds[0]]);
+                    // Until it has been received, whatever becomes of it.
+                    std::thread::sleep(Duration::from_millis(20));
+                    sent
+                }
                 _ => {
                     // The server finds both at once, before it can refuse the second one.
                     peer.stop();
@@ -249,10 +327,8 @@ fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<T
     sent.is_ok().then_some(other)
 }
 
-#[test]
-fn polls_return_though_a_callee_sends_descriptors_whose_close_lingers() {
-    let _turn = turn("a callee's descriptors that linger");
-    let (peer, _, there, _) = start();
+/// A bundle that calls us by a name that is like the server's, our end of the line, and a challenge that is right.
+fn called(there: &Address) -> (Bundle, OwnedFd, Message) {
     let squatted = raw::nobody(&there.name);
     let listener = raw::listen(squatted.epoch);
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
@@ -264,9 +340,30 @@ fn polls_return_though_a_callee_sends_descriptors_whose_close_lingers() {
         raw::is_called(&listener)
     });
     let socket = raw::accept(&listener);
-    let hello = raw::hear_hello(&socket);
+    let proof = raw::hear_hello(&socket).proof(Key(77), Side::Callee);
+    (bundle, socket, Message::Challenge { seen: Nonce::UNSEEN, nonce_at: 0, proof })
+}
+
+#[test]
+fn descriptors_that_come_with_a_callees_challenges_are_not_kept() {
+    let _turn = turn("challenges with descriptors");
+    let (peer, _, there, _) = start();
+    let (mut bundle, socket, challenge) = called(&there);
+    let waker = raw::waker();
+    raw::say_with(&socket, &challenge.to_bytes(), &[waker.as_fd(); 3]).expect("say");
+    wait_until("the call to end", || {
+        bundle.poll();
+        raw::has_ended(&socket)
+    });
+    peer.finish();
+}
+
+#[test]
+fn polls_return_though_a_callee_sends_descriptors_whose_close_lingers() {
+    let _turn = turn("a callee's descriptors that linger");
+    let (peer, _, there, _) = start();
+    let (mut bundle, socket, challenge) = called(&there);
     let (full, other) = lingering();
-    let challenge = Message::Challenge { seen: Nonce::UNSEEN, nonce_at: 0, proof: hello.proof(Key(77), Side::Callee) };
     raw::say_with(&socket, &challenge.to_bytes(), &[full.as_fd()]).expect("say");
     raw::say_with(&socket, b"nonsense", &[full.as_fd()]).expect("say");
     let_go(full);
@@ -277,4 +374,30 @@ fn polls_return_though_a_callee_sends_descriptors_whose_close_lingers() {
     drop(bundle);
     drop(other);
     peer.finish();
+}
+
+/// What each thread of a process is called.
+fn threads_of(process: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it lives").flatten();
+    threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok()).collect()
+}
+
+#[test]
+fn who_asks_what_a_process_is_at_leaves_no_thread_behind() {
+    let _turn = turn("askers");
+    for is_old in [false, true] {
+        let (peer, _, there, _) = start_on(is_old);
+        let name = format!("{}-status", path(&there.name));
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("abstract names");
+        for says in [&b""[..], b"something"] {
+            let kind = SocketType::STREAM;
+            let asker = net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+            net::connect(&asker, &name).expect("connect");
+            raw::say(&asker, says);
+            while raw::hear_bytes(&asker).is_some() {}
+        }
+        let is_closer = |name: &String| name.trim() == "weft-closer";
+        wait_until("closes to end", || !threads_of(peer.id()).iter().any(is_closer));
+        peer.finish();
+    }
 }

@@ -35,6 +35,7 @@ fn child() {
         ("vandal", users::vandal),
         ("forger", users::forger),
         ("hostile", hostile::hostile),
+        ("forker", delays::forker),
         ("squatter", squatters::squatter),
     ]);
 }
