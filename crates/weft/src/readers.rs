@@ -37,6 +37,8 @@ struct Queue {
     threads: u32,
     /// A thread looks whether the others get on.
     is_watched: bool,
+    /// Threads that are at a read. A thread that has no processor yet is none of them.
+    reading: u32,
     /// Reads that ended.
     ended: u64,
 }
@@ -100,10 +102,15 @@ impl Readers {
                     queue.threads -= 1;
                     return;
                 };
+                queue.reading += 1;
                 read
             };
             let nonce = read.now();
-            lock(&self.0).ended += 1;
+            {
+                let mut queue = lock(&self.0);
+                queue.reading -= 1;
+                queue.ended += 1;
+            }
             (read.then)(nonce);
         }
     }
@@ -114,7 +121,9 @@ impl Readers {
         loop {
             {
                 let mut queue = lock(&self.0);
-                let gets_on = before.replace(queue.ended) != Some(queue.ended);
+                let has_ended = before.replace(queue.ended) != Some(queue.ended);
+                // On a busy machine a thread that is not at a read yet only waits for a processor.
+                let gets_on = has_ended || queue.reading < THREADS_MOST;
                 if queue.waiting.is_empty() || !gets_on {
                     queue.is_watched = false;
                     let given_up = std::mem::take(&mut queue.waiting);
