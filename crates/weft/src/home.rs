@@ -478,6 +478,8 @@ impl Home {
         heard: Heard,
     ) -> Result<Option<SessionId>, Answer> {
         let message = match heard {
+            // It may always refuse, as when the endpoint goes.
+            Heard::Message(message @ Message::Refuse { .. }) => message,
             // While we read in its memory it is our turn to speak.
             Heard::Message(message) if calling.challenge.is_none() => message,
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),

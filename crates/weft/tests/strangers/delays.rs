@@ -3,7 +3,7 @@
 
 use crate::hostile::give;
 use crate::support::raw::{self, Said};
-use crate::support::{self, left_out, tell, turn, wait_until, Address, Order, Orders, Peer};
+use crate::support::{self, left_out, poll_until, returns_of, tell, turn, wait_until, Address, Order, Orders, Peer};
 use crate::{census, expect_back, start, Census, Client, ANSWER, ECHO};
 use nix::unistd::ForkResult;
 use rustix::net::{self, sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -12,10 +12,11 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use weft::{Bundle, Key, Name, Node};
+use weft::{Bundle, Key, Name, Node, Reason};
 use weft_shm::{BellPage, Lanes, Shared};
 use weft_wire::proof::Side;
 use weft_wire::setup::{Hello, Message, Nonce};
+use weft_wire::Epoch;
 
 /// Longer than any test waits.
 const LINGER: Duration = Duration::from_secs(600);
@@ -140,6 +141,41 @@ fn a_callee_whose_memory_cannot_be_read_to_the_end_delays_no_poll() {
     peer.finish();
 }
 
+#[test]
+fn a_callee_may_refuse_while_its_memory_is_read() {
+    let _turn = turn("a refusal behind a challenge");
+    let (peer, _, there, _) = start();
+    let Some(mut never) = Never::start() else { return peer.finish() };
+    let squatted = raw::nobody(&there.name);
+    assert_eq!(never.ask(&format!("listen {}", path(&squatted))), "listening");
+    let mut client = Client::new(there);
+    let returns = returns_of(&mut client.bundle, client.here);
+    let key = Key(77);
+    client.bundle.map(client.here, 1, squatted, key).expect("map");
+    assert!(client.bundle.try_request(client.here, 1, ECHO, &[], b"").is_err(), "its call is made first");
+    let heard = std::thread::scope(|scope| {
+        let heard = scope.spawn(|| never.hear());
+        wait_until("the call", || {
+            client.bundle.poll();
+            heard.is_finished()
+        });
+        unhex(&heard.join().expect("it says something"))
+    });
+    let Ok(Message::Hello(hello, _)) = Message::from_bytes(&heard) else { panic!("no hello: {heard:?}") };
+    let challenge =
+        Message::Challenge { seen: Nonce::UNSEEN, nonce_at: never.page, proof: hello.proof(key, Side::Callee) };
+    let refusal = Message::Refuse { reason: Reason::NoSuchEndpoint };
+    for message in [challenge, refusal] {
+        assert_eq!(never.ask(&format!("say {}", hex(&message.to_bytes()))), "said");
+    }
+    client.bundle.request(client.here, 1, ECHO, &[], b"").expect("mapped");
+    poll_until(&mut client.bundle, "a return", |_| !returns.borrow().is_empty());
+    assert_eq!(returns.borrow()[0].reason, Reason::NoSuchEndpoint);
+    drop(client);
+    drop(never);
+    peer.finish();
+}
+
 /// A TCP socket whose last close takes [`LINGER`], and what ends that.
 pub fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -255,7 +291,9 @@ fn descriptors_whose_close_lingers_delay_nobody() {
         let (mut peer, before, there, me) = start_on(is_old);
         let mut sent = 0;
         for way in [Way::Nonsense, Way::BehindNothing, Way::Hello, Way::TooMany, Way::Wrong, Way::Waker, Way::Behind] {
-            let others: Vec<TcpStream> = (0..3).filter_map(|_| send_lingering(way, &peer, &there, &me)).collect();
+            // Each in a name of its own: who has a session is told to join it.
+            let names = (0..3).map(|n| Name { epoch: Epoch(me.epoch.0.wrapping_add(n)), ..me });
+            let others: Vec<TcpStream> = names.filter_map(|me| send_lingering(way, &peer, &there, &me)).collect();
             sent += others.len();
             let waited = Client::new(there).ask(1);
             eprintln!("{way:?} (refused by the kernel: {}): a new client waited {waited:?}", others.is_empty());
