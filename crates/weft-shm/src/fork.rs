@@ -14,7 +14,6 @@
 //!
 //! Descriptors and mappings are made and given back while no other thread can fork, so none is forgotten.
 
-use rustix::fs::Stat;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -247,14 +246,14 @@ pub fn without_forks<R>(run: impl FnOnce() -> R) -> R {
 pub(crate) struct Registry {
     is_watching: bool,
     /// With what the kernel said of them: a number that the program closed behind our back may be another one's by now.
-    descriptors: BTreeMap<RawFd, Option<Stat>>,
+    descriptors: BTreeMap<RawFd, Option<File>>,
     /// Bytes by first byte.
     mappings: BTreeMap<usize, usize>,
 }
 
 impl Registry {
     fn add(&mut self, life: Life, fd: OwnedFd) -> Descriptor {
-        self.descriptors.insert(fd.as_raw_fd(), rustix::fs::fstat(&fd).ok());
+        self.descriptors.insert(fd.as_raw_fd(), File::of(&fd));
         Descriptor { life, fd: ManuallyDrop::new(fd) }
     }
 
@@ -278,8 +277,8 @@ impl Registry {
 
     /// In a child: closes the parent's descriptors, and puts memory where it had shared memory.
     fn leave(&mut self) {
-        for (&fd, known) in &self.descriptors {
-            leave_descriptor(fd, known.as_ref());
+        for (&fd, &known) in &self.descriptors {
+            leave_descriptor(fd, known);
         }
         for (&base, &bytes) in &self.mappings {
             fill(base as *mut c_void, bytes);
@@ -290,12 +289,25 @@ impl Registry {
     }
 }
 
+/// What a descriptor leads to: a device, and a number there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct File {
+    device: u64,
+    inode: u64,
+}
+
+impl File {
+    fn of(fd: impl AsFd) -> Option<File> {
+        let stat = rustix::fs::fstat(fd).ok()?;
+        Some(File { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
 /// Closes a descriptor if it is still what was known of it.
-fn leave_descriptor(fd: RawFd, known: Option<&Stat>) {
+fn leave_descriptor(fd: RawFd, known: Option<File>) {
     // SAFETY: the borrow lasts for one call that only asks what the number is. If it is closed, the kernel says so.
-    let now = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
-    let are_same = |(a, b): (Stat, &Stat)| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
-    if now.zip(known).is_some_and(are_same) {
+    let now = File::of(unsafe { BorrowedFd::borrow_raw(fd) });
+    if now.is_some() && now == known {
         // SAFETY: the number is open, and still that of the `Descriptor` that was entered here. Its life is over, so it does not close
         // the number itself, and it lends another one.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
