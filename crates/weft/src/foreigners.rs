@@ -1,5 +1,5 @@
-//! What callers may have of this process that nothing but their user speaks for: processes of other users, and those of any user that
-//! show no key. It is counted for each user.
+//! How many sessions each user's processes may have with this process: those of other users, and those of our own user that show no
+//! key.
 
 use crate::node::lock;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub(crate) const SESSIONS_MOST: u32 = 16;
 /// Sessions that all processes of its own user may have with this process without a key.
 pub(crate) const GUESTS_MOST: u32 = 256;
 
-/// Users that are remembered at a time; the sessions of more are refused.
+/// Largest number of users with an account. Further users are refused.
 const USERS_MOST: usize = 256;
 
 /// How long a user is not heard after one of its processes broke the protocol.
@@ -49,7 +49,7 @@ impl Account {
     }
 }
 
-/// Leave for one session. Given back when it is dropped.
+/// Leave for one session, which is given back on drop.
 #[derive(Debug)]
 pub(crate) struct Pass {
     accounts: Foreigners,
@@ -63,12 +63,12 @@ impl Default for Foreigners {
 }
 
 impl Foreigners {
-    /// Leave for one session more of another user's, if it has had fewer than it may.
+    /// Leave for one more session of another user, if it may have one.
     pub fn admit(&self, user: Uid, admitted: Admitted) -> Option<Pass> {
         self.give(user, SESSIONS_MOST, admitted, self.0.since.elapsed())
     }
 
-    /// Leave for one session more of our own user's without a key.
+    /// Leave for one more session of our own user without a key, if it may have one.
     pub fn admit_guest(&self, user: Uid) -> Option<Pass> {
         self.give(user, GUESTS_MOST, Admitted::WithoutKey, self.0.since.elapsed())
     }

@@ -1,8 +1,8 @@
-//! The in-process home of a bundle: set-up of sessions with processes of the same host, and notice of their deaths.
+//! The home of a bundle: it sets sessions up with processes of the same host, and notices their deaths.
 //!
-//! This is done inside `poll` and `wait`, when the helper thread has left word that a socket has something to say; without a helper,
-//! when the bundle has been idle for some turns. So a message costs no system call. Every step is non-blocking; each
-//! connection is a small state machine behind one epoll descriptor. Who calls the bundle is answered elsewhere: in `office.rs`.
+//! `poll` and `wait` do this when the helper says that a socket has an event; without a helper, when the bundle has been idle for
+//! some turns. So a message costs no system call. No step blocks. Each connection is a small state machine, and one epoll
+//! descriptor watches all of them. `office.rs` answers callers.
 
 use crate::net::{Net, Users};
 use crate::node::{random_u64, Error, Node};
@@ -30,21 +30,21 @@ use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Hello, Message, Nonce};
 use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
-/// Looks that are made soon after a set-up began or went on, without waiting for the helper's word.
+/// Number of looks after a step of a set-up that do not wait for the helper.
 const QUICK_LOOKS: u32 = 10_000;
 
-/// Events of one look at the descriptors.
+/// Largest number of events of one look at the descriptors.
 const EVENTS_MOST: usize = 32;
 
-/// Wake-ups of a peer's beyond the sleeps they could have ended, as which those under way are taken.
+/// Number of wake-ups that a peer may send beyond our sleeps, because some cross with a sleep's end.
 const EARLY_WAKES_MOST: u32 = 16;
 
-/// What the home has a socket for.
+/// What a socket is for.
 #[derive(Debug)]
 enum Talk {
-    /// We called and wait for the answer.
+    /// We called, and wait for the answer.
     Calling(Calling),
-    /// A session; the socket tells of its end.
+    /// A session. The socket tells of its end.
     Session(Tie),
 }
 
@@ -54,15 +54,15 @@ struct Calling {
     name: Name,
     key: Key,
     is_alone: bool,
-    /// Whose the other side is by the kernel's word, which a name cannot change.
+    /// The user of the other side, as the kernel says.
     user: Uid,
-    /// Of which class the other side is, as far as it has been seen.
+    /// The class of the other side, as far as it is known.
     class: Class,
-    /// What the other side says if it knows the key.
+    /// The proof of another side that knows the key.
     proof: KeyProof,
-    /// What it may say instead, if it need not know the key.
+    /// The proof that is accepted instead, if the other side need not know the key.
     proof_of_none: Option<KeyProof>,
-    /// What the other side read in our memory, while its memory is being read.
+    /// What the other side read in our memory. Kept while its memory is read.
     challenge: Option<Nonce>,
 }
 
@@ -88,18 +88,18 @@ struct Line {
 pub(crate) struct Home {
     node: Node,
     id: BundleId,
-    /// Where callers are answered in our name.
+    /// Where callers of the bundle are answered.
     reception: Arc<Reception>,
     epoll: Arc<Descriptor>,
     lines: HashMap<u64, Line>,
     next_line: u64,
-    /// Calls that found the peer's backlog of connections full.
+    /// Calls to make again, because the peer's backlog was full.
     retries: Vec<(Call, bool)>,
     /// The helper watches our descriptors.
     is_watched: bool,
     /// Quick looks left, while a set-up is under way.
     quick_looks: u32,
-    /// Callers could not be accepted at the last look.
+    /// At the last look there were callers that could not be accepted.
     is_stuck: bool,
     /// The way to other hosts, if there is one.
     net: Option<Net>,
@@ -224,22 +224,22 @@ impl Home {
         &self.node
     }
 
-    /// Whether a set-up is under way, so that the next look should come soon. A peer that keeps us waiting is not waited for.
+    /// Whether a set-up is under way, so the next look should come soon. False after a while if the peer does not answer.
     pub fn is_busy(&self) -> bool {
         self.quick_looks > 0 || !self.retries.is_empty()
     }
 
-    /// Whether the helper says when there is something to look at.
+    /// Whether the helper watches our descriptors.
     pub fn is_watched(&self) -> bool {
         self.is_watched
     }
 
-    /// Whether callers wait that could not be accepted: there is no descriptor for them.
+    /// Whether callers wait that could not be accepted, for want of a descriptor.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// All that the helper left word of was looked at.
+    /// Has the helper watch again: all events were handled.
     pub fn watch_on(&self) {
         if let Some(helper) = self.node.helper().filter(|_| self.is_watched) {
             helper.rearm(self.id, self.epoll.as_fd());
@@ -294,13 +294,13 @@ impl Home {
         !self.retries.is_empty()
     }
 
-    /// Does what there is to do: calls to make, callers to answer, peers that died. Returns at once.
+    /// Makes calls, answers callers, and notices peers that died. Does not block.
     pub fn service<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         self.is_stuck = false;
         self.make_calls(core);
         self.look_at_descriptors(core, sink);
         self.tell_what_was_read();
-        // Before there are places to be filled, so that those which are given up count.
+        // Before places are filled up, so that those of broken sessions count.
         self.close_broken(core, sink);
         self.seat_arrivals(core);
         self.quick_looks = match self.lines.values().any(|l| matches!(l.talk, Talk::Calling(_))) {
@@ -339,7 +339,7 @@ impl Home {
         let admission = core.state().admission_of(call.endpoint).unwrap_or_default();
         let office = self.node.office();
         let (user, class) = match (office.owner_at(&socket, name.uid), admission) {
-            // Until it has shown what it can read.
+            // Until it has shown that it can read our memory.
             (Owner::Us, _) => (office.user(), Class::Unreadable),
             (Owner::Other(user), admission) if admission.admits_others() => (user, Class::OtherUser),
             (Owner::Other(user), _) if user == name.uid => return Err(Reason::ForeignUser),
@@ -347,8 +347,11 @@ impl Home {
         };
         let (nonce_at, draw) = (office.nonce_at(), random_u64().map_err(|_| Reason::NoRoom)?);
         let hello = Hello { source, destination: name, bundle: self.id, is_alone, nonce_at, draw };
-        // A callee that refuses us for who we are may have hung up already: what it said before is heard like any answer.
+        // A callee that refuses our user may have hung up already. Its refusal is received like any answer.
         say(&socket, &Message::Hello(hello, hello.proof(key, Side::Caller)));
+        if class == Class::Unreadable {
+            office.prepare_to_read();
+        }
         let proof = hello.proof(key, Side::Callee);
         let proof_of_none = is_unproven.then(|| hello.proof(Key::NONE, Side::Callee));
         let (token, socket) = self.watch(socket)?;
@@ -376,7 +379,7 @@ impl Home {
         })
     }
 
-    /// Calls a life that is not on this host, as far as can be seen from here. If its name says that it would be, it is no more.
+    /// Calls a life that has no set-up socket on this host. If all its addresses are ours, it has ended.
     fn call_host(&mut self, core: &mut Core, call: Call) -> Result<(), Reason> {
         let there = call.name.address;
         let net = self.net.as_mut().filter(|_| !there.is_none()).ok_or(Reason::NobodyThere)?;
@@ -408,7 +411,7 @@ impl Home {
         }
     }
 
-    /// Hears what a line says.
+    /// Handles the next message of a line.
     fn hear<S: Sink<Outlet>>(&mut self, token: u64, line: Line, core: &mut Core, sink: &mut S) {
         let Line { mut socket, talk } = line;
         match talk {
@@ -435,7 +438,7 @@ impl Home {
         }
     }
 
-    /// Shows those whom we call what was read in their memory.
+    /// Tells processes that we call what was read in their memory.
     fn tell_what_was_read(&mut self) {
         for (token, read) in self.reception.take_nonces() {
             let Some(Line { socket, talk: Talk::Calling(calling) }) = self.lines.get_mut(&token) else { continue };
@@ -449,12 +452,12 @@ impl Home {
         self.lines.insert(token, Line { socket, talk });
     }
 
-    /// Hears the answer to a call of ours.
+    /// Handles the answer to a call of ours.
     fn hear_callee(&mut self, token: u64, socket: Watched, calling: Calling, core: &mut Core, heard: Heard) {
         let (call, key, is_alone) = (calling.call, calling.key, calling.is_alone);
         let answer = self.on_answer(core, token, socket, calling, heard);
-        // With another key mapped meanwhile the destination has a call of its own, or none yet. The new key is not for who has
-        // proved that it knows the old one.
+        // If another key was mapped meanwhile, the destination has a call of its own, or none yet. A peer that proved that it knows
+        // the old key must not be told the new one.
         let now = core.state().translation(call.endpoint, call.destination);
         if !now.is_ok_and(|(_, now)| now.matches(key)) {
             return;
@@ -468,7 +471,7 @@ impl Home {
         }
     }
 
-    /// The answer to a call of ours. Says which session leads there, if one does now.
+    /// Handles the answer to a call of ours. Returns the session that leads there, if there is one now.
     fn on_answer(
         &mut self,
         core: &mut Core,
@@ -480,14 +483,14 @@ impl Home {
         let message = match heard {
             // It may always refuse, as when the endpoint goes.
             Heard::Message(message @ Message::Refuse { .. }) => message,
-            // While we read in its memory it is our turn to speak.
+            // While its memory is read it must wait for our proof.
             Heard::Message(message) if calling.challenge.is_none() => message,
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
             _ => return Err(Answer::Refused(Reason::Violation)),
         };
         let Calling { name, user, .. } = calling;
         match message {
-            // Who has the socket is not whose the endpoint was: it is given nothing.
+            // The process that has the socket is not the one that had the endpoint.
             Message::Challenge { proof, .. } | Message::Accept { proof, .. } | Message::Join { proof, .. }
                 if !calling.is_proof(proof) =>
             {
@@ -533,7 +536,7 @@ impl Home {
                 Ok(Some(id))
             }
             Message::Join { bundle, .. } => {
-                // By memory: of a session over the network nobody can say whose it is.
+                // Only a session through memory: the peer's user is not known over the network.
                 let there = |peer: &PeerId| (peer.epoch, peer.bundle, peer.uid) == (name.epoch, bundle, user);
                 let found = core.state().sessions().find(|(_, peer)| there(peer)).map(|(id, _)| id);
                 found.map(Some).ok_or(Answer::NotJoined)
@@ -543,14 +546,14 @@ impl Home {
         }
     }
 
-    /// Sets places aside, so that callers are answered also while the program computes.
+    /// Sets places aside, so callers are answered also while the program computes.
     pub fn set_places_aside(&mut self, core: &mut Core) {
         if self.reception.fill_up(|| core.reserve()) {
             self.node.office().service();
         }
     }
 
-    /// Takes over the sessions of those who called us, and makes room for more.
+    /// Takes over the sessions of callers, and sets more places aside.
     fn seat_arrivals(&mut self, core: &mut Core) {
         for (arrival, socket) in self.reception.take_arrivals() {
             match self.watch(socket) {
@@ -572,7 +575,7 @@ impl Home {
         Tie { id, peer, class, first_sleep: core.bells().sleeps(), wakes: 0 }
     }
 
-    /// A session is no more.
+    /// Forgets a session.
     fn untie(&self, core: &mut Core, tie: &Tie) {
         self.reception.forget_session(&tie.peer);
         core.bells_mut().remove(tie.id.index);
@@ -612,7 +615,7 @@ impl Drop for Home {
             }
         }
         self.node.office().remove_bundle(self.id);
-        // Nobody leaves anything here from now on.
+        // The office leaves nothing more here.
         for post in self.reception.take_post() {
             if let Post::Errand(errand) = post {
                 if let Some((to, back)) = errand.refuse(Reason::NoSuchEndpoint) {
@@ -624,7 +627,7 @@ impl Drop for Home {
 }
 
 impl Calling {
-    /// Whether the other side has proved what it is to prove.
+    /// Whether this is a proof that we accept.
     fn is_proof(&self, proof: KeyProof) -> bool {
         proof.matches(self.proof) || self.proof_of_none.is_some_and(|none| proof.matches(none))
     }
@@ -639,15 +642,15 @@ impl Tie {
     }
 }
 
-/// What became of connecting to a set-up socket.
+/// The result of connecting to a set-up socket.
 enum Connected {
     Yes(Socket),
-    /// Too many wait there.
+    /// Its backlog is full: try again later.
     Later,
     Nobody,
 }
 
-/// Why a call did not get a session by its answer.
+/// Why an answer gave no session.
 enum Answer {
     Refused(Reason),
     /// We were told to join a session that we do not have (any more).

@@ -1,10 +1,10 @@
 //! A node's set-up socket, and who is behind which endpoint.
 //!
 //! The set-up socket is an abstract Unix socket named by the node's random epoch, so a process that ends leaves nothing
-//! behind and nobody inherits its address. A stranger is given nothing before its first message has proved that it knows
-//! (endpoint, key): no memory, no descriptor, and a place among at most [`STRANGERS_MOST`].
+//! behind and nobody inherits its address. A stranger gets no memory and no descriptor before its first message is admitted; until
+//! then it has one of at most [`STRANGERS_MOST`] places.
 //!
-//! Callers are answered by the helper, also while the program computes; without a helper by the polls of any bundle.
+//! The helper answers callers, also while the program computes. Without a helper, the polls of any bundle answer them.
 
 use crate::foreigners::Foreigners;
 use crate::node::{lock, random_u64, Error};
@@ -23,29 +23,29 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 use weft_core::{Admission, Admitted, Back, Errand};
 use weft_shm::Descriptor;
 use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Hello, Message, Nonce};
 use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
-/// Connections that have not said who they are; the oldest is dropped for the next.
+/// Largest number of connections that have not said who they are. The oldest is dropped for the next.
 pub const STRANGERS_MOST: usize = 64;
 
-/// Of these, connections of other users.
+/// Largest number of these that belong to other users.
 const FOREIGN_STRANGERS_MOST: usize = 16;
 
-/// Callers that proved that they know a key and are not done; the oldest is dropped for the next.
+/// Largest number of callers that were admitted and have no session yet. The oldest is dropped for the next.
 const CALLERS_MOST: usize = 256;
 
-/// Connections that wait to be accepted.
+/// Largest number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Connections accepted in one look at the set-up socket.
+/// Largest number of connections accepted in one look at the set-up socket.
 const ACCEPTS_MOST: usize = 16;
 
-/// Events of one look.
+/// Largest number of events of one look.
 const EVENTS_MOST: usize = 32;
 
 /// The token of the set-up socket; guests have others.
@@ -55,25 +55,25 @@ const LISTENER: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Office {
     pub epoch: Epoch,
-    /// Our user, in the numbers of `users`.
+    /// This process's user, in the numbers of `users`.
     user: Uid,
     users: UserMap,
-    /// `WEFT_TRUST=off`: no process is taken for trusted.
+    /// False with `WEFT_TRUST=off`: then no process is trusted.
     trusts: bool,
-    /// What shows a process of our user that it may read our memory. It stays where it is.
+    /// A random number that a process of the same user reads to show that it may read our memory. Its address never changes.
     nonce: Box<Nonce>,
     listener: Listener,
     /// Watches the listener and the guests.
     epoll: Arc<Descriptor>,
     readers: Readers,
     foreigners: Foreigners,
-    /// Held by the thread that serves guests. Nobody waits for it: who finds it held leaves word in `is_called`.
+    /// Held by the thread that serves guests. No thread waits for it: one that finds it held sets `is_called`.
     serving: Mutex<()>,
-    /// There is something for the thread that serves guests to look at.
+    /// Asks the thread that serves guests to look again.
     is_called: AtomicBool,
-    /// Held for a look or a change, never across a system call or what a guest is told.
+    /// Locked for a look or a change, never during a system call.
     inner: Mutex<Inner>,
-    /// For threads that read, which do not keep it alive.
+    /// For the reading threads, which must not keep the office alive.
     itself: Weak<Office>,
 }
 
@@ -83,12 +83,12 @@ struct Inner {
     next_bundle: u32,
     endpoints: HashMap<EndpointId, Resident>,
     receptions: HashMap<BundleId, Arc<Reception>>,
-    /// By their tokens, so the oldest come first. A guest that is being served is not here.
+    /// By token, so the oldest come first. A guest that is being served is not in the map.
     guests: BTreeMap<u64, Guest>,
     next_guest: u64,
 }
 
-/// An endpoint, as far as callers are concerned.
+/// What callers need of an endpoint.
 #[derive(Debug)]
 struct Resident {
     bundle: BundleId,
@@ -96,7 +96,7 @@ struct Resident {
     admission: Admission,
 }
 
-/// A connection that is no session yet.
+/// A connection that has no session yet.
 #[derive(Debug)]
 struct Guest {
     socket: Watched,
@@ -109,7 +109,7 @@ struct Guest {
 enum Step {
     /// It has said nothing.
     Stranger,
-    /// It knows a key, and is to prove that it can read our memory as we can its.
+    /// It was admitted, and must prove that it can read our memory.
     Challenged(Arc<Reception>, Caller, Nonce),
     /// It waits for a place.
     Waiting(Arc<Reception>, Caller),
@@ -117,11 +117,11 @@ enum Step {
     Answered(Box<Answered>),
 }
 
-/// What becomes of a stranger that knows a key.
+/// How a stranger was admitted.
 enum Greeted {
     /// It waits for a place.
     Admitted(Arc<Reception>, Caller),
-    /// It is of our user: its memory is read, and it reads ours.
+    /// It is of the same user: each side reads the other's memory first.
     Challenge(Arc<Reception>, Caller),
 }
 
@@ -165,28 +165,28 @@ impl Office {
         self.epoll.as_fd()
     }
 
-    /// Whose process is at the other end of a socket, as the kernel says.
+    /// The user of the process at the other end of a socket, as the kernel says.
     fn user_at(&self, socket: &impl AsFd) -> Uid {
         owner_of(socket).map_or(Uid::UNKNOWN, |user| self.users.outside(user))
     }
 
-    /// Whose process is at the other end of a socket, of which a name says that it is `named`'s.
+    /// Who owns the process at the other end of a socket, if a name says that it is `named`.
     pub fn owner_at(&self, socket: &impl AsFd, named: Uid) -> Owner {
         owner(self.user_at(socket), named, self.user)
     }
 
-    /// The user as whom the sessions of our own user's processes count.
+    /// This process's user.
     pub fn user(&self) -> Uid {
         self.user
     }
 
-    /// Where our nonce lies, for processes that may read it.
+    /// The address of our nonce, for processes that may read it.
     pub fn nonce_at(&self) -> u64 {
         std::ptr::from_ref(&*self.nonce) as u64
     }
 
-    /// Reads the nonce of a process, if we may read it and trust anybody, and passes it on: soon, in
-    /// another thread, or here. Does not block.
+    /// Reads the nonce of a process, and calls `then` with it, in another thread or here. With `WEFT_TRUST=off` nothing is read. Does
+    /// not block.
     pub fn read_nonce(&self, process: Option<Pid>, nonce_at: u64, then: impl FnOnce(Nonce) + Send + 'static) {
         match self.trusts {
             true => self.readers.read(process, nonce_at, then),
@@ -194,7 +194,14 @@ impl Office {
         }
     }
 
-    /// Of which class a process of our user is, which says it read `it_saw` in us, and in which we read `seen`.
+    /// Makes ready for [`Office::read_nonce`].
+    pub fn prepare_to_read(&self) {
+        if self.trusts {
+            self.readers.prepare();
+        }
+    }
+
+    /// The class of a process of our user that read `it_saw` in our memory, and in which we read `seen`.
     pub fn class_of(&self, it_saw: Nonce, seen: Nonce) -> Class {
         match it_saw == *self.nonce && seen != Nonce::UNSEEN {
             true => Class::Trusted,
@@ -234,12 +241,12 @@ impl Office {
         Name { epoch: self.epoch, endpoint, uid: self.user, address }
     }
 
-    /// An endpoint lives in this bundle from now on.
+    /// Notes that an endpoint lives in this bundle from now on.
     pub fn move_endpoint(&self, endpoint: EndpointId, key: Key, admission: Admission, bundle: BundleId) {
         lock(&self.inner).endpoints.insert(endpoint, Resident { bundle, key, admission });
     }
 
-    /// Leaves an errand of a bundle where its endpoint lives, or says why nobody takes it.
+    /// Leaves an errand of a bundle at the bundle where its endpoint lives. Returns it with the reason if it cannot be left.
     pub fn forward(&self, from: BundleId, mut errand: Errand) -> Result<(), (Errand, Reason)> {
         errand.from.get_or_insert(from);
         let inner = lock(&self.inner);
@@ -256,7 +263,7 @@ impl Office {
         }
     }
 
-    /// Leaves what became of an errand where it came from. For a bundle that is no more there is nobody to tell.
+    /// Leaves the result of an errand at the bundle that it came from. If that bundle is gone, the result is dropped.
     pub fn carry_back(&self, to: BundleId, back: Back) {
         if let Some(reception) = lock(&self.inner).receptions.get(&to) {
             reception.put_post(Post::Back(back));
@@ -281,17 +288,22 @@ impl Office {
 
     // ---- guests
 
-    /// Accepts connections, hears what guests say, and gives places to those who wait for one. Returns at once; leaves it to another
-    /// thread that is at it. False if connections wait that cannot be accepted now.
+    /// Accepts connections, handles messages of guests, and gives places to guests that wait for one. If another thread does so
+    /// already, that thread looks again. Does not block. Returns false if connections wait that cannot be accepted now.
     pub fn service(&self) -> bool {
         self.is_called.store(true, Ordering::SeqCst);
         let mut can_accept = true;
-        while let Ok(serving) = self.serving.try_lock() {
+        loop {
+            let serving = match self.serving.try_lock() {
+                Ok(serving) => serving,
+                Err(TryLockError::Poisoned(serving)) => serving.into_inner(),
+                Err(TryLockError::WouldBlock) => break,
+            };
             if self.is_called.swap(false, Ordering::SeqCst) {
                 can_accept = self.look_at_guests();
             }
             drop(serving);
-            // Who found it held has left word before.
+            // A thread that found the lock held has set the flag before.
             if !self.is_called.load(Ordering::SeqCst) {
                 break;
             }
@@ -340,13 +352,13 @@ impl Office {
             inner.next_guest
         };
         match Watched::new(socket, &self.epoll, token, epoll::EventFlags::IN) {
-            // Most speak at once.
+            // Most callers have said something already.
             Ok(socket) => self.hear(token, Guest { socket, user, step: Step::Stranger }),
             Err(socket) => refuse(&socket, Reason::NoRoom),
         }
     }
 
-    /// Hears what a guest says, if it says something.
+    /// Handles the next message of a guest, if there is one.
     fn attend(&self, token: u64) {
         let guest = lock(&self.inner).guests.remove(&token);
         if let Some(guest) = guest {
@@ -354,7 +366,7 @@ impl Office {
         }
     }
 
-    /// Hears what a guest says, if it says something. Whoever says what is not his to say is dropped.
+    /// Handles the next message of a guest that is not in the map, if there is one. A guest that breaks the protocol is refused.
     fn hear(&self, token: u64, guest: Guest) {
         let Guest { mut socket, user, step } = guest;
         let heard = match step {
@@ -390,7 +402,7 @@ impl Office {
         }
     }
 
-    /// Keeps a guest until there is something to do for it, in the place of the oldest like it if there are too many.
+    /// Puts a guest into the map. If there are too many of its kind, the oldest of them is dropped.
     fn keep(&self, token: u64, guest: Guest) {
         let mut inner = lock(&self.inner);
         if guest.bundle().is_some_and(|bundle| !inner.receptions.contains_key(&bundle)) {
@@ -416,7 +428,7 @@ impl Office {
         drop(gone);
     }
 
-    /// Hears who a stranger is.
+    /// Admits a stranger, or says why not.
     fn greet(&self, socket: &mut Socket, user: Uid, hello: &Hello, proof: KeyProof) -> Result<Greeted, Reason> {
         let Found { reception, admitted, proof } = self.find(&lock(&self.inner), hello, proof, user)?;
         let is_guest = admitted == Admitted::WithoutKey;
@@ -430,7 +442,7 @@ impl Office {
         Ok(if is_own { Greeted::Challenge(reception, caller) } else { Greeted::Admitted(reception, caller) })
     }
 
-    /// Has the memory of a caller of our user read, and challenges it then. Nobody listens to it before.
+    /// Has the memory of a caller of our user read, and then challenges it. Until then nothing is received from it.
     fn challenge(&self, token: u64, socket: Watched, user: Uid, nonce_at: u64, to: Arc<Reception>, caller: Caller) {
         let (socket, itself) = (socket.into_inner(), self.itself.clone());
         self.read_nonce(process_of(&socket), nonce_at, move |seen| {
@@ -443,7 +455,7 @@ impl Office {
         });
     }
 
-    /// Gives those who wait for it a place, as far as there are any.
+    /// Gives places to guests that wait for one, as far as there are any.
     fn seat(&self) {
         let is_waiting = |(&token, guest): (&u64, &Guest)| matches!(guest.step, Step::Waiting(..)).then_some(token);
         let waiting: Vec<u64> = lock(&self.inner).guests.iter().filter_map(is_waiting).collect();
@@ -463,8 +475,8 @@ impl Office {
         }
     }
 
-    /// The reception behind the endpoint that is called, why the caller is admitted, and our proof that we know the key; or why there is
-    /// none. What is wrong is told only to the own user: others hear that they are others.
+    /// Finds the endpoint that is called, and whether it admits the caller. Only a process of our own user is told what is wrong;
+    /// others are told `ForeignUser`.
     fn find(&self, inner: &Inner, hello: &Hello, proof: KeyProof, user: Uid) -> Result<Found, Reason> {
         let found = self.find_for(inner, hello, proof, user);
         if user.is_same_as(self.user) {
@@ -480,22 +492,22 @@ impl Office {
         }
         let resident = inner.endpoints.get(&hello.destination.endpoint).ok_or(Reason::NoSuchEndpoint)?;
         let Resident { bundle, key, admission } = *resident;
-        // A process of this host of which the kernel does not say whose it is is nobody's equal.
+        // If the kernel does not say who owns a process of this host, it is of another user.
         let user = if user == Uid::UNKNOWN { Uid::OVERFLOW } else { user };
         let has_key = hello.proof(key, Side::Caller).matches(proof);
         let admitted = admission.admit_who(self.user, user, has_key)?;
-        // Who knows no key can check no other proof.
+        // A caller without the key could not check a proof made with it.
         let key = if has_key { key } else { Key::NONE };
         let reception = inner.receptions.get(&bundle).ok_or(Reason::NoSuchEndpoint)?.clone();
         Ok(Found { reception, admitted, proof: hello.proof(key, Side::Callee) })
     }
 }
 
-/// Where a caller is led.
+/// An endpoint that admits a caller.
 struct Found {
     reception: Arc<Reception>,
     admitted: Admitted,
-    /// What shows the caller that we know the key that it knows.
+    /// Proves to the caller that we know the key that it knows.
     proof: KeyProof,
 }
 
@@ -511,7 +523,7 @@ impl Guest {
 }
 
 impl Inner {
-    /// Takes out the oldest of these guests if there are as many as there may be. Its socket is to be closed without the lock.
+    /// Takes out the oldest of these guests if there are `most` of them. The caller drops it after it has unlocked the map.
     fn make_room(&mut self, most: usize, is_one: impl Fn(&Guest) -> bool) -> Option<Guest> {
         let mut these = self.guests.iter().filter(|(_, guest)| is_one(guest));
         let oldest = these.next().map(|(&token, _)| token);
@@ -520,14 +532,14 @@ impl Inner {
     }
 }
 
-/// The address of the set-up socket of an epoch: abstract, so it lives exactly as long as its socket.
+/// The address of the set-up socket of an epoch. It is abstract, so it ends with its socket.
 pub(crate) fn address(epoch: Epoch) -> Result<SocketAddrUnix, Error> {
     let name = format!("weft1-{:016x}", epoch.0);
     SocketAddrUnix::new_abstract_name(name.as_bytes())
         .map_err(|e| Error::system("cannot name the set-up socket", e, "this kernel has no abstract Unix sockets"))
 }
 
-/// Says no and lets the socket go. A peer that does not read is not waited for.
+/// Tells a peer why it is refused. Does not block.
 fn refuse(socket: impl AsFd, reason: Reason) {
     say(socket, &Message::Refuse { reason });
 }

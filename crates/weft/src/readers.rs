@@ -1,8 +1,8 @@
 //! Reading in the memory of other processes, which shows that the kernel allows it.
 //!
 //! A process can let the read of its memory take as long as it wants: with a page that a file system or a thread of its own serves. So
-//! threads that do nothing else read. They end when nothing is left to read. When all of them have waited for [`PATIENCE`], who comes
-//! next is taken for a process that cannot be read.
+//! threads that do nothing else read. They end when nothing is left to read, the last one after [`IDLE`]. If all of them are at a read
+//! for [`PATIENCE`], processes that wait are taken for ones that cannot be read.
 
 use crate::node::lock;
 use crate::watch::spawn_without_signals;
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::IoSliceMut;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use weft_wire::setup::Nonce;
 
@@ -24,17 +24,29 @@ const WAITING_MOST: usize = 256;
 /// How long nobody has to get on before those who wait are not waited for any more.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// How long one thread that has nothing to read stays: to wake it up takes less time than to start another one.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// Bytes of the stack of a thread.
 const STACK_BYTES: usize = 64 << 10;
 
 /// The threads that read, as many as there is work for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Readers(Arc<Mutex<Queue>>);
+pub(crate) struct Readers(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Wakes the idle thread.
+    work: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Read>,
     threads: u32,
+    /// One of the threads waits for work.
+    is_idle: bool,
     /// A thread looks whether the others get on.
     is_watched: bool,
     /// Threads that are at a read. A thread that has no processor yet is none of them.
@@ -61,12 +73,15 @@ impl Readers {
     /// process. Does not block. `then` runs in another thread, or here if there is nothing to wait for, and is not to block.
     pub fn read(&self, process: Option<Pid>, nonce_at: u64, then: impl FnOnce(Nonce) + Send + 'static) {
         let Some(process) = process else { return then(Nonce::UNSEEN) };
-        let mut queue = lock(&self.0);
+        let mut queue = lock(&self.0.queue);
         if queue.waiting.len() >= WAITING_MOST {
             drop(queue);
             return then(Nonce::UNSEEN);
         }
         queue.waiting.push_back(Read { process, nonce_at, then: Box::new(then) });
+        if std::mem::take(&mut queue.is_idle) {
+            return self.0.work.notify_one();
+        }
         let is_more = queue.threads < THREADS_MOST;
         let readers = self.clone();
         let started = match (is_more, queue.is_watched) {
@@ -93,21 +108,42 @@ impl Readers {
         give_up(given_up);
     }
 
-    /// Reads until nothing is left to read.
+    /// Starts a thread if none is idle, so that a read which comes soon finds one. Does not block.
+    pub fn prepare(&self) {
+        let mut queue = lock(&self.0.queue);
+        if queue.is_idle || queue.threads >= THREADS_MOST {
+            return;
+        }
+        queue.threads += 1;
+        let readers = self.clone();
+        if spawn_without_signals("weft-reader", STACK_BYTES, move || readers.work()).is_err() {
+            queue.threads -= 1;
+        }
+    }
+
+    /// The next read. Waits for one for a while, unless another thread does so. `None` when the thread is to end.
+    fn next(&self) -> Option<Read> {
+        let mut queue = lock(&self.0.queue);
+        if queue.waiting.is_empty() && !queue.is_idle {
+            queue.is_idle = true;
+            let waited = self.0.work.wait_timeout_while(queue, IDLE, |queue| queue.is_idle);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.is_idle = false;
+        }
+        let read = queue.waiting.pop_front();
+        match read {
+            Some(_) => queue.reading += 1,
+            None => queue.threads -= 1,
+        }
+        read
+    }
+
+    /// Reads for as long as there is something to read.
     fn work(&self) {
-        loop {
-            let read = {
-                let mut queue = lock(&self.0);
-                let Some(read) = queue.waiting.pop_front() else {
-                    queue.threads -= 1;
-                    return;
-                };
-                queue.reading += 1;
-                read
-            };
+        while let Some(read) = self.next() {
             let nonce = read.now();
             {
-                let mut queue = lock(&self.0);
+                let mut queue = lock(&self.0.queue);
                 queue.reading -= 1;
                 queue.ended += 1;
             }
@@ -120,7 +156,7 @@ impl Readers {
         let mut before = None;
         loop {
             {
-                let mut queue = lock(&self.0);
+                let mut queue = lock(&self.0.queue);
                 let has_ended = before.replace(queue.ended) != Some(queue.ended);
                 // On a busy machine a thread that is not at a read yet only waits for a processor.
                 let gets_on = has_ended || queue.reading < THREADS_MOST;

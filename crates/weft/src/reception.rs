@@ -1,5 +1,5 @@
-//! Where a bundle's callers are answered in its name, by whoever comes to it: its own polls, or the helper while the program
-//! computes. The bundle sets places for sessions aside and finds the finished sessions here.
+//! A bundle's reception: here its callers are answered, by its own polls, or by the helper while the program computes. The bundle
+//! sets places for sessions aside and takes the finished sessions over.
 
 use crate::node::lock;
 use crate::setup::{say, Class, Gift, Given};
@@ -15,10 +15,10 @@ use weft_wire::proof::KeyProof;
 use weft_wire::setup::{Geometry, Hello, Message, Nonce};
 use weft_wire::{BundleId, Reason, Uid};
 
-/// Places that a bundle sets aside for those who call while its program computes.
+/// Places that a bundle sets aside for callers while its program computes.
 pub(crate) const PLACES: usize = 4;
 
-/// Sessions with a large arena.
+/// Largest number of sessions with a large arena.
 const LARGE_ARENAS_MOST: usize = 32;
 
 /// A bundle's reception.
@@ -31,31 +31,31 @@ pub(crate) struct Reception {
     has_arrivals: AtomicBool,
     has_nonces: AtomicBool,
     desk: Mutex<Desk>,
-    /// Bounded by what each of the others may hold.
+    /// Bounded by what each of the other bundles may hold.
     post: Mutex<Vec<Post>>,
 }
 
-/// What bundles of one node leave for each other, for an endpoint that moved.
+/// What bundles of one node send each other about endpoints that moved.
 #[derive(Debug)]
 pub(crate) enum Post {
-    /// To where the endpoint lives now.
+    /// For the bundle where the endpoint lives now.
     Errand(Errand),
-    /// Back to where it came from.
+    /// For the bundle that the errand came from.
     Back(Back),
 }
 
 #[derive(Debug, Default)]
 struct Desk {
-    /// The lowest first: what is polled is as much as the highest in use.
+    /// The lowest is used first, because a poll looks at all places up to the highest in use.
     places: BTreeSet<u32>,
     /// The bundle has no more places.
     is_full: bool,
-    /// Callers were told to wait for a place.
+    /// Callers wait for a place.
     has_waiting: bool,
-    /// Whom the bundle has sessions with, through memory.
+    /// Peers with which the bundle has sessions through memory, and how many.
     peers: HashMap<PeerId, u32>,
     arrivals: Vec<(Arrival, Socket)>,
-    /// What was read in the memory of those whom the bundle calls, by the tokens of its lines.
+    /// Nonces read in the memory of processes that the bundle calls, with the tokens of its lines.
     nonces: Vec<(u64, Nonce)>,
 }
 
@@ -67,11 +67,11 @@ pub(crate) struct Caller {
     pub class: Class,
     /// It was admitted without a key, and gets small rings.
     pub is_guest: bool,
-    /// Shows the caller that we know the key too.
+    /// Proves to the caller that we know the key that it knows.
     pub proof: KeyProof,
 }
 
-/// A caller who was given a ring and is to give us one.
+/// A caller that was given a ring, and has not given us its own yet.
 #[derive(Debug)]
 pub(crate) struct Answered {
     caller: Caller,
@@ -80,7 +80,7 @@ pub(crate) struct Answered {
     page: Option<BellPage>,
 }
 
-/// A session that is set up but for the bundle's part.
+/// A session that is set up, and that the bundle has not taken over yet.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub peer: PeerId,
@@ -88,23 +88,23 @@ pub(crate) struct Arrival {
     pub class: Class,
     pub tx: Ringing,
     pub rx: Box<Consumer<MapMem>>,
-    /// The bell page of a foreign peer's.
+    /// The bell page of a foreign peer.
     pub page: Option<BellPage>,
 }
 
-/// What becomes of a caller.
+/// The answer to a caller.
 pub(crate) enum Answer {
     /// It was given a ring.
     Given(Box<Answered>),
-    /// It was told to join the session there is.
+    /// It was told to use the session that there is.
     Joined,
-    /// There is no place for it until the bundle has looked here.
+    /// There is no place until the bundle polls.
     Wait(Caller),
-    /// No.
+    /// It is refused.
     Refuse(Reason),
 }
 
-/// A place that goes back unless it is used.
+/// A place that is given back on drop, unless it was used.
 #[derive(Debug)]
 struct Booking {
     reception: Arc<Reception>,
@@ -131,39 +131,38 @@ impl Reception {
 
     // ---- for the bundle
 
-    /// Fills the stock of places up. `reserve` sets one aside, if there is room. Says whether somebody waits who can be seated now, or
-    /// told that there is no room.
+    /// Fills up the places. `reserve` sets one aside, if there is room. Returns whether a caller waits that can be answered now.
     pub fn fill_up(&self, reserve: impl FnMut() -> Option<u32>) -> bool {
         let mut desk = lock(&self.desk);
         desk.fill_up(reserve);
         std::mem::take(&mut desk.has_waiting)
     }
 
-    /// A place for a call of the bundle's own, before any that wait are seated.
+    /// A place for a call of the bundle itself. It goes before callers that wait.
     pub fn take_place(&self, reserve: impl FnMut() -> Option<u32>) -> Option<u32> {
         let mut desk = lock(&self.desk);
         desk.fill_up(reserve);
         desk.places.pop_first()
     }
 
-    /// A place that was not used.
+    /// Gives back a place that was not used.
     pub fn give_place(&self, index: u32) {
         let mut desk = lock(&self.desk);
         desk.places.insert(index);
         desk.is_full = false;
     }
 
-    /// The sessions that were set up, if any. One load if there is none.
+    /// Takes the sessions that were set up. Costs one load if there are none.
     pub fn take_arrivals(&self) -> Vec<(Arrival, Socket)> {
         take_if(&self.has_arrivals, || std::mem::take(&mut lock(&self.desk).arrivals))
     }
 
-    /// What was read in the memory of those whom the bundle calls, if anything was. One load if nothing was.
+    /// Takes the nonces that were read for the bundle's calls. Costs one load if there are none.
     pub fn take_nonces(&self) -> Vec<(u64, Nonce)> {
         take_if(&self.has_nonces, || std::mem::take(&mut lock(&self.desk).nonces))
     }
 
-    /// Leaves what was read in the memory of somebody whom the bundle calls.
+    /// Leaves a nonce that was read for a call of the bundle.
     pub fn put_nonce(&self, token: u64, nonce: Nonce) {
         lock(&self.desk).nonces.push((token, nonce));
         // Release: see `take_if`.
@@ -171,18 +170,18 @@ impl Reception {
         self.signals.raise(Signals::SOCKETS);
     }
 
-    /// There is nothing to watch the session's socket with.
+    /// Gives a session up, because its socket cannot be watched.
     pub fn turn_away(&self, arrival: Arrival) {
         self.forget_session(&arrival.peer);
         self.give_place(arrival.index);
     }
 
-    /// The bundle has a session with this peer now.
+    /// Notes that the bundle has a session with this peer.
     pub fn note_session(&self, peer: PeerId) {
         lock(&self.desk).note(peer);
     }
 
-    /// The bundle has no session with this peer any more.
+    /// Notes that a session with this peer ended.
     pub fn forget_session(&self, peer: &PeerId) {
         let mut desk = lock(&self.desk);
         if let Some(sessions) = desk.peers.get_mut(peer) {
@@ -193,7 +192,7 @@ impl Reception {
         }
     }
 
-    /// Whether so many sessions are open that further ones get small rings.
+    /// Whether there are so many sessions that further ones get small rings.
     pub fn is_crowded(&self) -> bool {
         lock(&self.desk).peers.len() >= LARGE_ARENAS_MOST
     }
@@ -221,7 +220,7 @@ impl Reception {
         self.signals.raise(Signals::LETTERS);
     }
 
-    // ---- for who answers
+    // ---- for the thread that answers callers
 
     /// Answers a caller.
     pub fn answer(self: &Arc<Self>, socket: &mut Socket, caller: Caller) -> Answer {
@@ -267,7 +266,7 @@ impl Desk {
         self.is_full = self.places.is_empty();
     }
 
-    /// Two that call each other at the same time end up with two sessions.
+    /// Two bundles that call each other at the same time get two sessions.
     fn note(&mut self, peer: PeerId) {
         *self.peers.entry(peer).or_default() += 1;
     }
@@ -279,12 +278,12 @@ impl Answered {
         self.place.reception.id
     }
 
-    /// The caller's own ring came: the session is the bundle's now. What it sent by then is in the ring.
+    /// Takes the caller's ring, and leaves the session for the bundle.
     pub fn arrive(self, mut socket: Socket, ring: Geometry, bell: u32) {
         let Answered { caller, mut place, rx, page } = self;
         // Nothing that it sends from now on has descriptors.
         socket.take_descriptors(false);
-        // If it is not what it should be, the socket is closed, which says enough.
+        // A caller that sent something else finds its socket closed.
         let given = Given { class: caller.class, ring, bell };
         let Ok(tx) = place.reception.open(given, &mut socket) else { return };
         let Some(index) = place.index.take() else { return };
@@ -309,7 +308,7 @@ fn take_if<T>(flag: &AtomicBool, take: impl FnOnce() -> Vec<T>) -> Vec<T> {
 }
 
 impl Caller {
-    /// Who says this of itself, and is that by the kernel's word.
+    /// A caller as its hello describes it, with the user that the kernel says.
     pub fn new(hello: &Hello, user: Uid, class: Class, proof: KeyProof) -> Caller {
         let Hello { source, bundle, is_alone, .. } = *hello;
         let peer = PeerId { epoch: source.epoch, bundle, uid: user, address: source.address };

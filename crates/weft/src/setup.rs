@@ -15,14 +15,14 @@ use weft_wire::{Reason, Uid};
 /// Bytes of a hot lane. Small enough that all lines of a busy pair stay in the private caches.
 const HOT_BYTES: usize = 16 << 10;
 
-/// Bytes of an arena: what a stream needs to run ahead until its lines have left the writer's private cache.
+/// Bytes of an arena. A stream must run ahead until its lines have left the writer's private cache.
 const ARENA_BYTES: usize = 8 << 20;
 
 /// Bytes of an arena once the process has many sessions, so that all arenas of a process stay bounded; and of one that a
 /// foreign peer writes to.
 const SMALL_ARENA_BYTES: usize = 512 << 10;
 
-/// Of which class the other side is.
+/// The class of the other side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     /// Of the same user, and the kernel lets each read the other's memory.
@@ -30,7 +30,7 @@ pub(crate) enum Class {
     /// Of the same user, but one of them may not read the other's memory. Foreign: what it sends is copied before it is looked
     /// at, and it has a bell page of its own.
     Unreadable,
-    /// Of another user. Foreign, and what all processes of that user may have us hold is bounded.
+    /// Of another user. Foreign, and what all processes of that user may hold here is bounded.
     OtherUser,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Gift {
     pub rx: Box<Consumer<MapMem>>,
     pub ring: Geometry,
     ring_fd: Descriptor,
-    /// The page of a foreign peer's.
+    /// The bell page of a foreign peer.
     pub page: Option<BellPage>,
     /// The number of the bell on the page.
     pub bell: u32,
@@ -84,7 +84,7 @@ fn send_with(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Re
     sent.map(|_| ()).map_err(|_| Reason::NobodyThere)
 }
 
-/// Says something. Whoever does not read is not waited for, and whoever hung up has said why, which is heard.
+/// Sends a message. Does not block. If the other side has hung up, what it said before is received like any message.
 pub(crate) fn say(socket: impl AsFd, message: &Message) {
     let _ = net::send(socket, &message.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
@@ -133,7 +133,7 @@ fn can_not_block(waker: &OwnedFd, own: BorrowedFd<'_>) -> bool {
     is_like_ours && rustix::fs::fcntl_getfl(waker).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
-/// Whose process is at the other end of a socket, as the kernel says.
+/// The user of the process at the other end of a socket, as the kernel says.
 pub(crate) fn owner_of(socket: &impl AsFd) -> Option<Uid> {
     getsockopt(socket, PeerCredentials).ok().map(|c| Uid(c.uid()))
 }

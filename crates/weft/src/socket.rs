@@ -9,6 +9,7 @@
 //!   who sends what does not belong there causes such a thread; it lasts as long as the close takes.
 
 use crate::foreigners::Pass;
+use crate::node::lock;
 use crate::watch::spawn_without_signals;
 use rustix::io::Errno;
 use rustix::net::{
@@ -19,6 +20,8 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use weft_shm::fork::without_forks;
 use weft_shm::rights;
 use weft_shm::Descriptor;
 use weft_wire::setup::{Message, SetupError, MESSAGE_BYTES};
@@ -165,7 +168,9 @@ impl Drop for Socket {
         }
         let socket = self.socket.take().and_then(Descriptor::release);
         let (came, pass) = (std::mem::take(&mut self.came), self.pass.take());
-        close_apart(move || {
+        // Another user's are bounded by its passes.
+        let counts = pass.is_none();
+        close_apart(counts, move || {
             drop(came);
             // Others of our descriptors may lead to the same socket: their close is to find nothing either.
             if let Some(socket) = socket {
@@ -281,24 +286,42 @@ impl Drop for Listener {
         }
         // Somebody may have sent descriptors to a socket that nobody accepted.
         if let Some(socket) = self.socket.take().and_then(Descriptor::release) {
-            close_apart(move || drop(socket));
+            close_apart(true, move || drop(socket));
         }
     }
 }
 
-/// Has something closed by a thread of its own. Without a thread to be had it is closed here, which may take long.
-fn close_apart(close: impl FnOnce() + Send + 'static) {
-    count_closes(|closes| closes.saturating_add(1));
-    let closing = Closing;
-    // If there is no thread it is dropped, and with it what it is to close.
-    let _ = spawn_without_signals("weft-closer", STACK_BYTES, move || {
+/// Something to be closed.
+type Close = Box<dyn FnOnce() + Send>;
+
+/// What is to be closed and has no thread yet. Used while no other thread can fork, so that a child does not find it locked.
+static TO_CLOSE: Mutex<Vec<Close>> = Mutex::new(Vec::new());
+
+/// Has something closed by a thread of its own. If no thread can be had, the thread of a later close does it. `counts` says whether it
+/// is one of the closes that strangers wait for.
+fn close_apart(counts: bool, close: impl FnOnce() + Send + 'static) {
+    let closing = counts.then(Closing::begin);
+    let close = Box::new(move || {
         close();
         drop(closing);
+    });
+    without_forks(|| lock(&TO_CLOSE).push(close));
+    let _ = spawn_without_signals("weft-closer", STACK_BYTES, || {
+        while let Some(close) = without_forks(|| lock(&TO_CLOSE).pop()) {
+            close();
+        }
     });
 }
 
 /// One of the closes under way.
 struct Closing;
+
+impl Closing {
+    fn begin() -> Closing {
+        count_closes(|closes| closes.saturating_add(1));
+        Closing
+    }
+}
 
 impl Drop for Closing {
     fn drop(&mut self) {

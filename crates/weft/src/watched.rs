@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weft_shm::Descriptor;
 
-/// One event, then none until asked again.
+/// One event, and then none until the descriptor is watched again.
 pub(crate) const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 
 /// Has a set tell one event more of a descriptor, whether it has watched it before or not. False if there is no room for it.
