@@ -116,8 +116,9 @@ fn sessions_without_a_key_come_in_a_burst_and_leave_callers_with_the_key_alone()
     let guest = Address { key: Key::NONE, ..there };
     let (mut sockets, mut refused) = (Vec::new(), 0);
     for number in 0.. {
-        // Each says that it is another process.
-        let me = Name { epoch: weft_wire::Epoch(number), ..me };
+        // Each is of a life of its own.
+        let me = Name { epoch: weft_wire::Epoch(me.epoch.0 ^ (number + 1)), ..me };
+        let _life = raw::listen(me.epoch);
         let socket = raw::connect(&there.name).expect("connect");
         raw::say(&socket, &raw::hello(&me, &guest).to_bytes());
         match raw::hear(&socket) {
@@ -150,5 +151,29 @@ fn nothing_is_kept_of_who_is_not_admitted() {
         assert_eq!(raw::hear(&socket).refusal(), Some(Reason::WrongKey));
     }
     expect_back(&mut peer, before, "callers without the key");
+    peer.finish();
+}
+
+#[test]
+fn a_caller_without_the_key_cannot_say_that_it_is_another_process() {
+    let _turn = turn("a caller that says that it is another process");
+    let (victim, _, victims, nobody) = start();
+    let (mut peer, before, there, _) = start_with(&["keyless"]);
+    let own = Name { epoch: weft_wire::Epoch(!nobody.epoch.0), ..nobody };
+    let _life = raw::listen(own.epoch);
+    let guest = Address { key: Key::NONE, ..there };
+    let call = |me: &Name| {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(me, &guest).to_bytes());
+        raw::hear(&socket)
+    };
+    for (me, who) in [(victims.name, "another process"), (there.name, "its callee"), (nobody, "nobody")] {
+        assert_eq!(call(&me).refusal(), Some(Reason::WrongKey), "{who}");
+    }
+    let said = call(&own);
+    assert!(matches!(said, Said::Message(Message::Accept { .. }, _)), "itself: {said:?}");
+    drop(said);
+    expect_back(&mut peer, before, "callers that say that they are others");
+    victim.finish();
     peer.finish();
 }
