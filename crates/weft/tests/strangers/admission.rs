@@ -177,3 +177,28 @@ fn a_caller_without_the_key_cannot_say_that_it_is_another_process() {
     victim.finish();
     peer.finish();
 }
+
+#[test]
+fn callers_without_the_key_leave_places_for_others_while_the_program_computes() {
+    let _turn = turn("callers without the key while the program computes");
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.set_admission(here, Admission::OwnUserWithoutKey).expect("endpoint");
+    let there = Address::of(&bundle, here);
+    bundle.poll();
+    // From here on only the helper answers.
+    let lives: Vec<_> =
+        (1..=8).map(|n| Name { epoch: weft_wire::Epoch(there.name.epoch.0 ^ n), ..there.name }).collect();
+    let _listeners: Vec<_> = lives.iter().map(|me| raw::listen(me.epoch)).collect();
+    let call = |me: &Name, key: Key| {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(me, &Address { key, ..there }).to_bytes());
+        let Said::Message(challenge, _) = raw::hear_all(&socket) else { panic!("no challenge") };
+        raw::prove(&socket, &challenge);
+        socket
+    };
+    let guests: Vec<_> = lives.iter().map(|me| call(me, Key::NONE)).collect();
+    let said = raw::hear(&call(&raw::nobody(&there.name), there.key));
+    assert!(matches!(said, Said::Message(Message::Accept { .. }, _)), "with the key: {said:?}");
+    poll_until(&mut bundle, "all to be answered", |_| guests.iter().all(raw::is_called));
+}
