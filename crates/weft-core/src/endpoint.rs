@@ -146,6 +146,11 @@ impl Translation {
         Translation { name, key, route: Route::Unknown, is_unproven: false, renews: false, kept: None }
     }
 
+    /// As it was before anything was sent by it.
+    pub fn afresh(self) -> Translation {
+        Translation { is_unproven: self.is_unproven, ..Translation::new(self.name, self.key) }
+    }
+
     /// The flows that are its own.
     pub fn flows(&self) -> impl Iterator<Item = (u32, u16)> {
         self.route.flow().into_iter().chain(self.kept)

@@ -30,7 +30,8 @@ pub struct Luggage {
     served: bool,
     service: Service,
     mask: EventMask,
-    table: Vec<Option<(Name, Key)>>,
+    /// Nothing of it leads anywhere yet.
+    table: Vec<Option<Translation>>,
     /// Changes of the table so far.
     changes: u64,
     /// Indices at which somebody was told *full*.
@@ -172,7 +173,7 @@ impl<T: Tx> State<T> {
             served: state.served,
             service: state.service,
             mask: self.events.mask(endpoint),
-            table: state.table.iter().map(|entry| entry.as_ref().map(|t| (t.name, t.key))).collect(),
+            table: state.table.iter().map(|entry| entry.map(Translation::afresh)).collect(),
             changes: state.changes,
             wanted: wanted.map(|(_, index)| index).collect(),
         })
@@ -220,8 +221,6 @@ impl<T: Tx> State<T> {
     /// An endpoint arrives from another bundle of this network interface, or comes back.
     pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
         let Luggage { name, key, admission, served, service, mask, table, changes, wanted } = luggage;
-        let entry = |(name, key)| Translation::new(name, key);
-        let table = table.into_iter().map(|named| named.map(entry)).collect();
         let arrived = EndpointState { admission, served, service, table, changes, ..EndpointState::new(name, key) };
         let endpoint = match self.endpoints.find(name.endpoint) {
             Some(endpoint) => {

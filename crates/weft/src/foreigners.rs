@@ -15,6 +15,10 @@ pub(crate) const SESSIONS_MOST: u32 = 16;
 /// Sessions that all processes of its own user may have with this process without a key.
 pub(crate) const GUESTS_MOST: u32 = 256;
 
+/// Largest number of sessions that all processes of all other users may have with this process without a key. One user of a machine can
+/// have thousands of user numbers (`/etc/subuid`), and must not take all places with them. Smaller than `USERS_MOST`, for the same reason.
+const OTHER_GUESTS_MOST: u32 = 128;
+
 /// Largest number of users with an account. Further users are refused.
 const USERS_MOST: usize = 256;
 
@@ -34,6 +38,8 @@ struct Books {
 #[derive(Debug, Default)]
 struct Account {
     sessions: u32,
+    /// Those of another user's without a key.
+    guests: u32,
     barred_until: Option<Instant>,
     /// For sessions without a key.
     allowance: Allowance,
@@ -44,8 +50,12 @@ impl Account {
         self.barred_until.is_some_and(|until| Instant::now() < until)
     }
 
+    fn has_only_an_allowance(&self) -> bool {
+        self.sessions == 0 && !self.is_barred()
+    }
+
     fn is_empty(&self, now: Duration) -> bool {
-        self.sessions == 0 && !self.is_barred() && self.allowance.is_whole(now)
+        self.has_only_an_allowance() && self.allowance.is_whole(now)
     }
 }
 
@@ -54,6 +64,8 @@ impl Account {
 pub(crate) struct Pass {
     accounts: Foreigners,
     user: Uid,
+    /// It is another user's, without a key.
+    is_guest: bool,
 }
 
 impl Default for Foreigners {
@@ -65,21 +77,27 @@ impl Default for Foreigners {
 impl Foreigners {
     /// Leave for one more session of another user, if it may have one.
     pub fn admit(&self, user: Uid, admitted: Admitted) -> Option<Pass> {
-        self.give(user, SESSIONS_MOST, admitted, self.0.since.elapsed())
+        self.give(user, false, admitted, self.0.since.elapsed())
     }
 
     /// Leave for one more session of our own user without a key, if it may have one.
     pub fn admit_guest(&self, user: Uid) -> Option<Pass> {
-        self.give(user, GUESTS_MOST, Admitted::WithoutKey, self.0.since.elapsed())
+        self.give(user, true, Admitted::WithoutKey, self.0.since.elapsed())
     }
 
-    fn give(&self, user: Uid, most: u32, admitted: Admitted, now: Duration) -> Option<Pass> {
+    fn give(&self, user: Uid, is_own: bool, admitted: Admitted, now: Duration) -> Option<Pass> {
+        let is_guest = !is_own && admitted == Admitted::WithoutKey;
+        let most = if is_own { GUESTS_MOST } else { SESSIONS_MOST };
         let mut accounts = lock(&self.0.accounts);
         if accounts.len() >= USERS_MOST {
-            accounts.retain(|_, account| !account.is_empty(now));
+            // A used allowance alone keeps nobody out but other users without a key.
+            accounts.retain(|_, account| !(account.is_empty(now) || (!is_guest && account.has_only_an_allowance())));
             if accounts.len() >= USERS_MOST && !accounts.contains_key(&user) {
                 return None;
             }
+        }
+        if is_guest && accounts.values().map(|account| account.guests).sum::<u32>() >= OTHER_GUESTS_MOST {
+            return None;
         }
         let account = accounts.entry(user).or_default();
         if account.is_barred() || account.sessions >= most {
@@ -89,7 +107,8 @@ impl Foreigners {
             return None;
         }
         account.sessions += 1;
-        Some(Pass { accounts: self.clone(), user })
+        account.guests += u32::from(is_guest);
+        Some(Pass { accounts: self.clone(), user, is_guest })
     }
 }
 
@@ -108,6 +127,7 @@ impl Drop for Pass {
         let mut accounts = lock(&self.accounts.0.accounts);
         let Some(account) = accounts.get_mut(&self.user) else { return };
         account.sessions = account.sessions.saturating_sub(1);
+        account.guests = account.guests.saturating_sub(u32::from(self.is_guest));
         if account.is_empty(now) {
             accounts.remove(&self.user);
         }
@@ -168,9 +188,28 @@ mod tests {
     }
 
     #[test]
+    fn other_users_without_a_key_leave_room_for_those_with_it_however_many_they_are() {
+        let foreigners = Foreigners::default();
+        let users = 0..100 * USERS_MOST as u32;
+        let passes: Vec<Pass> = users.filter_map(|user| foreigners.admit(Uid(user), WithoutKey)).collect();
+        assert_eq!(passes.len() as u32, OTHER_GUESTS_MOST);
+        let own = Uid(u32::MAX - 1);
+        assert!(foreigners.admit(Uid(u32::MAX - 2), ByKey).is_some(), "another user with the key");
+        assert!(foreigners.admit_guest(own).is_some(), "our own user");
+        drop(passes);
+        // Each has used some of its allowance, and is remembered for that.
+        for user in 0..100 * USERS_MOST as u32 {
+            drop(foreigners.admit(Uid(user), WithoutKey));
+        }
+        assert!(foreigners.admit(Uid(u32::MAX - 2), ByKey).is_some(), "another user with the key, afterwards");
+        assert!(foreigners.admit_guest(own).is_some(), "our own user, afterwards");
+        assert!(lock(&foreigners.0.accounts).len() <= USERS_MOST);
+    }
+
+    #[test]
     fn our_own_user_has_so_many_sessions_without_a_key_however_slowly_they_come() {
         let foreigners = Foreigners::default();
-        let at = |second: u64| foreigners.give(Uid(1), GUESTS_MOST, WithoutKey, Duration::from_secs(second));
+        let at = |second: u64| foreigners.give(Uid(1), true, WithoutKey, Duration::from_secs(second));
         let passes: Vec<Pass> = (1..1000).filter_map(at).collect();
         assert_eq!(passes.len() as u32, GUESTS_MOST);
         drop(passes);

@@ -455,11 +455,14 @@ impl Home {
     /// Handles the answer to a call of ours.
     fn hear_callee(&mut self, token: u64, socket: Watched, calling: Calling, core: &mut Core, heard: Heard) {
         let (call, key, is_alone) = (calling.call, calling.key, calling.is_alone);
+        let is_unproven = calling.proof_of_none.is_some();
         let answer = self.on_answer(core, token, socket, calling, heard);
-        // If another key was mapped meanwhile, the destination has a call of its own, or none yet. A peer that proved that it knows
-        // the old key must not be told the new one.
-        let now = core.state().translation(call.endpoint, call.destination);
-        if !now.is_ok_and(|(_, now)| now.matches(key)) {
+        // If the destination was mapped anew meanwhile, it has a call of its own, or none yet. A peer that proved that it knows the old
+        // key must not be told the new one. Where a proof is demanded now, this peer may have given none.
+        let state = core.state();
+        let now = state.translation(call.endpoint, call.destination);
+        let is_waived = state.is_unproven(call.endpoint, call.destination);
+        if !now.is_ok_and(|(_, now)| now.matches(key)) || (is_unproven && !is_waived) {
             return;
         }
         match answer {

@@ -11,7 +11,7 @@ use crate::node::{lock, random_u64, Error};
 use crate::owner::{owner, Owner, UserMap};
 use crate::readers::Readers;
 use crate::reception::{Answer, Answered, Caller, Post, Reception};
-use crate::setup::{owner_of, process_of, say, Class};
+use crate::setup::{listens_at, owner_of, process_of, say, Class};
 use crate::socket::{self, Heard, Listener, Socket};
 use crate::watch::Signals;
 use crate::watched::Watched;
@@ -439,6 +439,11 @@ impl Office {
         }
         let pass = if is_own { self.foreigners.admit_guest(user) } else { self.foreigners.admit(user, admitted) };
         socket.keep_pass(Some(pass.ok_or(Reason::NoRoom)?));
+        // A caller that knows a key is believed who it is. Others could take the name of any process of their user.
+        let life = address(hello.source.epoch).map_err(|_| Reason::NoRoom)?;
+        if is_guest && !listens_at(socket, &life)? {
+            return Err(if is_own { Reason::WrongKey } else { Reason::ForeignUser });
+        }
         Ok(if is_own { Greeted::Challenge(reception, caller) } else { Greeted::Admitted(reception, caller) })
     }
 

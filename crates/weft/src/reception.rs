@@ -18,6 +18,9 @@ use weft_wire::{BundleId, Reason, Uid};
 /// Places that a bundle sets aside for callers while its program computes.
 pub(crate) const PLACES: usize = 4;
 
+/// Of these, places that callers without a key leave to others.
+const PLACES_WITH_KEY: usize = PLACES / 2;
+
 /// Largest number of sessions with a large arena.
 const LARGE_ARENAS_MOST: usize = 32;
 
@@ -50,6 +53,8 @@ struct Desk {
     places: BTreeSet<u32>,
     /// The bundle has no more places.
     is_full: bool,
+    /// The bundle has only the places that callers without a key leave to others.
+    is_full_of_guests: bool,
     /// Callers wait for a place.
     has_waiting: bool,
     /// Peers with which the bundle has sessions through memory, and how many.
@@ -149,7 +154,7 @@ impl Reception {
     pub fn give_place(&self, index: u32) {
         let mut desk = lock(&self.desk);
         desk.places.insert(index);
-        desk.is_full = false;
+        (desk.is_full, desk.is_full_of_guests) = (false, false);
     }
 
     /// Takes the sessions that were set up. Costs one load if there are none.
@@ -230,9 +235,14 @@ impl Reception {
                 say(socket, &Message::Join { bundle: self.id, proof: caller.proof });
                 return Answer::Joined;
             }
-            match desk.places.pop_first() {
+            let (left, is_full) = match caller.is_guest {
+                true => (PLACES_WITH_KEY, desk.is_full_of_guests),
+                false => (0, desk.is_full),
+            };
+            let place = if desk.places.len() > left { desk.places.pop_first() } else { None };
+            match place {
                 Some(place) => (place, desk.peers.len() >= LARGE_ARENAS_MOST),
-                None if desk.is_full => return Answer::Refuse(Reason::NoRoom),
+                None if is_full => return Answer::Refuse(Reason::NoRoom),
                 None => {
                     desk.has_waiting = true;
                     self.signals.raise(Signals::SOCKETS);
@@ -264,6 +274,7 @@ impl Desk {
             self.places.insert(index);
         }
         self.is_full = self.places.is_empty();
+        self.is_full_of_guests = self.places.len() <= PLACES_WITH_KEY;
     }
 
     /// Two bundles that call each other at the same time get two sessions.

@@ -4,7 +4,10 @@ use crate::socket::{Socket, DESCRIPTORS};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 use rustix::fs::{statx, AtFlags, OFlags, StatxFlags};
-use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -136,6 +139,20 @@ fn can_not_block(waker: &OwnedFd, own: BorrowedFd<'_>) -> bool {
 /// The user of the process at the other end of a socket, as the kernel says.
 pub(crate) fn owner_of(socket: &impl AsFd) -> Option<Uid> {
     getsockopt(socket, PeerCredentials).ok().map(|c| Uid(c.uid()))
+}
+
+/// Whether the process at the other end of a socket is the one that listens at `address`. The kernel notes with a listening socket which
+/// process made it. A process of another PID namespace cannot be seen, so it is not taken for any.
+pub(crate) fn listens_at(socket: &impl AsFd, address: &SocketAddrUnix) -> Result<bool, Reason> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let listener = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None));
+    let listener = Socket::new(listener.map_err(|_| Reason::NoRoom)?);
+    match net::connect(&listener, address) {
+        Ok(()) => Ok(process_of(socket).is_some_and(|process| process_of(&listener) == Some(process))),
+        // Too many wait there.
+        Err(Errno::AGAIN) => Err(Reason::NoRoom),
+        Err(_) => Ok(false),
+    }
 }
 
 /// The process at the other end of a socket. `None` if it cannot be seen from here, because it lives in another namespace.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use support::{tell, turn, Address, Dice, Order, Orders, Peer, BOUND};
 use weft::tagged::{Completion, Label, Lent, LentMut, Outcome, Pattern, PostError, Received, Settings, Tags};
-use weft::{AnyThread, Bundle, Certainty, Endpoint, Key, Node, Reason, SendError};
+use weft::{Admission, AnyThread, Bundle, Certainty, Endpoint, Key, Node, Reason, SendError};
 use weft_wire::tagged::{Envelope, Word};
 
 /// Lengths around every limit: a line, a unit of credit, a piece, eager or announced, a record.
@@ -976,4 +976,21 @@ fn a_bundle_for_any_thread_has_them_too() {
         done.expect("just seen")
     });
     assert_eq!(bytes(&thread.join().expect("no panic")), [5; 8]);
+}
+
+#[test]
+fn a_peer_that_was_mapped_without_its_key_gets_everything_and_says_so() {
+    let _turn = turn("tagged messages without a key");
+    let (mut server, mut client) = (Side::new(), Side::new());
+    server.bundle.set_admission(server.here, Admission::OwnUserWithoutKey).expect("endpoint");
+    client.map(0, Address { key: Key::NONE, ..server.address() });
+    // The server tells its key with its hello, while what the client sends is under way.
+    for (number, len) in (0..).zip(SIZES) {
+        server.receive(Pattern::tagged(3), len, 1);
+        client.send(0, 3, contents(number, len), 2);
+        together(&mut [&mut server, &mut client], "both", |s| s.iter().all(|s| !s.done.is_empty()));
+        let [got, sent] = [&mut server, &mut client].map(|side| side.done.pop_front().expect("one").outcome);
+        assert!(matches!(got, Outcome::Received(Received { stored, .. }) if stored == len), "{len} bytes: {got:?}");
+        assert!(matches!(sent, Outcome::Sent), "{len} bytes: {sent:?}");
+    }
 }

@@ -314,6 +314,19 @@ fn an_endpoint_that_arrived_sends_by_its_table() {
 }
 
 #[test]
+fn an_entry_that_asks_for_no_proof_asks_for_none_where_its_endpoint_lives_now() {
+    let mut b = Bundles::new();
+    let (at, it, name) = (b.at, b.it, b.name);
+    b.world.state(at).map_unproven(it, 7, name, KEY).expect("room in the table");
+    for to in [2, 3, 1] {
+        let left = b.move_to(to);
+        b.leave(left);
+        let (at, it) = (b.at, b.it);
+        assert_eq!([0, 7].map(|index| b.world.state(at).is_unproven(it, index)), [false, true], "in bundle {to}");
+    }
+}
+
+#[test]
 fn what_it_held_unserved_goes_along() {
     let mut b = Bundles::open();
     let it = b.it;

@@ -81,7 +81,10 @@ impl Engine {
         if self.messages.numbers(|m| m.peer == number).len() >= MESSAGES_MOST as usize {
             return Err(Reason::NoRoom);
         }
-        self.set_key(cx, number, key);
+        // We have greeted it with another key, or with none, if it admits callers without. Another flow would begin without a hello.
+        if self.peer(number).is_some_and(|p| !p.is_greeted) {
+            self.set_key(cx, number, key);
+        }
         let at = flow.session.index as usize;
         if self.sources.len() <= at {
             self.sources.resize_with(at + 1, Flows::default);

@@ -116,8 +116,9 @@ fn sessions_without_a_key_come_in_a_burst_and_leave_callers_with_the_key_alone()
     let guest = Address { key: Key::NONE, ..there };
     let (mut sockets, mut refused) = (Vec::new(), 0);
     for number in 0.. {
-        // Each says that it is another process.
-        let me = Name { epoch: weft_wire::Epoch(number), ..me };
+        // Each is of a life of its own.
+        let me = Name { epoch: weft_wire::Epoch(me.epoch.0 ^ (number + 1)), ..me };
+        let _life = raw::listen(me.epoch);
         let socket = raw::connect(&there.name).expect("connect");
         raw::say(&socket, &raw::hello(&me, &guest).to_bytes());
         match raw::hear(&socket) {
@@ -151,4 +152,53 @@ fn nothing_is_kept_of_who_is_not_admitted() {
     }
     expect_back(&mut peer, before, "callers without the key");
     peer.finish();
+}
+
+#[test]
+fn a_caller_without_the_key_cannot_say_that_it_is_another_process() {
+    let _turn = turn("a caller that says that it is another process");
+    let (victim, _, victims, nobody) = start();
+    let (mut peer, before, there, _) = start_with(&["keyless"]);
+    let own = Name { epoch: weft_wire::Epoch(!nobody.epoch.0), ..nobody };
+    let _life = raw::listen(own.epoch);
+    let guest = Address { key: Key::NONE, ..there };
+    let call = |me: &Name| {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(me, &guest).to_bytes());
+        raw::hear(&socket)
+    };
+    for (me, who) in [(victims.name, "another process"), (there.name, "its callee"), (nobody, "nobody")] {
+        assert_eq!(call(&me).refusal(), Some(Reason::WrongKey), "{who}");
+    }
+    let said = call(&own);
+    assert!(matches!(said, Said::Message(Message::Accept { .. }, _)), "itself: {said:?}");
+    drop(said);
+    expect_back(&mut peer, before, "callers that say that they are others");
+    victim.finish();
+    peer.finish();
+}
+
+#[test]
+fn callers_without_the_key_leave_places_for_others_while_the_program_computes() {
+    let _turn = turn("callers without the key while the program computes");
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.set_admission(here, Admission::OwnUserWithoutKey).expect("endpoint");
+    let there = Address::of(&bundle, here);
+    bundle.poll();
+    // From here on only the helper answers.
+    let lives: Vec<_> =
+        (1..=8).map(|n| Name { epoch: weft_wire::Epoch(there.name.epoch.0 ^ n), ..there.name }).collect();
+    let _listeners: Vec<_> = lives.iter().map(|me| raw::listen(me.epoch)).collect();
+    let call = |me: &Name, key: Key| {
+        let socket = raw::connect(&there.name).expect("connect");
+        raw::say(&socket, &raw::hello(me, &Address { key, ..there }).to_bytes());
+        let Said::Message(challenge, _) = raw::hear_all(&socket) else { panic!("no challenge") };
+        raw::prove(&socket, &challenge);
+        socket
+    };
+    let guests: Vec<_> = lives.iter().map(|me| call(me, Key::NONE)).collect();
+    let said = raw::hear(&call(&raw::nobody(&there.name), there.key));
+    assert!(matches!(said, Said::Message(Message::Accept { .. }, _)), "with the key: {said:?}");
+    poll_until(&mut bundle, "all to be answered", |_| guests.iter().all(raw::is_called));
 }

@@ -24,8 +24,10 @@ pub fn squatter(orders: Orders) {
     }
     let listener = raw::listen(name.epoch);
     tell("there");
-    if orders.words[2] == "twice" {
-        return answer_two_calls(&orders, &listener);
+    match orders.words[2].as_str() {
+        "twice" => return answer_two_calls(&orders, &listener, KEY),
+        "twice open" => return answer_two_calls(&orders, &listener, Key::NONE),
+        _ => {}
     }
     while let Some(order) = orders.wait() {
         let (way, proof) = order.split_once(' ').expect("a way and a proof");
@@ -56,14 +58,14 @@ pub fn squatter(orders: Orders) {
     }
 }
 
-/// Knows the key of the first call, and not of the second one, which comes before the first is answered. Tells how many records
-/// it found in the ring by the time that the second call had ended.
-fn answer_two_calls(orders: &Orders, listener: &OwnedFd) {
+/// Proves a key that is enough for the first call, and not for the second one, which comes before the first is answered. Tells how many
+/// records it found in the ring by the time that the second call had ended.
+fn answer_two_calls(orders: &Orders, listener: &OwnedFd, key: Key) {
     let [first, second] = ["first", "second"].map(|which| {
         let socket = raw::accept(listener);
         let hello = raw::hear_hello(&socket);
         tell(which);
-        (socket, hello.proof(KEY, Side::Callee))
+        (socket, hello.proof(key, Side::Callee))
     });
     let bundle = BundleId(0);
     let accept = |ring| Message::Accept { ring, bell: 0, bundle, is_trusted: false, proof: first.1 };
@@ -162,5 +164,28 @@ fn a_key_that_was_mapped_during_a_call_is_not_told_to_who_proved_the_old_one() {
     bundle.request(here, 0, QUIET, &[], b"").expect("mapped");
     poll_until(&mut bundle, "a return", |_| !returns.borrow().is_empty());
     assert_eq!(returns.borrow()[0].reason, Reason::WrongOwner, "of the call with the present key");
+    squatter.finish();
+}
+
+#[test]
+fn a_proof_that_was_demanded_during_a_call_is_not_waived() {
+    let _turn = turn("a proof demanded during a call");
+    let (mut bundle, here, _) = open_bundle();
+    let dead = raw::nobody(&bundle.name(here).expect("name"));
+    let squatter = Peer::start("squatter", &[&dead.to_string(), "our", "twice open"]);
+    assert_eq!(squatter.hear(), "there");
+    let returns = returns_of(&mut bundle, here);
+    for heard in ["first", "second"] {
+        match heard {
+            "first" => bundle.map_unproven(here, 0, dead, KEY).expect("map"),
+            _ => bundle.map(here, 0, dead, KEY).expect("map"),
+        }
+        assert_eq!(bundle.try_request(here, 0, QUIET, &[], b""), Err(SendError::Full), "there is no session yet");
+        assert_eq!(squatter.hear_polling(&mut bundle), heard);
+    }
+    assert_eq!(squatter.hear_polling(&mut bundle), "0", "records for who has not proved the key");
+    bundle.request(here, 0, QUIET, &[], b"").expect("mapped");
+    poll_until(&mut bundle, "a return", |_| !returns.borrow().is_empty());
+    assert_eq!(returns.borrow()[0].reason, Reason::WrongOwner, "of the call that demands a proof");
     squatter.finish();
 }
