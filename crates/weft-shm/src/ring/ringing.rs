@@ -26,6 +26,15 @@ pub enum Waker {
     Socket(Descriptor),
 }
 
+/// Makes an eventfd readable, unless the program closed it: then the number may be that of a file of the program's, and is left alone.
+#[cold]
+pub fn ring(eventfd: &Descriptor) {
+    if eventfd.is_ours() {
+        // It fails only if the counter is full, and then it is readable.
+        let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+    }
+}
+
 impl Ringing {
     /// Rings `bell` for records of `producer` when asked to, and uses the `waker` if its consumer sleeps.
     pub fn new(producer: Producer<MapMem>, bell: Bell, waker: Waker) -> Ringing {
@@ -45,15 +54,16 @@ impl Ringing {
     fn wake(&self) {
         // It fails only if the consumer gave us something else than it should have, or does not read, and then it sleeps on.
         match &self.waker {
-            Waker::Event(eventfd) => _ = rustix::io::write(eventfd, &1u64.to_ne_bytes()),
+            Waker::Event(eventfd) => _ = rustix::io::write(eventfd.checked(), &1u64.to_ne_bytes()),
             Waker::Socket(socket) => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                let _ = rustix::net::send(socket, &Message::Wake.to_bytes(), flags);
+                let _ = rustix::net::send(socket.checked(), &Message::Wake.to_bytes(), flags);
             }
         }
     }
 }
 
+#[doc(hidden)]
 impl Tx for Ringing {
     #[inline(always)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
