@@ -42,13 +42,13 @@ pub struct Returned {
 /// Something that happened to a bundle.
 ///
 /// ```
-/// use weft_core::testing::{MemRx, MemTx, NoBells};
-/// use weft_core::{Bundle, Event, Outgoing, SendError, Settings};
-/// use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+/// # use weft_core::testing::{MemRx, MemTx, NoBells};
+/// # use weft_core::{Bundle, Event, Outgoing, SendError, Settings};
+/// # use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 ///
-/// let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
+/// # let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
 /// let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
-/// let state = bundle.state_mut();
+/// # let state = bundle.state_mut();
 /// let me = state.add_endpoint(name(1), Key(1));
 /// state.map(me, 0, name(2), Key(2))?;
 /// assert_eq!(state.try_send(me, 0, Outgoing::default()), Err(SendError::Full));
@@ -97,7 +97,7 @@ impl Event {
 /// delivered and events are queued.
 ///
 /// ```
-/// use weft_core::EventMask;
+/// # use weft_core::EventMask;
 ///
 /// // An endpoint that answers whenever its program polls anyway: its messages wake nobody, its losses do.
 /// let mask = EventMask { not_empty: false, ..EventMask::ALL };

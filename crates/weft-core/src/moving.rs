@@ -154,6 +154,7 @@ pub(crate) struct Guest {
 
 impl<T: Tx> State<T> {
     /// What would go along if an endpoint moved now.
+    #[doc(hidden)] // for the home of a bundle
     pub fn pack(&self, endpoint: Endpoint) -> Result<Luggage, SendError> {
         let state = self.endpoint(endpoint)?;
         let wants_room = |route: &Route| match *route {
@@ -180,6 +181,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Packs again if that would be other luggage: a handler ran meanwhile.
+    #[doc(hidden)] // for the home of a bundle
     pub fn repack(&self, endpoint: Endpoint, luggage: &mut Luggage) {
         let is_old = |state: &EndpointState| state.changes != luggage.changes;
         if self.endpoint(endpoint).is_ok_and(is_old) {
@@ -219,6 +221,7 @@ impl<T: Tx> State<T> {
     }
 
     /// An endpoint arrives from another bundle of this network interface, or comes back.
+    #[doc(hidden)] // for the home of a bundle
     pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
         let Luggage { name, key, admission, served, service, mask, table, changes, wanted } = luggage;
         let arrived = EndpointState { admission, served, service, table, changes, ..EndpointState::new(name, key) };
@@ -258,6 +261,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Does what another bundle handed on.
+    #[doc(hidden)] // for the home of a bundle
     pub fn do_errand<S: Sink<T>>(&mut self, errand: Errand, sink: &mut S) {
         let Some(endpoint) = self.endpoints.find(errand.endpoint) else {
             return self.refuse_errand(errand, Reason::NoSuchEndpoint);
@@ -281,6 +285,7 @@ impl<T: Tx> State<T> {
     }
 
     /// What became of an errand of ours.
+    #[doc(hidden)] // for the home of a bundle
     pub fn take_back(&mut self, back: Back) {
         match back {
             Back::Taken(origin) => self.settle_origin(&origin),
@@ -306,6 +311,7 @@ impl<T: Tx> State<T> {
     }
 
     /// What is to be said of messages of other bundles that this one has not answered, for it ends.
+    #[doc(hidden)] // for the home of a bundle
     pub fn abandon_guests(&mut self) -> Vec<(BundleId, Back)> {
         let open = std::mem::take(&mut self.guests).into_values().filter(|guest| guest.is_open);
         let ended = open.map(|guest| (guest.from, Back::Ended(guest.token)));

@@ -21,7 +21,7 @@ use weft_wire::{BundleId, Name};
 ///
 /// ```
 /// use std::time::Duration;
-/// use weft_core::Settings;
+/// # use weft_core::Settings;
 ///
 /// // A peer on another host that is silent for a second is taken for dead.
 /// let settings = Settings { suspicion: Some(Duration::from_secs(1)), ..Settings::default() };
@@ -105,14 +105,14 @@ impl Run {
 /// Everything of a bundle but the reading ends of its sessions. No call blocks.
 ///
 /// ```
-/// use weft_core::testing::MemTx;
-/// use weft_core::{Bundle, Outgoing, SendError, Settings};
-/// use weft_core::testing::{MemRx, NoBells};
-/// use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Uid};
+/// # use weft_core::testing::MemTx;
+/// # use weft_core::{Bundle, Outgoing, SendError, Settings};
+/// # use weft_core::testing::{MemRx, NoBells};
+/// # use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Uid};
 ///
-/// let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
+/// # let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
 /// let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
-/// let state = bundle.state_mut();
+/// # let state = bundle.state_mut();
 /// let me = state.add_endpoint(name(1), Key(1));
 /// state.map(me, 0, name(2), Key(2))?;
 /// // There is no session yet: the home that owns the bundle is asked for one, and the sender is told *full*.
@@ -244,6 +244,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Whether requests or one-way messages of ours are under way on a session: then its peer is to be watched.
+    #[doc(hidden)] // for the home of a bundle
     pub fn awaits(&self, session: SessionId) -> bool {
         let flows = self.session(session).into_iter().flat_map(|s| &s.flows_out);
         flows.into_iter().any(FlowOut::has_under_way)
@@ -255,6 +256,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Events and messages so far that end a wait; both come round.
+    #[doc(hidden)] // for the home of a bundle
     pub fn tally(&self) -> Tally {
         let Counters { delivered, requests_delivered, replies_delivered, parked, .. } = self.counters;
         let messages = delivered.wrapping_add(requests_delivered).wrapping_add(replies_delivered).wrapping_add(parked);
@@ -267,6 +269,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Destinations that want a session, each once.
+    #[doc(hidden)] // for the home of a bundle
     pub fn take_calls(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.calls)
     }
@@ -277,6 +280,7 @@ impl<T: Tx> State<T> {
     }
 
     /// The sessions there are.
+    #[doc(hidden)] // for the home of a bundle
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, PeerId)> + '_ {
         self.sessions.iter().enumerate().filter_map(|(index, place)| {
             let id = SessionId { index: index as u32, life: place.life };

@@ -57,8 +57,9 @@ mod watched;
 pub mod client {
     /// The sending end of a path to a peer: shared memory on this host, the network to other hosts.
     pub use crate::paths::Outlet;
-    pub use weft_core::{Client, Delivery, FlowId, ReplyToken, State};
-    pub use weft_wire::path::Tx;
+    pub use weft_core::{Client, Delivery, FlowId, ReplyToken, SessionId, State};
+    pub use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
+    pub use weft_wire::{Credit, Head, Kind, Malformed};
 }
 
 pub use bundle::{AnyThread, Bundle, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
@@ -69,6 +70,7 @@ pub use weft_core::{
     Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Reliability, ReplyError, Returned,
     SendError, Service, Settings,
 };
+pub use weft_shm::Forked;
 pub use weft_wire::{
-    Certainty, EndpointId, HostAddress, Key, KeyError, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD,
+    Certainty, EndpointId, Epoch, HostAddress, Key, KeyError, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD,
 };
