@@ -1,8 +1,8 @@
 //! Active Messages: a message names a handler, and the receiver runs it with the message's arguments and payload.
 //!
-//! This is the Active Messages interface of the seeds (AM-II). It has requests and replies; short messages (up to 16
-//! arguments of 32 bits) and medium ones (with up to 64 KiB of payload); and 32 outstanding requests from one endpoint
-//! to another. Every request is answered: if the handler does not reply, weft tells the sender that the request has
+//! This is the Active Messages interface of Mainwaring and Culler (AM-II). It has requests and replies; short messages
+//! (up to 16 arguments of 32 bits) and medium ones (with up to 64 KiB of payload); and 32 outstanding requests from one
+//! endpoint to another. Every request is answered: if the handler does not reply, weft tells the sender that the request has
 //! ended. Messages that cannot be delivered come back.
 //!
 //! The calls are methods of [`Bundle`]: [`Bundle::on`], [`Bundle::request`], [`Bundle::send`], [`Bundle::reply`]. Calls
