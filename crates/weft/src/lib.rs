@@ -46,6 +46,7 @@ mod owner;
 mod paths;
 mod readers;
 mod reception;
+mod settings;
 mod setup;
 mod socket;
 pub mod status;

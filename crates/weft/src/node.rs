@@ -3,6 +3,7 @@
 use crate::net::address::Wanted;
 use crate::net::{Net, NetworkError, Users};
 use crate::office::Office;
+use crate::settings;
 use crate::watch::Helper;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,7 +85,7 @@ impl Node {
     pub fn new() -> Result<Node, Error> {
         // Before there is another thread of ours: then it takes no time.
         weft_shm::barrier::register();
-        let is_wanted = std::env::var_os("WEFT_HELPER").is_none_or(|value| value != "off");
+        let is_wanted = settings::is_on(settings::HELPER)?;
         Node::with_helper(if is_wanted { Helper::start().ok() } else { None })
     }
 
@@ -99,9 +100,10 @@ impl Node {
     }
 
     fn with_helper(helper: Option<Helper>) -> Result<Node, Error> {
+        settings::tell_unknown()?;
         let wanted = Wanted::from_environment()?;
-        let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
-        let office = Office::open()?;
+        let uses_memory = settings::is_on(settings::LOCAL)?;
+        let office = Office::open(settings::is_on(settings::TRUST)?)?;
         let helper = helper.filter(|helper| helper.open_office(office.clone()));
         if let Some(helper) = &helper {
             helper.open_desk(office.epoch, Uid(rustix::process::geteuid().as_raw()));

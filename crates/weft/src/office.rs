@@ -126,8 +126,8 @@ enum Greeted {
 }
 
 impl Office {
-    /// Opens the set-up socket under a fresh random epoch.
-    pub fn open() -> Result<Arc<Office>, Error> {
+    /// Opens the set-up socket under a fresh random epoch. Without `trusts`, no process is trusted.
+    pub fn open(trusts: bool) -> Result<Arc<Office>, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
         let epoch = Epoch(random_u64()?);
         let nonce = Nonce(u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1);
@@ -142,7 +142,6 @@ impl Office {
         let users = UserMap::of_this_process();
         let user = users.outside(Uid(rustix::process::geteuid().as_raw()));
         let inner = Inner { next_guest: LISTENER + 1, ..Inner::default() };
-        let trusts = std::env::var_os("WEFT_TRUST").is_none_or(|value| value != "off");
         Ok(Arc::new_cyclic(|itself| Office {
             epoch,
             user,

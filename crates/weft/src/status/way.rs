@@ -6,6 +6,7 @@ use crate::net::address::{self, LeftOut, Wanted};
 use crate::node::Error;
 use crate::office::address as set_up_address;
 use crate::owner::{owner, Owner, UserMap};
+use crate::settings;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
@@ -102,7 +103,7 @@ weft_wire::debug_says_display!(Why);
 /// # Errors
 /// If the environment says what cannot be, or there is no descriptor.
 pub fn way_to(name: &Name) -> Result<Way, Error> {
-    let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
+    let uses_memory = settings::is_on(settings::LOCAL)?;
     let holder = find_holder(name.epoch)?;
     if let Some(holder) = holder.filter(|_| uses_memory) {
         let users = UserMap::of_this_process();
