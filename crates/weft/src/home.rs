@@ -10,7 +10,7 @@ use crate::office::address;
 use crate::owner::Owner;
 use crate::paths::{Core, Inlet, Outlet};
 use crate::reception::{Arrival, Post, Reception};
-use crate::setup::{process_of, say, Class, Gift, Given};
+use crate::setup::{process_of, say, shortage, Class, Gift, Given};
 use crate::socket::{Heard, Socket};
 use crate::watch::Signals;
 use crate::watched::Watched;
@@ -118,21 +118,20 @@ impl Home {
         users: Users,
         suspicion: Option<Duration>,
     ) -> Result<Home, Error> {
-        let way_out = "raise the limit of open files (ulimit -n), or close some";
-        let failed = |e| Error::system("cannot watch the set-up socket", e, way_out);
+        let failed = |e| Error::shortage("cannot watch the set-up socket", e);
         let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         if node.helper().is_none() {
             let (office, token) = (node.office().epoll(), epoll::EventData::new_u64(OFFICE_TOKEN));
             epoll::add(&epoll, office, token, epoll::EventFlags::IN).map_err(failed)?;
         }
         let bells = Descriptor::make(|| bells.fd().try_clone_to_owned());
-        let bells = bells.map_err(|e| Error::system("cannot hand out the bell page", e, way_out))?;
+        let bells = bells.map_err(|e| Error::shortage("cannot hand out the bell page", e))?;
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         let helper = node.helper();
         let opened = node.open_network(users, is_watched, suspicion).and_then(|net| {
             if let (Some(net), Some(helper)) = (&net, helper.filter(|_| is_watched)) {
-                let failed = |e| Error::system("cannot make the deputy's timer", e, way_out);
+                let failed = |e| Error::shortage("cannot make the deputy's timer", e);
                 helper.add_deputy(id, net.deputy(signals).map_err(failed)?);
             }
             Ok(net)
@@ -345,7 +344,7 @@ impl Home {
             (Owner::Other(user), _) if user == name.uid => return Err(Reason::ForeignUser),
             (Owner::Other(_) | Owner::NotAsNamed, _) => return Err(Reason::WrongOwner),
         };
-        let (nonce_at, draw) = (office.nonce_at(), random_u64().map_err(|_| Reason::NoRoom)?);
+        let (nonce_at, draw) = (office.nonce_at(), random_u64().map_err(|_| Reason::OwnMemory)?);
         let hello = Hello { source, destination: name, bundle: self.id, is_alone, nonce_at, draw };
         // A callee that refuses our user may have hung up already. Its refusal is received like any answer.
         say(&socket, &Message::Hello(hello, hello.proof(key, Side::Caller)));
@@ -371,7 +370,7 @@ impl Home {
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let socket = Descriptor::make(socket).map_err(|_| Reason::NoRoom)?;
+        let socket = Descriptor::make(socket).map_err(shortage)?;
         Ok(match net::connect(&socket, &address(epoch).map_err(|_| Reason::NobodyThere)?) {
             Ok(()) => Connected::Yes(Socket::new(socket)),
             Err(Errno::AGAIN) => Connected::Later,
@@ -428,6 +427,11 @@ impl Home {
                 Heard::End => {
                     self.untie(core, &tie);
                     core.lose(tie.id, Reason::PeerLost, sink);
+                }
+                // It had no descriptor or no memory left for the ring that we gave it.
+                Heard::Message(Message::Refuse { reason: Reason::PeerLimit }) => {
+                    self.untie(core, &tie);
+                    core.lose(tie.id, Reason::PeerLimit, sink);
                 }
                 _ => {
                     self.untie(core, &tie);
@@ -489,6 +493,7 @@ impl Home {
             // While its memory is read it must wait for our proof.
             Heard::Message(message) if calling.challenge.is_none() => message,
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
+            Heard::NoDescriptors => return Err(Answer::Refused(Reason::OwnDescriptors)),
             _ => return Err(Answer::Refused(Reason::Violation)),
         };
         let Calling { name, user, .. } = calling;
@@ -603,7 +608,7 @@ impl Home {
     fn watch(&mut self, socket: Socket) -> Result<(u64, Watched), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|_| Reason::NoRoom)?;
+        let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|(_, error)| shortage(error))?;
         self.next_line += 1;
         Ok((token, socket))
     }

@@ -5,6 +5,7 @@ use crate::net::{Net, NetworkError, Users};
 use crate::office::Office;
 use crate::settings;
 use crate::watch::Helper;
+use rustix::io::Errno;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,6 +42,22 @@ weft_wire::debug_says_display!(Error);
 impl Error {
     pub(crate) fn system(what: &'static str, source: impl Into<io::Error>, way_out: &'static str) -> Error {
         Error::System { what, source: source.into(), way_out }
+    }
+
+    /// The kernel has not enough of something; what helps depends on what that is.
+    pub(crate) fn shortage(what: &'static str, source: impl Into<io::Error>) -> Error {
+        let source = source.into();
+        let way_out = match Errno::from_io_error(&source) {
+            Some(Errno::FBIG) => "raise the limit of file size (ulimit -f): shared memory counts as a file",
+            Some(Errno::NOMEM | Errno::NOBUFS) => "raise the limit of address space (ulimit -v), or free memory",
+            Some(Errno::NFILE) => "the whole machine has too many files open: raise fs.file-max, or close some",
+            Some(Errno::NOSPC) => "raise fs.epoll.max_user_watches",
+            Some(Errno::BADF | Errno::INVAL | Errno::PERM) => {
+                "if the program closes descriptors that it did not open, have it do so before it makes the Node"
+            }
+            _ => "raise the limit of open files (ulimit -n), or close some",
+        };
+        Error::System { what, source, way_out }
     }
 }
 

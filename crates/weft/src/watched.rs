@@ -33,16 +33,16 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Puts a socket into a set. If the kernel has no room for it, the socket comes back.
+    /// Puts a socket into a set. If the kernel has no room for it, the socket comes back, with what the kernel said.
     pub fn new(
         socket: Socket,
         set: &Arc<Descriptor>,
         token: u64,
         events: epoll::EventFlags,
-    ) -> Result<Watched, Socket> {
+    ) -> Result<Watched, (Socket, Errno)> {
         match epoll::add(set, &socket, epoll::EventData::new_u64(token), events) {
             Ok(()) => Ok(Watched { socket: Some(socket), set: set.clone() }),
-            Err(_) => Err(socket),
+            Err(error) => Err((socket, error)),
         }
     }
 

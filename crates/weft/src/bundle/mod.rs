@@ -132,8 +132,7 @@ impl Bundle<AnyThread> {
 impl<H: Threads> Bundle<H> {
     fn make(node: &Node, settings: Settings) -> Result<Bundle<H>, Error> {
         node.check()?;
-        let bells = BellPage::create()
-            .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
+        let bells = BellPage::create().map_err(|e| Error::shortage("cannot make the bell page", e))?;
         let signals = Arc::new(Signals::new()?);
         let sleeper = Sleeper::new(&signals)?;
         let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS, settings.suspicion)?);

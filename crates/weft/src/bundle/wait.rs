@@ -448,7 +448,7 @@ pub(super) struct Sleeper {
 impl Sleeper {
     /// Makes a sleeper that the given signals wake.
     pub fn new(signals: &Signals) -> Result<Sleeper, Error> {
-        let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
+        let failed = |e| Error::shortage("cannot make an epoll set", e);
         let set = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, signals.waker(), epoll::EventData::new_u64(WAKER.into()), edges).map_err(failed)?;
