@@ -119,6 +119,9 @@ impl Home {
         suspicion: Option<Duration>,
     ) -> Result<Home, Error> {
         let failed = |e| Error::shortage("cannot watch the set-up socket", e);
+        if !node.office().is_open() {
+            return Err(failed(Errno::BADF));
+        }
         let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         if node.helper().is_none() {
             let (office, token) = (node.office().epoll(), epoll::EventData::new_u64(OFFICE_TOKEN));
@@ -127,12 +130,13 @@ impl Home {
         let bells = Descriptor::make(|| bells.fd().try_clone_to_owned());
         let bells = bells.map_err(|e| Error::shortage("cannot hand out the bell page", e))?;
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
-        let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         let helper = node.helper();
-        let opened = node.open_network(users, is_watched, suspicion).and_then(|net| {
-            if let (Some(net), Some(helper)) = (&net, helper.filter(|_| is_watched)) {
+        let is_watched = helper.is_some();
+        let watched = helper.map_or(Ok(()), |helper| helper.add(id, &epoll, signals.clone()));
+        let opened = watched.and_then(|()| node.open_network(users, is_watched, suspicion)).and_then(|net| {
+            if let (Some(net), Some(helper)) = (&net, helper) {
                 let failed = |e| Error::shortage("cannot make the deputy's timer", e);
-                helper.add_deputy(id, net.deputy(signals).map_err(failed)?);
+                helper.add_deputy(id, net.deputy(signals).map_err(failed)?)?;
             }
             Ok(net)
         });
@@ -393,6 +397,9 @@ impl Home {
     fn look_at_descriptors<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !self.epoll.is_ours_lately() {
+            return; // the program closed it
+        }
         let Ok((ready, _)) = epoll::wait(self.epoll.as_fd(), &mut events, Some(&now)) else {
             return;
         };

@@ -84,7 +84,7 @@ struct Shared {
     wanted: Option<Wanted>,
     /// `WEFT_LOCAL=off`: all messages go over the network, also those to the same host.
     uses_memory: bool,
-    /// `None` if there is no thread to be had: then bundles look for themselves.
+    /// `None` if the program or `WEFT_HELPER=off` wants none: then bundles look for themselves.
     helper: Option<Helper>,
 }
 
@@ -95,19 +95,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Node {
     /// Opens the set-up socket under a fresh random epoch, and starts a helper: a thread that sleeps until there is something
-    /// to look at, so that polls make no system calls. Where no thread is to be had this is [`Node::without_helper`].
+    /// to look at, so that polls make no system calls. With `WEFT_HELPER=off` this is [`Node::without_helper`].
     ///
     /// # Errors
-    /// If the kernel gives no socket, no descriptor or no randomness.
+    /// If the kernel gives no socket, no descriptor, no thread or no randomness, or if a variable of the environment says
+    /// what it cannot.
     pub fn new() -> Result<Node, Error> {
         // Before there is another thread of ours: then it takes no time.
         weft_shm::barrier::register();
-        let is_wanted = settings::is_on(settings::HELPER)?;
-        Node::with_helper(if is_wanted { Helper::start().ok() } else { None })
+        Node::with_helper(if settings::is_on(settings::HELPER)? { Some(Helper::start()?) } else { None })
     }
 
     /// As [`Node::new`], without the helper: every 1,024 idle polls, and after 16,384 messages, a poll looks at the sockets by
-    /// a system call. For programs that must not have a thread more.
+    /// a system call. For programs that must not have a thread more. Such a program must poll: after 3 s without a poll its
+    /// peers on other hosts take it for dead.
     ///
     /// # Errors
     /// As [`Node::new`].
@@ -121,8 +122,8 @@ impl Node {
         let wanted = Wanted::from_environment()?;
         let uses_memory = settings::is_on(settings::LOCAL)?;
         let office = Office::open(settings::is_on(settings::TRUST)?)?;
-        let helper = helper.filter(|helper| helper.open_office(office.clone()));
         if let Some(helper) = &helper {
+            helper.open_office(office.clone())?;
             helper.open_desk(office.epoch, Uid(rustix::process::geteuid().as_raw()));
         }
         Ok(Node(Arc::new(Own::new(Shared { office, wanted, uses_memory, helper }))))

@@ -158,6 +158,11 @@ impl Office {
         }))
     }
 
+    /// Whether the program has left its descriptors open.
+    pub fn is_open(&self) -> bool {
+        self.epoll.is_ours()
+    }
+
     /// Readable when there is something to do here.
     pub fn epoll(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -310,6 +315,9 @@ impl Office {
     }
 
     fn look_at_guests(&self) -> bool {
+        if !self.epoll.is_ours_lately() {
+            return true; // the program closed it, and nobody can call any more
+        }
         let mut can_accept = true;
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

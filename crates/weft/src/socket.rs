@@ -165,6 +165,10 @@ impl Drop for Socket {
         if self.came.is_empty() && !self.takes_descriptors {
             return;
         }
+        // The program may have closed it by its number, and opened another one.
+        if !self.socket.as_ref().is_some_and(Descriptor::is_ours) {
+            return;
+        }
         // From now on nobody can send more.
         let _ = net::shutdown(&*self, Shutdown::Both);
         if self.came.is_empty() && matches!(receive_unread(&*self, UNREAD_MOST, false), Unread::None) {

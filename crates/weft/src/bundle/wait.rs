@@ -6,7 +6,7 @@
 
 use super::{Bundle, Threads, LOOK_EVERY_SETUP, REST_AFTER};
 use crate::node::Error;
-use crate::watch::{ring, Signals};
+use crate::watch::Signals;
 use crate::watched::watch_once;
 use nix::sys::signal::Signal;
 use rustix::event::{epoll, Timespec};
@@ -104,7 +104,7 @@ impl Waker {
 
     /// Wakes a thread that sleeps in the bundle's wait, without ending the wait.
     pub(super) fn ring(&self) {
-        ring(self.0.waker());
+        self.0.ring();
     }
 }
 
@@ -407,15 +407,21 @@ impl<H: Threads> Bundle<H> {
     fn watch(&mut self) -> bool {
         let set = &self.sleeper.set;
         if !self.sleeper.watches_sockets && !self.home.is_stuck() {
-            self.sleeper.watches_sockets = watch_once(set, self.home.sockets(), Signals::SOCKETS.into());
+            self.sleeper.watches_sockets = watch_once(set, self.home.sockets(), Signals::SOCKETS.into()).is_ok();
         }
-        self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()))
+        self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()).is_ok())
     }
 }
 
 /// Waits on the epoll set for at most `most`. Returns the signals that came, with [`WAKER`] if a peer woke us; zero
 /// after a timeout.
+///
+/// If the program closed the set by its number, this naps: the rings can still be polled, and messages come late.
 pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
+    if !set.is_ours_lately() {
+        std::thread::sleep(most.min(NAP_MOST));
+        return 0;
+    }
     let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
     match epoll::wait(set, &mut events, Some(&most)) {

@@ -85,7 +85,7 @@ impl Switch {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         // It fails for no timer that is one.
         let _ = timerfd_settime(
-            &self.timer,
+            self.timer.checked(),
             TimerfdTimerFlags::empty(),
             &Itimerspec { it_interval: never, it_value: once },
         );

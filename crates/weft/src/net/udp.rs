@@ -147,7 +147,7 @@ impl<K: Kernel> Udp<K> {
     #[inline(always)]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
         for _ in 0..ERRORS_MOST {
-            let socket = self.socket.as_fd();
+            let socket = self.socket.checked();
             let got = match self.pace.is_for_runs {
                 false => self.kernel.receive_one(socket, self.peer, buffer),
                 true => self.kernel.receive_run(socket, buffer),
@@ -189,7 +189,7 @@ impl<K: Kernel> Udp<K> {
         let (whole, rest) = packets.split_at(count * segment);
         let is_run = (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST;
         let length = u16::try_from(segment).ok().filter(|_| is_run && self.way.get() == Way::Segments);
-        let went = length.map(|length| self.kernel.send_pages(self.socket.as_fd(), whole, length));
+        let went = length.map(|length| self.kernel.send_pages(self.socket.checked(), whole, length));
         match went {
             Some(Ok(())) if rest.is_empty() => Sent { packets: count, stop: None },
             Some(Ok(())) => {
@@ -207,7 +207,7 @@ impl<K: Kernel> Udp<K> {
         if packets.len() > segment && segment > 0 {
             return self.send_run(to.as_ref(), packets, segment);
         }
-        match retried(|| self.kernel.send_one(self.socket.as_fd(), to.as_ref(), packets)) {
+        match retried(|| self.kernel.send_one(self.socket.checked(), to.as_ref(), packets)) {
             Ok(()) => Sent { packets: 1, stop: None },
             Err(error) => Sent { packets: 0, stop: Some(stop(error)) },
         }
@@ -312,12 +312,12 @@ impl<K: Kernel> Udp<K> {
         let has_segments = self.way.get() == Way::Segments;
         let length = u16::try_from(segment).ok().filter(|_| has_segments && part.len() > segment);
         let Some(length) = length else { return self.send_separately(to, run, segment) };
-        match retried(|| self.kernel.send_segments(self.socket.as_fd(), to, part, length)) {
+        match retried(|| self.kernel.send_segments(self.socket.checked(), to, part, length)) {
             Ok(()) => Ok(part.len().div_ceil(segment)),
             // Also said of packets that cannot go by any way (too large ones, by older kernels). Only if they do go otherwise
             // it was the segments that were refused: by the interface, or by a tunnel of the kernel's.
             Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => {
-                self.kernel.forget_segments(self.socket.as_fd());
+                self.kernel.forget_segments(self.socket.checked());
                 let some = self.send_separately(to, run, segment)?;
                 self.way.set(self.way.get().max(Way::Many));
                 Ok(some)
@@ -330,7 +330,7 @@ impl<K: Kernel> Udp<K> {
     #[cold]
     fn send_separately(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
         if self.way.get() != Way::Single {
-            match retried(|| self.kernel.send_many(self.socket.as_fd(), to, run, segment)) {
+            match retried(|| self.kernel.send_many(self.socket.checked(), to, run, segment)) {
                 Ok(0) => return Err(Stop::Full),
                 Ok(some) => return Ok(some),
                 Err(Errno::NOSYS) => self.way.set(Way::Single),
@@ -338,7 +338,7 @@ impl<K: Kernel> Udp<K> {
             }
         }
         let packet = &run[..run.len().min(segment)];
-        retried(|| self.kernel.send_one(self.socket.as_fd(), to, packet)).map(|()| 1).map_err(stop)
+        retried(|| self.kernel.send_one(self.socket.checked(), to, packet)).map(|()| 1).map_err(stop)
     }
 
     /// An IPv6 socket reaches IPv4 addresses by their mapped form (RFC 4291, section 2.5.5.2).
