@@ -56,8 +56,8 @@ pub enum Reason {
     /// The peer broke the protocol and was cut off.
     #[error("protocol violation: the peer wrote what no weft writes and was cut off; restart it")]
     Violation = 9,
-    /// The peer has as many sessions, flows or endpoints as it can hold.
-    #[error("no room: the peer holds as many sessions as it may; close some, or raise its limit")]
+    /// The peer, or this bundle, has as many sessions or flows as it may.
+    #[error("no room: the peer, or the bundle here, has as many sessions or flows as it may; close some, or try again later")]
     NoRoom = 10,
     /// The name says another owner than the kernel does, or who answers does not know the endpoint's key.
     #[error("wrong owner: who answers under this name is not the user that the name states, or does not know the key; ask for a present name")]
