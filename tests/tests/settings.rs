@@ -30,7 +30,10 @@ fn names_behind(text: &str, before: &[&str]) -> BTreeSet<String> {
     for before in before {
         for rest in text.split(&format!("{before}WEFT_")).skip(1) {
             let name: String = rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
-            names.insert(format!("WEFT_{name}"));
+            // Without more it is the beginning of all of them.
+            if !name.is_empty() {
+                names.insert(format!("WEFT_{name}"));
+            }
         }
     }
     names
