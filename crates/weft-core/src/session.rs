@@ -291,6 +291,15 @@ impl FlowIn {
 }
 
 impl FlowIn {
+    /// Whether the sender is to be told something. If so, it does not wait for another record.
+    pub fn say_now(&mut self) -> bool {
+        let is_due = self.is_open && self.due.is_due();
+        if is_due {
+            self.due.ask();
+        }
+        is_due
+    }
+
     /// Whether nothing of it waits at our endpoint.
     pub fn is_all_consumed(&self) -> bool {
         self.held == 0 && self.due.is_all_consumed()

@@ -36,11 +36,14 @@ pub struct Settings {
     /// A peer on another host that is silent for so long although it was asked is lost: from 50 ms to 5 minutes. `None`: what the
     /// environment says (`WEFT_SUSPICION`), else 3 s.
     pub suspicion: Option<Duration>,
+    /// How long a bundle that is dropped waits, at most, until what it has sent is out: until it lies in memory that it shares with
+    /// its peers, and other hosts have acknowledged the rest. `None`: what the environment says (`WEFT_LINGER`), else 3 s.
+    pub linger: Option<Duration>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { parked_bytes_most: 64 << 20, sessions_most: 3968, suspicion: None }
+        Settings { parked_bytes_most: 64 << 20, sessions_most: 3968, suspicion: None, linger: None }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` and `bell` (loads
-//! and stores in that memory), `arrival`, `biased`, `copy`, `evict`, `foreign`, `fork`, `lent` and `pages`. The ring is safe code
+//! and stores in that memory), `arrival`, `biased`, `copy`, `evict`, `exit`, `foreign`, `fork`, `lent` and `pages`. The ring is safe code
 //! over the trait [`mem::RingMem`], so that loom explores the very ring that ships. Its only unsafe code reads the payload of a
 //! trusted producer where it lies, and looks at copied words as arguments and bytes.
 //!
@@ -18,6 +18,7 @@ mod copy;
 mod distance;
 #[cfg(target_arch = "x86_64")]
 mod evict;
+pub mod exit;
 mod foreign;
 pub mod fork;
 pub mod lent;

@@ -143,6 +143,11 @@ impl CreditDue {
         due
     }
 
+    /// Whether anything is due that the sender was not told.
+    pub fn is_due(&self) -> bool {
+        self.messages != 0 || self.stored != 0
+    }
+
     /// Whether anything is due that might ride on another record.
     #[inline(always)]
     pub fn has_ride(&self) -> bool {

@@ -323,6 +323,11 @@ impl std::fmt::Debug for HeadWords {
 }
 
 impl Kind {
+    /// Whether the record carries a message of a program: one that is sent, or one that goes back to its sender.
+    pub fn is_message(self) -> bool {
+        matches!(self, Kind::Send | Kind::Request | Kind::Reply | Kind::Return)
+    }
+
     /// The smallest code.
     const FIRST: u8 = Kind::Pad as u8;
     /// The largest code; all between are in use.

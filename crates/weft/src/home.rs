@@ -4,7 +4,7 @@
 //! some turns. So a message costs no system call. No step blocks. Each connection is a small state machine, and one epoll
 //! descriptor watches all of them. `office.rs` answers callers.
 
-use crate::net::{Net, Users};
+use crate::net::{Net, Times, Users};
 use crate::node::{random_u64, Error, Node};
 use crate::office::address;
 use crate::owner::Owner;
@@ -109,14 +109,13 @@ pub(crate) struct Home {
 const OFFICE_TOKEN: u64 = 0;
 
 impl Home {
-    /// The home of a new bundle, which finds in `signals` what is left for it, and takes hosts for lost after `suspicion` if that
-    /// is set.
+    /// The home of a new bundle, which finds in `signals` what is left for it.
     pub fn new(
         node: &Node,
         signals: &Arc<Signals>,
         bells: &BellPage,
         users: Users,
-        suspicion: Option<Duration>,
+        times: Times,
     ) -> Result<Home, Error> {
         let way_out = "raise the limit of open files (ulimit -n), or close some";
         let failed = |e| Error::system("cannot watch the set-up socket", e, way_out);
@@ -130,7 +129,7 @@ impl Home {
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         let helper = node.helper();
-        let opened = node.open_network(users, is_watched, suspicion).and_then(|net| {
+        let opened = node.open_network(users, is_watched, times).and_then(|net| {
             if let (Some(net), Some(helper)) = (&net, helper.filter(|_| is_watched)) {
                 let failed = |e| Error::system("cannot make the deputy's timer", e, way_out);
                 helper.add_deputy(id, net.deputy(signals).map_err(failed)?);
@@ -195,6 +194,11 @@ impl Home {
     /// Whether other hosts have said that they have all that was sent.
     pub fn is_acknowledged(&self) -> bool {
         self.net.as_ref().is_none_or(Net::is_acknowledged)
+    }
+
+    /// Tells other hosts that the bundle is gone. Returns the number of messages that may be lost.
+    pub fn say_goodbye(&mut self) -> u64 {
+        self.net.as_mut().map_or(0, Net::say_goodbye)
     }
 
     /// Packets came.

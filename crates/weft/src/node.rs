@@ -1,10 +1,11 @@
 //! The node: one process's network interface on its host.
 
-use crate::net::address::Wanted;
-use crate::net::{Net, NetworkError, Users};
+use crate::net::address::{linger_from_environment, Wanted};
+use crate::net::{Net, NetworkError, Times, Users};
 use crate::office::Office;
 use crate::watch::Helper;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weft_core::ni::Secrets;
@@ -43,6 +44,9 @@ impl Error {
     }
 }
 
+/// How long a bundle lingers by default: about as long as a silent peer is waited for.
+const LINGER: Duration = Duration::from_secs(3);
+
 /// A process's network interface. Cheap to clone; all clones are the same one.
 ///
 /// ```
@@ -64,6 +68,10 @@ struct Shared {
     office: Arc<Office>,
     /// Where bundles are reached from other hosts.
     wanted: Option<Wanted>,
+    /// How long bundles linger, if the environment says so.
+    linger: Option<Duration>,
+    /// Messages that bundles had sent and could not get out before they ended.
+    unsettled: AtomicU64,
     /// `WEFT_LOCAL=off`: all messages go over the network, also those to the same host.
     uses_memory: bool,
     /// `None` if there is no thread to be had: then bundles look for themselves.
@@ -100,13 +108,37 @@ impl Node {
 
     fn with_helper(helper: Option<Helper>) -> Result<Node, Error> {
         let wanted = Wanted::from_environment()?;
+        let linger = linger_from_environment()?;
         let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
         let office = Office::open()?;
         let helper = helper.filter(|helper| helper.open_office(office.clone()));
         if let Some(helper) = &helper {
             helper.open_desk(office.epoch, Uid(rustix::process::geteuid().as_raw()));
         }
-        Ok(Node(Arc::new(Own::new(Shared { office, wanted, uses_memory, helper }))))
+        Ok(Node(Arc::new(Own::new(Shared {
+            office,
+            wanted,
+            linger,
+            unsettled: AtomicU64::new(0),
+            uses_memory,
+            helper,
+        }))))
+    }
+
+    /// Returns the number of messages that bundles of this node had sent and that may be lost with them: when a bundle ended and its
+    /// [linger time](crate::Settings::linger) was over, they were not in memory that it shared with the peer, and the peer's host had
+    /// not acknowledged them. [`Bundle::close`](crate::Bundle::close) returns the number of one bundle.
+    pub fn unsettled(&self) -> u64 {
+        self.0.unsettled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_unsettled(&self, messages: u64) {
+        self.0.unsettled.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// How long bundles linger unless their settings say otherwise.
+    pub(crate) fn linger(&self) -> Duration {
+        self.0.linger.unwrap_or(LINGER)
     }
 
     /// An error in a forked child of the process that made the node.
@@ -133,15 +165,10 @@ impl Node {
     }
 
     /// A network interface for a bundle, or none if this host has no network, or is to have none.
-    pub(crate) fn open_network(
-        &self,
-        users: Users,
-        has_helper: bool,
-        suspicion: Option<Duration>,
-    ) -> Result<Option<Net>, Error> {
+    pub(crate) fn open_network(&self, users: Users, has_helper: bool, times: Times) -> Result<Option<Net>, Error> {
         let Some(wanted) = &self.0.wanted else { return Ok(None) };
         let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
-        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, users, has_helper, suspicion)?))
+        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, users, has_helper, times)?))
     }
 }
 

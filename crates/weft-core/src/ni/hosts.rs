@@ -64,6 +64,11 @@ impl<M: Memory> Host<M> {
         }
     }
 
+    /// Whether it has acknowledged everything that was pushed.
+    pub fn has_all_come(&self) -> bool {
+        self.channel.in_flight() == 0 && !self.channel.has_unsent()
+    }
+
     /// The entries under which it is found, one for each way that is tried.
     fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         std::iter::once(&self.way).chain(&self.others).map(|way| (HostKey { address: way.to, ..self.key }, way.from))

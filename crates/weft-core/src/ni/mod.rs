@@ -560,6 +560,11 @@ impl<L: Link> Ni<L> {
         self.has_sent_all() && self.hosts.all_acknowledged()
     }
 
+    /// Whether the network interface of a host has acknowledged everything. True if there is no such host.
+    pub fn has_acknowledged(&self, id: HostId) -> bool {
+        self.hosts.get(id).is_none_or(|host| host.has_all_come())
+    }
+
     /// Returns the counter of polls until somebody must look at the interface. The poller counts it down and sets it
     /// after a look. The interface sets it to zero when something is left to send.
     pub fn turns(&self) -> Arc<AtomicU32> {

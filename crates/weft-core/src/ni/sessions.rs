@@ -166,14 +166,20 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Tells all hosts that this bundle is gone.
-    pub fn say_goodbye(&mut self) {
+    /// Tells all hosts that this bundle is gone. Returns the number of messages that may be lost: those that were not taken, to
+    /// hosts that have not acknowledged everything.
+    pub fn say_goodbye(&mut self) -> u64 {
         let mut ni = self.ni.borrow_mut();
-        let hosts: Vec<HostId> = ni.hosts().map(|(id, _)| id).collect();
-        for host in hosts {
-            ni.close(host, Reason::PeerLost);
+        let hosts: Vec<(HostId, bool)> = ni.hosts().map(|(id, _)| (id, ni.has_acknowledged(id))).collect();
+        let mut left = 0;
+        for (id, has_all_come) in hosts {
+            ni.close(id, Reason::PeerLost);
+            if !has_all_come {
+                left += ni.take_abandoned(id).iter().filter(|record| record.head.kind.is_message()).count() as u64;
+            }
         }
         ni.flush();
+        left
     }
 
     /// Gives a session to a host that called us, if the endpoint that it opens first admits it.

@@ -18,6 +18,27 @@ impl<T: Tx> State<T> {
         self.sessions.iter().flat_map(|p| &p.session).all(|s| s.backlog.is_empty()) && self.dirty.is_empty()
     }
 
+    /// As [`State::flush`], and tells senders what would otherwise ride on a later record: which of their messages are stored, and
+    /// their credit. For a bundle that ends.
+    pub fn flush_all(&mut self) -> bool {
+        for session in 0..self.sessions.len() {
+            let flows = self.sessions[session].session.as_mut().map_or(&mut [][..], |s| &mut s.flows_in[..]);
+            let due: Vec<u16> = (0u16..).zip(flows).filter_map(|(at, flow)| flow.say_now().then_some(at)).collect();
+            due.into_iter().for_each(|flow| self.mark_dirty(session as u32, flow));
+        }
+        self.flush()
+    }
+
+    /// Number of messages that found no room and wait in this process: replies, and messages that go back to their senders.
+    pub fn queued(&self) -> u64 {
+        self.sessions
+            .iter()
+            .flat_map(|p| &p.session)
+            .flat_map(|s| &s.backlog)
+            .filter(|r| r.head.kind.is_message())
+            .count() as u64
+    }
+
     /// Asks every peer that holds one-way messages of ours to tell soon that they are stored.
     pub fn hasten(&mut self) {
         for place in &mut self.sessions {

@@ -33,6 +33,11 @@ pub(crate) trait Face: Client<Outlet> {
 
     /// Drops all state of an endpoint that was freed.
     fn remove(&mut self, endpoint: Endpoint);
+
+    /// Number of messages that the program takes for sent and that wait in the face.
+    fn unsent(&self) -> usize {
+        0
+    }
 }
 
 /// What the bundle knows of an endpoint in addition to the core.
@@ -84,6 +89,11 @@ macro_rules! faces {
                     $(Some(Kind::$kind) => self.$name.deliver(state, delivery),)*
                     None => Err(Reason::NoSuchEndpoint),
                 }
+            }
+
+            /// Number of messages that the program takes for sent and that wait in a face.
+            pub fn unsent(&self) -> usize {
+                0 $(+ Face::unsent(&self.$name))*
             }
 
             /// Calls all faces to continue their work. Returns the amount of work done.
@@ -158,6 +168,16 @@ impl<H: Threads> Faces<H> {
             state.come_again();
         }
         Ok(())
+    }
+
+    /// Returns the endpoints that the program has not freed.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.seats.iter().flatten().filter(|seat| !seat.is_closing).map(|seat| seat.endpoint).collect()
+    }
+
+    /// Whether endpoints that the program freed have more to send.
+    pub fn are_closing(&self) -> bool {
+        !self.closing.is_empty()
     }
 
     /// Frees a closing endpoint if its client is done. Returns true if the endpoint is gone.

@@ -9,6 +9,7 @@
 //! adds its calls to the bundle.
 
 pub(crate) mod faces;
+mod linger;
 mod own;
 mod shared;
 mod threads;
@@ -20,6 +21,7 @@ pub use wait::{Waited, Waker};
 
 use crate::bells::Pages;
 use crate::home::Home;
+use crate::net::Times;
 use crate::node::{random_u64, Error, Node};
 use crate::paths::Core;
 use crate::reception::Post;
@@ -28,6 +30,7 @@ use crate::watch::Signals;
 use faces::{Faces, Kind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 use wait::Sleeper;
 use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settings};
 use weft_shm::{BellPage, Life, Own};
@@ -97,6 +100,10 @@ pub struct Bundle<H: Threads = OneThread> {
     /// Polls until the next look at the network. A send that leaves packets unsent sets it to zero.
     net_turns: Arc<AtomicU32>,
     sleeper: Sleeper,
+    /// How long it lingers when it is dropped.
+    linger: Duration,
+    /// It has said goodbye.
+    has_ended: bool,
     /// A report to write over, so that reports allocate nothing.
     spare_report: Option<Box<Told>>,
 }
@@ -136,7 +143,9 @@ impl<H: Threads> Bundle<H> {
             .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
         let signals = Arc::new(Signals::new()?);
         let sleeper = Sleeper::new(&signals)?;
-        let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS, settings.suspicion)?);
+        let linger = settings.linger.unwrap_or_else(|| node.linger());
+        let times = Times { suspicion: settings.suspicion, linger };
+        let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS, times)?);
         let mut core = Own::new(Core::new(Pages::new(bells), settings));
         home.set_places_aside(&mut core);
         let life = home.life();
@@ -152,6 +161,8 @@ impl<H: Threads> Bundle<H> {
             owes_look: false,
             restless: 0,
             sleeper,
+            linger,
+            has_ended: false,
             spare_report: None,
         })
     }
@@ -355,7 +366,7 @@ impl<H: Threads> Bundle<H> {
     /// Sends what waits in this process, as far as there is room. Returns true if nothing is left. Does not block.
     pub fn flush(&mut self) -> bool {
         self.expect_own();
-        let is_done = self.core.state_mut().flush();
+        let is_done = self.core.state_mut().flush() && self.faces.unsent() == 0;
         self.home.flush_network() && is_done
     }
 
@@ -414,6 +425,10 @@ impl<H: Threads> Bundle<H> {
 
     /// Returns whether every message sent has ended. If not, asks receivers to report.
     fn is_settled(&mut self) -> bool {
+        if self.signals.are_raised() {
+            // Replies of other threads, and requests whose token was dropped.
+            self.poll_seldom();
+        }
         let state = self.core.state_mut();
         let settled = state.flush() && state.unsettled() == 0;
         if !settled {
@@ -529,13 +544,5 @@ fn panic_in_a_forked_child(life: Life) -> ! {
     match life.check() {
         Err(forked) => panic!("{forked}"),
         Ok(()) => unreachable!("it is asked before"),
-    }
-}
-
-impl<H: Threads> Drop for Bundle<H> {
-    fn drop(&mut self) {
-        for (to, back) in self.core.state_mut().abandon_guests() {
-            self.home.node().office().carry_back(to, back);
-        }
     }
 }

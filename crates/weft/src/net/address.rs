@@ -102,13 +102,30 @@ impl fmt::Display for Ports {
 
 /// What `WEFT_SUSPICION` says.
 fn suspicion_from_setting(value: Option<&str>) -> Result<Option<Duration>, Error> {
+    let wanted = "for how many milliseconds a peer may be silent, from 50 to 300000";
+    milliseconds(SUSPICION, value, &SUSPICION_RANGE, wanted)
+}
+
+/// What `WEFT_LINGER` says: how long a bundle that is dropped waits for what it has sent to be out.
+pub(crate) fn linger_from_environment() -> Result<Option<Duration>, Error> {
+    linger_from_setting(env::var_os(LINGER).map(|value| value.to_string_lossy().into_owned()).as_deref())
+}
+
+fn linger_from_setting(value: Option<&str>) -> Result<Option<Duration>, Error> {
+    let wanted = "for how many milliseconds a bundle that is dropped may wait, from 0 to 300000";
+    milliseconds(LINGER, value, &LINGER_RANGE, wanted)
+}
+
+/// A time in milliseconds, if one is set.
+fn milliseconds(
+    variable: &'static str,
+    value: Option<&str>,
+    range: &RangeInclusive<u64>,
+    wanted: &'static str,
+) -> Result<Option<Duration>, Error> {
     let Some(value) = value.map(str::trim).filter(|value| !value.is_empty()) else { return Ok(None) };
-    let number = value.parse().ok().filter(|number| SUSPICION_RANGE.contains(number));
-    let number = number.ok_or_else(|| Error::Setting {
-        variable: SUSPICION,
-        value: value.into(),
-        wanted: "for how many milliseconds a peer may be silent, from 50 to 300000",
-    })?;
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    let number = number.ok_or_else(|| Error::Setting { variable, value: value.into(), wanted })?;
     Ok(Some(Duration::from_millis(number)))
 }
 
@@ -314,10 +331,15 @@ fn is_global(address: IpAddr) -> bool {
 const ADDR: &str = "WEFT_ADDR";
 const PORT: &str = "WEFT_PORT";
 const SUSPICION: &str = "WEFT_SUSPICION";
+/// See `linger_from_environment`.
+const LINGER: &str = "WEFT_LINGER";
 const CONGESTION: &str = "WEFT_CONGESTION";
 
 /// Milliseconds that a peer may be silent for.
 const SUSPICION_RANGE: RangeInclusive<u64> = 50..=300_000;
+
+/// Milliseconds that may be set for lingering.
+const LINGER_RANGE: RangeInclusive<u64> = 0..=300_000;
 
 /// Where the kernel says what it knows about interfaces.
 const CLASS_NET: &str = "/sys/class/net";
@@ -494,6 +516,14 @@ mod tests {
             let error = suspicion_from_setting(Some(value)).expect_err(value).to_string();
             assert!(error.contains("WEFT_SUSPICION") && error.contains(value) && error.contains("300000"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_linger_time_is_a_number_of_milliseconds_and_may_be_none() {
+        assert_eq!(linger_from_setting(Some("0")).expect("a good setting"), Some(Duration::ZERO));
+        assert_eq!(linger_from_setting(Some("")).expect("nothing said"), None);
+        let error = linger_from_setting(Some("off")).expect_err("no number").to_string();
+        assert!(error.contains("WEFT_LINGER") && error.contains("off") && error.contains("300000"), "{error}");
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Deputy {
 
 /// Takes in what came, and does what is due unless more waits: who seems silent may have answered with that. Says whether
 /// something came.
-fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
+pub(super) fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
     ni.link_mut().look_at_all();
     let mut runs = 0;
     while runs < RUNS_MOST && take_run(ni, buffer).is_some() {

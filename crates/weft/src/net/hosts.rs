@@ -2,8 +2,9 @@
 
 use super::address::Wanted;
 use super::deputy::{Deputy, Switch, WIND_EVERY};
+use super::leaving;
 use super::link::{UdpLink, PACKET_MOST};
-use super::shared::{take_run, UdpNi, Users};
+use super::shared::{take_run, Interface, UdpNi, Users};
 use super::shares::Shares;
 use super::spin::Spin;
 use super::udp::RECEIVE_BYTES;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_core::ni::{Handle, HostSessions, Link, Ni, Secrets};
 use weft_core::{Call, Report, SessionId, Sink};
+use weft_shm::biased::Visitor;
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
 
@@ -74,6 +76,15 @@ enum Attention {
     Hot,
 }
 
+/// Times that a bundle's settings say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// How long a peer may be silent. Goes before what the environment says.
+    pub suspicion: Option<Duration>,
+    /// How long an exit of the process waits for what was sent to be acknowledged.
+    pub linger: Duration,
+}
+
 /// A bundle's network.
 #[derive(Debug)]
 pub(crate) struct Net {
@@ -91,6 +102,8 @@ pub(crate) struct Net {
     /// Looks since one found nothing.
     streak: u32,
     spin: Spin,
+    /// As long as this is here, the process waits for the interface when it exits.
+    _leaving: Arc<Visitor<Interface>>,
     /// There is a helper to say when something comes.
     has_helper: bool,
     /// It watches now. Not while we look ourselves: the kernel would have to ask for each packet whether to wake it.
@@ -102,7 +115,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// A network interface for a bundle of this node on sockets of its own. `suspicion` goes before what the environment says.
+    /// A network interface for a bundle of this node on sockets of its own.
     ///
     /// # Errors
     /// Those of [`UdpLink::open`].
@@ -112,13 +125,13 @@ impl Net {
         secrets: Secrets,
         users: Users,
         has_helper: bool,
-        suspicion: Option<Duration>,
+        times: Times,
     ) -> Result<Net, NetworkError> {
         let link = UdpLink::open(wanted)?;
         let window = link.receive_bytes().min(WINDOW_MOST) as u32;
         let send_most = WINDOW_MOST as u32;
         let default = Settings::default();
-        let suspicion = suspicion.or(wanted.suspicion).unwrap_or(default.suspicion);
+        let suspicion = times.suspicion.or(wanted.suspicion).unwrap_or(default.suspicion);
         let settings = Settings {
             suspicion,
             window,
@@ -130,6 +143,7 @@ impl Net {
         let address = link.address();
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {
+            _leaving: leaving::wait_at_exit(ni.visitor(), times.linger),
             local_work: 0,
             still: STILL_LONG,
             shares: Shares::default(),
@@ -273,6 +287,11 @@ impl Net {
         let mut ni = self.sessions.ni().borrow_mut();
         ni.flush();
         ni.has_sent_all()
+    }
+
+    /// Tells other hosts that the bundle is gone. Returns the number of messages that may be lost.
+    pub fn say_goodbye(&mut self) -> u64 {
+        self.sessions.say_goodbye()
     }
 
     /// Whether other hosts have said that they have all that was sent.

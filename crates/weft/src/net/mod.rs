@@ -3,13 +3,14 @@
 pub(crate) mod address;
 pub(crate) mod deputy;
 pub(crate) mod hosts;
+mod leaving;
 mod link;
 mod shared;
 mod shares;
 mod spin;
 pub(crate) mod udp;
 
-pub(crate) use hosts::Net;
+pub(crate) use hosts::{Net, Times};
 pub(crate) use shared::{UdpNi, Users};
 
 use address::Ports;

@@ -15,15 +15,27 @@ impl Engine {
     /// Takes a message, or refuses it so that it goes back to its sender.
     #[inline(always)]
     pub fn deliver(&mut self, cx: &mut Working<'_>, delivery: &Delivery<'_>) -> Result<(), Reason> {
-        if delivery.kind() != MessageKind::OneWay || self.is_closing {
-            return Err(if self.is_closing { Reason::NoSuchEndpoint } else { Reason::NoHandler });
+        if delivery.kind() != MessageKind::OneWay {
+            return Err(Reason::NoHandler);
         }
         let source = self.source_of(delivery.flow());
+        if self.is_closing && !self.has_last_words_for(cx, source, delivery) {
+            return Err(Reason::NoSuchEndpoint);
+        }
         if let (Some(envelope), Some(number)) = (wire::Envelope::plain(delivery.op(), delivery.args), source) {
             let taken = self.take_eager(cx, number, &envelope, delivery.payload);
             return if let Ok(true) = taken { Ok(()) } else { self.not_taken(cx, number, taken) };
         }
         self.deliver_other(cx, source, delivery)
+    }
+
+    /// Whether the endpoint, which the program has freed, has more to say to the sender of this message. Until then it goes on to take
+    /// what that peer says, because a peer whose message came back drops what we send.
+    #[cold]
+    fn has_last_words_for(&mut self, cx: &Working<'_>, source: Option<u32>, delivery: &Delivery<'_>) -> bool {
+        let named = || self.by_name.get(&cx.state.source(delivery)?).copied();
+        let number = source.or_else(named);
+        number.and_then(|number| self.peer(number)).is_some_and(|peer| peer.has_last_words())
     }
 
     /// Takes a message of any but the most frequent kind.
@@ -51,6 +63,8 @@ impl Engine {
         match taken {
             Ok(true) => Ok(()),
             Ok(false) => Err(Reason::QueueFull),
+            // It may speak of what ended when the program freed the endpoint.
+            Err(Violation) if self.is_closing => Ok(()),
             Err(Violation) => {
                 self.fail_peer(cx, number, Reason::Violation);
                 Err(Reason::Violation)
@@ -337,6 +351,7 @@ impl Engine {
     /// Takes a message of ours that came back.
     pub fn returned(&mut self, cx: &mut Working<'_>, returned: Returned) {
         let Some(number) = returned.destination else { return };
+        let is_closing = self.is_closing;
         let Some(peer) = self.peer(number) else { return };
         let (index, is_greeted) = (peer.index, peer.is_greeted);
         let Some(word) = Word::unpack(returned.op, &returned.args) else { return };
@@ -344,7 +359,8 @@ impl Engine {
         if let Word::Eager(said) = word {
             let is_unstored = peer.unstored.contains_key(&said.number);
             let contents = Source::Owned(payload);
-            if reason == Reason::QueueFull && is_greeted && !peer.announced.contains_key(&said.number) {
+            let may_fetch = !is_closing || peer.says_bye;
+            if reason == Reason::QueueFull && is_greeted && may_fetch && !peer.announced.contains_key(&said.number) {
                 let sending = Sending { label: said.label, contents, ends: Ends::Bounced };
                 return self.keep_bounced(cx, number, said.number, sending);
             }

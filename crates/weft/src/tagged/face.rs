@@ -116,6 +116,10 @@ impl faces::Face for Face {
         }
         self.endpoints.retain(|&other| other != endpoint);
     }
+
+    fn unsent(&self) -> usize {
+        self.engines.iter().flatten().map(|engine| engine.unsent()).sum()
+    }
 }
 
 impl<H: Threads> Bundle<H> {

@@ -459,6 +459,12 @@ impl Tagged<'_> {
         self.engine.inject(&mut self.context, to, label, contents)
     }
 
+    /// Returns the number of messages to the peer at index `to` that count as sent and wait in this process: injected ones wait for the
+    /// peer's answer to our first message, for room, or for credit. Polls send them, and a bundle that ends does.
+    pub fn unsent(&self, to: u32) -> Result<usize, PostError> {
+        self.engine.unsent_to(to)
+    }
+
     /// Receives the next message that fits a pattern.
     ///
     /// # Errors

@@ -140,6 +140,13 @@ pub(crate) enum Ends {
     Bounced,
 }
 
+impl Ends {
+    /// Whether the program was told that the message is sent, or was not to be told.
+    pub fn was_told(self) -> bool {
+        matches!(self, Ends::Injected | Ends::Bounced)
+    }
+}
+
 /// Contents on their way to a peer that fetches them.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -166,6 +173,8 @@ pub(super) struct Peer {
     pub is_greeted: bool,
     /// Say hello even if there is nothing else to say.
     pub wants_hello: bool,
+    /// Say goodbye when everything else is said: the program freed the endpoint.
+    pub says_bye: bool,
     /// The last send found no room; a can-send event will come.
     pub is_full: bool,
     /// The flow by which it sends to us.
@@ -199,6 +208,7 @@ impl Peer {
             lost: None,
             is_greeted: false,
             wants_hello: false,
+            says_bye: false,
             is_full: false,
             flow: None,
             window: Window::default(),
@@ -217,7 +227,20 @@ impl Peer {
     /// Whether there is anything to send.
     pub fn has_something(&self) -> bool {
         let is_silent = self.words.is_empty() && self.queue.is_empty() && self.streams.is_empty();
-        !is_silent || self.due.is_urgent() || (self.wants_hello && !self.is_greeted)
+        !is_silent || self.due.is_urgent() || (self.wants_hello && !self.is_greeted) || self.says_bye
+    }
+
+    /// Whether the endpoint, which the program has freed, has more to say to this peer.
+    pub fn has_last_words(&self) -> bool {
+        !(self.words.is_empty() && self.queue.is_empty() && self.announced.is_empty() && self.streams.is_empty())
+            || self.says_bye
+    }
+
+    /// Number of messages that the program takes for sent and that wait in this process.
+    pub fn unsent(&self) -> usize {
+        let told = |sending: &&Sending| sending.ends.was_told();
+        let streams = self.streams.iter().map(|stream| &stream.sending);
+        self.queue.iter().chain(self.announced.values()).chain(streams).filter(told).count()
     }
 
     /// Whether a message could go at once, before any other word.

@@ -2,7 +2,8 @@
 
 use super::{cost, space, Body, Engine, Message, Transfer};
 use crate::tagged::peer::{Ends, Peer, Sending};
-use crate::tagged::{CameBack, Completion, Envelope, Outcome, Received, Working};
+use crate::tagged::{CameBack, Completion, Envelope, Outcome, PostError, Received, Working};
+use std::collections::{HashMap, VecDeque};
 use weft_core::FlowId;
 use weft_wire::tagged::Word;
 use weft_wire::{Certainty, Reason};
@@ -40,7 +41,7 @@ impl Engine {
                 if ends == Ends::Injected {
                     self.injected_bytes -= cost(contents.len());
                 }
-                if let Outcome::Failed { reason, certainty } = outcome {
+                if let (Outcome::Failed { reason, certainty }, false) = (outcome, self.is_closing) {
                     self.come_back(cx, CameBack { to: index, label, contents, reason, certainty });
                 }
             }
@@ -228,20 +229,28 @@ impl Engine {
         }
     }
 
-    /// Closes the endpoint, which the program has freed: cancels posted operations and tells the peers.
+    /// Closes the endpoint, which the program has freed: cancels posted operations and tells the peers. Messages that the program
+    /// takes for sent, and the word that a message was stored, go before the goodbye.
     pub fn close(&mut self, cx: &mut Working<'_>) {
         self.is_closing = true;
         for number in 0..self.peers.len() as u32 {
             let Some(peer) = self.peer(number) else { continue };
-            let knows_us = peer.is_greeted || peer.flow.is_some();
-            let announced = std::mem::take(&mut peer.announced).into_values();
-            let streams = std::mem::take(&mut peer.streams).into_iter().map(|s| s.sending);
-            let sends: Vec<_> = announced.chain(streams).chain(std::mem::take(&mut peer.queue)).collect();
+            let was_told = |sending: &Sending| sending.ends.was_told();
+            let (announced, ended): (HashMap<_, _>, HashMap<_, _>) =
+                std::mem::take(&mut peer.announced).into_iter().partition(|(_, sending)| was_told(sending));
+            peer.announced = announced;
+            let mut sends: Vec<_> = ended.into_values().collect();
+            let (streams, ended): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut peer.streams).into_iter().partition(|stream| was_told(&stream.sending));
+            peer.streams = streams;
+            sends.extend(ended.into_iter().map(|stream| stream.sending));
+            let (queue, ended): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut peer.queue).into_iter().partition(was_told);
+            peer.queue = queue;
+            sends.extend(ended);
             let unstored = std::mem::take(&mut peer.unstored);
-            peer.words.clear();
-            if knows_us {
-                peer.words.push_back(Word::Bye);
-            }
+            peer.words.retain(|word| matches!(word, Word::Done(_)));
+            peer.says_bye = peer.is_greeted || peer.flow.is_some() || peer.has_last_words();
             sends.into_iter().for_each(|sending| self.end_send(cx, sending, Outcome::Cancelled, None));
             unstored.into_values().for_each(|unstored| self.end_unstored(cx, unstored, Outcome::Cancelled));
             self.flush(cx, number);
@@ -253,6 +262,17 @@ impl Engine {
 
     /// Whether the endpoint is closed and all peers were told.
     pub fn is_closed(&self) -> bool {
-        self.is_closing && self.peers.iter().flatten().all(|p| p.words.is_empty())
+        self.is_closing && !self.peers.iter().flatten().any(Peer::has_last_words)
+    }
+
+    /// Number of messages that the program takes for sent and that wait in this process.
+    pub fn unsent(&self) -> usize {
+        self.peers.iter().flatten().map(Peer::unsent).sum()
+    }
+
+    /// The same of those to a destination, by its index in the program's table.
+    pub fn unsent_to(&self, index: u32) -> Result<usize, PostError> {
+        let number = self.number_at(index)?;
+        Ok(self.peers.get(number as usize).and_then(Option::as_ref).map_or(0, Peer::unsent))
     }
 }

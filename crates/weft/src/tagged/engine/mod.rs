@@ -239,7 +239,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn number_at(&self, index: u32) -> Result<u32, PostError> {
+    pub(super) fn number_at(&self, index: u32) -> Result<u32, PostError> {
         self.by_index.get(index as usize).copied().flatten().ok_or(PostError::NotMapped(index))
     }
 

@@ -1,7 +1,7 @@
 //! Output to peers: words, messages with their contents, announcements, contents that are fetched.
 
 use super::{Engine, PIECE, PIECES_MOST};
-use crate::tagged::peer::{Ends, Sending};
+use crate::tagged::peer::{Ends, Peer, Sending};
 use crate::tagged::{Outcome, Working};
 use weft_core::{Outgoing, SendError};
 use weft_wire::tagged::{self as wire, Word};
@@ -32,6 +32,13 @@ impl Engine {
         }
         if self.flush_words(cx, number) && self.flush_queue(cx, number) {
             self.flush_streams(cx, number);
+        }
+        let is_last = |p: &&mut Peer| p.says_bye && p.is_greeted && p.words.is_empty() && p.queue.is_empty();
+        let is_last = |p: &&mut Peer| is_last(p) && p.announced.is_empty() && p.streams.is_empty() && !p.is_full;
+        if self.peer(number).filter(is_last).is_some() && self.push(cx, number, Word::Bye, &[]) {
+            if let Some(peer) = self.peer(number) {
+                peer.says_bye = false;
+            }
         }
     }
 

@@ -1,0 +1,68 @@
+//! The end of a bundle: it says its last words, and waits within a bound until they are out.
+
+use super::{Bundle, Threads};
+use std::time::{Duration, Instant};
+
+impl<H: Threads> Bundle<H> {
+    /// Ends the bundle, as dropping it does, but waits for `most` at most. Returns the number of messages that were sent and may be
+    /// lost: they are not in memory that the bundle shares with the peer, and the peer's host has not acknowledged them. Blocks.
+    ///
+    /// A bundle that ends frees its endpoints, so that what arrives for them goes back to its senders. It tells peers what it has
+    /// taken, and sends its replies, the requests that ended without one, and the messages that wait in tagged endpoints. Receivers'
+    /// programs need not have taken its messages when it is gone; [`Bundle::drain`] waits for that. A bundle that is dropped waits for
+    /// 3 s at most, or for what `WEFT_LINGER` or [`Settings::linger`](crate::Settings::linger) says. It does not wait at all while
+    /// its thread panics, or in a forked child.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft::{Bundle, Node};
+    ///
+    /// let node = Node::new()?;
+    /// let bundle = Bundle::new(&node)?;
+    /// // ... messages to peers ...
+    /// let lost = bundle.close(Duration::from_secs(10));
+    /// assert_eq!(lost, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close(mut self, most: Duration) -> u64 {
+        self.end(most)
+    }
+
+    /// Says the last words. Later calls do nothing.
+    fn end(&mut self, most: Duration) -> u64 {
+        if std::mem::replace(&mut self.has_ended, true) || self.life.is_over() || std::thread::panicking() {
+            return 0;
+        }
+        for endpoint in self.faces.endpoints() {
+            // It fails for an endpoint that is moving to another bundle, which goes on there.
+            let _ = self.free(endpoint);
+        }
+        let begin = Instant::now();
+        let mut naps = None;
+        while !self.has_said_all() && begin.elapsed() < most {
+            self.nap(&mut naps);
+        }
+        self.end_naps(naps);
+        let left = self.core.state().queued() + self.faces.unsent() as u64 + self.home.say_goodbye();
+        self.home.node().count_unsettled(left);
+        left
+    }
+
+    /// Sends what there is to say, as far as there is room. Returns true if nothing is left, and other hosts have acknowledged it.
+    fn has_said_all(&mut self) -> bool {
+        if self.signals.are_raised() {
+            self.poll_seldom();
+        }
+        let is_pushed = self.core.state_mut().flush_all() && !self.faces.are_closing();
+        self.home.flush_network() && is_pushed && self.home.is_acknowledged()
+    }
+}
+
+impl<H: Threads> Drop for Bundle<H> {
+    fn drop(&mut self) {
+        self.end(self.linger);
+        for (to, back) in self.core.state_mut().abandon_guests() {
+            self.home.node().office().carry_back(to, back);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! How programs end: what they had sent arrives, what they had taken is acknowledged, and no end waits without limit. Over shared
+//! memory and over UDP.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use support::{bundle_with_endpoint, events, over_udp, poll_until, tell, turn, Address, Orders, Peer, BOUND};
+use weft::tagged::{self, Label, Outcome, Pattern};
+use weft::{Bundle, Event, Key, Node, Reliability, Service, Settings};
+
+/// One-way messages, each with its number.
+const COUNT: u8 = 1;
+/// Requests whose token is dropped.
+const DROPPED: u8 = 2;
+/// Requests that are answered.
+const ANSWERED: u8 = 3;
+const ANSWER: u8 = 4;
+
+#[test]
+fn child() {
+    support::play(&[
+        ("receiver", receiver),
+        ("sender", sender),
+        ("taker", taker),
+        ("injector", injector),
+        ("answerer", answerer),
+    ]);
+}
+
+/// Counts messages. Told a number, it answers when it has so many, or when nothing has come for a while.
+fn receiver(orders: Orders) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    let count = Rc::new(Cell::new(0u32));
+    let seen = count.clone();
+    let next = move |m: &mut weft::am::Message<'_>| {
+        assert_eq!(m.args(), [seen.get()], "in order, each once");
+        seen.set(seen.get() + 1);
+    };
+    bundle.on(here, COUNT, next).expect("on");
+    tell(Address::of(&bundle, here));
+    orders.serve(&mut bundle, |bundle, line| {
+        let wanted: u32 = line.parse().expect("a number");
+        let (mut before, mut since) = (count.get(), Instant::now());
+        while count.get() < wanted && since.elapsed() < Duration::from_secs(4) {
+            bundle.wait(Some(Duration::from_millis(10)));
+            if std::mem::replace(&mut before, count.get()) != count.get() {
+                since = Instant::now();
+            }
+        }
+        tell(count.get());
+    });
+}
+
+/// Sends so many messages, and ends in the way that it is told.
+fn sender(orders: Orders) {
+    let there = Address::parse(&orders.words[0]);
+    let messages: u32 = orders.words[1].parse().expect("a number");
+    let (mut bundle, here) = bundle_with_endpoint();
+    bundle.map(here, 0, there.name, there.key).expect("map");
+    for number in 0..messages {
+        bundle.send(here, 0, COUNT, &[number], &[7; 100]).expect("sent");
+    }
+    match orders.words[2].as_str() {
+        "drops" => drop(bundle),
+        "exits" => std::process::exit(0),
+        other => panic!("{other}: a sender drops its bundle or exits"),
+    }
+}
+
+fn expect_all_to_arrive(messages: u32, how: &str) {
+    let mut receiver = Peer::start("receiver", &[]);
+    let sender = Peer::start("sender", &[&receiver.address().to_string(), &messages.to_string(), how]);
+    sender.finish();
+    assert_eq!(
+        receiver.ask(&messages.to_string()),
+        messages.to_string(),
+        "of {messages} messages of a sender that {how}"
+    );
+    receiver.finish();
+}
+
+#[test]
+fn what_a_program_has_sent_arrives_though_it_ends() {
+    let _turn = turn("a program that ends");
+    for how in ["drops", "exits"] {
+        [1, 100_000].into_iter().for_each(|messages| expect_all_to_arrive(messages, how));
+    }
+}
+
+#[test]
+fn what_a_program_has_sent_arrives_over_udp_though_it_ends() {
+    let Some(_turn) = over_udp("what_a_program_has_sent_arrives_over_udp_though_it_ends") else { return };
+    for how in ["drops", "exits"] {
+        [1, 100_000].into_iter().for_each(|messages| expect_all_to_arrive(messages, how));
+    }
+}
+
+/// Takes one message, and ends. By order it ends without a word to its bundle.
+fn taker(_: Orders) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let plain = bundle.endpoint_with_random_key().expect("endpoint");
+    let tagged = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
+    let count = Rc::new(Cell::new(0));
+    let seen = count.clone();
+    bundle.on(plain, COUNT, move |_| seen.set(seen.get() + 1)).expect("on");
+    let receive = |bundle: &mut Bundle| {
+        let mut calls = bundle.tagged(tagged).expect("ours");
+        calls.try_receive(Pattern::tagged(1), vec![0; 100], 0).map_err(|(e, _)| e).expect("room");
+    };
+    receive(&mut bundle);
+    tell(Address::of(&bundle, plain));
+    tell(Address::of(&bundle, tagged));
+    let mut received = 0;
+    poll_until(&mut bundle, "two messages", |bundle| {
+        received += u32::from(bundle.next_completion().is_some());
+        count.get() == 1 && received == 1
+    });
+}
+
+fn expect_to_be_told_stored() {
+    let taker = Peer::start("taker", &[]);
+    let (plain, tagged) = (taker.address(), taker.address());
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.map(here, 0, plain.name, plain.key).expect("map");
+    let service = Service { reliability: Reliability::Reception, ..Service::default() };
+    bundle.set_service(here, service).expect("service");
+    let from = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
+    let mut calls = bundle.tagged(from).expect("ours");
+    calls.map(0, tagged.name, tagged.key).expect("map");
+    calls.try_send_stored(0, Label::tagged(1), vec![1; 100], 5).map_err(|(e, _)| e).expect("room");
+    bundle.send(here, 0, COUNT, &[0], b"once").expect("sent");
+    let mut outcome = None;
+    poll_until(&mut bundle, "the fate of both messages", |bundle| {
+        outcome = outcome.take().or_else(|| bundle.next_completion().map(|done| done.outcome));
+        outcome.is_some() && bundle.unreceived(here, 0).is_ok_and(|messages| messages == 0)
+    });
+    assert!(matches!(outcome, Some(Outcome::Sent)), "{outcome:?}");
+    for event in events(&mut bundle) {
+        assert!(!matches!(event, Event::Returned(_)), "{event:?}");
+    }
+    taker.finish();
+}
+
+#[test]
+fn a_receiver_that_ends_has_told_what_it_took() {
+    let _turn = turn("a receiver that ends");
+    expect_to_be_told_stored();
+}
+
+#[test]
+fn a_receiver_that_ends_has_told_what_it_took_over_udp() {
+    let Some(_turn) = over_udp("a_receiver_that_ends_has_told_what_it_took_over_udp") else { return };
+    for _ in 0..5 {
+        expect_to_be_told_stored();
+    }
+}
+
+/// Injects one message, its first to that peer, frees the endpoint, and ends.
+fn injector(orders: Orders) {
+    let there = Address::parse(&orders.words[0]);
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let from = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
+    let mut calls = bundle.tagged(from).expect("ours");
+    calls.map(0, there.name, there.key).expect("map");
+    calls.try_inject(0, Label::tagged(1), b"last words").expect("room");
+    assert_eq!(calls.unsent(0), Ok(1), "there is no session yet");
+    match orders.words[1].as_str() {
+        "frees" => bundle.free(from).expect("ours"),
+        "drops" => {}
+        other => panic!("{other}: an injector frees its endpoint first, or drops its bundle"),
+    }
+}
+
+fn expect_the_injected(how: &str) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
+    let mut calls = bundle.tagged(here).expect("ours");
+    calls.try_receive(Pattern::tagged(1), vec![0; 100], 0).map_err(|(e, _)| e).expect("room");
+    let injector = Peer::start("injector", &[&Address::of(&bundle, here).to_string(), how]);
+    let mut done = None;
+    poll_until(&mut bundle, "the message", |bundle| {
+        done = bundle.next_completion();
+        done.is_some()
+    });
+    let done = done.expect("just there");
+    assert!(matches!(&done.outcome, Outcome::Received(r) if r.stored == 10), "{:?}", done.outcome);
+    injector.finish();
+}
+
+#[test]
+fn an_injected_message_arrives_though_its_sender_ends_before_there_is_a_session() {
+    let _turn = turn("an injector");
+    ["frees", "drops"].into_iter().for_each(expect_the_injected);
+}
+
+#[test]
+fn an_injected_message_arrives_over_udp_though_its_sender_ends_before_there_is_a_session() {
+    let test = "an_injected_message_arrives_over_udp_though_its_sender_ends_before_there_is_a_session";
+    let Some(_turn) = over_udp(test) else { return };
+    ["frees", "drops"].into_iter().for_each(expect_the_injected);
+}
+
+/// Drops the token of a request, answers another one later, drains and ends.
+fn answerer(orders: Orders) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    let tokens = Rc::new(RefCell::new(Vec::new()));
+    let (first, second) = (tokens.clone(), tokens.clone());
+    bundle.on(here, DROPPED, move |m| first.borrow_mut().push((false, m.defer()))).expect("on");
+    bundle.on(here, ANSWERED, move |m| second.borrow_mut().push((true, m.defer()))).expect("on");
+    tell(Address::of(&bundle, here));
+    poll_until(&mut bundle, "both requests", |_| tokens.borrow().len() == 2);
+    for (answers, token) in tokens.take() {
+        let token = token.expect("a request");
+        match answers {
+            true => _ = token.reply_from_afar(ANSWER, &[], b"late").expect("small"),
+            false => drop(token),
+        }
+    }
+    if orders.words[0] == "drains" {
+        bundle.drain();
+    }
+}
+
+fn expect_the_ends_of_requests(how: &str) {
+    let answerer = Peer::start("answerer", &[how]);
+    let there = answerer.address();
+    let (mut bundle, here) = bundle_with_endpoint();
+    bundle.map(here, 0, there.name, there.key).expect("map");
+    let answers = Rc::new(Cell::new(0));
+    let seen = answers.clone();
+    bundle.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
+    bundle.request(here, 0, DROPPED, &[], b"").expect("sent");
+    bundle.request(here, 0, ANSWERED, &[], b"").expect("sent");
+    bundle.drain();
+    for event in events(&mut bundle) {
+        assert!(!matches!(event, Event::Returned(_)), "{event:?}");
+    }
+    assert_eq!(answers.get(), 1);
+    answerer.finish();
+}
+
+#[test]
+fn requests_whose_tokens_were_dropped_or_used_elsewhere_end_before_the_program() {
+    let _turn = turn("ends of requests");
+    for how in ["drains", "ends"] {
+        (0..4).for_each(|_| expect_the_ends_of_requests(how));
+    }
+}
+
+#[test]
+fn requests_whose_tokens_were_dropped_or_used_elsewhere_end_before_the_program_over_udp() {
+    let test = "requests_whose_tokens_were_dropped_or_used_elsewhere_end_before_the_program_over_udp";
+    let Some(_turn) = over_udp(test) else { return };
+    for how in ["drains", "ends"] {
+        (0..4).for_each(|_| expect_the_ends_of_requests(how));
+    }
+}
+
+#[test]
+fn an_end_waits_no_longer_than_it_may_and_counts_what_is_lost() {
+    let Some(_turn) = over_udp("an_end_waits_no_longer_than_it_may_and_counts_what_is_lost") else { return };
+    let node = Node::new().expect("node");
+    let receiver = Peer::start("receiver", &[]);
+    let there = receiver.address();
+    let settings = Settings { linger: Some(Duration::from_millis(100)), ..Settings::default() };
+    let mut before = 0;
+    for lingers in [true, false] {
+        let mut bundle = Bundle::with_settings(&node, settings).expect("bundle");
+        let here = bundle.endpoint(Key(1)).expect("endpoint");
+        bundle.map(here, 0, there.name, there.key).expect("map");
+        // A session while it lives. These messages have no handler that expects them, and come back.
+        bundle.send(here, 0, 99, &[], b"").expect("sent");
+        bundle.drain();
+        receiver.stop();
+        bundle.send(here, 0, 99, &[], b"").expect("sent");
+        bundle.send(here, 0, 99, &[], b"").expect("sent");
+        let begin = Instant::now();
+        match lingers {
+            true => drop(bundle),
+            // The message before them may count too: the receiver has not said that its program took it.
+            false => assert!((2..=3).contains(&bundle.close(Duration::ZERO)), "nobody has acknowledged two of them"),
+        }
+        assert!(begin.elapsed() < BOUND / 10, "{:?}", begin.elapsed());
+        assert!(!lingers || begin.elapsed() >= Duration::from_millis(100));
+        let unsettled = node.unsettled();
+        assert!((2..=3).contains(&(unsettled - before)), "{before} before, now {unsettled}");
+        before = unsettled;
+        receiver.go_on();
+    }
+    receiver.finish();
+}
