@@ -21,9 +21,13 @@ use std::mem::size_of;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::tagged::{Label, Lent, LentMut, Pattern, PostError, Settings, Source, Tags, Target};
+use weft::{AnyThread, Bundle};
 
 /// How long closing an endpoint waits for what was sent last to be in its receivers' hands.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How long the first message to a peer waits for its session. One host takes less than a millisecond.
+const MEETING: Duration = Duration::from_millis(100);
 
 /// A receive of many is released when fewer bytes than this are left, unless the client says otherwise.
 const LEAST: usize = 64;
@@ -217,22 +221,18 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     })
 }
 
-/// What is posted comes to nothing and says nothing; what was sent has a moment to be taken.
+/// What is posted comes to nothing and says nothing. What was sent has a moment to go out: it may wait for a session, for room, or for
+/// another host to acknowledge it.
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: `open` made it, and nobody has it after this.
     let ep = unsafe { Box::from_raw(fid.cast::<Ep>()) };
     ep.state.with(|state| {
         let begin = Instant::now();
-        loop {
-            state.progress();
-            if state.bundle.is_acknowledged() || begin.elapsed() > LINGER {
-                break;
-            }
-        }
+        state.progress_until(begin, LINGER, |bundle| bundle.is_acknowledged());
         (state.eps[ep.slot].tx, state.eps[ep.slot].rx) = (None, None);
         // It fails for no endpoint that is there.
         let _ = state.bundle.free(state.eps[ep.slot].endpoint);
-        state.progress();
+        state.progress_until(begin, LINGER, |bundle| bundle.is_acknowledged());
         state.eps.remove(ep.slot);
     });
     0
@@ -408,10 +408,14 @@ impl State {
         }
         let Ok(to) = index(to) else { return -(libc::EINVAL as isize) };
         let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let is_first = tagged.has_session(to) == Ok(false);
         match tagged.try_inject(to, label, bytes) {
             Ok(()) => {
                 if let Some(count) = &ep.tx_count {
                     count.add(true);
+                }
+                if is_first {
+                    self.meet(slot, to);
                 }
                 0
             }
@@ -419,6 +423,31 @@ impl State {
                 self.progress();
                 refusal(error)
             }
+        }
+    }
+
+    /// Waits a moment for the session that the first message to a peer asked for, so that the message goes though the program does
+    /// something else from now on.
+    #[cold]
+    #[inline(never)]
+    fn meet(&mut self, slot: usize, to: u32) {
+        let endpoint = self.eps[slot].endpoint;
+        self.progress_until(Instant::now(), MEETING, |bundle| {
+            let Ok(tagged) = bundle.tagged(endpoint) else { return true };
+            // An error means that it is not mapped any more: it was lost.
+            tagged.has_session(to) != Ok(false) || tagged.lost(to).is_some()
+        });
+    }
+
+    /// Makes progress until `done`, for `most` after `begin` at most; once in any case.
+    fn progress_until(&mut self, begin: Instant, most: Duration, mut done: impl FnMut(&mut Bundle<AnyThread>) -> bool) {
+        loop {
+            self.progress();
+            if done(&mut self.bundle) || begin.elapsed() > most {
+                return;
+            }
+            // The peer may need this processor to answer.
+            std::thread::yield_now();
         }
     }
 
@@ -463,12 +492,18 @@ impl State {
         let Ok(to) = index(sending.to) else { return -(libc::EINVAL as isize) };
         let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
         let at = ep.ops.insert(op);
+        let is_first = tagged.has_session(to) == Ok(false);
         let posted = match is_stored {
             false => tagged.try_send(to, sending.label, source, at as u64),
             true => tagged.try_send_stored(to, sending.label, source, at as u64),
         };
         match posted {
-            Ok(()) => 0,
+            Ok(()) => {
+                if is_first {
+                    self.meet(slot, to);
+                }
+                0
+            }
             Err((error, _)) => self.refuse(slot, at, error),
         }
     }

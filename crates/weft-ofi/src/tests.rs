@@ -517,3 +517,59 @@ fn calls_that_there_are_not_say_so() {
     }
     assert_eq!(client.send(0, 0, 1, b"nobody", 1), -(libc::EINVAL as isize));
 }
+
+/// A first message to a peer, which is told as sent, or of which nothing is told, arrives though its sender does nothing more than `end`.
+fn a_first_message_arrives(
+    send: impl Fn(&Client) -> isize + Send + 'static,
+    end: impl Fn(&mut Client) + Send + 'static,
+) {
+    let receiver = Client::new(1, plain, false);
+    let mut room = [0u8; 8];
+    assert_eq!(receiver.receive(0, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+    let address = receiver.address(0);
+    let (keep, until) = std::sync::mpsc::channel::<()>();
+    let sender = std::thread::spawn(move || {
+        let mut client = Client::new(1, plain, false);
+        let mut number = 0;
+        // SAFETY: as a client calls it.
+        let inserted =
+            unsafe { ((*client.av).ops.insert)(client.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
+        assert_eq!((inserted, number), (1, 1));
+        assert_eq!(send(&client), 0);
+        end(&mut client);
+        // Without another call, as a program that does something else, or that exits: nothing of the domain is closed.
+        _ = until.recv();
+        std::mem::forget(client);
+    });
+    let begin = Instant::now();
+    let told = receiver.next();
+    assert!(begin.elapsed() < BOUND / 2);
+    assert_eq!((told.expect("the message").0.len, &room[..5]), (5, &b"first"[..]));
+    drop(keep);
+    sender.join().expect("it ended");
+}
+
+fn close_the_endpoint(client: &mut Client) {
+    let ep = client.eps.remove(0);
+    assert_eq!(closed(ep.cast()), 0);
+}
+
+#[test]
+fn a_first_message_arrives_though_its_endpoint_is_closed_at_once() {
+    a_first_message_arrives(|client| client.send(0, 1, 1, b"first", 2), close_the_endpoint);
+}
+
+#[test]
+fn a_first_message_arrives_though_its_sender_does_something_else() {
+    a_first_message_arrives(|client| client.send(0, 1, 1, b"first", 2), |_| {});
+}
+
+#[test]
+fn a_first_injected_message_arrives_though_its_sender_does_something_else() {
+    let inject = |client: &Client| {
+        let ep = client.eps[0];
+        // SAFETY: an endpoint that is open; the bytes stay.
+        unsafe { ((*ep).tagged.inject)(ep, b"first".as_ptr().cast(), 5, 1, 1) }
+    };
+    a_first_message_arrives(inject, |_| {});
+}

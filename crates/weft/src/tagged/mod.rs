@@ -459,6 +459,12 @@ impl Tagged<'_> {
         self.engine.inject(&mut self.context, to, label, contents)
     }
 
+    /// Returns whether there is a session with the peer at index `to`. The first message to a peer waits in this process until there is.
+    #[inline]
+    pub fn has_session(&self, to: u32) -> Result<bool, PostError> {
+        self.engine.has_session(to)
+    }
+
     /// Returns the number of messages to the peer at index `to` that count as sent and wait in this process: injected ones wait for the
     /// peer's answer to our first message, for room, or for credit. Polls send them, and a bundle that ends does.
     pub fn unsent(&self, to: u32) -> Result<usize, PostError> {

@@ -270,6 +270,13 @@ impl Engine {
         self.peers.iter().flatten().map(Peer::unsent).sum()
     }
 
+    /// Whether we have said hello to the peer of a destination.
+    #[inline]
+    pub fn has_session(&self, index: u32) -> Result<bool, PostError> {
+        let number = self.number_at(index)?;
+        Ok(self.peers.get(number as usize).and_then(Option::as_ref).is_some_and(|p| p.is_greeted))
+    }
+
     /// The same of those to a destination, by its index in the program's table.
     pub fn unsent_to(&self, index: u32) -> Result<usize, PostError> {
         let number = self.number_at(index)?;
