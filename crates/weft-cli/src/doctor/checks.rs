@@ -98,10 +98,11 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 9] = [
     "WEFT_ADDR",
     "WEFT_PORT",
     "WEFT_SUSPICION",
+    "WEFT_LINGER",
     "WEFT_CONGESTION",
     "WEFT_HELPER",
     "WEFT_LOCAL",
