@@ -215,7 +215,7 @@ fn answerer(orders: Orders) {
     for (answers, token) in tokens.take() {
         let token = token.expect("a request");
         match answers {
-            true => _ = token.reply_from_afar(ANSWER, &[], b"late").expect("small"),
+            true => token.reply_from_afar(ANSWER, &[], b"late").expect("small"),
             false => drop(token),
         }
     }
