@@ -152,7 +152,11 @@ impl Pinger {
             match event {
                 // One that came back late is an earlier one, which was given up.
                 Event::Returned(m) if m.args == [self.sent] => return Some(format!("{} ({})", m.reason, m.certainty)),
-                Event::Returned(_) | Event::PeerLost { .. } | Event::Completed(_) | Event::CanSend { .. } => {}
+                Event::Returned(_)
+                | Event::PeerLost { .. }
+                | Event::Completed(_)
+                | Event::CanSend { .. }
+                | Event::ReplyRefused { .. } => {}
             }
         }
         None

@@ -5,6 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use support::example;
+use weft::{Bundle, Event, Node, Reason};
 
 struct Server(Child);
 
@@ -54,4 +55,41 @@ fn a_wrong_key_an_unparsable_name_and_a_dead_server_are_told_apart() {
     fails("weft1:AQAA", key, "was it cut");
     drop(server);
     fails(name, key, "nobody there");
+}
+
+/// Memory of a process in KiB.
+fn memory_of(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("such a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn a_client_that_refuses_all_replies_costs_the_server_no_memory() {
+    const REQUESTS: u64 = 100_000;
+    let (server, contact) = server();
+    let [name, key] = &contact[..] else { panic!("not a name and a key: {contact:?}") };
+    assert!(client(&[name, key, "put", "big", &"x".repeat(9000)]).status.success());
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.map(here, 0, name.parse().expect("a name"), key.parse().expect("a key")).expect("map");
+    // It has no handler for what the server answers, so each reply goes back.
+    for _ in 0..REQUESTS {
+        bundle.request(here, 0, 1, &[], b"big").expect("mapped");
+    }
+    bundle.drain();
+    // It is told, once.
+    assert_eq!(bundle.counters().replies_refused, REQUESTS);
+    let told = std::iter::from_fn(|| bundle.next_event());
+    let told = told.filter(|event| matches!(event, Event::ReplyRefused { reason: Reason::NoHandler, .. })).count();
+    assert_eq!(told, 1);
+    let memory = memory_of(server.0.id());
+    assert!(memory < 64 << 10, "{memory} KiB");
+    // `weft status` shows what happened to them.
+    let status = Command::new(env!("CARGO_BIN_EXE_weft")).args(["status", "--json"]).output().expect("it was built");
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    let processes = status["processes"].as_array().expect("processes");
+    let ours = processes.iter().find(|p| p["pid"] == server.0.id()).expect("the server");
+    let dropped = ours["status"]["bundles"][0]["counters"]["events_dropped"].as_u64().expect("a counter");
+    assert!((90_000..100_000).contains(&dropped), "{ours}");
 }

@@ -522,7 +522,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         while let Some(returned) = self.state.returns.pop_front() {
             let Some(returned) = self.state.hand_on_returned(returned, sink) else { continue };
             if let Some(left) = sink.returned(&mut self.state, returned) {
-                self.state.events.push(crate::Event::Returned(Box::new(left)));
+                self.state.tell(crate::Event::Returned(Box::new(left)));
             }
         }
     }

@@ -129,6 +129,10 @@ impl Errand {
         }
     }
 
+    fn is_request(&self) -> bool {
+        matches!(*self.task, Task::Message(Handed { kind: Kind::Request, .. }))
+    }
+
     /// What to tell who handed it on if nobody takes it.
     pub fn refuse(self, reason: Reason) -> Option<(BundleId, Back)> {
         let Errand { from, task, .. } = self;
@@ -165,7 +169,8 @@ impl<T: Tx> State<T> {
             _ => false,
         };
         let entries = || state.table.iter().zip(0u32..);
-        let wanted = entries().filter(|(entry, _)| entry.as_ref().is_some_and(|t| wants_room(&t.route)));
+        let wanted =
+            entries().filter(|(entry, _)| entry.as_ref().is_some_and(|t| t.wants_event || wants_room(&t.route)));
         Ok(Luggage {
             name: state.name,
             key: state.key,
@@ -241,7 +246,7 @@ impl<T: Tx> State<T> {
         self.unparking.push(endpoint);
         self.has_chores = true;
         for destination in wanted {
-            self.events.push(Event::CanSend { endpoint, destination });
+            self.tell(Event::CanSend { endpoint, destination });
         }
         endpoint
     }
@@ -269,6 +274,10 @@ impl<T: Tx> State<T> {
             }
             return;
         }
+        // The reply may come back, and nobody here can tell which peer sends replies back.
+        if errand.is_request() && self.events.is_full() {
+            return self.refuse_errand(errand, Reason::QueueFull);
+        }
         let Errand { from, task, .. } = errand;
         match (*task, from) {
             (Task::Message(message), Some(from)) => self.receive_handed(endpoint, from, message, sink),
@@ -276,7 +285,7 @@ impl<T: Tx> State<T> {
             (Task::Returned(returned), _) => {
                 self.come_back(Returned { endpoint, ..returned });
             }
-            (Task::Completed(completion), _) => self.events.push(Event::Completed(completion)),
+            (Task::Completed(completion), _) => self.tell(Event::Completed(completion)),
         }
     }
 
@@ -418,7 +427,7 @@ impl<T: Tx> State<T> {
             self.completed_away.push((source, completion));
             self.has_chores = true;
         } else {
-            self.events.push(Event::Completed(completion));
+            self.tell(Event::Completed(completion));
         }
     }
 
@@ -436,7 +445,7 @@ impl<T: Tx> State<T> {
             let errand = |id| Errand { endpoint: id, from: None, task: Box::new(Task::Completed(completion)) };
             let handed = state.map(|e| sink.forward(errand(e.id)));
             if !matches!(handed, Some(Ok(()))) {
-                self.events.push(Event::Completed(completion));
+                self.tell(Event::Completed(completion));
             }
         }
     }

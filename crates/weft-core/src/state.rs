@@ -1,6 +1,7 @@
 //! A bundle's state: what a program and a running handler may use.
 
 pub(crate) mod close;
+mod events;
 mod flush;
 mod reply;
 mod requests;
@@ -31,6 +32,9 @@ use weft_wire::{BundleId, Name};
 pub struct Settings {
     /// Bytes that all endpoints of a bundle which are not served may hold; then messages go back with *queue full*.
     pub parked_bytes_most: usize,
+    /// Bytes of the [events](Event) that wait for the program. Beyond that the program loses the oldest ones if it takes none, and
+    /// may not send if it does.
+    pub events_bytes_most: usize,
     /// Sessions of a bundle.
     pub sessions_most: u32,
     /// A peer on another host that is silent for so long although it was asked is lost: from 50 ms to 5 minutes. `None`: what the
@@ -43,7 +47,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { parked_bytes_most: 64 << 20, sessions_most: 3968, suspicion: None, linger: None }
+        Settings {
+            parked_bytes_most: 64 << 20,
+            events_bytes_most: 16 << 20,
+            sessions_most: 3968,
+            suspicion: None,
+            linger: None,
+        }
     }
 }
 
@@ -177,7 +187,7 @@ impl<T: Tx> State<T> {
             settings,
             endpoints: Endpoints::default(),
             sessions: Vec::new(),
-            events: Events::new(),
+            events: Events::new(settings.events_bytes_most),
             counters: Counters::default(),
             calls: Vec::new(),
             draining: Vec::new(),
@@ -252,11 +262,6 @@ impl<T: Tx> State<T> {
         flows.into_iter().any(FlowOut::has_under_way)
     }
 
-    /// The next event, oldest first.
-    pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop()
-    }
-
     /// Events and messages so far that end a wait; both come round.
     pub fn tally(&self) -> Tally {
         let Counters { delivered, requests_delivered, replies_delivered, parked, .. } = self.counters;
@@ -285,12 +290,6 @@ impl<T: Tx> State<T> {
             let id = SessionId { index: index as u32, life: place.life };
             place.session.as_ref().map(|s| (id, s.peer))
         })
-    }
-
-    /// Queues an event for the program or for a client.
-    pub(crate) fn tell(&mut self, event: Event) {
-        self.events.push(event);
-        self.has_chores |= self.events.has_claimed();
     }
 
     // ---- inside
@@ -343,6 +342,7 @@ impl<T: Tx> State<T> {
         if self.returns.is_empty() {
             self.returns = VecDeque::new();
         }
+        self.events.rest();
     }
 
     /// A peer broke the protocol; the home is told.

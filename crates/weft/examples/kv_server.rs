@@ -27,6 +27,7 @@ fn main() -> Result<(), weft::Error> {
         store.borrow_mut().insert(key.to_vec(), value.to_vec());
         answer(m, value);
     })?;
+    // A client without a handler for `VALUE` sends answers back. Nobody here wants them, so weft drops them beyond a bound.
     println!("{} {:016x}", bundle.name(server)?, bundle.key(server)?.0);
     loop {
         bundle.wait(None);

@@ -120,6 +120,12 @@ counters! {
     returned,
     /// Messages of others that it refused.
     refused,
+    /// Those of them that were replies to its own requests.
+    #[serde(default)]
+    replies_refused,
+    /// Events dropped because its program takes none.
+    #[serde(default)]
+    events_dropped,
     /// Messages that may be lost, and were here: they found no room, no endpoint that admits them, or came in part.
     #[serde(default)]
     unreliable_dropped,

@@ -399,7 +399,7 @@ impl Engine {
                 self.fail_peer(cx, destination, reason);
                 self.forget_peer(cx, destination);
             }
-            Event::Completed(_) | Event::Returned(_) => {}
+            Event::Completed(_) | Event::Returned(_) | Event::ReplyRefused { .. } => {}
         }
     }
 

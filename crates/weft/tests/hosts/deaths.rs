@@ -266,6 +266,7 @@ fn take_ends(client: &mut Client, victims: &mut [Victim]) -> u32 {
             }
             Event::CanSend { .. } => {}
             Event::Returned(back) => panic!("taken by its handler: {back:?}"),
+            Event::ReplyRefused { .. } => panic!("there is a handler for them"),
         }
     }
     lost
