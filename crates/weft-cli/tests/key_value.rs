@@ -65,6 +65,17 @@ fn memory_of(process: u32) -> u64 {
 }
 
 #[test]
+fn a_stopped_server_is_given_up_after_a_while() {
+    let (server, contact) = server();
+    let [name, key] = &contact[..] else { panic!("not a name and a key: {contact:?}") };
+    let stop = Command::new("kill").args(["-STOP", &server.0.id().to_string()]).status();
+    assert!(stop.expect("it is part of every system").success());
+    let output = client(&[name, key, "get", "colour"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && (said.contains("no answer within") || said.contains("timed out")), "{said}");
+}
+
+#[test]
 fn a_client_that_refuses_all_replies_costs_the_server_no_memory() {
     const REQUESTS: u64 = 100_000;
     let (server, contact) = server();

@@ -29,6 +29,9 @@ pub enum SendError {
     /// the events, and try again after the can-send event.
     #[error("full: poll, take events, and send again after the can-send event")]
     Full,
+    /// A call with a time limit found no room within it. The message was not sent.
+    #[error("timed out: no room within the time limit, and the message was not sent; the receiver is slow, stopped or unreachable")]
+    TimedOut,
     /// More than 16 arguments, or more than 64 KiB.
     #[error("too large: a message has at most {MAX_ARGS} arguments and {MAX_PAYLOAD} bytes; split it")]
     TooLarge,

@@ -1,12 +1,16 @@
 //! A client of `kv_server`: `cargo run --example kv_client NAME KEY get K`, or `put K V`
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use weft::{Bundle, Node};
 
 /// What the server does for a request, and what it answers.
 const GET: u8 = 1;
 const PUT: u8 = 2;
 const VALUE: u8 = 1;
+
+/// How long a client waits for a server that is stopped or overloaded.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn run(words: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let (name, key, handler, args, payload) = match *words {
@@ -23,9 +27,9 @@ fn run(words: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let (answered, returned) = (outcome.clone(), outcome.clone());
     bundle.on(me, VALUE, move |m| *answered.borrow_mut() = Some(Ok(m.payload().to_vec())))?;
     bundle.on_return(me, move |_, m| *returned.borrow_mut() = Some(Err(format!("{}: {}", m.certainty, m.reason))))?;
-    bundle.request(me, 0, handler, &args, payload.as_bytes())?;
-    bundle.poll_until(|_| outcome.borrow().is_some());
-    Ok(outcome.take().expect("just seen")?)
+    bundle.request_within(PATIENCE, me, 0, handler, &args, payload.as_bytes())?;
+    bundle.poll_until_within(PATIENCE, |_| outcome.borrow().is_some());
+    Ok(outcome.take().ok_or(format!("no answer within {PATIENCE:?}"))??)
 }
 
 fn main() {

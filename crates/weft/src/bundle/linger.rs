@@ -40,7 +40,7 @@ impl<H: Threads> Bundle<H> {
         let begin = Instant::now();
         let mut naps = None;
         while !self.has_said_all() && begin.elapsed() < most {
-            self.nap(&mut naps);
+            self.nap(&mut naps, most.saturating_sub(begin.elapsed()));
         }
         self.end_naps(naps);
         let left = self.core.state().queued() + self.faces.unsent() as u64 + self.home.say_goodbye();

@@ -30,8 +30,8 @@ use crate::watch::Signals;
 use faces::{Faces, Kind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
-use wait::Sleeper;
+use std::time::{Duration, Instant};
+use wait::{Sleeper, NAP_MOST};
 use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settings};
 use weft_shm::{BellPage, Life, Own};
 use weft_wire::{Key, Name};
@@ -60,7 +60,7 @@ const REST_AFTER: u32 = 1 << 20;
 /// [`SharedBundle`].
 ///
 /// A call that takes an [`Endpoint`] fails if the endpoint was freed or belongs to another face. No call blocks unless it
-/// says so.
+/// says so. Each call that blocks has a form with a time limit, whose name ends in `_within`; [`Bundle::wait`] takes one anyway.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -352,15 +352,49 @@ impl<H: Threads> Bundle<H> {
         self.expect_own();
         let mut begin = None;
         while !done(self) {
-            self.nap(&mut begin);
+            self.nap(&mut begin, NAP_MOST);
         }
         self.end_naps(begin);
+    }
+
+    /// As [`Bundle::poll_until`], for at most `limit`. Returns whether `done` returned true. Blocks until then; a handler that
+    /// runs is not interrupted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft::{Bundle, Node};
+    ///
+    /// let mut bundle = Bundle::new(&Node::new()?)?;
+    /// let is_done = bundle.poll_until_within(Duration::from_millis(10), |bundle| bundle.counters().replies_delivered > 0);
+    /// assert!(!is_done, "nobody was asked");
+    /// # Ok::<(), weft::Error>(())
+    /// ```
+    pub fn poll_until_within(&mut self, limit: Duration, mut done: impl FnMut(&mut Bundle<H>) -> bool) -> bool {
+        self.expect_own();
+        let (since, mut begin) = (Instant::now(), None);
+        let is_done = loop {
+            if done(self) {
+                break true;
+            }
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                break false;
+            }
+            self.nap(&mut begin, left);
+        };
+        self.end_naps(begin);
+        is_done
     }
 
     /// Polls and waits until every message sent has ended: delivered, answered or returned. Blocks without limit.
     pub fn drain(&mut self) {
         self.expect_own();
         self.poll_until(Bundle::is_settled);
+    }
+
+    /// As [`Bundle::drain`], for at most `limit`. Returns whether every message has ended.
+    pub fn drain_within(&mut self, limit: Duration) -> bool {
+        self.poll_until_within(limit, Bundle::is_settled)
     }
 
     /// Sends what waits in this process, as far as there is room. Returns true if nothing is left. Does not block.
@@ -378,6 +412,10 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// Takes the oldest event. Does not block.
+    ///
+    /// Events wait in a queue of [`Settings::events_bytes_most`] bytes. From its first call of this on, or once it has asked for a
+    /// completion, the program *listens*: no event is lost, and while the queue is full sends return [`SendError::Full`]. Without that
+    /// the oldest events are dropped, and [`Counters::events_dropped`] counts them. [`Event`] says more.
     ///
     /// ```
     /// use weft::{Bundle, Certainty, Event, Key, Node, Reason};
@@ -437,20 +475,31 @@ impl<H: Threads> Bundle<H> {
         settled
     }
 
+    /// Repeats a send until there is room, for at most `limit` if there is one. Gives up while the program is to take events:
+    /// waiting makes no room for those.
     pub(crate) fn insist(
         &mut self,
+        limit: Option<Duration>,
         mut attempt: impl FnMut(&mut Bundle<H>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
-        let mut begin = None;
-        loop {
+        let (mut begin, mut since) = (None, None);
+        let sent = loop {
             match attempt(self) {
-                Err(SendError::Full) => self.nap(&mut begin),
-                done => {
-                    self.end_naps(begin);
-                    return done;
-                }
+                Err(SendError::Full) if !self.core.state().has_full_events() => {}
+                done => break done,
             }
-        }
+            // Without a limit the clock is not read while messages come.
+            let left = match limit {
+                Some(limit) => limit.saturating_sub(since.get_or_insert_with(Instant::now).elapsed()),
+                None => NAP_MOST,
+            };
+            if left.is_zero() {
+                break Err(SendError::TimedOut);
+            }
+            self.nap(&mut begin, left);
+        };
+        self.end_naps(begin);
+        sent
     }
 
     /// Takes packets of other hosts.

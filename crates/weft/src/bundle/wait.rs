@@ -221,15 +221,15 @@ impl<H: Threads> Bundle<H> {
 
     /// Polls, and dozes if nothing comes. For calls that a [`Waker`] does not end: a nudge that comes meanwhile ends
     /// the next wait. `begin` is the start of the current series of fruitless polls; the clock is not read while
-    /// messages come.
-    pub(super) fn nap(&mut self, begin: &mut Option<Instant>) {
+    /// messages come. A nap takes a millisecond at most, and no longer than `most`.
+    pub(super) fn nap(&mut self, begin: &mut Option<Instant>, most: Duration) {
         let since = self.core.state().tally();
         if self.poll_a_few(since) != Waited::Nothing {
             return self.end_naps(begin.take());
         }
         self.sleeper.kept_nudge |= std::mem::take(&mut self.sleeper.is_nudged);
         let began = *begin.get_or_insert_with(Instant::now);
-        if self.doze(began, since, NAP_MOST) != Waited::Nothing {
+        if self.doze(began, since, most.min(NAP_MOST)) != Waited::Nothing {
             self.end_naps(begin.take());
         }
     }

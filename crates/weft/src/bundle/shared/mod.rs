@@ -220,17 +220,31 @@ impl SharedBundle {
     /// millisecond. Blocks without limit.
     pub fn poll_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
         while !done(self) {
-            self.nap()?;
+            self.nap(NAP_MOST)?;
         }
         Ok(())
+    }
+
+    /// As [`Bundle::poll_until_within`].
+    pub fn poll_until_within(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut(&SharedBundle) -> bool,
+    ) -> Result<bool, InHandler> {
+        self.nap_until_within(limit, |bundle| Ok(done(bundle)))
     }
 
     /// As [`Bundle::drain`].
     pub fn drain(&self) -> Result<(), InHandler> {
         while !self.with(|bundle| bundle.is_settled())? {
-            self.nap()?;
+            self.nap(NAP_MOST)?;
         }
         Ok(())
+    }
+
+    /// As [`Bundle::drain_within`].
+    pub fn drain_within(&self, limit: Duration) -> Result<bool, InHandler> {
+        self.nap_until_within(limit, |bundle| bundle.with(|bundle| bundle.is_settled()))
     }
 
     /// As [`Bundle::flush`].
@@ -293,18 +307,50 @@ impl SharedBundle {
         Ok(result)
     }
 
-    pub(crate) fn insist(&self, mut attempt: impl FnMut() -> Result<(), SendError>) -> Result<(), SendError> {
+    /// As [`Bundle::insist`].
+    pub(crate) fn insist(
+        &self,
+        limit: Option<Duration>,
+        mut attempt: impl FnMut() -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
+        let mut since = None;
         loop {
             match attempt() {
-                Err(SendError::Full) => self.nap()?,
+                Err(SendError::Full) if !self.with(|bundle| bundle.core.state().has_full_events())? => {}
                 done => return done,
             }
+            let left = match limit {
+                Some(limit) => limit.saturating_sub(since.get_or_insert_with(Instant::now).elapsed()),
+                None => NAP_MOST,
+            };
+            if left.is_zero() {
+                return Err(SendError::TimedOut);
+            }
+            self.nap(left)?;
         }
     }
 
-    /// Waits at most a millisecond for something to come. A [`Waker`] does not end it.
-    fn nap(&self) -> Result<(), InHandler> {
-        let (_, tally) = self.doze(self.seen.get(), None, NAP_MOST)?;
+    fn nap_until_within(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut(&SharedBundle) -> Result<bool, InHandler>,
+    ) -> Result<bool, InHandler> {
+        let since = Instant::now();
+        loop {
+            if done(self)? {
+                return Ok(true);
+            }
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.nap(left)?;
+        }
+    }
+
+    /// Waits at most a millisecond, and no longer than `most`, for something to come. A [`Waker`] does not end it.
+    fn nap(&self, most: Duration) -> Result<(), InHandler> {
+        let (_, tally) = self.doze(self.seen.get(), None, most.min(NAP_MOST))?;
         self.seen.set(tally);
         Ok(())
     }
