@@ -191,7 +191,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             return;
         }
         // Bounded, because a peer that only claims to be dead could write forever.
-        let mut left = if reason == Reason::PeerLost { LAST_WORDS_MOST } else { 0 };
+        let may_have_spoken = matches!(reason, Reason::PeerLost | Reason::Silent);
+        let mut left = if may_have_spoken { LAST_WORDS_MOST } else { 0 };
         while left > 0 {
             match self.serve(id.index, Visit { budget: LOITER.min(left), is_regular: false }, sink) {
                 0 => break,

@@ -309,6 +309,7 @@ unsafe extern "C" fn strerror(
     let reason = u8::try_from(number).ok().and_then(Reason::from_code);
     let words = match reason {
         Some(Reason::PeerLost) => c"the peer is gone",
+        Some(Reason::Silent) => c"nothing was heard of the peer for the suspicion time",
         Some(Reason::NobodyThere | Reason::WrongEpoch | Reason::NoSuchEndpoint) => c"nobody has that address any more",
         Some(Reason::Closed) => c"the peer admits nobody at present",
         Some(Reason::WrongKey) => c"the address has another key",

@@ -343,6 +343,7 @@ fn fill(entry: &mut CqEntry, op: &Op, received: &Received) {
 pub fn errno(reason: Reason) -> c_int {
     match reason {
         Reason::PeerLost => libc::ECONNRESET,
+        Reason::Silent => libc::ETIMEDOUT,
         Reason::NobodyThere | Reason::NoSuchEndpoint | Reason::WrongEpoch | Reason::Closed => libc::ECONNREFUSED,
         Reason::WrongKey | Reason::ForeignUser | Reason::WrongOwner => libc::EACCES,
         Reason::QueueFull | Reason::NoRoom => libc::ENOBUFS,

@@ -41,7 +41,7 @@ pub enum Reason {
     /// The endpoint is not served and its queue is full.
     #[error("queue full: the endpoint is not being served; send again later")]
     QueueFull = 4,
-    /// The peer process is gone.
+    /// The peer process is gone, or has dropped its bundle.
     #[error("peer lost: its process ended; find its successor by your rendezvous")]
     PeerLost = 5,
     /// Nobody answers under that name's epoch: the process ended, or it never was on this host.
@@ -68,13 +68,19 @@ pub enum Reason {
     /// The endpoint admits nobody at present.
     #[error("closed: the endpoint admits nobody at present; send again when its owner has opened it")]
     Closed = 13,
+    /// One side heard nothing of the other for the suspicion time. Between hosts, that is all that is known.
+    #[error(
+        "silent: nothing was heard of the peer for the suspicion time, or it heard nothing of us; its process may be stopped, \
+         or its host or the network down; send again, which calls it anew"
+    )]
+    Silent = 14,
 }
 
 crate::debug_says_display!(Reason);
 
 impl Reason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 14] = [
         Reason::WrongKey,
         Reason::NoSuchEndpoint,
         Reason::NoHandler,
@@ -88,6 +94,7 @@ impl Reason {
         Reason::WrongOwner,
         Reason::WrongEpoch,
         Reason::Closed,
+        Reason::Silent,
     ];
 
     /// The wire code.
@@ -112,6 +119,6 @@ mod tests {
             assert_eq!(Reason::from_code(reason.code()), Some(reason));
         }
         assert_eq!(Reason::from_code(0), None);
-        assert_eq!(Reason::from_code(14), None);
+        assert_eq!(Reason::from_code(15), None);
     }
 }

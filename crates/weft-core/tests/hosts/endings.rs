@@ -50,11 +50,11 @@ fn a_silent_peer_is_given_up_after_the_suspicion_time() {
     assert_eq!(
         seen,
         [
-            (MessageKind::OneWay, &b"b"[..], Reason::PeerLost, Certainty::Unknown),
-            (MessageKind::Request, &b"a"[..], Reason::PeerLost, Certainty::Unknown),
+            (MessageKind::OneWay, &b"b"[..], Reason::Silent, Certainty::Unknown),
+            (MessageKind::Request, &b"a"[..], Reason::Silent, Certainty::Unknown),
         ]
     );
-    assert!(world.processes[0].events.iter().any(|e| matches!(e, Event::PeerLost { reason: Reason::PeerLost, .. })));
+    assert!(world.processes[0].events.iter().any(|e| matches!(e, Event::PeerLost { reason: Reason::Silent, .. })));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_peer_that_answered_all_and_died_is_noticed_by_who_waits_for_it() {
     // The suspicion time, and one try more.
     world.run(millis(3000 + 120));
     let returned = world.processes[0].program.returned.pop().expect("it comes back");
-    assert_eq!((returned.reason, returned.certainty), (Reason::PeerLost, Certainty::Unknown));
+    assert_eq!((returned.reason, returned.certainty), (Reason::Silent, Certainty::Unknown));
 }
 
 #[test]

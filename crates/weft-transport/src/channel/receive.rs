@@ -368,7 +368,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         let Some(Frame::Reset { epoch }) = packet.only_frame().filter(|_| number < self.sent.next()) else {
             return Verdict::Violation;
         };
-        self.lose(if epoch == self.theirs.epoch { Reason::PeerLost } else { Reason::WrongEpoch });
+        // A peer of the same life lives. It has given us up, because it did not hear us.
+        self.lose(if epoch == self.theirs.epoch { Reason::Silent } else { Reason::WrongEpoch });
         Verdict::Taken
     }
 }

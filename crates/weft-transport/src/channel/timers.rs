@@ -59,7 +59,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
         self.forgive_absence(now);
         if self.lost_at().is_some_and(|at| at <= now) {
-            return self.lose(Reason::PeerLost);
+            return self.lose(Reason::Silent);
         }
         self.acks.is_due |= self.acks.due_at.is_some_and(|at| at <= now);
         self.find_lost(now);

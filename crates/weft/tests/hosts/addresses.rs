@@ -144,7 +144,7 @@ fn a_session_over_a_network_that_dies_is_made_anew_over_another() {
         client.bundle.request(client.here, 0, super::ECHO, &[1], b"lost").expect("mapped");
         let returns = client.returns.clone();
         super::poll_until(&mut client.bundle, "a return", |_| !returns.borrow().is_empty());
-        assert_eq!(returns.borrow()[0].reason, weft::Reason::PeerLost);
+        assert_eq!(returns.borrow()[0].reason, weft::Reason::Silent);
         // The next message comes back as well; then the other network is found.
         client.bundle.request(client.here, 0, super::ECHO, &[2], b"").expect("mapped");
         super::poll_until(&mut client.bundle, "a return", |_| returns.borrow().len() == 2);

@@ -252,7 +252,7 @@ fn take_ends(client: &mut Client, victims: &mut [Victim]) -> u32 {
         let number = tag as u32;
         let contents = super::numbered(number);
         assert!((&back.args, &back.payload) == (&contents.0, &contents.1), "message {number} comes back with others");
-        assert_eq!(back.reason, Reason::PeerLost);
+        assert_eq!(back.reason, Reason::Silent);
         assert_eq!(back.destination, Some((tag >> 32) as u32));
         victims[(tag >> 32) as usize].end(number, End::Returned(back.certainty));
     }
@@ -261,7 +261,7 @@ fn take_ends(client: &mut Client, victims: &mut [Victim]) -> u32 {
         match event {
             Event::Completed(tag) => victims[(tag >> 32) as usize].end(tag as u32, End::Done),
             Event::PeerLost { reason, .. } => {
-                assert_eq!(reason, Reason::PeerLost);
+                assert_eq!(reason, Reason::Silent);
                 lost += 1;
             }
             Event::CanSend { .. } => {}

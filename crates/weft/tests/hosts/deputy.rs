@@ -71,7 +71,7 @@ fn without_its_helper_a_peer_that_computes_is_taken_for_dead() {
         client.bundle.wait(Some(Duration::from_secs(1)));
     }
     let returned = client.returns.borrow_mut().remove(0);
-    assert_eq!((returned.reason, returned.certainty), (Reason::PeerLost, Certainty::Unknown));
+    assert_eq!((returned.reason, returned.certainty), (Reason::Silent, Certainty::Unknown));
     assert!(returned.args == args && returned.payload == payload);
 }
 
