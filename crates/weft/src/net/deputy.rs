@@ -229,6 +229,9 @@ fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
     let now = ni.link().now();
     if runs < RUNS_MOST {
         ni.link_mut().found_nothing(now);
+        if ni.link().has_words() {
+            ni.take_refusals(now);
+        }
     }
     if runs < RUNS_MOST && ni.next_time().is_some_and(|at| at <= now) {
         ni.on_time(now);

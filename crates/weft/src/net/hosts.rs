@@ -356,8 +356,11 @@ impl Net {
             self.attention = Attention::Hot;
         }
         self.unfinished = if runs == most { self.unfinished + 1 } else { 0 };
-        // Who seems silent may have answered with what is still unread.
+        // Who seems silent may have answered with what is still unread, and so may who seems gone.
         let may_be_late = self.unfinished == 0 || self.unfinished > UNFINISHED_MOST;
+        if may_be_late && ni.link().has_words() {
+            ni.take_refusals(now);
+        }
         if may_be_late && ni.next_time().is_some_and(|at| at <= now) {
             self.unfinished = 0;
             ni.on_time(now);

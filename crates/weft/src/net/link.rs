@@ -83,6 +83,8 @@ pub(crate) struct UdpLink {
     has_new: bool,
     /// Something woke us: it may be on any socket.
     has_woken: bool,
+    /// And no packet was found since.
+    has_woken_in_vain: bool,
     /// Sockets are watched: one that is closed would live on for as long as its watcher sleeps.
     is_watched: bool,
     /// The deputy has asked for their word, and the bundle does not know.
@@ -198,6 +200,7 @@ impl UdpLink {
             lively: 0,
             has_new: false,
             has_woken: false,
+            has_woken_in_vain: false,
             is_watched: false,
             is_watched_by_deputy: false,
             switch: None,
@@ -257,7 +260,12 @@ impl UdpLink {
         if self.has_woken {
             let (first, all) = (self.next_turn(), self.open.len());
             if let Some(run) = (first..all).chain(0..first).find_map(|index| self.receive_at(index, buffer)) {
+                self.has_woken_in_vain = false;
                 return Some(run);
+            }
+            if std::mem::take(&mut self.has_woken_in_vain) {
+                // Something woke us, and it was no packet.
+                self.all().for_each(Udp::look_for_words);
             }
             self.has_woken = false;
         } else if self.owed >= TURN {
@@ -302,6 +310,12 @@ impl UdpLink {
         self.lying.came_at(now, ask)
     }
 
+    /// Whether [`Link::next_refusal`] may find something.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        self.all().any(Udp::has_words)
+    }
+
     /// A look found nothing, after this time or a little before it.
     #[inline]
     pub fn found_nothing(&mut self, now: Time) {
@@ -337,7 +351,7 @@ impl UdpLink {
 
     /// The next look is at all sockets.
     pub fn look_at_all(&mut self) {
-        self.has_woken = true;
+        (self.has_woken, self.has_woken_in_vain) = (true, true);
     }
 
     /// Looks are seldom: each is at the sockets of all our addresses if there are several, and counts as a busy one.
@@ -354,7 +368,12 @@ impl UdpLink {
 
     /// All sockets.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.open.iter().chain(self.direct.iter().map(|d| &d.udp)).map(AsFd::as_fd)
+        self.all().map(AsFd::as_fd)
+    }
+
+    #[inline]
+    fn all(&self) -> impl Iterator<Item = &Udp> {
+        self.open.iter().chain(self.direct.iter().map(|d| &d.udp))
     }
 
     /// Sends, to a peer with a direct socket as is said.
@@ -437,6 +456,11 @@ impl Link for UdpLink {
     fn answer(&mut self, to: Way, packet: &[u8]) {
         // Whether it went or not; and what strangers are told makes them no favourites.
         let _ = self.open[usize::from(to.from)].send(&socket_address(to.to), packet, packet.len());
+    }
+
+    fn next_refusal(&mut self, quoted: &mut [u8]) -> Option<(HostAddress, usize)> {
+        let mut telling = self.all().filter(|udp| udp.has_words());
+        telling.find_map(|udp| udp.next_refusal(quoted)).map(|(to, bytes)| (host_address(to), bytes))
     }
 
     /// By the address that the kernel would take by itself if it is one of ours.
