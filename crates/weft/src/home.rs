@@ -131,9 +131,11 @@ impl Home {
         let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         let helper = node.helper();
         let opened = node.open_network(users, is_watched, suspicion).and_then(|net| {
-            if let (Some(net), Some(helper)) = (&net, helper.filter(|_| is_watched)) {
+            let mut net = net;
+            if let (Some(net), Some(helper)) = (&mut net, helper.filter(|_| is_watched)) {
                 let failed = |e| Error::system("cannot make the deputy's timer", e, way_out);
                 helper.add_deputy(id, net.deputy(signals).map_err(failed)?);
+                net.watch_at_first(|socket| helper.watch_network(id, socket));
             }
             Ok(net)
         });

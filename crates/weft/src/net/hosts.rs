@@ -164,6 +164,15 @@ impl Net {
         Ok(Deputy::new(ni.visitor(), signals.clone(), switch))
     }
 
+    /// Has the helper watch from the beginning: who is called before the program polls for the first time is to answer.
+    pub fn watch_at_first(&mut self, watch: impl FnMut(BorrowedFd<'_>) -> bool) {
+        self.is_watched = true;
+        self.sessions.ni().borrow_mut().link_mut().set_watched(true);
+        if !self.for_sockets(watch) {
+            self.do_without_helper();
+        }
+    }
+
     /// A count of the polls until the next look, which others set to zero.
     pub fn turns(&self) -> Arc<AtomicU32> {
         self.sessions.ni().borrow_mut().turns()
