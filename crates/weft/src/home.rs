@@ -385,9 +385,16 @@ impl Home {
     fn call_host(&mut self, core: &mut Core, call: Call) -> Result<(), Reason> {
         let there = call.name.address;
         let net = self.net.as_mut().filter(|_| !there.is_none()).ok_or(Reason::NobodyThere)?;
-        let is_ours = |there: HostAddress| net.address().each().any(|here| here.ip == there.ip);
-        if self.node.uses_memory() && there.each().all(is_ours) {
-            return Err(Reason::NobodyThere);
+        let is_here = |net: &Net| {
+            let here = net.address();
+            there.each().all(|there| here.each().any(|here| here.ip == there.ip))
+        };
+        if self.node.uses_memory() && is_here(net) {
+            // The addresses may be of another host by now.
+            net.renew_address();
+            if is_here(net) {
+                return Err(Reason::NobodyThere);
+            }
         }
         net.call(core, call);
         Ok(())

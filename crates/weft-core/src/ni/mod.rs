@@ -106,7 +106,7 @@ pub trait Link {
         None
     }
     /// Returns the way to an address, if one is known. May make system calls.
-    fn way_to(&self, address: HostAddress) -> Option<Way> {
+    fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         Some(Way { to: address, from: 0 })
     }
     /// Returns the packet size in bytes to begin with on a way: the first guess of what gets through. May make system

@@ -134,7 +134,7 @@ impl Link for SimLink {
     }
 
     /// By our own address in the same network of 256, or by the first.
-    fn way_to(&self, address: HostAddress) -> Option<Way> {
+    fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         let is_near = |here: &HostAddress| here.ip[..15] == address.ip[..15];
         let from = self.here.iter().position(is_near).unwrap_or(0) as u8;
         (!self.network.borrow().unreachable.contains(&address)).then_some(Way { to: address, from })

@@ -78,7 +78,6 @@ enum Attention {
 #[derive(Debug)]
 pub(crate) struct Net {
     sessions: HostSessions<UdpNi>,
-    address: HostAddress,
     /// Messages that had come from processes of this host at the last look, and looks since that changed.
     local_work: u32,
     still: u32,
@@ -127,14 +126,12 @@ impl Net {
             congestion: wanted.congestion,
             ..default
         };
-        let address = link.address();
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {
             local_work: 0,
             still: STILL_LONG,
             shares: Shares::default(),
             sessions: HostSessions::new(ni),
-            address,
             attention: Attention::Seldom,
             heard_at: Time::default(),
             wound_at: Time::default(),
@@ -150,7 +147,12 @@ impl Net {
 
     /// Where other hosts reach this bundle.
     pub fn address(&self) -> HostAddress {
-        self.address
+        self.sessions.ni().borrow_mut().link().address()
+    }
+
+    /// Replaces addresses that this host has lost by those that it has now.
+    pub fn renew_address(&mut self) {
+        self.sessions.ni().borrow_mut().link_mut().renew();
     }
 
     /// A deputy for the times in which the program does not poll.

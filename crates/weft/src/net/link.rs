@@ -4,7 +4,7 @@
 //! A socket for each address, and not one for all of them: so packets leave from the address that their receiver knows us by, and
 //! who reads one knows where it came to, without control data in every call.
 
-use super::address::{first_packet_bytes, Ports, Wanted};
+use super::address::{self, first_packet_bytes, Ports, Wanted};
 use super::deputy::Switch;
 use super::udp::{Received, Sent as Went, Stop, Udp};
 use super::NetworkError;
@@ -69,6 +69,8 @@ pub(crate) struct UdpLink {
     open: Vec<Udp>,
     /// The one of them that was heard last.
     heard: usize,
+    /// Somebody has set the addresses: no others are taken.
+    are_set: bool,
     direct: Vec<Direct>,
     /// Who may get the next direct socket, and by how many sends it leads.
     favourite: (Way, u32),
@@ -191,6 +193,7 @@ impl UdpLink {
         Ok(UdpLink {
             open,
             heard: 0,
+            are_set: wanted.are_set,
             direct: Vec::new(),
             favourite: (NOWHERE, 0),
             sends: 0,
@@ -208,6 +211,31 @@ impl UdpLink {
             last: Source::Open(0),
             lying: Lying::default(),
         })
+    }
+
+    /// Replaces sockets at addresses that this host has lost (to DHCP, or with a VPN) by others at the addresses that it has now,
+    /// with the same port. What was said over the lost addresses is lost already. Does nothing if somebody has set the
+    /// addresses. Makes system calls.
+    #[cold]
+    pub fn renew(&mut self) {
+        if self.are_set {
+            return;
+        }
+        for index in 0..self.open.len() {
+            let old = self.open[index].local();
+            if address::is_here(old.ip()) {
+                continue;
+            }
+            let is_new = |address: &IpAddr| self.open.iter().all(|udp| udp.local().ip() != *address);
+            let Some(here) = address::present().into_iter().find(is_new) else { return };
+            let Ok(udp) = Udp::open(here, Ports::only(old.port())) else { continue };
+            self.open[index] = udp;
+            if let Ok(bytes) = first_packet_bytes(here) {
+                self.packet_bytes = if index == 0 { bytes } else { self.packet_bytes };
+            }
+            self.direct.retain(|direct| usize::from(direct.to.from) != index);
+            self.has_new = true;
+        }
     }
 
     /// From now on a deputy is to know of all that is sent.
@@ -465,7 +493,7 @@ impl Link for UdpLink {
 
     /// By the address that the kernel would take by itself if it is one of ours.
     #[cold]
-    fn way_to(&self, address: HostAddress) -> Option<Way> {
+    fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         let there = socket_address(address);
         // Connecting sends nothing; it looks up the route.
         let unspecified: IpAddr =
@@ -475,6 +503,9 @@ impl Link for UdpLink {
             probe.connect(there).ok()?;
             Some(probe.local_addr().ok()?.ip())
         })?;
+        if self.open.iter().all(|udp| udp.local().ip() != here) {
+            self.renew();
+        }
         let from = self.open.iter().position(|udp| udp.local().ip() == here).unwrap_or(0);
         Some(Way { to: address, from: from as u8 })
     }
