@@ -29,6 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`names`] tells names and keys at a port, where peers ask for them by host and port.
+//!
 //! Handlers run inside [`poll`](Bundle::poll) and [`wait`](Bundle::wait) only. While a program does neither, the node's
 //! helper thread keeps the protocol going: it answers callers, acknowledges and repeats messages between hosts, and
 //! notices deaths.
@@ -39,6 +41,7 @@ mod bells;
 mod bundle;
 mod foreigners;
 mod home;
+pub mod names;
 mod net;
 mod node;
 mod office;

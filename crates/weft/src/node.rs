@@ -30,6 +30,12 @@ pub enum Error {
     /// The program asked for something that cannot be.
     #[error(transparent)]
     Send(#[from] weft_core::SendError),
+    /// A name server does not tell a name.
+    #[error(transparent)]
+    Tell(#[from] crate::names::TellError),
+    /// A place does not tell a name.
+    #[error(transparent)]
+    Resolve(#[from] crate::names::ResolveError),
     /// This is a forked child of the process that the node or bundle is of.
     #[error(transparent)]
     Forked(#[from] Forked),

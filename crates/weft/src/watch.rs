@@ -411,7 +411,7 @@ fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
     buffer
 }
 
-fn make_eventfd() -> Result<Descriptor, Errno> {
+pub(crate) fn make_eventfd() -> Result<Descriptor, Errno> {
     Descriptor::make(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
 }
 
