@@ -6,7 +6,7 @@ mod documents;
 use documents::{read, root};
 
 /// The main types: the items that a program, a simulation or a reader of the protocol crates meets first.
-const MAIN: [(&str, &str); 39] = [
+const MAIN: [(&str, &str); 40] = [
     ("weft/src/node.rs", "pub struct Node("),
     ("weft/src/bundle/mod.rs", "pub struct Bundle<"),
     ("weft/src/bundle/shared/mod.rs", "pub struct SharedBundle "),
@@ -18,6 +18,7 @@ const MAIN: [(&str, &str); 39] = [
     ("weft/src/names/contact.rs", "pub struct Contact "),
     ("weft/src/names/resolve.rs", "pub fn resolve("),
     ("weft/src/names/server.rs", "pub struct NameServer "),
+    ("weft/src/queue.rs", "pub struct SendQueue "),
     ("weft/src/status/ask.rs", "pub fn look("),
     ("weft/src/tagged/mod.rs", "pub struct Tagged<"),
     ("weft-core/src/event.rs", "pub enum Event "),

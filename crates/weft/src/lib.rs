@@ -29,7 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`names`] tells names and keys at a port, where peers ask for them by host and port.
+//! [`names`] tells names and keys at a port, where peers ask for them by host and port. [`queue`] keeps messages for destinations
+//! that take no more just now.
 //!
 //! Handlers run inside [`poll`](Bundle::poll) and [`wait`](Bundle::wait) only. While a program does neither, the node's
 //! helper thread keeps the protocol going: it answers callers, acknowledges and repeats messages between hosts, and
@@ -47,6 +48,7 @@ mod node;
 mod office;
 mod owner;
 mod paths;
+pub mod queue;
 mod readers;
 mod reception;
 mod setup;
