@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use support::example;
 
@@ -16,8 +17,9 @@ impl Drop for Server {
 }
 
 /// Starts a server. Returns its name and key too.
-fn server() -> (Server, Vec<String>) {
-    let mut child = Command::new(example("kv_server")).stdout(Stdio::piped()).spawn().expect("it was built");
+fn server(arguments: &[&str]) -> (Server, Vec<String>) {
+    let mut child =
+        Command::new(example("kv_server")).args(arguments).stdout(Stdio::piped()).spawn().expect("it was built");
     let mut line = String::new();
     let out = child.stdout.take().expect("it has a pipe");
     BufReader::new(out).read_line(&mut line).expect("it prints its name and key");
@@ -34,7 +36,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn what_was_put_can_be_got() {
-    let (_server, contact) = server();
+    let (_server, contact) = server(&[]);
     let [name, key] = &contact[..] else { panic!("not a name and a key: {contact:?}") };
     assert_eq!(said(&client(&[name, key, "get", "colour"])), "(nothing)");
     assert!(client(&[name, key, "put", "colour", "green"]).status.success());
@@ -43,7 +45,7 @@ fn what_was_put_can_be_got() {
 
 #[test]
 fn a_wrong_key_an_unparsable_name_and_a_dead_server_are_told_apart() {
-    let (server, contact) = server();
+    let (server, contact) = server(&[]);
     let [name, key] = &contact[..] else { panic!("not a name and a key: {contact:?}") };
     let fails = |name: &str, key: &str, why: &str| {
         let output = client(&[name, key, "get", "colour"]);
@@ -54,4 +56,22 @@ fn a_wrong_key_an_unparsable_name_and_a_dead_server_are_told_apart() {
     fails("weft1:AQAA", key, "was it cut");
     drop(server);
     fails(name, key, "nobody there");
+}
+
+#[test]
+fn a_client_that_knows_the_port_needs_no_name() {
+    // A port that was free a moment ago, if there is a loopback interface that is up.
+    let free = || TcpStream::connect(TcpListener::bind("127.0.0.1:0")?.local_addr()?)?.peer_addr();
+    let Ok(address) = free() else { return eprintln!("LEFT OUT: a name by host and port: there is no loopback") };
+    let (port, place) = (address.port().to_string(), address.to_string());
+    let (server, _) = server(&[&port]);
+    assert!(client(&[&place, "put", "colour", "green"]).status.success());
+    assert_eq!(said(&client(&[&place, "get", "colour"])), "green");
+    drop(server);
+    let output = client(&[&place, "get", "colour"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains(&place), "{said}");
+    for words in [&[&place[..]][..], &[&place, "pot", "x"], &[]] {
+        assert!(String::from_utf8_lossy(&client(words).stderr).contains("usage"), "{words:?}");
+    }
 }

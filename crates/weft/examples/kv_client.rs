@@ -1,6 +1,8 @@
-//! A client of `kv_server`: `cargo run --example kv_client NAME KEY get K`, or `put K V`
+//! A client of `kv_server`: `cargo run --example kv_client HOST:PORT get K`, or `put K V`; or with NAME KEY instead of HOST:PORT
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
+use weft::names::{resolve, Contact};
 use weft::{Bundle, Node};
 
 /// What the server does for a request, and what it answers.
@@ -8,15 +10,23 @@ const GET: u8 = 1;
 const PUT: u8 = 2;
 const VALUE: u8 = 1;
 
+const USAGE: &str =
+    "usage: kv_client HOST:PORT get K | put K V (or the NAME and KEY that the server prints, instead of HOST:PORT)";
+
 fn run(words: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    let (name, key, handler, args, payload) = match *words {
-        [name, key, "get", k] => (name, key, GET, vec![], k.to_owned()),
-        [name, key, "put", k, v] => (name, key, PUT, vec![k.len() as u32], format!("{k}{v}")),
-        _ => return Err("usage: kv_client NAME KEY get K | put K V (the server prints NAME and KEY)".into()),
+    let (at, handler, args, payload) = match *words {
+        [ref at @ .., "put", k, v] => (at, PUT, vec![k.len() as u32], format!("{k}{v}")),
+        [ref at @ .., "get", k] => (at, GET, vec![], k.to_owned()),
+        _ => return Err(USAGE.into()),
+    };
+    let server = match *at {
+        [place] => resolve(place, Duration::from_secs(5))?,
+        [name, key] => Contact { name: name.parse()?, key: key.parse()? },
+        _ => return Err(USAGE.into()),
     };
     let mut bundle = Bundle::new(&Node::new()?)?;
     let me = bundle.endpoint_with_random_key()?;
-    bundle.map(me, 0, name.parse()?, key.parse()?)?;
+    bundle.map(me, 0, server.name, server.key)?;
 
     // A request ends in one of two ways: it is answered, or it comes back.
     let outcome = Rc::new(RefCell::new(None));
