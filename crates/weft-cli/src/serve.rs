@@ -65,11 +65,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     meet_callers(options, contact)?;
     print_line(contact.to_string())?;
     interrupt.ends_waits_of(bundle.waker());
-    while !interrupt.came() {
-        bundle.wait(None);
-        // Peers that come and go are told as events. Nothing is done about them.
-        while bundle.next_event().is_some() {}
-    }
+    bundle.serve_until(|_| interrupt.came());
     note_line(format!("answered {} requests", answered.get()));
     Ok(())
 }

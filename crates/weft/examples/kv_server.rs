@@ -28,9 +28,7 @@ fn main() -> Result<(), weft::Error> {
         answer(m, value);
     })?;
     println!("{} {:016x}", bundle.name(server)?, bundle.key(server)?.0);
-    loop {
-        bundle.wait(None);
-    }
+    bundle.serve()
 }
 
 fn answer(m: &mut Message, value: &[u8]) {

@@ -29,9 +29,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Handlers run inside [`poll`](Bundle::poll) and [`wait`](Bundle::wait) only. While a program does neither, the node's
-//! helper thread keeps the protocol going: it answers callers, acknowledges and repeats messages between hosts, and
-//! notices deaths.
+//! Handlers run inside [`poll`](Bundle::poll), [`wait`](Bundle::wait) and [`serve`](Bundle::serve) only. While a program
+//! does none of these, the node's helper thread keeps the protocol going: it answers callers, acknowledges and repeats
+//! messages between hosts, and notices deaths.
 #![deny(unsafe_code)]
 
 pub mod am;

@@ -55,9 +55,7 @@ fn server(_orders: Orders) {
         ends.store(true, Ordering::Release);
         waker.wake();
     });
-    while !is_over.load(Ordering::Acquire) {
-        bundle.wait(None);
-    }
+    bundle.serve_until(|_| is_over.load(Ordering::Acquire));
 }
 
 /// A bundle with an endpoint mapped to a server, and the answers it got.

@@ -140,6 +140,45 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
+    /// Runs handlers for ever, and sleeps while nothing comes. For servers that do all their work in handlers. Drops
+    /// events, because nobody could take them; [`Bundle::on_return`] still gets returned messages.
+    pub fn serve(&mut self) -> ! {
+        loop {
+            self.serve_until(|_| false);
+        }
+    }
+
+    /// Runs handlers until `done` returns true, and sleeps while nothing comes. Calls `done` first, and again after
+    /// messages, after events, and when a [`Waker`] was used. Drops the events that `done` does not take. Blocks
+    /// without limit.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::sync::Arc;
+    /// use weft::{Bundle, Node};
+    ///
+    /// let mut bundle = Bundle::new(&Node::new()?)?;
+    /// let door = bundle.endpoint_with_random_key()?;
+    /// bundle.on(door, 1, |m| _ = m.reply(2, m.args(), b"welcome"))?;
+    ///
+    /// let (is_over, waker) = (Arc::new(AtomicBool::new(false)), bundle.waker());
+    /// let ends = is_over.clone();
+    /// let other = std::thread::spawn(move || {
+    ///     ends.store(true, Ordering::Release);
+    ///     waker.wake();
+    /// });
+    /// bundle.serve_until(|_| is_over.load(Ordering::Acquire));
+    /// other.join().expect("it ended");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve_until(&mut self, mut done: impl FnMut(&mut Bundle<H>) -> bool) {
+        self.expect_own();
+        while !done(self) {
+            while self.next_event().is_some() {}
+            self.wait(None);
+        }
+    }
+
     /// Returns a handle with which other threads end this bundle's waits.
     pub fn waker(&self) -> Waker {
         Waker(self.signals.clone())

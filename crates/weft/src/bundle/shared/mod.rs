@@ -14,6 +14,7 @@ use crate::node::{Error, Node};
 use lead::{Inner, Lead, Wait};
 use lock::{Common, Locked};
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -221,6 +222,24 @@ impl SharedBundle {
     pub fn poll_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
         while !done(self) {
             self.nap()?;
+        }
+        Ok(())
+    }
+
+    /// Runs handlers for ever, and sleeps while nothing comes. Returns only if a handler called it. Any number of
+    /// threads may serve; each message is handled by one of them. Leaves events to threads that take them.
+    pub fn serve(&self) -> Result<Infallible, InHandler> {
+        loop {
+            self.serve_until(|_| false)?;
+        }
+    }
+
+    /// Runs handlers until `done` returns true, and sleeps while nothing comes. Calls `done` first, and again after
+    /// messages, after events, and when a [`Waker`] was used. Leaves events to threads that take them. Blocks without
+    /// limit.
+    pub fn serve_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
+        while !done(self) {
+            self.wait(None)?;
         }
         Ok(())
     }
