@@ -35,9 +35,19 @@ fn the_first_program_asks_and_answers_and_says_what_is_wrong() {
     assert!(refusal("first", &["weft1:AQAA"]).contains("was it cut"));
     server.child.kill().expect("it lives");
     server.child.wait().expect("it is ours");
-    let asker = start("first", &[&name]);
-    assert!(asker.hear().starts_with("it came back: nobody there"));
-    assert_eq!(asker.finish(), "");
+    let told = refusal("first", &[&name]);
+    assert!(
+        told.starts_with("it came back: nobody there") && told.ends_with("Error: \"there was no answer\"\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_client_whose_request_ends_without_its_answer_says_so() {
+    // It answers all that asks for handler 1, but not as a store does.
+    let server = start("first", &[]);
+    let told = refusal("kv_client", &[&server.hear(), "7", "get", "warp"]);
+    assert!(told.contains("no value came"), "{told}");
 }
 
 #[test]

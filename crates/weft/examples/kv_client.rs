@@ -18,14 +18,14 @@ fn run(words: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let me = bundle.endpoint_with_random_key()?;
     bundle.map(me, 0, name.parse()?, key.parse()?)?;
 
-    // A request ends in one of two ways: it is answered, or it comes back.
+    // A request is answered, or it comes back, or it ends without an answer.
     let outcome = Rc::new(RefCell::new(None));
     let (answered, returned) = (outcome.clone(), outcome.clone());
     bundle.on(me, VALUE, move |m| *answered.borrow_mut() = Some(Ok(m.payload().to_vec())))?;
     bundle.on_return(me, move |_, m| *returned.borrow_mut() = Some(Err(format!("{}: {}", m.certainty, m.reason))))?;
     bundle.request(me, 0, handler, &args, payload.as_bytes())?;
-    bundle.poll_until(|_| outcome.borrow().is_some());
-    Ok(outcome.take().expect("just seen")?)
+    bundle.drain();
+    Ok(outcome.take().unwrap_or_else(|| Err("no value came".to_owned()))?)
 }
 
 fn main() {
