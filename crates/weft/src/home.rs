@@ -257,6 +257,13 @@ impl Home {
         may_sleep
     }
 
+    /// The bundle's sleep has ended, maybe for a moment only.
+    pub fn has_slept(&self) {
+        if let Some(net) = &self.net {
+            net.has_slept();
+        }
+    }
+
     /// The bundle has slept.
     pub fn get_up(&self) {
         if let Some(net) = &self.net {

@@ -469,7 +469,8 @@ impl<H: Threads> Bundle<H> {
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
         let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
         self.restless = self.restless.saturating_add(1);
-        let rests = self.restless >= REST_AFTER;
+        // Packets come first.
+        let rests = self.restless >= REST_AFTER && raised & Signals::DATAGRAMS == 0;
         if self.owes_look || urgent || due || rests {
             self.home.service(&mut self.core, &mut self.faces);
         }

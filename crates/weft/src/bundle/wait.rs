@@ -22,7 +22,7 @@ use weft_shm::Descriptor;
 const SPIN_MOST: Duration = Duration::from_micros(50);
 
 /// The shortest time to spin: every wait spins this long.
-pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
+const SPIN_LEAST: Duration = Duration::from_micros(2);
 
 /// A wait that ended within this time counts as short: spinning would have been better than sleeping.
 const SOON: Duration = Duration::from_micros(100);
@@ -283,8 +283,7 @@ impl<H: Threads> Bundle<H> {
     /// Spins for what is left of the wait's spinning time, then sleeps at most once. Returns what came since `since`.
     /// After the last doze the caller tells the home that the bundle is up.
     fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
-        let spin = self.sleeper.habit.spin().saturating_sub(begin.elapsed()).max(SPIN_LEAST);
-        let spin = spin.min(most).min(self.sleeper.spin_most.unwrap_or(spin));
+        let spin = self.sleeper.spin_after(begin.elapsed()).min(most);
         let dozed = Instant::now();
         let mut waited = self.spin(since, spin);
         let left = most.saturating_sub(dozed.elapsed());
@@ -365,6 +364,10 @@ impl<H: Threads> Bundle<H> {
             self.has_slept(begin.elapsed(), told);
         }
         self.get_up(told);
+        if told == 0 && self.restless >= REST_AFTER {
+            // Rest now, because nobody waits for an answer.
+            self.poll_seldom();
+        }
         match waited {
             Waited::Nothing => self.poll_once_or_twice(since),
             waited => waited,
@@ -374,6 +377,7 @@ impl<H: Threads> Bundle<H> {
     /// Notes a sleep, and the events that ended it.
     pub(super) fn has_slept(&mut self, slept: Duration, told: u32) {
         self.signals.set_waiting(false);
+        self.home.has_slept();
         self.rests_after(slept);
         if told == 0 {
             // Find messages whose bell was lost.
@@ -485,6 +489,15 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
+    /// How long a wait spins that began this long ago. It spins at its beginning, and not again between its sleeps.
+    pub fn spin_after(&self, time: Duration) -> Duration {
+        let spin = match time > SPIN_MOST {
+            true => Duration::ZERO,
+            false => self.habit.spin().saturating_sub(time).max(SPIN_LEAST),
+        };
+        spin.min(self.spin_most.unwrap_or(spin))
+    }
+
     /// Makes a sleeper that the given signals wake.
     pub fn new(signals: &Signals) -> Result<Sleeper, Error> {
         let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");

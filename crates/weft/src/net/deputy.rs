@@ -65,13 +65,16 @@ impl Switch {
         Ok(Switch { is_resting: AtomicBool::new(true), windings: AtomicU64::new(0), timer })
     }
 
-    /// The bundle did something that the deputy should know of. One load, but for a deputy that rests.
+    /// The bundle did something that the deputy should know of. One load, but for a deputy that rests. Returns true if
+    /// the switch was wound.
     #[inline(always)]
-    pub fn notice(&self) {
+    pub fn notice(&self) -> bool {
         // Relaxed: the deputy issues a barrier after it has said that it rests, and looks again.
-        if self.is_resting.load(Ordering::Relaxed) {
+        let is_resting = self.is_resting.load(Ordering::Relaxed);
+        if is_resting {
             self.wind();
         }
+        is_resting
     }
 
     /// Winds it up: it runs down [`SWITCH`] from now. A system call.

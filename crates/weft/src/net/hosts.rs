@@ -11,7 +11,7 @@ use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
@@ -86,7 +86,11 @@ pub(crate) struct Net {
     attention: Attention,
     heard_at: Time,
     /// When the deputy was last told that we look.
-    wound_at: Time,
+    wound_at: Cell<Time>,
+    /// When the bundle last woke up, or began to look at the network again.
+    up_at: Cell<Time>,
+    /// A sleep of the bundle has ended, and it may sleep again at once: whoever sleeps says so when it gets up.
+    is_drowsy: Cell<bool>,
     looks: u32,
     /// Looks since one found nothing.
     streak: u32,
@@ -137,7 +141,9 @@ impl Net {
             address,
             attention: Attention::Seldom,
             heard_at: Time::default(),
-            wound_at: Time::default(),
+            wound_at: Cell::default(),
+            up_at: Cell::default(),
+            is_drowsy: Cell::default(),
             looks: 0,
             streak: 0,
             spin: Spin::default(),
@@ -199,9 +205,21 @@ impl Net {
         self.heard_at = ni.link().now();
     }
 
+    /// The bundle's sleep has ended, maybe for a moment only.
+    pub fn has_slept(&self) {
+        self.up_at.set(self.sessions.ni().borrow_mut().link().now());
+        self.is_drowsy.set(true);
+    }
+
     /// The bundle has slept. Nobody watches its sockets now but a deputy that does not rest.
     pub fn get_up(&self) {
-        self.sessions.ni().borrow_mut().link().notice();
+        let ni = self.sessions.ni().borrow_mut();
+        let now = ni.link().now();
+        self.up_at.set(now);
+        self.is_drowsy.set(false);
+        if ni.link().notice() {
+            self.wound_at.set(now);
+        }
     }
 
     /// Looks for packets and hands over what they bring.
@@ -226,9 +244,13 @@ impl Net {
         }
         let (found, now) = BUFFER.with_borrow_mut(|buffer| self.receive(buffer));
         // Before any handler runs, which may compute.
-        if now.since(self.wound_at) >= WIND_EVERY {
-            self.wound_at = now;
-            self.sessions.ni().borrow_mut().link().wind();
+        if now.since(self.wound_at.get()) >= WIND_EVERY {
+            let ni = self.sessions.ni().borrow_mut();
+            // A bundle that slept, and found nothing, winds when it gets up. So its helper may sleep on.
+            if found || ni.has_events() || !self.is_drowsy.get() {
+                self.wound_at.set(now);
+                ni.link().wind();
+            }
         }
         let is_readable = self.sessions.take_events(core, sink);
         let mut work = if is_readable { core.poll(budget, sink) } else { 0 };
@@ -369,7 +391,8 @@ impl Net {
     #[inline]
     fn settle_down(&mut self, core: &Core, now: Time) -> Option<bool> {
         let silence = now.since(self.heard_at);
-        let is_quiet = self.has_helper && silence > QUIET;
+        // A bundle that just woke up looks itself for a while: it often sends now, and the answer comes soon.
+        let is_quiet = self.has_helper && silence > QUIET && now.since(self.up_at.get()) > QUIET;
         if self.attention != Attention::Asleep && silence > HOT {
             self.attention = if is_quiet && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }

@@ -222,12 +222,10 @@ impl UdpLink {
         std::mem::take(&mut self.is_watched_by_deputy)
     }
 
-    /// The bundle did something that the deputy should know of.
+    /// The bundle did something that the deputy should know of. Returns true if the switch was wound.
     #[inline(always)]
-    pub fn notice(&self) {
-        if let Some(switch) = &self.switch {
-            switch.notice();
-        }
+    pub fn notice(&self) -> bool {
+        self.switch.as_ref().is_some_and(|switch| switch.notice())
     }
 
     /// The bundle looks for packets. A system call.

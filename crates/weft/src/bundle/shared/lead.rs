@@ -2,7 +2,7 @@
 
 use super::lock::{Common, Locked, Tell, NOBODY};
 use super::InHandler;
-use crate::bundle::wait::{listen, SPIN_LEAST, YIELD_EVERY, YIELD_LONG};
+use crate::bundle::wait::{listen, YIELD_EVERY, YIELD_LONG};
 use crate::bundle::{AnyThread, Bundle, Waited};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -71,9 +71,7 @@ impl Common {
     pub(super) fn lead<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait) -> Result<Locked<'a>, InHandler> {
         locked.lead = Lead::Awake;
         let leading = Leading(self);
-        let sleeper = &locked.bundle.sleeper;
-        let spin = sleeper.habit.spin().saturating_sub(wait.begin.elapsed()).max(SPIN_LEAST);
-        let spin = spin.min(wait.left()).min(sleeper.spin_most.unwrap_or(spin));
+        let spin = locked.bundle.sleeper.spin_after(wait.begin.elapsed()).min(wait.left());
         let (mut locked, mut waited) = self.spin(locked, wait, spin);
         if waited == Waited::Nothing && !wait.left().is_zero() && !locked.was_nudged(wait.nudges) {
             (locked, waited) = self.sleep(locked, wait);
