@@ -25,7 +25,7 @@ mod slow_stores;
 mod ways;
 
 pub use consumer::Consumer;
-pub use ringing::{Ringing, Waker};
+pub use ringing::{wakes_by_this_thread, Ringing, Waker};
 
 use crate::copy::SHORT_MOST;
 use crate::distance::{Progress, TELL_EVERY};

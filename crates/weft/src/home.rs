@@ -192,6 +192,11 @@ impl Home {
         self.net.as_mut().is_none_or(Net::flush)
     }
 
+    /// How often something was sent to other hosts. Wraps around.
+    pub fn sends(&self) -> u32 {
+        self.net.as_ref().map_or(0, Net::sends)
+    }
+
     /// Whether other hosts have said that they have all that was sent.
     pub fn is_acknowledged(&self) -> bool {
         self.net.as_ref().is_none_or(Net::is_acknowledged)

@@ -5,9 +5,20 @@ use crate::bell::Bell;
 use crate::fork::Descriptor;
 use crate::mem::MapMem;
 use rustix::net::SendFlags;
+use std::cell::Cell;
 use weft_wire::path::{Abandoned, PushError, Traffic, Tx};
 use weft_wire::setup::Message;
 use weft_wire::Head;
+
+thread_local! {
+    /// How often this thread has woken a consumer.
+    static WAKES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How often this thread has woken a consumer that slept. Wraps around.
+pub fn wakes_by_this_thread() -> u32 {
+    WAKES.get()
+}
 
 /// A producer in mapped memory together with the bell of its consumer, and what wakes it.
 #[derive(Debug)]
@@ -43,6 +54,7 @@ impl Ringing {
 
     #[cold]
     fn wake(&self) {
+        WAKES.set(WAKES.get().wrapping_add(1));
         // It fails only if the consumer gave us something else than it should have, or does not read, and then it sleeps on.
         match &self.waker {
             Waker::Event(eventfd) => _ = rustix::io::write(eventfd, &1u64.to_ne_bytes()),

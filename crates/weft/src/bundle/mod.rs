@@ -479,6 +479,9 @@ impl<H: Threads> Bundle<H> {
             self.home.watch_on();
         }
         self.owes_look = false;
+        if self.idle > 0 {
+            self.give_way_while_polling();
+        }
         if self.busy >= LOOK_EVERY_BUSY {
             self.busy = 0;
             // Polls that take many messages take longer, so fewer polls may pass between two looks at the network.

@@ -39,6 +39,18 @@ pub(super) const YIELD_LONG: Duration = Duration::from_micros(30);
 /// Number of waits that do not spin long after the core was found contended.
 const CROWDED_WAITS: u32 = 16;
 
+/// Largest number of sleeps that begin without a yield after yields that did not pay.
+const CROWDED_MOST: u32 = 1024;
+
+/// An answer that comes after this time was not worth yielding for: that is the time slice of a thread that computes.
+const YIELD_FUTILE: Duration = Duration::from_millis(1);
+
+/// A program that only polls yields the core this long after it may have woken a peer, then after twice the time, and so on.
+const POLLED_FIRST: Duration = Duration::from_micros(20);
+
+/// Time since then after which it yields no more.
+const POLLED_LAST: Duration = Duration::from_millis(8);
+
 /// Polls between two readings of the clock: as many as cause one seldom turn.
 const POLLS_PER_LOOK: u32 = LOOK_EVERY_SETUP;
 
@@ -286,9 +298,12 @@ impl<H: Threads> Bundle<H> {
         let spin = self.sleeper.spin_after(begin.elapsed()).min(most);
         let dozed = Instant::now();
         let mut waited = self.spin(since, spin);
-        let left = most.saturating_sub(dozed.elapsed());
-        if waited == Waited::Nothing && !left.is_zero() {
-            waited = self.sleep(since, left);
+        let may_sleep = |waited| waited == Waited::Nothing && dozed.elapsed() < most;
+        if may_sleep(waited) && self.may_give_way() {
+            waited = self.give_way(since);
+        }
+        if may_sleep(waited) {
+            waited = self.sleep(since, most.saturating_sub(dozed.elapsed()));
         }
         if waited != Waited::Nothing {
             self.sleeper.habit.ended_after(begin.elapsed());
@@ -317,6 +332,50 @@ impl<H: Threads> Bundle<H> {
                 yield_at = after + YIELD_EVERY;
             }
         }
+    }
+
+    /// Whether to yield the core before the next sleep: a peer may have been woken since the last time.
+    pub(super) fn may_give_way(&mut self) -> bool {
+        let wakes = self.wakes();
+        std::mem::replace(&mut self.sleeper.wakes, wakes) != wakes && self.sleeper.courtesy.may_give_way()
+    }
+
+    /// How often something was done that may have woken a peer: it was woken here, or something went to another host.
+    fn wakes(&self) -> u32 {
+        self.home.sends().wrapping_add(weft_shm::wakes_by_this_thread())
+    }
+
+    /// Yields the core now and then after a peer may have been woken, as polls find nothing. The kernel often wakes a peer on the
+    /// core of the thread that sent to it, and a thread that polls sleeps never: the peer would have to wait until this
+    /// thread's time slice ends.
+    pub(super) fn give_way_while_polling(&mut self) {
+        let wakes = self.wakes();
+        let polled = &mut self.sleeper.polled;
+        if std::mem::replace(&mut polled.wakes, wakes) != wakes {
+            (polled.since, polled.next) = (Some(Instant::now()), POLLED_FIRST);
+            return;
+        }
+        let Some(since) = polled.since else { return };
+        let time = since.elapsed();
+        if time > POLLED_LAST {
+            polled.since = None;
+        } else if time >= polled.next {
+            polled.next *= 2;
+            match polled.is_shared {
+                true => polled.is_due = true,
+                false => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Yields the core, then polls. The kernel often wakes a peer on the core of the thread that sent to it. The peer then
+    /// runs now, and answers before this thread has made ready to sleep.
+    fn give_way(&mut self, since: Tally) -> Waited {
+        let begin = Instant::now();
+        std::thread::yield_now();
+        let waited = self.poll_a_few(since);
+        self.sleeper.courtesy.gave_way(begin.elapsed(), waited != Waited::Nothing);
+        waited
     }
 
     /// Polls a few times without reading the clock; once if spinning is switched off.
@@ -486,6 +545,10 @@ pub(super) struct Sleeper {
     pub kept_nudge: bool,
     /// A poll took signals of other threads.
     pub took_word: bool,
+    /// What [`Bundle::wakes`] was when the bundle last thought of yielding the core.
+    wakes: u32,
+    pub courtesy: Courtesy,
+    pub polled: Polled,
 }
 
 impl Sleeper {
@@ -514,6 +577,9 @@ impl Sleeper {
             is_nudged: false,
             kept_nudge: false,
             took_word: false,
+            wakes: 0,
+            courtesy: Courtesy::default(),
+            polled: Polled::default(),
         })
     }
 }
@@ -545,9 +611,70 @@ impl Habit {
     }
 }
 
+/// When a program that only polls yields the core.
+#[derive(Debug, Default)]
+pub(super) struct Polled {
+    /// What [`Bundle::wakes`] was at the last look.
+    wakes: u32,
+    /// When a look first saw that. None after [`POLLED_LAST`].
+    since: Option<Instant>,
+    /// Time since then at which the next yield is due.
+    next: Duration,
+    /// The bundle is polled under a lock. Whoever polls yields after it has freed the lock.
+    pub is_shared: bool,
+    /// A yield is due then.
+    pub is_due: bool,
+}
+
+/// Whether yielding the core before a sleep pays. It does if the peer runs and answers. It costs much if a thread that
+/// computes gets the core instead: such a thread keeps it for milliseconds, and a message that comes meanwhile takes it
+/// back from that thread only if this one sleeps.
+#[derive(Debug, Default)]
+pub(super) struct Courtesy {
+    /// Sleeps left that begin without a yield.
+    left: u32,
+    /// Number of them after the last yield that did not pay.
+    last: u32,
+}
+
+impl Courtesy {
+    pub fn may_give_way(&mut self) -> bool {
+        let may = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+
+    /// The core came back after this time, with or without an answer.
+    pub fn gave_way(&mut self, time: Duration, is_answered: bool) {
+        let was_bad = time > if is_answered { YIELD_FUTILE } else { YIELD_LONG };
+        self.last = if was_bad { (self.last * 2).clamp(CROWDED_WAITS, CROWDED_MOST) } else { 0 };
+        self.left = self.last;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn yields_seldom_while_threads_that_compute_take_the_core() {
+        let yields = |courtesy: &mut Courtesy, time: Duration, is_answered: bool| {
+            let each = (0..10_000).filter(|_| {
+                let may = courtesy.may_give_way();
+                if may {
+                    courtesy.gave_way(time, is_answered);
+                }
+                may
+            });
+            each.count()
+        };
+        let mut courtesy = Courtesy::default();
+        let (short, long) = (Duration::from_micros(20), Duration::from_millis(3));
+        assert_eq!(yields(&mut courtesy, short, false), 10_000, "the core is free");
+        assert_eq!(yields(&mut courtesy, short * 10, true), 10_000, "the peer answers");
+        assert!(yields(&mut courtesy, short * 10, false) < 20);
+        assert!(yields(&mut courtesy, long, true) < 20);
+    }
 
     #[test]
     fn spins_long_only_while_waits_are_short_and_nobody_wants_the_core() {

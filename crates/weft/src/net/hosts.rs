@@ -297,6 +297,11 @@ impl Net {
         ni.has_sent_all()
     }
 
+    /// How often something was sent. Wraps around.
+    pub fn sends(&self) -> u32 {
+        self.sessions.ni().borrow_mut().link().sends()
+    }
+
     /// Whether other hosts have said that they have all that was sent.
     pub fn is_acknowledged(&self) -> bool {
         self.sessions.ni().borrow_mut().is_acknowledged()

@@ -73,6 +73,9 @@ impl Common {
         let leading = Leading(self);
         let spin = locked.bundle.sleeper.spin_after(wait.begin.elapsed()).min(wait.left());
         let (mut locked, mut waited) = self.spin(locked, wait, spin);
+        if waited == Waited::Nothing && locked.bundle.may_give_way() {
+            (locked, waited) = self.yield_core(locked, wait);
+        }
         if waited == Waited::Nothing && !wait.left().is_zero() && !locked.was_nudged(wait.nudges) {
             (locked, waited) = self.sleep(locked, wait);
         }
@@ -86,6 +89,19 @@ impl Common {
             self.news.notify_one();
         }
         Ok(locked)
+    }
+
+    /// Yields the core with the lock free, then polls, as an exclusive bundle does before it sleeps.
+    fn yield_core<'a>(&'a self, locked: Locked<'a>, wait: &Wait) -> (Locked<'a>, Waited) {
+        let ((), tell) = self.finish(locked, |_| ());
+        self.tell(tell);
+        let begin = Instant::now();
+        std::thread::yield_now();
+        let time = begin.elapsed();
+        let mut locked = self.wait_for_lock();
+        let waited = locked.look(wait.since);
+        locked.bundle.sleeper.courtesy.gave_way(time, waited != Waited::Nothing);
+        (locked, waited)
     }
 
     fn spin<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait, most: Duration) -> (Locked<'a>, Waited) {

@@ -79,7 +79,8 @@ pub struct SharedBundle {
 }
 
 impl From<Bundle<AnyThread>> for SharedBundle {
-    fn from(bundle: Bundle<AnyThread>) -> SharedBundle {
+    fn from(mut bundle: Bundle<AnyThread>) -> SharedBundle {
+        bundle.sleeper.polled.is_shared = true;
         let (set, waker) = (bundle.sleeper.set.clone(), bundle.waker());
         let (tally, bundle_life) = (bundle.core.state().tally(), bundle.life);
         let inner = Inner { bundle, lead: Lead::Free, followers: 0, nudges: 0, announced: (tally, 0) };
@@ -201,8 +202,14 @@ impl SharedBundle {
     /// As [`Bundle::poll`].
     #[inline]
     pub fn poll(&self) -> Result<u32, InHandler> {
-        let (taken, tell) = self.common.finish(self.common.lock()?, |inner| inner.attended(|bundle| bundle.poll()));
+        let ((taken, gives_way), tell) = self.common.finish(self.common.lock()?, |inner| {
+            let taken = inner.attended(|bundle| bundle.poll());
+            (taken, std::mem::take(&mut inner.bundle.sleeper.polled.is_due))
+        });
         self.common.tell(tell);
+        if gives_way {
+            std::thread::yield_now();
+        }
         Ok(taken)
     }
 
