@@ -28,7 +28,7 @@ const ANSWER: u8 = 20;
 
 #[test]
 fn child() {
-    support::play(&[("server", server), ("sleeper", sleeper), ("runner", runner)]);
+    support::play(&[("server", server), ("sleeper", sleeper), ("runner", runner), ("asker", asker)]);
 }
 
 /// Longer than any wait that the machine is not stopped in, shorter than what a lost wake-up costs.
@@ -353,6 +353,67 @@ fn switches_and_ticks(process: u32) -> (u64, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("stat");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("behind the name").split_whitespace().collect();
     (switches, fields[11].parse::<u64>().expect("ticks") + fields[12].parse::<u64>().expect("ticks"))
+}
+
+/// Asks a server once. When told, waits for what the server, which stands still by then, does not do.
+fn asker(orders: Orders) {
+    let there = Address::parse(&orders.words[0]);
+    let begins = || {
+        tell("asked");
+        orders.wait();
+    };
+    if orders.words[1] == "drains, shared" {
+        let bundle = SharedBundle::new(&Node::new().expect("node")).expect("bundle");
+        let here = bundle.endpoint_with_random_key().expect("endpoint");
+        bundle.map(here, 0, there.name, there.key).expect("map");
+        bundle.request(here, 0, SILENT, &[], b"").expect("mapped");
+        bundle.drain().expect("no handler");
+        begins();
+        bundle.request(here, 0, SILENT, &[], b"").expect("room");
+        return bundle.drain().expect("no handler");
+    }
+    let (mut bundle, here, answers) = client(there);
+    bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
+    wait_for(&mut bundle, &answers, 1);
+    begins();
+    match &orders.words[1][..] {
+        "requests" => while bundle.request(here, 0, ECHO, &[], b"").is_ok() {},
+        "drains" => {
+            bundle.request(here, 0, ECHO, &[], b"").expect("room");
+            bundle.drain();
+        }
+        "waits for room" => loop {
+            if bundle.try_send(here, 0, SILENT, &[], &[7; 1000]).is_err() {
+                bundle.wait(None);
+            }
+        },
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_peer_that_stands_still_is_hardly_woken() {
+    let _turn = turn("waiting for a peer that stands still");
+    let server = Peer::start("server", &[]);
+    let there = server.address().to_string();
+    let ways = ["requests", "drains", "waits for room", "drains, shared"];
+    let mut askers = ways.map(|way| Peer::start("asker", &[&there, way]));
+    askers.iter().for_each(|asker| assert_eq!(asker.hear(), "asked"));
+    server.stop();
+    askers.iter_mut().for_each(|asker| asker.say("now"));
+    std::thread::sleep(Duration::from_secs(4));
+    let before = askers.each_ref().map(|asker| switches_and_ticks(asker.id()).0);
+    let time = Duration::from_secs(4);
+    std::thread::sleep(time);
+    for ((way, asker), before) in ways.iter().zip(&mut askers).zip(before) {
+        let woken = switches_and_ticks(asker.id()).0 - before;
+        eprintln!("{way}: {woken} wake-ups in {time:?}");
+        // The child's own watch wakes up twice a second.
+        assert!(woken < (5 + 2) * time.as_secs(), "{way}: {woken} wake-ups in {time:?}");
+        asker.kill();
+    }
+    server.go_on();
+    server.finish();
 }
 
 /// The server waits without end, connected to us through memory and to another over UDP.

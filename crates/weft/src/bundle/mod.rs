@@ -28,7 +28,7 @@ use crate::watch::Signals;
 use faces::{Faces, Kind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use wait::Sleeper;
+use wait::{patience, Sleeper, NAP_MOST};
 use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settings};
 use weft_shm::{BellPage, Life, Own};
 use weft_wire::{Key, Name};
@@ -341,7 +341,7 @@ impl<H: Threads> Bundle<H> {
         self.expect_own();
         let mut begin = None;
         while !done(self) {
-            self.nap(&mut begin);
+            self.nap(&mut begin, |_| NAP_MOST);
         }
         self.end_naps(begin);
     }
@@ -349,7 +349,11 @@ impl<H: Threads> Bundle<H> {
     /// Polls and waits until every message sent has ended: delivered, answered or returned. Blocks without limit.
     pub fn drain(&mut self) {
         self.expect_own();
-        self.poll_until(Bundle::is_settled);
+        let mut begin = None;
+        while !self.is_settled() {
+            self.nap(&mut begin, patience);
+        }
+        self.end_naps(begin);
     }
 
     /// Sends what waits in this process, as far as there is room. Returns true if nothing is left. Does not block.
@@ -429,7 +433,7 @@ impl<H: Threads> Bundle<H> {
         let mut begin = None;
         loop {
             match attempt(self) {
-                Err(SendError::Full) => self.nap(&mut begin),
+                Err(SendError::Full) => self.nap(&mut begin, patience),
                 done => {
                     self.end_naps(begin);
                     return done;

@@ -63,9 +63,6 @@ const LAST_LOOKS: u32 = 5;
 /// or the kernel's barrier did not reach it ([`weft_shm::barrier`]).
 const SLEEP_MOST: Duration = Duration::from_millis(500);
 
-/// The longest sleep while something waits for room in a ring, because nobody wakes us for that.
-const SLEEP_FOR_ROOM: Duration = Duration::from_millis(1);
-
 /// The longest sleep where the kernel has no barrier: a peer that sends while we fall asleep may not see that it must
 /// wake us.
 const SLEEP_UNSURE: Duration = Duration::from_millis(1);
@@ -75,6 +72,13 @@ const REST_SLEPT: Duration = Duration::from_millis(300);
 
 /// The longest sleep of calls that wait for something that may cause no wake-up.
 pub(super) const NAP_MOST: Duration = Duration::from_millis(1);
+
+/// The longest sleep of a call that has waited this long for something that may cause no wake-up. It grows with the time
+/// waited, so a peer that stands still for a minute costs a few wake-ups a second, and what it does then is seen late by
+/// an eighth of that time at most.
+pub(super) fn patience(waited: Duration) -> Duration {
+    (waited / 8).clamp(NAP_MOST, SLEEP_MOST)
+}
 
 /// Events taken from the epoll set at once. If there are more, the next wait returns them at once.
 const EVENTS_MOST: usize = 8;
@@ -260,9 +264,14 @@ impl<H: Threads> Bundle<H> {
     /// Returns how long a program that armed the bundle may wait for its descriptor before it must poll.
     pub fn wait_limit(&self) -> Duration {
         self.expect_own();
+        self.sleep_limit(NAP_MOST)
+    }
+
+    /// As [`Bundle::wait_limit`], with the longest sleep while something waits for room, because nobody wakes us for that.
+    pub(super) fn sleep_limit(&self, for_room: Duration) -> Duration {
         let mut most = SLEEP_MOST.min(self.home.until_due().unwrap_or(SLEEP_MOST));
-        if self.core.state().has_unfinished() || self.home.has_retries() {
-            most = most.min(SLEEP_FOR_ROOM);
+        if self.waits_for_room() {
+            most = most.min(for_room);
         }
         if !self.sleeper.is_sure {
             most = most.min(SLEEP_UNSURE);
@@ -270,17 +279,22 @@ impl<H: Threads> Bundle<H> {
         most
     }
 
+    /// Whether something waits that causes no wake-up: room in a ring, or a peer that can be called.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.core.state().has_unfinished() || self.home.has_retries()
+    }
+
     /// Polls, and dozes if nothing comes. For calls that a [`Waker`] does not end: a nudge that comes meanwhile ends
     /// the next wait. `begin` is the start of the current series of fruitless polls; the clock is not read while
-    /// messages come.
-    pub(super) fn nap(&mut self, begin: &mut Option<Instant>) {
+    /// messages come. `most` says how long a sleep may be, given the time since then.
+    pub(super) fn nap(&mut self, begin: &mut Option<Instant>, most: fn(Duration) -> Duration) {
         let since = self.core.state().tally();
         if self.poll_a_few(since) != Waited::Nothing {
             return self.end_naps(begin.take());
         }
         self.sleeper.kept_nudge |= std::mem::take(&mut self.sleeper.is_nudged);
         let began = *begin.get_or_insert_with(Instant::now);
-        if self.doze(began, since, NAP_MOST) != Waited::Nothing {
+        if self.doze(began, since, most(began.elapsed())) != Waited::Nothing {
             self.end_naps(begin.take());
         }
     }
@@ -303,7 +317,8 @@ impl<H: Threads> Bundle<H> {
             waited = self.give_way(since);
         }
         if may_sleep(waited) {
-            waited = self.sleep(since, most.saturating_sub(dozed.elapsed()));
+            let most = most.saturating_sub(dozed.elapsed());
+            waited = self.sleep(since, most, patience(begin.elapsed()));
         }
         if waited != Waited::Nothing {
             self.sleeper.habit.ended_after(begin.elapsed());
@@ -410,15 +425,15 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Sleeps until something comes, then polls.
-    fn sleep(&mut self, since: Tally, most: Duration) -> Waited {
+    /// Sleeps until something comes, then polls. Sleeps for at most `most`, or `for_room` if something waits for room.
+    fn sleep(&mut self, since: Tally, most: Duration, for_room: Duration) -> Waited {
         let (waited, may_sleep) = self.lie_down(since);
         let mut told = 0;
         if may_sleep {
             let begin = Instant::now();
             // Before the limit is read: a deputy that misses the flag has finished by then, and its timers count.
             self.signals.set_waiting(true);
-            let most = most.min(self.wait_limit());
+            let most = most.min(self.sleep_limit(for_room));
             told = listen(&self.sleeper.set, most);
             self.has_slept(begin.elapsed(), told);
         }

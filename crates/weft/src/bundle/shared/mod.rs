@@ -8,7 +8,7 @@
 mod lead;
 mod lock;
 
-use super::wait::NAP_MOST;
+use super::wait::patience;
 use super::{AnyThread, Bundle, Waited, Waker};
 use crate::node::{Error, Node};
 use lead::{Inner, Lead, Wait};
@@ -228,7 +228,7 @@ impl SharedBundle {
     /// millisecond. Blocks without limit.
     pub fn poll_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
         while !done(self) {
-            self.nap()?;
+            self.nap(&mut None)?;
         }
         Ok(())
     }
@@ -253,8 +253,9 @@ impl SharedBundle {
 
     /// As [`Bundle::drain`].
     pub fn drain(&self) -> Result<(), InHandler> {
+        let mut begin = None;
         while !self.with(|bundle| bundle.is_settled())? {
-            self.nap()?;
+            self.nap(&mut begin)?;
         }
         Ok(())
     }
@@ -320,18 +321,24 @@ impl SharedBundle {
     }
 
     pub(crate) fn insist(&self, mut attempt: impl FnMut() -> Result<(), SendError>) -> Result<(), SendError> {
+        let mut begin = None;
         loop {
             match attempt() {
-                Err(SendError::Full) => self.nap()?,
+                Err(SendError::Full) => self.nap(&mut begin)?,
                 done => return done,
             }
         }
     }
 
-    /// Waits at most a millisecond for something to come. A [`Waker`] does not end it.
-    fn nap(&self) -> Result<(), InHandler> {
-        let (_, tally) = self.doze(self.seen.get(), None, NAP_MOST)?;
+    /// Waits for something to come: a millisecond at most, or longer if nothing has come since `begin`, which is the start
+    /// of the current series of fruitless naps. A [`Waker`] does not end it.
+    fn nap(&self, begin: &mut Option<Instant>) -> Result<(), InHandler> {
+        let began = *begin.get_or_insert_with(Instant::now);
+        let (waited, tally) = self.doze(self.seen.get(), None, patience(began.elapsed()))?;
         self.seen.set(tally);
+        if waited != Waited::Nothing {
+            *begin = None;
+        }
         Ok(())
     }
 
