@@ -39,8 +39,9 @@ run_stage() {
         clippy) # the lints
             run cargo clippy --workspace --all-targets --locked -- -D warnings
             run cargo clippy --manifest-path examples/tokio/Cargo.toml --locked --target-dir "$target" -- -D warnings ;;
-        doc) # the documentation builds, and its links lead somewhere
-            run env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked ;;
+        doc) # the documentation builds, its links lead somewhere, and weft's shows only what its users can name
+            run env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+            run scripts/public-types.sh ;;
         limits) # the C programs that measure what the machine could do
             run make -C bench/limits ;;
         licences) # the licence and the source of each dependency, those of other systems too

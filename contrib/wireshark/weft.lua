@@ -17,7 +17,7 @@ local frames = {
 local reasons = {
     [1] = "wrong key", [2] = "no such endpoint", [3] = "no handler", [4] = "queue full", [5] = "peer lost", [6] = "nobody there",
     [7] = "version", [8] = "foreign user", [9] = "violation", [10] = "no room", [11] = "wrong owner", [12] = "wrong epoch",
-    [13] = "closed",
+    [13] = "closed", [15] = "the peer's limit",
 }
 
 local HEADER = 40

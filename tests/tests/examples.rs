@@ -6,7 +6,7 @@ mod documents;
 use documents::{read, root};
 
 /// The main types: the items that a program, a simulation or a reader of the protocol crates meets first.
-const MAIN: [(&str, &str); 34] = [
+const MAIN: [(&str, &str); 40] = [
     ("weft/src/node.rs", "pub struct Node("),
     ("weft/src/bundle/mod.rs", "pub struct Bundle<"),
     ("weft/src/bundle/shared/mod.rs", "pub struct SharedBundle "),
@@ -15,6 +15,10 @@ const MAIN: [(&str, &str); 34] = [
     ("weft/src/am/message.rs", "pub struct Message<"),
     ("weft/src/am/message.rs", "pub struct ReplyToken "),
     ("weft/src/am/moving.rs", "pub struct Moving<"),
+    ("weft/src/names/contact.rs", "pub struct Contact "),
+    ("weft/src/names/resolve.rs", "pub fn resolve("),
+    ("weft/src/names/server.rs", "pub struct NameServer "),
+    ("weft/src/queue.rs", "pub struct SendQueue "),
     ("weft/src/status/ask.rs", "pub fn look("),
     ("weft/src/tagged/mod.rs", "pub struct Tagged<"),
     ("weft-core/src/event.rs", "pub enum Event "),
@@ -28,6 +32,8 @@ const MAIN: [(&str, &str); 34] = [
     ("weft-wire/src/packet.rs", "pub struct Packet<"),
     ("weft-wire/src/proof.rs", "pub struct KeyProof("),
     ("weft-wire/src/record.rs", "pub struct Head "),
+    ("weft-wire/src/rendezvous.rs", "pub enum Answer "),
+    ("weft-wire/src/rendezvous.rs", "pub struct Query<"),
     ("weft-transport/src/channel/mod.rs", "pub struct Channel<"),
     ("weft-transport/src/credit.rs", "pub struct CreditAccount "),
     ("weft-transport/src/door.rs", "pub struct Door "),

@@ -62,10 +62,9 @@ pub enum Error {
     Interrupted,
     /// A host did not tell its endpoint's name.
     #[error(
-        "cannot get a name and key from {at}: {source}. Does `weft serve --port` run there with this port, and does TCP get \
-         through? If not, give the NAME#KEY that it printed"
+        "cannot get a name and key (`weft serve --port` tells them; the NAME#KEY that it printed will do as well): {0}"
     )]
-    Rendezvous { at: String, source: io::Error },
+    Resolve(#[from] weft::names::ResolveError),
     /// Nobody answered.
     #[error("none of {sent} requests was answered. {way_out}")]
     Unanswered { sent: usize, way_out: &'static str },

@@ -1,17 +1,17 @@
 //! `weft explain`: which way messages to a name take from here, why, and what limits them now.
 
-use crate::contact::{ContactError, Target};
+use crate::contact::{Target, TargetError};
 use crate::error::Error;
 use crate::held::{activity, is_of, judge, state, Case, Held};
-use crate::rendezvous;
 use crate::status::{title, PATIENCE};
 use crate::tell::Form;
 use serde::Serialize;
 use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
+use weft::names::{Contact, ContactError};
 use weft::status::{self, FlowTo, Leg, Look, Path, Way};
-use weft::Name;
+use weft::{Key, Name};
 
 /// Between two looks, which tell what stands still from what moves.
 const BETWEEN: Duration = Duration::from_millis(150);
@@ -36,21 +36,20 @@ pub struct Options {
     form: Form,
 }
 
-/// Who is meant.
+/// Who is meant. The key may be missing.
 #[derive(Clone, Debug)]
-enum Whom {
-    Endpoint(Name),
-    Host(String),
-}
+struct Whom(Target);
 
 impl FromStr for Whom {
-    type Err = ContactError;
+    type Err = TargetError;
 
-    fn from_str(text: &str) -> Result<Whom, ContactError> {
+    fn from_str(text: &str) -> Result<Whom, TargetError> {
         match text.parse() {
-            Ok(Target::Endpoint(contact)) => Ok(Whom::Endpoint(contact.name)),
-            Ok(Target::Host(host)) => Ok(Whom::Host(host)),
-            Err(ContactError::NoKey) => Ok(Whom::Endpoint(text.trim().parse()?)),
+            Ok(target) => Ok(Whom(target)),
+            Err(TargetError::Contact(ContactError::NoKey)) => {
+                let name = text.trim().parse().map_err(ContactError::from)?;
+                Ok(Whom(Target::Endpoint(Contact { name, key: Key::NONE })))
+            }
             Err(error) => Err(error),
         }
     }
@@ -97,10 +96,7 @@ struct Sender {
 
 /// Explains.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let name = match &options.to {
-        Whom::Endpoint(name) => *name,
-        Whom::Host(host_and_port) => rendezvous::ask(host_and_port, ASK_MOST)?.name,
-    };
+    let name = options.to.0.find(ASK_MOST)?.name;
     let way = status::way_to(&name)?;
     let first = status::look(PATIENCE)?;
     std::thread::sleep(BETWEEN);
@@ -246,9 +242,9 @@ mod tests {
     fn a_name_may_have_its_key_behind_it_or_not() {
         let name = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA";
         for text in [name.to_owned(), format!("{name}#ff"), format!(" {name}\n")] {
-            assert!(matches!(text.parse(), Ok(Whom::Endpoint(found)) if is_of(name, &found)), "{text}");
+            assert!(matches!(text.parse(), Ok(Whom(Target::Endpoint(found))) if is_of(name, &found.name)), "{text}");
         }
-        assert!(matches!("loom:4000".parse(), Ok(Whom::Host(_))));
+        assert!(matches!("loom:4000".parse(), Ok(Whom(Target::Host(_)))));
         assert!("weft1:AQ".parse::<Whom>().is_err());
     }
 }

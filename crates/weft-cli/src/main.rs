@@ -16,7 +16,6 @@ mod namespaces;
 mod output;
 mod ping;
 mod progress;
-mod rendezvous;
 mod repository;
 mod serve;
 mod sim;

@@ -2,18 +2,18 @@
 
 use crate::bench::meter::median;
 use crate::bench::table::ns;
-use crate::contact::{Contact, Target};
+use crate::contact::Target;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::output::print_line;
-use crate::rendezvous;
 use crate::serve::{answer, ask};
 use crate::tell::print_json;
 use serde::Serialize;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weft::{Bundle, Endpoint, Event, Node, SendError};
+use weft::names::Contact;
+use weft::{Admission, Bundle, Endpoint, Event, Node, SendError};
 
 /// What is said at the end of `--help`.
 const HELP: &str = "\
@@ -67,10 +67,7 @@ struct Document<'a> {
 /// Sends requests and tells what became of them.
 pub fn run(options: &Options) -> Result<(), Error> {
     let interrupt = Interrupt::watch(|| {})?;
-    let to = match &options.to {
-        Target::Endpoint(contact) => *contact,
-        Target::Host(host_and_port) => rendezvous::ask(host_and_port, options.timeout)?,
-    };
+    let to = options.to.find(options.timeout)?;
     let mut pinger = Pinger::new(to, options.timeout, interrupt)?;
     let mut outcomes = Vec::new();
     while options.count.is_none_or(|count| outcomes.len() < count as usize) {
@@ -104,6 +101,8 @@ impl Pinger {
     fn new(to: Contact, timeout: Duration, interrupt: Interrupt) -> Result<Pinger, Error> {
         let mut bundle = Bundle::new(&Node::new()?)?;
         let endpoint = bundle.endpoint_with_random_key()?;
+        // The answers of another user's server are to come back. It needs our key, which only the server is told.
+        bundle.set_admission(endpoint, Admission::AnyUser)?;
         bundle.map(endpoint, 0, to.name, to.key)?;
         let answered = Rc::new(Cell::new(0));
         let seen = answered.clone();
@@ -152,7 +151,11 @@ impl Pinger {
             match event {
                 // One that came back late is an earlier one, which was given up.
                 Event::Returned(m) if m.args == [self.sent] => return Some(format!("{} ({})", m.reason, m.certainty)),
-                Event::Returned(_) | Event::PeerLost { .. } | Event::Completed(_) | Event::CanSend { .. } => {}
+                Event::Returned(_)
+                | Event::PeerLost { .. }
+                | Event::Completed(_)
+                | Event::CanSend { .. }
+                | Event::ReplyRefused { .. } => {}
             }
         }
         None

@@ -1,14 +1,13 @@
 //! `weft serve`: an endpoint that answers pings.
 
-use crate::contact::Contact;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::output::{note_line, print_line};
-use crate::rendezvous;
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
-use weft::{Bundle, NetworkError, Node};
+use weft::names::{Contact, NameServer};
+use weft::{Admission, Bundle, NetworkError, Node};
 
 /// Handlers of the endpoint that answers.
 pub mod ask {
@@ -33,8 +32,9 @@ const HELP: &str = "\
 Prints one line, NAME#KEY: the endpoint's name and its key. Whoever has it may type `weft ping NAME#KEY`. Quote it: some shells \
 take # for something else.
 
-Whoever connects by TCP to the port of the same number is told this line as well; that is what `weft ping HOST:PORT` does. So the \
-key keeps nobody out: this is an echo for everybody who reaches the port.";
+The name and the key are also told to everybody who asks by TCP at the port of the same number; that is what `weft ping HOST:PORT` \
+does. So the key keeps nobody out: this is an echo for everybody who reaches the port. On this host, other users are answered only \
+with --users all.";
 
 /// What can be asked of `weft serve`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -43,6 +43,16 @@ pub struct Options {
     /// The port by which other hosts reach it, of UDP and TCP (any that is free).
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+    /// Whose pings are answered on this host: those of all users, or of its own user only. Other hosts' pings are answered in any case.
+    #[arg(long, value_name = "WHOSE", default_value = "own")]
+    users: Users,
+}
+
+/// Whose processes of this host are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Users {
+    All,
+    Own,
 }
 
 /// Answers until somebody asks for the end.
@@ -53,6 +63,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     let mut bundle = Bundle::new(&Node::new()?).map_err(|why| of_option(why, options))?;
     let endpoint = bundle.endpoint_with_random_key()?;
+    if options.users == Users::All {
+        bundle.set_admission(endpoint, Admission::AnyUser)?;
+    }
     let answered = Rc::new(Cell::new(0u64));
     let count = answered.clone();
     bundle.on(endpoint, ask::PING, move |m| {
@@ -61,15 +74,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
             count.set(count.get() + 1);
         }
     })?;
-    let contact = Contact { name: bundle.name(endpoint)?, key: bundle.key(endpoint)? };
-    meet_callers(options, contact)?;
+    let contact = bundle.contact(endpoint)?;
+    let _names = tell_names(options, contact)?; // until the end
     print_line(contact.to_string())?;
     interrupt.ends_waits_of(bundle.waker());
-    while !interrupt.came() {
-        bundle.wait(None);
-        // Peers that come and go are told as events. Nothing is done about them.
-        while bundle.next_event().is_some() {}
-    }
+    bundle.serve_until(|_| interrupt.came());
     note_line(format!("answered {} requests", answered.get()));
     Ok(())
 }
@@ -82,24 +91,30 @@ fn of_option(why: weft::Error, options: &Options) -> Error {
     }
 }
 
-/// Tells the endpoint's name to whoever connects to the port that it has.
-fn meet_callers(options: &Options, contact: Contact) -> Result<(), Error> {
+/// Tells the endpoint's name and key at the TCP port of the same number.
+fn tell_names(options: &Options, contact: Contact) -> Result<Option<NameServer>, Error> {
     let address = contact.name.address;
     let Some(port) = options.port.or((!address.is_none()).then_some(address.port)) else {
-        return Ok(()); // no network, and no port asked for
+        return Ok(None); // no network, and no port asked for
     };
     // At the address that was set; at all if it was none, or several.
     let is_told = address.each().count() == 1 && std::env::var_os(ADDRESS_VARIABLE).is_some();
-    let at = is_told.then(|| IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical());
-    match rendezvous::open(port, at) {
-        Ok(listener) => rendezvous::tell_callers(listener, contact)?,
-        Err(error) if options.port.is_some() => {
-            return Err(Error::system("listen by TCP at this port", error, "Choose another one with --port"));
+    let opened = match is_told {
+        true => NameServer::open_at(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical(), port)),
+        false => NameServer::open(port),
+    };
+    match opened {
+        Ok(names) => {
+            names.tell_with_key("", contact).map_err(weft::Error::from)?;
+            Ok(Some(names))
         }
+        Err(error) if options.port.is_some() => Err(error.into()),
         // Somebody has this port of TCP by chance. Names work all the same.
         Err(error) => {
-            note_line(format!("weft: `weft ping HOST:{port}` finds nobody: {error}. Give the name, or choose a --port"))
+            note_line(format!(
+                "weft: `weft ping HOST:{port}` finds nobody: {error}. Give the name, or choose a --port"
+            ));
+            Ok(None)
         }
     }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! How often commands that wait are woken, counted by the kernel. `scripts/programs.sh` runs this program by itself: whoever asks what
+//! How often commands and examples that wait are woken, counted by the kernel. `scripts/programs.sh` runs this program by itself: whoever asks what
 //! processes are at wakes all of them.
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use support::{is_root, Server};
+use support::{example, is_root, Folder, Server};
 
 /// How long wake-ups are counted.
 const TIME: Duration = Duration::from_secs(5);
@@ -51,7 +51,8 @@ impl Waiting {
     }
 
     fn run(command: &mut Command, arguments: &[&str]) -> Waiting {
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // An input that says nothing and does not end.
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Waiting { what: arguments.join(" "), child: command.spawn().expect("it was built") }
     }
 }
@@ -88,8 +89,8 @@ fn woken(pids: &[u32], beginning: Duration) -> Vec<f64> {
 fn check(commands: &[Waiting], beginning: Duration, most: f64) {
     let pids: Vec<u32> = commands.iter().map(|command| command.child.id()).collect();
     for (command, woken) in commands.iter().zip(woken(&pids, beginning)) {
-        eprintln!("weft {}: {woken} wake-ups a second", command.what);
-        assert!(woken < most, "weft {}: {woken} wake-ups a second", command.what);
+        eprintln!("{}: {woken} wake-ups a second", command.what);
+        assert!(woken < most, "{}: {woken} wake-ups a second", command.what);
     }
 }
 
@@ -112,6 +113,28 @@ fn a_command_that_waits_is_hardly_woken() {
     ];
     if is_root() {
         commands.push(Waiting::start(&["wire", "--here", "sleep 60", "--there", "sleep 60"]));
+    }
+    check(&commands, BEGINNING, MOST);
+}
+
+#[test]
+fn an_example_that_waits_is_hardly_woken() {
+    let _turn = turn();
+    let folder = Folder::new("idle");
+    let to = folder.file("to");
+    let examples: [(&str, &[&str]); 6] = [
+        ("first", &[]),
+        ("own_client", &[]),
+        ("kv_server", &[]),
+        ("chat", &["ann"]),
+        ("copy_file", &["receive", &to]),
+        ("work_queue", &["master", "1000"]),
+    ];
+    let mut commands: Vec<Waiting> = Vec::new();
+    for (name, arguments) in examples {
+        let mut waiting = Waiting::run(&mut Command::new(example(name)), arguments);
+        waiting.what = format!("{name} {}", waiting.what);
+        commands.push(waiting);
     }
     check(&commands, BEGINNING, MOST);
 }

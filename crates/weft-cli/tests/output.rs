@@ -181,7 +181,6 @@ fn where_no_thread_can_be_had_that_is_said() {
         "serve".to_owned(),
         format!("ping {contact} -c 1"),
         "ping 127.0.0.1:1 -c 1".to_owned(),
-        "explain 127.0.0.1:1".to_owned(),
         "sim --count 10".to_owned(),
         "trace --stages --duration 0.3".to_owned(),
     ] {

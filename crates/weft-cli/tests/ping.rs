@@ -4,8 +4,13 @@ mod support;
 
 use serde_json::Value;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
-use support::{err, out, Server};
+use support::{err, is_root, out, Folder, Server};
+
+/// A user that is not the tests'.
+const FOREIGNER: u32 = 65_533;
 
 fn ping(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
@@ -105,5 +110,32 @@ fn a_port_that_cannot_be_and_a_host_that_says_nothing_are_told_as_such() {
     let output = ping(&[&at, "-c", "1", "-W", "0.3"]);
     assert_eq!(output.status.code(), Some(1));
     let said = err(&output);
-    assert!(said.contains("no answer within 0.3 s") && !said.contains("temporarily unavailable"), "{said}");
+    assert!(
+        said.contains("no answer from") && said.contains("within 0.3 s") && !said.contains("temporarily unavailable"),
+        "{said}"
+    );
+}
+
+#[test]
+fn another_users_pings_are_answered_where_the_server_says_so_and_only_there() {
+    let servers = [("all", Server::start_with(&["--users", "all"])), ("own", Server::start_with(&["--users", "own"]))];
+    for (users, server) in &servers {
+        let output = ping(&[&server.contact, "-c", "1"]);
+        assert!(output.status.success(), "its own user, with --users {users}: {}", err(&output));
+    }
+    if !is_root() {
+        return eprintln!("LEFT OUT: pings of another user: only root may become one");
+    }
+    // Where that user may run it.
+    let folder = Folder::new("users");
+    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let weft = folder.file("weft");
+    std::fs::copy(env!("CARGO_BIN_EXE_weft"), &weft).expect("there is room");
+    for (users, server) in &servers {
+        let mut foreigner = Command::new(&weft);
+        let output = foreigner.args(["ping", &server.contact, "-c", "2", "-i", "0"]).uid(FOREIGNER).output();
+        let output = output.expect("root may become anybody");
+        assert_eq!(output.status.success(), *users == "all", "{users}: {}{}", out(&output), err(&output));
+        assert_eq!(out(&output).matches("came back: another user").count(), if *users == "all" { 0 } else { 2 });
+    }
 }

@@ -13,10 +13,11 @@ use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::{err, is_root, out, Server};
+use support::{ask_to_end, err, is_root, out, Server};
 use terminal::Terminal;
 use weft::{Bundle, Node};
 
@@ -54,9 +55,16 @@ impl Running {
         assert!(line.contains("stamp requests now"), "{line}");
     }
 
+    /// Waits for its end, and for no longer than the bound.
     fn finish(mut self) -> Output {
-        let mut stdout = Vec::new();
-        self.0.stdout.take().expect("it has a pipe").read_to_end(&mut stdout).expect("what it prints");
+        let mut out = self.0.stdout.take().expect("it has a pipe");
+        let (put, printed) = channel();
+        std::thread::spawn(move || {
+            let mut stdout = Vec::new();
+            out.read_to_end(&mut stdout).expect("what it prints");
+            put.send(stdout)
+        });
+        let stdout = printed.recv_timeout(BOUND).expect("it ends in time");
         let status = self.0.wait().expect("it is ours");
         Output { status, stdout, stderr: Vec::new() }
     }
@@ -84,13 +92,15 @@ fn traced(environment: &[(&str, &str)]) -> (Vec<Value>, f64, [u32; 2]) {
     let pid = server.child.id().to_string();
     let mut trace = Running::start(weft(&["trace", "--stages", "--json", "--count", "60", &pid]));
     trace.has_begun();
-    let mut command = weft(&["ping", &server.contact, "-i", "0.02", "-c", "150", "--json"]);
+    // Until the tracer has its requests: on a busy machine it may miss some.
+    let mut command = weft(&["ping", &server.contact, "-i", "0.02", "--json"]);
     let pinger = Running::start({
         command.envs(environment.iter().copied());
         command
     });
     let asker = pinger.0.id();
     let lines = lines(&trace.finish());
+    ask_to_end(&pinger.0);
     let pinged: Value = serde_json::from_slice(&pinger.finish().stdout).expect("a document");
     // Of about those that are traced: on a busy machine the later ones may fare otherwise.
     let requests = pinged["requests"].as_array().expect("a list").iter().take(75);

@@ -40,6 +40,7 @@ impl Admission {
     ///
     /// # Errors
     /// `Closed`, `WrongKey` or `ForeignUser`.
+    #[doc(hidden)] // for the home of a bundle
     pub fn admit(self, own: Uid, key: Key, user: Uid, carried: Key) -> Result<Admitted, Reason> {
         self.admit_who(own, user, key.matches(carried))
     }
@@ -48,6 +49,7 @@ impl Admission {
     ///
     /// # Errors
     /// Those of [`Admission::admit`].
+    #[doc(hidden)] // for the home of a bundle
     pub fn admit_who(self, own: Uid, user: Uid, has_key: bool) -> Result<Admitted, Reason> {
         let is_remote = user == Uid::UNKNOWN;
         let is_other = !is_remote && !user.is_same_as(own);

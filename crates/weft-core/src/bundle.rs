@@ -191,7 +191,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
             return;
         }
         // Bounded, because a peer that only claims to be dead could write forever.
-        let mut left = if reason == Reason::PeerLost { LAST_WORDS_MOST } else { 0 };
+        let may_have_spoken = matches!(reason, Reason::PeerLost | Reason::Silent);
+        let mut left = if may_have_spoken { LAST_WORDS_MOST } else { 0 };
         while left > 0 {
             match self.serve(id.index, Visit { budget: LOITER.min(left), is_regular: false }, sink) {
                 0 => break,
@@ -522,7 +523,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         while let Some(returned) = self.state.returns.pop_front() {
             let Some(returned) = self.state.hand_on_returned(returned, sink) else { continue };
             if let Some(left) = sink.returned(&mut self.state, returned) {
-                self.state.events.push(crate::Event::Returned(Box::new(left)));
+                self.state.tell(crate::Event::Returned(Box::new(left)));
             }
         }
     }

@@ -11,14 +11,14 @@ use weft_wire::{BundleId, Reason};
 /// The purpose of an endpoint's messages: Active Messages, tagged messages, or a program's own.
 ///
 /// A client gets the messages that arrive for its endpoints, its own messages that came back, and the endpoints'
-/// events. It sends through the [`State`] that each call passes. All calls happen inside [`crate::Bundle::poll`], one
-/// at a time; none may block. `T` is the sending end of a path. A client for any `T` runs over shared memory, between
+/// events. It sends through the [`State`] that each call passes. All calls happen inside the bundle's `poll`, one at a
+/// time; none may block. `T` is the sending end of a path. A client for any `T` runs over shared memory, between
 /// hosts and in the simulator.
 ///
 /// ```
-/// use weft_core::{Client, Delivery, State};
-/// use weft_wire::path::Tx;
-/// use weft_wire::Reason;
+/// # use weft_core::{Client, Delivery, State};
+/// # use weft_wire::path::Tx;
+/// # use weft_wire::Reason;
 ///
 /// /// Counts the bytes that come, and refuses messages without any.
 /// struct Bytes(usize);
@@ -54,7 +54,7 @@ pub trait Client<T> {
         let _ = (state, event);
     }
 
-    /// A peer closed a flow to an endpoint whose events the client claimed. Nothing more comes by it, and another flow may have its number:
+    /// A peer closed a flow to an endpoint whose events the client claimed, or its session ended. Nothing more comes by it, and another flow may have its number:
     /// what the client knows of the flow is to be forgotten.
     fn flow_closed(&mut self, state: &mut State<T>, endpoint: Endpoint, flow: FlowId) {
         let _ = (state, endpoint, flow);

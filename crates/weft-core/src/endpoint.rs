@@ -138,12 +138,17 @@ pub(crate) struct Translation {
     pub renews: bool,
     /// The flow that led there before the same name and key were entered again. It is used again if the call leads to its session.
     pub kept: Option<(u32, u16)>,
+    /// Kinds of events about it that wait for the program, a bit each: none waits twice.
+    pub waiting: u8,
+    /// A send was refused because the program is to take events first.
+    pub wants_event: bool,
 }
 
 impl Translation {
     /// An entry that nothing was sent by yet.
     pub fn new(name: Name, key: Key) -> Translation {
-        Translation { name, key, route: Route::Unknown, is_unproven: false, renews: false, kept: None }
+        let (route, is_unproven, renews) = (Route::Unknown, false, false);
+        Translation { name, key, route, is_unproven, renews, kept: None, waiting: 0, wants_event: false }
     }
 
     /// As it was before anything was sent by it.

@@ -3,6 +3,7 @@
 use crate::endpoint::Endpoint;
 use crate::session::FlowId;
 use std::collections::VecDeque;
+use std::mem::size_of;
 use weft_wire::{Certainty, Reason};
 
 /// The kinds of messages.
@@ -39,16 +40,32 @@ pub struct Returned {
     pub completion: Option<u64>,
 }
 
+impl Returned {
+    /// Bytes of memory that it takes.
+    fn bytes(&self) -> usize {
+        size_of::<Returned>() + self.args.len() * size_of::<u32>() + self.payload.len()
+    }
+}
+
 /// Something that happened to a bundle.
 ///
-/// ```
-/// use weft_core::testing::{MemRx, MemTx, NoBells};
-/// use weft_core::{Bundle, Event, Outgoing, SendError, Settings};
-/// use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+/// Events wait for the program in a queue of [`Settings::events_bytes_most`] bytes. A program *listens* from its first call of
+/// [`State::next_event`] on, or once it has asked for a completion. If it does not listen and the queue is full, each new
+/// event takes the place of the oldest ones, and [`Counters::events_dropped`] counts them. A program that listens loses no
+/// event. Its sends return *full* instead until it has taken half of the queue, and peers that sent replies back have their
+/// requests refused with *queue full*.
 ///
-/// let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
+/// [`Settings::events_bytes_most`]: crate::Settings::events_bytes_most
+/// [`State::next_event`]: crate::State::next_event
+///
+/// ```
+/// # use weft_core::testing::{MemRx, MemTx, NoBells};
+/// # use weft_core::{Bundle, Event, Outgoing, SendError, Settings};
+/// # use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+///
+/// # let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
 /// let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
-/// let state = bundle.state_mut();
+/// # let state = bundle.state_mut();
 /// let me = state.add_endpoint(name(1), Key(1));
 /// state.map(me, 0, name(2), Key(2))?;
 /// assert_eq!(state.try_send(me, 0, Outgoing::default()), Err(SendError::Full));
@@ -62,7 +79,7 @@ pub struct Returned {
 pub enum Event {
     /// The one-way message with this completion was stored at its destination, or the request with it was answered.
     Completed(u64),
-    /// A send that returned *full* may be tried again.
+    /// A send that returned *full* may be tried again. One per destination waits for the program.
     CanSend {
         /// The endpoint that wanted to send.
         endpoint: Endpoint,
@@ -71,12 +88,25 @@ pub enum Event {
     },
     /// A message came back and its client did not take it.
     Returned(Box<Returned>),
-    /// The peer of a translation table entry is gone. Messages under way to it have been returned.
+    /// The peer of a translation table entry is gone. Messages under way to it have been returned. One per destination waits
+    /// for the program.
     PeerLost {
         /// The local endpoint.
         endpoint: Endpoint,
         /// The index of the entry.
         destination: u32,
+        /// Why.
+        reason: Reason,
+    },
+    /// An endpoint refused the reply to its own request: it has no handler for it, or was freed. The reply went back to its
+    /// sender. One per destination waits for the program; [`Counters::replies_refused`] counts the replies.
+    ReplyRefused {
+        /// The local endpoint.
+        endpoint: Endpoint,
+        /// The index of the entry that the request was sent to.
+        destination: u32,
+        /// The reply's operation (an Active Message handler's number).
+        op: u8,
         /// Why.
         reason: Reason,
     },
@@ -88,16 +118,39 @@ impl Event {
         match self {
             Event::Completed(_) => None,
             Event::Returned(returned) => Some(returned.endpoint),
-            Event::CanSend { endpoint, .. } | Event::PeerLost { endpoint, .. } => Some(*endpoint),
+            Event::CanSend { endpoint, .. }
+            | Event::PeerLost { endpoint, .. }
+            | Event::ReplyRefused { endpoint, .. } => Some(*endpoint),
+        }
+    }
+
+    /// Bytes of memory that it takes while it waits for the program.
+    fn bytes(&self) -> usize {
+        let contents = if let Event::Returned(returned) = self { returned.bytes() } else { 0 };
+        size_of::<Event>() + contents
+    }
+
+    /// The entry of a translation table that it is about, and its bit there. `None` for events that wait each by itself.
+    pub(crate) fn once(&self) -> Option<(Endpoint, u32, u8)> {
+        match *self {
+            Event::CanSend { endpoint, destination } => Some((endpoint, destination, CAN_SEND)),
+            Event::PeerLost { endpoint, destination, .. } => Some((endpoint, destination, PEER_LOST)),
+            Event::ReplyRefused { endpoint, destination, .. } => Some((endpoint, destination, REPLY_REFUSED)),
+            Event::Completed(_) | Event::Returned(_) => None,
         }
     }
 }
+
+/// Bits of [`Translation::waiting`](crate::endpoint::Translation::waiting): the events of the entry that wait for the program.
+pub(crate) const CAN_SEND: u8 = 1;
+const PEER_LOST: u8 = 2;
+const REPLY_REFUSED: u8 = 4;
 
 /// The events of an endpoint that end a wait (VN12). All of them by default. Masked events still happen: messages are
 /// delivered and events are queued.
 ///
 /// ```
-/// use weft_core::EventMask;
+/// # use weft_core::EventMask;
 ///
 /// // An endpoint that answers whenever its program polls anyway: its messages wake nobody, its losses do.
 /// let mask = EventMask { not_empty: false, ..EventMask::ALL };
@@ -109,7 +162,7 @@ pub struct EventMask {
     pub not_empty: bool,
     /// A send that returned *full* may be tried again.
     pub can_send: bool,
-    /// A message of this endpoint came back.
+    /// A message of this endpoint came back, or the endpoint refused a reply.
     pub returned: bool,
     /// A peer of this endpoint is gone.
     pub peer_lost: bool,
@@ -132,6 +185,15 @@ impl Default for EventMask {
 #[derive(Debug)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
+    /// Bytes of the queue, and how many it may have.
+    bytes: usize,
+    bytes_most: usize,
+    /// The program takes events, so it loses none.
+    listens: bool,
+    /// The program listens, and its queue was full and is not half empty yet.
+    is_full: bool,
+    /// A can-send event was dropped.
+    lost_can_send: bool,
     /// Events of endpoints whose client takes them itself.
     claimed: VecDeque<Event>,
     /// Flows to these endpoints that their openers closed.
@@ -147,9 +209,14 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub fn new() -> Events {
+    pub fn new(bytes_most: usize) -> Events {
         Events {
             queue: VecDeque::with_capacity(16),
+            bytes: 0,
+            bytes_most,
+            listens: false,
+            is_full: false,
+            lost_can_send: false,
             claimed: VecDeque::new(),
             closed: VecDeque::new(),
             claims: Vec::new(),
@@ -159,25 +226,84 @@ impl Events {
         }
     }
 
-    pub fn push(&mut self, event: Event) {
+    /// Queues an event for the client of its endpoint. Gives back an event for the program.
+    pub fn push_claimed(&mut self, event: Event) -> Option<Event> {
         // A returned message that the client did not take goes to the program.
         let is_return = matches!(event, Event::Returned(_));
-        if !is_return && event.endpoint().is_some_and(|endpoint| self.is_claimed(endpoint)) {
-            self.claimed.push_back(event);
-            return;
+        if is_return || !event.endpoint().is_some_and(|endpoint| self.is_claimed(endpoint)) {
+            return Some(event);
         }
-        let ends_wait = match &event {
+        self.claimed.push_back(event);
+        None
+    }
+
+    /// Counts an event for the program if it ends a wait.
+    pub fn count(&mut self, event: &Event) {
+        let ends_wait = match event {
             Event::Completed(_) => true,
             Event::CanSend { endpoint, .. } => self.mask(*endpoint).can_send,
             Event::Returned(returned) => self.mask(returned.endpoint).returned,
             Event::PeerLost { endpoint, .. } => self.mask(*endpoint).peer_lost,
+            Event::ReplyRefused { endpoint, .. } => self.mask(*endpoint).returned,
         };
         self.noted = self.noted.wrapping_add(u64::from(ends_wait));
-        self.queue.push_back(event);
     }
 
-    pub fn pop(&mut self) -> Option<Event> {
-        self.queue.pop_front()
+    /// Queues an event for the program. Returns true if that made the queue of a program that listens full.
+    pub fn push(&mut self, event: Event) -> bool {
+        self.bytes += event.bytes();
+        self.queue.push_back(event);
+        let becomes_full = self.listens && !self.is_full && self.bytes >= self.bytes_most;
+        self.is_full |= becomes_full;
+        becomes_full
+    }
+
+    /// Takes the oldest event out if there is no room for it and the program does not listen. Keeps the latest one.
+    pub fn drop_oldest(&mut self) -> Option<Event> {
+        if self.listens || self.bytes <= self.bytes_most || self.queue.len() < 2 {
+            return None;
+        }
+        let event = self.take_first()?;
+        self.lost_can_send |= matches!(event, Event::CanSend { .. });
+        Some(event)
+    }
+
+    /// The program listens from now on.
+    #[inline(always)]
+    pub fn listen(&mut self) {
+        self.listens = true;
+    }
+
+    /// Returns true, once, if a can-send event was dropped.
+    pub fn take_lost_can_send(&mut self) -> bool {
+        std::mem::take(&mut self.lost_can_send)
+    }
+
+    /// Takes the next event for the program.
+    pub fn take_first(&mut self) -> Option<Event> {
+        let event = self.queue.pop_front()?;
+        self.bytes -= event.bytes();
+        Some(event)
+    }
+
+    /// Whether the queue is full and the program listens: it is to take events before it sends more.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Returns true if the queue was full and half of it is empty again.
+    pub fn gets_room(&mut self) -> bool {
+        let has_room = self.is_full && self.bytes <= self.bytes_most / 2;
+        self.is_full &= !has_room;
+        has_room
+    }
+
+    /// Gives back what was kept for a burst.
+    pub fn rest(&mut self) {
+        if self.queue.capacity() / 4 > self.queue.len() {
+            self.queue.shrink_to(self.queue.len().max(16));
+        }
     }
 
     /// A new endpoint has the place of another one.
@@ -198,7 +324,7 @@ impl Events {
         self.claims[endpoint.index()] = true;
     }
 
-    fn is_claimed(&self, endpoint: Endpoint) -> bool {
+    pub fn is_claimed(&self, endpoint: Endpoint) -> bool {
         self.claims.get(endpoint.index()).copied().unwrap_or_default()
     }
 
@@ -279,6 +405,10 @@ pub struct Counters {
     pub returned: u64,
     /// Messages of peers that were refused here.
     pub refused: u64,
+    /// Those of them that were replies to requests of ours: their endpoint has no handler for them, or was freed.
+    pub replies_refused: u64,
+    /// Events of a program that takes none, dropped because newer ones needed their room.
+    pub events_dropped: u64,
     /// Unreliable messages that arrived and were dropped for want of room, of a handler, of their endpoint or of its
     /// key. A report adds those lost in channels to other hosts.
     pub unreliable_dropped: u64,

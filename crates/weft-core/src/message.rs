@@ -21,12 +21,17 @@ pub struct Outgoing<'a> {
     pub completion: Option<u64>,
 }
 
-/// Why a message was not sent. *Full* is a normal result: an [`Event::CanSend`](crate::Event::CanSend) follows.
+/// Why a message was not sent: nothing of it is queued, and nothing is left to cancel. *Full* is a normal result: an
+/// [`Event::CanSend`](crate::Event::CanSend) follows.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// There is no room, no credit, or no session yet. Poll, and try again after the can-send event.
-    #[error("full: poll, and send again after the can-send event")]
+    /// There is no room, no credit, or no session yet; or so many events wait that the program is to take some first. Poll, take
+    /// the events, and try again after the can-send event.
+    #[error("full: poll, take events, and send again after the can-send event")]
     Full,
+    /// A call with a time limit found no room within it. The message was not sent.
+    #[error("timed out: no room within the time limit, and the message was not sent; the receiver is slow, stopped or unreachable")]
+    TimedOut,
     /// More than 16 arguments, or more than 64 KiB.
     #[error("too large: a message has at most {MAX_ARGS} arguments and {MAX_PAYLOAD} bytes; split it")]
     TooLarge,

@@ -129,6 +129,10 @@ impl Errand {
         }
     }
 
+    fn is_request(&self) -> bool {
+        matches!(*self.task, Task::Message(Handed { kind: Kind::Request, .. }))
+    }
+
     /// What to tell who handed it on if nobody takes it.
     pub fn refuse(self, reason: Reason) -> Option<(BundleId, Back)> {
         let Errand { from, task, .. } = self;
@@ -154,6 +158,7 @@ pub(crate) struct Guest {
 
 impl<T: Tx> State<T> {
     /// What would go along if an endpoint moved now.
+    #[doc(hidden)] // for the home of a bundle
     pub fn pack(&self, endpoint: Endpoint) -> Result<Luggage, SendError> {
         let state = self.endpoint(endpoint)?;
         let wants_room = |route: &Route| match *route {
@@ -165,7 +170,8 @@ impl<T: Tx> State<T> {
             _ => false,
         };
         let entries = || state.table.iter().zip(0u32..);
-        let wanted = entries().filter(|(entry, _)| entry.as_ref().is_some_and(|t| wants_room(&t.route)));
+        let wanted =
+            entries().filter(|(entry, _)| entry.as_ref().is_some_and(|t| t.wants_event || wants_room(&t.route)));
         Ok(Luggage {
             name: state.name,
             key: state.key,
@@ -180,6 +186,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Packs again if that would be other luggage: a handler ran meanwhile.
+    #[doc(hidden)] // for the home of a bundle
     pub fn repack(&self, endpoint: Endpoint, luggage: &mut Luggage) {
         let is_old = |state: &EndpointState| state.changes != luggage.changes;
         if self.endpoint(endpoint).is_ok_and(is_old) {
@@ -219,6 +226,7 @@ impl<T: Tx> State<T> {
     }
 
     /// An endpoint arrives from another bundle of this network interface, or comes back.
+    #[doc(hidden)] // for the home of a bundle
     pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
         let Luggage { name, key, admission, served, service, mask, table, changes, wanted } = luggage;
         let arrived = EndpointState { admission, served, service, table, changes, ..EndpointState::new(name, key) };
@@ -241,7 +249,7 @@ impl<T: Tx> State<T> {
         self.unparking.push(endpoint);
         self.has_chores = true;
         for destination in wanted {
-            self.events.push(Event::CanSend { endpoint, destination });
+            self.tell(Event::CanSend { endpoint, destination });
         }
         endpoint
     }
@@ -258,6 +266,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Does what another bundle handed on.
+    #[doc(hidden)] // for the home of a bundle
     pub fn do_errand<S: Sink<T>>(&mut self, errand: Errand, sink: &mut S) {
         let Some(endpoint) = self.endpoints.find(errand.endpoint) else {
             return self.refuse_errand(errand, Reason::NoSuchEndpoint);
@@ -269,6 +278,10 @@ impl<T: Tx> State<T> {
             }
             return;
         }
+        // The reply may come back, and nobody here can tell which peer sends replies back.
+        if errand.is_request() && self.events.is_full() {
+            return self.refuse_errand(errand, Reason::QueueFull);
+        }
         let Errand { from, task, .. } = errand;
         match (*task, from) {
             (Task::Message(message), Some(from)) => self.receive_handed(endpoint, from, message, sink),
@@ -276,11 +289,12 @@ impl<T: Tx> State<T> {
             (Task::Returned(returned), _) => {
                 self.come_back(Returned { endpoint, ..returned });
             }
-            (Task::Completed(completion), _) => self.events.push(Event::Completed(completion)),
+            (Task::Completed(completion), _) => self.tell(Event::Completed(completion)),
         }
     }
 
     /// What became of an errand of ours.
+    #[doc(hidden)] // for the home of a bundle
     pub fn take_back(&mut self, back: Back) {
         match back {
             Back::Taken(origin) => self.settle_origin(&origin),
@@ -306,6 +320,7 @@ impl<T: Tx> State<T> {
     }
 
     /// What is to be said of messages of other bundles that this one has not answered, for it ends.
+    #[doc(hidden)] // for the home of a bundle
     pub fn abandon_guests(&mut self) -> Vec<(BundleId, Back)> {
         let open = std::mem::take(&mut self.guests).into_values().filter(|guest| guest.is_open);
         let ended = open.map(|guest| (guest.from, Back::Ended(guest.token)));
@@ -418,7 +433,7 @@ impl<T: Tx> State<T> {
             self.completed_away.push((source, completion));
             self.has_chores = true;
         } else {
-            self.events.push(Event::Completed(completion));
+            self.tell(Event::Completed(completion));
         }
     }
 
@@ -436,7 +451,7 @@ impl<T: Tx> State<T> {
             let errand = |id| Errand { endpoint: id, from: None, task: Box::new(Task::Completed(completion)) };
             let handed = state.map(|e| sink.forward(errand(e.id)));
             if !matches!(handed, Some(Ok(()))) {
-                self.events.push(Event::Completed(completion));
+                self.tell(Event::Completed(completion));
             }
         }
     }

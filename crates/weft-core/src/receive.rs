@@ -376,6 +376,9 @@ impl<T: Tx> State<T> {
             s.flows_in.get_mut(flow).filter(admits).map(|f| &mut f.admitted)
         };
         let Some(admitted) = admitted.filter(|_| !state.holds()) else { return false };
+        if head.is(Kind::Request) && s.replies_returned > 0 && events.is_full() {
+            return false;
+        }
         if events.mask(endpoint).not_empty {
             *admitted = admission;
         } else if !head.is(Kind::Send) {
@@ -436,10 +439,12 @@ impl<T: Tx> State<T> {
         self.check_backlog(message)
     }
 
-    /// Whether a request may be answered: not if its sender leaves too many answers unread.
+    /// Whether a request may be answered: not if its sender leaves too many answers unread, nor if it sends them back and the
+    /// program is to take events first.
     pub(crate) fn check_backlog(&self, message: &Delivery<'_>) -> Result<(), Reason> {
         let s = self.session(*message.session).ok_or(Reason::PeerLost)?;
-        match s.backlog_bytes > s.limits.backlog_bytes && message.kind() == MessageKind::Request {
+        let is_too_much = s.backlog_bytes > s.limits.backlog_bytes || (s.replies_returned > 0 && self.events.is_full());
+        match is_too_much && message.kind() == MessageKind::Request {
             true => Err(Reason::QueueFull),
             false => Ok(()),
         }
@@ -764,6 +769,7 @@ impl<T: Tx> State<T> {
         if s.replies_returned > replies_sent {
             return Err(Violation);
         }
+        let is_first = s.replies_returned == 1;
         let returned = Returned {
             endpoint: state.destination,
             destination: None,
@@ -775,6 +781,8 @@ impl<T: Tx> State<T> {
             certainty: Certainty::NotDelivered,
             completion: None,
         };
+        // While the program is to take events, this peer's requests are refused from now on.
+        self.admission += u64::from(is_first);
         self.come_back(returned);
         Ok(())
     }

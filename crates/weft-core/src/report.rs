@@ -224,6 +224,7 @@ impl<T: Tx> State<T> {
 
     /// Writes the bundle's state over an old report.
     #[cold]
+    #[doc(hidden)] // for the home of a bundle
     pub fn report_into(&mut self, report: &mut Report) {
         report.clear();
         report.counters = self.counters();

@@ -3,7 +3,7 @@
 use crate::endpoint::{Endpoint, Route};
 use crate::event::{Event, MessageKind, Returned};
 use crate::message::Delivery;
-use crate::session::{head, FlowOut, Pending, Phase, Session, SessionId};
+use crate::session::{head, FlowId, FlowOut, Pending, Phase, Session, SessionId};
 use crate::state::{Run, State};
 use std::collections::{BTreeMap, VecDeque};
 use weft_wire::path::{Abandoned, Fate, Tx};
@@ -41,6 +41,10 @@ impl<T: Tx> State<T> {
                 self.tell(Event::PeerLost { endpoint, destination, reason });
                 self.tell(Event::CanSend { endpoint, destination });
             }
+        }
+        for (flow, state) in (0u16..).zip(&s.flows_in).filter(|(_, state)| state.is_open) {
+            self.events.flow_closed(state.destination, FlowId { session: id, number: flow });
+            self.has_chores = true;
         }
     }
 
@@ -166,6 +170,9 @@ impl<T: Tx> State<T> {
     /// waits for room.
     pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
         self.counters.refused += 1;
+        if message.kind() == MessageKind::Reply {
+            self.tell_refused_reply(message, reason);
+        }
         if Self::is_guest(*message.session) {
             self.bounce_guest(message, reason);
             return true;
@@ -190,6 +197,17 @@ impl<T: Tx> State<T> {
         }
         self.queue(index, header, args, payload);
         false
+    }
+
+    /// Tells the program that its endpoint refused the reply to one of its requests.
+    fn tell_refused_reply(&mut self, message: &Delivery<'_>, reason: Reason) {
+        self.counters.replies_refused += 1;
+        let endpoint = message.endpoint;
+        let flow = self.session(*message.session).and_then(|s| s.flows_out.get(usize::from(message.head.flow())));
+        // A client knows what it refused.
+        let Some(flow) = flow.filter(|_| !self.events.is_claimed(endpoint)) else { return };
+        let destination = flow.destination;
+        self.tell(Event::ReplyRefused { endpoint, destination, op: message.op(), reason });
     }
 
     /// What comes behind a refused message of an ordered flow is refused as well, until its sender goes on.

@@ -1,6 +1,7 @@
 //! A bundle's state: what a program and a running handler may use.
 
 pub(crate) mod close;
+mod events;
 mod flush;
 mod reply;
 mod requests;
@@ -21,7 +22,7 @@ use weft_wire::{BundleId, Name};
 ///
 /// ```
 /// use std::time::Duration;
-/// use weft_core::Settings;
+/// # use weft_core::Settings;
 ///
 /// // A peer on another host that is silent for a second is taken for dead.
 /// let settings = Settings { suspicion: Some(Duration::from_secs(1)), ..Settings::default() };
@@ -31,6 +32,9 @@ use weft_wire::{BundleId, Name};
 pub struct Settings {
     /// Bytes that all endpoints of a bundle which are not served may hold; then messages go back with *queue full*.
     pub parked_bytes_most: usize,
+    /// Bytes of the [events](Event) that wait for the program. Beyond that the program loses the oldest ones if it takes none, and
+    /// may not send if it does.
+    pub events_bytes_most: usize,
     /// Sessions of a bundle.
     pub sessions_most: u32,
     /// A peer on another host that is silent for so long although it was asked is lost: from 50 ms to 5 minutes. `None`: what the
@@ -43,7 +47,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { parked_bytes_most: 64 << 20, sessions_most: 3968, suspicion: None, linger: None }
+        Settings {
+            parked_bytes_most: 64 << 20,
+            events_bytes_most: 16 << 20,
+            sessions_most: 3968,
+            suspicion: None,
+            linger: None,
+        }
     }
 }
 
@@ -108,14 +118,14 @@ impl Run {
 /// Everything of a bundle but the reading ends of its sessions. No call blocks.
 ///
 /// ```
-/// use weft_core::testing::MemTx;
-/// use weft_core::{Bundle, Outgoing, SendError, Settings};
-/// use weft_core::testing::{MemRx, NoBells};
-/// use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Uid};
+/// # use weft_core::testing::MemTx;
+/// # use weft_core::{Bundle, Outgoing, SendError, Settings};
+/// # use weft_core::testing::{MemRx, NoBells};
+/// # use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Uid};
 ///
-/// let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
+/// # let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
 /// let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
-/// let state = bundle.state_mut();
+/// # let state = bundle.state_mut();
 /// let me = state.add_endpoint(name(1), Key(1));
 /// state.map(me, 0, name(2), Key(2))?;
 /// // There is no session yet: the home that owns the bundle is asked for one, and the sender is told *full*.
@@ -177,7 +187,7 @@ impl<T: Tx> State<T> {
             settings,
             endpoints: Endpoints::default(),
             sessions: Vec::new(),
-            events: Events::new(),
+            events: Events::new(settings.events_bytes_most),
             counters: Counters::default(),
             calls: Vec::new(),
             draining: Vec::new(),
@@ -247,17 +257,14 @@ impl<T: Tx> State<T> {
     }
 
     /// Whether requests or one-way messages of ours are under way on a session: then its peer is to be watched.
+    #[doc(hidden)] // for the home of a bundle
     pub fn awaits(&self, session: SessionId) -> bool {
         let flows = self.session(session).into_iter().flat_map(|s| &s.flows_out);
         flows.into_iter().any(FlowOut::has_under_way)
     }
 
-    /// The next event, oldest first.
-    pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop()
-    }
-
     /// Events and messages so far that end a wait; both come round.
+    #[doc(hidden)] // for the home of a bundle
     pub fn tally(&self) -> Tally {
         let Counters { delivered, requests_delivered, replies_delivered, parked, .. } = self.counters;
         let messages = delivered.wrapping_add(requests_delivered).wrapping_add(replies_delivered).wrapping_add(parked);
@@ -270,6 +277,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Destinations that want a session, each once.
+    #[doc(hidden)] // for the home of a bundle
     pub fn take_calls(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.calls)
     }
@@ -280,17 +288,12 @@ impl<T: Tx> State<T> {
     }
 
     /// The sessions there are.
+    #[doc(hidden)] // for the home of a bundle
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, PeerId)> + '_ {
         self.sessions.iter().enumerate().filter_map(|(index, place)| {
             let id = SessionId { index: index as u32, life: place.life };
             place.session.as_ref().map(|s| (id, s.peer))
         })
-    }
-
-    /// Queues an event for the program or for a client.
-    pub(crate) fn tell(&mut self, event: Event) {
-        self.events.push(event);
-        self.has_chores |= self.events.has_claimed();
     }
 
     // ---- inside
@@ -343,6 +346,7 @@ impl<T: Tx> State<T> {
         if self.returns.is_empty() {
             self.returns = VecDeque::new();
         }
+        self.events.rest();
     }
 
     /// A peer broke the protocol; the home is told.

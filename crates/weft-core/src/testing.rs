@@ -79,6 +79,7 @@ impl MemTx {
     }
 }
 
+#[doc(hidden)]
 impl Tx for MemTx {
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {

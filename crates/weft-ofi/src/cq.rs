@@ -298,7 +298,7 @@ unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
     0
 }
 
-/// Why an operation failed, in words: the number is the code of weft's reason.
+/// Why an operation failed, in words: the number is that of weft's reason.
 unsafe extern "C" fn strerror(
     _cq: *mut FidCq,
     number: c_int,
@@ -306,14 +306,19 @@ unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    let reason = u8::try_from(number).ok().and_then(Reason::from_code);
+    let reason = Reason::ALL.into_iter().find(|reason| *reason as c_int == number);
     let words = match reason {
         Some(Reason::PeerLost) => c"the peer is gone",
+        Some(Reason::Silent) => c"nothing was heard of the peer for the suspicion time",
         Some(Reason::NobodyThere | Reason::WrongEpoch | Reason::NoSuchEndpoint) => c"nobody has that address any more",
         Some(Reason::Closed) => c"the peer admits nobody at present",
         Some(Reason::WrongKey) => c"the address has another key",
         Some(Reason::ForeignUser | Reason::WrongOwner) => c"the peer is another user's, and does not admit others",
         Some(Reason::NoRoom | Reason::QueueFull) => c"the peer has no room",
+        Some(Reason::PeerLimit) => c"the peer's process has no descriptor, memory or file size left (ulimit there)",
+        Some(Reason::OwnDescriptors) => c"this process may open no more files (ulimit -n)",
+        Some(Reason::OwnMemory) => c"this process gets no more memory (ulimit -v)",
+        Some(Reason::OwnFileSize) => c"this process may not make such large shared memory (ulimit -f)",
         Some(Reason::Version) => c"the peer speaks another version of weft",
         Some(Reason::Violation | Reason::NoHandler) => c"the peer broke the protocol",
         None => c"the operation itself: see its error",

@@ -108,10 +108,10 @@ impl CqState {
         match outcome {
             Outcome::Sent if op.is_told => self.tell(entry, abi::ADDR_UNSPEC),
             Outcome::Cancelled if op.is_orphan => {
-                self.fail(entry, libc::ECONNRESET, Reason::PeerLost.code().into(), 0);
+                self.fail(entry, libc::ECONNRESET, Reason::PeerLost as c_int, 0);
             }
             Outcome::Cancelled => self.fail(entry, libc::ECANCELED, 0, 0),
-            Outcome::Failed { reason, .. } => self.fail(entry, errno(*reason), reason.code().into(), 0),
+            Outcome::Failed { reason, .. } => self.fail(entry, errno(*reason), *reason as c_int, 0),
             Outcome::Sent | Outcome::Received(_) | Outcome::CameBack(_) => {}
         }
     }
@@ -312,7 +312,7 @@ impl EpState {
             let kind = abi::SEND | if back.label.tag.is_some() { abi::TAGGED } else { abi::MSG };
             let (data, tag) = (back.label.data.unwrap_or(0), back.label.tag.unwrap_or(0));
             let entry = CqEntry { flags: kind, len: back.contents.len(), data, tag, ..CqEntry::default() };
-            cq.fail(entry, errno(back.reason), back.reason.code().into(), 0);
+            cq.fail(entry, errno(back.reason), back.reason as c_int, 0);
         }
     }
 }
@@ -343,9 +343,13 @@ fn fill(entry: &mut CqEntry, op: &Op, received: &Received) {
 pub fn errno(reason: Reason) -> c_int {
     match reason {
         Reason::PeerLost => libc::ECONNRESET,
+        Reason::Silent => libc::ETIMEDOUT,
         Reason::NobodyThere | Reason::NoSuchEndpoint | Reason::WrongEpoch | Reason::Closed => libc::ECONNREFUSED,
         Reason::WrongKey | Reason::ForeignUser | Reason::WrongOwner => libc::EACCES,
-        Reason::QueueFull | Reason::NoRoom => libc::ENOBUFS,
+        Reason::QueueFull | Reason::NoRoom | Reason::PeerLimit => libc::ENOBUFS,
+        Reason::OwnDescriptors => libc::EMFILE,
+        Reason::OwnMemory => libc::ENOMEM,
+        Reason::OwnFileSize => libc::EFBIG,
         Reason::Version => libc::EPROTONOSUPPORT,
         Reason::Violation | Reason::NoHandler => libc::EPROTO,
     }

@@ -13,18 +13,35 @@
 //! - values that were under change are not dropped but left ([`Own`]).
 //!
 //! Descriptors and mappings are made and given back while no other thread can fork, so none is forgotten.
+//!
+//! # Programs that close descriptors by number
+//!
+//! A program can close every descriptor it finds, as daemons do, and its next files get the numbers. Then a write of ours goes into its
+//! log, and a close of ours closes it. So each descriptor is marked in the kernel when it is made (`MARK`), and
+//! [`Descriptor::is_ours`] asks whether the mark is still there. Whoever closes or writes asks before.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::time::{clock_gettime, ClockId};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 const PAGE: usize = 4096;
+
+/// The signal that a file of ours says it would send if it were set to (`O_ASYNC`), which nobody does. Other files say 0, or a signal
+/// that their program handles. The kernel keeps it with the open file, whatever kind of file it is, so it tells ours from those of the
+/// program where nothing else does: all eventfds, epoll sets and timers are the same device and inode. SIGWINCH is ignored where
+/// nobody handles it.
+const MARK: c_int = 28;
+
+/// Commands of fcntl(2): set and get that signal. The same numbers on all architectures that weft builds for.
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
 
 /// The process is another one than that in which weft was opened.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -170,6 +187,10 @@ impl<T> Drop for Own<T> {
 pub struct Descriptor {
     life: Life,
     fd: ManuallyDrop<OwnedFd>,
+    /// Tells it from those of ours that had this number before, or get it after the program closed this one.
+    serial: u32,
+    /// When it was last found to be ours ([`now`]), or 0.
+    seen: AtomicU32,
 }
 
 impl Descriptor {
@@ -197,14 +218,68 @@ impl Descriptor {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: taken once, here, and not used behind it: `this` is not dropped.
         let fd = unsafe { ManuallyDrop::take(&mut this.fd) };
-        if this.life.is_over() {
-            // It is closed, or `Life::begin` will see to it.
+        if this.life.is_over() || !registry().remove(&fd, this.serial) {
+            // It is closed, or `Life::begin` will see to it; or the program closed it, and the number is another file's.
             let _ = fd.into_raw_fd();
             return None;
         }
-        registry().descriptors.remove(&fd.as_raw_fd());
         Some(fd)
     }
+
+    /// Asks the kernel whether the number still leads to what was opened. False in a forked child, and after the program closed the
+    /// number behind our back.
+    ///
+    /// A system call, which does not block.
+    pub fn is_ours(&self) -> bool {
+        if self.life.is_over() {
+            return false;
+        }
+        match REGISTRY.try_lock() {
+            Ok(registry) => registry.has(&self.fd, self.serial),
+            Err(TryLockError::Poisoned(registry)) => registry.into_inner().has(&self.fd, self.serial),
+            // Somebody forks or opens something, and this does not wait. The mark tells ours from files of the program, if there are
+            // marks.
+            Err(TryLockError::WouldBlock) => {
+                CANNOT_MARK.load(Ordering::Relaxed) || Known::Marked.is_still(self.fd.as_fd())
+            }
+        }
+    }
+
+    /// As [`Descriptor::is_ours`], but asks the kernel once in each tick of its clock (1 to 4 ms): for calls that are made so often that
+    /// another one before each of them would cost too much. In between the last answer holds.
+    #[inline]
+    pub fn is_ours_lately(&self) -> bool {
+        // Relaxed: a time, which orders nothing.
+        let now = now();
+        self.seen.load(Ordering::Relaxed) == now || self.look(now)
+    }
+
+    /// The descriptor to write to or to read from if it [is ours](Descriptor::is_ours_lately); else one that is none, of which the
+    /// kernel says EBADF.
+    #[inline]
+    pub fn checked(&self) -> BorrowedFd<'_> {
+        match self.is_ours_lately() {
+            true => self.as_fd(),
+            false => rustix::fs::CWD,
+        }
+    }
+
+    #[cold]
+    fn look(&self, now: u32) -> bool {
+        let is_ours = self.is_ours();
+        if is_ours {
+            self.seen.store(now, Ordering::Relaxed);
+        }
+        is_ours
+    }
+}
+
+/// A time that changes with each tick of the kernel's clock, never 0. Read without a system call.
+#[inline]
+fn now() -> u32 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    // Milliseconds, as far as they fit: a tick has one at least.
+    (now.tv_sec as u32).wrapping_mul(1000).wrapping_add(now.tv_nsec as u32 / 1_000_000).max(1)
 }
 
 impl AsFd for Descriptor {
@@ -228,9 +303,12 @@ impl Drop for Descriptor {
             return;
         }
         let mut registry = registry();
-        registry.descriptors.remove(&fd.as_raw_fd());
         // Still while nobody forks.
-        drop(fd);
+        match registry.remove(&fd, self.serial) {
+            true => drop(fd),
+            // The program closed it, and the number is another file's by now.
+            false => _ = fd.into_raw_fd(),
+        }
     }
 }
 
@@ -245,16 +323,35 @@ pub fn without_forks<R>(run: impl FnOnce() -> R) -> R {
 #[derive(Debug)]
 pub(crate) struct Registry {
     is_watching: bool,
-    /// With what the kernel said of them: a number that the program closed behind our back may be another one's by now.
-    descriptors: BTreeMap<RawFd, Option<File>>,
+    descriptors: BTreeMap<RawFd, Entry>,
+    /// The serial number of the last descriptor.
+    last: u32,
     /// Bytes by first byte.
     mappings: BTreeMap<usize, usize>,
 }
 
 impl Registry {
     fn add(&mut self, life: Life, fd: OwnedFd) -> Descriptor {
-        self.descriptors.insert(fd.as_raw_fd(), File::of(&fd));
-        Descriptor { life, fd: ManuallyDrop::new(fd) }
+        self.last = self.last.wrapping_add(1);
+        // If there was one, the program closed it behind our back.
+        self.descriptors.insert(fd.as_raw_fd(), Entry { serial: self.last, known: Known::mark(&fd) });
+        Descriptor { life, fd: ManuallyDrop::new(fd), serial: self.last, seen: AtomicU32::new(0) }
+    }
+
+    /// Whether a number is still that of this descriptor.
+    fn has(&self, fd: &OwnedFd, serial: u32) -> bool {
+        self.descriptors
+            .get(&fd.as_raw_fd())
+            .is_some_and(|entry| entry.serial == serial && entry.known.is_still(fd.as_fd()))
+    }
+
+    /// Forgets a descriptor. Says whether its number is still its own, so that it is to be closed.
+    fn remove(&mut self, fd: &OwnedFd, serial: u32) -> bool {
+        let is_ours = self.has(fd, serial);
+        if self.descriptors.get(&fd.as_raw_fd()).is_some_and(|entry| entry.serial == serial) {
+            self.descriptors.remove(&fd.as_raw_fd());
+        }
+        is_ours
     }
 
     pub fn add_mapping(&mut self, base: *mut c_void, bytes: usize) {
@@ -277,8 +374,8 @@ impl Registry {
 
     /// In a child: closes the parent's descriptors, and puts memory where it had shared memory.
     fn leave(&mut self) {
-        for (&fd, &known) in &self.descriptors {
-            leave_descriptor(fd, known);
+        for (&fd, entry) in &self.descriptors {
+            leave_descriptor(fd, entry.known);
         }
         for (&base, &bytes) in &self.mappings {
             fill(base as *mut c_void, bytes);
@@ -289,25 +386,63 @@ impl Registry {
     }
 }
 
-/// What a descriptor leads to: a device, and a number there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct File {
-    device: u64,
-    inode: u64,
+/// The kernel did not take a mark, as in a sandbox.
+static CANNOT_MARK: AtomicBool = AtomicBool::new(false);
+
+/// What is known of a descriptor.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    serial: u32,
+    known: Known,
 }
 
-impl File {
-    fn of(fd: impl AsFd) -> Option<File> {
-        let stat = rustix::fs::fstat(fd).ok()?;
-        Some(File { device: stat.st_dev, inode: stat.st_ino })
+/// By what a file of ours is known.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// By the mark.
+    Marked,
+    /// The kernel takes no marks: by its device, and its number there.
+    File { device: u64, inode: u64 },
+    /// By nothing. It is never closed in children.
+    Not,
+}
+
+impl Known {
+    /// Marks a file.
+    fn mark(fd: impl AsFd) -> Known {
+        if fcntl_signal(fd.as_fd(), F_SETSIG, MARK) == 0 && fcntl_signal(fd.as_fd(), F_GETSIG, 0) == MARK {
+            return Known::Marked;
+        }
+        CANNOT_MARK.store(true, Ordering::Relaxed);
+        file(fd.as_fd()).map_or(Known::Not, |(device, inode)| Known::File { device, inode })
+    }
+
+    /// Whether a number leads to the file of which this is known. One system call.
+    fn is_still(self, fd: BorrowedFd<'_>) -> bool {
+        match self {
+            Known::Marked => fcntl_signal(fd, F_GETSIG, 0) == MARK,
+            Known::File { device, inode } => file(fd) == Some((device, inode)),
+            Known::Not => true,
+        }
     }
 }
 
+fn file(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Sets or gets the signal of a file; negative if that fails.
+fn fcntl_signal(fd: BorrowedFd<'_>, command: c_int, signal: c_int) -> c_int {
+    // SAFETY: both commands take an integer or nothing, and access no memory. If the number is closed, the kernel says so.
+    unsafe { fcntl(fd.as_raw_fd(), command, signal) }
+}
+
 /// Closes a descriptor if it is still what was known of it.
-fn leave_descriptor(fd: RawFd, known: Option<File>) {
+fn leave_descriptor(fd: RawFd, known: Known) {
     // SAFETY: the borrow lasts for one call that only asks what the number is. If it is closed, the kernel says so.
-    let now = File::of(unsafe { BorrowedFd::borrow_raw(fd) });
-    if now.is_some() && now == known {
+    let is_ours = known.is_still(unsafe { BorrowedFd::borrow_raw(fd) });
+    if is_ours && !matches!(known, Known::Not) {
         // SAFETY: the number is open, and still that of the `Descriptor` that was entered here. Its life is over, so it does not close
         // the number itself, and it lends another one.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -333,7 +468,7 @@ pub(crate) fn registry() -> MutexGuard<'static, Registry> {
 }
 
 static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { is_watching: false, descriptors: BTreeMap::new(), mappings: BTreeMap::new() });
+    Mutex::new(Registry { is_watching: false, descriptors: BTreeMap::new(), last: 0, mappings: BTreeMap::new() });
 
 /// A page of zeros that is of zeros again in children.
 fn wiped_page() -> Option<*mut c_void> {
@@ -384,4 +519,7 @@ extern "C" {
         parent: Option<extern "C" fn()>,
         child: Option<extern "C" fn()>,
     ) -> c_int;
+
+    /// POSIX.
+    fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
 }

@@ -33,5 +33,5 @@ pub use fork::{Descriptor, Forked, Life, Own};
 pub use lent::{Lent, LentMut};
 pub use mem::{MapMem, RingMem};
 pub use pages::{Pages, Splicer};
-pub use ring::{Consumer, Lanes, Producer, Ringing, Steps, Waker};
+pub use ring::{wakes_by_this_thread, Consumer, Lanes, Producer, Ringing, Steps, Waker};
 pub use sys::{OpenError, Shared};

@@ -123,13 +123,14 @@ impl Splicer {
             let slices = [IoSliceRaw::from_slice(bytes)];
             // SAFETY: this is the pipe's writing end, so the kernel only reads the bytes, now or later. It keeps the pages, so they
             // may be unmapped. If they are changed it sends the change, and no memory of this process.
-            unsafe { rustix::pipe::vmsplice(&self.into, &slices, SpliceFlags::NONBLOCK) }
+            unsafe { rustix::pipe::vmsplice(self.into.checked(), &slices, SpliceFlags::NONBLOCK) }
         })?;
         if taken < bytes.len() {
             return Err(Errno::IO);
         }
-        let sent =
-            retry_on_intr(|| rustix::pipe::splice(&self.from, None, socket, None, bytes.len(), SpliceFlags::NONBLOCK))?;
+        let sent = retry_on_intr(|| {
+            rustix::pipe::splice(self.from.checked(), None, socket, None, bytes.len(), SpliceFlags::NONBLOCK)
+        })?;
         if sent < bytes.len() {
             return Err(Errno::IO);
         }

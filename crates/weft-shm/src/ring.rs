@@ -1,7 +1,7 @@
 //! The ring: records from one producer to one consumer through memory.
 //!
 //! A record's header lies in its first line and is written last. The consumer polls the header it expects next, never a
-//! counter of the producer's: one cache line less per message (MU-Net, and the seeds' U-Net, found the same). Before it
+//! counter of the producer's: one cache line less per message (U-Net and MU-Net found the same). Before it
 //! publishes a record the producer zeroes the header behind it, inside free space, so stale payload is never taken for a
 //! header and the consumer writes to no data line. The consumer publishes its cursor lazily; the producer reads it only
 //! when it believes the ring to be full.
@@ -25,7 +25,7 @@ mod slow_stores;
 mod ways;
 
 pub use consumer::Consumer;
-pub use ringing::{Ringing, Waker};
+pub use ringing::{ring, wakes_by_this_thread, Ringing, Waker};
 
 use crate::copy::SHORT_MOST;
 use crate::distance::{Progress, TELL_EVERY};

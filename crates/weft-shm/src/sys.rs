@@ -4,7 +4,9 @@
 
 use crate::fork::{registry, Descriptor, Life};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{getrlimit, Resource};
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -64,7 +66,14 @@ impl Shared {
     /// Makes `bytes` of zeroed memory, sealed against shrinking, growing and further seals.
     ///
     /// The pages are allocated when they are first touched. Returns the mapping and the descriptor to hand to a peer.
+    ///
+    /// # Errors
+    /// What the kernel says. `FBIG` if the process may not make files of this size (`ulimit -f`).
     pub fn create(label: &str, bytes: usize) -> io::Result<(Shared, Descriptor)> {
+        // The kernel would send SIGXFSZ to a thread that sizes the memfd beyond the limit, and that ends the process.
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| bytes as u64 > most) {
+            return Err(Errno::FBIG.into());
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = Descriptor::make(|| rustix::fs::memfd_create(label, flags))?;
         rustix::fs::ftruncate(&fd, bytes as u64)?;

@@ -117,6 +117,62 @@ fn what_the_program_closed_and_opened_behind_our_back_stays_open_in_children() {
     std::mem::forget(mine);
 }
 
+fn eventfd() -> OwnedFd {
+    use rustix::event::{eventfd, EventfdFlags};
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("eventfd")
+}
+
+/// Closes a number behind the back of whoever has it.
+fn close_by_number(number: i32) {
+    // SAFETY: what such programs do (`closefrom`) is unsound; here nobody counts on the number but weft, whose behaviour is tried.
+    drop(unsafe { OwnedFd::from_raw_fd(number) });
+}
+
+/// All of these are the same device and inode, so these alone tell nothing.
+#[test]
+fn an_eventfd_of_the_programs_in_the_place_of_ours_is_neither_written_to_nor_closed() {
+    let _turn = turn();
+    let ours = Descriptor::make(|| Ok::<_, Infallible>(eventfd())).expect("made");
+    let number = ours.as_fd().as_raw_fd();
+    assert!(ours.is_ours());
+    close_by_number(number);
+    assert!(!ours.is_ours(), "closed");
+    let theirs = eventfd();
+    assert_eq!(theirs.as_raw_fd(), number, "the lowest free number");
+    assert!(!ours.is_ours());
+    weft_shm::ring::ring(&ours);
+    assert_eq!(rustix::io::write(ours.checked(), &1u64.to_ne_bytes()), Err(Errno::BADF));
+    assert_eq!(rustix::io::read(&theirs, &mut [0; 8]), Err(Errno::AGAIN), "nobody wrote there");
+    drop(ours);
+    assert!(is_open(number), "it was not ours to close");
+}
+
+#[test]
+fn a_descriptor_in_the_place_of_one_that_the_program_closed_is_the_later_ones() {
+    let _turn = turn();
+    let first = Descriptor::make(|| Ok::<_, Infallible>(eventfd())).expect("made");
+    let number = first.as_fd().as_raw_fd();
+    close_by_number(number);
+    let second = Descriptor::make(|| Ok::<_, Infallible>(eventfd())).expect("made");
+    assert_eq!(second.as_fd().as_raw_fd(), number, "the lowest free number");
+    assert_eq!([first.is_ours(), second.is_ours()], [false, true]);
+    assert!(first.release().is_none(), "there is nothing to release");
+    assert!(second.is_ours());
+    assert!(second.release().is_some());
+}
+
+#[test]
+fn a_descriptor_that_was_ours_lately_is_asked_about_again_soon() {
+    let _turn = turn();
+    let ours = Descriptor::make(|| Ok::<_, Infallible>(eventfd())).expect("made");
+    assert!(ours.is_ours_lately());
+    close_by_number(ours.as_fd().as_raw_fd());
+    // A tick of the kernel's clock takes 10 ms at most.
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!ours.is_ours_lately());
+    in_a_child(|| assert!(!ours.is_ours() && !ours.is_ours_lately()));
+}
+
 #[test]
 fn a_child_that_goes_on_with_a_ring_finds_it_empty() {
     let _turn = turn();

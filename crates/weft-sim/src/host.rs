@@ -344,7 +344,7 @@ impl<P: Program> Driver<'_, P> {
                 Event::CanSend { destination, .. } => Some(Notice::CanSend(HostId(destination))),
                 Event::PeerLost { destination, reason, .. } => Some(Notice::PeerLost(HostId(destination), reason)),
                 // The client takes them all.
-                Event::Returned(_) => None,
+                Event::Returned(_) | Event::ReplyRefused { .. } => None,
             };
             if let Some(notice) = notice {
                 self.program.on_notice(&mut Context { state, desk: self.desk }, notice);

@@ -12,6 +12,7 @@ pub mod path;
 pub mod proof;
 pub mod reason;
 pub mod record;
+pub mod rendezvous;
 pub mod setup;
 pub mod tagged;
 

@@ -1,6 +1,6 @@
 //! Names, keys and the ids they are made of.
 //!
-//! A name is opaque to programs: they get it from an endpoint and carry it to a peer by any rendezvous (VN3 of the seeds).
+//! A name is opaque to programs: they get it from an endpoint and carry it to a peer by any rendezvous (as on virtual networks).
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -96,7 +96,7 @@ pub const NAME_PREFIX: &str = "weft1:";
 /// and who gets a message from it knows the one that the message came from.
 ///
 /// ```
-/// use weft_wire::{EndpointId, Epoch, HostAddress, Name, Uid};
+/// # use weft_wire::{EndpointId, Epoch, HostAddress, Name, Uid};
 ///
 /// let name = Name { epoch: Epoch(1), endpoint: EndpointId(2), uid: Uid(1000), address: HostAddress::NONE };
 /// let text = name.to_string(); // for an argument, a file, a pipe
@@ -121,7 +121,7 @@ pub struct Name {
 ///
 /// ```
 /// use std::net::Ipv4Addr;
-/// use weft_wire::HostAddress;
+/// # use weft_wire::HostAddress;
 ///
 /// let (one, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 168, 1, 2));
 /// let address = HostAddress::of_several(&[one, other], 4000).expect("there is room for three");

@@ -274,6 +274,42 @@ pub fn receiver_of(bytes: &[u8]) -> Option<ChannelId> {
     Some(ChannelId(u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?)))
 }
 
+/// What the beginning of a packet says, unchecked. Who cannot deliver a packet sends its beginning back (RFC 792, RFC 4443).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quote {
+    /// What the packet was for.
+    pub kind: PacketKind,
+    /// Its receiver's id.
+    pub to: ChannelId,
+    /// Its sender's id.
+    pub from: ChannelId,
+    /// The low half of its number.
+    pub number: u32,
+}
+
+/// Bytes of a packet that a [`Quote`] is read from.
+pub const QUOTE: usize = 20;
+
+impl Quote {
+    /// Reads the beginning of a packet, if it is one.
+    ///
+    /// ```
+    /// use weft_wire::packet::{ChannelId, Header, PacketKind, Quote, HEADER, QUOTE};
+    ///
+    /// let mut packet = [0; HEADER];
+    /// Header { number: 7, ..Header::new(PacketKind::Data, ChannelId(1), ChannelId(2)) }.seal(&mut packet);
+    /// let quote = Quote::read(&packet[..QUOTE]).expect("the beginning of a packet");
+    /// assert_eq!((quote.to, quote.from, quote.number), (ChannelId(1), ChannelId(2), 7));
+    /// assert_eq!(Quote::read(&packet[..QUOTE - 1]), None); // too short
+    /// ```
+    pub fn read(bytes: &[u8]) -> Option<Quote> {
+        let b: &[u8; QUOTE] = bytes.first_chunk()?;
+        let word = |at: usize| u32::from_le_bytes(array(&b[at..at + 4]));
+        let kind = kind_of(b[5]).filter(|_| b[4] == PACKET_VERSION)?;
+        Some(Quote { kind, to: ChannelId(word(8)), from: ChannelId(word(12)), number: word(16) })
+    }
+}
+
 /// CRC32C (RFC 3720, section 12.1).
 #[inline]
 pub fn checksum_of(bytes: &[u8]) -> u32 {

@@ -25,7 +25,7 @@ pub const FORKED: &str =
     "this process was forked after weft was opened, and what its parent has open is not its own; make a new \
                           Node here, with bundles of its own";
 
-/// Why a message or a set-up was refused. The number is the wire code.
+/// Why a message or a set-up was refused. The number is the wire code, but for limits of one's own, which no peer is told of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum Reason {
@@ -41,7 +41,7 @@ pub enum Reason {
     /// The endpoint is not served and its queue is full.
     #[error("queue full: the endpoint is not being served; send again later")]
     QueueFull = 4,
-    /// The peer process is gone.
+    /// The peer process is gone, or has dropped its bundle.
     #[error("peer lost: its process ended; find its successor by your rendezvous")]
     PeerLost = 5,
     /// Nobody answers under that name's epoch: the process ended, or it never was on this host.
@@ -50,14 +50,14 @@ pub enum Reason {
     /// The peer speaks another version.
     #[error("another version: the peer runs a weft of another wire version; use the same on both sides")]
     Version = 7,
-    /// The peer is of another user, and does not admit others, or not with this key.
-    #[error("another user: the endpoint admits only processes of its own user, or another key; its owner can admit all users")]
+    /// The peer is of another user, and one of the two endpoints does not admit others, or not with this key.
+    #[error("another user: both endpoints must admit processes of other users (set_admission), the caller's own as well as the peer's, and the key must be the peer's")]
     ForeignUser = 8,
     /// The peer broke the protocol and was cut off.
     #[error("protocol violation: the peer wrote what no weft writes and was cut off; restart it")]
     Violation = 9,
-    /// The peer has as many sessions, flows or endpoints as it can hold.
-    #[error("no room: the peer holds as many sessions as it may; close some, or raise its limit")]
+    /// The peer, or this bundle, has as many sessions or flows as it may.
+    #[error("no room: the peer, or the bundle here, has as many sessions or flows as it may; close some, or try again later")]
     NoRoom = 10,
     /// The name says another owner than the kernel does, or who answers does not know the endpoint's key.
     #[error("wrong owner: who answers under this name is not the user that the name states, or does not know the key; ask for a present name")]
@@ -68,13 +68,31 @@ pub enum Reason {
     /// The endpoint admits nobody at present.
     #[error("closed: the endpoint admits nobody at present; send again when its owner has opened it")]
     Closed = 13,
+    /// One side heard nothing of the other for the suspicion time. Between hosts, that is all that is known.
+    #[error(
+        "silent: nothing was heard of the peer for the suspicion time, or it heard nothing of us; its process may be stopped, \
+         or its host or the network down; send again, which calls it anew"
+    )]
+    Silent = 14,
+    /// The peer's process ran into a limit of its own: open files, memory, or file size.
+    #[error("the peer's limit: its process has no descriptor, no memory or no file size left for this; raise its limits there (ulimit -n, -v, -f)")]
+    PeerLimit = 15,
+    /// This process may open no more files.
+    #[error("no descriptor here: this process, not the peer, may open no more files; raise its limit (ulimit -n), or close some")]
+    OwnDescriptors = 16,
+    /// This process gets no more memory or address space.
+    #[error("no memory here: this process, not the peer, gets no more memory; raise its limit of address space (ulimit -v), or free some")]
+    OwnMemory = 17,
+    /// This process may not make shared memory of the size that a session needs.
+    #[error("no file size here: this process, not the peer, may not make shared memory as large as a session needs; raise its limit of file size (ulimit -f)")]
+    OwnFileSize = 18,
 }
 
 crate::debug_says_display!(Reason);
 
 impl Reason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 18] = [
         Reason::WrongKey,
         Reason::NoSuchEndpoint,
         Reason::NoHandler,
@@ -88,16 +106,24 @@ impl Reason {
         Reason::WrongOwner,
         Reason::WrongEpoch,
         Reason::Closed,
+        Reason::Silent,
+        Reason::PeerLimit,
+        Reason::OwnDescriptors,
+        Reason::OwnMemory,
+        Reason::OwnFileSize,
     ];
 
-    /// The wire code.
+    /// The wire code. A limit of one's own is the peer's to whoever is told of it, so these have the code of [`Reason::PeerLimit`].
     pub fn code(self) -> u8 {
-        self as u8
+        match self {
+            Reason::OwnDescriptors | Reason::OwnMemory | Reason::OwnFileSize => Reason::PeerLimit as u8,
+            reason => reason as u8,
+        }
     }
 
     /// The reason of a wire code, if there is one.
     pub fn from_code(code: u8) -> Option<Reason> {
-        Reason::ALL.get(usize::from(code).checked_sub(1)?).copied()
+        Reason::ALL.into_iter().find(|reason| *reason as u8 == code && reason.code() == code)
     }
 }
 
@@ -107,11 +133,22 @@ mod tests {
 
     #[test]
     fn codes_are_stable_and_read_back() {
-        for (i, reason) in Reason::ALL.into_iter().enumerate() {
-            assert_eq!(usize::from(reason.code()), i + 1);
-            assert_eq!(Reason::from_code(reason.code()), Some(reason));
+        let codes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        for (reason, code) in Reason::ALL.into_iter().zip(codes) {
+            assert_eq!((reason.code(), Reason::from_code(code)), (code, Some(reason)));
         }
-        assert_eq!(Reason::from_code(0), None);
-        assert_eq!(Reason::from_code(14), None);
+        for code in (0..=u8::MAX).filter(|code| !codes.contains(code)) {
+            assert_eq!(Reason::from_code(code), None);
+        }
+    }
+
+    #[test]
+    fn a_limit_of_ones_own_is_the_peers_to_the_peer() {
+        for own in [Reason::OwnDescriptors, Reason::OwnMemory, Reason::OwnFileSize] {
+            assert_eq!(Reason::from_code(own.code()), Some(Reason::PeerLimit));
+            assert!(own.to_string().contains("this process, not the peer"));
+        }
+        let words = Reason::ForeignUser.to_string();
+        assert!(words.contains("both endpoints") && words.contains("the caller's own"), "{words}");
     }
 }

@@ -46,13 +46,13 @@ pub enum Kind {
     Request = 5,
     /// The reply to the request in `slot`.
     Reply = 6,
-    /// Requests that ended without a reply: argument 0 is the bit mask of their slots, and `slot` may be [`MOVED`].
+    /// Requests that ended without a reply: argument 0 is the bit mask of their slots, and `slot` may be `MOVED`.
     Ended = 7,
     /// A message came back; `op` is the reason's code. `slot` says which: the slot of a request, whose contents its sender
-    /// kept, or [`RETURNED_SEND`] or [`RETURNED_REPLY`] plus the message's operation; then its arguments and payload follow.
+    /// kept, or `RETURNED_SEND` or `RETURNED_REPLY` plus the message's operation; then its arguments and payload follow.
     Return = 8,
     /// Credit of one-way messages: arguments are messages and lines consumed, and messages stored. Without arguments it asks for
-    /// that, or says [`GO_ON`].
+    /// that, or says `GO_ON`.
     Credit = 9,
     /// A one-way message that may be lost: it is neither returned nor acknowledged, and takes no credit. `slot` is the generation of
     /// its flow: the message can come outside of the stream, and late, when another flow has the number.

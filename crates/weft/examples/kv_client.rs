@@ -1,6 +1,8 @@
-//! A client of `kv_server`: `cargo run --example kv_client NAME KEY get K`, or `put K V`
+//! A client of `kv_server`: `cargo run --example kv_client HOST:PORT get K`, or `put K V`; or with NAME KEY instead of HOST:PORT
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
+use weft::names::{resolve, Contact};
 use weft::{Bundle, Node};
 
 /// What the server does for a request, and what it answers.
@@ -8,24 +10,37 @@ const GET: u8 = 1;
 const PUT: u8 = 2;
 const VALUE: u8 = 1;
 
+/// How long a client waits for a server that is stopped or overloaded.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const USAGE: &str =
+    "usage: kv_client HOST:PORT get K | put K V (or the NAME and KEY that the server prints, instead of HOST:PORT)";
+
 fn run(words: &[&str]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    let (name, key, handler, args, payload) = match *words {
-        [name, key, "get", k] => (name, key, GET, vec![], k.to_owned()),
-        [name, key, "put", k, v] => (name, key, PUT, vec![k.len() as u32], format!("{k}{v}")),
-        _ => return Err("usage: kv_client NAME KEY get K | put K V (the server prints NAME and KEY)".into()),
+    let (at, handler, args, payload) = match *words {
+        [ref at @ .., "put", k, v] => (at, PUT, vec![k.len() as u32], format!("{k}{v}")),
+        [ref at @ .., "get", k] => (at, GET, vec![], k.to_owned()),
+        _ => return Err(USAGE.into()),
+    };
+    let server = match *at {
+        [place] => resolve(place, PATIENCE)?,
+        [name, key] => Contact { name: name.parse()?, key: key.parse()? },
+        _ => return Err(USAGE.into()),
     };
     let mut bundle = Bundle::new(&Node::new()?)?;
     let me = bundle.endpoint_with_random_key()?;
-    bundle.map(me, 0, name.parse()?, key.parse()?)?;
+    bundle.map(me, 0, server.name, server.key)?;
 
-    // A request ends in one of two ways: it is answered, or it comes back.
+    // A request is answered, or it comes back, or it ends without an answer.
     let outcome = Rc::new(RefCell::new(None));
     let (answered, returned) = (outcome.clone(), outcome.clone());
     bundle.on(me, VALUE, move |m| *answered.borrow_mut() = Some(Ok(m.payload().to_vec())))?;
     bundle.on_return(me, move |_, m| *returned.borrow_mut() = Some(Err(format!("{}: {}", m.certainty, m.reason))))?;
-    bundle.request(me, 0, handler, &args, payload.as_bytes())?;
-    bundle.poll_until(|_| outcome.borrow().is_some());
-    Ok(outcome.take().expect("just seen")?)
+    bundle.request_within(PATIENCE, me, 0, handler, &args, payload.as_bytes())?;
+    if !bundle.drain_within(PATIENCE) {
+        return Err(format!("no answer within {PATIENCE:?}").into());
+    }
+    Ok(outcome.take().unwrap_or_else(|| Err("no value came".to_owned()))?)
 }
 
 fn main() {

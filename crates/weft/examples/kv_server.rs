@@ -1,8 +1,10 @@
-//! A key-value server. Prints its name and key, which a client needs: `cargo run --example kv_server`
+//! A key-value server: `cargo run --example kv_server PORT`. A client asks at the port for its name and key.
+//! It prints both; without PORT, hand them to the client.
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use weft::am::Message;
+use weft::names::NameServer;
 use weft::{Bundle, Node};
 
 /// What the server does for a request, and what it answers.
@@ -27,10 +29,14 @@ fn main() -> Result<(), weft::Error> {
         store.borrow_mut().insert(key.to_vec(), value.to_vec());
         answer(m, value);
     })?;
-    println!("{} {:016x}", bundle.name(server)?, bundle.key(server)?.0);
-    loop {
-        bundle.wait(None);
+    // A client without a handler for `VALUE` sends answers back. Nobody here wants them, so weft drops them beyond a bound.
+    let port = std::env::args().nth(1).map(|port| port.parse().expect("a port is a number up to 65535"));
+    let names = port.map(NameServer::open).transpose()?;
+    if let Some(names) = &names {
+        names.tell_with_key("", bundle.contact(server)?)?;
     }
+    println!("{} {:016x}", bundle.name(server)?, bundle.key(server)?.0);
+    bundle.serve()
 }
 
 fn answer(m: &mut Message, value: &[u8]) {

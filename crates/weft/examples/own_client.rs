@@ -54,14 +54,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     bundle.attach(me, Register::default())?;
     let Some(name) = std::env::args().nth(1) else {
         println!("{}", bundle.name(me)?); // hand it to whoever may ask
-        bundle.poll_until(|_| false);
-        return Ok(());
+        bundle.serve();
     };
     bundle.map(me, 0, name.parse::<Name>()?, KEY)?;
     (1..=10).try_for_each(|number| ask(&mut bundle, me, MessageKind::OneWay, ADD, &[number]))?;
     ask(&mut bundle, me, MessageKind::Request, READ, &[])?;
-    bundle.poll_until(|bundle| bundle.client::<Register>(me).is_ok_and(|(it, _)| it.read.is_some() || it.lost > 0));
+    bundle.drain(); // until all was stored, and the request was answered or came back
     let (register, _) = bundle.client::<Register>(me)?;
-    println!("{}", register.read.ok_or("it came back: nobody is there")?);
+    match (register.read, register.lost) {
+        (Some(sum), 0) => println!("{sum}"),
+        (_, 0) => return Err("there was no answer".into()),
+        (_, lost) => return Err(format!("{lost} messages came back: nobody is there").into()),
+    }
     Ok(())
 }

@@ -92,7 +92,9 @@ fn give_out() -> Result<()> {
         bundle.tagged(here)?.try_inject(index, Label::tagged(END), b"")?;
     }
     for mut worker in workers {
-        worker.wait()?;
+        if !worker.wait()?.success() {
+            return Err("a worker failed".into());
+        }
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::office::address;
 use crate::owner::Owner;
 use crate::paths::{Core, Inlet, Outlet};
 use crate::reception::{Arrival, Post, Reception};
-use crate::setup::{process_of, say, Class, Gift, Given};
+use crate::setup::{process_of, say, shortage, Class, Gift, Given};
 use crate::socket::{Heard, Socket};
 use crate::watch::Signals;
 use crate::watched::Watched;
@@ -117,22 +117,26 @@ impl Home {
         users: Users,
         times: Times,
     ) -> Result<Home, Error> {
-        let way_out = "raise the limit of open files (ulimit -n), or close some";
-        let failed = |e| Error::system("cannot watch the set-up socket", e, way_out);
+        let failed = |e| Error::shortage("cannot watch the set-up socket", e);
+        if !node.office().is_open() {
+            return Err(failed(Errno::BADF));
+        }
         let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         if node.helper().is_none() {
             let (office, token) = (node.office().epoll(), epoll::EventData::new_u64(OFFICE_TOKEN));
             epoll::add(&epoll, office, token, epoll::EventFlags::IN).map_err(failed)?;
         }
         let bells = Descriptor::make(|| bells.fd().try_clone_to_owned());
-        let bells = bells.map_err(|e| Error::system("cannot hand out the bell page", e, way_out))?;
+        let bells = bells.map_err(|e| Error::shortage("cannot hand out the bell page", e))?;
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
-        let is_watched = node.helper().is_some_and(|h| h.add(id, &epoll, signals.clone()));
         let helper = node.helper();
-        let opened = node.open_network(users, is_watched, times).and_then(|net| {
-            if let (Some(net), Some(helper)) = (&net, helper.filter(|_| is_watched)) {
-                let failed = |e| Error::system("cannot make the deputy's timer", e, way_out);
-                helper.add_deputy(id, net.deputy(signals).map_err(failed)?);
+        let is_watched = helper.is_some();
+        let watched = helper.map_or(Ok(()), |helper| helper.add(id, &epoll, signals.clone()));
+        let opened = watched.and_then(|()| node.open_network(users, is_watched, times)).and_then(|mut net| {
+            if let (Some(net), Some(helper)) = (&mut net, helper) {
+                let failed = |e| Error::shortage("cannot make the deputy's timer", e);
+                helper.add_deputy(id, net.deputy(signals).map_err(failed)?)?;
+                net.watch_at_first(|socket| helper.watch_network(id, socket));
             }
             Ok(net)
         });
@@ -191,9 +195,19 @@ impl Home {
         self.net.as_mut().is_none_or(Net::flush)
     }
 
+    /// How often something was sent to other hosts. Wraps around.
+    pub fn sends(&self) -> u32 {
+        self.net.as_ref().map_or(0, Net::sends)
+    }
+
     /// Whether other hosts have said that they have all that was sent.
     pub fn is_acknowledged(&self) -> bool {
         self.net.as_ref().is_none_or(Net::is_acknowledged)
+    }
+
+    /// Whether nothing goes to other hosts any more, because the program closed the sockets by their numbers.
+    pub fn has_lost_its_sockets(&self) -> bool {
+        self.net.as_ref().is_some_and(Net::has_lost_its_sockets)
     }
 
     /// Tells other hosts that the bundle is gone. Returns the number of messages that may be lost.
@@ -259,6 +273,13 @@ impl Home {
             net.unwatch(|socket| _ = helper.unwatch_network(socket));
         }
         may_sleep
+    }
+
+    /// The bundle's sleep has ended, maybe for a moment only.
+    pub fn has_slept(&self) {
+        if let Some(net) = &self.net {
+            net.has_slept();
+        }
     }
 
     /// The bundle has slept.
@@ -349,7 +370,7 @@ impl Home {
             (Owner::Other(user), _) if user == name.uid => return Err(Reason::ForeignUser),
             (Owner::Other(_) | Owner::NotAsNamed, _) => return Err(Reason::WrongOwner),
         };
-        let (nonce_at, draw) = (office.nonce_at(), random_u64().map_err(|_| Reason::NoRoom)?);
+        let (nonce_at, draw) = (office.nonce_at(), random_u64().map_err(|_| Reason::OwnMemory)?);
         let hello = Hello { source, destination: name, bundle: self.id, is_alone, nonce_at, draw };
         // A callee that refuses our user may have hung up already. Its refusal is received like any answer.
         say(&socket, &Message::Hello(hello, hello.proof(key, Side::Caller)));
@@ -375,7 +396,7 @@ impl Home {
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let socket = Descriptor::make(socket).map_err(|_| Reason::NoRoom)?;
+        let socket = Descriptor::make(socket).map_err(shortage)?;
         Ok(match net::connect(&socket, &address(epoch).map_err(|_| Reason::NobodyThere)?) {
             Ok(()) => Connected::Yes(Socket::new(socket)),
             Err(Errno::AGAIN) => Connected::Later,
@@ -387,9 +408,16 @@ impl Home {
     fn call_host(&mut self, core: &mut Core, call: Call) -> Result<(), Reason> {
         let there = call.name.address;
         let net = self.net.as_mut().filter(|_| !there.is_none()).ok_or(Reason::NobodyThere)?;
-        let is_ours = |there: HostAddress| net.address().each().any(|here| here.ip == there.ip);
-        if self.node.uses_memory() && there.each().all(is_ours) {
-            return Err(Reason::NobodyThere);
+        let is_here = |net: &Net| {
+            let here = net.address();
+            there.each().all(|there| here.each().any(|here| here.ip == there.ip))
+        };
+        if self.node.uses_memory() && is_here(net) {
+            // The addresses may be of another host by now.
+            net.renew_address();
+            if is_here(net) {
+                return Err(Reason::NobodyThere);
+            }
         }
         net.call(core, call);
         Ok(())
@@ -398,6 +426,9 @@ impl Home {
     fn look_at_descriptors<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !self.epoll.is_ours_lately() {
+            return; // the program closed it
+        }
         let Ok((ready, _)) = epoll::wait(self.epoll.as_fd(), &mut events, Some(&now)) else {
             return;
         };
@@ -432,6 +463,11 @@ impl Home {
                 Heard::End => {
                     self.untie(core, &tie);
                     core.lose(tie.id, Reason::PeerLost, sink);
+                }
+                // It had no descriptor or no memory left for the ring that we gave it.
+                Heard::Message(Message::Refuse { reason: Reason::PeerLimit }) => {
+                    self.untie(core, &tie);
+                    core.lose(tie.id, Reason::PeerLimit, sink);
                 }
                 _ => {
                     self.untie(core, &tie);
@@ -493,6 +529,7 @@ impl Home {
             // While its memory is read it must wait for our proof.
             Heard::Message(message) if calling.challenge.is_none() => message,
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
+            Heard::NoDescriptors => return Err(Answer::Refused(Reason::OwnDescriptors)),
             _ => return Err(Answer::Refused(Reason::Violation)),
         };
         let Calling { name, user, .. } = calling;
@@ -607,7 +644,7 @@ impl Home {
     fn watch(&mut self, socket: Socket) -> Result<(u64, Watched), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|_| Reason::NoRoom)?;
+        let socket = Watched::new(socket, &self.epoll, token, flags).map_err(|(_, error)| shortage(error))?;
         self.next_line += 1;
         Ok((token, socket))
     }

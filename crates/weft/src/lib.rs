@@ -29,9 +29,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Handlers run inside [`poll`](Bundle::poll) and [`wait`](Bundle::wait) only. While a program does neither, the node's
-//! helper thread keeps the protocol going: it answers callers, acknowledges and repeats messages between hosts, and
-//! notices deaths.
+//! [`names`] tells names and keys at a port, where peers ask for them by host and port. [`queue`] keeps messages for destinations
+//! that take no more just now.
+//!
+//! Handlers run inside [`poll`](Bundle::poll), [`wait`](Bundle::wait) and [`serve`](Bundle::serve) only. While a program
+//! does none of these, the node's helper thread keeps the protocol going: it answers callers, acknowledges and repeats
+//! messages between hosts, and notices deaths.
 #![deny(unsafe_code)]
 
 pub mod am;
@@ -39,13 +42,16 @@ mod bells;
 mod bundle;
 mod foreigners;
 mod home;
+pub mod names;
 mod net;
 mod node;
 mod office;
 mod owner;
 mod paths;
+pub mod queue;
 mod readers;
 mod reception;
+mod settings;
 mod setup;
 mod socket;
 pub mod status;
@@ -57,8 +63,9 @@ mod watched;
 pub mod client {
     /// The sending end of a path to a peer: shared memory on this host, the network to other hosts.
     pub use crate::paths::Outlet;
-    pub use weft_core::{Client, Delivery, FlowId, ReplyToken, State};
-    pub use weft_wire::path::Tx;
+    pub use weft_core::{Client, Delivery, FlowId, ReplyToken, SessionId, State};
+    pub use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
+    pub use weft_wire::{Credit, Head, Kind, Malformed};
 }
 
 pub use bundle::{AnyThread, Bundle, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
@@ -69,6 +76,7 @@ pub use weft_core::{
     Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Reliability, ReplyError, Returned,
     SendError, Service, Settings,
 };
+pub use weft_shm::Forked;
 pub use weft_wire::{
-    Certainty, EndpointId, HostAddress, Key, KeyError, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD,
+    Certainty, EndpointId, Epoch, HostAddress, Key, KeyError, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD,
 };

@@ -3,7 +3,9 @@
 use crate::net::address::{linger_from_environment, Wanted};
 use crate::net::{Net, NetworkError, Times, Users};
 use crate::office::Office;
+use crate::settings;
 use crate::watch::Helper;
+use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,12 @@ pub enum Error {
     /// The program asked for something that cannot be.
     #[error(transparent)]
     Send(#[from] weft_core::SendError),
+    /// A name server does not tell a name.
+    #[error(transparent)]
+    Tell(#[from] crate::names::TellError),
+    /// A place does not tell a name.
+    #[error(transparent)]
+    Resolve(#[from] crate::names::ResolveError),
     /// This is a forked child of the process that the node or bundle is of.
     #[error(transparent)]
     Forked(#[from] Forked),
@@ -41,6 +49,22 @@ weft_wire::debug_says_display!(Error);
 impl Error {
     pub(crate) fn system(what: &'static str, source: impl Into<io::Error>, way_out: &'static str) -> Error {
         Error::System { what, source: source.into(), way_out }
+    }
+
+    /// The kernel has not enough of something; what helps depends on what that is.
+    pub(crate) fn shortage(what: &'static str, source: impl Into<io::Error>) -> Error {
+        let source = source.into();
+        let way_out = match Errno::from_io_error(&source) {
+            Some(Errno::FBIG) => "raise the limit of file size (ulimit -f): shared memory counts as a file",
+            Some(Errno::NOMEM | Errno::NOBUFS) => "raise the limit of address space (ulimit -v), or free memory",
+            Some(Errno::NFILE) => "the whole machine has too many files open: raise fs.file-max, or close some",
+            Some(Errno::NOSPC) => "raise fs.epoll.max_user_watches",
+            Some(Errno::BADF | Errno::INVAL | Errno::PERM) => {
+                "if the program closes descriptors that it did not open, have it do so before it makes the Node"
+            }
+            _ => "raise the limit of open files (ulimit -n), or close some",
+        };
+        Error::System { what, source, way_out }
     }
 }
 
@@ -74,7 +98,7 @@ struct Shared {
     unsettled: AtomicU64,
     /// `WEFT_LOCAL=off`: all messages go over the network, also those to the same host.
     uses_memory: bool,
-    /// `None` if there is no thread to be had: then bundles look for themselves.
+    /// `None` if the program or `WEFT_HELPER=off` wants none: then bundles look for themselves.
     helper: Option<Helper>,
 }
 
@@ -85,19 +109,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Node {
     /// Opens the set-up socket under a fresh random epoch, and starts a helper: a thread that sleeps until there is something
-    /// to look at, so that polls make no system calls. Where no thread is to be had this is [`Node::without_helper`].
+    /// to look at, so that polls make no system calls. With `WEFT_HELPER=off` this is [`Node::without_helper`].
     ///
     /// # Errors
-    /// If the kernel gives no socket, no descriptor or no randomness.
+    /// If the kernel gives no socket, no descriptor, no thread or no randomness, or if a variable of the environment says
+    /// what it cannot.
     pub fn new() -> Result<Node, Error> {
         // Before there is another thread of ours: then it takes no time.
         weft_shm::barrier::register();
-        let is_wanted = std::env::var_os("WEFT_HELPER").is_none_or(|value| value != "off");
-        Node::with_helper(if is_wanted { Helper::start().ok() } else { None })
+        Node::with_helper(if settings::is_on(settings::HELPER)? { Some(Helper::start()?) } else { None })
     }
 
     /// As [`Node::new`], without the helper: every 1,024 idle polls, and after 16,384 messages, a poll looks at the sockets by
-    /// a system call. For programs that must not have a thread more.
+    /// a system call. For programs that must not have a thread more. Such a program must poll: after 3 s without a poll its
+    /// peers on other hosts take it for dead.
     ///
     /// # Errors
     /// As [`Node::new`].
@@ -107,12 +132,13 @@ impl Node {
     }
 
     fn with_helper(helper: Option<Helper>) -> Result<Node, Error> {
+        settings::tell_unknown()?;
         let wanted = Wanted::from_environment()?;
         let linger = linger_from_environment()?;
-        let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
-        let office = Office::open()?;
-        let helper = helper.filter(|helper| helper.open_office(office.clone()));
+        let uses_memory = settings::is_on(settings::LOCAL)?;
+        let office = Office::open(settings::is_on(settings::TRUST)?)?;
         if let Some(helper) = &helper {
+            helper.open_office(office.clone())?;
             helper.open_desk(office.epoch, Uid(rustix::process::geteuid().as_raw()));
         }
         Ok(Node(Arc::new(Own::new(Shared {

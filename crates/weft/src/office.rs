@@ -11,7 +11,7 @@ use crate::node::{lock, random_u64, Error};
 use crate::owner::{owner, Owner, UserMap};
 use crate::readers::Readers;
 use crate::reception::{Answer, Answered, Caller, Post, Reception};
-use crate::setup::{listens_at, owner_of, process_of, say, Class};
+use crate::setup::{listens_at, owner_of, process_of, say, shortage, Class};
 use crate::socket::{self, Heard, Listener, Socket};
 use crate::watch::Signals;
 use crate::watched::Watched;
@@ -126,23 +126,21 @@ enum Greeted {
 }
 
 impl Office {
-    /// Opens the set-up socket under a fresh random epoch.
-    pub fn open() -> Result<Arc<Office>, Error> {
-        let way_out = "raise the limit of open files (ulimit -n), or close some";
+    /// Opens the set-up socket under a fresh random epoch. Without `trusts`, no process is trusted.
+    pub fn open(trusts: bool) -> Result<Arc<Office>, Error> {
         let epoch = Epoch(random_u64()?);
         let nonce = Nonce(u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1);
         let listener = Listener::open(&address(epoch)?, SocketType::SEQPACKET, BACKLOG)
-            .map_err(|e| Error::system("cannot make the set-up socket", e, way_out))?;
+            .map_err(|e| Error::shortage("cannot make the set-up socket", e))?;
         let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC))
             .and_then(|epoll| {
                 epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
                     .map(|()| epoll)
             })
-            .map_err(|e| Error::system("cannot watch the set-up socket", e, way_out))?;
+            .map_err(|e| Error::shortage("cannot watch the set-up socket", e))?;
         let users = UserMap::of_this_process();
         let user = users.outside(Uid(rustix::process::geteuid().as_raw()));
         let inner = Inner { next_guest: LISTENER + 1, ..Inner::default() };
-        let trusts = std::env::var_os("WEFT_TRUST").is_none_or(|value| value != "off");
         Ok(Arc::new_cyclic(|itself| Office {
             epoch,
             user,
@@ -158,6 +156,11 @@ impl Office {
             inner: Mutex::new(inner),
             itself: itself.clone(),
         }))
+    }
+
+    /// Whether the program has left its descriptors open.
+    pub fn is_open(&self) -> bool {
+        self.epoll.is_ours()
     }
 
     /// Readable when there is something to do here.
@@ -312,6 +315,9 @@ impl Office {
     }
 
     fn look_at_guests(&self) -> bool {
+        if !self.epoll.is_ours_lately() {
+            return true; // the program closed it, and nobody can call any more
+        }
         let mut can_accept = true;
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -354,7 +360,7 @@ impl Office {
         match Watched::new(socket, &self.epoll, token, epoll::EventFlags::IN) {
             // Most callers have said something already.
             Ok(socket) => self.hear(token, Guest { socket, user, step: Step::Stranger }),
-            Err(socket) => refuse(&socket, Reason::NoRoom),
+            Err((socket, error)) => refuse(&socket, shortage(error)),
         }
     }
 
@@ -393,6 +399,7 @@ impl Office {
             (Heard::Message(Message::Ready { ring, bell }), Step::Answered(answered)) => {
                 return answered.arrive(socket.into_inner(), ring, bell);
             }
+            (Heard::NoDescriptors, Step::Answered(_)) => Err(Reason::OwnDescriptors),
             (_, Step::Answered(_)) => return socket.bar(),
             _ => Err(Reason::Violation),
         };
@@ -455,7 +462,7 @@ impl Office {
             say(&socket, &Message::Challenge { seen, nonce_at: office.nonce_at(), proof: caller.proof });
             match Watched::new(socket, &office.epoll, token, epoll::EventFlags::IN) {
                 Ok(socket) => office.keep(token, Guest { socket, user, step: Step::Challenged(to, caller, seen) }),
-                Err(socket) => refuse(&socket, Reason::NoRoom),
+                Err((socket, error)) => refuse(&socket, shortage(error)),
             }
         });
     }

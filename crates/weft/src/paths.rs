@@ -28,6 +28,7 @@ enum Way {
     Stream(StreamTx<UdpNi>),
 }
 
+#[doc(hidden)]
 impl From<Ringing> for Outlet {
     fn from(ring: Ringing) -> Outlet {
         Outlet(Way::Ring(ring))
@@ -45,6 +46,7 @@ pub(crate) enum Inlet {
     Stream(StreamRx<UdpNi>),
 }
 
+#[doc(hidden)]
 impl From<StreamTx<UdpNi>> for Outlet {
     fn from(stream: StreamTx<UdpNi>) -> Outlet {
         Outlet(Way::Stream(stream))

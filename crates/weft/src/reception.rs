@@ -294,9 +294,13 @@ impl Answered {
         let Answered { caller, mut place, rx, page } = self;
         // Nothing that it sends from now on has descriptors.
         socket.take_descriptors(false);
-        // A caller that sent something else finds its socket closed.
         let given = Given { class: caller.class, ring, bell };
-        let Ok(tx) = place.reception.open(given, &mut socket) else { return };
+        let tx = match place.reception.open(given, &mut socket) {
+            Ok(tx) => tx,
+            // A caller that sent something else finds its socket closed.
+            Err(Reason::Violation) => return,
+            Err(reason) => return say(&socket, &Message::Refuse { reason }),
+        };
         let Some(index) = place.index.take() else { return };
         let Caller { peer, class, .. } = caller;
         let mut desk = lock(&place.reception.desk);

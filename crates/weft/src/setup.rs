@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use weft_shm::{Bell, BellPage, Consumer, Descriptor, Lanes, MapMem, Producer, Ringing, Shared, Waker};
+use weft_shm::{Bell, BellPage, Consumer, Descriptor, Lanes, MapMem, OpenError, Producer, Ringing, Shared, Waker};
 use weft_wire::setup::{Geometry, Message};
 use weft_wire::{Reason, Uid};
 
@@ -53,12 +53,12 @@ impl Gift {
     pub fn make(class: Class, index: u32, is_one_of_many: bool) -> Result<Gift, Reason> {
         let is_small = is_one_of_many || class == Class::OtherUser;
         let lanes = Lanes::new(HOT_BYTES, if is_small { SMALL_ARENA_BYTES } else { ARENA_BYTES });
-        let (shared, ring_fd) = Shared::create("weft-ring", lanes.bytes()).map_err(|_| Reason::NoRoom)?;
+        let (shared, ring_fd) = Shared::create("weft-ring", lanes.bytes()).map_err(shortage)?;
         let rx = Consumer::new(MapMem::new(shared, lanes), lanes);
         let (rx, page, bell) = match class {
             Class::Trusted => (rx, None, index),
             _ => {
-                let page = BellPage::create().map_err(|_| Reason::NoRoom)?;
+                let page = BellPage::create().map_err(shortage)?;
                 (rx.distrust(class == Class::OtherUser), Some(page), 0)
             }
         };
@@ -84,7 +84,28 @@ fn send_with(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Re
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = net::sendmsg(socket, &[IoSlice::new(&message.to_bytes())], &mut control, flags);
-    sent.map(|_| ()).map_err(|_| Reason::NobodyThere)
+    sent.map(|_| ()).map_err(|error| match error {
+        Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM => shortage(error),
+        _ => Reason::NobodyThere,
+    })
+}
+
+/// Which of this process's limits made the kernel refuse a part of a set-up.
+pub(crate) fn shortage(error: impl Into<io::Error>) -> Reason {
+    match Errno::from_io_error(&error.into()) {
+        Some(Errno::FBIG) => Reason::OwnFileSize,
+        Some(Errno::NOMEM | Errno::NOBUFS) => Reason::OwnMemory,
+        // Open files of the process (MFILE, TOOMANYREFS), of the machine (NFILE), or watches of sockets (NOSPC).
+        _ => Reason::OwnDescriptors,
+    }
+}
+
+/// Why a peer's memory was not mapped: for want of address space, or because no weft makes such memory.
+fn unmapped(error: OpenError) -> Reason {
+    match error {
+        OpenError::System(error) if Errno::from_io_error(&error) == Some(Errno::NOMEM) => shortage(error),
+        _ => Reason::Violation,
+    }
 }
 
 /// Sends a message. Does not block. If the other side has hung up, what it said before is received like any message.
@@ -106,18 +127,18 @@ impl Given {
         let lanes = Lanes::check(self.ring).ok_or(Reason::Violation)?;
         let (ring, bells, waker) = match (self.class, socket.came()) {
             (Class::Trusted, [ring, bells, waker]) if can_not_block(waker, own) => {
-                let waker = Descriptor::make(|| waker.try_clone()).map_err(|_| Reason::NoRoom)?;
+                let waker = Descriptor::make(|| waker.try_clone()).map_err(shortage)?;
                 (ring, bells, Waker::Event(waker))
             }
             (Class::Unreadable | Class::OtherUser, [ring, bells]) => {
-                let socket = Descriptor::make(|| socket.as_fd().try_clone_to_owned()).map_err(|_| Reason::NoRoom)?;
+                let socket = Descriptor::make(|| socket.as_fd().try_clone_to_owned()).map_err(shortage)?;
                 (ring, bells, Waker::Socket(socket))
             }
             _ => return Err(Reason::Violation),
         };
         // Both ask the kernel whether it is a memfd before they ask anything that a file system would answer.
-        let shared = Shared::open(ring, lanes.bytes()).map_err(|_| Reason::Violation)?;
-        let bell = Bell::open(bells, self.bell).map_err(|_| Reason::Violation)?;
+        let shared = Shared::open(ring, lanes.bytes()).map_err(unmapped)?;
+        let bell = Bell::open(bells, self.bell).map_err(unmapped)?;
         // Memfds, and an eventfd or its like, of a process that is trusted: their close takes no time.
         socket.forget_came();
         Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell, waker))
@@ -146,7 +167,7 @@ pub(crate) fn owner_of(socket: &impl AsFd) -> Option<Uid> {
 pub(crate) fn listens_at(socket: &impl AsFd, address: &SocketAddrUnix) -> Result<bool, Reason> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let listener = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None));
-    let listener = Socket::new(listener.map_err(|_| Reason::NoRoom)?);
+    let listener = Socket::new(listener.map_err(shortage)?);
     match net::connect(&listener, address) {
         Ok(()) => Ok(process_of(socket).is_some_and(|process| process_of(&listener) == Some(process))),
         // Too many wait there.

@@ -107,21 +107,25 @@ impl Socket {
     pub fn receive(&mut self) -> Heard {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        self.hear(&mut control)
+        self.hear(&mut control, DESCRIPTORS)
     }
 
     /// Receives one message, with which no descriptors belong. Does not block.
     pub fn receive_words(&mut self) -> Heard {
-        self.hear(&mut RecvAncillaryBuffer::default())
+        self.hear(&mut RecvAncillaryBuffer::default(), 0)
     }
 
-    fn hear(&mut self, control: &mut RecvAncillaryBuffer<'_>) -> Heard {
+    /// `room` is the number of descriptors that there is room for.
+    fn hear(&mut self, control: &mut RecvAncillaryBuffer<'_>, room: usize) -> Heard {
         let mut bytes = [0u8; MESSAGE_BYTES + 1];
         let (seen, fds) = look(&*self, &mut bytes, control);
+        let is_room_left = fds.len() < room;
         self.came.extend(fds);
         match seen {
             Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
             Err(_) | Ok((0, false)) => Heard::End,
+            // The kernel left some out although there was room for more: the process may have no more.
+            Ok((_, true)) if is_room_left => Heard::NoDescriptors,
             // It stays where it is, and with it what it holds.
             Ok((_, true)) => Heard::Nonsense,
             Ok((got, false)) => {
@@ -159,6 +163,10 @@ impl AsFd for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.came.is_empty() && !self.takes_descriptors {
+            return;
+        }
+        // The program may have closed it by its number, and opened another one.
+        if !self.socket.as_ref().is_some_and(Descriptor::is_ours) {
             return;
         }
         // From now on nobody can send more.
@@ -336,5 +344,7 @@ pub(crate) enum Heard {
     /// It is of another version.
     Version,
     Nonsense,
+    /// A message with more descriptors than this process may have.
+    NoDescriptors,
     End,
 }

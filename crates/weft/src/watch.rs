@@ -19,9 +19,10 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weft_shm::ring::ring;
 use weft_shm::Descriptor;
 use weft_wire::{BundleId, Epoch, Uid};
 
@@ -60,8 +61,7 @@ impl Signals {
     /// # Errors
     /// If the kernel gives no descriptor.
     pub fn new() -> Result<Signals, Error> {
-        let waker = make_eventfd()
-            .map_err(|e| Error::system("cannot make an eventfd", e, "raise the limit of open files (ulimit -n)"))?;
+        let waker = make_eventfd().map_err(|e| Error::shortage("cannot make an eventfd", e))?;
         Ok(Signals {
             word: AtomicU32::new(0),
             is_asleep: AtomicBool::new(false),
@@ -75,6 +75,11 @@ impl Signals {
     /// What the bundle sleeps on, and what peers write to.
     pub fn waker(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
+    }
+
+    /// Makes the waker readable.
+    pub fn ring(&self) {
+        ring(&self.waker);
     }
 
     #[inline(always)]
@@ -142,6 +147,12 @@ struct Watchlist {
     epoll: Descriptor,
     /// Written when the thread is to end.
     stop: Descriptor,
+    /// The thread is to end, in case that the program closed `stop`.
+    is_stopped: AtomicBool,
+    /// The thread has ended.
+    has_ended: Mutex<bool>,
+    /// Wakes who waits for that.
+    ended: Condvar,
     /// Written when somebody may ask at the desk. Watched for edges, so nobody ever reads it.
     calls: Arc<Descriptor>,
     bundles: Mutex<HashMap<BundleId, Duty>>,
@@ -184,6 +195,12 @@ const STUCK: Duration = Duration::from_millis(100);
 /// Events taken at once.
 const EVENTS_MOST: usize = 32;
 
+/// How long the end of a node waits for the helper's, which takes some microseconds unless the machine stands still.
+const END_MOST: Duration = Duration::from_secs(3);
+
+/// The same if nothing can wake the helper. It ends within this time if it was awake.
+const END_UNWOKEN: Duration = Duration::from_millis(20);
+
 /// Bytes of the thread's stack: it runs the protocol, and no code of the program.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -191,10 +208,9 @@ impl Helper {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the kernel gives no descriptor or no thread; then bundles have to look at their sockets themselves.
+    /// If the kernel gives no descriptor or no thread.
     pub fn start() -> Result<Helper, Error> {
-        let way_out = "raise the limits of open files and processes (ulimit -n, ulimit -u)";
-        let failed = |e| Error::system("cannot make the helper's descriptors", e, way_out);
+        let failed = |e| Error::shortage("cannot make the helper's descriptors", e);
         let epoll = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         let stop = make_eventfd().map_err(failed)?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(failed)?;
@@ -204,50 +220,70 @@ impl Helper {
         let list = Arc::new(Watchlist {
             epoll,
             stop,
+            is_stopped: AtomicBool::new(false),
+            has_ended: Mutex::new(false),
+            ended: Condvar::new(),
             calls: Arc::new(calls),
             bundles: Mutex::default(),
             office: OnceLock::new(),
             desk: Mutex::default(),
         });
         let watchlist = list.clone();
-        let thread = spawn_without_signals("weft-helper", STACK_BYTES, move || watchlist.run())
+        let run = move || {
+            let end = AtEnd(watchlist);
+            end.0.run();
+        };
+        let way_out = "raise the limits of processes and of memory (ulimit -u, ulimit -v; in a container its limit of pids), or do \
+                       without the helper (WEFT_HELPER=off or Node::without_helper): then the program must poll, for after 3 s \
+                       without a poll its peers on other hosts take it for dead";
+        let thread = spawn_without_signals("weft-helper", STACK_BYTES, run)
             .map_err(|e| Error::system("cannot start the helper thread", e, way_out))?;
         Ok(Helper { list, thread: Some(thread) })
     }
 
-    /// Has callers answered from now on. False if the kernel has no room for it.
-    pub fn open_office(&self, office: Arc<Office>) -> bool {
+    /// Has callers answered from now on.
+    ///
+    /// # Errors
+    /// If the kernel has no room for it.
+    pub fn open_office(&self, office: Arc<Office>) -> Result<(), Error> {
         let office = self.list.office.get_or_init(|| office);
         watch_once(&self.list.epoll, office.epoll(), OFFICE)
+            .map_err(|e| Error::shortage("cannot have the helper watch the set-up socket", e))
     }
 
     /// Opens the desk of the node's life. Without one, for want of a descriptor, nobody can ask what the process is at.
     pub fn open_desk(&self, epoch: Epoch, uid: Uid) {
         *lock(&self.list.desk) = Desk::open(epoch, uid).ok();
         // So that the thread finds it.
-        ring(&*self.list.calls);
+        ring(&self.list.calls);
     }
 
-    /// Watches a bundle's descriptor. False if the kernel has no room for it.
-    pub fn add(&self, bundle: BundleId, fd: impl AsFd, signals: Arc<Signals>) -> bool {
+    /// Watches a bundle's descriptor.
+    ///
+    /// # Errors
+    /// If the kernel has no room for it. The bundle is to be removed again.
+    pub fn add(&self, bundle: BundleId, fd: impl AsFd, signals: Arc<Signals>) -> Result<(), Error> {
         lock(&self.list.bundles).insert(bundle, Duty { signals, signal: None, deputy: None });
-        epoll::add(&self.list.epoll, fd, token(bundle), ONE_EVENT).is_ok()
+        self.list.watch(fd, token(bundle), ONE_EVENT)
     }
 
     /// Has a bundle's deputy stand in while its program does not poll.
-    pub fn add_deputy(&self, bundle: BundleId, deputy: Deputy) {
+    ///
+    /// # Errors
+    /// If the kernel has no room for it.
+    pub fn add_deputy(&self, bundle: BundleId, deputy: Deputy) -> Result<(), Error> {
         let (token, edges) = (u64::from(bundle.0) | SWITCH, epoll::EventFlags::IN | epoll::EventFlags::ET);
-        // If the kernel has no room for it the program is on its own, as without a helper.
-        let _ = epoll::add(&self.list.epoll, deputy.switch(), epoll::EventData::new_u64(token), edges);
+        self.list.watch(deputy.switch(), epoll::EventData::new_u64(token), edges)?;
         if let Some(duty) = lock(&self.list.bundles).get_mut(&bundle) {
             duty.deputy = Some(deputy);
         }
+        Ok(())
     }
 
     /// Watches for one event more: the bundle has looked at all there was.
     pub fn rearm(&self, bundle: BundleId, fd: impl AsFd) {
-        // It cannot fail for a descriptor that is watched, and `add` said whether it is.
-        let _ = epoll::modify(&self.list.epoll, fd, token(bundle), ONE_EVENT);
+        // It cannot fail for a descriptor that is watched, unless the program closed the set.
+        let _ = epoll::modify(self.list.epoll.checked(), fd, token(bundle), ONE_EVENT);
     }
 
     /// Watches the socket of a bundle's network for one event. False if the kernel has no room for it.
@@ -261,36 +297,69 @@ impl Helper {
         if let Some(duty) = lock(&self.list.bundles).get_mut(&bundle) {
             duty.signal = Some(signal);
         }
-        watch_once(&self.list.epoll, fd, u64::from(bundle.0) | ARMED)
+        watch_once(&self.list.epoll, fd, u64::from(bundle.0) | ARMED).is_ok()
     }
 
     /// Does not watch it any more.
     pub fn unwatch_network(&self, fd: impl AsFd) -> bool {
-        // It fails if nobody watches.
-        let _ = epoll::delete(&self.list.epoll, fd);
+        self.list.forget(fd);
         true
     }
 
     /// Forgets a bundle.
     pub fn remove(&self, bundle: BundleId, fd: impl AsFd) {
-        let _ = epoll::delete(&self.list.epoll, fd);
+        self.list.forget(fd);
         if let Some(Duty { deputy: Some(deputy), .. }) = lock(&self.list.bundles).remove(&bundle) {
-            let _ = epoll::delete(&self.list.epoll, deputy.switch());
+            self.list.forget(deputy.switch());
         }
     }
 }
 
 impl Drop for Helper {
     fn drop(&mut self) {
+        self.list.is_stopped.store(true, Ordering::SeqCst);
+        // If the program closed the descriptors, nothing wakes the thread: it ends at its next turn, if there is one.
+        let can_wake = self.list.stop.is_ours() && self.list.epoll.is_ours();
+        let most = if can_wake { END_MOST } else { END_UNWOKEN };
         ring(&self.list.stop);
         if let Some(thread) = self.thread.take() {
-            // It panics nowhere; if it did, there is nothing left to end.
-            let _ = thread.join();
+            if self.list.ends_within(most) {
+                // It panics nowhere; if it did, there is nothing left to end.
+                let _ = thread.join();
+            }
         }
     }
 }
 
+/// Tells, when a thread ends in whatever way, that it has.
+struct AtEnd(Arc<Watchlist>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        *lock(&self.0.has_ended) = true;
+        self.0.ended.notify_all();
+    }
+}
+
 impl Watchlist {
+    /// Waits for the end of the thread. Says whether it came in time.
+    fn ends_within(&self, most: Duration) -> bool {
+        let ended = self.ended.wait_timeout_while(lock(&self.has_ended), most, |has_ended| !*has_ended);
+        *ended.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Watches a descriptor.
+    fn watch(&self, fd: impl AsFd, data: epoll::EventData, events: epoll::EventFlags) -> Result<(), Error> {
+        epoll::add(self.epoll.checked(), fd, data, events)
+            .map_err(|e| Error::shortage("cannot have the helper watch a bundle", e))
+    }
+
+    /// Does not watch a descriptor any more.
+    fn forget(&self, fd: impl AsFd) {
+        // It fails if nobody watches it.
+        let _ = epoll::delete(self.epoll.checked(), fd);
+    }
+
     /// The thread: one call per turn, and nothing while nothing happens.
     fn run(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
@@ -298,11 +367,15 @@ impl Watchlist {
         let mut due = None;
         let mut stuck = None;
         loop {
+            // An epoll set of the program's could have the number by now.
+            if self.is_stopped.load(Ordering::SeqCst) || !self.epoll.is_ours_lately() {
+                return;
+            }
             let most = due.map(until);
             let ready = match epoll::wait(&self.epoll, &mut events, most.as_ref()) {
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
-                // Only for a descriptor that is none, and ours lives as long as we do.
+                // Only for a descriptor that is none: the program closed ours.
                 Err(_) => return,
             };
             for event in ready.iter() {
@@ -331,7 +404,7 @@ impl Watchlist {
             return Some(Instant::now() + STUCK);
         }
         // It cannot fail for a descriptor that was watched before.
-        watch_once(&self.epoll, office.epoll(), OFFICE);
+        let _ = watch_once(&self.epoll, office.epoll(), OFFICE);
         None
     }
 
@@ -393,7 +466,7 @@ impl Watchlist {
 
     /// Watches a socket of a bundle's network for one event.
     fn watch_network(&self, bundle: BundleId, socket: BorrowedFd<'_>) -> bool {
-        watch_once(&self.epoll, socket, u64::from(bundle.0) | NETWORK)
+        watch_once(&self.epoll, socket, u64::from(bundle.0) | NETWORK).is_ok()
     }
 }
 
@@ -411,15 +484,8 @@ fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
     buffer
 }
 
-fn make_eventfd() -> Result<Descriptor, Errno> {
+pub(crate) fn make_eventfd() -> Result<Descriptor, Errno> {
     Descriptor::make(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
-}
-
-/// Makes an eventfd readable.
-#[cold]
-pub(crate) fn ring(eventfd: impl AsFd) {
-    // It fails only if the counter is full, and then it is readable.
-    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }
 
 fn token(bundle: BundleId) -> epoll::EventData {

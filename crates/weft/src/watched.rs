@@ -11,12 +11,15 @@ use weft_shm::Descriptor;
 /// One event, and then none until the descriptor is watched again.
 pub(crate) const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 
-/// Has a set tell one event more of a descriptor, whether it has watched it before or not. False if there is no room for it.
-pub(crate) fn watch_once(set: &Descriptor, fd: BorrowedFd<'_>, token: u64) -> bool {
-    let token = epoll::EventData::new_u64(token);
+/// Has a set tell one event more of a descriptor, whether it has watched it before or not.
+///
+/// # Errors
+/// If there is no room for it. `BADF` if the program closed the set.
+pub(crate) fn watch_once(set: &Descriptor, fd: BorrowedFd<'_>, token: u64) -> Result<(), Errno> {
+    let (set, token) = (set.checked(), epoll::EventData::new_u64(token));
     match epoll::modify(set, fd, token, ONE_EVENT) {
-        Err(Errno::NOENT) => epoll::add(set, fd, token, ONE_EVENT).is_ok(),
-        modified => modified.is_ok(),
+        Err(Errno::NOENT) => epoll::add(set, fd, token, ONE_EVENT),
+        modified => modified,
     }
 }
 
@@ -33,16 +36,16 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Puts a socket into a set. If the kernel has no room for it, the socket comes back.
+    /// Puts a socket into a set. If the kernel has no room for it, the socket comes back, with what the kernel said.
     pub fn new(
         socket: Socket,
         set: &Arc<Descriptor>,
         token: u64,
         events: epoll::EventFlags,
-    ) -> Result<Watched, Socket> {
-        match epoll::add(set, &socket, epoll::EventData::new_u64(token), events) {
+    ) -> Result<Watched, (Socket, Errno)> {
+        match epoll::add(set.checked(), &socket, epoll::EventData::new_u64(token), events) {
             Ok(()) => Ok(Watched { socket: Some(socket), set: set.clone() }),
-            Err(_) => Err(socket),
+            Err(error) => Err((socket, error)),
         }
     }
 
@@ -55,7 +58,7 @@ impl Watched {
 
     fn forget(&self, socket: &Socket) {
         // It is in the set, and so cannot be missing.
-        let _ = epoll::delete(&self.set, socket);
+        let _ = epoll::delete(self.set.checked(), socket);
     }
 }
 

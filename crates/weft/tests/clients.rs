@@ -53,7 +53,7 @@ impl<T: Tx> Client<T> for Notes {
         match event {
             Event::CanSend { .. } => self.can_send += 1,
             Event::PeerLost { reason, .. } => self.lost.push(*reason),
-            Event::Completed(_) | Event::Returned(_) => {}
+            Event::Completed(_) | Event::Returned(_) | Event::ReplyRefused { .. } => {}
         }
     }
 

@@ -27,6 +27,9 @@ const ONE_WAY: u8 = 2;
 const ALLOCATIONS: u8 = 3;
 const COUNTED: u8 = 21;
 
+/// The number of the system call that sends a packet, on x86-64.
+const SENDTO: u64 = 44;
+
 /// The system's allocator, counting calls by thread.
 struct Counting;
 
@@ -78,6 +81,7 @@ fn child() {
         ("sleeper", sleeper),
         ("owner", owner),
         ("streamer", streamer),
+        ("waiter", waiter),
     ]);
 }
 
@@ -302,6 +306,84 @@ fn wait_stop(tracee: Pid) {
         let status = waitpid(tracee, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("a child");
         status != WaitStatus::StillAlive
     });
+}
+
+/// Says which thread it is, and serves until the process ends.
+fn waiter(_: Orders) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
+    tell(Address::of(&bundle, here));
+    tell(rustix::thread::gettid().as_raw_nonzero());
+    bundle.serve()
+}
+
+/// A server that sleeps makes its answer's way short: it tells the deputy that it is there, receives, and sends. Once in a tick of the clock it
+/// asks whether the timer and the socket are still its own. What can wait it does before or afterwards.
+#[test]
+fn a_server_that_a_request_over_udp_wakes_answers_with_few_system_calls() {
+    let Some(_turn) = over_udp("a_server_that_a_request_over_udp_wakes_answers_with_few_system_calls") else {
+        return;
+    };
+    let mut peer = Peer::start("waiter", &[]);
+    let mut client = Client::new(peer.address());
+    let tracee = Pid::from_raw(peer.hear().parse().expect("a thread's number"));
+    client.ask(3);
+    if let Err(why) = ptrace::seize(tracee, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
+        left_out(&format!("counting system calls: the kernel lets no process trace its child here: {why}"));
+        return peer.kill();
+    }
+    ptrace::interrupt(tracee).expect("traced");
+    wait_stop(tracee);
+    ptrace::syscall(tracee, None).expect("stopped");
+    // It may be at what is due just then, so the least disturbed of some tries counts.
+    let tries: Vec<Vec<u64>> = (0..5).map(|_| calls_until_an_answer(&mut client, tracee)).collect();
+    ptrace::interrupt(tracee).expect("traced");
+    wait_stop(tracee);
+    ptrace::detach(tracee, None).expect("stopped");
+    peer.kill();
+    assert!(tries.iter().any(|calls| calls.len() <= 5), "system calls until the answer went, of each try: {tries:?}");
+}
+
+/// Asks a traced server that has slept for long. Returns the numbers of the system calls that it begins, up to the one that sends the answer.
+fn calls_until_an_answer(client: &mut Client, tracee: Pid) -> Vec<u64> {
+    let begin = Instant::now();
+    let mut calls = Vec::new();
+    while begin.elapsed() < Duration::from_millis(700) {
+        note_calls(tracee, &mut calls);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    calls.clear();
+    let wanted = client.answers.get() + 1;
+    client.bundle.request(client.here, 0, ECHO, &[], b"").expect("mapped");
+    while client.answers.get() < wanted {
+        assert!(begin.elapsed() < BOUND, "waited {BOUND:?} in vain for an answer; {calls:?}");
+        note_calls(tracee, &mut calls);
+        client.bundle.poll();
+    }
+    let sent = calls.iter().position(|&call| call == SENDTO).expect("an answer is sent");
+    calls.truncate(sent + 1);
+    calls
+}
+
+/// Notes the system calls that the child began, and lets it go on.
+fn note_calls(tracee: Pid, calls: &mut Vec<u64>) {
+    // What the register of results holds when a call begins: ENOSYS.
+    const BEGINS: i64 = -38;
+    loop {
+        match waitpid(tracee, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("a child") {
+            WaitStatus::StillAlive => return,
+            WaitStatus::PtraceSyscall(_) => {
+                let registers = ptrace::getregs(tracee).expect("stopped");
+                if registers.rax as i64 == BEGINS {
+                    calls.push(registers.orig_rax);
+                }
+            }
+            WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(..) => {}
+            other => panic!("the child ended: {other:?}"),
+        }
+        ptrace::syscall(tracee, None).expect("stopped");
+    }
 }
 
 /// Resident memory of this process.

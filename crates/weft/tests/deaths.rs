@@ -529,6 +529,7 @@ impl Survivor {
                 }
                 Event::CanSend { .. } => {}
                 Event::Returned(back) => panic!("taken by its handler: {back:?}"),
+                Event::ReplyRefused { .. } => panic!("there is a handler for them"),
             }
         }
     }

@@ -194,7 +194,8 @@ fn every_reason_that_a_peer_can_give_arrives() {
     let Address { name, key } = peer.address();
     for reason in Reason::ALL {
         let endpoint = EndpointId(u32::from(reason.code()));
-        sender.expect(Name { endpoint, ..name }, key, ECHO, reason);
+        let expected = Reason::from_code(reason.code()).expect("its code");
+        sender.expect(Name { endpoint, ..name }, key, ECHO, expected);
     }
     peer.kill();
 }

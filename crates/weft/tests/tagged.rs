@@ -645,6 +645,52 @@ fn operations_and_completions_that_nobody_takes_are_bounded() {
 }
 
 #[test]
+fn injected_messages_that_come_back_and_are_not_taken_are_bounded() {
+    let _turn = turn("tagged injections that come back");
+    let most = Settings { operations_most: 10, ..Settings::default() };
+    let (mut a, b) = (Side::with(most), Side::new());
+    let there = b.address();
+    a.calls().map(0, there.name, Key(there.key.0 ^ 1)).expect("map");
+    let (mut injected, since) = (0, Instant::now());
+    while since.elapsed() < BOUND {
+        match a.calls().try_inject(0, Label::tagged(1), &[7; 100]) {
+            Ok(()) => injected += 1,
+            Err(PostError::Full) => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(injected < 1000, "the program takes none, and {injected} were injected");
+        a.bundle.wait(Some(Duration::from_millis(1)));
+    }
+    a.poll();
+    assert!(a.done.len() >= 10, "{} completions", a.done.len());
+    assert!(a.done.iter().all(|done| matches!(done.outcome, Outcome::CameBack(_))));
+    a.calls().try_inject(0, Label::tagged(1), &[7; 100]).expect("they were taken");
+}
+
+#[test]
+fn all_that_a_peer_has_heard_nothing_of_can_be_cancelled() {
+    let _turn = turn("tagged cancel unsent");
+    let (mut a, mut b) = (Side::new(), Side::new());
+    a.map(0, b.address());
+    // There is no session yet, so all of it waits here.
+    a.send(0, 1, vec![1; 10], 1);
+    a.send(0, 1, vec![2; 100_000], 2);
+    a.calls().try_send_stored(0, Label::tagged(1), vec![3; 10], 3).expect("posted");
+    a.calls().try_inject(0, Label::tagged(1), &[4; 10]).expect("posted");
+    assert_eq!(a.calls().cancel_unsent(0), Ok(4));
+    assert_eq!(a.calls().cancel_unsent(0), Ok(0));
+    assert_eq!(a.calls().cancel_unsent(1), Err(PostError::NotMapped(1)));
+    let ended: Vec<_> = (0..3).map(|_| a.next()).map(|done| (done.context, done.outcome)).collect();
+    assert_eq!(ended, [1, 2, 3].map(|context| (context, Outcome::Cancelled)));
+    a.send(0, 1, vec![5; 10], 5);
+    together(&mut [&mut a, &mut b], "what was sent", |s| s[1].calls().waiting() == (1, 10));
+    b.receive(Pattern::tagged(1), 10, 0);
+    assert_eq!(bytes(&b.next()), [5; 10]);
+    assert_eq!(a.next().outcome, Outcome::Sent);
+    assert_eq!(a.calls().cancel_unsent(0), Ok(0));
+}
+
+#[test]
 fn a_send_that_waits_to_be_stored_ends_when_it_is() {
     let _turn = turn("tagged stored");
     let (mut a, mut b) = pair_with(Settings::default(), Settings { unexpected_most: 100, ..Settings::default() });

@@ -4,7 +4,8 @@ mod support;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::cell::Cell;
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
+use std::cell::{Cell, RefCell};
 use std::io::Read;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use support::threads::{named, sleeps};
 use support::{
     again, bundle_with_endpoint, events, poll_until, tell, turn, Address, Dice, Orders, Peer, BOUND, OVER_UDP,
 };
-use weft::{Bundle, Endpoint, Event, EventMask, Node, SendError, Waited};
+use weft::{Bundle, Endpoint, Event, EventMask, Node, SendError, SharedBundle, Waited};
 
 /// Handlers of the servers: replies; leaves the reply to another thread; is silent.
 const ECHO: u8 = 1;
@@ -27,7 +28,7 @@ const ANSWER: u8 = 20;
 
 #[test]
 fn child() {
-    support::play(&[("server", server), ("sleeper", sleeper), ("runner", runner)]);
+    support::play(&[("server", server), ("sleeper", sleeper), ("runner", runner), ("asker", asker)]);
 }
 
 /// Longer than any wait that the machine is not stopped in, shorter than what a lost wake-up costs.
@@ -55,9 +56,7 @@ fn server(_orders: Orders) {
         ends.store(true, Ordering::Release);
         waker.wake();
     });
-    while !is_over.load(Ordering::Acquire) {
-        bundle.wait(None);
-    }
+    bundle.serve_until(|_| is_over.load(Ordering::Acquire));
 }
 
 /// A bundle with an endpoint mapped to a server, and the answers it got.
@@ -108,6 +107,84 @@ fn a_message_of_another_host_wakes_whoever_waits_for_it() {
     let Some(_turn) = again("a_message_of_another_host_wakes_whoever_waits_for_it", &[], &OVER_UDP) else { return };
     ask_a_sleeping_server(ECHO);
     ask_a_sleeping_server(LATER);
+}
+
+/// The processor time that this thread has used.
+fn own_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Has this thread, and what it starts, run on one core. Returns the cores it had before.
+fn stay_on_one_core() -> CpuSet {
+    let before = sched_getaffinity(None).expect("this thread");
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|&core| before.is_set(core)).expect("a core"));
+    sched_setaffinity(None, &one).expect("a core of ours");
+    before
+}
+
+/// Asks a server that sleeps on the core of this thread. This thread polls and does not wait. Its own processor time
+/// counts, because that is the same whatever else runs on the core.
+fn poll_beside_a_sleeping_server(mut ask: impl FnMut(u32), mut is_answered: impl FnMut(u32) -> bool) {
+    let times: Vec<Duration> = (1..=20)
+        .map(|asked| {
+            std::thread::sleep(Duration::from_millis(15));
+            ask(asked);
+            let begin = own_time();
+            while !is_answered(asked) {}
+            own_time() - begin
+        })
+        .collect();
+    let all: Duration = times.iter().sum();
+    assert!(all < Duration::from_millis(6), "processor time until each answer came: {times:?}");
+}
+
+fn poll_an_exclusive_bundle() {
+    let cores = stay_on_one_core();
+    let server = Peer::start("server", &[]);
+    let (bundle, here, answers) = client(server.address());
+    let bundle = RefCell::new(bundle);
+    let ask = |asked| bundle.borrow_mut().request(here, 0, ECHO, &[asked], b"").expect("mapped");
+    poll_beside_a_sleeping_server(ask, |asked| {
+        bundle.borrow_mut().poll();
+        answers.get() == asked
+    });
+    server.finish();
+    sched_setaffinity(None, &cores).expect("as before");
+}
+
+#[test]
+fn a_program_that_only_polls_gives_way_to_the_peer_that_it_woke() {
+    let _turn = turn("polling beside a server");
+    poll_an_exclusive_bundle();
+}
+
+#[test]
+fn a_program_that_only_polls_gives_way_to_a_peer_of_another_host() {
+    let Some(_turn) = again("a_program_that_only_polls_gives_way_to_a_peer_of_another_host", &[], &OVER_UDP) else {
+        return;
+    };
+    poll_an_exclusive_bundle();
+}
+
+#[test]
+fn a_thread_that_only_polls_a_shared_bundle_gives_way() {
+    let Some(_turn) = again("a_thread_that_only_polls_a_shared_bundle_gives_way", &[], &OVER_UDP) else { return };
+    let cores = stay_on_one_core();
+    let server = Peer::start("server", &[]);
+    let there = server.address();
+    let bundle = SharedBundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.endpoint_with_random_key().expect("endpoint");
+    bundle.map(here, 0, there.name, there.key).expect("map");
+    bundle.on(here, ANSWER, |_| {}).expect("on");
+    let ask = |asked| bundle.request(here, 0, ECHO, &[asked], b"").expect("mapped");
+    poll_beside_a_sleeping_server(ask, |asked| {
+        bundle.poll().expect("no handler");
+        bundle.counters().expect("no handler").replies_delivered == u64::from(asked)
+    });
+    server.finish();
+    sched_setaffinity(None, &cores).expect("as before");
 }
 
 #[test]
@@ -276,6 +353,67 @@ fn switches_and_ticks(process: u32) -> (u64, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("stat");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("behind the name").split_whitespace().collect();
     (switches, fields[11].parse::<u64>().expect("ticks") + fields[12].parse::<u64>().expect("ticks"))
+}
+
+/// Asks a server once. When told, waits for what the server, which stands still by then, does not do.
+fn asker(orders: Orders) {
+    let there = Address::parse(&orders.words[0]);
+    let begins = || {
+        tell("asked");
+        orders.wait();
+    };
+    if orders.words[1] == "drains, shared" {
+        let bundle = SharedBundle::new(&Node::new().expect("node")).expect("bundle");
+        let here = bundle.endpoint_with_random_key().expect("endpoint");
+        bundle.map(here, 0, there.name, there.key).expect("map");
+        bundle.request(here, 0, SILENT, &[], b"").expect("mapped");
+        bundle.drain().expect("no handler");
+        begins();
+        bundle.request(here, 0, SILENT, &[], b"").expect("room");
+        return bundle.drain().expect("no handler");
+    }
+    let (mut bundle, here, answers) = client(there);
+    bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
+    wait_for(&mut bundle, &answers, 1);
+    begins();
+    match &orders.words[1][..] {
+        "requests" => while bundle.request(here, 0, ECHO, &[], b"").is_ok() {},
+        "drains" => {
+            bundle.request(here, 0, ECHO, &[], b"").expect("room");
+            bundle.drain();
+        }
+        "waits for room" => loop {
+            if bundle.try_send(here, 0, SILENT, &[], &[7; 1000]).is_err() {
+                bundle.wait(None);
+            }
+        },
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_peer_that_stands_still_is_hardly_woken() {
+    let _turn = turn("waiting for a peer that stands still");
+    let server = Peer::start("server", &[]);
+    let there = server.address().to_string();
+    let ways = ["requests", "drains", "waits for room", "drains, shared"];
+    let mut askers = ways.map(|way| Peer::start("asker", &[&there, way]));
+    askers.iter().for_each(|asker| assert_eq!(asker.hear(), "asked"));
+    server.stop();
+    askers.iter_mut().for_each(|asker| asker.say("now"));
+    std::thread::sleep(Duration::from_secs(4));
+    let before = askers.each_ref().map(|asker| switches_and_ticks(asker.id()).0);
+    let time = Duration::from_secs(4);
+    std::thread::sleep(time);
+    for ((way, asker), before) in ways.iter().zip(&mut askers).zip(before) {
+        let woken = switches_and_ticks(asker.id()).0 - before;
+        eprintln!("{way}: {woken} wake-ups in {time:?}");
+        // The child's own watch wakes up twice a second.
+        assert!(woken < (5 + 2) * time.as_secs(), "{way}: {woken} wake-ups in {time:?}");
+        asker.kill();
+    }
+    server.go_on();
+    server.finish();
 }
 
 /// The server waits without end, connected to us through memory and to another over UDP.

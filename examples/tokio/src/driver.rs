@@ -110,7 +110,7 @@ impl Weft {
                 }
                 Event::Completed(ticket) => (Some(ticket), "ended without a reply".to_owned()),
                 Event::Returned(m) => (m.completion, format!("{}: {}", m.certainty, m.reason)),
-                Event::PeerLost { .. } => continue,
+                Event::PeerLost { .. } | Event::ReplyRefused { .. } => continue,
             };
             let asker = ticket.and_then(|ticket| self.asked.borrow_mut().remove(&(ticket as u32)));
             asker.map(|asker| asker.send(Err(why)).ok());

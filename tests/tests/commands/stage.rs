@@ -14,8 +14,18 @@ const BOUND: &str = "60";
 const LATE: i32 = 124;
 
 /// What ends only by Ctrl-C: its first line of output is waited for.
-const ENDLESS: [&str; 6] =
-    ["weft serve --port 4000", "weft serve", "weft trace", "weft bench pair --listen", "/kv_server", "/first"];
+const ENDLESS: [&str; 10] = [
+    "weft serve --port 4000",
+    "weft serve --port 4000 --users all",
+    "weft serve",
+    "weft trace",
+    "weft bench pair --listen",
+    "/kv_server 0",
+    "/two_users serve 0",
+    "/broker serve 0",
+    "cargo run --release --example broker subscribe HOST:4000",
+    "/first",
+];
 
 /// What is run shorter than it stands there: more words behind those that begin so.
 const SHORTER: [(&str, &str); 3] = [
@@ -104,7 +114,10 @@ impl Stage {
         let (port, other, third) = (free_port(), free_port(), free_port());
         let contact = self.serve(&format!("weft serve --port {port}"));
         let pair = self.serve(&format!("weft bench pair --listen --port {other}"));
-        let store = self.serve("target/release/examples/kv_server");
+        let store = free_port();
+        self.serve(&format!("target/release/examples/kv_server {store}"));
+        let users = self.serve("target/release/examples/two_users serve 0");
+        let broker = self.serve("target/release/examples/broker serve 0");
         let first = self.serve("target/release/examples/first");
         let (name, _) = contact.split_once('#').expect("a name and a key");
         let (_, key) = pair.split_once('#').expect("an address and a key");
@@ -117,7 +130,13 @@ impl Stage {
             ("weft ping HOST:4000", format!("weft ping -c 2 -i 0 127.0.0.1:{port}")),
             ("--port 4000", format!("--port {third}")),
             ("pair --listen", format!("pair --listen --port {third}")),
-            ("NAME KEY", store),
+            ("kv_server 4000", "kv_server 0".to_owned()),
+            ("kv_client localhost:4000", format!("kv_client localhost:{store}")),
+            ("two_users serve 4000", "two_users serve 0".to_owned()),
+            ("two_users localhost:4000", format!("two_users localhost:{users}")),
+            ("broker serve 4000", "broker serve 0".to_owned()),
+            ("broker subscribe HOST:4000", format!("broker subscribe 127.0.0.1:{broker}")),
+            ("broker publish HOST:4000", format!("broker publish 127.0.0.1:{broker}")),
             ("first NAME", format!("first {first}")),
             ("explain NAME", format!("explain {name}")),
             ("weft1:AQCvnAAAAAAubV1EsEv1zQAAAAAAAAAAAAAAAAAA___AAAICAAAAAA", name.to_owned()),

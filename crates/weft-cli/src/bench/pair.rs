@@ -11,7 +11,6 @@ use super::results::{Key, Metric, Results, Run};
 use super::talk::{lines_of, Peer, PATIENCE};
 use super::weft_side::{Bench, Landing};
 use super::Common;
-use crate::contact::split_key;
 use crate::error::Error;
 use crate::output::{note_line, print_line};
 use crate::progress::Progress;
@@ -72,8 +71,10 @@ impl FromStr for Contact {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Contact, &'static str> {
-        let (host, key) = split_key(text)
-            .map_err(|_| "type the line that `weft bench pair --listen` printed there: HOST:PORT#KEY, in quotes")?;
+        let parts = text.trim().rsplit_once('#');
+        let (host, key): (&str, weft::Key) = parts
+            .and_then(|(host, key)| Some((host, key.parse().ok()?)))
+            .ok_or("type the line that `weft bench pair --listen` printed there: HOST:PORT#KEY, in quotes")?;
         Ok(Contact { host: host.to_owned(), key: key.0 })
     }
 }

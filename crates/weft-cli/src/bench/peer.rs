@@ -496,6 +496,7 @@ pub fn expect_alive(event: &Event) -> Result<(), Error> {
     let reason = match event {
         Event::PeerLost { reason, .. } => reason,
         Event::Returned(message) => &message.reason,
+        Event::ReplyRefused { reason, .. } => reason,
         Event::Completed(_) | Event::CanSend { .. } => return Ok(()),
     };
     Err(Error::Process {

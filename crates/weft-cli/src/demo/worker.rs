@@ -42,7 +42,7 @@ pub fn run() -> Result<(), Error> {
     bundle.request(endpoint, 0, master_op::HELLO, &[own as u32, (own >> 32) as u32, std::process::id()], &[])?;
     loop {
         let mut is_over = false;
-        bundle.poll_until(|bundle| {
+        bundle.serve_until(|bundle| {
             is_over = has_ended(bundle);
             is_over || !tasks.borrow().is_empty()
         });

@@ -2,6 +2,7 @@
 
 use super::facts::{Address, Facts};
 use serde::Serialize;
+use weft::status;
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -98,7 +99,7 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 9] = [
+const VARIABLES: [&str; 10] = [
     "WEFT_ADDR",
     "WEFT_PORT",
     "WEFT_SUSPICION",
@@ -107,6 +108,7 @@ const VARIABLES: [&str; 9] = [
     "WEFT_HELPER",
     "WEFT_LOCAL",
     "WEFT_TRUST",
+    "WEFT_QUIET",
     "WEFT_LIMITS",
 ];
 
@@ -148,26 +150,32 @@ fn variables(facts: &Facts) -> Verdict {
             format!("unset it, or write one of {}", VARIABLES.join(", ")),
         );
     }
-    let odd: Vec<String> = ["WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST"]
+    let says_neither = |value: &&String| !value.is_empty() && status::switch(value).is_none();
+    let odd: Vec<String> = ["WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST", "WEFT_QUIET"]
         .iter()
-        .filter_map(|name| Some(format!("{name}={}", facts.variables.get(*name).filter(|value| *value != "off")?)))
+        .filter_map(|name| Some(format!("{name}={}", facts.variables.get(*name).filter(says_neither)?)))
         .collect();
     if !odd.is_empty() {
         return bad(
-            Level::Missing,
+            Level::Broken,
             odd.join(", "),
-            "only `off` says something; any other value is as if it were not set",
-            "set it to off, or unset it",
+            "it says neither on nor off, so no node can be made",
+            "set it to on or off, or unset it",
         );
     }
     let set: Vec<String> = facts.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
     ok(if set.is_empty() { "none set".to_owned() } else { set.join(", ") })
 }
 
+/// Whether a variable switches something off.
+fn is_off(facts: &Facts, name: &str) -> bool {
+    facts.variables.get(name).is_some_and(|value| status::switch(value) == Some(false))
+}
+
 fn helper(facts: &Facts) -> Verdict {
     let cost = "while a program computes nothing is acknowledged or sent again, and after 3 s its peers on other hosts take it for \
                 dead; polls make system calls; `weft status` cannot look at it";
-    if facts.variables.get("WEFT_HELPER").is_some_and(|value| value == "off") {
+    if is_off(facts, "WEFT_HELPER") {
         return bad(Level::Safety, "WEFT_HELPER=off", cost, "unset WEFT_HELPER");
     }
     // The overflow user may not ask its own node whether it has one.
@@ -178,7 +186,7 @@ fn helper(facts: &Facts) -> Verdict {
 }
 
 fn memory_path(facts: &Facts) -> Verdict {
-    match facts.variables.get("WEFT_LOCAL").is_some_and(|value| value == "off") {
+    match is_off(facts, "WEFT_LOCAL") {
         true => bad(
             Level::Speed,
             "WEFT_LOCAL=off",
@@ -192,7 +200,7 @@ fn memory_path(facts: &Facts) -> Verdict {
 fn trust(facts: &Facts) -> Verdict {
     let cost = "processes of one user may not read each other's memory, so they are foreign to each other: each payload is copied \
                 before it is looked at";
-    if facts.variables.get("WEFT_TRUST").is_some_and(|value| value == "off") {
+    if is_off(facts, "WEFT_TRUST") {
         return bad(Level::Speed, "WEFT_TRUST=off", cost, "unset WEFT_TRUST, if you trust your own processes");
     }
     if !facts.reads_memory {
@@ -476,12 +484,12 @@ mod tests {
             ("bundle", Broken, "see there", |f| f.failure = Some("cannot make a socket".into())),
             ("user", Broken, "setpriv", |f| (f.uid, f.has_helper) = (65534, false)),
             ("variables", Missing, "WEFT_ADDR", |f| set(f, "WEFT_ADDRESS", "10.0.0.1")),
-            ("variables", Missing, "off", |f| set(f, "WEFT_HELPER", "no")),
-            ("variables", Missing, "off", |f| set(f, "WEFT_LOCAL", "on")),
+            ("variables", Broken, "on or off", |f| set(f, "WEFT_HELPER", "of")),
+            ("variables", Broken, "on or off", |f| set(f, "WEFT_LOCAL", "maybe")),
             ("helper", Safety, "unset WEFT_HELPER", |f| set(f, "WEFT_HELPER", "off")),
             ("helper", Safety, "ulimit -u", |f| f.has_helper = false),
             ("memory path", Speed, "unset WEFT_LOCAL", |f| set(f, "WEFT_LOCAL", "off")),
-            ("variables", Missing, "off", |f| set(f, "WEFT_TRUST", "no")),
+            ("trust", Speed, "unset WEFT_TRUST", |f| set(f, "WEFT_TRUST", "no")),
             ("trust", Speed, "unset WEFT_TRUST", |f| set(f, "WEFT_TRUST", "off")),
             ("trust", Speed, "seccomp", |f| f.reads_memory = false),
             ("trust", Speed, "ptrace_scope=0", |f| f.ptrace_scope = Some(1)),

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! on_packet(..)          for each packet that came
+//! take_refusals()        when the link says that packets could not be delivered
 //! on_time()              when next_time() says so
 //! poll_event()           until there is none; then the bundle is polled
 //! flush()                sends what the above and the program left
@@ -14,6 +15,7 @@
 //! and sends, but not the events.
 
 mod burst;
+mod gone;
 mod guests;
 mod hosts;
 mod path;
@@ -24,6 +26,7 @@ pub use sessions::HostSessions;
 
 use crate::report::HostReport;
 use burst::{Burst, Progress, BURST_MOST};
+use gone::Gone;
 use guests::Guests;
 use hosts::{Host, Hosts};
 use std::cell::{RefCell, RefMut};
@@ -96,8 +99,14 @@ pub trait Link {
     fn answer(&mut self, to: Way, packet: &[u8]) {
         let _ = self.send(to, packet, packet.len());
     }
+    /// Returns the next packet that could not be delivered because nobody has the port, if the network says so: its
+    /// destination, and how much of its beginning was written to `quoted`. May make system calls.
+    fn next_refusal(&mut self, quoted: &mut [u8]) -> Option<(HostAddress, usize)> {
+        let _ = quoted;
+        None
+    }
     /// Returns the way to an address, if one is known. May make system calls.
-    fn way_to(&self, address: HostAddress) -> Option<Way> {
+    fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         Some(Way { to: address, from: 0 })
     }
     /// Returns the packet size in bytes to begin with on a way: the first guess of what gets through. May make system
@@ -244,6 +253,8 @@ pub struct Ni<L: Link> {
     /// Oldest first.
     strangers: VecDeque<Stranger>,
     guests: Guests,
+    /// Hosts that were not there a moment ago.
+    gone: Gone,
     /// Hosts that are closing.
     closing: usize,
     /// Damaged packets, and datagrams that are not packets, that belong to no known channel.
@@ -273,6 +284,7 @@ impl<L: Link> Ni<L> {
             burst: Burst::default(),
             strangers: VecDeque::new(),
             guests: Guests::new(secrets.door),
+            gone: Gone::default(),
             closing: 0,
             damaged: 0,
             refused: 0,
@@ -381,6 +393,7 @@ impl<L: Link> Ni<L> {
             + self.strangers.capacity() * size_of::<Stranger>()
             + self.burst.memory()
             + self.guests.memory()
+            + self.gone.memory()
     }
 
     /// Closes a host: tells it why, and what was taken. [`StreamTx::abandoned`] returns what the host may not have
@@ -510,6 +523,9 @@ impl<L: Link> Ni<L> {
             host.timer_at = None;
             if host.channel.next_timeout().is_some_and(|at| at <= now) {
                 host.channel.on_timeout(now);
+                if host.channel.lost().is_some() {
+                    self.hosts.id(index).into_iter().for_each(|id| self.remember(now, id));
+                }
                 self.take_events(index);
             }
             self.mark(index);
@@ -691,6 +707,7 @@ impl<L: Link> Ni<L> {
     #[cold]
     #[inline(never)]
     fn on_stranger(&mut self, now: Time, way: Way, bytes: &[u8]) {
+        self.gone.forget(way.to);
         match self.door.answer(now, &way.to.to_bytes(), bytes) {
             Answer::Reply(reply) => {
                 self.refused += u64::from(!reply.invites());

@@ -57,6 +57,7 @@ impl<H: Handle> StreamRx<H> {
     }
 }
 
+#[doc(hidden)]
 impl<H: Handle> Tx for StreamTx<H> {
     #[inline(never)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {

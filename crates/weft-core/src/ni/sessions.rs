@@ -44,6 +44,9 @@ impl<H: Handle> HostSessions<H> {
         T: Tx + From<StreamTx<H>>,
         B: Bells,
     {
+        if self.refuse_at_once(core, &call) {
+            return;
+        }
         let Name { address, epoch, .. } = call.name;
         let host = self.ni.borrow_mut().call(HostKey { address, epoch });
         let entry = self.entry(host);

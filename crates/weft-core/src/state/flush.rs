@@ -152,12 +152,13 @@ impl<T: Tx> State<T> {
         }
         s.is_blocked = false;
         let waits = |f: &FlowOut| f.wants_room && f.phase == Phase::Open && !(f.is_stopped && f.has_under_way());
-        for out in s.flows_out.iter_mut().filter(|f| waits(f)) {
+        for flow in 0..s.flows_out.len() {
+            let out = self.live(index).and_then(|s| s.flows_out.get_mut(flow));
+            let Some(out) = out.filter(|out| waits(out)) else { continue };
             out.wants_room = false;
-            let endpoint = out.source;
-            self.events.push(Event::CanSend { endpoint, destination: out.destination });
+            let (endpoint, destination) = (out.source, out.destination);
+            self.tell(Event::CanSend { endpoint, destination });
         }
-        self.has_chores |= self.events.has_claimed();
         true
     }
 

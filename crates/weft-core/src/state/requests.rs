@@ -10,9 +10,13 @@ use weft_wire::record::{MAX_ARGS, WINDOW};
 use weft_wire::{Credit, Kind, MAX_PAYLOAD};
 
 impl<T: Tx> State<T> {
-    /// Sends a request. It ends answered (a reply, or the notice that there is none), or comes back.
+    /// Sends a request. It ends answered (a reply, or the notice that there is none), or comes back. *Full* too while the program
+    /// is to take [events](State::has_full_events).
     #[inline(always)]
     pub fn try_request(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
+        if self.events.is_full() {
+            return self.refuse_for_events(from, to);
+        }
         let Some((session, flow)) = self.route(from, to) else {
             let Outgoing { op, args, payload, completion } = message;
             return self.send_unrouted(Unrouted { from, to, asks: true, op, completion }, args, payload, 0);
@@ -78,6 +82,9 @@ impl<T: Tx> State<T> {
         let header = head(Kind::Request, message.op, flow, slot, Credit::default());
         match s.tx.push(header, message.args, message.payload) {
             Ok(()) => {
+                if message.completion.is_some() {
+                    self.events.listen();
+                }
                 out.asked |= u32::from(message.completion.is_some()) << (slot % WINDOW as u16);
                 let kept = out.slot(slot);
                 kept.completion = message.completion;

@@ -24,9 +24,13 @@ pub(super) struct Unrouted {
 }
 
 impl<T: Tx> State<T> {
-    /// Sends a one-way message. It ends delivered, or comes back.
+    /// Sends a one-way message. It ends delivered, or comes back. *Full* too while the program is to take
+    /// [events](State::has_full_events).
     #[inline(always)]
     pub fn try_send(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
+        if self.events.is_full() {
+            return self.refuse_for_events(from, to);
+        }
         self.send_marked(from, to, message, 0)
     }
 
@@ -72,6 +76,7 @@ impl<T: Tx> State<T> {
                 out.credit.spend_covered(need);
                 out.sent += 1;
                 if let Some(completion) = message.completion {
+                    self.events.listen();
                     out.completions.push_back((out.sent, completion));
                 }
                 self.counters.sent += 1;
@@ -105,6 +110,9 @@ impl<T: Tx> State<T> {
             }
             Route::Refused(reason) => {
                 entry.route = Route::Unknown;
+                if completion.is_some() {
+                    self.events.listen();
+                }
                 if !asks && self.service(from)?.reliability == Reliability::Unreliable {
                     self.counters.sent += 1;
                     completion.into_iter().for_each(|completion| self.complete(from, completion));

@@ -102,6 +102,7 @@ impl<T: Tx> State<T> {
 
     /// Whether there is an endpoint of this bundle for what a stranger of another host wants to open, whether it admits the stranger,
     /// and why.
+    #[doc(hidden)] // for the home of a bundle
     pub fn admits(&self, open: &Open) -> Result<Admitted, Reason> {
         let found = self.endpoints.find(open.destination).and_then(|endpoint| self.endpoints.get(endpoint));
         found.ok_or(Reason::NoSuchEndpoint)?.admit(Uid::UNKNOWN, open.key)
@@ -163,6 +164,7 @@ impl<T: Tx> State<T> {
     }
 
     /// A session leads to the destination of a call.
+    #[doc(hidden)] // for the home of a bundle
     pub fn connected(&mut self, call: Call, session: SessionId) {
         let Ok(EndpointState { name: source, service, .. }) = self.endpoint(call.endpoint) else { return };
         let (source, service) = (*source, *service);
@@ -200,6 +202,7 @@ impl<T: Tx> State<T> {
     }
 
     /// No session leads there; the next message is returned with this reason, and the one after that calls again.
+    #[doc(hidden)] // for the home of a bundle
     pub fn refused(&mut self, call: Call, reason: Reason) {
         self.set_route(call, Route::Refused(reason));
     }

@@ -175,9 +175,9 @@ fn a_session_that_is_lost_with_its_network_is_made_anew_over_another() {
     let mut world = two_hosts(2, 1);
     time_to_answer(&mut world);
     world.network.borrow_mut().cut.extend([on(1, 1), on(1, 2)]);
-    assert_eq!(end(&mut world, 4000), (Reason::PeerLost, Certainty::Unknown));
+    assert_eq!(end(&mut world, 4000), (Reason::Silent, Certainty::Unknown));
     // The next message comes back as well, so that everybody who sends hears of it.
-    assert_eq!(end(&mut world, 10), (Reason::PeerLost, Certainty::NotDelivered));
+    assert_eq!(end(&mut world, 10), (Reason::Silent, Certainty::NotDelivered));
     world.processes[0].program.got.clear();
     assert!(time_to_answer(&mut world) < 500);
 }

@@ -50,11 +50,11 @@ fn a_silent_peer_is_given_up_after_the_suspicion_time() {
     assert_eq!(
         seen,
         [
-            (MessageKind::OneWay, &b"b"[..], Reason::PeerLost, Certainty::Unknown),
-            (MessageKind::Request, &b"a"[..], Reason::PeerLost, Certainty::Unknown),
+            (MessageKind::OneWay, &b"b"[..], Reason::Silent, Certainty::Unknown),
+            (MessageKind::Request, &b"a"[..], Reason::Silent, Certainty::Unknown),
         ]
     );
-    assert!(world.processes[0].events.iter().any(|e| matches!(e, Event::PeerLost { reason: Reason::PeerLost, .. })));
+    assert!(world.processes[0].events.iter().any(|e| matches!(e, Event::PeerLost { reason: Reason::Silent, .. })));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_peer_that_answered_all_and_died_is_noticed_by_who_waits_for_it() {
     // The suspicion time, and one try more.
     world.run(millis(3000 + 120));
     let returned = world.processes[0].program.returned.pop().expect("it comes back");
-    assert_eq!((returned.reason, returned.certainty), (Reason::PeerLost, Certainty::Unknown));
+    assert_eq!((returned.reason, returned.certainty), (Reason::Silent, Certainty::Unknown));
 }
 
 #[test]
@@ -186,4 +186,32 @@ fn a_peer_that_forgot_us_and_calls_anew_ends_the_old_session() {
     assert!(world.processes[1].program.got.iter().any(|got| got.args == [6]));
     assert_eq!(world.processes[0].program.returned[0].certainty, Certainty::Unknown);
     assert!([0, 1].iter().all(|&n| world.processes[n].core.state().sessions().count() == 1));
+}
+
+#[test]
+fn a_network_that_was_down_is_told_as_silence_on_both_sides() {
+    let mut world = World::connected(1);
+    let names = [0, 1].map(|n| world.processes[n].name);
+    world.processes[1].map(names[0], KEY);
+    // The second one has nothing under way, and does not notice.
+    world.network.borrow_mut().cut.insert(names[1].address);
+    world.request(KEEP, &[1], b"");
+    world.run(millis(5000));
+    world.network.borrow_mut().cut.clear();
+    let returned = world.processes[0].program.returned.pop().expect("it comes back");
+    assert_eq!((returned.reason, returned.certainty), (Reason::Silent, Certainty::Unknown));
+    // It hears from the first one, which has given it up, that there is no such session any more.
+    assert_eq!(world.processes[1].core.state().sessions().count(), 1);
+    for n in 0..3 {
+        let _ = world.processes[1].try_request(ECHO, &[n], b"");
+        world.run(millis(100));
+    }
+    let process = &world.processes[1];
+    let ends: Vec<_> = process.program.returned.iter().map(|r| r.reason).collect();
+    assert!(!ends.is_empty() && ends.iter().all(|reason| *reason == Reason::Silent), "{ends:?}");
+    world.request(ECHO, &[7], b"");
+    world.run(millis(100));
+    let lost = [0, 1].map(|n| &world.processes[n].events).into_iter().flatten();
+    assert!(lost.clone().any(|e| matches!(e, Event::PeerLost { .. })));
+    assert!(lost.clone().all(|e| !matches!(e, Event::PeerLost { reason: Reason::PeerLost, .. })));
 }

@@ -7,6 +7,7 @@ mod bounds;
 mod closing;
 mod endings;
 mod faults;
+mod refusals;
 mod strangers;
 mod transcripts;
 mod world;

@@ -1,7 +1,7 @@
 //! Hosts with a bundle each, and the network between them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -52,6 +52,10 @@ pub struct Network {
     pub cut: BTreeSet<HostAddress>,
     /// Addresses that nobody has a way to.
     pub unreachable: BTreeSet<HostAddress>,
+    /// Addresses whose hosts live and refuse packets, because nobody has the port.
+    pub refusing: BTreeSet<HostAddress>,
+    /// Packets that were refused, by where they came from: where they were to go.
+    refused: BTreeMap<HostAddress, VecDeque<(HostAddress, Vec<u8>)>>,
     seed: u64,
 }
 
@@ -67,6 +71,9 @@ impl Network {
         self.log.iter_mut().for_each(|log| log.push((from, to, packet.to_vec())));
         if self.cut.contains(&to) || self.cut.contains(&from) {
             return;
+        }
+        if self.refusing.contains(&to) {
+            return self.refused.entry(from).or_default().push_back((to, packet.to_vec()));
         }
         let (faults, seed) = (self.faults, self.seed);
         let link = self
@@ -118,8 +125,16 @@ impl Link for SimLink {
         Sent::All
     }
 
+    fn next_refusal(&mut self, quoted: &mut [u8]) -> Option<(HostAddress, usize)> {
+        let refused = &mut self.network.borrow_mut().refused;
+        let (to, packet) = self.here.iter().find_map(|here| refused.get_mut(here)?.pop_front())?;
+        let bytes = packet.len().min(quoted.len());
+        quoted[..bytes].copy_from_slice(&packet[..bytes]);
+        Some((to, bytes))
+    }
+
     /// By our own address in the same network of 256, or by the first.
-    fn way_to(&self, address: HostAddress) -> Option<Way> {
+    fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         let is_near = |here: &HostAddress| here.ip[..15] == address.ip[..15];
         let from = self.here.iter().position(is_near).unwrap_or(0) as u8;
         (!self.network.borrow().unreachable.contains(&address)).then_some(Way { to: address, from })
@@ -233,9 +248,11 @@ impl Process {
     fn turn(&mut self, now: Time) {
         if self.is_computing {
             let ni = &mut *self.sessions.ni().borrow_mut();
+            ni.take_refusals(now);
             ni.on_time(now);
             return ni.flush_and_acknowledge();
         }
+        self.sessions.ni().borrow_mut().take_refusals(now);
         while self.sessions.take_events(&mut self.core, &mut self.program) {
             while self.core.poll(256, &mut self.program) > 0 {}
         }

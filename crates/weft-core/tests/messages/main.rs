@@ -8,6 +8,7 @@
 //! * `model`: random programs against a ledger of every message; the ledger is itself tested with planted faults.
 //! * `reports`: what a bundle says of itself.
 //! * `visits`: a client that ends visits before all is taken.
+//! * `neglect`: programs that do not take their events, and peers that make more of them.
 //! * `floods`: both ways, through paths that hold one largest record.
 //!
 //! Random tests write no files. A failure prints the shrunk input, and the seed: run again with `PROPTEST_RNG_SEED=seed`.
@@ -19,6 +20,7 @@ mod hostile;
 mod levels;
 mod model;
 mod moves;
+mod neglect;
 mod reports;
 mod transcripts;
 mod visits;

@@ -391,6 +391,7 @@ struct Setup {
     endpoints: usize,
     room: u32,
     parked_bytes_most: usize,
+    events_bytes_most: usize,
     /// Whether nodes may die.
     mortal: bool,
 }
@@ -398,11 +399,14 @@ struct Setup {
 fn setups() -> impl Strategy<Value = Setup> {
     let room = prop_oneof![Just(LARGEST), LARGEST..3000, Just(1u32 << 20)];
     let parked = prop_oneof![2 => Just(20_000usize), 3 => Just(64usize << 20)];
-    (2usize..5, 1usize..4, room, parked, any::<bool>()).prop_map(|(nodes, endpoints, room, parked, mortal)| Setup {
+    let events = prop_oneof![2 => Just(2000usize), 3 => Just(16usize << 20)];
+    let all = (2usize..5, 1usize..4, room, parked, events, any::<bool>());
+    all.prop_map(|(nodes, endpoints, room, parked_bytes_most, events_bytes_most, mortal)| Setup {
         nodes,
         endpoints,
         room,
-        parked_bytes_most: parked,
+        parked_bytes_most,
+        events_bytes_most,
         mortal,
     })
 }
@@ -427,12 +431,15 @@ impl Run {
     fn new(setup: &Setup) -> Run {
         let ledger: Common<Ledger> = Rc::default();
         let mut world = World::new(setup.room);
-        let settings = Settings { parked_bytes_most: setup.parked_bytes_most, ..Settings::default() };
+        let Setup { parked_bytes_most, events_bytes_most, .. } = *setup;
+        let settings = Settings { parked_bytes_most, events_bytes_most, ..Settings::default() };
         for _ in 0..setup.nodes {
             let fuse = Fuse::new();
             let player =
                 Player { ledger: ledger.clone(), fuse: fuse.clone(), mine: BTreeMap::new(), tokens: Vec::new() };
-            world.add_node(settings, player, fuse);
+            let at = world.add_node(settings, player, fuse);
+            // The program listens from now on, so it loses nothing.
+            assert_eq!(world.state(at).next_event(), None);
         }
         let mut endpoints = Vec::new();
         for at in (0..setup.nodes).cycle().take(setup.nodes * setup.endpoints) {
@@ -590,7 +597,7 @@ impl Run {
                 }
                 Event::Returned(message) => ledger.on_returned(n.sink.mine[&message.endpoint], &message),
                 Event::PeerLost { .. } if ledger.killed.is_empty() => ledger.fail("nobody died".into()),
-                Event::PeerLost { .. } => {}
+                Event::PeerLost { .. } | Event::ReplyRefused { .. } => {}
             }
         }
     }
@@ -778,7 +785,8 @@ proptest! {
 
 /// Two nodes that do a bit of everything, and die not.
 fn busy() -> (Setup, Vec<Step>) {
-    let setup = Setup { nodes: 2, endpoints: 2, room: LARGEST, parked_bytes_most: 64 << 20, mortal: false };
+    let (parked_bytes_most, events_bytes_most) = (64 << 20, 16 << 20);
+    let setup = Setup { nodes: 2, endpoints: 2, room: LARGEST, parked_bytes_most, events_bytes_most, mortal: false };
     let mut steps = Vec::new();
     for i in 0..60u8 {
         let (from, to) = (i % 4, (i / 4) % 4);

@@ -68,11 +68,15 @@ struct Bundles {
 
 impl Bundles {
     fn new() -> Bundles {
+        Bundles::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Bundles {
         let office = Rc::new(RefCell::new(Office::default()));
         let mut world = World::new(4 * LARGEST);
         for at in 0..4 {
             let sink = Mover { script: Script::default(), at, office: office.clone() };
-            world.add_node(Settings::default(), sink, Fuse::new());
+            world.add_node(settings, sink, Fuse::new());
         }
         let peer = world.add_endpoint(PEER, KEY);
         let it = world.add_endpoint(1, KEY);
@@ -86,7 +90,11 @@ impl Bundles {
 
     /// With both of their flows open.
     fn open() -> Bundles {
-        let mut bundles = Bundles::new();
+        Bundles::open_with(Settings::default())
+    }
+
+    fn open_with(settings: Settings) -> Bundles {
+        let mut bundles = Bundles::with(settings);
         bundles.ask(op::ECHO, &[]);
         bundles.ask_back(op::ECHO, &[]);
         bundles.run(8);
@@ -173,6 +181,20 @@ impl Bundles {
             self.got(at);
             while self.world.state(at).next_event().is_some() {}
         }
+    }
+
+    /// Fills the events of a bundle whose program listens, by messages of another endpoint that come back.
+    fn fill_events(&mut self, at: usize) {
+        self.world.node(at).sink.script.leaves_returns = true;
+        let other = self.world.add_endpoint(at, KEY);
+        let nobody = Name { epoch: weft_wire::Epoch(0xdead), ..self.name };
+        self.world.state(at).map(other, 0, nobody, KEY).expect("a table index");
+        assert_eq!(self.world.state(at).next_event(), None);
+        insist(|| {
+            _ = self.world.state(at).try_send(other, 0, message(op::TAKE, &[], &[7; 1000]));
+            self.run(1);
+            self.world.state(at).has_full_events()
+        });
     }
 
     fn returned(&mut self, at: usize) -> Vec<Returned> {
@@ -448,6 +470,36 @@ fn what_the_endpoint_refuses_comes_back_by_the_stub() {
         returned.iter().map(|r| (r.kind, r.reason)).collect::<Vec<_>>(),
         [(MessageKind::Request, Reason::WrongKey), (MessageKind::OneWay, Reason::WrongKey)]
     );
+}
+
+#[test]
+fn requests_are_not_handed_on_to_a_bundle_whose_events_are_full() {
+    let mut b = Bundles::open_with(Settings { events_bytes_most: 10_000, ..Settings::default() });
+    b.fill_events(2);
+    b.ask(op::ECHO, &[1]);
+    b.send(op::TAKE, &[2]);
+    let left = b.move_to(2);
+    b.leave(left);
+    b.run(8);
+    let refused: Vec<_> = b.returned(PEER).into_iter().map(|m| (m.kind, m.args, m.reason)).collect();
+    assert_eq!(refused, [(MessageKind::Request, vec![1], Reason::QueueFull)]);
+    assert_eq!(b.got(2), [(MessageKind::OneWay, op::TAKE, vec![2])]);
+    assert!(!b.events(2).is_empty());
+    b.ask(op::ECHO, &[3]);
+    b.run(8);
+    assert_eq!(b.got(PEER), [reply(&[3])]);
+}
+
+#[test]
+fn an_endpoint_that_moves_away_from_full_events_is_told_that_it_can_send() {
+    let mut b = Bundles::open_with(Settings { events_bytes_most: 10_000, ..Settings::default() });
+    b.fill_events(1);
+    let it = b.it;
+    assert_eq!(b.world.state(1).try_send(it, 0, message(op::TAKE, &[], &[])), Err(SendError::Full));
+    let left = b.move_to(2);
+    b.leave(left);
+    let it = b.it;
+    assert_eq!(b.events(2), [Event::CanSend { endpoint: it, destination: 0 }]);
 }
 
 #[test]

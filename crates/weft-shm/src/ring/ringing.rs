@@ -5,9 +5,20 @@ use crate::bell::Bell;
 use crate::fork::Descriptor;
 use crate::mem::MapMem;
 use rustix::net::SendFlags;
+use std::cell::Cell;
 use weft_wire::path::{Abandoned, PushError, Traffic, Tx};
 use weft_wire::setup::Message;
 use weft_wire::Head;
+
+thread_local! {
+    /// How often this thread has woken a consumer.
+    static WAKES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How often this thread has woken a consumer that slept. Wraps around.
+pub fn wakes_by_this_thread() -> u32 {
+    WAKES.get()
+}
 
 /// A producer in mapped memory together with the bell of its consumer, and what wakes it.
 #[derive(Debug)]
@@ -24,6 +35,15 @@ pub enum Waker {
     Event(Descriptor),
     /// By a word on the set-up socket.
     Socket(Descriptor),
+}
+
+/// Makes an eventfd readable, unless the program closed it: then the number may be that of a file of the program's, and is left alone.
+#[cold]
+pub fn ring(eventfd: &Descriptor) {
+    if eventfd.is_ours() {
+        // It fails only if the counter is full, and then it is readable.
+        let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+    }
 }
 
 impl Ringing {
@@ -43,17 +63,19 @@ impl Ringing {
 
     #[cold]
     fn wake(&self) {
+        WAKES.set(WAKES.get().wrapping_add(1));
         // It fails only if the consumer gave us something else than it should have, or does not read, and then it sleeps on.
         match &self.waker {
-            Waker::Event(eventfd) => _ = rustix::io::write(eventfd, &1u64.to_ne_bytes()),
+            Waker::Event(eventfd) => _ = rustix::io::write(eventfd.checked(), &1u64.to_ne_bytes()),
             Waker::Socket(socket) => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                let _ = rustix::net::send(socket, &Message::Wake.to_bytes(), flags);
+                let _ = rustix::net::send(socket.checked(), &Message::Wake.to_bytes(), flags);
             }
         }
     }
 }
 
+#[doc(hidden)]
 impl Tx for Ringing {
     #[inline(always)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {

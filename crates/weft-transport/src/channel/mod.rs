@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! on_packet(now, ..)      for each packet that came
+//! on_refusal(now, ..)     if the network says that nobody has the port of a packet that was sent
 //! on_timeout(now)         if next_timeout() is not later than now
 //! peek / pop / release    on the streams of the events
 //! send                    as the program wishes
@@ -19,12 +20,14 @@
 //! never for the fate of a single packet.
 
 mod receive;
+mod refusal;
 mod streams;
 mod timers;
 mod transmit;
 mod unreliable;
 
 use receive::Word;
+use refusal::Refusal;
 
 pub use receive::Verdict;
 pub use unreliable::Loose;
@@ -239,6 +242,8 @@ struct Watch {
     has_forgiven: bool,
     /// The owner wants to know even though nothing is under way.
     is_wanted: bool,
+    /// Its host says that nobody has its port, and it is asked since.
+    refusal: Option<Refusal>,
 }
 
 /// One channel: what two lives of two network interfaces know of each other.
@@ -373,7 +378,14 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             backoff: Backoff::default(),
             random,
             acks: Acks::default(),
-            watch: Watch { heard_at: now, asked_at: None, probes: 0, has_forgiven: false, is_wanted: false },
+            watch: Watch {
+                heard_at: now,
+                asked_at: None,
+                probes: 0,
+                has_forgiven: false,
+                is_wanted: false,
+                refusal: None,
+            },
             word: None,
             reflect: None,
             retry_at: None,
@@ -702,7 +714,9 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.acks.is_due = true;
         self.reflect = Some((caller.sent_at, caller.arrived, 0));
         self.backoff.on_answer();
-        self.watch = Watch { heard_at: caller.arrived, asked_at: None, probes: 0, has_forgiven: false, ..self.watch };
+        let Watch { is_wanted, .. } = self.watch;
+        let heard_at = caller.arrived;
+        self.watch = Watch { heard_at, asked_at: None, probes: 0, has_forgiven: false, is_wanted, refusal: None };
         self.set_terms(caller.terms);
     }
 

@@ -306,6 +306,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.watch.heard_at = now;
         self.watch.probes = 0;
         self.watch.has_forgiven = false;
+        self.watch.refusal = None;
         self.watch.asked_at = (self.sent.in_flight() > 0).then_some(now);
     }
 
@@ -353,6 +354,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
                         self.backoff.on_answer();
                         // It is not silent. From now on it has the suspicion time to admit us.
                         self.watch.heard_at = now;
+                        self.watch.refusal = None;
                     }
                 }
             }
@@ -368,7 +370,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         let Some(Frame::Reset { epoch }) = packet.only_frame().filter(|_| number < self.sent.next()) else {
             return Verdict::Violation;
         };
-        self.lose(if epoch == self.theirs.epoch { Reason::PeerLost } else { Reason::WrongEpoch });
+        // A peer of the same life lives. It has given us up, because it did not hear us.
+        self.lose(if epoch == self.theirs.epoch { Reason::Silent } else { Reason::WrongEpoch });
         Verdict::Taken
     }
 }

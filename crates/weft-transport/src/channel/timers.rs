@@ -35,10 +35,17 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     pub fn next_timeout(&self) -> Option<Time> {
         match self.phase {
             Phase::Lost(_) => None,
-            Phase::Calling { next_at, .. } => Some(next_at),
+            Phase::Calling { next_at, .. } => sooner(Some(next_at), self.refusal_at()),
             Phase::Open => {
                 let packet_lost_at = self.sent.lost_at(|| self.rtt.patience());
-                let times = [self.acks.due_at, packet_lost_at, self.lost_at(), self.ask_at(), self.paced_at()];
+                let times = [
+                    self.acks.due_at,
+                    packet_lost_at,
+                    self.lost_at(),
+                    self.ask_at(),
+                    self.paced_at(),
+                    self.refusal_at(),
+                ];
                 times.iter().fold(self.retry_at, |first, &at| sooner(first, at))
             }
         }
@@ -50,7 +57,9 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         match self.phase {
             Phase::Lost(_) => return,
             Phase::Calling { .. } => {
-                if self.watch.probes >= PROBES_LEAST && now >= self.watch.heard_at + self.settings.suspicion {
+                let is_silent =
+                    self.watch.probes >= PROBES_LEAST && now >= self.watch.heard_at + self.settings.suspicion;
+                if is_silent || self.is_refusal_true(now) {
                     self.lose(Reason::NobodyThere);
                 }
                 return;
@@ -59,6 +68,9 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
         self.forgive_absence(now);
         if self.lost_at().is_some_and(|at| at <= now) {
+            return self.lose(Reason::Silent);
+        }
+        if self.is_refusal_true(now) {
             return self.lose(Reason::PeerLost);
         }
         self.acks.is_due |= self.acks.due_at.is_some_and(|at| at <= now);
@@ -130,6 +142,11 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     fn lost_at(&self) -> Option<Time> {
         let since = self.watch.asked_at.filter(|_| self.watch.probes >= PROBES_LEAST)?;
         Some(since + self.settings.suspicion)
+    }
+
+    /// When a peer whose host refused a packet is to be asked, or given up.
+    fn refusal_at(&self) -> Option<Time> {
+        self.watch.refusal.map(|refusal| refusal.next_at())
     }
 
     /// When the next packet may go that only waits for its time.

@@ -204,7 +204,7 @@ fn each_acknowledgement_of_what_has_not_come_gains_a_window_at_most() {
     assert_eq!(liar.world.channel(0).counters().dropped_violation, found);
     // Once it is silent it is lost like any.
     liar.world.run(Duration::from_secs(8)).expect("nothing comes");
-    assert_eq!(liar.world.lost(0), Some(Reason::PeerLost));
+    assert_eq!(liar.world.lost(0), Some(Reason::Silent));
 }
 
 // ---- P10: packets cut and lengthened

@@ -338,7 +338,7 @@ fn a_peer_that_never_acknowledges_costs_a_window_and_is_not_lost_while_it_speaks
     assert!(sent > window && sent < most, "{sent} bytes, {most} at most");
     assert_eq!(liar.world.lost(0), None);
     liar.world.run(Duration::from_secs(4)).expect("nothing comes");
-    assert_eq!(liar.world.lost(0), Some(Reason::PeerLost));
+    assert_eq!(liar.world.lost(0), Some(Reason::Silent));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! * `spacing`: packets that are sent evenly.
 //! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
+//! * `refusals`: processes that ended on hosts that live.
 //! * `unreliable`: messages that may be lost; `words`: when acknowledgements are taken in.
 //! * `hostile`: packets that no honest peer sends; `attacks`: many of them.
 //!
@@ -13,6 +14,7 @@
 mod attacks;
 mod faults;
 mod hostile;
+mod refusals;
 mod sizes;
 mod spacing;
 mod transcripts;

@@ -436,7 +436,7 @@ fn a_peer_of_the_same_life_that_forgot_the_channel_is_lost_too() {
     world.hosts[1].channel = None;
     world.order(0, 10);
     world.run(Duration::from_millis(10)).expect("nothing comes");
-    assert_eq!(world.lost(0), Some(Reason::PeerLost));
+    assert_eq!(world.lost(0), Some(Reason::Silent));
 }
 
 #[test]
@@ -469,8 +469,8 @@ fn a_silent_peer_is_lost_after_the_suspicion_time_and_not_before() {
         }
         let took = world.now.since(start);
         assert!(took >= suspicion && took < suspicion + suspicion / 8, "{took:?} of {suspicion:?}");
-        assert_eq!(world.lost(0), Some(Reason::PeerLost));
-        assert!(world.channel(0).poll_event().is_some_and(|e| e == Event::Lost(Reason::PeerLost)));
+        assert_eq!(world.lost(0), Some(Reason::Silent));
+        assert!(world.channel(0).poll_event().is_some_and(|e| e == Event::Lost(Reason::Silent)));
     }
 }
 
@@ -485,7 +485,7 @@ fn a_watched_peer_that_falls_silent_is_noticed_though_nothing_is_under_way() {
     world.hosts[1].channel = None;
     world.links[0].faults.drop = 1_000_000;
     world.run(Duration::from_secs(5)).expect("in order");
-    assert_eq!(world.lost(0), Some(Reason::PeerLost));
+    assert_eq!(world.lost(0), Some(Reason::Silent));
 }
 
 /// A peer that answered all and fell silent, and that somebody waits for.
@@ -610,7 +610,7 @@ fn two_that_were_stopped_together_do_not_take_each_other_for_dead() {
         world.now = world.now + Duration::from_secs(1);
     }
     world.run(Duration::from_millis(100)).expect("in order");
-    assert_eq!(world.lost(0), Some(Reason::PeerLost));
+    assert_eq!(world.lost(0), Some(Reason::Silent));
 }
 
 /// Sending sets the time-out anew, and then nothing would say any more that we were away.
@@ -672,7 +672,7 @@ fn a_caller_that_vanishes_leaves_nothing_behind() {
     world.hosts[0].channel = None;
     world.links[0].faults.drop = 1_000_000;
     world.run(Duration::from_secs(4)).expect("in order");
-    assert_eq!(world.lost(1), Some(Reason::PeerLost));
+    assert_eq!(world.lost(1), Some(Reason::Silent));
 }
 
 #[test]

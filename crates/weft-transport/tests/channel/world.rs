@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_transport::testing::{Faults, Faulty, Link, MemLink};
 use weft_transport::{Answer, Channel, Door, Event, FixedWindow, Life, Lot, Random, Settings, Time, Verdict};
 use weft_wire::frame::StreamId;
-use weft_wire::packet::{receiver_of, ChannelId};
+use weft_wire::packet::{receiver_of, ChannelId, Quote};
 use weft_wire::path::{Abandoned, Fate, Peek, PushError};
 use weft_wire::{Epoch, Head, Kind, Reason};
 
@@ -166,6 +166,8 @@ pub struct World {
     pub packets: [u64; 2],
     /// Runs of packets that lay ready.
     pub runs: [u64; 2],
+    /// Hosts whose process ended: so many of the packets for them are refused with a quote, the others vanish.
+    pub refuses: [Option<u32>; 2],
     pub bytes: [u64; 2],
     seed: u64,
 }
@@ -186,6 +188,7 @@ impl World {
             capture: None,
             packets: [0; 2],
             runs: [0; 2],
+            refuses: [None; 2],
             bytes: [0; 2],
             seed,
         };
@@ -274,7 +277,8 @@ impl World {
             self.serve(at)?;
         }
         let times = [0, 1].map(|at| {
-            let timeout = self.hosts[at].channel.as_ref().and_then(|c| c.next_timeout());
+            let channel = self.hosts[at].channel.as_ref().filter(|_| self.refuses[at].is_none());
+            let timeout = channel.and_then(|c| c.next_timeout());
             [timeout, self.links[at].next_arrival()]
         });
         let Some(next) = times.into_iter().flatten().flatten().min().filter(|&next| next <= end) else {
@@ -283,7 +287,7 @@ impl World {
         self.now = self.now.max(next);
         for at in [0, 1] {
             self.deliver(at);
-            if let Some(channel) = self.hosts[at].channel.as_mut() {
+            if let Some(channel) = self.hosts[at].channel.as_mut().filter(|_| self.refuses[at].is_none()) {
                 if channel.next_timeout().is_some_and(|t| t <= self.now) {
                     channel.on_timeout(self.now);
                 }
@@ -295,7 +299,7 @@ impl World {
     /// What one host does with what it has.
     fn serve(&mut self, at: usize) -> Result<(), String> {
         let host = &mut self.hosts[at];
-        let Some(channel) = host.channel.as_mut() else { return Ok(()) };
+        let Some(channel) = host.channel.as_mut().filter(|_| self.refuses[at].is_none()) else { return Ok(()) };
         while let Some(event) = channel.poll_event() {
             host.program.events.push(event);
         }
@@ -358,6 +362,13 @@ impl World {
     /// What a host does with one packet.
     pub fn take(&mut self, at: usize, packet: &[u8]) -> Option<Verdict> {
         let now = self.now;
+        if let Some(left) = &mut self.refuses[at] {
+            if *left > 0 {
+                *left -= 1;
+                self.channel(1 - at).on_refusal(now, &Quote::read(packet).expect("a packet"));
+            }
+            return None;
+        }
         let host = &mut self.hosts[at];
         let ours = host.channel.as_ref().map(|c| c.ours().id);
         if let Some(channel) = host.channel.as_mut().filter(|_| ours.is_some() && receiver_of(packet) == ours) {

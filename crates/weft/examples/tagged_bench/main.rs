@@ -97,7 +97,9 @@ fn main() -> Result<()> {
         note("pipe, blocking, 8 B there and back".to_owned(), begin.elapsed() / 2000);
     }
     drop(input);
-    peer.wait()?;
+    if !peer.wait()?.success() {
+        return Err("the other side failed".into());
+    }
     for (what, times) in table {
         println!("{:>10.2} µs  {what}", median(times));
     }

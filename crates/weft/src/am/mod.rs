@@ -1,13 +1,13 @@
 //! Active Messages: a message names a handler, and the receiver runs it with the message's arguments and payload.
 //!
-//! This is the Active Messages interface of the seeds (AM-II). It has requests and replies; short messages (up to 16
-//! arguments of 32 bits) and medium ones (with up to 64 KiB of payload); and 32 outstanding requests from one endpoint
-//! to another. Every request is answered: if the handler does not reply, weft tells the sender that the request has
+//! This is the Active Messages interface of Mainwaring and Culler (AM-II). It has requests and replies; short messages
+//! (up to 16 arguments of 32 bits) and medium ones (with up to 64 KiB of payload); and 32 outstanding requests from one
+//! endpoint to another. Every request is answered: if the handler does not reply, weft tells the sender that the request has
 //! ended. Messages that cannot be delivered come back.
 //!
 //! The calls are methods of [`Bundle`]: [`Bundle::on`], [`Bundle::request`], [`Bundle::send`], [`Bundle::reply`]. Calls
 //! named `try_…` never block, and handlers may make them. [`Bundle::request`] and [`Bundle::send`] poll until there is
-//! room.
+//! room, [`Bundle::request_within`] and [`Bundle::send_within`] for so long at most. What a call did not send is queued nowhere.
 
 mod message;
 mod moving;
@@ -26,6 +26,7 @@ use message::Mailbox;
 use moving::Leaving;
 use stamps::{Gate, Table};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use weft_core::{Client, Delivery, Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError, State};
 use weft_shm::{Life, Own};
 use weft_wire::Reason;
@@ -65,7 +66,8 @@ impl Bundle {
         Ok(self.set_handler(endpoint, handler, Box::new(run))?)
     }
 
-    /// Sets the handler for messages that come back to the endpoint. Without one, [`Bundle::next_event`] returns them.
+    /// Sets the handler for messages that come back to the endpoint. Without one, [`Bundle::next_event`] returns them, within the
+    /// bound that it states.
     pub fn on_return(
         &mut self,
         endpoint: Endpoint,
@@ -92,7 +94,8 @@ impl Bundle<AnyThread> {
         Ok(self.set_handler(endpoint, handler, Box::new(run))?)
     }
 
-    /// Sets the handler for messages that come back to the endpoint. Without one, [`Bundle::next_event`] returns them.
+    /// Sets the handler for messages that come back to the endpoint. Without one, [`Bundle::next_event`] returns them, within the
+    /// bound that it states.
     pub fn on_return(
         &mut self,
         endpoint: Endpoint,
@@ -184,7 +187,10 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Sends a request. Blocks until there is room for it, and polls meanwhile.
+    /// Sends a request. Blocks until there is room for it, and polls meanwhile. Waits for no answer.
+    ///
+    /// # Errors
+    /// As [`Bundle::try_request`]; [`SendError::Full`] only if the program is to take [events](Bundle::next_event) first.
     pub fn request(
         &mut self,
         from: Endpoint,
@@ -193,10 +199,45 @@ impl<H: Threads> Bundle<H> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        self.insist(|bundle| bundle.try_request(from, to, handler, args, payload))
+        self.insist(None, |bundle| bundle.try_request(from, to, handler, args, payload))
+    }
+
+    /// As [`Bundle::request`], but blocks for `limit` at most. Waits for no answer either;
+    /// [`Bundle::poll_until_within`] does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft::{Bundle, Key, Node, SendError};
+    ///
+    /// let node = Node::new()?;
+    /// let (mut slow, mut bundle) = (Bundle::new(&node)?, Bundle::new(&node)?);
+    /// let (there, me) = (slow.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
+    /// bundle.map(me, 0, slow.name(there)?, Key(1))?;
+    /// // Nobody polls the other bundle, so there is room for 32 requests at most.
+    /// let sent = (0..100).map(|_| bundle.request_within(Duration::from_millis(20), me, 0, 1, &[], b"are you there?"));
+    /// assert_eq!(sent.take_while(Result::is_ok).count() <= 32, true);
+    /// assert_eq!(bundle.request_within(Duration::ZERO, me, 0, 1, &[], b""), Err(SendError::TimedOut));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Bundle::request`]; [`SendError::TimedOut`] if there was no room within the limit. Then nothing was sent.
+    pub fn request_within(
+        &mut self,
+        limit: Duration,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.insist(Some(limit), |bundle| bundle.try_request(from, to, handler, args, payload))
     }
 
     /// Sends a one-way message. Blocks until there is room for it, and polls meanwhile.
+    ///
+    /// # Errors
+    /// As [`Bundle::try_send`]; [`SendError::Full`] only if the program is to take [events](Bundle::next_event) first.
     pub fn send(
         &mut self,
         from: Endpoint,
@@ -205,7 +246,23 @@ impl<H: Threads> Bundle<H> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        self.insist(|bundle| bundle.try_send(from, to, handler, args, payload))
+        self.insist(None, |bundle| bundle.try_send(from, to, handler, args, payload))
+    }
+
+    /// As [`Bundle::send`], but blocks for `limit` at most.
+    ///
+    /// # Errors
+    /// As [`Bundle::send`]; [`SendError::TimedOut`] if there was no room within the limit. Then nothing was sent.
+    pub fn send_within(
+        &mut self,
+        limit: Duration,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.insist(Some(limit), |bundle| bundle.try_send(from, to, handler, args, payload))
     }
 
     /// Replies to a request with a token that a handler [deferred](Message::defer). Does not block.

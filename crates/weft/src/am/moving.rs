@@ -12,6 +12,7 @@ use crate::paths::Outlet;
 use crate::watch::Signals;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
 use weft_core::{Delivery, Endpoint, Luggage, Returned, SendError, State};
 use weft_shm::biased::this_thread;
 use weft_wire::Reason;
@@ -70,6 +71,9 @@ pub enum AdoptError {
     /// A handler of the endpoint or of the shared bundle made the call.
     #[error("a handler cannot adopt the endpoint that it runs for, nor call the shared bundle that runs it")]
     InHandler,
+    /// A handler of the endpoint still ran in the other bundle when the time limit was over.
+    #[error("timed out: a handler of the endpoint still runs in the other bundle; try again when it has returned")]
+    TimedOut,
 }
 
 weft_wire::debug_says_display!(AdoptError);
@@ -129,10 +133,26 @@ impl<H: Threads> Bundle<H> {
     /// If the other bundle is of another node, or if a handler of the endpoint makes the call. The endpoint stays where
     /// it was, and the error contains it for another attempt.
     pub fn adopt(&mut self, moving: Moving<H>) -> Result<Endpoint, (AdoptError, Moving<H>)> {
+        self.adopt_by(None, moving)
+    }
+
+    /// As [`Bundle::adopt`], but blocks for `limit` at most.
+    ///
+    /// # Errors
+    /// As [`Bundle::adopt`]; [`AdoptError::TimedOut`] if the handler still runs then.
+    pub fn adopt_within(&mut self, limit: Duration, moving: Moving<H>) -> Result<Endpoint, (AdoptError, Moving<H>)> {
+        self.adopt_by(Some(limit), moving)
+    }
+
+    fn adopt_by(&mut self, limit: Option<Duration>, moving: Moving<H>) -> Result<Endpoint, (AdoptError, Moving<H>)> {
         self.expect_own();
+        let since = Instant::now();
         loop {
             match self.try_adopt(&moving) {
                 Ok(Some(endpoint)) => return Ok(endpoint),
+                Ok(None) if limit.is_some_and(|limit| since.elapsed() >= limit) => {
+                    return Err((AdoptError::TimedOut, moving))
+                }
                 Ok(None) => std::thread::yield_now(),
                 Err(error) => return Err((error, moving)),
             }

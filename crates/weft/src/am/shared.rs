@@ -3,6 +3,7 @@
 use super::{AdoptError, Context, Message, Moving, ReplyToken};
 use crate::bundle::{AnyThread, InHandler, SharedBundle};
 use crate::node::Error;
+use std::time::{Duration, Instant};
 use weft_core::{Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError};
 
 impl SharedBundle {
@@ -57,14 +58,41 @@ impl SharedBundle {
         self.with(|bundle| bundle.try_post(from, to, kind, message))?
     }
 
-    /// Sends a request. Blocks until there is room for it, and polls meanwhile.
+    /// Sends a request. Blocks until there is room for it, and polls meanwhile. As [`Bundle::request`](crate::Bundle::request).
     pub fn request(&self, from: Endpoint, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), SendError> {
-        self.insist(|| self.try_request(from, to, handler, args, payload))
+        self.insist(None, || self.try_request(from, to, handler, args, payload))
     }
 
-    /// Sends a one-way message. Blocks until there is room for it, and polls meanwhile.
+    /// As [`Bundle::request_within`](crate::Bundle::request_within).
+    pub fn request_within(
+        &self,
+        limit: Duration,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.insist(Some(limit), || self.try_request(from, to, handler, args, payload))
+    }
+
+    /// Sends a one-way message. Blocks until there is room for it, and polls meanwhile. As
+    /// [`Bundle::send`](crate::Bundle::send).
     pub fn send(&self, from: Endpoint, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), SendError> {
-        self.insist(|| self.try_send(from, to, handler, args, payload))
+        self.insist(None, || self.try_send(from, to, handler, args, payload))
+    }
+
+    /// As [`Bundle::send_within`](crate::Bundle::send_within).
+    pub fn send_within(
+        &self,
+        limit: Duration,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.insist(Some(limit), || self.try_send(from, to, handler, args, payload))
     }
 
     /// As [`Bundle::reply`](crate::Bundle::reply). In a handler, as [`ReplyToken::reply_from_afar`].
@@ -86,10 +114,31 @@ impl SharedBundle {
 
     /// As [`Bundle::adopt`](crate::Bundle::adopt).
     pub fn adopt(&self, moving: Moving<AnyThread>) -> Result<Endpoint, (AdoptError, Moving<AnyThread>)> {
+        self.adopt_by(None, moving)
+    }
+
+    /// As [`Bundle::adopt_within`](crate::Bundle::adopt_within).
+    pub fn adopt_within(
+        &self,
+        limit: Duration,
+        moving: Moving<AnyThread>,
+    ) -> Result<Endpoint, (AdoptError, Moving<AnyThread>)> {
+        self.adopt_by(Some(limit), moving)
+    }
+
+    fn adopt_by(
+        &self,
+        limit: Option<Duration>,
+        moving: Moving<AnyThread>,
+    ) -> Result<Endpoint, (AdoptError, Moving<AnyThread>)> {
+        let since = Instant::now();
         loop {
             // Wait without the lock: the handler that runs may call this bundle.
             match self.with(|bundle| bundle.try_adopt(&moving)) {
                 Ok(Ok(Some(endpoint))) => return Ok(endpoint),
+                Ok(Ok(None)) if limit.is_some_and(|limit| since.elapsed() >= limit) => {
+                    return Err((AdoptError::TimedOut, moving))
+                }
                 Ok(Ok(None)) => std::thread::yield_now(),
                 Ok(Err(error)) => return Err((error, moving)),
                 Err(InHandler) => return Err((AdoptError::InHandler, moving)),

@@ -1,5 +1,6 @@
 //! The end of a bundle: it says its last words, and waits within a bound until they are out.
 
+use super::wait::NAP_MOST;
 use super::{Bundle, Threads};
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ impl<H: Threads> Bundle<H> {
         let begin = Instant::now();
         let mut naps = None;
         while !self.has_said_all() && begin.elapsed() < most {
-            self.nap(&mut naps);
+            self.nap(&mut naps, |_| NAP_MOST, most.saturating_sub(begin.elapsed()));
         }
         self.end_naps(naps);
         let left = self.core.state().queued() + self.faces.unsent() as u64 + self.home.say_goodbye();
@@ -54,7 +55,8 @@ impl<H: Threads> Bundle<H> {
             self.poll_seldom();
         }
         let is_pushed = self.core.state_mut().flush_all() && !self.faces.are_closing();
-        self.home.flush_network() && is_pushed && self.home.is_acknowledged()
+        let has_come = self.home.flush_network() && self.home.is_acknowledged();
+        is_pushed && (has_come || self.home.has_lost_its_sockets())
     }
 }
 

@@ -30,8 +30,8 @@ use crate::watch::Signals;
 use faces::{Faces, Kind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
-use wait::Sleeper;
+use std::time::{Duration, Instant};
+use wait::{patience, Sleeper, NAP_MOST};
 use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settings};
 use weft_shm::{BellPage, Life, Own};
 use weft_wire::{Key, Name};
@@ -60,7 +60,7 @@ const REST_AFTER: u32 = 1 << 20;
 /// [`SharedBundle`].
 ///
 /// A call that takes an [`Endpoint`] fails if the endpoint was freed or belongs to another face. No call blocks unless it
-/// says so.
+/// says so. Each call that blocks has a form with a time limit, whose name ends in `_within`; [`Bundle::wait`] takes one anyway.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -139,8 +139,7 @@ impl Bundle<AnyThread> {
 impl<H: Threads> Bundle<H> {
     fn make(node: &Node, settings: Settings) -> Result<Bundle<H>, Error> {
         node.check()?;
-        let bells = BellPage::create()
-            .map_err(|e| Error::system("cannot make the bell page", e, "raise the limit of open files (ulimit -n)"))?;
+        let bells = BellPage::create().map_err(|e| Error::shortage("cannot make the bell page", e))?;
         let signals = Arc::new(Signals::new()?);
         let sleeper = Sleeper::new(&signals)?;
         let linger = settings.linger.unwrap_or_else(|| node.linger());
@@ -352,15 +351,53 @@ impl<H: Threads> Bundle<H> {
         self.expect_own();
         let mut begin = None;
         while !done(self) {
-            self.nap(&mut begin);
+            self.nap(&mut begin, |_| NAP_MOST, Duration::MAX);
         }
         self.end_naps(begin);
+    }
+
+    /// As [`Bundle::poll_until`], for at most `limit`. Returns whether `done` returned true. Blocks until then; a handler that
+    /// runs is not interrupted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft::{Bundle, Node};
+    ///
+    /// let mut bundle = Bundle::new(&Node::new()?)?;
+    /// let is_done = bundle.poll_until_within(Duration::from_millis(10), |bundle| bundle.counters().replies_delivered > 0);
+    /// assert!(!is_done, "nobody was asked");
+    /// # Ok::<(), weft::Error>(())
+    /// ```
+    pub fn poll_until_within(&mut self, limit: Duration, mut done: impl FnMut(&mut Bundle<H>) -> bool) -> bool {
+        self.expect_own();
+        let (since, mut begin) = (Instant::now(), None);
+        let is_done = loop {
+            if done(self) {
+                break true;
+            }
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                break false;
+            }
+            self.nap(&mut begin, |_| NAP_MOST, left);
+        };
+        self.end_naps(begin);
+        is_done
     }
 
     /// Polls and waits until every message sent has ended: delivered, answered or returned. Blocks without limit.
     pub fn drain(&mut self) {
         self.expect_own();
-        self.poll_until(Bundle::is_settled);
+        let mut begin = None;
+        while !self.is_settled() {
+            self.nap(&mut begin, patience, Duration::MAX);
+        }
+        self.end_naps(begin);
+    }
+
+    /// As [`Bundle::drain`], for at most `limit`. Returns whether every message has ended.
+    pub fn drain_within(&mut self, limit: Duration) -> bool {
+        self.poll_until_within(limit, Bundle::is_settled)
     }
 
     /// Sends what waits in this process, as far as there is room. Returns true if nothing is left. Does not block.
@@ -378,6 +415,10 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// Takes the oldest event. Does not block.
+    ///
+    /// Events wait in a queue of [`Settings::events_bytes_most`] bytes. From its first call of this on, or once it has asked for a
+    /// completion, the program *listens*: no event is lost, and while the queue is full sends return [`SendError::Full`]. Without that
+    /// the oldest events are dropped, and [`Counters::events_dropped`] counts them. [`Event`] says more.
     ///
     /// ```
     /// use weft::{Bundle, Certainty, Event, Key, Node, Reason};
@@ -437,20 +478,31 @@ impl<H: Threads> Bundle<H> {
         settled
     }
 
+    /// Repeats a send until there is room, for at most `limit` if there is one. Gives up while the program is to take events:
+    /// waiting makes no room for those.
     pub(crate) fn insist(
         &mut self,
+        limit: Option<Duration>,
         mut attempt: impl FnMut(&mut Bundle<H>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
-        let mut begin = None;
-        loop {
+        let (mut begin, mut since) = (None, None);
+        let sent = loop {
             match attempt(self) {
-                Err(SendError::Full) => self.nap(&mut begin),
-                done => {
-                    self.end_naps(begin);
-                    return done;
-                }
+                Err(SendError::Full) if !self.core.state().has_full_events() => {}
+                done => break done,
             }
-        }
+            // Without a limit the clock is not read while messages come.
+            let left = match limit {
+                Some(limit) => limit.saturating_sub(since.get_or_insert_with(Instant::now).elapsed()),
+                None => Duration::MAX,
+            };
+            if left.is_zero() {
+                break Err(SendError::TimedOut);
+            }
+            self.nap(&mut begin, patience, left);
+        };
+        self.end_naps(begin);
+        sent
     }
 
     /// Takes packets of other hosts.
@@ -484,7 +536,8 @@ impl<H: Threads> Bundle<H> {
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
         let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
         self.restless = self.restless.saturating_add(1);
-        let rests = self.restless >= REST_AFTER;
+        // Packets come first.
+        let rests = self.restless >= REST_AFTER && raised & Signals::DATAGRAMS == 0;
         if self.owes_look || urgent || due || rests {
             self.home.service(&mut self.core, &mut self.faces);
         }
@@ -493,6 +546,9 @@ impl<H: Threads> Bundle<H> {
             self.home.watch_on();
         }
         self.owes_look = false;
+        if self.idle > 0 {
+            self.give_way_while_polling();
+        }
         if self.busy >= LOOK_EVERY_BUSY {
             self.busy = 0;
             // Polls that take many messages take longer, so fewer polls may pass between two looks at the network.

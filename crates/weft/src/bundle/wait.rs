@@ -6,7 +6,7 @@
 
 use super::{Bundle, Threads, LOOK_EVERY_SETUP, REST_AFTER};
 use crate::node::Error;
-use crate::watch::{ring, Signals};
+use crate::watch::Signals;
 use crate::watched::watch_once;
 use nix::sys::signal::Signal;
 use rustix::event::{epoll, Timespec};
@@ -22,7 +22,7 @@ use weft_shm::Descriptor;
 const SPIN_MOST: Duration = Duration::from_micros(50);
 
 /// The shortest time to spin: every wait spins this long.
-pub(super) const SPIN_LEAST: Duration = Duration::from_micros(2);
+const SPIN_LEAST: Duration = Duration::from_micros(2);
 
 /// A wait that ended within this time counts as short: spinning would have been better than sleeping.
 const SOON: Duration = Duration::from_micros(100);
@@ -39,6 +39,18 @@ pub(super) const YIELD_LONG: Duration = Duration::from_micros(30);
 /// Number of waits that do not spin long after the core was found contended.
 const CROWDED_WAITS: u32 = 16;
 
+/// Largest number of sleeps that begin without a yield after yields that did not pay.
+const CROWDED_MOST: u32 = 1024;
+
+/// An answer that comes after this time was not worth yielding for: that is the time slice of a thread that computes.
+const YIELD_FUTILE: Duration = Duration::from_millis(1);
+
+/// A program that only polls yields the core this long after it may have woken a peer, then after twice the time, and so on.
+const POLLED_FIRST: Duration = Duration::from_micros(20);
+
+/// Time since then after which it yields no more.
+const POLLED_LAST: Duration = Duration::from_millis(8);
+
 /// Polls between two readings of the clock: as many as cause one seldom turn.
 const POLLS_PER_LOOK: u32 = LOOK_EVERY_SETUP;
 
@@ -51,9 +63,6 @@ const LAST_LOOKS: u32 = 5;
 /// or the kernel's barrier did not reach it ([`weft_shm::barrier`]).
 const SLEEP_MOST: Duration = Duration::from_millis(500);
 
-/// The longest sleep while something waits for room in a ring, because nobody wakes us for that.
-const SLEEP_FOR_ROOM: Duration = Duration::from_millis(1);
-
 /// The longest sleep where the kernel has no barrier: a peer that sends while we fall asleep may not see that it must
 /// wake us.
 const SLEEP_UNSURE: Duration = Duration::from_millis(1);
@@ -63,6 +72,13 @@ const REST_SLEPT: Duration = Duration::from_millis(300);
 
 /// The longest sleep of calls that wait for something that may cause no wake-up.
 pub(super) const NAP_MOST: Duration = Duration::from_millis(1);
+
+/// The longest sleep of a call that has waited this long for something that may cause no wake-up. It grows with the time
+/// waited, so a peer that stands still for a minute costs a few wake-ups a second, and what it does then is seen late by
+/// an eighth of that time at most.
+pub(super) fn patience(waited: Duration) -> Duration {
+    (waited / 8).clamp(NAP_MOST, SLEEP_MOST)
+}
 
 /// Events taken from the epoll set at once. If there are more, the next wait returns them at once.
 const EVENTS_MOST: usize = 8;
@@ -104,7 +120,7 @@ impl Waker {
 
     /// Wakes a thread that sleeps in the bundle's wait, without ending the wait.
     pub(super) fn ring(&self) {
-        ring(self.0.waker());
+        self.0.ring();
     }
 }
 
@@ -137,6 +153,45 @@ impl<H: Threads> Bundle<H> {
                 self.sleeper.told = self.core.state().tally();
                 return waited;
             }
+        }
+    }
+
+    /// Runs handlers for ever, and sleeps while nothing comes. For servers that do all their work in handlers. Drops
+    /// events, because nobody could take them; [`Bundle::on_return`] still gets returned messages.
+    pub fn serve(&mut self) -> ! {
+        loop {
+            self.serve_until(|_| false);
+        }
+    }
+
+    /// Runs handlers until `done` returns true, and sleeps while nothing comes. Calls `done` first, and again after
+    /// messages, after events, and when a [`Waker`] was used. Drops the events that `done` does not take. Blocks
+    /// without limit.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::sync::Arc;
+    /// use weft::{Bundle, Node};
+    ///
+    /// let mut bundle = Bundle::new(&Node::new()?)?;
+    /// let door = bundle.endpoint_with_random_key()?;
+    /// bundle.on(door, 1, |m| _ = m.reply(2, m.args(), b"welcome"))?;
+    ///
+    /// let (is_over, waker) = (Arc::new(AtomicBool::new(false)), bundle.waker());
+    /// let ends = is_over.clone();
+    /// let other = std::thread::spawn(move || {
+    ///     ends.store(true, Ordering::Release);
+    ///     waker.wake();
+    /// });
+    /// bundle.serve_until(|_| is_over.load(Ordering::Acquire));
+    /// other.join().expect("it ended");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve_until(&mut self, mut done: impl FnMut(&mut Bundle<H>) -> bool) {
+        self.expect_own();
+        while !done(self) {
+            while self.next_event().is_some() {}
+            self.wait(None);
         }
     }
 
@@ -209,9 +264,14 @@ impl<H: Threads> Bundle<H> {
     /// Returns how long a program that armed the bundle may wait for its descriptor before it must poll.
     pub fn wait_limit(&self) -> Duration {
         self.expect_own();
+        self.sleep_limit(NAP_MOST)
+    }
+
+    /// As [`Bundle::wait_limit`], with the longest sleep while something waits for room, because nobody wakes us for that.
+    pub(super) fn sleep_limit(&self, for_room: Duration) -> Duration {
         let mut most = SLEEP_MOST.min(self.home.until_due().unwrap_or(SLEEP_MOST));
-        if self.core.state().has_unfinished() || self.home.has_retries() {
-            most = most.min(SLEEP_FOR_ROOM);
+        if self.waits_for_room() {
+            most = most.min(for_room);
         }
         if !self.sleeper.is_sure {
             most = most.min(SLEEP_UNSURE);
@@ -219,17 +279,22 @@ impl<H: Threads> Bundle<H> {
         most
     }
 
+    /// Whether something waits that causes no wake-up: room in a ring, or a peer that can be called.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.core.state().has_unfinished() || self.home.has_retries()
+    }
+
     /// Polls, and dozes if nothing comes. For calls that a [`Waker`] does not end: a nudge that comes meanwhile ends
     /// the next wait. `begin` is the start of the current series of fruitless polls; the clock is not read while
-    /// messages come.
-    pub(super) fn nap(&mut self, begin: &mut Option<Instant>) {
+    /// messages come. `most` says how long a sleep may be, given the time since then; it is no longer than `left`.
+    pub(super) fn nap(&mut self, begin: &mut Option<Instant>, most: fn(Duration) -> Duration, left: Duration) {
         let since = self.core.state().tally();
         if self.poll_a_few(since) != Waited::Nothing {
             return self.end_naps(begin.take());
         }
         self.sleeper.kept_nudge |= std::mem::take(&mut self.sleeper.is_nudged);
         let began = *begin.get_or_insert_with(Instant::now);
-        if self.doze(began, since, NAP_MOST) != Waited::Nothing {
+        if self.doze(began, since, most(began.elapsed()).min(left)) != Waited::Nothing {
             self.end_naps(begin.take());
         }
     }
@@ -244,13 +309,16 @@ impl<H: Threads> Bundle<H> {
     /// Spins for what is left of the wait's spinning time, then sleeps at most once. Returns what came since `since`.
     /// After the last doze the caller tells the home that the bundle is up.
     fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
-        let spin = self.sleeper.habit.spin().saturating_sub(begin.elapsed()).max(SPIN_LEAST);
-        let spin = spin.min(most).min(self.sleeper.spin_most.unwrap_or(spin));
+        let spin = self.sleeper.spin_after(begin.elapsed()).min(most);
         let dozed = Instant::now();
         let mut waited = self.spin(since, spin);
-        let left = most.saturating_sub(dozed.elapsed());
-        if waited == Waited::Nothing && !left.is_zero() {
-            waited = self.sleep(since, left);
+        let may_sleep = |waited| waited == Waited::Nothing && dozed.elapsed() < most;
+        if may_sleep(waited) && self.may_give_way() {
+            waited = self.give_way(since);
+        }
+        if may_sleep(waited) {
+            let most = most.saturating_sub(dozed.elapsed());
+            waited = self.sleep(since, most, patience(begin.elapsed()));
         }
         if waited != Waited::Nothing {
             self.sleeper.habit.ended_after(begin.elapsed());
@@ -279,6 +347,50 @@ impl<H: Threads> Bundle<H> {
                 yield_at = after + YIELD_EVERY;
             }
         }
+    }
+
+    /// Whether to yield the core before the next sleep: a peer may have been woken since the last time.
+    pub(super) fn may_give_way(&mut self) -> bool {
+        let wakes = self.wakes();
+        std::mem::replace(&mut self.sleeper.wakes, wakes) != wakes && self.sleeper.courtesy.may_give_way()
+    }
+
+    /// How often something was done that may have woken a peer: it was woken here, or something went to another host.
+    fn wakes(&self) -> u32 {
+        self.home.sends().wrapping_add(weft_shm::wakes_by_this_thread())
+    }
+
+    /// Yields the core now and then after a peer may have been woken, as polls find nothing. The kernel often wakes a peer on the
+    /// core of the thread that sent to it, and a thread that polls sleeps never: the peer would have to wait until this
+    /// thread's time slice ends.
+    pub(super) fn give_way_while_polling(&mut self) {
+        let wakes = self.wakes();
+        let polled = &mut self.sleeper.polled;
+        if std::mem::replace(&mut polled.wakes, wakes) != wakes {
+            (polled.since, polled.next) = (Some(Instant::now()), POLLED_FIRST);
+            return;
+        }
+        let Some(since) = polled.since else { return };
+        let time = since.elapsed();
+        if time > POLLED_LAST {
+            polled.since = None;
+        } else if time >= polled.next {
+            polled.next *= 2;
+            match polled.is_shared {
+                true => polled.is_due = true,
+                false => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Yields the core, then polls. The kernel often wakes a peer on the core of the thread that sent to it. The peer then
+    /// runs now, and answers before this thread has made ready to sleep.
+    fn give_way(&mut self, since: Tally) -> Waited {
+        let begin = Instant::now();
+        std::thread::yield_now();
+        let waited = self.poll_a_few(since);
+        self.sleeper.courtesy.gave_way(begin.elapsed(), waited != Waited::Nothing);
+        waited
     }
 
     /// Polls a few times without reading the clock; once if spinning is switched off.
@@ -313,19 +425,23 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Sleeps until something comes, then polls.
-    fn sleep(&mut self, since: Tally, most: Duration) -> Waited {
+    /// Sleeps until something comes, then polls. Sleeps for at most `most`, or `for_room` if something waits for room.
+    fn sleep(&mut self, since: Tally, most: Duration, for_room: Duration) -> Waited {
         let (waited, may_sleep) = self.lie_down(since);
         let mut told = 0;
         if may_sleep {
             let begin = Instant::now();
             // Before the limit is read: a deputy that misses the flag has finished by then, and its timers count.
             self.signals.set_waiting(true);
-            let most = most.min(self.wait_limit());
+            let most = most.min(self.sleep_limit(for_room));
             told = listen(&self.sleeper.set, most);
             self.has_slept(begin.elapsed(), told);
         }
         self.get_up(told);
+        if told == 0 && self.restless >= REST_AFTER {
+            // Rest now, because nobody waits for an answer.
+            self.poll_seldom();
+        }
         match waited {
             Waited::Nothing => self.poll_once_or_twice(since),
             waited => waited,
@@ -335,6 +451,7 @@ impl<H: Threads> Bundle<H> {
     /// Notes a sleep, and the events that ended it.
     pub(super) fn has_slept(&mut self, slept: Duration, told: u32) {
         self.signals.set_waiting(false);
+        self.home.has_slept();
         self.rests_after(slept);
         if told == 0 {
             // Find messages whose bell was lost.
@@ -407,15 +524,21 @@ impl<H: Threads> Bundle<H> {
     fn watch(&mut self) -> bool {
         let set = &self.sleeper.set;
         if !self.sleeper.watches_sockets && !self.home.is_stuck() {
-            self.sleeper.watches_sockets = watch_once(set, self.home.sockets(), Signals::SOCKETS.into());
+            self.sleeper.watches_sockets = watch_once(set, self.home.sockets(), Signals::SOCKETS.into()).is_ok();
         }
-        self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()))
+        self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()).is_ok())
     }
 }
 
 /// Waits on the epoll set for at most `most`. Returns the signals that came, with [`WAKER`] if a peer woke us; zero
 /// after a timeout.
+///
+/// If the program closed the set by its number, this naps: the rings can still be polled, and messages come late.
 pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
+    if !set.is_ours_lately() {
+        std::thread::sleep(most.min(NAP_MOST));
+        return 0;
+    }
     let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
     match epoll::wait(set, &mut events, Some(&most)) {
@@ -443,12 +566,25 @@ pub(super) struct Sleeper {
     pub kept_nudge: bool,
     /// A poll took signals of other threads.
     pub took_word: bool,
+    /// What [`Bundle::wakes`] was when the bundle last thought of yielding the core.
+    wakes: u32,
+    pub courtesy: Courtesy,
+    pub polled: Polled,
 }
 
 impl Sleeper {
+    /// How long a wait spins that began this long ago. It spins at its beginning, and not again between its sleeps.
+    pub fn spin_after(&self, time: Duration) -> Duration {
+        let spin = match time > SPIN_MOST {
+            true => Duration::ZERO,
+            false => self.habit.spin().saturating_sub(time).max(SPIN_LEAST),
+        };
+        spin.min(self.spin_most.unwrap_or(spin))
+    }
+
     /// Makes a sleeper that the given signals wake.
     pub fn new(signals: &Signals) -> Result<Sleeper, Error> {
-        let failed = |e| Error::system("cannot make an epoll set", e, "raise the limit of open files (ulimit -n)");
+        let failed = |e| Error::shortage("cannot make an epoll set", e);
         let set = Descriptor::make(|| epoll::create(epoll::CreateFlags::CLOEXEC)).map_err(failed)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, signals.waker(), epoll::EventData::new_u64(WAKER.into()), edges).map_err(failed)?;
@@ -462,6 +598,9 @@ impl Sleeper {
             is_nudged: false,
             kept_nudge: false,
             took_word: false,
+            wakes: 0,
+            courtesy: Courtesy::default(),
+            polled: Polled::default(),
         })
     }
 }
@@ -493,9 +632,70 @@ impl Habit {
     }
 }
 
+/// When a program that only polls yields the core.
+#[derive(Debug, Default)]
+pub(super) struct Polled {
+    /// What [`Bundle::wakes`] was at the last look.
+    wakes: u32,
+    /// When a look first saw that. None after [`POLLED_LAST`].
+    since: Option<Instant>,
+    /// Time since then at which the next yield is due.
+    next: Duration,
+    /// The bundle is polled under a lock. Whoever polls yields after it has freed the lock.
+    pub is_shared: bool,
+    /// A yield is due then.
+    pub is_due: bool,
+}
+
+/// Whether yielding the core before a sleep pays. It does if the peer runs and answers. It costs much if a thread that
+/// computes gets the core instead: such a thread keeps it for milliseconds, and a message that comes meanwhile takes it
+/// back from that thread only if this one sleeps.
+#[derive(Debug, Default)]
+pub(super) struct Courtesy {
+    /// Sleeps left that begin without a yield.
+    left: u32,
+    /// Number of them after the last yield that did not pay.
+    last: u32,
+}
+
+impl Courtesy {
+    pub fn may_give_way(&mut self) -> bool {
+        let may = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+
+    /// The core came back after this time, with or without an answer.
+    pub fn gave_way(&mut self, time: Duration, is_answered: bool) {
+        let was_bad = time > if is_answered { YIELD_FUTILE } else { YIELD_LONG };
+        self.last = if was_bad { (self.last * 2).clamp(CROWDED_WAITS, CROWDED_MOST) } else { 0 };
+        self.left = self.last;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn yields_seldom_while_threads_that_compute_take_the_core() {
+        let yields = |courtesy: &mut Courtesy, time: Duration, is_answered: bool| {
+            let each = (0..10_000).filter(|_| {
+                let may = courtesy.may_give_way();
+                if may {
+                    courtesy.gave_way(time, is_answered);
+                }
+                may
+            });
+            each.count()
+        };
+        let mut courtesy = Courtesy::default();
+        let (short, long) = (Duration::from_micros(20), Duration::from_millis(3));
+        assert_eq!(yields(&mut courtesy, short, false), 10_000, "the core is free");
+        assert_eq!(yields(&mut courtesy, short * 10, true), 10_000, "the peer answers");
+        assert!(yields(&mut courtesy, short * 10, false) < 20);
+        assert!(yields(&mut courtesy, long, true) < 20);
+    }
 
     #[test]
     fn spins_long_only_while_waits_are_short_and_nobody_wants_the_core() {

@@ -51,6 +51,16 @@ impl Wanted {
     }
 }
 
+/// Whether this host still has an address that it was bound to by itself.
+pub(crate) fn is_here(address: IpAddr) -> bool {
+    interfaces().iter().any(|interface| interface.address == address)
+}
+
+/// The addresses that names would carry now if nobody had set them.
+pub(crate) fn present() -> Vec<IpAddr> {
+    choose(source_of_default_route(), &interfaces())
+}
+
 /// The ports that a link may take: one, the first free one of some, or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {

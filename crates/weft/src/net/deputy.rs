@@ -65,13 +65,16 @@ impl Switch {
         Ok(Switch { is_resting: AtomicBool::new(true), windings: AtomicU64::new(0), timer })
     }
 
-    /// The bundle did something that the deputy should know of. One load, but for a deputy that rests.
+    /// The bundle did something that the deputy should know of. One load, but for a deputy that rests. Returns true if
+    /// the switch was wound.
     #[inline(always)]
-    pub fn notice(&self) {
+    pub fn notice(&self) -> bool {
         // Relaxed: the deputy issues a barrier after it has said that it rests, and looks again.
-        if self.is_resting.load(Ordering::Relaxed) {
+        let is_resting = self.is_resting.load(Ordering::Relaxed);
+        if is_resting {
             self.wind();
         }
+        is_resting
     }
 
     /// Winds it up: it runs down [`SWITCH`] from now. A system call.
@@ -85,7 +88,7 @@ impl Switch {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         // It fails for no timer that is one.
         let _ = timerfd_settime(
-            &self.timer,
+            self.timer.checked(),
             TimerfdTimerFlags::empty(),
             &Itimerspec { it_interval: never, it_value: once },
         );
@@ -229,6 +232,9 @@ pub(super) fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
     let now = ni.link().now();
     if runs < RUNS_MOST {
         ni.link_mut().found_nothing(now);
+        if ni.link().has_words() {
+            ni.take_refusals(now);
+        }
     }
     if runs < RUNS_MOST && ni.next_time().is_some_and(|at| at <= now) {
         ni.on_time(now);

@@ -12,7 +12,7 @@ use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
@@ -89,7 +89,6 @@ pub(crate) struct Times {
 #[derive(Debug)]
 pub(crate) struct Net {
     sessions: HostSessions<UdpNi>,
-    address: HostAddress,
     /// Messages that had come from processes of this host at the last look, and looks since that changed.
     local_work: u32,
     still: u32,
@@ -97,7 +96,11 @@ pub(crate) struct Net {
     attention: Attention,
     heard_at: Time,
     /// When the deputy was last told that we look.
-    wound_at: Time,
+    wound_at: Cell<Time>,
+    /// When the bundle last woke up, or began to look at the network again.
+    up_at: Cell<Time>,
+    /// A sleep of the bundle has ended, and it may sleep again at once: whoever sleeps says so when it gets up.
+    is_drowsy: Cell<bool>,
     looks: u32,
     /// Looks since one found nothing.
     streak: u32,
@@ -140,7 +143,6 @@ impl Net {
             congestion: wanted.congestion,
             ..default
         };
-        let address = link.address();
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {
             _leaving: leaving::wait_at_exit(ni.visitor(), times.linger),
@@ -148,10 +150,11 @@ impl Net {
             still: STILL_LONG,
             shares: Shares::default(),
             sessions: HostSessions::new(ni),
-            address,
             attention: Attention::Seldom,
             heard_at: Time::default(),
-            wound_at: Time::default(),
+            wound_at: Cell::default(),
+            up_at: Cell::default(),
+            is_drowsy: Cell::default(),
             looks: 0,
             streak: 0,
             spin: Spin::default(),
@@ -164,7 +167,12 @@ impl Net {
 
     /// Where other hosts reach this bundle.
     pub fn address(&self) -> HostAddress {
-        self.address
+        self.sessions.ni().borrow_mut().link().address()
+    }
+
+    /// Replaces addresses that this host has lost by those that it has now.
+    pub fn renew_address(&mut self) {
+        self.sessions.ni().borrow_mut().link_mut().renew();
     }
 
     /// A deputy for the times in which the program does not poll.
@@ -176,6 +184,15 @@ impl Net {
         let ni = self.sessions.ni();
         ni.borrow_mut().link_mut().set_switch(switch.clone());
         Ok(Deputy::new(ni.visitor(), signals.clone(), switch))
+    }
+
+    /// Has the helper watch from the beginning: who is called before the program polls for the first time is to answer.
+    pub fn watch_at_first(&mut self, watch: impl FnMut(BorrowedFd<'_>) -> bool) {
+        self.is_watched = true;
+        self.sessions.ni().borrow_mut().link_mut().set_watched(true);
+        if !self.for_sockets(watch) {
+            self.do_without_helper();
+        }
     }
 
     /// A count of the polls until the next look, which others set to zero.
@@ -213,9 +230,21 @@ impl Net {
         self.heard_at = ni.link().now();
     }
 
+    /// The bundle's sleep has ended, maybe for a moment only.
+    pub fn has_slept(&self) {
+        self.up_at.set(self.sessions.ni().borrow_mut().link().now());
+        self.is_drowsy.set(true);
+    }
+
     /// The bundle has slept. Nobody watches its sockets now but a deputy that does not rest.
     pub fn get_up(&self) {
-        self.sessions.ni().borrow_mut().link().notice();
+        let ni = self.sessions.ni().borrow_mut();
+        let now = ni.link().now();
+        self.up_at.set(now);
+        self.is_drowsy.set(false);
+        if ni.link().notice() {
+            self.wound_at.set(now);
+        }
     }
 
     /// Looks for packets and hands over what they bring.
@@ -240,9 +269,13 @@ impl Net {
         }
         let (found, now) = BUFFER.with_borrow_mut(|buffer| self.receive(buffer));
         // Before any handler runs, which may compute.
-        if now.since(self.wound_at) >= WIND_EVERY {
-            self.wound_at = now;
-            self.sessions.ni().borrow_mut().link().wind();
+        if now.since(self.wound_at.get()) >= WIND_EVERY {
+            let ni = self.sessions.ni().borrow_mut();
+            // A bundle that slept, and found nothing, winds when it gets up. So its helper may sleep on.
+            if found || ni.has_events() || !self.is_drowsy.get() {
+                self.wound_at.set(now);
+                ni.link().wind();
+            }
         }
         let is_readable = self.sessions.take_events(core, sink);
         let mut work = if is_readable { core.poll(budget, sink) } else { 0 };
@@ -289,9 +322,19 @@ impl Net {
         ni.has_sent_all()
     }
 
+    /// Whether the program closed all sockets by their numbers, so that nothing comes or goes any more.
+    pub fn has_lost_its_sockets(&self) -> bool {
+        self.sessions.ni().borrow_mut().link().has_lost_its_sockets()
+    }
+
     /// Tells other hosts that the bundle is gone. Returns the number of messages that may be lost.
     pub fn say_goodbye(&mut self) -> u64 {
         self.sessions.say_goodbye()
+    }
+
+    /// How often something was sent. Wraps around.
+    pub fn sends(&self) -> u32 {
+        self.sessions.ni().borrow_mut().link().sends()
     }
 
     /// Whether other hosts have said that they have all that was sent.
@@ -375,8 +418,11 @@ impl Net {
             self.attention = Attention::Hot;
         }
         self.unfinished = if runs == most { self.unfinished + 1 } else { 0 };
-        // Who seems silent may have answered with what is still unread.
+        // Who seems silent may have answered with what is still unread, and so may who seems gone.
         let may_be_late = self.unfinished == 0 || self.unfinished > UNFINISHED_MOST;
+        if may_be_late && ni.link().has_words() {
+            ni.take_refusals(now);
+        }
         if may_be_late && ni.next_time().is_some_and(|at| at <= now) {
             self.unfinished = 0;
             ni.on_time(now);
@@ -388,7 +434,8 @@ impl Net {
     #[inline]
     fn settle_down(&mut self, core: &Core, now: Time) -> Option<bool> {
         let silence = now.since(self.heard_at);
-        let is_quiet = self.has_helper && silence > QUIET;
+        // A bundle that just woke up looks itself for a while: it often sends now, and the answer comes soon.
+        let is_quiet = self.has_helper && silence > QUIET && now.since(self.up_at.get()) > QUIET;
         if self.attention != Attention::Asleep && silence > HOT {
             self.attention = if is_quiet && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
         }

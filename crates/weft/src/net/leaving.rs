@@ -60,7 +60,7 @@ fn has_come(leaving: &Leaving, buffer: &mut Vec<u8>) -> bool {
     let Some(interface) = leaving.interface.upgrade() else { return true };
     // Nobody else may use it now; what its owner does is seen by the next look.
     let has_come = interface.try_with(|ni| {
-        if ni.is_acknowledged() {
+        if ni.is_acknowledged() || ni.link().has_lost_its_sockets() {
             return true;
         }
         buffer.resize(RECEIVE_BYTES, 0);

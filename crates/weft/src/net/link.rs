@@ -4,7 +4,7 @@
 //! A socket for each address, and not one for all of them: so packets leave from the address that their receiver knows us by, and
 //! who reads one knows where it came to, without control data in every call.
 
-use super::address::{first_packet_bytes, Ports, Wanted};
+use super::address::{self, first_packet_bytes, Ports, Wanted};
 use super::deputy::Switch;
 use super::udp::{Received, Sent as Went, Stop, Udp};
 use super::NetworkError;
@@ -69,6 +69,8 @@ pub(crate) struct UdpLink {
     open: Vec<Udp>,
     /// The one of them that was heard last.
     heard: usize,
+    /// Somebody has set the addresses: no others are taken.
+    are_set: bool,
     direct: Vec<Direct>,
     /// Who may get the next direct socket, and by how many sends it leads.
     favourite: (Way, u32),
@@ -83,6 +85,8 @@ pub(crate) struct UdpLink {
     has_new: bool,
     /// Something woke us: it may be on any socket.
     has_woken: bool,
+    /// And no packet was found since.
+    has_woken_in_vain: bool,
     /// Sockets are watched: one that is closed would live on for as long as its watcher sleeps.
     is_watched: bool,
     /// The deputy has asked for their word, and the bundle does not know.
@@ -189,6 +193,7 @@ impl UdpLink {
         Ok(UdpLink {
             open,
             heard: 0,
+            are_set: wanted.are_set,
             direct: Vec::new(),
             favourite: (NOWHERE, 0),
             sends: 0,
@@ -198,6 +203,7 @@ impl UdpLink {
             lively: 0,
             has_new: false,
             has_woken: false,
+            has_woken_in_vain: false,
             is_watched: false,
             is_watched_by_deputy: false,
             switch: None,
@@ -205,6 +211,31 @@ impl UdpLink {
             last: Source::Open(0),
             lying: Lying::default(),
         })
+    }
+
+    /// Replaces sockets at addresses that this host has lost (to DHCP, or with a VPN) by others at the addresses that it has now,
+    /// with the same port. What was said over the lost addresses is lost already. Does nothing if somebody has set the
+    /// addresses. Makes system calls.
+    #[cold]
+    pub fn renew(&mut self) {
+        if self.are_set {
+            return;
+        }
+        for index in 0..self.open.len() {
+            let old = self.open[index].local();
+            if address::is_here(old.ip()) {
+                continue;
+            }
+            let is_new = |address: &IpAddr| self.open.iter().all(|udp| udp.local().ip() != *address);
+            let Some(here) = address::present().into_iter().find(is_new) else { return };
+            let Ok(udp) = Udp::open(here, Ports::only(old.port())) else { continue };
+            self.open[index] = udp;
+            if let Ok(bytes) = first_packet_bytes(here) {
+                self.packet_bytes = if index == 0 { bytes } else { self.packet_bytes };
+            }
+            self.direct.retain(|direct| usize::from(direct.to.from) != index);
+            self.has_new = true;
+        }
     }
 
     /// From now on a deputy is to know of all that is sent.
@@ -222,12 +253,10 @@ impl UdpLink {
         std::mem::take(&mut self.is_watched_by_deputy)
     }
 
-    /// The bundle did something that the deputy should know of.
+    /// The bundle did something that the deputy should know of. Returns true if the switch was wound.
     #[inline(always)]
-    pub fn notice(&self) {
-        if let Some(switch) = &self.switch {
-            switch.notice();
-        }
+    pub fn notice(&self) -> bool {
+        self.switch.as_ref().is_some_and(|switch| switch.notice())
     }
 
     /// The bundle looks for packets. A system call.
@@ -257,7 +286,12 @@ impl UdpLink {
         if self.has_woken {
             let (first, all) = (self.next_turn(), self.open.len());
             if let Some(run) = (first..all).chain(0..first).find_map(|index| self.receive_at(index, buffer)) {
+                self.has_woken_in_vain = false;
                 return Some(run);
+            }
+            if std::mem::take(&mut self.has_woken_in_vain) {
+                // Something woke us, and it was no packet.
+                self.all().for_each(Udp::look_for_words);
             }
             self.has_woken = false;
         } else if self.owed >= TURN {
@@ -302,6 +336,12 @@ impl UdpLink {
         self.lying.came_at(now, ask)
     }
 
+    /// Whether [`Link::next_refusal`] may find something.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        self.all().any(Udp::has_words)
+    }
+
     /// A look found nothing, after this time or a little before it.
     #[inline]
     pub fn found_nothing(&mut self, now: Time) {
@@ -337,7 +377,7 @@ impl UdpLink {
 
     /// The next look is at all sockets.
     pub fn look_at_all(&mut self) {
-        self.has_woken = true;
+        (self.has_woken, self.has_woken_in_vain) = (true, true);
     }
 
     /// Looks are seldom: each is at the sockets of all our addresses if there are several, and counts as a busy one.
@@ -352,9 +392,19 @@ impl UdpLink {
         is_watched && std::mem::take(&mut self.has_new)
     }
 
+    /// Whether the program closed all sockets by their numbers. Asks the kernel.
+    pub fn has_lost_its_sockets(&self) -> bool {
+        !self.all().any(Udp::is_ours)
+    }
+
     /// All sockets.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.open.iter().chain(self.direct.iter().map(|d| &d.udp)).map(AsFd::as_fd)
+        self.all().map(AsFd::as_fd)
+    }
+
+    #[inline]
+    fn all(&self) -> impl Iterator<Item = &Udp> {
+        self.open.iter().chain(self.direct.iter().map(|d| &d.udp))
     }
 
     /// Sends, to a peer with a direct socket as is said.
@@ -439,9 +489,14 @@ impl Link for UdpLink {
         let _ = self.open[usize::from(to.from)].send(&socket_address(to.to), packet, packet.len());
     }
 
+    fn next_refusal(&mut self, quoted: &mut [u8]) -> Option<(HostAddress, usize)> {
+        let mut telling = self.all().filter(|udp| udp.has_words());
+        telling.find_map(|udp| udp.next_refusal(quoted)).map(|(to, bytes)| (host_address(to), bytes))
+    }
+
     /// By the address that the kernel would take by itself if it is one of ours.
     #[cold]
-    fn way_to(&self, address: HostAddress) -> Option<Way> {
+    fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         let there = socket_address(address);
         // Connecting sends nothing; it looks up the route.
         let unspecified: IpAddr =
@@ -451,6 +506,9 @@ impl Link for UdpLink {
             probe.connect(there).ok()?;
             Some(probe.local_addr().ok()?.ip())
         })?;
+        if self.open.iter().all(|udp| udp.local().ip() != here) {
+            self.renew();
+        }
         let from = self.open.iter().position(|udp| udp.local().ip() == here).unwrap_or(0);
         Some(Way { to: address, from: from as u8 })
     }

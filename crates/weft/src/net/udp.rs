@@ -12,7 +12,7 @@
 
 use super::address::Ports;
 use super::NetworkError as Error;
-use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, SockaddrStorage};
 use rustix::io::Errno;
 use rustix::net::{self, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -68,6 +68,8 @@ pub(crate) struct Udp<K = Linux> {
     receive_bytes: usize,
     pace: Pace,
     dropped: u64,
+    /// The kernel may have words about packets that were sent.
+    has_words: Cell<bool>,
     /// The best [`Way`] of sending that the kernel has not refused.
     way: Cell<Way>,
     kernel: K,
@@ -122,6 +124,7 @@ impl Udp {
             receive_bytes: self.receive_bytes,
             pace: Pace::default(),
             dropped: 0,
+            has_words: Cell::new(false),
             way: self.way.clone(),
             kernel: Linux::default(),
         })
@@ -139,7 +142,8 @@ impl<K: Kernel> Udp<K> {
         let local = bind(&socket, at, ports)?;
         let receive_bytes = sockopt::socket_recv_buffer_size(&socket).unwrap_or(0);
         let way = Cell::new(Way::Segments);
-        Ok(Udp { socket, local, peer: None, receive_bytes, pace: Pace::default(), dropped: 0, way, kernel })
+        let has_words = Cell::new(false);
+        Ok(Udp { socket, local, peer: None, receive_bytes, pace: Pace::default(), dropped: 0, has_words, way, kernel })
     }
 
     /// Receives one datagram, or some that the kernel has put together. Does not block. What does not fit into `buffer` is
@@ -147,7 +151,7 @@ impl<K: Kernel> Udp<K> {
     #[inline(always)]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
         for _ in 0..ERRORS_MOST {
-            let socket = self.socket.as_fd();
+            let socket = self.socket.checked();
             let got = match self.pace.is_for_runs {
                 false => self.kernel.receive_one(socket, self.peer, buffer),
                 true => self.kernel.receive_run(socket, buffer),
@@ -163,7 +167,11 @@ impl<K: Kernel> Udp<K> {
                     return Received::Nothing;
                 }
                 Err(Errno::INTR) => {}
-                Ok(_) | Err(_) => self.dropped += 1,
+                Ok(_) => self.dropped += 1,
+                Err(_) => {
+                    self.dropped += 1;
+                    self.has_words.set(true);
+                }
             }
         }
         Received::Nothing
@@ -189,8 +197,8 @@ impl<K: Kernel> Udp<K> {
         let (whole, rest) = packets.split_at(count * segment);
         let is_run = (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST;
         let length = u16::try_from(segment).ok().filter(|_| is_run && self.way.get() == Way::Segments);
-        let went = length.map(|length| self.kernel.send_pages(self.socket.as_fd(), whole, length));
-        match went {
+        let went = length.map(|length| self.kernel.send_pages(self.socket.checked(), whole, length));
+        match went.map(|went| went.or_else(was_dropped)) {
             Some(Ok(())) if rest.is_empty() => Sent { packets: count, stop: None },
             Some(Ok(())) => {
                 let Sent { packets, stop } = self.send_to_peer(rest, segment);
@@ -198,7 +206,11 @@ impl<K: Kernel> Udp<K> {
             }
             Some(Err(error)) if stop(error) == Stop::Full => Sent { packets: 0, stop: Some(Stop::Full) },
             // Whatever it is, it is told again, or the kernel takes them by another way.
-            _ => self.send_to_peer(packets, segment),
+            Some(Err(error)) => {
+                self.note(error);
+                self.send_to_peer(packets, segment)
+            }
+            None => self.send_to_peer(packets, segment),
         }
     }
 
@@ -207,10 +219,68 @@ impl<K: Kernel> Udp<K> {
         if packets.len() > segment && segment > 0 {
             return self.send_run(to.as_ref(), packets, segment);
         }
-        match retried(|| self.kernel.send_one(self.socket.as_fd(), to.as_ref(), packets)) {
+        match self.retried((), || self.kernel.send_one(self.socket.checked(), to.as_ref(), packets)) {
             Ok(()) => Sent { packets: 1, stop: None },
             Err(error) => Sent { packets: 0, stop: Some(stop(error)) },
         }
+    }
+
+    /// Calls again if a signal interrupts the call, and if the error may be about an earlier packet.
+    ///
+    /// The kernel tells an error that the network reported by failing the next call on the socket, whichever that is, and
+    /// then forgets it: that call did nothing. An error that is told again is about this packet. Somebody who guesses our
+    /// port can forge a word that a packet is too large, once for each call or a few times.
+    ///
+    /// Where the interface dropped what was sent, the result is `dropped`: it is lost, as packets may be.
+    #[inline(always)]
+    fn retried<T>(&self, dropped: T, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut errors = 0;
+        loop {
+            match call() {
+                Err(Errno::INTR) => {}
+                Err(Errno::NOBUFS) => return Ok(dropped),
+                Err(error) if errors < ERRORS_DOUBTED && self.note(error) => errors += 1,
+                done => return done,
+            }
+        }
+    }
+
+    /// Notes an error of a call. Returns whether the network may have reported it, for an earlier packet.
+    #[cold]
+    #[inline(never)]
+    fn note(&self, error: Errno) -> bool {
+        let may_be_told = is_told_by_networks(error);
+        self.has_words.set(self.has_words.get() | may_be_told);
+        may_be_told
+    }
+
+    /// Whether [`Udp::next_refusal`] may find something.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        self.has_words.get()
+    }
+
+    /// Looks next time whether the kernel has words, although no call said so.
+    pub fn look_for_words(&self) {
+        self.has_words.set(true);
+    }
+
+    /// Takes the kernel's words about packets that were sent, up to the next one that says that nobody has a packet's port.
+    /// Returns where the packet was to go, and how much of its beginning was written to `quoted`. Without reading them, the
+    /// socket would wake whoever watches it for ever. Does not block.
+    #[cold]
+    pub fn next_refusal(&self, quoted: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        for _ in 0..WORDS_MOST {
+            match next_word(self.socket.as_fd(), quoted) {
+                Ok(Some(refusal)) => return Some(refusal),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.has_words.set(false);
+                    return None;
+                }
+            }
+        }
+        None
     }
 
     /// How long ago what was received last came to this host, if the kernel tells. A system call.
@@ -312,12 +382,12 @@ impl<K: Kernel> Udp<K> {
         let has_segments = self.way.get() == Way::Segments;
         let length = u16::try_from(segment).ok().filter(|_| has_segments && part.len() > segment);
         let Some(length) = length else { return self.send_separately(to, run, segment) };
-        match retried(|| self.kernel.send_segments(self.socket.as_fd(), to, part, length)) {
+        match self.retried((), || self.kernel.send_segments(self.socket.checked(), to, part, length)) {
             Ok(()) => Ok(part.len().div_ceil(segment)),
             // Also said of packets that cannot go by any way (too large ones, by older kernels). Only if they do go otherwise
             // it was the segments that were refused: by the interface, or by a tunnel of the kernel's.
             Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => {
-                self.kernel.forget_segments(self.socket.as_fd());
+                self.kernel.forget_segments(self.socket.checked());
                 let some = self.send_separately(to, run, segment)?;
                 self.way.set(self.way.get().max(Way::Many));
                 Ok(some)
@@ -330,7 +400,7 @@ impl<K: Kernel> Udp<K> {
     #[cold]
     fn send_separately(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
         if self.way.get() != Way::Single {
-            match retried(|| self.kernel.send_many(self.socket.as_fd(), to, run, segment)) {
+            match self.retried(1, || self.kernel.send_many(self.socket.checked(), to, run, segment)) {
                 Ok(0) => return Err(Stop::Full),
                 Ok(some) => return Ok(some),
                 Err(Errno::NOSYS) => self.way.set(Way::Single),
@@ -338,7 +408,7 @@ impl<K: Kernel> Udp<K> {
             }
         }
         let packet = &run[..run.len().min(segment)];
-        retried(|| self.kernel.send_one(self.socket.as_fd(), to, packet)).map(|()| 1).map_err(stop)
+        self.retried((), || self.kernel.send_one(self.socket.checked(), to, packet)).map(|()| 1).map_err(stop)
     }
 
     /// An IPv6 socket reaches IPv4 addresses by their mapped form (RFC 4291, section 2.5.5.2).
@@ -350,6 +420,13 @@ impl<K: Kernel> Udp<K> {
             }
             _ => *to,
         }
+    }
+}
+
+impl<K> Udp<K> {
+    /// Whether the socket is still ours: the program has not closed it by its number. Asks the kernel.
+    pub fn is_ours(&self) -> bool {
+        self.socket.is_ours()
     }
 }
 
@@ -468,9 +545,8 @@ impl Kernel for Linux {
             }
             Err(error) => {
                 // What is said of the way there, or of its being full, says nothing of pages.
-                let may_pass =
-                    matches!(error, Errno::MSGSIZE | Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH);
-                self.copies.set(!may_pass && stop(error) != Stop::Full);
+                let says_nothing = is_told_by_networks(error) || error == Errno::NOBUFS || stop(error) == Stop::Full;
+                self.copies.set(!says_nothing);
                 Err(error)
             }
         }
@@ -550,6 +626,10 @@ fn send(socket: BorrowedFd<'_>, to: Option<&SocketAddr>, datagram: &[u8]) -> Res
     }
 }
 
+/// Room for a word of the kernel, aligned as its headers are.
+#[repr(C, align(8))]
+struct Words([u8; WORD_BYTES]);
+
 /// Room for one control message with an integer, aligned as the kernel's headers are.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
@@ -578,25 +658,57 @@ fn errno(error: nix::Error) -> Errno {
     Errno::from_raw_os_error(error as i32)
 }
 
-/// Calls again as long as a signal comes between, and if a packet is said to be too large. Whoever guesses our port can have
-/// that said by a forged word of ICMP, once instead of the answer to a call; what the interface does not carry is refused
-/// each time.
-#[inline(always)]
-fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    let mut refusals = 0;
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            Err(Errno::MSGSIZE) if refusals < REFUSALS_DOUBTED => refusals += 1,
-            done => return done,
-        }
+/// The interface dropped what was sent, because its queue is full or its other end does not take it. The kernel says so to
+/// sockets that are told what the network reports, and to others that it went.
+#[cold]
+fn was_dropped(error: Errno) -> Result<(), Errno> {
+    if error == Errno::NOBUFS {
+        Ok(())
+    } else {
+        Err(error)
     }
+}
+
+/// Whether an error of a call may be one that the network reported for an earlier packet.
+fn is_told_by_networks(error: Errno) -> bool {
+    let told = [
+        Errno::MSGSIZE,
+        Errno::CONNREFUSED,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::ACCESS,
+        Errno::PROTO,
+    ];
+    told.contains(&error)
+}
+
+/// Takes one word of the kernel about a packet that was sent. It is a refusal if it says that nobody has the port.
+fn next_word(socket: BorrowedFd<'_>, quoted: &mut [u8]) -> Result<Option<(SocketAddr, usize)>, Errno> {
+    let mut control = Words([0; WORD_BYTES]);
+    let mut slices = [IoSliceMut::new(quoted)];
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message = socket::recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control.0), flags)
+        .map_err(errno)?;
+    let is_refusal = message.cmsgs().is_ok_and(|mut controls| {
+        controls.any(|control| match control {
+            ControlMessageOwned::Ipv4RecvErr(word, _) | ControlMessageOwned::Ipv6RecvErr(word, _) => {
+                // Not one of our own kernel, which knows nothing of ports elsewhere.
+                let is_of_network = [ICMP, ICMP6].contains(&word.ee_origin);
+                is_of_network && Errno::from_raw_os_error(word.ee_errno as i32) == Errno::CONNREFUSED
+            }
+            _ => false,
+        })
+    });
+    let to = message.address.as_ref().and_then(sender).filter(|_| is_refusal);
+    Ok(to.map(|to| (unmapped(to), message.bytes)))
 }
 
 #[cold]
 fn stop(error: Errno) -> Stop {
     match error {
-        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Stop::Full,
+        Errno::AGAIN | Errno::NOMEM => Stop::Full,
         Errno::MSGSIZE => Stop::TooLarge,
         // No route, nobody there, a firewall. Whatever else it may be: time will tell, and the transport sends again.
         _ => Stop::Unreachable,
@@ -621,7 +733,10 @@ fn ask_for_features(socket: &Descriptor, family: AddressFamily) {
         .or_else(|_| sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES));
     // No packet is cut on its way, and what the kernel believes of the path does not count: the transport finds out itself.
     let _ = sockopt::set_ip_mtu_discover(socket, sockopt::Ipv4PathMtuDiscovery::PROBE);
+    // What the network reports is kept with the packet's beginning and where it was to go.
+    let _ = socket::setsockopt(socket, Ipv4RecvErr, &true);
     if family == AddressFamily::INET6 {
+        let _ = socket::setsockopt(socket, Ipv6RecvErr, &true);
         let _ = sockopt::set_ipv6_mtu_discover(socket, sockopt::Ipv6PathMtuDiscovery::PROBE);
         // IPv4 as well, if the socket is for all addresses.
         let _ = sockopt::set_ipv6_v6only(socket, false);
@@ -671,9 +786,19 @@ const PAGES_LEAST: usize = 16 << 10;
 /// Packets of one `sendmmsg`.
 const MANY_MOST: usize = 32;
 
-/// So many words in a row that a packet is too large are not believed. One is told at a time, so several come between two calls
-/// only if somebody floods us.
-const REFUSALS_DOUBTED: u32 = 3;
+/// So many errors of one packet in a row may be about earlier packets. One is told at a time, so several come between two
+/// calls only if somebody floods us.
+const ERRORS_DOUBTED: u32 = 3;
+
+/// Words of the kernel that are read in one go.
+const WORDS_MOST: usize = 64;
+
+/// Who a word is from (`SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`).
+const ICMP: u8 = 2;
+const ICMP6: u8 = 3;
+
+/// A control message's header, a word and the address that it came from, and some to spare.
+const WORD_BYTES: usize = 128;
 
 /// Errors and misfits that one look skips.
 const ERRORS_MOST: usize = 8;

@@ -2,11 +2,11 @@
 
 use super::stamps::Stamps;
 use crate::node::lock;
-use crate::watch::ring;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weft_core::Report;
+use weft_shm::ring::ring;
 use weft_shm::Descriptor;
 
 /// A bundle's board.
@@ -72,7 +72,7 @@ impl Board {
         drop(inner);
         if let Some(bell) = bell {
             self.is_asked.store(false, Ordering::Release);
-            ring(&*bell);
+            ring(&bell);
         }
     }
 

@@ -85,6 +85,7 @@ macro_rules! counters {
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
         pub struct Counters { $($(#[$doc])* pub $name: u64,)* }
 
+        #[doc(hidden)]
         impl From<weft_core::Counters> for Counters {
             fn from(counters: weft_core::Counters) -> Counters {
                 let weft_core::Counters { $($name,)* } = counters;
@@ -120,6 +121,12 @@ counters! {
     returned,
     /// Messages of others that it refused.
     refused,
+    /// Those of them that were replies to its own requests.
+    #[serde(default)]
+    replies_refused,
+    /// Events dropped because its program takes none.
+    #[serde(default)]
+    events_dropped,
     /// Messages that may be lost, and were here: they found no room, no endpoint that admits them, or came in part.
     #[serde(default)]
     unreliable_dropped,
@@ -339,6 +346,7 @@ impl Bundle {
     }
 }
 
+#[doc(hidden)]
 impl From<&report::EndpointReport> for Endpoint {
     fn from(told: &report::EndpointReport) -> Endpoint {
         let &report::EndpointReport { endpoint, name, is_served, parked } = told;
@@ -346,6 +354,7 @@ impl From<&report::EndpointReport> for Endpoint {
     }
 }
 
+#[doc(hidden)]
 impl From<&report::DestinationReport> for Destination {
     fn from(told: &report::DestinationReport) -> Destination {
         let &report::DestinationReport { endpoint, name, refused } = told;
@@ -377,6 +386,7 @@ impl Peer {
     }
 }
 
+#[doc(hidden)]
 impl From<report::HostReport> for Network {
     fn from(told: report::HostReport) -> Network {
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
@@ -405,6 +415,7 @@ impl From<report::HostReport> for Network {
     }
 }
 
+#[doc(hidden)]
 impl From<&report::FlowOutReport> for FlowTo {
     fn from(told: &report::FlowOutReport) -> FlowTo {
         FlowTo {
@@ -429,6 +440,7 @@ impl From<&report::FlowOutReport> for FlowTo {
     }
 }
 
+#[doc(hidden)]
 impl From<&report::FlowInReport> for FlowFrom {
     fn from(told: &report::FlowInReport) -> FlowFrom {
         let &report::FlowInReport { endpoint, from, requests, .. } = told;

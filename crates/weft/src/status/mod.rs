@@ -25,6 +25,7 @@ pub use document::{
 pub use stamps::{Answered, Asked, StampedFlow, Stamps};
 
 pub use crate::net::address::LeftOut;
+pub use crate::settings::switch;
 pub use way::{interface_of, left_out, sends_pages, way_to, Holder, Leg, Way, Why};
 
 use crate::node::Error;

@@ -6,9 +6,11 @@ use crate::net::address::{self, LeftOut, Wanted};
 use crate::node::Error;
 use crate::office::address as set_up_address;
 use crate::owner::{owner, Owner, UserMap};
+use crate::settings;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use weft_wire::{Epoch, HostAddress, Name, Uid};
 
@@ -102,7 +104,7 @@ weft_wire::debug_says_display!(Why);
 /// # Errors
 /// If the environment says what cannot be, or there is no descriptor.
 pub fn way_to(name: &Name) -> Result<Way, Error> {
-    let uses_memory = std::env::var_os("WEFT_LOCAL").is_none_or(|value| value != "off");
+    let uses_memory = settings::is_on(settings::LOCAL)?;
     let holder = find_holder(name.epoch)?;
     if let Some(holder) = holder.filter(|_| uses_memory) {
         let users = UserMap::of_this_process();
@@ -129,7 +131,7 @@ fn over_network(name: &Name, uses_memory: bool, wanted: Option<&Wanted>) -> Way 
     if uses_memory && there.all(|ip| wanted.addresses.contains(&ip)) {
         return way(None, Why::Ended, Vec::new());
     }
-    let legs: Vec<Leg> = name.address.each().map(leg).collect();
+    let legs: Vec<Leg> = name.address.each().map(|to| leg(to, wanted)).collect();
     match (legs.iter().any(|leg| leg.from.is_some()), uses_memory) {
         (false, _) => way(None, Why::NoRoute, legs),
         (true, true) => way(Some(Path::Network), Why::OtherHost, legs),
@@ -154,13 +156,14 @@ fn find_holder(epoch: Epoch) -> Result<Option<Holder>, Error> {
 }
 
 /// How packets to one address would leave. Connecting a UDP socket sends nothing.
-fn leg(to: HostAddress) -> Leg {
+fn leg(to: HostAddress, wanted: &Wanted) -> Leg {
     let ip = ip_of(to);
     let unspecified: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let from = UdpSocket::bind((unspecified, 0)).and_then(|socket| {
         socket.connect((ip, to.port))?;
         Ok(socket.local_addr()?.ip())
     });
+    let from = from.and_then(|from| source(wanted, from));
     let found = from.as_ref().ok().and_then(|from| interface_of(*from));
     Leg {
         to: format!("{to:?}"),
@@ -169,6 +172,15 @@ fn leg(to: HostAddress) -> Leg {
         mtu: found.and_then(|(_, mtu)| mtu),
         error: from.err().map(|error| error.to_string()),
     }
+}
+
+/// The address that packets leave from where the kernel would take `from`: another one if `WEFT_ADDR` leaves that out.
+fn source(wanted: &Wanted, from: IpAddr) -> io::Result<IpAddr> {
+    let set = wanted.addresses.first().filter(|_| wanted.are_set && !wanted.addresses.contains(&from));
+    let Some(set) = set else { return Ok(from) };
+    let lost =
+        |e: io::Error| io::Error::new(e.kind(), format!("WEFT_ADDR is {set}, which this host does not have ({e})"));
+    UdpSocket::bind((*set, 0)).map(|_| *set).map_err(lost)
 }
 
 /// Whether long runs of packets can go to other hosts without a copy here: from Linux 6.5 on. Does not block.
@@ -206,6 +218,25 @@ mod tests {
     fn wanted(addresses: &[&str]) -> Wanted {
         let addresses = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
         Wanted { addresses, are_set: false, ports: Ports::ANY, suspicion: None, congestion: Method::default() }
+    }
+
+    #[test]
+    fn packets_leave_from_the_address_that_is_set_and_from_none_if_the_host_has_lost_it() {
+        let set = |addresses: &[&str]| Wanted { are_set: true, ..wanted(addresses) };
+        let leg_to = |to: &str, ours: &Wanted| over_network(&name(&[to]), false, Some(ours)).addresses.remove(0);
+        if leg_to("127.0.0.1", &wanted(&["127.0.0.1"])).from.is_none() {
+            return eprintln!("the loopback interface is down");
+        }
+        assert_eq!(
+            leg_to("127.0.0.1", &wanted(&["127.0.0.9"])).from.as_deref(),
+            Some("127.0.0.1"),
+            "it is chosen anew"
+        );
+        assert_eq!(leg_to("127.0.0.1", &set(&["127.0.0.9"])).from.as_deref(), Some("127.0.0.9"));
+        let lost = leg_to("127.0.0.1", &set(&["192.0.2.77"]));
+        assert_eq!(lost.from, None);
+        let said = lost.error.expect("a reason");
+        assert!(said.contains("WEFT_ADDR is 192.0.2.77, which this host does not have"), "{said}");
     }
 
     #[test]

@@ -370,7 +370,17 @@ impl Engine {
                 self.come_back(cx, CameBack { to: index, label: said.label, contents, reason, certainty });
             }
         }
-        self.fail_peer(cx, number, reason);
+        // What a peer said before it ended may still be on its way, and is taken until its flow ends.
+        let is_gone = matches!(
+            reason,
+            Reason::NobodyThere | Reason::PeerLost | Reason::WrongEpoch | Reason::NoSuchEndpoint | Reason::WrongOwner
+        );
+        let flow = self.peer(number).and_then(|p| p.flow);
+        let lives = |flow: FlowId| cx.state.sessions().any(|(session, _)| session == flow.session);
+        match flow.is_some_and(|flow| is_gone && lives(flow)) {
+            true => self.fail_sends(cx, number, reason),
+            false => self.fail_peer(cx, number, reason),
+        }
     }
 
     /// Keeps contents that came back for want of memory, until the peer fetches them.
@@ -399,7 +409,7 @@ impl Engine {
                 self.fail_peer(cx, destination, reason);
                 self.forget_peer(cx, destination);
             }
-            Event::Completed(_) | Event::Returned(_) => {}
+            Event::Completed(_) | Event::Returned(_) | Event::ReplyRefused { .. } => {}
         }
     }
 

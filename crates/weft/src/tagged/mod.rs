@@ -41,7 +41,7 @@ pub struct Settings {
     /// their senders and are fetched later.
     pub unexpected_most: usize,
     /// Number of operations posted here plus completions of the bundle that were not taken. At this number further
-    /// operations return *full*.
+    /// operations return *full*. With so many completions that were not taken, injections do too.
     pub operations_most: usize,
     /// Bytes of injected messages that may wait here for room. Above that, injections return *full*.
     pub injected_most: usize,
@@ -541,6 +541,16 @@ impl Tagged<'_> {
     /// operation has ended or soon will. Costs a search through the posted operations.
     pub fn cancel(&mut self, context: u64) -> bool {
         self.engine.cancel(&mut self.context, context)
+    }
+
+    /// Cancels all messages to the peer at index `to` of which it has heard nothing: they wait here for its session or for room.
+    /// Sends end as [`Outcome::Cancelled`]; injected messages, which no context names, are dropped without a completion. Returns
+    /// their number. What is under way already ends as it would have.
+    ///
+    /// # Errors
+    /// If nothing is mapped there.
+    pub fn cancel_unsent(&mut self, to: u32) -> Result<usize, PostError> {
+        self.engine.cancel_unsent(&mut self.context, to)
     }
 
     /// Returns the number of unmatched messages that wait here, and the bytes of their contents.

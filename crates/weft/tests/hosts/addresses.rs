@@ -144,7 +144,7 @@ fn a_session_over_a_network_that_dies_is_made_anew_over_another() {
         client.bundle.request(client.here, 0, super::ECHO, &[1], b"lost").expect("mapped");
         let returns = client.returns.clone();
         super::poll_until(&mut client.bundle, "a return", |_| !returns.borrow().is_empty());
-        assert_eq!(returns.borrow()[0].reason, weft::Reason::PeerLost);
+        assert_eq!(returns.borrow()[0].reason, weft::Reason::Silent);
         // The next message comes back as well; then the other network is found.
         client.bundle.request(client.here, 0, super::ECHO, &[2], b"").expect("mapped");
         super::poll_until(&mut client.bundle, "a return", |_| returns.borrow().len() == 2);
@@ -152,6 +152,48 @@ fn a_session_over_a_network_that_dies_is_made_anew_over_another() {
         let start = Instant::now();
         client.ask(0, 3, 100);
         assert!(start.elapsed() < SIDE_BY_SIDE, "{:?}", start.elapsed());
+        sides.far.finish();
+    });
+}
+
+#[test]
+fn a_process_whose_address_was_replaced_calls_from_the_new_one() {
+    in_namespaces("addresses::a_process_whose_address_was_replaced_calls_from_the_new_one", |mut sides| {
+        ip("link set weft1 down");
+        assert_eq!(sides.far.ask("link set weft1 down"), "done");
+        let (_, mut client) = sides.time_to_answer();
+        assert_eq!(addresses_of(client.bundle.name(client.here).expect("name")), ["10.77.0.1"]);
+        // As when a lease ends.
+        ip("addr del 10.77.0.1/24 dev weft0");
+        ip("addr add 10.77.0.9/24 dev weft0");
+        ip("route add default via 10.77.0.2");
+        client.bundle.request(client.here, 0, super::ECHO, &[1], b"lost").expect("mapped");
+        let returns = client.returns.clone();
+        super::poll_until(&mut client.bundle, "a return", |_| !returns.borrow().is_empty());
+        assert_eq!(returns.borrow()[0].reason, weft::Reason::Silent);
+        client.bundle.request(client.here, 0, super::ECHO, &[2], b"").expect("mapped");
+        super::poll_until(&mut client.bundle, "a return", |_| returns.borrow().len() == 2);
+        returns.borrow_mut().clear();
+        let start = Instant::now();
+        for seed in 0..300 {
+            client.ask(0, seed, 100);
+        }
+        assert!(start.elapsed() < SIDE_BY_SIDE, "{:?}", start.elapsed());
+        // And it is reached there.
+        let second = client.bundle.endpoint(Key(5)).expect("endpoint");
+        let name = client.bundle.name(second).expect("name");
+        assert_eq!(addresses_of(name), ["10.77.0.9"]);
+        // Asleep, it is woken by what comes to the new address.
+        client.bundle.set_spin_limit(Duration::ZERO);
+        let start = Instant::now();
+        for round in 0..20 {
+            client.bundle.request(client.here, 0, super::ECHO, &[round], b"").expect("mapped");
+            while client.answers.borrow().is_empty() {
+                client.bundle.wait(Some(Duration::from_secs(1)));
+            }
+            client.answers.borrow_mut().clear();
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         sides.far.finish();
     });
 }

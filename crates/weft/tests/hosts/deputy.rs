@@ -1,14 +1,14 @@
 //! Programs that compute and do not poll: their helper keeps the protocol going.
 
 use super::hostile::{Faults, Relay};
-use super::support::{over_udp, poll_until, wait_until, Address, Dice, Peer, BOUND};
+use super::support::{over_udp, poll_until, tell, wait_until, Address, Dice, Order, Orders, Peer, BOUND};
 use super::{numbered, Client, ANSWER, ECHO, NOTE};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use weft::{Bundle, Certainty, Node, Reason, SharedBundle, Waited};
+use weft::{AnyThread, Bundle, Certainty, Endpoint, Node, Reason, Settings, SharedBundle, Waited};
 
 /// Longer than a peer may be silent.
 const COMPUTES: Duration = Duration::from_millis(4000);
@@ -71,7 +71,7 @@ fn without_its_helper_a_peer_that_computes_is_taken_for_dead() {
         client.bundle.wait(Some(Duration::from_secs(1)));
     }
     let returned = client.returns.borrow_mut().remove(0);
-    assert_eq!((returned.reason, returned.certainty), (Reason::PeerLost, Certainty::Unknown));
+    assert_eq!((returned.reason, returned.certainty), (Reason::Silent, Certainty::Unknown));
     assert!(returned.args == args && returned.payload == payload);
 }
 
@@ -275,4 +275,97 @@ fn a_death_while_the_program_computes_is_told_to_its_next_polls() {
     std::thread::sleep(COMPUTES + Duration::from_secs(2));
     poll_for(&mut client.bundle, Duration::from_millis(500));
     assert_eq!(client.returns.borrow().len(), 1);
+}
+
+/// A server that computes between making its bundle, as its word says, and the first poll.
+pub fn late(orders: Orders) {
+    let node = Node::new().expect("node");
+    let compute = || std::thread::sleep(COMPUTES + Duration::from_secs(1));
+    let make = |node: &Node| Bundle::for_any_thread(node, Settings::default()).expect("bundle");
+    let serve = |bundle: &mut Bundle<AnyThread>, here: Endpoint| {
+        bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
+        tell(Address { name: bundle.name(here).expect("name"), key: bundle.key(here).expect("key") });
+    };
+    match orders.words[0].as_str() {
+        "own" => {
+            let mut bundle = Bundle::new(&node).expect("bundle");
+            let here = bundle.endpoint_with_random_key().expect("endpoint");
+            bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
+            tell(Address::of(&bundle, here));
+            compute();
+            bundle.poll_until(|_| matches!(orders.look(), Order::End));
+        }
+        "shared" => {
+            let bundle = SharedBundle::new(&node).expect("bundle");
+            let here = bundle.endpoint_with_random_key().expect("endpoint");
+            bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
+            tell(Address { name: bundle.name(here).expect("name"), key: bundle.key(here).expect("key") });
+            compute();
+            while !matches!(orders.look(), Order::End) {
+                bundle.poll().expect("not in a handler");
+            }
+        }
+        "of another thread" => {
+            let made = std::thread::spawn(move || {
+                let mut bundle = make(&node);
+                let here = bundle.endpoint_with_random_key().expect("endpoint");
+                serve(&mut bundle, here);
+                bundle
+            });
+            let mut bundle = made.join().expect("it made one");
+            compute();
+            bundle.poll_until(|_| matches!(orders.look(), Order::End));
+        }
+        "adopted" => {
+            let (mut first, mut second) = (make(&node), make(&node));
+            let here = first.endpoint_with_random_key().expect("endpoint");
+            serve(&mut first, here);
+            let moving = first.release(here).expect("it is here");
+            second.adopt(moving).expect("of this node");
+            compute();
+            while !matches!(orders.look(), Order::End) {
+                first.poll();
+                second.poll();
+            }
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Callers of a process that has not polled yet wait for it.
+fn late_server_is_waited_for(test: &str, made: &str) {
+    let Some(_turn) = over_udp(test) else { return };
+    let peer = Peer::start("late", &[made]);
+    let mut client = Client::of(&[peer.address()]);
+    let since = Instant::now();
+    for number in 0..3 {
+        client.bundle.request(client.here, 0, ECHO, &[number], b"early").expect("mapped");
+    }
+    for number in 0..3 {
+        assert_eq!(client.answer(), (vec![number], b"early".to_vec()));
+    }
+    assert!(since.elapsed() > COMPUTES, "it computed: {:?}", since.elapsed());
+    assert_eq!((client.bundle.counters().sessions_lost, client.bundle.counters().returned), (0, 0));
+    peer.finish();
+}
+
+#[test]
+fn a_peer_that_computes_before_its_first_poll_is_waited_for() {
+    late_server_is_waited_for("deputy::a_peer_that_computes_before_its_first_poll_is_waited_for", "own");
+}
+
+#[test]
+fn a_shared_bundle_that_nobody_polled_yet_is_waited_for() {
+    late_server_is_waited_for("deputy::a_shared_bundle_that_nobody_polled_yet_is_waited_for", "shared");
+}
+
+#[test]
+fn a_bundle_made_in_another_thread_that_nobody_polled_yet_is_waited_for() {
+    let test = "deputy::a_bundle_made_in_another_thread_that_nobody_polled_yet_is_waited_for";
+    late_server_is_waited_for(test, "of another thread");
+}
+
+#[test]
+fn an_endpoint_that_was_adopted_before_any_poll_is_waited_for() {
+    late_server_is_waited_for("deputy::an_endpoint_that_was_adopted_before_any_poll_is_waited_for", "adopted");
 }

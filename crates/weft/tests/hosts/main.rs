@@ -42,6 +42,7 @@ fn child() {
         ("namer", addresses::namer),
         ("sleeper", addresses::sleeper),
         ("taker", levels::taker),
+        ("late", deputy::late),
     ]);
 }
 

@@ -2,7 +2,7 @@
 //! `unshare` and `ip`, by root or by an ordinary user who may have user namespaces, and end with their processes.
 
 use super::support::{again, insist, left_out, poll_until, tell, turn, Orders, Peer, BOUND};
-use super::{contents, Client, ECHO};
+use super::{contents, deaths, Client, ECHO};
 use std::process::Command;
 use std::time::Instant;
 use weft::{HostAddress, MessageKind, Outgoing};
@@ -147,4 +147,51 @@ fn two_namespaces_talk_over_ipv4_while_the_path_shrinks() {
 #[test]
 fn two_namespaces_talk_over_ipv6_while_the_path_shrinks() {
     talk_between("namespaces::two_namespaces_talk_over_ipv6_while_the_path_shrinks", ["fd77::1", "fd77::2"], 64);
+}
+
+/// A process that is killed while much is under way, on a host that lives on. Its kernel refuses few packets in a second.
+#[test]
+fn a_process_that_is_killed_in_another_namespace_is_noticed_soon() {
+    let test = "namespaces::a_process_that_is_killed_in_another_namespace_is_noticed_soon";
+    let Some(way) = unshare(&[]) else {
+        let _turn = turn(test);
+        return left_out(&format!("{test}: no network namespace is to be had here, not as an ordinary user either"));
+    };
+    let Some(_turn) = again(test, &way, &[]) else { return };
+    let Sides { client, far } = Sides::of(["10.77.0.1", "10.77.0.2"], 24);
+    let own = client.bundle.name(client.here).expect("name");
+    for round in 0..3 {
+        // A second process of the far host, which outlives it.
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", far.id())).arg(std::env::current_exe().expect("this program"));
+        let mut victim = Peer::start_by(command, "server", &[], &[]);
+        let there = victim.address();
+        let mut client = Client::of(&[there]);
+        assert_eq!(client.bundle.name(client.here).expect("name").address.ip, own.address.ip);
+        if round == 0 {
+            deaths::lose_soon(&mut client, &mut victim);
+            continue;
+        }
+        client.ask(0, 1, 10);
+        let mut stopped = false;
+        let mut sent = 0;
+        let (args, payload) = contents(1, 3, 30_000);
+        let since = Instant::now();
+        while !stopped {
+            let message = Outgoing { op: ECHO, args: &args, payload: &payload, completion: None };
+            sent += u32::from(client.bundle.try_post(client.here, 0, MessageKind::Request, message).is_ok());
+            client.bundle.poll();
+            if since.elapsed() > std::time::Duration::from_millis(100) {
+                victim.kill();
+                stopped = true;
+            }
+        }
+        let killed = Instant::now();
+        poll_until(&mut client.bundle, "the end", |bundle| bundle.sessions() == 0);
+        let took = killed.elapsed();
+        eprintln!("a process killed under {sent} requests was noticed after {took:?}");
+        assert!(took < std::time::Duration::from_millis(2000), "{took:?}");
+        assert!(client.returns.borrow().iter().all(|back| back.reason == weft::Reason::PeerLost));
+    }
+    far.finish();
 }

@@ -354,13 +354,17 @@ impl Orders {
         let mut lines = self.lines.borrow_mut();
         let lines = lines.get_or_insert_with(|| {
             let (heard, lines) = channel();
+            let (begins, has_begun) = channel();
             std::thread::spawn(move || {
+                begins.send(()).expect("somebody waits");
                 for line in std::io::stdin().lines().map_while(Result::ok) {
                     if heard.send(line).is_err() {
                         break;
                     }
                 }
             });
+            // A thread that has not begun may need memory that a test forbids next.
+            has_begun.recv().expect("the thread begins");
             lines
         });
         match lines.try_recv() {

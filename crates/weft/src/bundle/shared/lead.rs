@@ -2,7 +2,7 @@
 
 use super::lock::{Common, Locked, Tell, NOBODY};
 use super::InHandler;
-use crate::bundle::wait::{listen, SPIN_LEAST, YIELD_EVERY, YIELD_LONG};
+use crate::bundle::wait::{listen, patience, NAP_MOST, YIELD_EVERY, YIELD_LONG};
 use crate::bundle::{AnyThread, Bundle, Waited};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ pub(super) struct Inner {
 pub(super) enum Lead {
     Free,
     Awake,
-    /// It sleeps, at the latest until this time.
-    Asleep(Instant),
+    /// It sleeps, at the latest until this time. If more waits for room meanwhile, it is to sleep for no longer than this.
+    Asleep(Instant, Duration),
 }
 
 /// The parameters of a wait in progress.
@@ -71,10 +71,11 @@ impl Common {
     pub(super) fn lead<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait) -> Result<Locked<'a>, InHandler> {
         locked.lead = Lead::Awake;
         let leading = Leading(self);
-        let sleeper = &locked.bundle.sleeper;
-        let spin = sleeper.habit.spin().saturating_sub(wait.begin.elapsed()).max(SPIN_LEAST);
-        let spin = spin.min(wait.left()).min(sleeper.spin_most.unwrap_or(spin));
+        let spin = locked.bundle.sleeper.spin_after(wait.begin.elapsed()).min(wait.left());
         let (mut locked, mut waited) = self.spin(locked, wait, spin);
+        if waited == Waited::Nothing && locked.bundle.may_give_way() {
+            (locked, waited) = self.yield_core(locked, wait);
+        }
         if waited == Waited::Nothing && !wait.left().is_zero() && !locked.was_nudged(wait.nudges) {
             (locked, waited) = self.sleep(locked, wait);
         }
@@ -88,6 +89,19 @@ impl Common {
             self.news.notify_one();
         }
         Ok(locked)
+    }
+
+    /// Yields the core with the lock free, then polls, as an exclusive bundle does before it sleeps.
+    fn yield_core<'a>(&'a self, locked: Locked<'a>, wait: &Wait) -> (Locked<'a>, Waited) {
+        let ((), tell) = self.finish(locked, |_| ());
+        self.tell(tell);
+        let begin = Instant::now();
+        std::thread::yield_now();
+        let time = begin.elapsed();
+        let mut locked = self.wait_for_lock();
+        let waited = locked.look(wait.since);
+        locked.bundle.sleeper.courtesy.gave_way(time, waited != Waited::Nothing);
+        (locked, waited)
     }
 
     fn spin<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait, most: Duration) -> (Locked<'a>, Waited) {
@@ -119,9 +133,11 @@ impl Common {
             let begin = Instant::now();
             // The order matters: see `Bundle::sleep`.
             locked.bundle.signals.set_waiting(true);
-            let most = wait.left().min(locked.bundle.wait_limit());
+            let for_room = patience(wait.begin.elapsed());
+            let most = wait.left().min(locked.bundle.sleep_limit(for_room));
+            let for_more = if locked.bundle.waits_for_room() { for_room } else { NAP_MOST };
             let tally = locked.bundle.core.state().tally();
-            (locked.lead, locked.announced) = (Lead::Asleep(begin + most), (tally, locked.nudges));
+            (locked.lead, locked.announced) = (Lead::Asleep(begin + most, for_more), (tally, locked.nudges));
             drop(locked);
             told = listen(&self.set, most);
             locked = self.wait_for_lock();
@@ -203,7 +219,7 @@ impl Inner {
         let now = (self.bundle.core.state().tally(), self.nudges);
         let is_new = std::mem::replace(&mut self.announced, now) != now;
         let leader = match self.lead {
-            Lead::Asleep(until) => is_new || self.is_leader_needed(until),
+            Lead::Asleep(until, for_room) => is_new || self.is_leader_needed(until, for_room),
             _ => false,
         };
         if leader {
@@ -215,8 +231,10 @@ impl Inner {
 
     /// Whether a leader that sleeps until `until` has new work: calls to make, peers that may not ring, or an earlier
     /// deadline.
-    fn is_leader_needed(&self, until: Instant) -> bool {
+    fn is_leader_needed(&self, until: Instant, for_room: Duration) -> bool {
         let core = &self.bundle.core;
-        core.state().has_calls() || !core.all_ring() || Instant::now() + self.bundle.wait_limit() + SOONER < until
+        core.state().has_calls()
+            || !core.all_ring()
+            || Instant::now() + self.bundle.sleep_limit(for_room) + SOONER < until
     }
 }

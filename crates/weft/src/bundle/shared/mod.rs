@@ -8,12 +8,13 @@
 mod lead;
 mod lock;
 
-use super::wait::NAP_MOST;
+use super::wait::patience;
 use super::{AnyThread, Bundle, Waited, Waker};
 use crate::node::{Error, Node};
 use lead::{Inner, Lead, Wait};
 use lock::{Common, Locked};
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -78,7 +79,8 @@ pub struct SharedBundle {
 }
 
 impl From<Bundle<AnyThread>> for SharedBundle {
-    fn from(bundle: Bundle<AnyThread>) -> SharedBundle {
+    fn from(mut bundle: Bundle<AnyThread>) -> SharedBundle {
+        bundle.sleeper.polled.is_shared = true;
         let (set, waker) = (bundle.sleeper.set.clone(), bundle.waker());
         let (tally, bundle_life) = (bundle.core.state().tally(), bundle.life);
         let inner = Inner { bundle, lead: Lead::Free, followers: 0, nudges: 0, announced: (tally, 0) };
@@ -200,8 +202,14 @@ impl SharedBundle {
     /// As [`Bundle::poll`].
     #[inline]
     pub fn poll(&self) -> Result<u32, InHandler> {
-        let (taken, tell) = self.common.finish(self.common.lock()?, |inner| inner.attended(|bundle| bundle.poll()));
+        let ((taken, gives_way), tell) = self.common.finish(self.common.lock()?, |inner| {
+            let taken = inner.attended(|bundle| bundle.poll());
+            (taken, std::mem::take(&mut inner.bundle.sleeper.polled.is_due))
+        });
         self.common.tell(tell);
+        if gives_way {
+            std::thread::yield_now();
+        }
         Ok(taken)
     }
 
@@ -220,17 +228,50 @@ impl SharedBundle {
     /// millisecond. Blocks without limit.
     pub fn poll_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
         while !done(self) {
-            self.nap()?;
+            self.nap(&mut None, Duration::MAX)?;
         }
         Ok(())
     }
 
-    /// As [`Bundle::drain`].
-    pub fn drain(&self) -> Result<(), InHandler> {
-        while !self.with(|bundle| bundle.is_settled())? {
-            self.nap()?;
+    /// Runs handlers for ever, and sleeps while nothing comes. Returns only if a handler called it. Any number of
+    /// threads may serve; each message is handled by one of them. Leaves events to threads that take them.
+    pub fn serve(&self) -> Result<Infallible, InHandler> {
+        loop {
+            self.serve_until(|_| false)?;
+        }
+    }
+
+    /// Runs handlers until `done` returns true, and sleeps while nothing comes. Calls `done` first, and again after
+    /// messages, after events, and when a [`Waker`] was used. Leaves events to threads that take them. Blocks without
+    /// limit.
+    pub fn serve_until(&self, mut done: impl FnMut(&SharedBundle) -> bool) -> Result<(), InHandler> {
+        while !done(self) {
+            self.wait(None)?;
         }
         Ok(())
+    }
+
+    /// As [`Bundle::poll_until_within`].
+    pub fn poll_until_within(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut(&SharedBundle) -> bool,
+    ) -> Result<bool, InHandler> {
+        self.nap_until_within(limit, |bundle| Ok(done(bundle)))
+    }
+
+    /// As [`Bundle::drain`].
+    pub fn drain(&self) -> Result<(), InHandler> {
+        let mut begin = None;
+        while !self.with(|bundle| bundle.is_settled())? {
+            self.nap(&mut begin, Duration::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Bundle::drain_within`].
+    pub fn drain_within(&self, limit: Duration) -> Result<bool, InHandler> {
+        self.nap_until_within(limit, |bundle| bundle.with(|bundle| bundle.is_settled()))
     }
 
     /// As [`Bundle::flush`].
@@ -293,19 +334,56 @@ impl SharedBundle {
         Ok(result)
     }
 
-    pub(crate) fn insist(&self, mut attempt: impl FnMut() -> Result<(), SendError>) -> Result<(), SendError> {
+    /// As [`Bundle::insist`].
+    pub(crate) fn insist(
+        &self,
+        limit: Option<Duration>,
+        mut attempt: impl FnMut() -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
+        let (mut begin, mut since) = (None, None);
         loop {
             match attempt() {
-                Err(SendError::Full) => self.nap()?,
+                Err(SendError::Full) if !self.with(|bundle| bundle.core.state().has_full_events())? => {}
                 done => return done,
             }
+            let left = match limit {
+                Some(limit) => limit.saturating_sub(since.get_or_insert_with(Instant::now).elapsed()),
+                None => Duration::MAX,
+            };
+            if left.is_zero() {
+                return Err(SendError::TimedOut);
+            }
+            self.nap(&mut begin, left)?;
         }
     }
 
-    /// Waits at most a millisecond for something to come. A [`Waker`] does not end it.
-    fn nap(&self) -> Result<(), InHandler> {
-        let (_, tally) = self.doze(self.seen.get(), None, NAP_MOST)?;
+    fn nap_until_within(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut(&SharedBundle) -> Result<bool, InHandler>,
+    ) -> Result<bool, InHandler> {
+        let since = Instant::now();
+        loop {
+            if done(self)? {
+                return Ok(true);
+            }
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.nap(&mut None, left)?;
+        }
+    }
+
+    /// Waits for something to come: a millisecond at most, or longer if nothing has come since `begin`, which is the start
+    /// of the current series of fruitless naps. Waits no longer than `left`. A [`Waker`] does not end it.
+    fn nap(&self, begin: &mut Option<Instant>, left: Duration) -> Result<(), InHandler> {
+        let began = *begin.get_or_insert_with(Instant::now);
+        let (waited, tally) = self.doze(self.seen.get(), None, patience(began.elapsed()).min(left))?;
         self.seen.set(tally);
+        if waited != Waited::Nothing {
+            *begin = None;
+        }
         Ok(())
     }
 

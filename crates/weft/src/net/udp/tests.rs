@@ -34,7 +34,7 @@ impl Faulty {
 
     /// Says it so often that it is believed.
     fn refuse(&self, call: Call, error: Errno) {
-        let times = if error == Errno::MSGSIZE { 1 + REFUSALS_DOUBTED } else { 1 };
+        let times = if is_told_by_networks(error) { 1 + ERRORS_DOUBTED } else { 1 };
         (0..times).for_each(|_| self.plan(call, error));
     }
 
@@ -263,10 +263,62 @@ fn packets_that_go_by_no_way_do_not_cost_the_segments() {
     a.kernel.plan(Call::Segments, Errno::INVAL);
     a.kernel.refuse(Call::Many, Errno::MSGSIZE);
     assert_eq!(a.send(&b.local(), &run(40), 10), Sent { packets: 0, stop: Some(Stop::TooLarge) });
-    assert_eq!(a.kernel.take_seen(), [vec![Call::Segments], vec![Call::Many; 1 + REFUSALS_DOUBTED as usize]].concat());
+    assert_eq!(a.kernel.take_seen(), [vec![Call::Segments], vec![Call::Many; 1 + ERRORS_DOUBTED as usize]].concat());
     assert_eq!(a.send(&b.local(), &run(40), 10), Sent { packets: 4, stop: ALL_GONE });
     assert_eq!(a.kernel.take_seen(), [Call::Segments]);
     assert_eq!(packets(&mut b, 4), cut(&run(40), 10));
+}
+
+/// A port of this address that nobody has.
+fn free_port(address: &str) -> SocketAddr {
+    open(address).local()
+}
+
+#[test]
+fn a_port_that_nobody_has_is_told_with_the_packets_beginning() {
+    for (from, to) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1"), ("0.0.0.0", "127.0.0.2")] {
+        let mut a = open(from);
+        let (nobody, mut buffer) = (free_port(to), vec![0; RECEIVE_BYTES]);
+        assert!(!a.has_words());
+        a.send(&nobody, b"the beginning of it", 100);
+        assert_eq!(a.receive(&mut buffer), Received::Nothing);
+        assert!(a.has_words(), "{from} to {to}");
+        let mut quoted = [0; 13];
+        assert_eq!(a.next_refusal(&mut quoted), Some((nobody, 13)), "{from} to {to}");
+        assert_eq!(&quoted, b"the beginning");
+        assert_eq!((a.next_refusal(&mut quoted), a.has_words()), (None, false));
+        let ready = poll(&mut [PollFd::new(&a.as_fd(), PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        assert_eq!(ready, Ok(0), "it wakes nobody any more");
+    }
+}
+
+#[test]
+fn what_is_told_of_one_packet_keeps_no_other_one_from_being_sent() {
+    for segment in [100, 10] {
+        let (a, mut b) = pair();
+        let nobody = free_port("127.0.0.1");
+        for _ in 0..20 {
+            a.send(&nobody, b"to nobody", 100);
+            assert_eq!(a.send(&b.local(), &run(40), segment).stop, ALL_GONE);
+            assert_eq!(packets(&mut b, 40_usize.div_ceil(segment)), cut(&run(40), segment));
+        }
+        let mut quoted = [0; 4];
+        let refusals = std::iter::from_fn(|| a.next_refusal(&mut quoted)).count();
+        assert_eq!(refusals, 20, "each is told");
+    }
+}
+
+#[test]
+fn a_direct_socket_is_told_that_its_peer_is_gone() {
+    let a = Udp::open(at("127.0.0.1"), Ports::ANY).expect("loopback has free ports");
+    let nobody = free_port("127.0.0.1");
+    let direct = a.direct(&nobody, std::iter::empty()).expect("a second socket");
+    direct.send_to_peer(b"anybody?", 100);
+    direct.send_to_peer(b"anybody?", 100);
+    let mut quoted = [0; 8];
+    assert_eq!(direct.next_refusal(&mut quoted), Some((nobody, 8)));
+    assert_eq!(&quoted, b"anybody?");
+    assert_eq!(a.next_refusal(&mut quoted), None);
 }
 
 #[test]
@@ -286,7 +338,7 @@ fn a_word_that_packets_are_too_large_is_not_believed_unless_it_is_said_again() {
 fn errors_of_every_way_of_sending_are_told_apart() {
     let stops = [
         (Errno::AGAIN, Stop::Full),
-        (Errno::NOBUFS, Stop::Full),
+        (Errno::NOMEM, Stop::Full),
         (Errno::MSGSIZE, Stop::TooLarge),
         (Errno::CONNREFUSED, Stop::Unreachable),
         (Errno::HOSTUNREACH, Stop::Unreachable),
@@ -312,6 +364,28 @@ fn errors_of_every_way_of_sending_are_told_apart() {
             assert_eq!(packets(&mut b, 40 / segment).len(), 40 / segment);
         }
     }
+}
+
+#[test]
+fn what_the_interface_drops_is_lost_and_holds_up_nothing() {
+    for call in [Call::One, Call::Segments, Call::Many] {
+        let (a, mut b) = pair();
+        let segment = if call == Call::One { 40 } else { 10 };
+        if call == Call::Many {
+            a.way.set(Way::Many);
+        }
+        a.kernel.plan(call, Errno::NOBUFS);
+        let packets_of_run = 40 / segment;
+        assert_eq!(a.send(&b.local(), &run(40), segment), Sent { packets: packets_of_run, stop: ALL_GONE }, "{call:?}");
+        // Of several calls the first one's packet is gone.
+        let came = if call == Call::Many { packets_of_run - 1 } else { 0 };
+        assert_eq!(packets(&mut b, came).len(), came);
+        assert_eq!(b.receive(&mut [0; 2000]), Received::Nothing, "{call:?}");
+    }
+    let (a, mut b) = connected();
+    a.kernel.plan(Call::Pages, Errno::NOBUFS);
+    assert_eq!(a.send_lasting_to_peer(&run(20_000), 1000), Sent { packets: 20, stop: None });
+    assert_eq!(b.receive(&mut [0; 2000]), Received::Nothing);
 }
 
 #[test]

@@ -180,6 +180,25 @@ impl Engine {
         if let Some(flow) = before.flow {
             self.forget_flow(flow);
         }
+        self.end_sends(cx, before, reason);
+        self.fail_receives(cx, number, reason);
+    }
+
+    /// Ends what is under way to a peer. What comes from it is still taken.
+    pub(in crate::tagged) fn fail_sends(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
+        let endpoint = self.endpoint;
+        let Some(peer) = self.peer(number) else { return };
+        let (name, key, index, life, flow) = (peer.name, peer.key, peer.index, peer.life, peer.flow);
+        let due = std::mem::take(&mut peer.due);
+        let after = Peer { index, life, flow, due, lost: Some(reason), ..Peer::new(name, key) };
+        let before = std::mem::replace(peer, after);
+        let _ = cx.state.map(endpoint, number, name, key);
+        self.end_sends(cx, before, reason);
+    }
+
+    /// Ends the sends of a peer's former state.
+    fn end_sends(&mut self, cx: &mut Working<'_>, before: Peer, reason: Reason) {
+        let index = before.index;
         let failed = |certainty| Outcome::Failed { reason, certainty };
         let mut announced: Vec<_> = before.announced.into_iter().collect();
         announced.sort_by_key(|&(message, _)| message.wrapping_sub(before.window.next));
@@ -191,7 +210,6 @@ impl Engine {
         for (_, unstored) in before.unstored {
             self.end_unstored(cx, unstored, failed(Certainty::Unknown));
         }
-        self.fail_receives(cx, number, reason);
     }
 
     /// Ends the receives that wait for this peer alone, and its announced messages.

@@ -4,6 +4,7 @@ use super::{cost, space, Body, Engine, Many, Message, Receive, MANY_LEAST};
 use crate::tagged::peer::{Ends, Sending};
 use crate::tagged::queues::Wanted;
 use crate::tagged::{self, Claim, Envelope, Outcome, Pattern, PostError, Source, Tags, Target, Working};
+use std::collections::VecDeque;
 use weft_core::Outgoing;
 use weft_wire::tagged::{self as wire, Label, Word};
 use weft_wire::Certainty;
@@ -47,6 +48,10 @@ impl Engine {
     #[inline(always)]
     pub fn inject(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
         let number = self.number_at(to)?;
+        // It is no operation, but if it comes back there is one more completion.
+        if cx.done.len() >= self.settings.operations_most {
+            return Err(PostError::Full);
+        }
         if self.send_at_once(cx, number, label, bytes, false) {
             return Ok(());
         }
@@ -307,6 +312,19 @@ impl Engine {
             return true;
         }
         false
+    }
+
+    /// Withdraws the messages to a peer of which it has heard nothing.
+    pub fn cancel_unsent(&mut self, cx: &mut Working<'_>, to: u32) -> Result<usize, PostError> {
+        let number = self.number_at(to)?;
+        let Some(peer) = self.peer(number) else { return Ok(0) };
+        // Bounced messages were sent once, and their sends have ended.
+        let is_bounced = |sending: &Sending| sending.ends == Ends::Bounced;
+        let (kept, unsent): (VecDeque<Sending>, _) = std::mem::take(&mut peer.queue).into_iter().partition(is_bounced);
+        peer.queue = kept;
+        let count = unsent.len();
+        unsent.into_iter().for_each(|sending| self.end_send(cx, sending, Outcome::Cancelled, None));
+        Ok(count)
     }
 
     /// Cancels a receive that was taken out of its queue.
