@@ -38,18 +38,23 @@ fn limit(what: &str) {
         let before = getrlimit(resource);
         setrlimit(resource, Rlimit { current: Some(most), ..before }).expect("less is always allowed");
     };
+    // More than there is, by so much.
+    let memory = |more: u64| {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc");
+        let pages: u64 = pages.split(' ').next().expect("a number").parse().expect("a number");
+        set(Resource::As, pages * rustix::param::page_size() as u64 + more);
+    };
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("/proc").count() as u64 - 1;
     match what {
         // What `ulimit -f 1024` sets.
         "file size" => set(Resource::Fsize, 1 << 20),
         "no file size" => set(Resource::Fsize, 0),
         "no descriptor" => set(Resource::Nofile, descriptors()),
+        "one descriptor" => set(Resource::Nofile, descriptors() + 1),
         "two descriptors" => set(Resource::Nofile, descriptors() + 2),
-        "memory" => {
-            let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc");
-            let pages: u64 = pages.split(' ').next().expect("a number").parse().expect("a number");
-            set(Resource::As, pages * rustix::param::page_size() as u64 + (2 << 20));
-        }
+        "memory" => memory(2 << 20),
+        // A ring takes 8 MiB.
+        "memory of one ring" => memory(12 << 20),
         "nothing" => {}
         other => panic!("no such limit: {other}"),
     }
@@ -104,6 +109,7 @@ fn a_caller_that_runs_out_is_told_of_what_and_that_it_is_its_own() {
         ("no descriptor", Reason::OwnDescriptors, "ulimit -n"),
         ("two descriptors", Reason::OwnDescriptors, "ulimit -n"),
         ("memory", Reason::OwnMemory, "ulimit -v"),
+        ("memory of one ring", Reason::OwnMemory, "ulimit -v"),
     ] {
         let (told, words) = refusal(has, "nothing");
         assert_eq!(told, reason, "{has}");
@@ -114,7 +120,7 @@ fn a_caller_that_runs_out_is_told_of_what_and_that_it_is_its_own() {
 #[test]
 fn a_caller_of_a_peer_that_runs_out_is_told_that_it_is_the_peers() {
     let _turn = turn("limits of a peer");
-    for has in ["file size", "memory"] {
+    for has in ["file size", "one descriptor", "two descriptors", "memory", "memory of one ring"] {
         let (told, words) = refusal("nothing", has);
         assert_eq!(told, Reason::PeerLimit, "{has}");
         assert!(words.contains("there (ulimit -n, -v, -f)"), "{has}: {words}");
