@@ -1,6 +1,6 @@
 //! Names by host and port: a program tells the names of its endpoints at a TCP port, and others ask for them there.
 //!
-//! An endpoint's [`Name`] changes each time its process starts, and has 60 characters. A [`NameServer`] tells it at a port
+//! An endpoint's [`Name`](crate::Name) changes each time its process starts, and has 60 characters. A [`NameServer`] tells it at a port
 //! that stays the same, and [`resolve`] asks there:
 //!
 //! ```
