@@ -298,3 +298,19 @@ fn a_forked_child_neither_tells_names_nor_holds_the_port() {
         }
     }
 }
+
+/// A server that has slept for long gives who connects its whole time.
+#[test]
+fn a_slow_asker_is_answered_by_a_server_that_was_idle() {
+    let Some((server, place)) = server("a slow asker") else { return };
+    let (_bundle, _, contact) = endpoint();
+    server.tell_with_key("", contact).expect("a label");
+    // Longer than a connection may take.
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut slow = TcpStream::connect(&place).expect("connect");
+    std::thread::sleep(Duration::from_millis(100));
+    let query = Query { label: "" }.to_bytes().expect("a label");
+    slow.write_all(&query).expect("send");
+    let mut answer = [0; ANSWER_BYTES];
+    slow.read_exact(&mut answer).expect("an answer");
+}

@@ -111,11 +111,12 @@ impl NameServer {
     /// If the port is in use or may not be opened, or if the kernel gives no descriptor or no thread.
     pub fn open(port: u16) -> Result<NameServer, Error> {
         // With IPv6 comes IPv4. Some hosts have only IPv4.
-        let bound = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
-            io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
-            _ => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
-        });
-        NameServer::start(|| bound)
+        NameServer::start(|| {
+            TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
+                io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
+                _ => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+            })
+        })
     }
 
     /// As [`NameServer::open`], at one address of this host. With `127.0.0.1` or `::1` only processes of this host can ask.
@@ -278,7 +279,8 @@ impl Desk {
             let came = came.next().copied().unwrap_or(PollFlags::empty());
             came.is_empty() || connection.hear(shared)
         });
-        listener.is_empty() || self.accept(now)
+        // The time after the sleep, which may have lasted for hours.
+        listener.is_empty() || self.accept(Instant::now())
     }
 
     /// Whether the listener's number still leads to the listener. The program may have closed it, and have another socket there.
