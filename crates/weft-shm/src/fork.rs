@@ -189,6 +189,8 @@ pub struct Descriptor {
     fd: ManuallyDrop<OwnedFd>,
     /// Tells it from those of ours that had this number before, or get it after the program closed this one.
     serial: u32,
+    /// It has the mark.
+    is_marked: bool,
     /// When it was last found to be ours ([`now`]), or 0.
     seen: AtomicU32,
 }
@@ -202,6 +204,19 @@ impl Descriptor {
         let life = Life::current();
         let mut registry = registry();
         Ok(registry.add(life, open()?))
+    }
+
+    /// As [`Descriptor::make`], of a memfd. A peer that is given a memfd shares its open file, and could take our mark away; then we would
+    /// never close it. The kernel gives each memfd a number of its own, which stays, so it is known by that.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn make_memfd<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Descriptor, E> {
+        let life = Life::current();
+        let mut registry = registry();
+        let fd = open()?;
+        let known = Known::number(fd.as_fd());
+        Ok(registry.enter(life, fd, known))
     }
 
     /// The same of several, with something else that `open` has to say.
@@ -240,7 +255,8 @@ impl Descriptor {
             // Somebody forks or opens something, and this does not wait. The mark tells ours from files of the program, if there are
             // marks.
             Err(TryLockError::WouldBlock) => {
-                CANNOT_MARK.load(Ordering::Relaxed) || Known::Marked.is_still(self.fd.as_fd())
+                let has_none = !self.is_marked || CANNOT_MARK.load(Ordering::Relaxed);
+                has_none || Known::Marked.is_still(self.fd.as_fd())
             }
         }
     }
@@ -332,10 +348,16 @@ pub(crate) struct Registry {
 
 impl Registry {
     fn add(&mut self, life: Life, fd: OwnedFd) -> Descriptor {
+        let known = Known::mark(&fd);
+        self.enter(life, fd, known)
+    }
+
+    fn enter(&mut self, life: Life, fd: OwnedFd, known: Known) -> Descriptor {
         self.last = self.last.wrapping_add(1);
         // If there was one, the program closed it behind our back.
-        self.descriptors.insert(fd.as_raw_fd(), Entry { serial: self.last, known: Known::mark(&fd) });
-        Descriptor { life, fd: ManuallyDrop::new(fd), serial: self.last, seen: AtomicU32::new(0) }
+        self.descriptors.insert(fd.as_raw_fd(), Entry { serial: self.last, known });
+        let is_marked = matches!(known, Known::Marked);
+        Descriptor { life, fd: ManuallyDrop::new(fd), serial: self.last, is_marked, seen: AtomicU32::new(0) }
     }
 
     /// Whether a number is still that of this descriptor.
@@ -401,7 +423,7 @@ struct Entry {
 enum Known {
     /// By the mark.
     Marked,
-    /// The kernel takes no marks: by its device, and its number there.
+    /// By its device, and its number there: memfds, and others where the kernel takes no marks.
     File { device: u64, inode: u64 },
     /// By nothing. It is never closed in children.
     Not,
@@ -414,7 +436,12 @@ impl Known {
             return Known::Marked;
         }
         CANNOT_MARK.store(true, Ordering::Relaxed);
-        file(fd.as_fd()).map_or(Known::Not, |(device, inode)| Known::File { device, inode })
+        Known::number(fd.as_fd())
+    }
+
+    /// By the device and the number there.
+    fn number(fd: BorrowedFd<'_>) -> Known {
+        file(fd).map_or(Known::Not, |(device, inode)| Known::File { device, inode })
     }
 
     /// Whether a number leads to the file of which this is known. One system call.
@@ -522,4 +549,24 @@ extern "C" {
 
     /// POSIX.
     fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memfd_is_closed_though_a_peer_took_its_mark_away() {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let given = Descriptor::make_memfd(|| rustix::fs::memfd_create("weft-test", flags)).expect("a memfd");
+        // What a peer gets has the same open file.
+        let peers = rustix::io::dup(&given).expect("a copy");
+        assert_eq!(fcntl_signal(peers.as_fd(), F_SETSIG, 0), 0);
+        assert!(given.is_ours());
+        let number = given.as_fd().as_raw_fd();
+        drop(given);
+        // SAFETY: the borrow lasts for one call that only asks what the number is. If it is closed, the kernel says so.
+        let now = file(unsafe { BorrowedFd::borrow_raw(number) });
+        assert_ne!(now, file(peers.as_fd()), "it is still open");
+    }
 }

@@ -75,7 +75,7 @@ impl Shared {
             return Err(Errno::FBIG.into());
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = Descriptor::make(|| rustix::fs::memfd_create(label, flags))?;
+        let fd = Descriptor::make_memfd(|| rustix::fs::memfd_create(label, flags))?;
         rustix::fs::ftruncate(&fd, bytes as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((Shared::map(&fd, bytes)?, fd))
