@@ -218,6 +218,10 @@ struct Destination {
     lost: usize,
     reason: Option<Reason>,
     is_lost: bool,
+    /// So many of those under way were lost with the peer, and come back.
+    lost_under_way: u64,
+    /// A peer was lost: the next message that is sent comes back for that, without a call.
+    is_refused: bool,
     /// A push of so many bytes was refused.
     wanted: Option<usize>,
     is_roomy: bool,
@@ -348,7 +352,11 @@ impl SendQueue {
                 None
             }
             Event::PeerLost { endpoint, destination, reason } if endpoint == self.endpoint => {
-                self.lose(destination, reason);
+                // Of an entry that has sent nothing it tells about another peer, from before `forget`.
+                if let Some(entry) = self.destinations.get_mut(&destination).filter(|entry| entry.has_sent()) {
+                    (entry.lost_under_way, entry.is_refused) = (entry.counts.under_way, true);
+                    self.lose(destination, reason);
+                }
                 Some(event)
             }
             Event::Returned(mut message) if message.endpoint == self.endpoint => {
@@ -362,7 +370,7 @@ impl SendQueue {
                         Certainty::NotDelivered => counts.not_delivered += 1,
                         Certainty::Unknown => counts.unknown += 1,
                     }
-                    if !matches!(message.reason, Reason::NoHandler | Reason::QueueFull) {
+                    if !self.is_of_a_loss(to) && !matches!(message.reason, Reason::NoHandler | Reason::QueueFull) {
                         self.lose(to, message.reason);
                     }
                 }
@@ -472,6 +480,16 @@ impl SendQueue {
         }
     }
 
+    /// Whether a message came back because of a loss that was told before. What waits now may arrive all the same.
+    fn is_of_a_loss(&mut self, to: u32) -> bool {
+        let Some(entry) = self.destinations.get_mut(&to) else { return false };
+        if entry.lost_under_way > 0 {
+            entry.lost_under_way -= 1;
+            return true;
+        }
+        std::mem::take(&mut entry.is_refused)
+    }
+
     /// The life and the destination of a completion, if it is of this queue.
     fn own(&self, completion: u64) -> Option<(u64, u32)> {
         let rest = completion & mask(LIFE_BITS + INDEX_BITS);
@@ -497,6 +515,11 @@ fn completion(queue: u64, life: u64, to: u32) -> u64 {
 impl Destination {
     fn counts(&self) -> Counts {
         Counts { queued: self.waiting.len() as u64, ..self.counts }
+    }
+
+    /// Whether something was sent.
+    fn has_sent(&self) -> bool {
+        self.counts.pushed > self.waiting.len() as u64 + self.counts.taken_back
     }
 
     /// Notes that something may be sent, unless nothing waits or what waits comes back first.

@@ -4,10 +4,11 @@ mod support;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 use support::{over_udp, turn, wait_until, Dice, BOUND};
 use weft::queue::{Bound, Counts, PushError, SendQueue, Unsent};
 use weft::{
-    Bundle, Certainty, Endpoint, Event, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError,
+    Bundle, Certainty, Endpoint, Event, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError, Settings,
     SharedBundle,
 };
 
@@ -487,4 +488,51 @@ fn every_message_is_accounted_for_among_peers_that_die_and_read_slowly() {
 fn every_message_is_accounted_for_between_hosts() {
     let Some(_turn) = over_udp("every_message_is_accounted_for_between_hosts") else { return };
     chaos(300);
+}
+
+/// A peer that stood still for the suspicion time is lost, and is called anew by what is sent next. Of that one message comes back for
+/// the old loss.
+#[test]
+fn what_is_pushed_after_a_loss_goes_to_a_peer_that_is_there_again() {
+    let test = "what_is_pushed_after_a_loss_goes_to_a_peer_that_is_there_again";
+    let Some(_turn) = over_udp(test) else { return };
+    // Without a helper nobody answers for it while it does not poll.
+    let mut there = Bundle::new(&Node::without_helper().expect("node")).expect("bundle");
+    let end = there.endpoint(KEY).expect("endpoint");
+    let came = Rc::new(Cell::new(0));
+    let noted = came.clone();
+    there.on(end, NOTE, move |_| noted.set(noted.get() + 1)).expect("on");
+    let settings = Settings { suspicion: Some(Duration::from_millis(200)), ..Settings::default() };
+    let mut bundle = Bundle::with_settings(&Node::new().expect("node"), settings).expect("bundle");
+    let me = bundle.endpoint(KEY).expect("endpoint");
+    bundle.map(me, 0, there.name(end).expect("name"), KEY).expect("map");
+    let mut queue = SendQueue::new(me, Bound::default());
+    queue.push(0, NOTE, &[], b"").expect("room");
+    wait_until("the first message", || {
+        there.poll();
+        events(&mut queue, &mut bundle);
+        came.get() == 1
+    });
+    queue.push(0, NOTE, &[], b"").expect("room");
+    wait_until("the loss", || {
+        let told = events(&mut queue, &mut bundle);
+        told.iter().any(|event| matches!(event, Event::PeerLost { reason: Reason::Silent, .. }))
+    });
+    wait_until("the end of what was under way", || {
+        events(&mut queue, &mut bundle);
+        queue.is_settled()
+    });
+    let before = queue.counts(0);
+    for _ in 0..100 {
+        queue.push(0, NOTE, &[], b"").expect("room");
+    }
+    wait_until("the fate of a hundred messages", || {
+        there.poll();
+        events(&mut queue, &mut bundle);
+        queue.is_settled()
+    });
+    let after = queue.counts(0);
+    check(after);
+    let back = after.not_delivered + after.unknown - before.not_delivered - before.unknown;
+    assert!(back <= 1, "{before:?}, then {after:?}");
 }

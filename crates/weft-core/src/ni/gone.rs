@@ -111,7 +111,9 @@ impl<L: Link> Ni<L> {
         let is_stranger = self.strangers.iter().any(|stranger| stranger.id == id);
         let Some(reason @ (Reason::NobodyThere | Reason::PeerLost)) = host.channel.lost() else { return };
         if !is_stranger {
-            self.gone.add(now, host.key, host.refusal.unwrap_or(reason));
+            // Another address may have had another process, as is said only of calls.
+            let refusal = host.refusal.filter(|_| reason == Reason::NobodyThere);
+            self.gone.add(now, host.key, refusal.unwrap_or(reason));
         }
     }
 }
