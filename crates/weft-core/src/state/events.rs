@@ -21,6 +21,17 @@ impl<T: Tx> State<T> {
         Some(event)
     }
 
+    /// Drops the events that wait, and counts them as [dropped](crate::Counters::events_dropped). The program does not listen for that.
+    pub fn drop_events(&mut self) {
+        while let Some(event) = self.events.take_first() {
+            self.forget_waiting(&event);
+            self.counters.events_dropped += 1;
+        }
+        if self.events.gets_room() {
+            self.on_room_for_events();
+        }
+    }
+
     /// Whether so many events wait that sends return *full* until the program has [taken](State::next_event) half of them.
     pub fn has_full_events(&self) -> bool {
         self.events.is_full()

@@ -190,7 +190,7 @@ impl<H: Threads> Bundle<H> {
     pub fn serve_until(&mut self, mut done: impl FnMut(&mut Bundle<H>) -> bool) {
         self.expect_own();
         while !done(self) {
-            while self.next_event().is_some() {}
+            self.core.state_mut().drop_events();
             self.wait(None);
         }
     }
