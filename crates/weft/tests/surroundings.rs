@@ -380,9 +380,10 @@ fn trust_that_is_off_in_other_words_is_off() {
         let server = Peer::start_with("server", &["nothing"], &[("WEFT_TRUST", OsStr::new(value))]);
         let there = server.address();
         let (mut bundle, here) = bundle_with_endpoint();
+        bundle.on(here, ANSWER, |_| ()).expect("on");
         bundle.map(here, 0, there.name, there.key).expect("map");
         bundle.request(here, 0, ECHO, &[1], b"").expect("mapped");
-        poll_until(&mut bundle, "a session", |bundle| bundle.sessions() == 1);
+        poll_until(&mut bundle, "an answer", |bundle| bundle.counters().replies_delivered == 1);
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.id())).expect("/proc");
         server.finish();
         maps.lines().filter(|line| line.contains("weft-bells")).count()
