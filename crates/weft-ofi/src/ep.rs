@@ -233,7 +233,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         // It fails for no endpoint that is there.
         let _ = state.bundle.free(state.eps[ep.slot].endpoint);
         state.progress_until(begin, LINGER, |bundle| bundle.is_acknowledged());
-        state.eps.remove(ep.slot);
+        state.remove(ep.slot);
     });
     0
 }
@@ -408,7 +408,7 @@ impl State {
         }
         let Ok(to) = index(to) else { return -(libc::EINVAL as isize) };
         let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
-        let is_first = tagged.has_session(to) == Ok(false);
+        let is_first = tagged.has_session(to) == Ok(false) && tagged.unsent(to) == Ok(0);
         match tagged.try_inject(to, label, bytes) {
             Ok(()) => {
                 if let Some(count) = &ep.tx_count {

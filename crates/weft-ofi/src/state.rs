@@ -175,6 +175,12 @@ impl State {
         slot
     }
 
+    /// Removes an endpoint that is freed. What still comes of it is nobody's.
+    pub fn remove(&mut self, slot: usize) {
+        self.slots.iter_mut().filter(|other| **other == slot).for_each(|other| *other = usize::MAX);
+        self.eps.remove(slot);
+    }
+
     /// Whether a queue has room for what more operations bring.
     pub fn has_room(&self, bound: Option<Bound>) -> bool {
         bound.is_none_or(|bound| self.cqs.get(bound.cq).is_none_or(|cq| cq.entries.len() < UNREAD_MOST))

@@ -230,6 +230,12 @@ impl<T> Visitor<T> {
         self.shared.uses.load(Ordering::Relaxed)
     }
 
+    /// Whether a visit by this thread can come about: not where the kernel gives no barrier, nor while this very thread is inside as the
+    /// owner.
+    pub fn may_visit(&self) -> bool {
+        self.has_barriers && !(self.shared.thread == this_thread() && self.uses() % 2 == 1)
+    }
+
     /// Uses the value unless its owner does. `None` too if the kernel gives no barrier: then nobody knows.
     pub fn try_with<R>(&self, run: impl FnOnce(&mut T) -> R) -> Option<R> {
         let shared = &*self.shared;

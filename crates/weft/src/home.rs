@@ -126,7 +126,7 @@ impl Home {
             let (office, token) = (node.office().epoll(), epoll::EventData::new_u64(OFFICE_TOKEN));
             epoll::add(&epoll, office, token, epoll::EventFlags::IN).map_err(failed)?;
         }
-        let bells = Descriptor::make(|| bells.fd().try_clone_to_owned());
+        let bells = Descriptor::make_memfd(|| bells.fd().try_clone_to_owned());
         let bells = bells.map_err(|e| Error::shortage("cannot hand out the bell page", e))?;
         let (id, reception) = node.office().add_bundle(signals.clone(), bells);
         let helper = node.helper();

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use support::{bundle_with_endpoint, events, over_udp, poll_until, tell, turn, Address, Orders, Peer, BOUND};
 use weft::tagged::{self, Label, Outcome, Pattern};
-use weft::{Bundle, Event, Key, Node, Reliability, Service, Settings};
+use weft::{Bundle, Endpoint, Event, Key, Node, Reliability, Service, Settings};
 
 /// One-way messages, each with its number.
 const COUNT: u8 = 1;
@@ -291,4 +291,167 @@ fn an_end_waits_no_longer_than_it_may_and_counts_what_is_lost() {
         receiver.go_on();
     }
     receiver.finish();
+}
+
+/// A bundle with an endpoint for tagged messages.
+fn tagged() -> (Bundle, Endpoint) {
+    let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
+    (bundle, here)
+}
+
+fn map_tagged(bundle: &mut Bundle, here: Endpoint, there: Address) {
+    bundle.tagged(here).expect("ours").map(0, there.name, there.key).expect("map");
+}
+
+fn inject(bundle: &mut Bundle, here: Endpoint, bytes: usize) {
+    let injected = bundle.tagged(here).expect("ours").try_inject(0, Label::tagged(1), &vec![7; bytes]);
+    injected.expect("room");
+}
+
+/// What a bundle in another thread that receives one message comes to, `after` so long. It goes on until the sender is gone.
+fn receive_in_a_thread(after: Duration) -> (Address, std::thread::JoinHandle<Option<Outcome>>) {
+    let (put, address) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let (mut bundle, here) = tagged();
+        put.send(Address::of(&bundle, here)).expect("the test waits");
+        bundle.poll_until_within(after, |_| false);
+        let mut calls = bundle.tagged(here).expect("ours");
+        calls.try_receive(Pattern::tagged(1), vec![0; 200_000], 0).map_err(|(e, _)| e).expect("room");
+        let mut done = None;
+        bundle.poll_until_within(BOUND, |bundle| {
+            done = done.take().or_else(|| bundle.next_completion());
+            done.is_some() && bundle.sessions() == 0
+        });
+        done.map(|done| done.outcome)
+    });
+    (address.recv().expect("its address"), thread)
+}
+
+/// Sends one injected message, with polls before the end or not, and ends. The end is not waited for longer than it takes.
+fn expect_large_last_words(bytes: usize, before: Duration, receives_after: Duration) {
+    let (there, receiver) = receive_in_a_thread(receives_after);
+    let (mut bundle, here) = tagged();
+    map_tagged(&mut bundle, here, there);
+    inject(&mut bundle, here, bytes);
+    bundle.poll_until_within(before, |_| false);
+    let begin = Instant::now();
+    assert_eq!(bundle.close(BOUND), 0);
+    assert!(begin.elapsed() < BOUND / 2, "{:?} after all was said", begin.elapsed());
+    let outcome = receiver.join().expect("no panic");
+    assert!(matches!(&outcome, Some(Outcome::Received(r)) if r.stored == bytes), "{outcome:?}");
+}
+
+#[test]
+fn last_words_that_are_fetched_arrive_and_are_not_waited_for_afterwards() {
+    let _turn = turn("large last words");
+    let moment = Duration::from_millis(50);
+    // With the end at once, the receiver calls back while the endpoint is closing.
+    for before in [Duration::ZERO, moment] {
+        for after in [Duration::ZERO, 2 * moment] {
+            expect_large_last_words(100_000, before, after);
+        }
+    }
+}
+
+#[test]
+fn last_words_for_nobody_are_counted_and_not_waited_for() {
+    let _turn = turn("last words for nobody");
+    let nobody = {
+        let (gone, there) = tagged();
+        Address::of(&gone, there)
+    };
+    let node = Node::new().expect("node");
+    let mut bundle = Bundle::new(&node).expect("bundle");
+    let here = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
+    map_tagged(&mut bundle, here, nobody);
+    inject(&mut bundle, here, 5);
+    let begin = Instant::now();
+    assert_eq!((bundle.close(BOUND), node.unsettled()), (1, 1));
+    assert!(begin.elapsed() < BOUND / 2, "{:?}", begin.elapsed());
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<Bundle>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_bundle_in_a_thread_local_variable_ends_with_its_thread() {
+    let _turn = turn("a bundle in a thread-local variable");
+    let (there, receiver) = receive_in_a_thread(Duration::ZERO);
+    let sender = std::thread::spawn(move || {
+        KEPT.with_borrow_mut(|kept| {
+            let (mut bundle, here) = tagged();
+            // Its buffer for packets, which is a thread-local variable too, is made later than this one, and is gone before it.
+            (0..200).for_each(|_| _ = bundle.poll());
+            map_tagged(&mut bundle, here, there);
+            inject(&mut bundle, here, 10);
+            *kept = Some(bundle);
+        });
+    });
+    sender.join().expect("no panic");
+    let outcome = receiver.join().expect("no panic");
+    assert!(matches!(&outcome, Some(Outcome::Received(r)) if r.stored == 10), "{outcome:?}");
+}
+
+#[test]
+fn a_freed_endpoint_tells_nothing_as_stored_that_it_throws_away() {
+    let _turn = turn("stored at a freed endpoint");
+    let ((mut freed, from), (mut other, to)) = (tagged(), tagged());
+    let (first, second) = (Address::of(&freed, from), Address::of(&other, to));
+    map_tagged(&mut freed, from, second);
+    map_tagged(&mut other, to, first);
+    let mut calls = freed.tagged(from).expect("ours");
+    calls.try_receive(Pattern::tagged(3), vec![0; 8], 1).map_err(|(e, _)| e).expect("room");
+    // The other one does not fetch it, so the freed endpoint waits.
+    inject(&mut freed, from, 100_000);
+    let both = |freed: &mut Bundle, other: &mut Bundle| {
+        (0..20_000).for_each(|_| _ = freed.poll() + other.poll());
+    };
+    both(&mut freed, &mut other);
+    freed.free(from).expect("ours");
+    for tag in [3, 4] {
+        let mut calls = other.tagged(to).expect("ours");
+        calls.try_send_stored(0, Label::tagged(tag), b"in vain!".to_vec(), tag).map_err(|(e, _)| e).expect("room");
+        both(&mut freed, &mut other);
+        let told = other.next_completion().map(|done| done.outcome);
+        assert!(!matches!(told, Some(Outcome::Sent)), "{told:?}");
+    }
+    assert!(freed.close(Duration::ZERO) >= 1, "the message that nobody fetched");
+}
+
+#[test]
+fn handlers_of_released_endpoints_do_not_run_while_their_bundle_ends() {
+    let _turn = turn("a released endpoint at the end");
+    let mut bundle = Bundle::for_any_thread(&Node::new().expect("node"), Settings::default()).expect("bundle");
+    let here = bundle.endpoint(Key(2)).expect("endpoint");
+    let (ran, seen) = std::sync::mpsc::channel();
+    bundle.on(here, COUNT, move |_| _ = ran.send(())).expect("on");
+    let name = bundle.name(here).expect("ours");
+    let (put, address) = std::sync::mpsc::channel();
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let sender = std::thread::spawn(move || {
+        let (mut other, there) = tagged();
+        put.send(Address::of(&other, there)).expect("the test waits");
+        let (mut sender, from) = bundle_with_endpoint();
+        sender.map(from, 0, name, Key(2)).expect("map");
+        while is_over.try_recv().is_err() {
+            let _ = sender.try_send(from, 0, COUNT, &[], b"");
+            sender.poll();
+            other.poll();
+        }
+    });
+    // What keeps the end waiting: a message that nobody fetches.
+    let there = address.recv().expect("its address");
+    let from = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
+    bundle.tagged(from).expect("ours").map(0, there.name, there.key).expect("map");
+    bundle.tagged(from).expect("ours").try_inject(0, Label::tagged(1), &[7; 100_000]).expect("room");
+    bundle.poll_until_within(BOUND, |_| seen.try_recv().is_ok());
+    let moving = bundle.release(here).expect("ours");
+    while seen.try_recv().is_ok() {}
+    bundle.close(Duration::from_millis(100));
+    assert_eq!(seen.try_iter().count(), 0, "messages that a handler took while the bundle ended");
+    drop(moving);
+    over.send(()).expect("it goes on");
+    sender.join().expect("no panic");
 }

@@ -37,6 +37,8 @@ pub(crate) struct Face<H: Threads> {
     gate: Gate,
     /// Number of endpoints that were released and not adopted yet.
     leaving: u32,
+    /// The bundle has ended: no handler runs any more.
+    pub(crate) has_ended: bool,
 }
 
 struct EndpointHandlers<H: Threads> {
@@ -365,7 +367,7 @@ impl<H: Threads> Client<Outlet> for Face<H> {
 impl<H: Threads> faces::Face for Face<H> {
     fn new(signals: &Arc<Signals>) -> Face<H> {
         let mailbox = Mailbox { signals: signals.clone(), letters: Own::new(Mutex::default()) };
-        Face { endpoints: Table::default(), gate: Gate::new(Arc::new(mailbox)), leaving: 0 }
+        Face { endpoints: Table::default(), gate: Gate::new(Arc::new(mailbox)), leaving: 0, has_ended: false }
     }
 
     fn is_leaving(&self, endpoint: Endpoint) -> bool {

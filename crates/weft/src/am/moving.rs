@@ -192,6 +192,9 @@ impl<H: Threads> Face<H> {
     #[inline(never)]
     pub(super) fn deliver_leaving(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let Some(leaving) = self.leaving_of(delivery.endpoint) else { return Err(Reason::NoHandler) };
+        if self.has_ended {
+            return Err(Reason::NoSuchEndpoint);
+        }
         let ran = leaving.with(|packed| {
             let Some(Some(run)) = packed.handlers.on.get_mut(usize::from(delivery.op())) else {
                 return Err(Reason::NoHandler);
@@ -209,7 +212,8 @@ impl<H: Threads> Face<H> {
 
     /// Gives a returned message to the return handler of a released endpoint.
     pub(super) fn return_leaving(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
-        let Some(leaving) = self.leaving_of(message.endpoint) else { return Some(message) };
+        let leaving = self.leaving_of(message.endpoint).filter(|_| !self.has_ended);
+        let Some(leaving) = leaving else { return Some(message) };
         let endpoint = message.endpoint;
         let mut message = Some(message);
         let ran = leaving.with(|packed| {
@@ -235,7 +239,7 @@ impl<H: Threads> Face<H> {
             if packed.is_none() {
                 drop(packed);
                 self.has_left(state, leaving.endpoint);
-            } else if leaving.is_dropped.load(Ordering::Acquire) {
+            } else if !self.has_ended && leaving.is_dropped.load(Ordering::Acquire) {
                 if let Some(Packed { handlers, .. }) = packed.take() {
                     self.endpoints.set(leaving.endpoint, handlers);
                     self.leaving -= 1;

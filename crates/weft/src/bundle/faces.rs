@@ -186,6 +186,10 @@ impl<H: Threads> Faces<H> {
         if !self.face(kind).is_closed(endpoint) {
             return false;
         }
+        // Until now peers could call it, which the answers to its last words need.
+        if let Ok(name) = state.name(endpoint) {
+            self.node.office().remove_endpoint(name.endpoint);
+        }
         // Cannot fail: the endpoint exists, because its seat does.
         let _ = state.free_endpoint(endpoint);
         self.face(kind).remove(endpoint);

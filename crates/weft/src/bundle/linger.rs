@@ -34,6 +34,8 @@ impl<H: Threads> Bundle<H> {
         if std::mem::replace(&mut self.has_ended, true) || self.life.is_over() || std::thread::panicking() {
             return 0;
         }
+        self.faces.am.has_ended = true;
+        let lost_before = self.faces.tagged.lost();
         for endpoint in self.faces.endpoints() {
             // It fails for an endpoint that is moving to another bundle, which goes on there.
             let _ = self.free(endpoint);
@@ -44,7 +46,8 @@ impl<H: Threads> Bundle<H> {
             self.nap(&mut naps, |_| NAP_MOST, most.saturating_sub(begin.elapsed()));
         }
         self.end_naps(naps);
-        let left = self.core.state().queued() + self.faces.unsent() as u64 + self.home.say_goodbye();
+        let unsent = self.core.state().queued() + self.faces.unsent() as u64;
+        let left = unsent + (self.faces.tagged.lost() - lost_before) + self.home.say_goodbye();
         self.home.node().count_unsettled(left);
         left
     }
@@ -62,6 +65,9 @@ impl<H: Threads> Bundle<H> {
 
 impl<H: Threads> Drop for Bundle<H> {
     fn drop(&mut self) {
+        if self.life.is_over() {
+            return;
+        }
         self.end(self.linger);
         for (to, back) in self.core.state_mut().abandon_guests() {
             self.home.node().office().carry_back(to, back);

@@ -267,7 +267,9 @@ impl Net {
         if self.looks % WATCH_EVERY == 0 {
             self.sessions.keep_watch(core);
         }
-        let (found, now) = BUFFER.with_borrow_mut(|buffer| self.receive(buffer));
+        // A bundle in a thread-local variable may be dropped after the buffer.
+        let received = BUFFER.try_with(|buffer| self.receive(&mut buffer.borrow_mut()));
+        let (found, now) = received.unwrap_or_else(|_| self.receive(&mut vec![0; RECEIVE_BYTES]));
         // Before any handler runs, which may compute.
         if now.since(self.wound_at.get()) >= WIND_EVERY {
             let ni = self.sessions.ni().borrow_mut();

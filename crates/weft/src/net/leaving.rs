@@ -35,8 +35,8 @@ pub(super) fn wait_at_exit(interface: Visitor<Interface>, linger: Duration) -> A
         let mut all = lock(&ALL);
         all.retain(|other| other.interface.strong_count() > 0);
         all.push(leaving);
+        at_exit(see_off);
     });
-    at_exit(see_off);
     interface
 }
 
@@ -57,7 +57,8 @@ extern "C" fn see_off() {
 
 /// Whether other hosts have acknowledged everything. Takes in what came, and sends what is due.
 fn has_come(leaving: &Leaving, buffer: &mut Vec<u8>) -> bool {
-    let Some(interface) = leaving.interface.upgrade() else { return true };
+    let interface = leaving.interface.upgrade().filter(|interface| interface.may_visit());
+    let Some(interface) = interface else { return true };
     // Nobody else may use it now; what its owner does is seen by the next look.
     let has_come = interface.try_with(|ni| {
         if ni.is_acknowledged() || ni.link().has_lost_its_sockets() {

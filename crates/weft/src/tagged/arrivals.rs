@@ -32,7 +32,9 @@ impl Engine {
     /// Whether the endpoint, which the program has freed, has more to say to the sender of this message. Until then it goes on to take
     /// what that peer says, because a peer whose message came back drops what we send.
     #[cold]
-    fn has_last_words_for(&mut self, cx: &Working<'_>, source: Option<u32>, delivery: &Delivery<'_>) -> bool {
+    fn has_last_words_for(&mut self, cx: &mut Working<'_>, source: Option<u32>, delivery: &Delivery<'_>) -> bool {
+        // It may be the last that the endpoint waits for: the chores of this poll look whether it has ended.
+        cx.state.come_again();
         let named = || self.by_name.get(&cx.state.source(delivery)?).copied();
         let number = source.or_else(named);
         number.and_then(|number| self.peer(number)).is_some_and(|peer| peer.has_last_words())
@@ -187,7 +189,8 @@ impl Engine {
     /// Tells the sender that its message is stored, if it asked for that.
     #[inline(always)]
     fn told_stored(&mut self, number: u32, said: &wire::Envelope) {
-        if said.wants_done {
+        // A freed endpoint keeps nothing of what it still takes.
+        if said.wants_done && !self.is_closing {
             self.say(number, Word::Done(said.number));
         }
     }
@@ -301,17 +304,18 @@ impl Engine {
         bytes: u64,
     ) -> Result<(), Violation> {
         let peer = self.peer(number).ok_or(Violation)?;
-        let Some(sending) = peer.announced.remove(&message) else {
+        let Some(sending) = peer.announced.get(&message) else {
             // The message may have come back during this very poll; the core hands it over at the poll's end.
-            let is_new = peer.early.insert(message, (receive, bytes)).is_none();
-            return if is_new && peer.early.len() <= MESSAGES_MOST as usize { Ok(()) } else { Err(Violation) };
+            if peer.early.contains_key(&message) || peer.early.len() >= MESSAGES_MOST as usize {
+                return Err(Violation);
+            }
+            peer.early.insert(message, (receive, bytes));
+            return Ok(());
         };
-        peer.bounced -= usize::from(sending.ends == Ends::Bounced);
         let end = usize::try_from(bytes).ok().filter(|&end| end <= sending.contents.bytes().len());
-        let Some(end) = end else {
-            peer.announced.insert(message, sending);
-            return Err(Violation);
-        };
+        let end = end.ok_or(Violation)?;
+        let Some(sending) = peer.announced.remove(&message) else { return Err(Violation) };
+        peer.bounced -= usize::from(sending.ends == Ends::Bounced);
         if end == 0 {
             self.end_fetched(cx, number, message, sending);
         } else {
@@ -352,6 +356,9 @@ impl Engine {
     pub fn returned(&mut self, cx: &mut Working<'_>, returned: Returned) {
         let Some(number) = returned.destination else { return };
         let is_closing = self.is_closing;
+        if is_closing {
+            cx.state.come_again();
+        }
         let Some(peer) = self.peer(number) else { return };
         let (index, is_greeted) = (peer.index, peer.is_greeted);
         let Some(word) = Word::unpack(returned.op, &returned.args) else { return };

@@ -20,6 +20,8 @@ pub(crate) struct Face {
     endpoints: Vec<Endpoint>,
     /// Completions of all endpoints that the program has not taken.
     done: Completions,
+    /// Messages that counted as sent and came back to endpoints that are no more.
+    lost: u64,
 }
 
 impl Face {
@@ -29,6 +31,11 @@ impl Face {
         }
         self.engines[endpoint.index()] = Some(Box::new(engine));
         self.endpoints.push(endpoint);
+    }
+
+    /// Number of messages that counted as sent and came back to endpoints that the program had freed.
+    pub fn lost(&self) -> u64 {
+        self.lost + self.engines.iter().flatten().map(|engine| engine.lost).sum::<u64>()
     }
 
     /// Returns the engine of an endpoint, and what it works with.
@@ -111,8 +118,8 @@ impl faces::Face for Face {
     }
 
     fn remove(&mut self, endpoint: Endpoint) {
-        if let Some(engine) = self.engines.get_mut(endpoint.index()) {
-            *engine = None;
+        if let Some(engine) = self.engines.get_mut(endpoint.index()).and_then(Option::take) {
+            self.lost += engine.lost;
         }
         self.endpoints.retain(|&other| other != endpoint);
     }

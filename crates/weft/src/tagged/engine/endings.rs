@@ -41,8 +41,13 @@ impl Engine {
                 if ends == Ends::Injected {
                     self.injected_bytes -= cost(contents.len());
                 }
-                if let (Outcome::Failed { reason, certainty }, false) = (outcome, self.is_closing) {
-                    self.come_back(cx, CameBack { to: index, label, contents, reason, certainty });
+                match outcome {
+                    // The program has freed the endpoint, and hears nothing of it any more.
+                    Outcome::Failed { .. } if self.is_closing => self.lost += 1,
+                    Outcome::Failed { reason, certainty } => {
+                        self.come_back(cx, CameBack { to: index, label, contents, reason, certainty });
+                    }
+                    _ => {}
                 }
             }
         }
@@ -273,6 +278,7 @@ impl Engine {
             unstored.into_values().for_each(|unstored| self.end_unstored(cx, unstored, Outcome::Cancelled));
             self.flush(cx, number);
         }
+        self.posted = Default::default();
         for receive in self.receives.numbers(|_| true) {
             self.end_receive(cx, receive, Outcome::Cancelled);
         }

@@ -55,6 +55,8 @@ pub(crate) struct Engine {
     ready: Vec<u32>,
     /// The program freed the endpoint. It ends when its last words are sent.
     pub is_closing: bool,
+    /// Messages that counted as sent and came back since.
+    pub lost: u64,
 }
 
 /// The peers that send by the flows of a session.
@@ -156,6 +158,7 @@ impl Engine {
             injected_bytes: 0,
             ready: Vec::new(),
             is_closing: false,
+            lost: 0,
         }
     }
 
