@@ -36,7 +36,7 @@ pub struct Options {
     form: Form,
 }
 
-/// Who is meant. The key may be missing.
+/// The process to explain the way to. The key may be missing.
 #[derive(Clone, Debug)]
 struct Whom(Target);
 

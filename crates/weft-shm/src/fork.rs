@@ -18,7 +18,7 @@
 //!
 //! A program can close every descriptor it finds, as daemons do, and its next files get the numbers. Then a write of ours goes into its
 //! log, and a close of ours closes it. So each descriptor is marked in the kernel when it is made (`MARK`), and
-//! [`Descriptor::is_ours`] asks whether the mark is still there. Whoever closes or writes asks before.
+//! [`Descriptor::is_ours`] asks whether the mark is still there. Code that closes a descriptor or writes to one asks first.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::time::{clock_gettime, ClockId};
@@ -411,7 +411,7 @@ impl Registry {
 /// The kernel did not take a mark, as in a sandbox.
 static CANNOT_MARK: AtomicBool = AtomicBool::new(false);
 
-/// What is known of a descriptor.
+/// The registry's knowledge of a descriptor.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     serial: u32,

@@ -274,7 +274,7 @@ pub fn receiver_of(bytes: &[u8]) -> Option<ChannelId> {
     Some(ChannelId(u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?)))
 }
 
-/// What the beginning of a packet says, unchecked. Who cannot deliver a packet sends its beginning back (RFC 792, RFC 4443).
+/// The beginning of a packet, unchecked. A router or host that cannot deliver a packet sends its beginning back (RFC 792, RFC 4443).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quote {
     /// What the packet was for.

@@ -641,7 +641,7 @@ pub(super) struct Polled {
     since: Option<Instant>,
     /// Time since then at which the next yield is due.
     next: Duration,
-    /// The bundle is polled under a lock. Whoever polls yields after it has freed the lock.
+    /// The bundle is polled under a lock. The polling thread yields after it has freed the lock.
     pub is_shared: bool,
     /// A yield is due then.
     pub is_due: bool,

@@ -41,7 +41,7 @@ const STACK_BYTES: usize = 64 << 10;
 
 /// Tells names at a TCP port until it is dropped. A thread answers, which sleeps while nobody asks; the program need not poll.
 ///
-/// Whoever reaches the port is told the names, in clear text, and the keys of those that were told with their keys. See the
+/// Every process that reaches the port is told the names, in clear text, and the keys that the program gave with them. See the
 /// [module](crate::names) for what that means.
 ///
 /// ```
@@ -338,7 +338,7 @@ impl Connection {
                 Err(RendezvousError::Version(_)) => Answer::OtherVersion,
                 Err(_) => return false,
             };
-            // 64 bytes fit into the buffer of a new connection. Whoever is gone misses them.
+            // 64 bytes fit into the buffer of a new connection. An asker that is gone misses them.
             let _ = send(&self.socket, &answer.to_bytes(), SendFlags::NOSIGNAL);
             return false;
         }

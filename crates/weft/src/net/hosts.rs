@@ -420,7 +420,7 @@ impl Net {
             self.attention = Attention::Hot;
         }
         self.unfinished = if runs == most { self.unfinished + 1 } else { 0 };
-        // Who seems silent may have answered with what is still unread, and so may who seems gone.
+        // A host that seems silent or gone may have answered in packets that are still unread.
         let may_be_late = self.unfinished == 0 || self.unfinished > UNFINISHED_MOST;
         if may_be_late && ni.link().has_words() {
             ni.take_refusals(now);
