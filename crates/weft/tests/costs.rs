@@ -28,7 +28,7 @@ const ALLOCATIONS: u8 = 3;
 const COUNTED: u8 = 21;
 
 /// The number of the system call that sends a packet, on x86-64.
-const SENDTO: u64 = 44;
+const SENDTO: u64 = if cfg!(target_arch = "aarch64") { 206 } else { 44 };
 
 /// The system's allocator, counting calls by thread.
 struct Counting;
@@ -368,22 +368,33 @@ fn calls_until_an_answer(client: &mut Client, tracee: Pid) -> Vec<u64> {
 
 /// Notes the system calls that the child began, and lets it go on.
 fn note_calls(tracee: Pid, calls: &mut Vec<u64>) {
-    // What the register of results holds when a call begins: ENOSYS.
-    const BEGINS: i64 = -38;
     loop {
         match waitpid(tracee, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("a child") {
             WaitStatus::StillAlive => return,
             WaitStatus::PtraceSyscall(_) => {
-                let registers = ptrace::getregs(tracee).expect("stopped");
-                if registers.rax as i64 == BEGINS {
-                    calls.push(registers.orig_rax);
-                }
+                calls.extend(call_that_begins(tracee));
             }
             WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(..) => {}
             other => panic!("the child ended: {other:?}"),
         }
         ptrace::syscall(tracee, None).expect("stopped");
     }
+}
+
+/// The number of the system call that a stopped process begins. `None` if one ends.
+#[cfg(target_arch = "x86_64")]
+fn call_that_begins(tracee: Pid) -> Option<u64> {
+    let registers = ptrace::getregs(tracee).expect("stopped");
+    // The register of results holds ENOSYS when a call begins.
+    (registers.rax as i64 == -38).then_some(registers.orig_rax)
+}
+
+/// The number of the system call that a stopped process begins. `None` if one ends.
+#[cfg(target_arch = "aarch64")]
+fn call_that_begins(tracee: Pid) -> Option<u64> {
+    let registers = ptrace::getregset::<ptrace::regset::NT_PRSTATUS>(tracee).expect("stopped");
+    // The kernel tells the two stops apart by this register.
+    (registers.regs[7] == 0).then_some(registers.regs[8])
 }
 
 /// Resident memory of this process.
