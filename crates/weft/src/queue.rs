@@ -211,7 +211,7 @@ struct Destination {
     /// Tells this entry from an earlier one of the same index.
     life: u64,
     waiting: VecDeque<Unsent>,
-    /// Of what waits.
+    /// Bytes of the messages that wait.
     bytes: usize,
     is_active: bool,
     /// So many of those that wait, the first ones, come back.

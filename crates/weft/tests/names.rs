@@ -249,7 +249,7 @@ fn a_socket_of_the_programs_that_has_the_servers_number_is_left_alone() {
     // As daemons do that close all descriptors; then another server of the program's gets the number.
     let programs = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let number = listening_at(names.port());
-    // SAFETY: it is a number to the kernel. Whoever has it finds another file there, which is what this is about.
+    // SAFETY: it is a number to the kernel. The server finds another file there, which is what the test is about.
     let copied = unsafe { nix::libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&programs), number) };
     assert_eq!(copied, number);
     let mut caller = TcpStream::connect(programs.local_addr().expect("an address")).expect("it listens");

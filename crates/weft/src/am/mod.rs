@@ -217,7 +217,7 @@ impl<H: Threads> Bundle<H> {
     /// bundle.map(me, 0, slow.name(there)?, Key(1))?;
     /// // Nobody polls the other bundle, so there is room for 32 requests at most.
     /// let sent = (0..100).map(|_| bundle.request_within(Duration::from_millis(20), me, 0, 1, &[], b"are you there?"));
-    /// assert_eq!(sent.take_while(Result::is_ok).count() <= 32, true);
+    /// assert!(sent.take_while(Result::is_ok).count() <= 32);
     /// assert_eq!(bundle.request_within(Duration::ZERO, me, 0, 1, &[], b""), Err(SendError::TimedOut));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

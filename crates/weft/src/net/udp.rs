@@ -793,7 +793,7 @@ const ERRORS_DOUBTED: u32 = 3;
 /// Words of the kernel that are read in one go.
 const WORDS_MOST: usize = 64;
 
-/// Who a word is from (`SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`).
+/// Origins of an error that the kernel reports: ICMP and ICMPv6 (`SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`).
 const ICMP: u8 = 2;
 const ICMP6: u8 = 3;
 

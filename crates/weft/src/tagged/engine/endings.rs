@@ -301,7 +301,7 @@ impl Engine {
         Ok(self.peers.get(number as usize).and_then(Option::as_ref).is_some_and(|p| p.is_greeted))
     }
 
-    /// The same of those to a destination, by its index in the program's table.
+    /// As [`Engine::unsent`], of the messages to one destination, which is an index of the program's table.
     pub fn unsent_to(&self, index: u32) -> Result<usize, PostError> {
         let number = self.number_at(index)?;
         Ok(self.peers.get(number as usize).and_then(Option::as_ref).map_or(0, Peer::unsent))
