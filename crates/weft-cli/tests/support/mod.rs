@@ -2,6 +2,10 @@
 #![allow(dead_code)] // each test program uses its own part of this
 #![allow(clippy::disallowed_methods)] // a test that has no thread may panic
 
+#[path = "../../../weft/tests/support/rights.rs"]
+mod rights;
+
+pub use rights::is_root;
 use rustix::process::{kill_process, Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -172,18 +176,6 @@ pub fn out(output: &Output) -> String {
 
 pub fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Whether this is root with all its rights, who may make network namespaces.
-pub fn is_root() -> bool {
-    const NET_ADMIN: u64 = 1 << 12;
-    const SYS_ADMIN: u64 = 1 << 21;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
-    let capabilities = u64::from_str_radix(line.trim(), 16).unwrap_or(0);
-    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let is_first_namespace = users.split_whitespace().eq(["0", "0", "4294967295"]);
-    is_first_namespace && capabilities & NET_ADMIN != 0 && capabilities & SYS_ADMIN != 0
 }
 
 /// The namespaces of a process.

@@ -3,6 +3,7 @@
 
 use crate::hostile::give;
 use crate::support::raw::{self, Said};
+use crate::support::rights::{is_root, may_read_memory};
 use crate::support::{self, left_out, poll_until, returns_of, tell, turn, wait_until, Address, Order, Orders, Peer};
 use crate::{census, expect_back, start, Census, Client, ANSWER, ECHO};
 use nix::unistd::ForkResult;
@@ -45,7 +46,7 @@ impl Never {
         match told.strip_prefix("none: ") {
             None => never.page = told.parse().expect("an address"),
             Some(why) => {
-                assert!(!rustix::process::geteuid().is_root(), "{why}");
+                assert!(!is_root(), "{why}");
                 left_out(&format!("no page that never comes: {why}"));
                 return None;
             }
@@ -302,7 +303,8 @@ fn descriptors_whose_close_lingers_delay_nobody() {
             expect_back(&mut peer, before, &format!("{way:?}"));
         }
         assert!(sent >= 9, "only {sent} descriptors came under way");
-        assert!(!is_old || sent == 21, "only {sent} descriptors came under way, as on an old kernel");
+        let all = if may_read_memory() { 21 } else { 18 };
+        assert!(!is_old || sent == all, "only {sent} descriptors came under way, as on an old kernel");
         peer.finish();
     }
 }
@@ -339,7 +341,11 @@ fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<T
                 Way::TooMany => raw::say_with(&socket, &ready.to_bytes(), &fds),
                 Way::Wrong => raw::say_with(&socket, &ready.to_bytes(), &fds[..3]),
                 Way::Waker => {
-                    assert!(is_trusted, "else nothing but the socket wakes us");
+                    if !is_trusted {
+                        assert!(!may_read_memory(), "this user is trusted where its memory can be read");
+                        left_out("a waker that lingers: nobody is trusted here, and only who is gives one");
+                        return None;
+                    }
                     let lanes = Lanes::new(16 << 10, 512 << 10);
                     let (_, memory) = Shared::create("weft-ring", lanes.bytes()).expect("memfd");
                     let page = BellPage::create().expect("page");

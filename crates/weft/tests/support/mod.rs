@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod raw;
+pub mod rights;
 pub mod threads;
 
 use std::cell::RefCell;
