@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{err, example, is_root, out, Folder, Program};
+use support::rights::is_root;
+use support::{err, example, out, Folder, Program};
 
 fn start(name: &str, arguments: &[&str]) -> Program {
     Program::start(Command::new(example(name)).args(arguments))

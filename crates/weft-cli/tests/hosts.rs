@@ -10,7 +10,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support::{err, is_root, namespaces_of, out};
+use support::rights::is_root;
+use support::{err, namespaces_of, out};
 
 /// In the repository, where the limit programs are.
 fn weft(arguments: &[&str]) -> Command {

@@ -6,7 +6,8 @@ mod support;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use support::{example, is_root, Folder, Server};
+use support::rights::is_root;
+use support::{example, Folder, Server};
 
 /// How long wake-ups are counted.
 const TIME: Duration = Duration::from_secs(5);

@@ -7,7 +7,8 @@ use rustix::pipe::{pipe_with, PipeFlags};
 use std::fs::{File, OpenOptions};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::{err, is_root, Folder, Server};
+use support::rights::is_root;
+use support::{err, Folder, Server};
 
 /// Longer than any of the commands takes on a machine that is not stuck.
 const BOUND: Duration = Duration::from_secs(120);

@@ -7,7 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
-use support::{err, is_root, out, Folder, Server};
+use support::rights::is_root;
+use support::{err, out, Folder, Server};
 
 /// A user that is not the tests'.
 const FOREIGNER: u32 = 65_533;

@@ -17,7 +17,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::{ask_to_end, err, is_root, out, Server};
+use support::rights::is_root;
+use support::{ask_to_end, err, out, Server};
 use terminal::Terminal;
 use weft::{Bundle, Node};
 

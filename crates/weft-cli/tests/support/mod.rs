@@ -3,9 +3,9 @@
 #![allow(clippy::disallowed_methods)] // a test that has no thread may panic
 
 #[path = "../../../weft/tests/support/rights.rs"]
-mod rights;
+#[allow(clippy::duplicate_mod)] // the tests of wires have both supports
+pub mod rights;
 
-pub use rights::is_root;
 use rustix::process::{kill_process, Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

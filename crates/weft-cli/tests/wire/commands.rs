@@ -2,7 +2,8 @@
 
 use super::lab::{in_lab, ip, wait_for_carrier};
 use super::support::{turn, wait_until};
-use super::typed::{err, is_root, namespaces_of, out};
+use super::typed::rights::is_root;
+use super::typed::{err, namespaces_of, out};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
