@@ -74,15 +74,21 @@ fn watch(what: &str) {
     let long = std::env::var(LONG).ok().and_then(|seconds| seconds.parse().ok());
     let bound = long.map_or(TEST_BOUND, Duration::from_secs);
     WATCHMAN.call_once(|| {
-        std::thread::spawn(move || loop {
-            std::thread::sleep(Duration::from_millis(500));
-            if let Some((since, what)) = &*now() {
-                if since.elapsed() > bound {
-                    eprintln!("{what}: still going on after {bound:?}; process {} gives up", std::process::id());
-                    std::process::abort();
+        let (begins, has_begun) = channel();
+        std::thread::spawn(move || {
+            begins.send(()).expect("somebody waits");
+            loop {
+                std::thread::sleep(Duration::from_millis(500));
+                if let Some((since, what)) = &*now() {
+                    if since.elapsed() > bound {
+                        eprintln!("{what}: still going on after {bound:?}; process {} gives up", std::process::id());
+                        std::process::abort();
+                    }
                 }
             }
         });
+        // A thread that has not begun may need memory that a test forbids next.
+        has_begun.recv().expect("the thread begins");
     });
 }
 
