@@ -145,6 +145,25 @@ impl Shared {
     }
 }
 
+/// Whether this process gets so much more address space. It is given back at once, so another thread can take it before the caller does.
+///
+/// # Errors
+/// What the kernel says: `ENOMEM` at a limit (`ulimit -v`).
+pub fn has_address_space(bytes: usize) -> io::Result<()> {
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::empty(),
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )?
+    };
+    // SAFETY: the range is the mapping just made, and nobody else knows of it.
+    unsafe { rustix::mm::munmap(base, bytes)? };
+    Ok(())
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.life.is_over() {
@@ -168,6 +187,12 @@ mod tests {
         let again = Shared::open(fd.as_fd().try_clone_to_owned().expect("dup"), 8192).expect("sealed and of that size");
         assert_eq!(again.bytes(), mine.bytes());
         assert!(matches!(Shared::open(fd, 4096), Err(OpenError::Size { want: 4096, have: 8192 })));
+    }
+
+    #[test]
+    fn there_is_address_space_for_a_page_and_not_for_everything() {
+        assert!(has_address_space(4096).is_ok());
+        assert_eq!(has_address_space(isize::MAX as usize).err().and_then(|e| e.raw_os_error()), Some(12), "ENOMEM");
     }
 
     #[test]

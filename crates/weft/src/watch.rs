@@ -23,6 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_shm::ring::ring;
+use weft_shm::sys::has_address_space;
 use weft_shm::Descriptor;
 use weft_wire::{BundleId, Epoch, Uid};
 
@@ -492,12 +493,18 @@ fn token(bundle: BundleId) -> epoll::EventData {
     epoll::EventData::new_u64(bundle.0.into())
 }
 
+/// What a thread needs beside its stack: the standard library's stack for signals, and the C library's guard.
+const BESIDE_STACK_BYTES: usize = 256 << 10;
+
 /// Starts a thread with all signals blocked: the program's handlers run in the program's threads.
+///
+/// Asks for address space first: the standard library ends the process if a thread has begun and there is none for its signal stack.
 pub(crate) fn spawn_without_signals(
     name: &str,
     stack_bytes: usize,
     run: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
+    has_address_space(stack_bytes.saturating_add(BESIDE_STACK_BYTES))?;
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let started = std::thread::Builder::new().name(name.into()).stack_size(stack_bytes).spawn(run);
     // It was in force a moment ago, so the kernel takes it.

@@ -299,14 +299,16 @@ fn a_sleeping_peer_is_not_woken_through_a_number_that_is_another_files() {
 
 // ---- settings, and threads
 
-/// Makes a node, and tells what came of it.
+/// Bytes that are too few for a thread.
+const NO_STACK: &str = "131072";
+
+/// Makes a node, and tells what came of it. An order is how many bytes of address space it gets for that.
 fn node_maker(orders: Orders) {
-    if orders.words.first().is_some_and(|word| word == "no thread") {
-        // A thread needs a stack.
+    if let Some(room) = orders.words.first().and_then(|word| word.parse::<u64>().ok()) {
         let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc");
         let pages: u64 = pages.split(' ').next().expect("a number").parse().expect("a number");
         let before = getrlimit(Resource::As);
-        let most = Some(pages * rustix::param::page_size() as u64 + (128 << 10));
+        let most = Some(pages * rustix::param::page_size() as u64 + room);
         setrlimit(Resource::As, Rlimit { current: most, ..before }).expect("less is always allowed");
     }
     match Node::new() {
@@ -322,15 +324,29 @@ fn node_maker(orders: Orders) {
 #[test]
 fn without_a_thread_for_the_helper_there_is_no_node_unless_that_is_asked_for() {
     let _turn = turn("no thread");
-    let maker = Peer::start("node maker", &["no thread"]);
+    // A thread needs a stack.
+    let maker = Peer::start("node maker", &[NO_STACK]);
     let words = maker.hear();
     assert!(words.contains("cannot start the helper thread"), "{words}");
     assert!(["ulimit -u", "WEFT_HELPER=off", "Node::without_helper"].iter().all(|way| words.contains(way)), "{words}");
     assert_eq!(maker.hear(), "made", "without a helper");
     maker.finish();
-    let maker = Peer::start_with("node maker", &["no thread"], &[("WEFT_HELPER", OsStr::new("off"))]);
+    let maker = Peer::start_with("node maker", &[NO_STACK], &[("WEFT_HELPER", OsStr::new("off"))]);
     assert_eq!([maker.hear(), maker.hear()], ["made", "made"]);
     maker.finish();
+}
+
+#[test]
+fn where_a_thread_would_begin_and_not_get_on_there_is_an_error_and_no_end_of_the_process() {
+    let _turn = turn("hardly a thread");
+    let mut made = Vec::new();
+    for room in (0..1 << 20).step_by(4 << 10) {
+        let maker = Peer::start("node maker", &[&room.to_string()]);
+        made.push(maker.hear() == "made");
+        maker.hear();
+        maker.finish();
+    }
+    assert!(made.contains(&true) && made.contains(&false), "both ends were seen: {made:?}");
 }
 
 #[test]
