@@ -825,7 +825,10 @@ impl<L: Link> Ni<L> {
 
     /// Ends a host. The owner of its session gets an event and closes it.
     fn end(&mut self, id: HostId, reason: Reason) {
-        if self.strangers.iter().any(|stranger| stranger.id == id) {
+        // What a stranger said before it left is for the program, which has not looked since. So it keeps its place, until the
+        // program looks or another stranger needs the place.
+        let has_spoken = self.hosts.get(id).is_some_and(|host| host.is_readable);
+        if !has_spoken && self.strangers.iter().any(|stranger| stranger.id == id) {
             return self.close(id, reason);
         }
         // A refusal by a wrong host says more than silence.

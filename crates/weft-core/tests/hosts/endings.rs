@@ -215,3 +215,52 @@ fn a_network_that_was_down_is_told_as_silence_on_both_sides() {
     assert!(lost.clone().any(|e| matches!(e, Event::PeerLost { .. })));
     assert!(lost.clone().all(|e| !matches!(e, Event::PeerLost { reason: Reason::PeerLost, .. })));
 }
+
+/// All was acknowledged, so it is the receiver's to deliver, although its program has not looked since the first packet.
+#[test]
+fn what_a_caller_said_before_it_left_is_delivered_to_a_program_that_looks_later() {
+    for kills in [false, true] {
+        let mut world = World::new(2, 1);
+        world.processes[1].is_computing = true;
+        let there = world.processes[1].name;
+        world.processes[0].map(there, KEY);
+        for number in 0..100 {
+            world.send(NOTE, &[number], b"noted");
+        }
+        world.run(millis(50));
+        if kills {
+            world.processes[0].is_stopped = true;
+            world.run(millis(4000));
+        } else {
+            assert_eq!(world.processes[0].sessions.say_goodbye(), 0, "all was acknowledged");
+            world.run(millis(50));
+        }
+        assert!(world.processes[1].program.got.is_empty());
+        world.processes[1].is_computing = false;
+        world.run(millis(50));
+        assert_eq!(world.processes[1].program.got.len(), 100, "killed: {kills}");
+        if !kills {
+            assert_eq!(world.processes[1].core.state().sessions().count(), 0);
+            world.run(millis(5000));
+            assert_eq!(world.processes[1].sessions.ni().borrow().hosts().count(), 0);
+        }
+    }
+}
+
+/// One that has said nothing for the program leaves nothing, and one without the key is not heard.
+#[test]
+fn callers_that_leave_a_program_that_computes_are_heard_only_with_the_key() {
+    let mut world = World::new(2, 1);
+    world.processes[1].is_computing = true;
+    let there = world.processes[1].name;
+    world.processes[0].map(there, Key(8));
+    world.send(NOTE, &[1], b"noted");
+    world.run(millis(50));
+    world.processes[0].sessions.say_goodbye();
+    world.run(millis(50));
+    world.processes[1].is_computing = false;
+    world.run(millis(5000));
+    assert!(world.processes[1].program.got.is_empty());
+    assert_eq!(world.processes[1].core.state().sessions().count(), 0);
+    assert_eq!(world.processes[1].sessions.ni().borrow().hosts().count(), 0);
+}
