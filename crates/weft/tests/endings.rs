@@ -23,6 +23,7 @@ fn child() {
     support::play(&[
         ("receiver", receiver),
         ("sender", sender),
+        ("computer", computer),
         ("taker", taker),
         ("injector", injector),
         ("answerer", answerer),
@@ -95,6 +96,46 @@ fn what_a_program_has_sent_arrives_over_udp_though_it_ends() {
     for how in ["drops", "exits"] {
         [1, 100_000].into_iter().for_each(|messages| expect_all_to_arrive(messages, how));
     }
+}
+
+/// Computes until it is told a number, and counts messages only then.
+fn computer(orders: Orders) {
+    let (mut bundle, here) = bundle_with_endpoint();
+    let count = Rc::new(Cell::new(0u32));
+    let seen = count.clone();
+    bundle.on(here, COUNT, move |_| seen.set(seen.get() + 1)).expect("on");
+    tell(Address::of(&bundle, here));
+    let wanted: u32 = orders.wait().expect("a number").parse().expect("a number");
+    let since = Instant::now();
+    while count.get() < wanted && since.elapsed() < Duration::from_secs(4) {
+        bundle.wait(Some(Duration::from_millis(10)));
+    }
+    tell(count.get());
+}
+
+fn expect_all_to_arrive_later() {
+    for how in ["drops", "exits"] {
+        for messages in [1, 5000] {
+            let mut receiver = Peer::start("computer", &[]);
+            let sender = Peer::start("sender", &[&receiver.address().to_string(), &messages.to_string(), how]);
+            sender.finish();
+            assert_eq!(receiver.ask(&messages.to_string()), messages.to_string(), "of a sender that {how}");
+            receiver.finish();
+        }
+    }
+}
+
+#[test]
+fn what_a_program_has_sent_arrives_though_its_receiver_looks_only_after_its_end() {
+    let _turn = turn("a receiver that looks later");
+    expect_all_to_arrive_later();
+}
+
+#[test]
+fn what_a_program_has_sent_arrives_over_udp_though_its_receiver_looks_only_after_its_end() {
+    let test = "what_a_program_has_sent_arrives_over_udp_though_its_receiver_looks_only_after_its_end";
+    let Some(_turn) = over_udp(test) else { return };
+    expect_all_to_arrive_later();
 }
 
 /// Takes one message, and ends. By order it ends without a word to its bundle.
