@@ -23,6 +23,9 @@ pub enum TargetError {
     /// What follows a host is not a port.
     #[error("what follows the last : is not a port: that is a number from 1 to 65535, as in localhost:7000")]
     Port,
+    /// There is neither a port nor a key.
+    #[error("there is no port: write HOST:PORT, where the endpoint's program tells its name, as in localhost:7000; or NAME#KEY, as it prints them")]
+    NoPort,
     /// It is no contact either.
     #[error("{0}. HOST:PORT will do as well, where the endpoint's program tells its name")]
     Contact(#[from] ContactError),
@@ -34,7 +37,10 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Target, TargetError> {
         let endpoint = || text.parse().map(Target::Endpoint).map_err(TargetError::from);
         let Some((host, rest)) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()) else {
-            return endpoint();
+            return match text.contains('#') {
+                true => endpoint(),
+                false => Err(TargetError::NoPort),
+            };
         };
         let port = rest.split_once('/').map_or(rest, |(port, _label)| port);
         match port.parse() {
@@ -70,5 +76,8 @@ mod tests {
         }
         assert!(["10.0.0.1", ":80", "host:0", "host:65536", name, "10.0.0.1:80#1"].into_iter().all(|t| !is_host(t)));
         assert_eq!(name.parse::<Target>().err(), Some(TargetError::Contact(ContactError::NoKey)));
+        for text in ["localhost", "hello", "10.0.0.1", ""] {
+            assert_eq!(text.parse::<Target>().err(), Some(TargetError::NoPort), "{text}");
+        }
     }
 }

@@ -66,7 +66,7 @@ pub enum Error {
     )]
     Resolve(#[from] weft::names::ResolveError),
     /// Nobody answered.
-    #[error("none of {sent} requests was answered. {way_out}")]
+    #[error("no answer ({sent} sent). {way_out}")]
     Unanswered { sent: usize, way_out: &'static str },
     /// Something about this machine is not as it must be.
     #[error("{checks}: not as it must be; what that costs and what mends it stands above")]

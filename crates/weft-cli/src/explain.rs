@@ -23,13 +23,14 @@ const ASK_MOST: Duration = Duration::from_secs(5);
 const HELP: &str = "\
 No message is sent. The way is the one that a process of this user would take that has this environment (WEFT_LOCAL, WEFT_ADDR). What \
 limits messages is told of this user's processes that have a session with the name, by two looks at them. With HOST:PORT the name is \
-first asked for by TCP, at the port of `weft serve`. The exit status is 0 if there is a way, else 1.";
+first asked for by TCP, at the port where a program tells it (`weft serve`, or any `NameServer`); HOST:PORT/LABEL asks for another one that \
+is told there. The exit status is 0 if there is a way, else 1.";
 
 /// What can be asked of `weft explain`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// The endpoint's name (a key behind it is not looked at), or the host and the port where `weft serve` runs.
+    /// The endpoint's name (a key behind it is not looked at), or the host and the port where its program tells it.
     #[arg(value_name = "NAME|HOST:PORT")]
     to: Whom,
     #[command(flatten)]

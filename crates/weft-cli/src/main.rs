@@ -55,7 +55,7 @@ enum What {
     Explain(explain::Options),
     /// Tells what processes of weft are at: endpoints, peers, counters.
     Status(status::Options),
-    /// Shows the same as a screen, with rates, every second.
+    /// Shows what `weft status` tells as a screen, with rates, every second.
     Top(top::Options),
     /// Shows packets of weft as they go, or keeps them for Wireshark. Needs root.
     Trace(trace::Options),

@@ -17,7 +17,8 @@ use weft::{Admission, Bundle, Endpoint, Event, Node, SendError};
 
 /// What is said at the end of `--help`.
 const HELP: &str = "\
-With HOST:PORT the name and key are first asked for by TCP, at the port of `weft serve`. The first round trip sets the session up \
+Only `weft serve` answers. With HOST:PORT the name and key are first asked for by TCP, at the port of `weft serve`; HOST:PORT/LABEL asks for \
+another name that is told there. The first round trip sets the session up \
 and takes longer than the others. The exit status is 0 if anything was answered.";
 
 /// What can be asked of `weft ping`.
@@ -72,7 +73,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut outcomes = Vec::new();
     while options.count.is_none_or(|count| outcomes.len() < count as usize) {
         let start = Instant::now();
-        let Some(outcome) = pinger.ping()? else { break };
+        let Some(outcome) = pinger.ping()? else {
+            // One is under way still.
+            outcomes.push(Outcome::Silent);
+            break;
+        };
         if !options.json {
             print_line(format!("{}: {}", outcomes.len() + 1, outcome.in_words(options.timeout)))?;
         }
@@ -224,7 +229,7 @@ fn tell(options: &Options, to: Contact, outcomes: &[Outcome]) -> Result<(), Erro
     }
     let way_out = match outcomes.iter().any(|outcome| matches!(outcome, Outcome::Returned(_))) {
         true => "Why they came back stands above, with what helps",
-        false => "Does `weft serve` run there, and is there a way through the network?",
+        false => "Only `weft serve` answers pings. `weft explain` with the same name says who is there, and whether it is stopped",
     };
     match answered {
         0 => Err(Error::Unanswered { sent, way_out }),

@@ -410,7 +410,7 @@ pub struct Counters {
     /// Events of a program that takes none, dropped because newer ones needed their room.
     pub events_dropped: u64,
     /// Unreliable messages that arrived and were dropped for want of room, of a handler, of their endpoint or of its
-    /// key. A report adds those lost in channels to other hosts.
+    /// key. `weft status` adds those lost in channels to other hosts.
     pub unreliable_dropped: u64,
     /// Sends that found no room or no credit.
     pub full: u64,

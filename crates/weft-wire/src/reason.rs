@@ -30,7 +30,9 @@ pub const FORKED: &str =
 #[repr(u8)]
 pub enum Reason {
     /// The key carried is not the endpoint's.
-    #[error("wrong key: the endpoint's key is another one; ask its owner for the present key")]
+    #[error(
+        "wrong key: the message carried another key than the endpoint's, or none; ask its owner for the present key"
+    )]
     WrongKey = 1,
     /// No endpoint of that number in that network interface.
     #[error("no such endpoint: it was never made or has been freed; ask its owner for a present name")]

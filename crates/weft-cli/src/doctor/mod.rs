@@ -16,7 +16,7 @@ use std::fmt::Write;
 /// What is said at the end of `--help`.
 const HELP: &str = "\
 Nothing is changed. It looks with the eyes of a program of this user with this environment: run it as the user who runs the programs. \
-The exit status is 0 if all works and nothing costs safety, whatever costs speed or is missing; else 1.";
+The exit status is 1 if something does not work or costs safety, else 0. What only costs speed does not count.";
 
 /// What can be asked of `weft doctor`.
 #[derive(Clone, Copy, Debug, clap::Args)]
