@@ -334,6 +334,34 @@ fn an_end_waits_no_longer_than_it_may_and_counts_what_is_lost() {
     receiver.finish();
 }
 
+/// A receiver that stands still is sent ten messages, and dies or is given up while their sender ends.
+#[test]
+fn what_comes_back_while_a_bundle_ends_is_counted() {
+    let Some(_turn) = over_udp("what_comes_back_while_a_bundle_ends_is_counted") else { return };
+    let node = Node::new().expect("node");
+    for dies in [true, false] {
+        let mut receiver = Peer::start("receiver", &[]);
+        let there = receiver.address();
+        let settings = Settings { suspicion: Some(Duration::from_millis(200)), ..Settings::default() };
+        let mut bundle = Bundle::with_settings(&node, settings).expect("bundle");
+        let here = bundle.endpoint(Key(1)).expect("endpoint");
+        bundle.map(here, 0, there.name, there.key).expect("map");
+        bundle.request(here, 0, 99, &[], b"").expect("sent");
+        bundle.drain();
+        receiver.stop();
+        for number in 0..10 {
+            bundle.send(here, 0, COUNT, &[number], b"").expect("sent");
+        }
+        if dies {
+            receiver.kill();
+        }
+        let before = node.unsettled();
+        let lost = bundle.close(BOUND);
+        assert!((10..=11).contains(&lost), "{lost} are told as lost; it dies: {dies}");
+        assert_eq!(node.unsettled() - before, lost);
+    }
+}
+
 /// A bundle with an endpoint for tagged messages.
 fn tagged() -> (Bundle, Endpoint) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");

@@ -62,6 +62,8 @@ macro_rules! faces {
             /// Indexed by endpoint.
             seats: Vec<Option<Seat>>,
             closing: Vec<Endpoint>,
+            /// Messages that came back and that no client took. Wraps around.
+            pub unclaimed: u64,
             /// Used to forward messages to endpoints that moved away.
             node: Node,
             bundle: BundleId,
@@ -71,7 +73,7 @@ macro_rules! faces {
         impl<H: Threads> Faces<H> {
             /// Makes the faces of a bundle without endpoints.
             pub fn new(node: Node, bundle: BundleId, signals: &Arc<Signals>) -> Faces<H> {
-                Faces { seats: Vec::new(), closing: Vec::new(), node, bundle, $($name: Face::new(signals),)* }
+                Faces { seats: Vec::new(), closing: Vec::new(), unclaimed: 0, node, bundle, $($name: Face::new(signals),)* }
             }
 
             fn face(&mut self, kind: Kind) -> &mut dyn Face {
@@ -220,10 +222,12 @@ impl<H: Threads> Sink<Outlet> for Faces<H> {
     }
 
     fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
-        match self.client(message.endpoint) {
+        let left = match self.client(message.endpoint) {
             Some(client) => client.returned(state, message),
             None => Some(message),
-        }
+        };
+        self.unclaimed = self.unclaimed.wrapping_add(u64::from(left.is_some()));
+        left
     }
 
     fn do_chores(&mut self, state: &mut State<Outlet>) -> u32 {

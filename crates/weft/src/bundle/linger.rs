@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 impl<H: Threads> Bundle<H> {
     /// Ends the bundle, as dropping it does, but waits for `most` at most. Returns the number of messages that were sent and may be
-    /// lost: they are not in memory that the bundle shares with the peer, and the peer's host has not acknowledged them. Blocks.
+    /// lost: they are not in memory that the bundle shares with the peer, and the peer's host has not acknowledged them; or they came
+    /// back meanwhile. A few before them may be counted too, of which the peer has not said yet that its program took them. Blocks.
     ///
     /// A bundle that ends frees its endpoints, so that what arrives for them goes back to its senders. It tells peers what it has
     /// taken, and sends its replies, the requests that ended without one, and the messages that wait in tagged endpoints. Receivers'
@@ -40,14 +41,16 @@ impl<H: Threads> Bundle<H> {
             // It fails for an endpoint that is moving to another bundle, which goes on there.
             let _ = self.free(endpoint);
         }
-        let begin = Instant::now();
+        let (begin, unclaimed_before) = (Instant::now(), self.faces.unclaimed);
         let mut naps = None;
         while !self.has_said_all() && begin.elapsed() < most {
             self.nap(&mut naps, |_| NAP_MOST, most.saturating_sub(begin.elapsed()));
         }
         self.end_naps(naps);
         let unsent = self.core.state().queued() + self.faces.unsent() as u64;
-        let left = unsent + (self.faces.tagged.lost() - lost_before) + self.home.say_goodbye();
+        // What came back meanwhile, from peers that were lost, is for endpoints that are no more.
+        let came_back = self.faces.unclaimed.wrapping_sub(unclaimed_before);
+        let left = unsent + came_back + (self.faces.tagged.lost() - lost_before) + self.home.say_goodbye();
         self.home.node().count_unsettled(left);
         left
     }
