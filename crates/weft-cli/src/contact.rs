@@ -1,12 +1,14 @@
 //! Whom to ask, as it is typed: an endpoint's `NAME#KEY`, or `HOST:PORT` where its name is told.
 
 use crate::error::Error;
+use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 use weft::names::{resolve, Contact, ContactError};
+use weft::Name;
 
 /// What stands before the first colon of a name.
-const NAME: &str = "weft1";
+const PREFIX: &str = "weft1";
 
 /// Whom to ask, as it is typed.
 #[derive(Clone, Debug)]
@@ -45,7 +47,7 @@ impl FromStr for Target {
         let port = rest.split_once('/').map_or(rest, |(port, _label)| port);
         match port.parse() {
             Ok(1u16..) => Ok(Target::Host(text.to_owned())),
-            _ if text.contains('#') || host.trim() == NAME => endpoint(),
+            _ if text.contains('#') || host.trim() == PREFIX => endpoint(),
             _ => Err(TargetError::Port),
         }
     }
@@ -59,11 +61,50 @@ impl Target {
             Target::Host(place) => Ok(resolve(place, limit)?),
         }
     }
+
+    /// What is odd about a name that was told at a host: it leads to other addresses than that host's. May ask for the host's addresses.
+    pub fn doubt(&self, name: &Name) -> Option<String> {
+        let Target::Host(place) = self else { return None };
+        let (host, _) = place.rsplit_once(':')?;
+        let asked: Vec<IpAddr> = (host.trim_matches(['[', ']']), 0).to_socket_addrs().ok()?.map(|at| at.ip()).collect();
+        let led: Vec<IpAddr> = name.address.each().map(|at| Ipv6Addr::from(at.ip).to_canonical()).collect();
+        if asked.iter().any(|ip| ip.is_loopback() || led.contains(ip)) {
+            return None;
+        }
+        let led: Vec<String> = led.iter().map(IpAddr::to_string).collect();
+        Some(match led.is_empty() {
+            true => format!(
+                "the name that {place} tells has no address: its program was started without a network, or before its host had an \
+                 address. Start it again"
+            ),
+            false => format!(
+                "the name that {place} tells leads to {}. If the address of that host was replaced since its program was started, start \
+                 the program again",
+                led.join(", ")
+            ),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_leads_elsewhere_than_to_who_tells_it_is_doubted() {
+        let at = |ip: &str| {
+            let ip: Ipv6Addr = ip.parse::<std::net::Ipv4Addr>().expect("an address").to_ipv6_mapped();
+            weft::HostAddress { ip: ip.octets(), port: 4000 }
+        };
+        let name = |address| Name { epoch: weft::Epoch(1), endpoint: weft::EndpointId(1), uid: weft::Uid(0), address };
+        let doubt = |place: &str, address| Target::Host(place.to_owned()).doubt(&name(address));
+        assert_eq!(doubt("10.0.0.1:4000", at("10.0.0.1")), None);
+        assert_eq!(doubt("127.0.0.1:4000/log", at("10.0.0.1")), None, "asked on the same host");
+        let said = doubt("10.0.0.5:4000", at("10.0.0.1")).expect("another address");
+        assert!(said.contains("leads to 10.0.0.1") && said.contains("start the program again"), "{said}");
+        let said = doubt("10.0.0.5:4000/log", weft::HostAddress::NONE).expect("no address");
+        assert!(said.contains("has no address"), "{said}");
+    }
 
     #[test]
     fn names_and_hosts_are_told_apart_and_what_is_neither_says_why() {

@@ -3,6 +3,7 @@
 use crate::contact::{Target, TargetError};
 use crate::error::Error;
 use crate::held::{activity, is_of, judge, state, Case, Held};
+use crate::output::note_line;
 use crate::status::{title, PATIENCE};
 use crate::tell::Form;
 use serde::Serialize;
@@ -98,6 +99,9 @@ struct Sender {
 /// Explains.
 pub fn run(options: &Options) -> Result<(), Error> {
     let name = options.to.0.find(ASK_MOST)?.name;
+    if let Some(doubt) = options.to.0.doubt(&name) {
+        note_line(format!("weft explain: {doubt}"));
+    }
     let way = status::way_to(&name)?;
     let first = status::look(PATIENCE)?;
     std::thread::sleep(BETWEEN);

@@ -5,7 +5,7 @@ use crate::bench::table::ns;
 use crate::contact::Target;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::output::print_line;
+use crate::output::{note_line, print_line};
 use crate::serve::{answer, ask};
 use crate::tell::print_json;
 use serde::Serialize;
@@ -226,6 +226,9 @@ fn tell(options: &Options, to: Contact, outcomes: &[Outcome]) -> Result<(), Erro
             ns(median_ns),
             ns(p99_ns)
         ))?;
+    }
+    if let Some(doubt) = options.to.doubt(&to.name).filter(|_| answered == 0) {
+        note_line(format!("weft ping: {doubt}"));
     }
     let way_out = match outcomes.iter().any(|outcome| matches!(outcome, Outcome::Returned(_))) {
         true => "Why they came back stands above, with what helps",

@@ -77,6 +77,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let contact = bundle.contact(endpoint)?;
     let _names = tell_names(options, contact)?; // until the end
     print_line(contact.to_string())?;
+    if contact.name.address.is_none() && options.port.is_some() {
+        note_line("weft serve: no other host reaches this: it has no address. Start it again when the network is up, or set WEFT_ADDR");
+    }
     interrupt.ends_waits_of(bundle.waker());
     bundle.serve_until(|_| interrupt.came());
     note_line(format!("answered {} requests", answered.get()));
