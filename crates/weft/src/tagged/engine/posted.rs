@@ -49,10 +49,8 @@ impl Engine {
     pub fn inject(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
         let number = self.number_at(to)?;
         // It is no operation, but if it comes back there is one more completion.
-        if cx.done.len() >= self.settings.operations_most {
-            return Err(PostError::Full);
-        }
-        if self.send_at_once(cx, number, label, bytes, false) {
+        let has_room = cx.done.len() < self.settings.operations_most;
+        if has_room && self.send_at_once(cx, number, label, bytes, false) {
             return Ok(());
         }
         self.inject_later(cx, number, label, bytes)
@@ -62,6 +60,9 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn inject_later(&mut self, cx: &mut Working<'_>, number: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
+        if cx.done.len() >= self.settings.operations_most {
+            return Err(PostError::Full);
+        }
         let bytes_after = self.injected_bytes + cost(bytes.len());
         if bytes_after > self.settings.injected_most {
             return Err(if self.injected_bytes == 0 { PostError::TooLarge } else { PostError::Full });
