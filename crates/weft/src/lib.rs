@@ -39,6 +39,7 @@
 
 pub mod am;
 mod bells;
+mod buffers;
 mod bundle;
 mod foreigners;
 mod home;
