@@ -54,6 +54,11 @@ pub trait Client<T> {
         let _ = (state, event);
     }
 
+    /// A message or request of an endpoint whose client [claimed](State::claim_completions) the completions was stored or answered.
+    fn completed(&mut self, state: &mut State<T>, endpoint: Endpoint, completion: u64) {
+        let _ = (state, endpoint, completion);
+    }
+
     /// A peer closed a flow to an endpoint whose events the client claimed, or its session ended. Nothing more comes by it, and another flow may have its number:
     /// what the client knows of the flow is to be forgotten.
     fn flow_closed(&mut self, state: &mut State<T>, endpoint: Endpoint, flow: FlowId) {
@@ -91,6 +96,10 @@ impl<T, C: Client<T> + ?Sized> Client<T> for Box<C> {
 
     fn on_event(&mut self, state: &mut State<T>, event: &Event) {
         (**self).on_event(state, event);
+    }
+
+    fn completed(&mut self, state: &mut State<T>, endpoint: Endpoint, completion: u64) {
+        (**self).completed(state, endpoint, completion);
     }
 
     fn flow_closed(&mut self, state: &mut State<T>, endpoint: Endpoint, flow: FlowId) {
@@ -139,7 +148,7 @@ pub trait Sink<T> {
         Some(message)
     }
 
-    /// Passes the events of [`State::next_claimed`] and [`State::next_closed_flow`] to the clients and lets them
+    /// Passes what [`State::next_claimed`], [`State::next_completed`] and [`State::next_closed_flow`] give to the clients and lets them
     /// continue their work. Called at the end
     /// of a poll if there are such events or a client asked to [come again](State::come_again). Returns the amount of
     /// work done.

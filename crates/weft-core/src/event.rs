@@ -181,6 +181,13 @@ impl Default for EventMask {
     }
 }
 
+/// What the client of an endpoint takes itself, and the program does not get.
+#[derive(Clone, Copy, Default, Debug)]
+struct Claim {
+    events: bool,
+    completions: bool,
+}
+
 /// Events that wait for the program or for clients, and the masks that decide which of them end a wait.
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -198,8 +205,10 @@ pub(crate) struct Events {
     claimed: VecDeque<Event>,
     /// Flows to these endpoints that their openers closed.
     closed: VecDeque<(Endpoint, FlowId)>,
-    /// Whether an endpoint's client takes its events, indexed by endpoint.
-    claims: Vec<bool>,
+    /// Completions for clients that take them.
+    completed: VecDeque<(Endpoint, u64)>,
+    /// What an endpoint's client takes itself, indexed by endpoint.
+    claims: Vec<Claim>,
     /// Indexed by endpoint. Endpoints beyond the end have the mask [`EventMask::ALL`].
     masks: Vec<EventMask>,
     /// Number of events that end a wait. Wraps around.
@@ -219,6 +228,7 @@ impl Events {
             lost_can_send: false,
             claimed: VecDeque::new(),
             closed: VecDeque::new(),
+            completed: VecDeque::new(),
             claims: Vec::new(),
             masks: Vec::new(),
             noted: 0,
@@ -309,7 +319,7 @@ impl Events {
     /// A new endpoint has the place of another one.
     pub fn begin(&mut self, endpoint: Endpoint) {
         if let Some(claim) = self.claims.get_mut(endpoint.index()) {
-            *claim = false;
+            *claim = Claim::default();
         }
         if let Some(mask) = self.masks.get_mut(endpoint.index()) {
             *mask = EventMask::ALL;
@@ -318,14 +328,49 @@ impl Events {
 
     /// From now on an endpoint's events go to its client.
     pub fn claim(&mut self, endpoint: Endpoint) {
+        self.claim_mut(endpoint).events = true;
+    }
+
+    /// From now on an endpoint's completions go to its client, too.
+    pub fn claim_completions(&mut self, endpoint: Endpoint) {
+        self.claim_mut(endpoint).completions = true;
+    }
+
+    fn claim_mut(&mut self, endpoint: Endpoint) -> &mut Claim {
         if self.claims.len() <= endpoint.index() {
-            self.claims.resize(endpoint.index() + 1, false);
+            self.claims.resize(endpoint.index() + 1, Claim::default());
         }
-        self.claims[endpoint.index()] = true;
+        &mut self.claims[endpoint.index()]
+    }
+
+    fn claim_of(&self, endpoint: Endpoint) -> Claim {
+        self.claims.get(endpoint.index()).copied().unwrap_or_default()
     }
 
     pub fn is_claimed(&self, endpoint: Endpoint) -> bool {
-        self.claims.get(endpoint.index()).copied().unwrap_or_default()
+        self.claim_of(endpoint).events
+    }
+
+    /// Queues a completion for the client of its endpoint. Returns false if it is for the program.
+    pub fn push_completed(&mut self, endpoint: Endpoint, completion: u64) -> bool {
+        let is_claimed = self.claim_of(endpoint).completions;
+        if is_claimed {
+            self.completed.push_back((endpoint, completion));
+        }
+        is_claimed
+    }
+
+    /// Takes the next completion for a client.
+    pub fn pop_completed(&mut self) -> Option<(Endpoint, u64)> {
+        self.completed.pop_front()
+    }
+
+    /// A message of an endpoint asks for a completion: the program listens from now on, if it is the one that gets it.
+    #[inline(always)]
+    pub fn expect_completion(&mut self, endpoint: Endpoint) {
+        if !self.listens && !self.claim_of(endpoint).completions {
+            self.listens = true;
+        }
     }
 
     /// Takes the next event for a client.
@@ -335,7 +380,7 @@ impl Events {
 
     /// Whether there are events for clients.
     pub fn has_claimed(&self) -> bool {
-        !self.claimed.is_empty() || !self.closed.is_empty()
+        !self.claimed.is_empty() || !self.closed.is_empty() || !self.completed.is_empty()
     }
 
     /// A flow was closed that led to an endpoint. Its client is told, if it takes the events itself.

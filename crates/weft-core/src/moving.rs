@@ -429,7 +429,9 @@ impl<T: Tx> State<T> {
 
     /// A message that asked for a completion ended.
     pub(crate) fn complete(&mut self, source: Endpoint, completion: u64) {
-        if self.endpoints.get(source).is_some_and(|e| e.is_away || e.is_leaving) {
+        if self.events.push_completed(source, completion) {
+            self.has_chores = true;
+        } else if self.endpoints.get(source).is_some_and(|e| e.is_away || e.is_leaving) {
             self.completed_away.push((source, completion));
             self.has_chores = true;
         } else {

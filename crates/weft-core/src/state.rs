@@ -217,6 +217,11 @@ impl<T: Tx> State<T> {
         self.events.pop_claimed()
     }
 
+    /// The next completion of an endpoint whose client [claimed](State::claim_completions) them. These end no waits by themselves.
+    pub fn next_completed(&mut self) -> Option<(Endpoint, u64)> {
+        self.events.pop_completed()
+    }
+
     /// The next flow that a peer closed and that led to an endpoint whose client [claimed](State::claim_events) its events: nothing more
     /// comes by it, and the next flow that the peer opens may have its number.
     pub fn next_closed_flow(&mut self) -> Option<(Endpoint, FlowId)> {

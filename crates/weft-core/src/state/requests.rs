@@ -83,7 +83,7 @@ impl<T: Tx> State<T> {
         match s.tx.push(header, message.args, message.payload) {
             Ok(()) => {
                 if message.completion.is_some() {
-                    self.events.listen();
+                    self.events.expect_completion(out.source);
                 }
                 out.asked |= u32::from(message.completion.is_some()) << (slot % WINDOW as u16);
                 let kept = out.slot(slot);

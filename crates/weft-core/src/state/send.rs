@@ -76,7 +76,7 @@ impl<T: Tx> State<T> {
                 out.credit.spend_covered(need);
                 out.sent += 1;
                 if let Some(completion) = message.completion {
-                    self.events.listen();
+                    self.events.expect_completion(out.source);
                     out.completions.push_back((out.sent, completion));
                 }
                 self.counters.sent += 1;
@@ -111,7 +111,7 @@ impl<T: Tx> State<T> {
             Route::Refused(reason) => {
                 entry.route = Route::Unknown;
                 if completion.is_some() {
-                    self.events.listen();
+                    self.events.expect_completion(from);
                 }
                 if !asks && self.service(from)?.reliability == Reliability::Unreliable {
                     self.counters.sent += 1;

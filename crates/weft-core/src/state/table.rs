@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, EndpointState, Route, Translation};
 use crate::event::{Event, EventMask};
 use crate::message::SendError;
 use crate::service::route_to;
-use crate::session::{head, FlowOut, Phase, SessionId};
+use crate::session::{head, FlowId, FlowOut, Phase, SessionId};
 use crate::state::Call;
 use weft_wire::path::Tx;
 use weft_wire::record::ORDERED;
@@ -88,6 +88,26 @@ impl<T: Tx> State<T> {
         self.endpoint(endpoint)?;
         self.events.claim(endpoint);
         Ok(())
+    }
+
+    /// From now on the endpoint's completions are for its client, too: see [`Client::completed`](crate::Client::completed). Not for
+    /// endpoints that move to other bundles.
+    pub fn claim_completions(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        self.endpoint(endpoint)?;
+        self.events.claim_completions(endpoint);
+        Ok(())
+    }
+
+    /// Whether there is an entry at an index of the endpoint's translation table.
+    pub fn is_mapped(&self, from: Endpoint, to: u32) -> bool {
+        self.endpoint(from).is_ok_and(|endpoint| endpoint.translation(to).is_some())
+    }
+
+    /// The flow by which messages go to a destination now. `None` if there is none yet, or none any more.
+    pub fn flow_to(&self, from: Endpoint, to: u32) -> Option<FlowId> {
+        let (index, number) = self.endpoint(from).ok()?.translation(to)?.route.flow()?;
+        let life = self.sessions.get(index as usize)?.life;
+        Some(FlowId { session: SessionId { index, life }, number })
     }
 
     /// The endpoint's name.
