@@ -3,7 +3,7 @@
 //! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` and `bell` (loads
-//! and stores in that memory), `arrival`, `biased`, `copy`, `evict`, `exit`, `foreign`, `fork`, `lent` and `pages`. The ring is safe code
+//! and stores in that memory), `arrival`, `biased`, `copy`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages` and `window`. The ring is safe code
 //! over the trait [`mem::RingMem`], so that loom explores the very ring that ships. Its only unsafe code reads the payload of a
 //! trusted producer where it lies, and looks at copied words as arguments and bytes.
 //!
@@ -27,6 +27,7 @@ pub mod pages;
 pub mod rights;
 pub mod ring;
 pub mod sys;
+pub mod window;
 
 pub use bell::{Bell, BellMem, BellPage};
 pub use fork::{Descriptor, Forked, Life, Own};
@@ -35,3 +36,4 @@ pub use mem::{MapMem, RingMem};
 pub use pages::{Pages, Splicer};
 pub use ring::{wakes_by_this_thread, Consumer, Lanes, Producer, Ringing, Steps, Waker};
 pub use sys::{OpenError, Shared};
+pub use window::Window;

@@ -117,6 +117,11 @@ impl Shared {
         self.bytes
     }
 
+    /// Whether this is a forked child, where the mapping is not.
+    pub(crate) fn is_left_behind(&self) -> bool {
+        self.life.is_over()
+    }
+
     /// First byte. Page aligned.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base

@@ -6,6 +6,7 @@
 
 mod error;
 pub mod frame;
+pub mod memory;
 pub mod name;
 pub mod packet;
 pub mod path;

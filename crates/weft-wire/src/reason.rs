@@ -88,13 +88,28 @@ pub enum Reason {
     /// This process may not make shared memory of the size that a session needs.
     #[error("no file size here: this process, not the peer, may not make shared memory as large as a session needs; raise its limit of file size (ulimit -f)")]
     OwnFileSize = 18,
+    /// The region was revoked.
+    #[error("revoked: the region is closed to its peers since its owner revoked it; ask its owner for another one")]
+    Revoked = 19,
+    /// No region has that key, or no cookie is like that one.
+    #[error("no region: the endpoint has none under that key or cookie; ask its owner for a present one")]
+    NoRegion = 20,
+    /// The range is not within the region, or not within the part that the cookie is for.
+    #[error("outside: the range leaves the region, or the part of it that the cookie is for; look at offset and length")]
+    OutsideRegion = 21,
+    /// The region or the cookie does not grant that right.
+    #[error("no right: the region or the cookie does not allow reads, writes or atomics, whichever this is; ask its owner for the right")]
+    NoRight = 22,
+    /// An atomic operation on a word that is not aligned, or that there is not for such words.
+    #[error("unaligned: atomic operations need words that are aligned to their size, in whole numbers, and there is none like this for such words")]
+    Unaligned = 23,
 }
 
 crate::debug_says_display!(Reason);
 
 impl Reason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 23] = [
         Reason::WrongKey,
         Reason::NoSuchEndpoint,
         Reason::NoHandler,
@@ -113,6 +128,11 @@ impl Reason {
         Reason::OwnDescriptors,
         Reason::OwnMemory,
         Reason::OwnFileSize,
+        Reason::Revoked,
+        Reason::NoRegion,
+        Reason::OutsideRegion,
+        Reason::NoRight,
+        Reason::Unaligned,
     ];
 
     /// The wire code. A limit of one's own is the peer's to whoever is told of it, so these have the code of [`Reason::PeerLimit`].
@@ -135,8 +155,9 @@ mod tests {
 
     #[test]
     fn codes_are_stable_and_read_back() {
-        let codes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-        for (reason, code) in Reason::ALL.into_iter().zip(codes) {
+        let codes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20, 21, 22, 23];
+        let own = [Reason::OwnDescriptors, Reason::OwnMemory, Reason::OwnFileSize];
+        for (reason, code) in Reason::ALL.into_iter().filter(|reason| !own.contains(reason)).zip(codes) {
             assert_eq!((reason.code(), Reason::from_code(code)), (code, Some(reason)));
         }
         for code in (0..=u8::MAX).filter(|code| !codes.contains(code)) {

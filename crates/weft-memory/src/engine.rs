@@ -1,0 +1,270 @@
+//! What an endpoint for remote memory knows, and what it does with what comes.
+
+use crate::initiator::Initiator;
+use crate::owner::Owner;
+use crate::platform::Platform;
+use crate::table::{RegionId, Table};
+use std::collections::VecDeque;
+use weft_core::{Client, Delivery, Endpoint, Event, FlowId, MessageKind, Returned, State};
+use weft_wire::memory::Word;
+use weft_wire::path::Tx;
+use weft_wire::{Certainty, Reason};
+
+/// Bounds of an endpoint for remote memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Regions that are open at a time.
+    pub regions_most: usize,
+    /// Cookies that are valid at a time.
+    pub cookies_most: usize,
+    /// Operations posted here plus completions that were not taken. At this number further operations return *full*.
+    pub operations_most: usize,
+    /// Notices of peers' writes that were not taken. At this number further writes with a notice go back with *queue full*.
+    pub notices_most: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { regions_most: 1 << 16, cookies_most: 1 << 16, operations_most: 1 << 16, notices_most: 1 << 16 }
+    }
+}
+
+/// How an operation ended, or how far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All of a write left the source, which the program has again. Another completion tells the end of the operation. Only for writes
+    /// that [ask for it](crate::Write::tells_when_free).
+    Free,
+    /// The operation was carried out: what was written is in the region, what was read or replaced is in the target.
+    Done,
+    /// The operation failed.
+    Failed {
+        /// Why.
+        reason: Reason,
+        /// Whether it is certain that nothing was changed.
+        certainty: Certainty,
+    },
+}
+
+/// The end of an operation, or the news that its source is free.
+pub struct Completion<P: Platform> {
+    /// What the program gave with the operation.
+    pub context: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was sent, if it was not given back before.
+    pub source: Option<P::Source>,
+    /// What was received into.
+    pub target: Option<P::Target>,
+}
+
+impl<P: Platform> std::fmt::Debug for Completion<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Completion").field("context", &self.context).field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}
+
+/// A peer has written, and says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// The region.
+    pub region: RegionId,
+    /// Where the bytes begin.
+    pub at: u64,
+    /// How many there are.
+    pub len: u64,
+    /// What the peer says.
+    pub value: u64,
+}
+
+/// What an endpoint has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Writes of peers that were carried out.
+    pub writes: u64,
+    /// Reads of peers, in pieces.
+    pub reads: u64,
+    /// Atomic operations of peers, in words.
+    pub atomics: u64,
+    /// Bytes that peers have written.
+    pub bytes_written: u64,
+    /// Bytes that peers have read.
+    pub bytes_read: u64,
+    /// Messages that were refused.
+    pub refused: u64,
+    /// Messages among them for what was revoked.
+    pub refused_revoked: u64,
+}
+
+/// An endpoint for remote memory: the owner of regions, and the initiator of operations on those of others.
+///
+/// It is the [`Client`] of its endpoint. The program opens regions and posts operations by its calls, of which none blocks.
+#[derive(Debug)]
+pub struct Engine<P: Platform> {
+    owner: Owner<P::Space>,
+    initiator: Initiator<P>,
+    done: VecDeque<Completion<P>>,
+    is_closing: bool,
+}
+
+/// Why an operation was not posted.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// Too many operations are posted, or too many completions were not taken.
+    #[error("full: poll and take completions, then post it again")]
+    Full,
+    /// Nothing is mapped at that index of the endpoint's translation table.
+    #[error("nothing is mapped at index {0} of the endpoint's translation table; map a name there first")]
+    NotMapped(u32),
+    /// There is no such operation on such words, or the operands are not whole words, or not as many as are asked for.
+    #[error("no such atomic operation: it does not exist for such words, or operands and room are not whole words of the same number")]
+    NoSuchAtomic,
+    /// The endpoint was freed.
+    #[error("the endpoint was freed")]
+    NoEndpoint,
+}
+
+weft_wire::debug_says_display!(PostError);
+
+impl<P: Platform> Engine<P> {
+    /// What an endpoint begins with.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, settings: Settings) -> Engine<P> {
+        Engine {
+            owner: Owner::new(settings),
+            initiator: Initiator::new(endpoint, settings.operations_most),
+            done: VecDeque::new(),
+            is_closing: false,
+        }
+    }
+
+    /// Has the endpoint's events and completions come here. To be called once, before any other call.
+    pub fn attach<T: Tx>(&self, state: &mut State<T>) {
+        // Cannot fail: the endpoint is there.
+        let _ = state.claim_events(self.initiator.endpoint);
+        let _ = state.claim_completions(self.initiator.endpoint);
+    }
+
+    /// The regions and cookies.
+    pub fn table(&self) -> &Table<P::Space> {
+        &self.owner.table
+    }
+
+    /// The same, to open and to revoke. When [`Table::revoke`] returns, nothing is written to the region any more.
+    pub fn table_mut(&mut self) -> &mut Table<P::Space> {
+        &mut self.owner.table
+    }
+
+    /// Takes the oldest completion.
+    pub fn next_completion(&mut self) -> Option<Completion<P>> {
+        self.done.pop_front()
+    }
+
+    /// Takes the oldest notice.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.owner.notices.pop_front()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.owner.counters
+    }
+
+    /// Operations to a destination that have not ended.
+    pub fn pending(&self, to: u32) -> usize {
+        self.initiator.pending(to)
+    }
+
+    /// Operations that have not ended.
+    pub fn pending_in_all(&self) -> usize {
+        self.initiator.pending_in_all()
+    }
+
+    /// What the calls of an initiator work with.
+    pub(crate) fn parts(&mut self) -> (&mut Initiator<P>, &mut VecDeque<Completion<P>>) {
+        (&mut self.initiator, &mut self.done)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// Whether a wait is to end for something that came since `before`.
+    fn note<T: Tx>(&self, state: &mut State<T>, before: (usize, usize)) {
+        if (self.done.len(), self.owner.notices.len()) != before {
+            state.note();
+        }
+    }
+
+    fn lengths(&self) -> (usize, usize) {
+        (self.done.len(), self.owner.notices.len())
+    }
+}
+
+impl<T: Tx, P: Platform> Client<T> for Engine<P> {
+    fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
+        if self.is_closing {
+            return Err(Reason::NoSuchEndpoint);
+        }
+        let before = self.lengths();
+        let taken = match (message.kind(), Word::unpack(message.op(), message.args)) {
+            (MessageKind::Reply, Some(Word::Bytes(mark))) => {
+                self.initiator.take_bytes(state, &mut self.done, message, mark)
+            }
+            (MessageKind::Reply, _) | (_, None | Some(Word::Bytes(_))) => Err(Reason::NoHandler),
+            (_, Some(word)) => self.owner.execute(state, message, word),
+        };
+        self.note(state, before);
+        if state.idle_polls() > 0 && self.lengths() != before {
+            // The program waits for this, so it is told before anything else is looked for.
+            state.end_visit();
+        }
+        taken
+    }
+
+    fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {
+        let before = self.lengths();
+        self.initiator.came_back(state, &mut self.done, &message);
+        self.note(state, before);
+        None
+    }
+
+    fn on_event(&mut self, state: &mut State<T>, event: &Event) {
+        let before = self.lengths();
+        match *event {
+            Event::CanSend { destination, .. } => self.initiator.can_send(state, &mut self.done, destination),
+            Event::PeerLost { destination, reason, .. } => {
+                self.initiator.peer_lost(state, &mut self.done, destination, reason);
+            }
+            Event::Completed(_) | Event::Returned(_) | Event::ReplyRefused { .. } => {}
+        }
+        self.note(state, before);
+    }
+
+    fn completed(&mut self, state: &mut State<T>, _: Endpoint, completion: u64) {
+        let before = self.lengths();
+        self.initiator.stored(state, &mut self.done, completion);
+        self.note(state, before);
+    }
+
+    fn flow_closed(&mut self, _: &mut State<T>, _: Endpoint, flow: FlowId) {
+        self.owner.flow_closed(flow);
+    }
+
+    fn go_on(&mut self, state: &mut State<T>) -> u32 {
+        let before = self.lengths();
+        let work = self.initiator.go_on(state, &mut self.done);
+        self.note(state, before);
+        work
+    }
+
+    /// All regions are revoked. Operations that were posted and have not left end with the endpoint.
+    fn close(&mut self, _: &mut State<T>, _: Endpoint) {
+        self.is_closing = true;
+        let open: Vec<RegionId> = self.owner.table.regions().collect();
+        for region in open {
+            drop(self.owner.table.revoke(region));
+        }
+        self.initiator.close();
+    }
+}

@@ -1,0 +1,558 @@
+//! The initiator's side: operations on regions of others.
+
+use crate::engine::{Completion, Engine, Outcome, PostError};
+use crate::platform::{Platform, Source, Target};
+use slab::Slab;
+use std::collections::{BTreeMap, VecDeque};
+use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, Returned, SendError, State};
+use weft_wire::memory::{Atomic, Mark, Place, Type, Word};
+use weft_wire::path::Tx;
+use weft_wire::{Certainty, Reason};
+
+/// Bytes of a piece of a write, a read, or an atomic operation: while one side copies a piece into the ring, the other copies one out
+/// of it.
+pub(crate) const PIECE: usize = 16 << 10;
+/// Bytes that are sent to a destination in one go; the rest with the next poll.
+const GO_MOST: usize = 1 << 20;
+
+/// A write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// Where to.
+    pub place: Place,
+    /// What the owner's program is to be told when all bytes are stored.
+    pub notice: Option<u64>,
+    /// One more completion says when the source is free.
+    pub tells_when_free: bool,
+}
+
+impl Write {
+    /// To a place, without a notice, with one completion.
+    #[must_use]
+    pub fn to(place: Place) -> Write {
+        Write { place, notice: None, tells_when_free: false }
+    }
+
+    /// The same, with a notice for the owner's program.
+    #[must_use]
+    pub fn with_notice(self, value: u64) -> Write {
+        Write { notice: Some(value), ..self }
+    }
+
+    /// The same, with one more completion when the source is free.
+    #[must_use]
+    pub fn telling_when_free(self) -> Write {
+        Write { tells_when_free: true, ..self }
+    }
+}
+
+/// An atomic operation on the words at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The first word.
+    pub place: Place,
+    /// What is done to each.
+    pub atomic: Atomic,
+    /// What the words are.
+    pub of: Type,
+}
+
+/// What an atomic operation needs beside its operands.
+#[derive(Debug)]
+pub struct Fetch<'a, T> {
+    /// Second operands, as many as first ones; for operations that have none, nothing.
+    pub second: &'a [u8],
+    /// Where the old values go; none are sent without it.
+    pub old: Option<T>,
+}
+
+impl<T> Default for Fetch<'_, T> {
+    fn default() -> Self {
+        Fetch { second: &[], old: None }
+    }
+}
+
+#[derive(Debug)]
+enum Kind<S, T> {
+    Write { write: Write, source: Option<S>, len: usize },
+    Read { place: Place, target: T },
+    /// The operands of a piece lie together, first and second ones.
+    Atomic { change: Change, operands: Vec<u8>, len: usize, old: Option<T> },
+}
+
+/// An operation that has not ended.
+#[derive(Debug)]
+struct Operation<P: Platform> {
+    context: u64,
+    to: u32,
+    /// Tells it from those that had its place before.
+    serial: u32,
+    kind: Kind<P::Source, P::Target>,
+    /// Bytes that have left, or were asked for.
+    issued: usize,
+    /// All of it has left.
+    is_issued: bool,
+    /// Pieces that have not ended.
+    under_way: u32,
+    /// Pieces of it that were asked for and not answered.
+    open: Vec<u32>,
+    failure: Option<Reason>,
+    /// A piece was stored, or may have been.
+    may_be_stored: bool,
+}
+
+impl<P: Platform> Operation<P> {
+    /// Bytes at the owner's.
+    fn len(&self) -> usize {
+        match &self.kind {
+            Kind::Write { len, .. } | Kind::Atomic { len, .. } => *len,
+            Kind::Read { target, .. } => target.len(),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.under_way == 0 && (self.is_issued || self.failure.is_some())
+    }
+}
+
+/// What is to be sent to a destination.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Operations of which not all has left, in order.
+    operations: VecDeque<usize>,
+    /// The last send found no room: an event follows.
+    is_full: bool,
+    /// Operations that have not ended, whether they have left or not.
+    pending: usize,
+}
+
+/// How far a piece came.
+enum Sent {
+    /// It left; so many bytes more.
+    Piece(usize),
+    /// There is no room.
+    Full,
+    /// It cannot be sent.
+    Never(Reason),
+}
+
+/// Operations of an endpoint on the regions of others.
+#[derive(Debug)]
+pub(crate) struct Initiator<P: Platform> {
+    pub endpoint: Endpoint,
+    operations_most: usize,
+    operations: Slab<Operation<P>>,
+    queues: BTreeMap<u32, Queue>,
+    /// Destinations that used up their turn.
+    ready: Vec<u32>,
+    serial: u32,
+}
+
+type Done<P> = VecDeque<Completion<P>>;
+
+impl<P: Platform> Initiator<P> {
+    pub fn new(endpoint: Endpoint, operations_most: usize) -> Initiator<P> {
+        Initiator {
+            endpoint,
+            operations_most,
+            operations: Slab::new(),
+            queues: BTreeMap::new(),
+            ready: Vec::new(),
+            serial: 0,
+        }
+    }
+
+    pub fn pending(&self, to: u32) -> usize {
+        self.queues.get(&to).map_or(0, |queue| queue.pending)
+    }
+
+    pub fn pending_in_all(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Ends all operations without a word.
+    pub fn close(&mut self) {
+        self.operations.clear();
+        self.queues.clear();
+    }
+
+    fn has_room(&self, done: &Done<P>) -> bool {
+        self.operations.len() + done.len() < self.operations_most
+    }
+
+    /// Posts an operation, and sends what of it can leave now.
+    fn post<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        done: &mut Done<P>,
+        to: u32,
+        context: u64,
+        kind: Kind<P::Source, P::Target>,
+    ) {
+        self.serial = self.serial.wrapping_add(1);
+        let operation = Operation {
+            context,
+            to,
+            serial: self.serial,
+            kind,
+            issued: 0,
+            is_issued: false,
+            under_way: 0,
+            open: Vec::new(),
+            failure: None,
+            may_be_stored: false,
+        };
+        let index = self.operations.insert(operation);
+        let queue = self.queues.entry(to).or_default();
+        queue.pending += 1;
+        queue.operations.push_back(index);
+        self.send(state, done, to);
+    }
+
+    /// Sends what there is to send to a destination, as far as there is room.
+    fn send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
+        let mut left = GO_MOST;
+        while let Some(queue) = self.queues.get_mut(&to).filter(|queue| !queue.is_full) {
+            let Some(&index) = queue.operations.front() else { return };
+            let Some(operation) = self.operations.get_mut(index) else {
+                queue.operations.pop_front();
+                continue;
+            };
+            if left == 0 {
+                self.ready.push(to);
+                state.come_again();
+                return;
+            }
+            match operation.failure {
+                Some(_) => {}
+                None => match send_piece(state, self.endpoint, index, operation) {
+                    Sent::Piece(bytes) => left = left.saturating_sub(bytes.max(1)),
+                    Sent::Full => return queue.is_full = true,
+                    Sent::Never(reason) => operation.failure = Some(reason),
+                },
+            }
+            if operation.is_issued || operation.failure.is_some() {
+                queue.operations.pop_front();
+                if operation.is_issued {
+                    tell_free(done, operation);
+                }
+                self.settle(done, index);
+            }
+        }
+    }
+
+    /// Ends an operation if nothing of it is under way any more.
+    fn settle(&mut self, done: &mut Done<P>, index: usize) {
+        if !self.operations.get(index).is_some_and(Operation::has_ended) {
+            return;
+        }
+        let Some(operation) = self.operations.try_remove(index) else { return };
+        if let Some(queue) = self.queues.get_mut(&operation.to) {
+            queue.pending = queue.pending.saturating_sub(1);
+            if queue.pending == 0 && !queue.is_full {
+                self.queues.remove(&operation.to);
+            }
+        }
+        let certainty = match operation.may_be_stored {
+            true => Certainty::Unknown,
+            false => Certainty::NotDelivered,
+        };
+        let outcome = operation.failure.map_or(Outcome::Done, |reason| Outcome::Failed { reason, certainty });
+        let (source, target) = match operation.kind {
+            Kind::Write { source, .. } => (source, None),
+            Kind::Read { target, .. } => (None, Some(target)),
+            Kind::Atomic { old, .. } => (None, old),
+        };
+        done.push_back(Completion { context: operation.context, outcome, source, target });
+    }
+
+    /// A piece of an operation has ended otherwise than by being stored or answered.
+    fn fail(&mut self, done: &mut Done<P>, index: usize, reason: Reason, certainty: Certainty) {
+        let Some(operation) = self.operations.get_mut(index) else { return };
+        operation.under_way = operation.under_way.saturating_sub(1);
+        operation.may_be_stored |= certainty == Certainty::Unknown;
+        operation.failure.get_or_insert(reason);
+        let to = operation.to;
+        // Nothing more of it is sent.
+        if let Some(queue) = self.queues.get_mut(&to).filter(|queue| queue.operations.front() == Some(&index)) {
+            queue.operations.pop_front();
+        }
+        self.settle(done, index);
+    }
+
+    // ---- what comes
+
+    /// A one-way message was stored.
+    pub fn stored<T: Tx>(&mut self, _: &mut State<T>, done: &mut Done<P>, completion: u64) {
+        let Some(index) = self.find(completion) else { return };
+        if let Some(operation) = self.operations.get_mut(index) {
+            operation.under_way = operation.under_way.saturating_sub(1);
+            operation.may_be_stored = true;
+        }
+        self.settle(done, index);
+    }
+
+    /// The operation that asked for a completion.
+    fn find(&self, completion: u64) -> Option<usize> {
+        let index = (completion as u32) as usize;
+        self.operations.get(index).filter(|operation| operation.serial == (completion >> 32) as u32).map(|_| index)
+    }
+
+    /// A message came back.
+    pub fn came_back<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, message: &Returned) {
+        let index = match message.kind {
+            MessageKind::OneWay => message.completion.and_then(|completion| self.find(completion)),
+            MessageKind::Request => {
+                // From this process's own memory, so it is what was sent.
+                let mark = match Word::unpack(message.op, &message.args) {
+                    Some(Word::Read { mark, .. } | Word::Atomic { mark, .. }) => mark,
+                    _ => return,
+                };
+                let index = mark.operation as usize;
+                let operation = self.operations.get_mut(index);
+                operation.is_some_and(|operation| take_open(operation, mark.piece)).then_some(index)
+            }
+            MessageKind::Reply => None,
+        };
+        let Some(index) = index else { return };
+        let to = self.operations.get(index).map(|operation| operation.to);
+        self.fail(done, index, message.reason, message.certainty);
+        if let Some(to) = to {
+            self.send(state, done, to);
+        }
+    }
+
+    /// Bytes that were asked for, or old values.
+    ///
+    /// # Errors
+    /// If nobody asked for them.
+    pub fn take_bytes<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        done: &mut Done<P>,
+        message: &Delivery<'_>,
+        mark: Mark,
+    ) -> Result<(), Reason> {
+        let index = mark.operation as usize;
+        let endpoint = self.endpoint;
+        let operation = self.operations.get_mut(index).ok_or(Reason::NoHandler)?;
+        // Another peer could say anything.
+        let flow: Option<FlowId> = state.flow_to(endpoint, operation.to);
+        if flow != Some(message.flow()) || !take_open(operation, mark.piece) {
+            return Err(Reason::NoHandler);
+        }
+        operation.under_way = operation.under_way.saturating_sub(1);
+        let at = mark.piece as usize * PIECE;
+        let len = operation.len().saturating_sub(at).min(PIECE);
+        let room = match &mut operation.kind {
+            Kind::Read { target, .. } => Some(target),
+            Kind::Atomic { old, .. } => old.as_mut(),
+            Kind::Write { .. } => None,
+        };
+        match room {
+            Some(room) if message.payload.len() == len => room.write(at, message.payload),
+            _ => _ = operation.failure.get_or_insert(Reason::Violation),
+        }
+        operation.may_be_stored = true;
+        let to = operation.to;
+        self.settle(done, index);
+        // The window has room again; nothing else may say so.
+        self.send(state, done, to);
+        Ok(())
+    }
+
+    /// There may be room for what waits for a destination.
+    pub fn can_send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
+        let Some(queue) = self.queues.get_mut(&to) else { return };
+        queue.is_full = false;
+        if queue.pending == 0 {
+            self.queues.remove(&to);
+            return;
+        }
+        self.send(state, done, to);
+    }
+
+    /// A peer is gone. What was under way comes back; what was not sent fails now.
+    pub fn peer_lost<T: Tx>(&mut self, _: &mut State<T>, done: &mut Done<P>, to: u32, reason: Reason) {
+        let Some(queue) = self.queues.get_mut(&to) else { return };
+        queue.is_full = false;
+        for index in std::mem::take(&mut queue.operations) {
+            if let Some(operation) = self.operations.get_mut(index) {
+                operation.failure.get_or_insert(reason);
+            }
+            self.settle(done, index);
+        }
+    }
+
+    /// Goes on with destinations that used up their turn.
+    pub fn go_on<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>) -> u32 {
+        let ready = std::mem::take(&mut self.ready);
+        for &to in &ready {
+            self.send(state, done, to);
+        }
+        ready.len() as u32
+    }
+}
+
+/// Whether a piece was asked for and not answered; from now on it is not.
+fn take_open<P: Platform>(operation: &mut Operation<P>, piece: u32) -> bool {
+    let found = operation.open.iter().position(|open| *open == piece);
+    found.map(|at| operation.open.swap_remove(at)).is_some()
+}
+
+/// All of a write has left: its source is the program's again, if it wants to hear of that.
+fn tell_free<P: Platform>(done: &mut Done<P>, operation: &mut Operation<P>) {
+    if let Kind::Write { write: Write { tells_when_free: true, .. }, source, .. } = &mut operation.kind {
+        let source = source.take();
+        done.push_back(Completion { context: operation.context, outcome: Outcome::Free, source, target: None });
+    }
+}
+
+/// Sends the next piece of an operation.
+fn send_piece<T: Tx, P: Platform>(
+    state: &mut State<T>,
+    endpoint: Endpoint,
+    index: usize,
+    operation: &mut Operation<P>,
+) -> Sent {
+    let (len, at) = (operation.len(), operation.issued);
+    let bytes = (len - at).min(PIECE);
+    let piece = (at / PIECE) as u32;
+    let mark = Mark { operation: index as u32, piece };
+    let (to, completion) = (operation.to, Some(u64::from(operation.serial) << 32 | index as u64));
+    let further = |place: Place| Place { at: place.at.saturating_add(at as u64), ..place };
+    let (sent, asks) = match &operation.kind {
+        Kind::Write { write, source, .. } => {
+            let word = match at {
+                0 => Word::Write { place: write.place, len: len as u64, notice: write.notice },
+                _ => Word::Data,
+            };
+            let packed = word.pack();
+            let payload = source.as_ref().map_or(&[][..], |source| &source.bytes()[at..at + bytes]);
+            let message = Outgoing { op: packed.op, args: packed.args(), payload, completion };
+            (state.try_send_urgent(endpoint, to, message), false)
+        }
+        Kind::Read { place, .. } => {
+            let packed = Word::Read { place: further(*place), len: bytes as u32, mark }.pack();
+            let message = Outgoing { op: packed.op, args: packed.args(), ..Outgoing::default() };
+            (state.try_request(endpoint, to, message), true)
+        }
+        Kind::Atomic { change, operands, old, .. } => {
+            let Change { place, atomic, of } = *change;
+            let packed = Word::Atomic { place: further(place), atomic, of, mark }.pack();
+            let each = if atomic.has_second() { 2 } else { 1 };
+            let payload = &operands[at * each..(at + bytes) * each];
+            let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
+            match old {
+                Some(_) => (state.try_request(endpoint, to, message), true),
+                None => (state.try_send_urgent(endpoint, to, Outgoing { completion, ..message }), false),
+            }
+        }
+    };
+    match sent {
+        Ok(()) => {
+            operation.issued += bytes;
+            operation.is_issued = operation.issued == len;
+            operation.under_way += 1;
+            if asks {
+                operation.open.push(piece);
+            }
+            Sent::Piece(bytes)
+        }
+        Err(SendError::Full | SendError::TimedOut) => Sent::Full,
+        Err(SendError::NotMapped(_)) => Sent::Never(Reason::NobodyThere),
+        Err(_) => Sent::Never(Reason::PeerLost),
+    }
+}
+
+impl<P: Platform> Engine<P> {
+    fn may_post<T: Tx>(&mut self, state: &State<T>, to: u32) -> Result<(), PostError> {
+        if self.is_closing() {
+            return Err(PostError::NoEndpoint);
+        }
+        let (initiator, done) = self.parts();
+        if !state.is_mapped(initiator.endpoint, to) {
+            return Err(PostError::NotMapped(to));
+        }
+        match initiator.has_room(done) {
+            true => Ok(()),
+            false => Err(PostError::Full),
+        }
+    }
+
+    /// Writes to a region of the peer at index `to`. It is done when all bytes are stored there. Does not block.
+    ///
+    /// # Errors
+    /// If it was not posted; the source comes back.
+    pub fn try_write<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        to: u32,
+        write: Write,
+        source: P::Source,
+        context: u64,
+    ) -> Result<(), (PostError, P::Source)> {
+        if let Err(error) = self.may_post(state, to) {
+            return Err((error, source));
+        }
+        let len = source.bytes().len();
+        let (initiator, done) = self.parts();
+        initiator.post(state, done, to, context, Kind::Write { write, source: Some(source), len });
+        Ok(())
+    }
+
+    /// Reads from a region of the peer at index `to`, as much as the target has room for. It is done when all bytes are in the target.
+    /// Does not block.
+    ///
+    /// # Errors
+    /// If it was not posted; the target comes back.
+    pub fn try_read<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        to: u32,
+        place: Place,
+        target: P::Target,
+        context: u64,
+    ) -> Result<(), (PostError, P::Target)> {
+        if let Err(error) = self.may_post(state, to) {
+            return Err((error, target));
+        }
+        let (initiator, done) = self.parts();
+        initiator.post(state, done, to, context, Kind::Read { place, target });
+        Ok(())
+    }
+
+    /// Changes the words at a place in a region of the peer at index `to`, each in one step: as many as there are operands. The operands
+    /// are copied. It is done when all words are changed and the old values, if they are wanted, are in the target. Does not block.
+    ///
+    /// # Errors
+    /// If it was not posted.
+    pub fn try_change<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        to: u32,
+        change: Change,
+        operands: &[u8],
+        fetch: Fetch<'_, P::Target>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        let Change { atomic, of, .. } = change;
+        let len = operands.len();
+        let seconds = if atomic.has_second() { len } else { 0 };
+        let is_right = len > 0 && len % of.bytes() == 0 && atomic.is_for(of) && fetch.second.len() == seconds;
+        if !is_right || fetch.old.as_ref().is_some_and(|old| old.len() != len) {
+            return Err(PostError::NoSuchAtomic);
+        }
+        self.may_post(state, to)?;
+        let mut together = Vec::with_capacity(len + seconds);
+        for at in (0..len).step_by(PIECE) {
+            let end = (at + PIECE).min(len);
+            together.extend_from_slice(&operands[at..end]);
+            together.extend_from_slice(fetch.second.get(at..end).unwrap_or_default());
+        }
+        let (initiator, done) = self.parts();
+        let kind = Kind::Atomic { change, operands: together, len, old: fetch.old };
+        initiator.post(state, done, to, context, kind);
+        Ok(())
+    }
+}

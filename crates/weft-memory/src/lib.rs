@@ -1,0 +1,21 @@
+//! Remote memory: *regions* that peers read, write and change by atomic operations, under *keys* and *cookies*; and the operations on
+//! regions of others. A client of the one-way message. `docs/design/memory.md` has the reasons.
+//!
+//! Nothing here knows an operating system. What memory is, a [`Platform`] says: the crate `weft` has windows of real memory, tests and
+//! the simulator have [`testing`]'s.
+//!
+//! * [`Engine`]: what an endpoint for remote memory knows, as owner of regions and as initiator of operations.
+//! * [`Table`]: the regions and cookies of an endpoint, and who may do what with them.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod initiator;
+mod owner;
+mod platform;
+mod table;
+pub mod testing;
+
+pub use engine::{Completion, Counters, Engine, Notice, Outcome, PostError, Settings};
+pub use initiator::{Change, Fetch, Write};
+pub use platform::{Platform, Source, Space, Target};
+pub use table::{Cookie, CookieError, Grant, Part, RegionError, RegionId, Rights, Table};

@@ -1,0 +1,236 @@
+//! The owner's side: operations of peers on the regions here.
+
+use crate::engine::{Counters, Notice, Settings};
+use crate::platform::Space;
+use crate::table::{Grant, RegionId, Rights, Table};
+use std::collections::{BTreeMap, VecDeque};
+use weft_core::{Delivery, FlowId, MessageKind, State};
+use weft_wire::memory::{Atomic, Mark, Place, Type, Word};
+use weft_wire::path::Tx;
+use weft_wire::{Reason, MAX_PAYLOAD};
+
+/// A write of which more bytes are to come by its flow.
+#[derive(Debug)]
+struct Incoming {
+    /// Where the bytes go, or why none does.
+    to: Result<RegionId, Reason>,
+    /// Where the next byte goes.
+    at: u64,
+    left: u64,
+    /// Where the write begins, and what is said at its end.
+    notice: Option<Notice>,
+}
+
+/// Regions, and what peers do to them.
+#[derive(Debug)]
+pub(crate) struct Owner<S> {
+    pub table: Table<S>,
+    pub notices: VecDeque<Notice>,
+    notices_most: usize,
+    /// Notices of writes that are not whole yet.
+    notices_to_come: usize,
+    pub counters: Counters,
+    /// By flow, at most one of each.
+    incoming: BTreeMap<FlowId, Incoming>,
+    /// What is read, on its way into the reply.
+    copy: Vec<u8>,
+}
+
+impl<S: Space> Owner<S> {
+    pub fn new(settings: Settings) -> Owner<S> {
+        Owner {
+            table: Table::new(settings.regions_most, settings.cookies_most),
+            notices: VecDeque::new(),
+            notices_most: settings.notices_most,
+            notices_to_come: 0,
+            counters: Counters::default(),
+            incoming: BTreeMap::new(),
+            copy: Vec::new(),
+        }
+    }
+
+    /// Carries out what a peer asks for, or refuses it.
+    pub fn execute<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, word: Word) -> Result<(), Reason> {
+        let done = match (word, message.kind()) {
+            (Word::Write { place, len, notice }, MessageKind::OneWay) => {
+                self.write(message.flow(), place, len, notice, message.payload)
+            }
+            (Word::Data, MessageKind::OneWay) => self.data(message.flow(), message.payload),
+            (Word::Read { place, len, mark }, MessageKind::Request) => self.read(state, message, place, len, mark),
+            (Word::Atomic { place, atomic, of, mark }, _) => self.atomic(state, message, place, (atomic, of), mark),
+            _ => Err(Reason::NoHandler),
+        };
+        if let Err(reason) = done {
+            self.counters.refused += 1;
+            self.counters.refused_revoked += u64::from(reason == Reason::Revoked);
+        }
+        done
+    }
+
+    /// A flow is no more: nothing follows by it.
+    pub fn flow_closed(&mut self, flow: FlowId) {
+        self.forget(flow);
+    }
+
+    fn forget(&mut self, flow: FlowId) {
+        if let Some(Incoming { notice: Some(_), to: Ok(_), .. }) = self.incoming.remove(&flow) {
+            self.notices_to_come = self.notices_to_come.saturating_sub(1);
+        }
+    }
+
+    fn write(
+        &mut self,
+        flow: FlowId,
+        place: Place,
+        len: u64,
+        notice: Option<u64>,
+        payload: &[u8],
+    ) -> Result<(), Reason> {
+        // A write that its initiator gave up is followed by another one.
+        self.forget(flow);
+        let begun = self.begin(place, len, notice, payload);
+        let left = len.saturating_sub(payload.len() as u64);
+        let (to, at, notice) = match begun {
+            Ok((grant, notice)) if left == 0 => {
+                self.end(notice);
+                let _ = grant;
+                return Ok(());
+            }
+            Ok((grant, notice)) => {
+                self.notices_to_come += usize::from(notice.is_some());
+                (Ok(grant.region), grant.at.saturating_add(payload.len() as u64), notice)
+            }
+            Err(reason) => (Err(reason), 0, None),
+        };
+        if left > 0 {
+            self.incoming.insert(flow, Incoming { to, at, left, notice });
+        }
+        begun.map(|_| ())
+    }
+
+    /// Checks all of a write, and stores its first bytes.
+    fn begin(
+        &mut self,
+        place: Place,
+        len: u64,
+        notice: Option<u64>,
+        payload: &[u8],
+    ) -> Result<(Grant, Option<Notice>), Reason> {
+        let first = payload.len() as u64;
+        let (grant, space) = self.table.check(place, len.max(first), Rights::WRITE)?;
+        if first > len {
+            return Err(Reason::Violation);
+        }
+        if notice.is_some() && self.notices.len() + self.notices_to_come >= self.notices_most {
+            return Err(Reason::QueueFull);
+        }
+        if !space.write(grant.at, payload) {
+            return Err(Reason::OutsideRegion);
+        }
+        self.counters.bytes_written += first;
+        Ok((grant, notice.map(|value| Notice { region: grant.region, at: grant.at, len, value })))
+    }
+
+    /// A write is whole.
+    fn end(&mut self, notice: Option<Notice>) {
+        self.counters.writes += 1;
+        self.notices.extend(notice);
+    }
+
+    fn data(&mut self, flow: FlowId, payload: &[u8]) -> Result<(), Reason> {
+        let len = payload.len() as u64;
+        let incoming = self.incoming.get_mut(&flow).filter(|incoming| len > 0 && len <= incoming.left);
+        let Some(incoming) = incoming else { return Err(Reason::Violation) };
+        let stored = incoming.to.and_then(|region| {
+            let space = self.table.space(region).ok_or(Reason::Revoked)?;
+            space.write(incoming.at, payload).then_some(()).ok_or(Reason::OutsideRegion)
+        });
+        incoming.left -= len;
+        incoming.at = incoming.at.saturating_add(len);
+        if let (Err(reason), Ok(_)) = (stored, incoming.to) {
+            // The rest goes back too, whatever is opened there.
+            incoming.to = Err(reason);
+            self.notices_to_come = self.notices_to_come.saturating_sub(usize::from(incoming.notice.take().is_some()));
+        }
+        if stored.is_ok() {
+            self.counters.bytes_written += len;
+        }
+        if incoming.left == 0 {
+            let notice = incoming.notice;
+            self.forget(flow);
+            if stored.is_ok() {
+                self.end(notice);
+            }
+        }
+        stored
+    }
+
+    fn read<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        message: &Delivery<'_>,
+        place: Place,
+        len: u32,
+        mark: Mark,
+    ) -> Result<(), Reason> {
+        let (grant, space) = self.table.check(place, u64::from(len), Rights::READ)?;
+        let len = usize::try_from(len).ok().filter(|&len| len <= MAX_PAYLOAD).ok_or(Reason::OutsideRegion)?;
+        self.copy.resize(len, 0);
+        if !space.read(grant.at, &mut self.copy) {
+            return Err(Reason::OutsideRegion);
+        }
+        self.counters.reads += 1;
+        self.counters.bytes_read += len as u64;
+        answer(state, message, mark, &self.copy);
+        Ok(())
+    }
+
+    fn atomic<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        message: &Delivery<'_>,
+        place: Place,
+        (atomic, of): (Atomic, Type),
+        mark: Mark,
+    ) -> Result<(), Reason> {
+        let bytes = of.bytes();
+        let operands = match atomic.has_second() {
+            true => message.payload.len() / 2,
+            false => message.payload.len(),
+        };
+        let is_whole = operands > 0 && operands % bytes == 0 && atomic.is_for(of);
+        if !is_whole || (atomic.has_second() && message.payload.len() % 2 != 0) {
+            return Err(Reason::Unaligned);
+        }
+        let (grant, space) = self.table.check(place, operands as u64, Rights::ATOMIC)?;
+        // If the first word is aligned, all are.
+        if !space.is_word(grant.at, bytes) {
+            return Err(Reason::Unaligned);
+        }
+        let (first, second) = message.payload.split_at(operands);
+        self.copy.clear();
+        for (at, operand) in (grant.at..).step_by(bytes).zip(first.chunks_exact(bytes)) {
+            let from = usize::try_from(at - grant.at).unwrap_or(usize::MAX);
+            let other = second.get(from..from.saturating_add(bytes)).map_or(0, word);
+            let old = space.update(at, bytes, |old| atomic.apply(of, old, word(operand), other));
+            self.copy.extend_from_slice(&old.unwrap_or_default().to_le_bytes()[..bytes]);
+        }
+        self.counters.atomics += (operands / bytes) as u64;
+        answer(state, message, mark, &self.copy);
+        Ok(())
+    }
+}
+
+/// A word of 4 or 8 bytes.
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// Answers a request; nobody waits for an answer to a one-way message.
+fn answer<T: Tx>(state: &mut State<T>, message: &Delivery<'_>, mark: Mark, bytes: &[u8]) {
+    if let Some(token) = message.take_reply() {
+        let packed = Word::Bytes(mark).pack();
+        // It fails only if the peer is gone, and then nobody waits.
+        let _ = state.reply(token, packed.op, packed.args(), bytes);
+    }
+}

@@ -1,0 +1,497 @@
+//! The regions and cookies of an endpoint: who may do what with which bytes.
+
+use crate::platform::Space;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::Engine as _;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::str::FromStr;
+use subtle::ConstantTimeEq;
+use weft_wire::memory::{Credential, Place, Secret};
+use weft_wire::Reason;
+
+/// Revoked regions and cookies that are remembered as such, of each kind. What was revoked before them is as if it had never been.
+const REMEMBERED: usize = 1024;
+
+/// What is allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Rights {
+    /// Reads.
+    pub read: bool,
+    /// Writes.
+    pub write: bool,
+    /// Atomic operations.
+    pub atomic: bool,
+}
+
+impl Rights {
+    /// Everything.
+    pub const ALL: Rights = Rights { read: true, write: true, atomic: true };
+    /// Reads alone.
+    pub const READ: Rights = Rights { read: true, write: false, atomic: false };
+    /// Writes alone.
+    pub const WRITE: Rights = Rights { read: false, write: true, atomic: false };
+    /// Atomic operations alone.
+    pub const ATOMIC: Rights = Rights { read: false, write: false, atomic: true };
+
+    /// Whether these are among them.
+    #[must_use]
+    pub const fn contain(self, other: Rights) -> bool {
+        (self.read || !other.read) && (self.write || !other.write) && (self.atomic || !other.atomic)
+    }
+
+    /// What both have.
+    #[must_use]
+    pub const fn and(self, other: Rights) -> Rights {
+        Rights {
+            read: self.read && other.read,
+            write: self.write && other.write,
+            atomic: self.atomic && other.atomic,
+        }
+    }
+}
+
+/// A region of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RegionId {
+    index: u32,
+    /// How many regions had the place before.
+    life: u32,
+}
+
+/// A part of a region that a cookie is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Its first byte.
+    pub at: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
+/// A bearer capability: whoever has it may use the part of a region that it was made for (CLAN's RDMA cookie).
+///
+/// It is printed as `weftc1:` and base64url; [`Cookie::from_str`] reads that. `Debug` does not tell its secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cookie {
+    index: u32,
+    secret: Secret,
+}
+
+/// A text that is no cookie.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a cookie: a cookie is {PREFIX} and 27 letters, digits, - or _")]
+pub struct CookieError;
+
+weft_wire::debug_says_display!(CookieError);
+
+const PREFIX: &str = "weftc1:";
+
+impl Cookie {
+    /// How many bytes [`Cookie::to_bytes`] gives.
+    pub const BYTES: usize = 20;
+
+    /// As bytes, to be handed on.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Cookie::BYTES] {
+        let mut bytes = [0; Cookie::BYTES];
+        bytes[..4].copy_from_slice(&self.index.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.secret);
+        bytes
+    }
+
+    /// What was handed on as bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Cookie::BYTES]) -> Cookie {
+        let (index, secret) = bytes.split_at(4);
+        let mut cookie = Cookie { index: 0, secret: [0; 16] };
+        let mut low = [0; 4];
+        low.copy_from_slice(index);
+        cookie.index = u32::from_le_bytes(low);
+        cookie.secret.copy_from_slice(secret);
+        cookie
+    }
+}
+
+impl From<Cookie> for Credential {
+    fn from(cookie: Cookie) -> Credential {
+        Credential::Cookie { index: cookie.index, secret: cookie.secret }
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a cookie")
+    }
+}
+
+impl fmt::Display for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(PREFIX)?;
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.to_bytes()))
+    }
+}
+
+impl FromStr for Cookie {
+    type Err = CookieError;
+
+    fn from_str(text: &str) -> Result<Cookie, CookieError> {
+        let rest = text.trim().strip_prefix(PREFIX).ok_or(CookieError)?;
+        let bytes = URL_SAFE_NO_PAD.decode(rest).map_err(|_| CookieError)?;
+        Ok(Cookie::from_bytes(bytes.try_into().map_err(|_| CookieError)?))
+    }
+}
+
+/// Why a region or a cookie was not made.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RegionError {
+    /// Another region is open under that key.
+    #[error("the key is taken: another region of this endpoint is open under it; choose another key, or revoke that region")]
+    KeyTaken,
+    /// The endpoint has as many regions, or cookies, as it may.
+    #[error("too many: the endpoint has as many regions or cookies as it may (regions_most, cookies_most); revoke some")]
+    TooMany,
+    /// The region was revoked.
+    #[error("the region was revoked; open it again")]
+    Revoked,
+    /// The part is not within the region.
+    #[error("outside: the part is not within the region")]
+    Outside,
+    /// The cookie is to have rights that its region has not.
+    #[error("no such right: a cookie has no right that its region has not")]
+    NoRight,
+}
+
+weft_wire::debug_says_display!(RegionError);
+
+/// What was checked: bytes of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The region.
+    pub region: RegionId,
+    /// Their beginning, from the region's.
+    pub at: u64,
+}
+
+/// Numbered places of regions or cookies. What was revoked keeps its place for a while, so that it can be told from what never was.
+#[derive(Debug)]
+struct Places<V> {
+    places: Vec<V>,
+    /// Places of revoked ones, oldest first.
+    free: VecDeque<u32>,
+    most: usize,
+}
+
+impl<V> Places<V> {
+    fn new(most: usize) -> Places<V> {
+        Places { places: Vec::new(), free: VecDeque::new(), most: most.min(u32::MAX as usize / 2) }
+    }
+
+    fn live(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The place that what was revoked longest ago had, if so much is remembered that it may go. An error if all places are taken.
+    fn reuse(&mut self) -> Result<Option<u32>, RegionError> {
+        match (self.live() < self.most, self.free.len() > REMEMBERED) {
+            (false, _) => Err(RegionError::TooMany),
+            (true, true) => Ok(self.free.pop_front()),
+            (true, false) => Ok(None),
+        }
+    }
+
+    fn push(&mut self, value: V) -> u32 {
+        self.places.push(value);
+        self.places.len() as u32 - 1
+    }
+}
+
+#[derive(Debug)]
+struct Region<S> {
+    /// How many had the place before.
+    life: u32,
+    key: u64,
+    rights: Rights,
+    /// `None`: it was revoked.
+    space: Option<S>,
+}
+
+#[derive(Debug)]
+struct Narrow {
+    secret: Secret,
+    region: RegionId,
+    part: Part,
+    rights: Rights,
+    is_revoked: bool,
+}
+
+/// The regions and cookies of an endpoint.
+#[derive(Debug)]
+pub struct Table<S> {
+    regions: Places<Region<S>>,
+    /// By key: the region that has it, or that had it last and is remembered.
+    by_key: BTreeMap<u64, u32>,
+    cookies: Places<Narrow>,
+}
+
+impl<S: Space> Table<S> {
+    /// A table without regions, for so many regions and cookies.
+    #[must_use]
+    pub fn new(regions_most: usize, cookies_most: usize) -> Table<S> {
+        Table { regions: Places::new(regions_most), by_key: BTreeMap::new(), cookies: Places::new(cookies_most) }
+    }
+
+    /// Opens a region under a key.
+    ///
+    /// # Errors
+    /// If the key is taken, or there are too many regions.
+    pub fn open(&mut self, key: u64, rights: Rights, space: S) -> Result<RegionId, RegionError> {
+        let found = self.by_key.get(&key).and_then(|&index| self.regions.places.get(index as usize));
+        if found.is_some_and(|region| region.space.is_some()) {
+            return Err(RegionError::KeyTaken);
+        }
+        let reused = self.regions.reuse()?;
+        let mut region = Region { life: 0, key, rights, space: Some(space) };
+        let index = match reused.and_then(|index| self.regions.places.get_mut(index as usize).map(|old| (index, old))) {
+            Some((index, old)) => {
+                region.life = old.life;
+                let forgotten = std::mem::replace(old, region).key;
+                if self.by_key.get(&forgotten) == Some(&index) {
+                    self.by_key.remove(&forgotten);
+                }
+                index
+            }
+            None => self.regions.push(region),
+        };
+        self.by_key.insert(key, index);
+        Ok(RegionId { index, life: self.regions.places[index as usize].life })
+    }
+
+    /// The memory of a region that was not revoked.
+    pub fn space(&self, region: RegionId) -> Option<&S> {
+        self.region(region).map(|(_, space)| space)
+    }
+
+    /// The key of a region that was not revoked.
+    pub fn key(&self, region: RegionId) -> Option<u64> {
+        self.region(region).map(|(region, _)| region.key)
+    }
+
+    /// The regions that were not revoked.
+    pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
+        let open = self.regions.places.iter().zip(0..).filter(|(region, _)| region.space.is_some());
+        open.map(|(region, index)| RegionId { index, life: region.life })
+    }
+
+    /// How many cookies were made and not revoked.
+    pub fn cookies(&self) -> usize {
+        self.cookies.live()
+    }
+
+    fn region(&self, id: RegionId) -> Option<(&Region<S>, &S)> {
+        let region = self.regions.places.get(id.index as usize).filter(|region| region.life == id.life)?;
+        region.space.as_ref().map(|space| (region, space))
+    }
+
+    /// Makes a cookie for a part of a region. `secret` is random.
+    ///
+    /// # Errors
+    /// If the region was revoked, the part is not in it or the rights are not its, or there are too many cookies.
+    pub fn cookie(&mut self, id: RegionId, part: Part, rights: Rights, secret: Secret) -> Result<Cookie, RegionError> {
+        let (region, space) = self.region(id).ok_or(RegionError::Revoked)?;
+        if part.at.checked_add(part.len).is_none_or(|end| end > space.len()) {
+            return Err(RegionError::Outside);
+        }
+        if !region.rights.contain(rights) {
+            return Err(RegionError::NoRight);
+        }
+        let narrow = Narrow { secret, region: id, part, rights, is_revoked: false };
+        let index = match self.cookies.reuse()? {
+            Some(index) => {
+                self.cookies.places[index as usize] = narrow;
+                index
+            }
+            None => self.cookies.push(narrow),
+        };
+        Ok(Cookie { index, secret })
+    }
+
+    /// Revokes a region and all cookies for it. Returns its memory; `None` if it was revoked before.
+    pub fn revoke(&mut self, id: RegionId) -> Option<S> {
+        let region = self.regions.places.get_mut(id.index as usize).filter(|region| region.life == id.life)?;
+        let space = region.space.take()?;
+        region.life = region.life.wrapping_add(1);
+        self.regions.free.push_back(id.index);
+        let Places { places, free, .. } = &mut self.cookies;
+        for (narrow, index) in places.iter_mut().zip(0..).filter(|(narrow, _)| narrow.region == id) {
+            if !std::mem::replace(&mut narrow.is_revoked, true) {
+                free.push_back(index);
+            }
+        }
+        Some(space)
+    }
+
+    /// Revokes a cookie. False if there is none like it.
+    pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
+        let narrow = self.cookies.places.get_mut(cookie.index as usize);
+        let Some(narrow) = narrow.filter(|n| !n.is_revoked && is_same(&n.secret, &cookie.secret)) else { return false };
+        narrow.is_revoked = true;
+        self.cookies.free.push_back(cookie.index);
+        true
+    }
+
+    /// Whether an operation that needs this right may have `len` bytes at a place, and which they are.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, place: Place, len: u64, right: Rights) -> Result<(Grant, &S), Reason> {
+        let end = place.at.checked_add(len).ok_or(Reason::OutsideRegion)?;
+        let (id, part, rights) = self.find(place.by)?;
+        let (region, space) = self.region(id).ok_or(Reason::Revoked)?;
+        if !rights.unwrap_or(region.rights).and(region.rights).contain(right) {
+            return Err(Reason::NoRight);
+        }
+        let part = part.unwrap_or(Part { at: 0, len: space.len() });
+        if end > part.len {
+            return Err(Reason::OutsideRegion);
+        }
+        let at = part.at.checked_add(place.at).ok_or(Reason::OutsideRegion)?;
+        Ok((Grant { region: id, at }, space))
+    }
+
+    /// The region of a credential, and what a cookie narrows it to.
+    fn find(&self, by: Credential) -> Result<(RegionId, Option<Part>, Option<Rights>), Reason> {
+        match by {
+            Credential::Key(key) => {
+                let index = *self.by_key.get(&key).ok_or(Reason::NoRegion)?;
+                let region = self.regions.places.get(index as usize).ok_or(Reason::NoRegion)?;
+                Ok((RegionId { index, life: region.life }, None, None))
+            }
+            Credential::Cookie { index, secret } => {
+                let narrow = self.cookies.places.get(index as usize);
+                let narrow = narrow.filter(|narrow| is_same(&narrow.secret, &secret)).ok_or(Reason::NoRegion)?;
+                match narrow.is_revoked {
+                    false => Ok((narrow.region, Some(narrow.part), Some(narrow.rights))),
+                    true => Err(Reason::Revoked),
+                }
+            }
+        }
+    }
+}
+
+/// Compares secrets in a time that tells nothing of them.
+fn is_same(one: &Secret, other: &Secret) -> bool {
+    one.ct_eq(other).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bytes;
+
+    const ALL: Rights = Rights::ALL;
+
+    fn key(key: u64, at: u64) -> Place {
+        Place { by: Credential::Key(key), at }
+    }
+
+    #[test]
+    fn ranges_are_checked_to_the_byte_and_sums_do_not_wrap() {
+        let mut table = Table::new(4, 4);
+        let region = table.open(7, ALL, Bytes::new(100)).expect("room");
+        assert_eq!(table.check(key(7, 90), 10, Rights::WRITE).map(|(grant, _)| grant), Ok(Grant { region, at: 90 }));
+        assert_eq!(table.check(key(7, 100), 0, Rights::WRITE).map(|(grant, _)| grant.at), Ok(100));
+        for (at, len) in [(90, 11), (101, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+            assert_eq!(table.check(key(7, at), len, Rights::READ).err(), Some(Reason::OutsideRegion), "{at} + {len}");
+        }
+        assert_eq!(table.check(key(8, 0), 1, Rights::READ).err(), Some(Reason::NoRegion));
+    }
+
+    #[test]
+    fn rights_are_those_of_region_and_cookie() {
+        let mut table = Table::new(4, 4);
+        let region = table.open(1, Rights { atomic: false, ..ALL }, Bytes::new(64)).expect("room");
+        assert_eq!(table.check(key(1, 0), 8, Rights::ATOMIC).err(), Some(Reason::NoRight));
+        assert_eq!(table.cookie(region, Part { at: 0, len: 8 }, ALL, [1; 16]), Err(RegionError::NoRight));
+        assert_eq!(table.cookie(region, Part { at: 60, len: 5 }, Rights::READ, [1; 16]), Err(RegionError::Outside));
+        assert_eq!(table.cookie(region, Part { at: u64::MAX, len: 2 }, Rights::READ, [1; 16]), Err(RegionError::Outside));
+        let cookie = table.cookie(region, Part { at: 16, len: 8 }, Rights::READ, [1; 16]).expect("within");
+        let place = |at| Place { by: cookie.into(), at };
+        assert_eq!(table.check(place(4), 4, Rights::READ).map(|(grant, _)| grant.at), Ok(20));
+        assert_eq!(table.check(place(4), 5, Rights::READ).err(), Some(Reason::OutsideRegion));
+        assert_eq!(table.check(place(0), 1, Rights::WRITE).err(), Some(Reason::NoRight));
+    }
+
+    #[test]
+    fn a_cookie_of_another_secret_is_none() {
+        let mut table = Table::new(4, 4);
+        let region = table.open(1, ALL, Bytes::new(64)).expect("room");
+        let cookie = table.cookie(region, Part { at: 0, len: 64 }, ALL, [5; 16]).expect("room");
+        for byte in 0..Cookie::BYTES {
+            for bit in 0..8 {
+                let mut bytes = cookie.to_bytes();
+                bytes[byte] ^= 1 << bit;
+                let forged = Place { by: Cookie::from_bytes(bytes).into(), at: 0 };
+                assert_eq!(table.check(forged, 1, Rights::READ).err(), Some(Reason::NoRegion));
+                assert!(!table.revoke_cookie(Cookie::from_bytes(bytes)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_revoked_is_told_from_what_never_was() {
+        let mut table = Table::new(4, 4);
+        let region = table.open(1, ALL, Bytes::new(64)).expect("room");
+        let part = Part { at: 0, len: 8 };
+        let cookies = [1, 2].map(|n| table.cookie(region, part, ALL, [n; 16]).expect("room"));
+        let place = |n: usize| Place { by: cookies[n].into(), at: 0 };
+        assert!(table.revoke_cookie(cookies[0]) && !table.revoke_cookie(cookies[0]));
+        assert_eq!(table.check(place(0), 1, Rights::READ).err(), Some(Reason::Revoked));
+        assert!(table.check(place(1), 1, Rights::READ).is_ok());
+        assert!(table.revoke(region).is_some() && table.revoke(region).is_none());
+        for place in [place(1), key(1, 0)] {
+            assert_eq!(table.check(place, 1, Rights::READ).err(), Some(Reason::Revoked));
+        }
+        assert_eq!((table.cookies(), table.regions().count()), (0, 0));
+        // The key is free again, and means the new region.
+        let again = table.open(1, ALL, Bytes::new(8)).expect("the key is free");
+        assert!(again != region && table.space(region).is_none());
+        assert_eq!(table.check(key(1, 0), 8, Rights::READ).map(|(grant, _)| grant.region), Ok(again));
+        assert_eq!(table.check(place(1), 1, Rights::READ).err(), Some(Reason::Revoked));
+    }
+
+    #[test]
+    fn bounds_hold_and_what_is_remembered_is_bounded() {
+        let mut table = Table::new(2, 2);
+        let first = table.open(1, ALL, Bytes::new(8)).expect("room");
+        table.open(2, ALL, Bytes::new(8)).expect("room");
+        assert_eq!(table.open(1, ALL, Bytes::new(8)), Err(RegionError::KeyTaken));
+        assert_eq!(table.open(3, ALL, Bytes::new(8)), Err(RegionError::TooMany));
+        let part = Part { at: 0, len: 8 };
+        for n in 0..2 {
+            table.cookie(first, part, ALL, [n; 16]).expect("room");
+        }
+        assert_eq!(table.cookie(first, part, ALL, [9; 16]), Err(RegionError::TooMany));
+        table.revoke(first);
+        for n in 10..10 + 3 * REMEMBERED as u64 {
+            let region = table.open(n, ALL, Bytes::new(8)).expect("room");
+            table.cookie(region, part, ALL, [n as u8; 16]).expect("room");
+            table.revoke(region);
+        }
+        assert!(table.regions.places.len() <= REMEMBERED + 3 && table.cookies.places.len() <= REMEMBERED + 3);
+        assert!(table.by_key.len() <= table.regions.places.len());
+        assert_eq!(table.check(key(10, 0), 1, Rights::READ).err(), Some(Reason::NoRegion), "long ago");
+        assert!(table.check(key(2, 0), 8, Rights::ALL).is_ok(), "the other one is still there");
+    }
+
+    #[test]
+    fn cookies_print_and_read_back_and_do_not_tell_their_secret_in_passing() {
+        let cookie = Cookie { index: 7, secret: std::array::from_fn(|n| n as u8 | 0x80) };
+        let text = cookie.to_string();
+        assert_eq!(text, "weftc1:BwAAAICBgoOEhYaHiImKi4yNjo8");
+        assert_eq!(text.parse(), Ok(cookie));
+        assert_eq!(format!("{cookie:?}"), "a cookie");
+        for wrong in ["", "weftc1:", "weft1:BwAAAICBgoOEhYaHiImKi4yNjo8", "weftc1:BwAAAICBgoOEhYaHiImKi4yNjo", "weftc1:!"] {
+            assert_eq!(wrong.parse::<Cookie>(), Err(CookieError), "{wrong}");
+        }
+    }
+}

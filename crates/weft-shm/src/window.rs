@@ -1,0 +1,333 @@
+//! Memory that peers may be given access to: a region's bytes, weft's own or lent by the program.
+//!
+//! Others read and write it at any time: peers, and other threads of the program by raw pointers and atomics. So it is never behind a
+//! reference. Bytes are copied in and out by volatile accesses in ascending order, as `foreign` explains; a word that programs may poll
+//! is stored by one atomic store, and atomic operations are the processor's.
+
+use crate::fork::Descriptor;
+use crate::sys::Shared;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::Arc;
+
+/// Bytes of a region. In a forked child, memory of weft's own is not there: nothing is within it. Clones are the same bytes; memory of weft's own lives as long as one of them.
+///
+/// ```
+/// use weft_shm::Window;
+///
+/// let (here, there) = { let window = Window::create(100)?; (window.clone(), window) };
+/// assert!(here.write(10, b"ten") && !here.write(98, b"beyond"));
+/// let mut read = [0; 3];
+/// assert!(there.read(10, &mut read));
+/// assert_eq!(&read, b"ten");
+/// assert_eq!(there.update(8, 8, |_| Some(7)).map(|old| old >> 16 & 0xff), Some(u64::from(b't')));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Window {
+    base: NonNull<u8>,
+    len: usize,
+    /// What keeps the memory, if it is weft's.
+    memory: Option<Arc<Memory>>,
+}
+
+/// Memory of weft's own.
+#[derive(Debug)]
+struct Memory {
+    /// Unmapped when this is dropped; not there in forked children.
+    mapping: Shared,
+    /// What is handed to peers that may map it.
+    descriptor: Descriptor,
+}
+
+// SAFETY: a window is an address and a length. Memory of weft's own stays mapped while a window lives, and `Window::lend` demands that
+// lent memory can be used from any thread. All accesses are volatile or atomic.
+unsafe impl Send for Window {}
+// SAFETY: as above; all accesses through a shared reference are volatile or atomic, and made to happen at the same time as others.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// Makes `len` bytes of zeroed memory. The pages are allocated when they are first touched.
+    ///
+    /// # Errors
+    /// What the kernel says, as for [`Shared::create`].
+    pub fn create(len: usize) -> io::Result<Window> {
+        let page = rustix::param::page_size();
+        let bytes = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (mapping, descriptor) = Shared::create("weft-region", bytes)?;
+        let base = mapping.base();
+        Ok(Window { base, len, memory: Some(Arc::new(Memory { mapping, descriptor })) })
+    }
+
+    /// Lends `len` bytes from `start`.
+    ///
+    /// # Safety
+    /// Until the last clone of the value is dropped, which for a region is when it was revoked: the bytes lie in one allocation, and
+    /// can be read and written, from any thread. The program accesses them by raw pointers and atomics alone: it has no reference to
+    /// them. If there are none, `start` may be anything.
+    #[must_use]
+    pub unsafe fn lend(start: *mut u8, len: usize) -> Window {
+        let (base, len) = match NonNull::new(start) {
+            Some(start) => (start, len.min(isize::MAX as usize)),
+            None => (NonNull::dangling(), 0),
+        };
+        Window { base, len, memory: None }
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first byte. Peers may write any byte at any time: use the pointer for volatile and atomic accesses, and make no reference of
+    /// it. Valid while a clone of the window lives, but not in a forked child.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// What a process gets that may map the memory. `None` for lent memory.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<&Descriptor> {
+        self.memory.as_ref().map(|memory| &memory.descriptor)
+    }
+
+    /// The address of bytes that are all within it.
+    fn at(&self, at: u64, len: usize) -> Option<*mut u8> {
+        if self.memory.as_ref().is_some_and(|memory| memory.mapping.is_left_behind()) {
+            return None;
+        }
+        let at = usize::try_from(at).ok()?;
+        let end = at.checked_add(len)?;
+        // SAFETY: `at` is at most `len`, within the memory or just behind it.
+        (end <= self.len).then(|| unsafe { self.base.as_ptr().add(at) })
+    }
+
+    /// Copies bytes out of it. False, and nothing was copied, if they are not all within it.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        let Some(from) = self.at(at, to.len()) else { return false };
+        // SAFETY: the bytes are within the window, whose memory can be read; `to` is this thread's alone.
+        unsafe { read(from, to.as_mut_ptr(), to.len()) };
+        true
+    }
+
+    /// Copies bytes into it in ascending order, the last aligned word last and with release: who sees that word sees all of them. False,
+    /// and nothing was copied, if they are not all within it.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
+        let Some(to) = self.at(at, bytes.len()) else { return false };
+        // SAFETY: the bytes are within the window, whose memory can be written; a slice that can be read is not of this memory, to which
+        // nobody has references.
+        unsafe { write(bytes.as_ptr(), to, bytes.len()) };
+        true
+    }
+
+    /// Whether the word of 4 or 8 bytes there is within it and aligned.
+    #[must_use]
+    pub fn is_word(&self, at: u64, bytes: usize) -> bool {
+        self.at(at, bytes).is_some_and(|word| matches!(bytes, 4 | 8) && word.addr() % bytes == 0)
+    }
+
+    /// Changes the word of 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
+    /// and may be called more than once. `None` if there is [no such word](Window::is_word).
+    pub fn update(&self, at: u64, bytes: usize, mut change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
+        if !self.is_word(at, bytes) {
+            return None;
+        }
+        let word = self.at(at, bytes)?;
+        // SAFETY: the word is within the window, whose memory can be read and written, and aligned.
+        Some(unsafe { update(word, bytes, &mut change) })
+    }
+}
+
+/// # Safety
+/// `word` must be readable and writable for 4 or 8 bytes, whichever is said, and aligned to them.
+unsafe fn update(word: *mut u8, bytes: usize, change: &mut dyn FnMut(u64) -> Option<u64>) -> u64 {
+    let result = match bytes {
+        4 => {
+            // SAFETY: the caller vouches for the word.
+            let word = unsafe { AtomicU32::from_ptr(word.cast()) };
+            let change = |old| change(u64::from(old)).map(|new| new as u32);
+            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).map_err(u64::from).map(u64::from)
+        }
+        _ => {
+            // SAFETY: the caller vouches for the word.
+            let word = unsafe { AtomicU64::from_ptr(word.cast()) };
+            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change)
+        }
+    };
+    match result {
+        Ok(old) | Err(old) => old,
+    }
+}
+
+/// # Safety
+/// `from` must be readable for `len` bytes, which may change at any time. `to` must be writable for them, and this thread's alone.
+unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
+    let head = from.align_offset(16).min(len);
+    // SAFETY: each byte is within `len`; behind `head` the source is aligned, or nothing is left.
+    unsafe {
+        for at in 0..head {
+            to.add(at).write(from.add(at).read_volatile());
+        }
+        crate::foreign::copy(from.add(head), to.add(head), len - head);
+    }
+    // What is loaded behind this is not older than the bytes.
+    fence(Ordering::Acquire);
+}
+
+/// # Safety
+/// `from` must be readable for `len` bytes that nobody changes. `to` must be writable for them, and may be read and written by others at
+/// any time. The two must not overlap.
+unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
+    let end = to.addr().wrapping_add(len);
+    // What is stored last, in one piece.
+    let last = match len {
+        8.. if end % 8 == 0 => 8,
+        4.. if end % 4 == 0 => 4,
+        1.. => 1,
+        0 => return,
+    };
+    let body = len - last;
+    let head = to.align_offset(16).min(body);
+    // SAFETY: all of it is within `len`, for which the caller vouches. Behind `head` `to` is aligned to 16, so blocks and words are
+    // aligned. The last piece is aligned to its size, by its choice.
+    unsafe {
+        for at in 0..head {
+            store_byte(to.add(at), from.add(at).read());
+        }
+        let mut at = head;
+        #[cfg(target_arch = "x86_64")]
+        while at + 16 <= body {
+            use std::arch::x86_64::__m128i;
+            to.add(at).cast::<__m128i>().write_volatile(from.add(at).cast::<__m128i>().read_unaligned());
+            at += 16;
+        }
+        while at + 8 <= body {
+            let word = AtomicU64::from_ptr(to.add(at).cast());
+            word.store(from.add(at).cast::<u64>().read_unaligned(), IN_TURN);
+            at += 8;
+        }
+        while at < body {
+            store_byte(to.add(at), from.add(at).read());
+            at += 1;
+        }
+        let (to, from) = (to.add(body), from.add(body));
+        match last {
+            8 => AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release),
+            4 => AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Release),
+            _ => AtomicU8::from_ptr(to).store(from.read(), Ordering::Release),
+        }
+    }
+}
+
+/// How stores are made that become visible in turn. x86-64 does so by itself.
+const IN_TURN: Ordering = if cfg!(target_arch = "x86_64") { Ordering::Relaxed } else { Ordering::Release };
+
+/// # Safety
+/// `to` must be writable; others may read and write it at any time.
+unsafe fn store_byte(to: *mut u8, byte: u8) {
+    // SAFETY: as the caller says. A volatile store stays behind those before it; elsewhere than on x86-64 the processor is told, too.
+    unsafe {
+        match cfg!(target_arch = "x86_64") {
+            true => to.write_volatile(byte),
+            false => AtomicU8::from_ptr(to).store(byte, IN_TURN),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_every_length_and_place_are_copied_and_no_others() {
+        let source: Vec<u8> = (0..300u32).map(|n| (n % 251) as u8 + 1).collect();
+        for at in 0..40 {
+            for len in (0..120).chain([200, 255]) {
+                let window = Window::create(300).expect("memfd");
+                assert!(window.write(at, &source[..len]));
+                let mut all = vec![0; 300];
+                assert!(window.read(0, &mut all));
+                let before = at as usize;
+                assert_eq!(all[before..before + len], source[..len], "{len} at {at}");
+                assert!(all[..before].iter().chain(&all[before + len..]).all(|byte| *byte == 0), "{len} at {at}");
+                let mut part = vec![0; len];
+                assert!(window.read(at, &mut part));
+                assert_eq!(part, source[..len]);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_outside_is_read_or_written() {
+        let window = Window::create(100).expect("memfd");
+        let mut two = [9; 2];
+        for at in [99, 100, 101, u64::MAX, u64::MAX - 1] {
+            assert!(!window.write(at, &two) && !window.read(at, &mut two), "{at}");
+            assert_eq!(window.update(at, 8, Some), None);
+        }
+        assert!(window.write(98, &two) && window.write(100, &[]) && !window.write(101, &[]));
+        assert_eq!(two, [9; 2]);
+        // SAFETY: there are no bytes.
+        let nothing = unsafe { Window::lend(std::ptr::null_mut(), 10) };
+        assert!(nothing.is_empty() && !nothing.write(0, &[1]));
+    }
+
+    #[test]
+    fn words_are_changed_if_they_are_aligned() {
+        let window = Window::create(64).expect("memfd");
+        assert_eq!(window.update(8, 8, |old| Some(old + 5)), Some(0));
+        assert_eq!(window.update(8, 8, |_| None), Some(5));
+        assert_eq!(window.update(12, 4, |old| Some(old + 7)), Some(0));
+        assert_eq!(window.update(8, 8, Some), Some(7 << 32 | 5));
+        for (at, bytes) in [(4, 8), (1, 4), (0, 2), (0, 16), (60, 8)] {
+            assert!(!window.is_word(at, bytes) && window.update(at, bytes, Some).is_none(), "{bytes} at {at}");
+        }
+    }
+
+    #[test]
+    fn lent_memory_is_written_where_it_is() {
+        let mut memory = [0u64; 4];
+        {
+            // SAFETY: `memory` outlives it, and is not looked at meanwhile.
+            let window = unsafe { Window::lend(memory.as_mut_ptr().cast(), 32) };
+            assert!(window.write(8, &7u64.to_ne_bytes()) && window.descriptor().is_none());
+        }
+        assert_eq!(memory, [0, 7, 0, 0]);
+    }
+
+    /// Whoever sees the last word of a write sees all of it, and the bytes come one behind the other.
+    #[test]
+    fn who_sees_the_last_word_sees_all() {
+        use std::sync::atomic::AtomicBool;
+        const BYTES: usize = 1000;
+        const ROUNDS: u64 = 20_000;
+        let window = Window::create(1024).expect("memfd");
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    assert!(window.write(0, &round.to_le_bytes().repeat(BYTES / 8)));
+                }
+                is_done.store(true, Ordering::Release);
+            });
+            let word = |at: usize| {
+                // SAFETY: the word is within the window and aligned, and accessed as this atomic.
+                unsafe { AtomicU64::from_ptr(window.as_ptr().add(at).cast()) }.load(Ordering::Acquire)
+            };
+            while !is_done.load(Ordering::Acquire) {
+                let last = word(BYTES - 8);
+                let middle = word(504);
+                assert!(middle >= last && word(0) >= middle, "no word is older than one behind it that was seen before");
+            }
+        });
+    }
+}

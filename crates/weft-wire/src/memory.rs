@@ -1,0 +1,518 @@
+//! What endpoints for remote memory say to each other; see `docs/design/memory.md`.
+//!
+//! The operation of a message is a [`Word`]'s code, with bits for what the word has. Its arguments follow; values of 64 bits take two,
+//! low half first. A refused message comes back with a [`Reason`](crate::Reason), so there is no word for refusals.
+
+use crate::MAX_ARGS;
+
+/// The secret of a cookie.
+pub type Secret = [u8; 16];
+
+/// How an operation names a region, and shows that it may use it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Credential {
+    /// The region's key.
+    Key(u64),
+    /// A cookie: its place in the owner's table, and its secret.
+    Cookie {
+        /// The place.
+        index: u32,
+        /// The secret.
+        secret: Secret,
+    },
+}
+
+impl std::fmt::Debug for Credential {
+    /// Never tells a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Credential::Key(_) => "a key",
+            Credential::Cookie { .. } => "a cookie",
+        })
+    }
+}
+
+/// A region's key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RegionKey(pub u64);
+
+impl std::fmt::Debug for RegionKey {
+    /// Never tells it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a region's key")
+    }
+}
+
+impl From<RegionKey> for Credential {
+    fn from(key: RegionKey) -> Credential {
+        Credential::Key(key.0)
+    }
+}
+
+/// A place in a region: what every operation begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The region.
+    pub by: Credential,
+    /// Bytes from the beginning of the region or, for a cookie, of the cookie's range.
+    pub at: u64,
+}
+
+impl Place {
+    /// So many bytes behind the beginning of what a key or a cookie is for.
+    pub fn new(by: impl Into<Credential>, at: u64) -> Place {
+        Place { by: by.into(), at }
+    }
+}
+
+/// What the initiator calls a piece of an operation; its reply says the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
+    /// The operation.
+    pub operation: u32,
+    /// The piece.
+    pub piece: u32,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// The payload is the first bytes of a write of `len` bytes. If there are more, [`Word::Data`] follows by the same flow.
+    Write {
+        /// Where to.
+        place: Place,
+        /// Bytes of the whole write.
+        len: u64,
+        /// What the owner's program is to be told when all bytes are stored.
+        notice: Option<u64>,
+    },
+    /// The payload is the next bytes of the flow's write.
+    Data,
+    /// A request for so many bytes.
+    Read {
+        /// Where from.
+        place: Place,
+        /// How many.
+        len: u32,
+        /// Whose they are.
+        mark: Mark,
+    },
+    /// The reply to a read or to an atomic operation; the payload is the bytes or the old values.
+    Bytes(Mark),
+    /// An operation on each of the words at a place, one after the other. The payload is the operands, then, for operations that
+    /// [have them](Atomic::has_second), the second operands. A request wants the old values.
+    Atomic {
+        /// The first word.
+        place: Place,
+        /// The operation.
+        atomic: Atomic,
+        /// What the words are.
+        of: Type,
+        /// Whose the old values are.
+        mark: Mark,
+    },
+}
+
+/// Operations on one word.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Atomic {
+    /// Changes nothing: for the old value.
+    Read = 0,
+    /// The new value is the operand. With the old value wanted, this is a swap.
+    Write = 1,
+    /// The sum; integers wrap.
+    Add = 2,
+    /// Bitwise and.
+    And = 3,
+    /// Bitwise or.
+    Or = 4,
+    /// Bitwise exclusive or.
+    Xor = 5,
+    /// The smaller one.
+    Min = 6,
+    /// The larger one.
+    Max = 7,
+    /// The operand if the old value is the second operand, bit by bit.
+    CompareSwap = 8,
+    /// The operand's bits where the second operand has ones.
+    MaskedSwap = 9,
+}
+
+/// What a word is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Type {
+    /// 32 bits, unsigned.
+    U32 = 0,
+    /// 64 bits, unsigned.
+    U64 = 1,
+    /// 32 bits, signed.
+    I32 = 2,
+    /// 64 bits, signed.
+    I64 = 3,
+    /// 32 bits, floating point. Not for bitwise operations.
+    F32 = 4,
+    /// 64 bits, floating point. Not for bitwise operations.
+    F64 = 5,
+}
+
+impl Type {
+    const ALL: [Type; 6] = [Type::U32, Type::U64, Type::I32, Type::I64, Type::F32, Type::F64];
+
+    /// Bytes of a word.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Type::U32 | Type::I32 | Type::F32 => 4,
+            Type::U64 | Type::I64 | Type::F64 => 8,
+        }
+    }
+
+    const fn is_float(self) -> bool {
+        matches!(self, Type::F32 | Type::F64)
+    }
+}
+
+impl Atomic {
+    const ALL: [Atomic; 10] = [
+        Atomic::Read,
+        Atomic::Write,
+        Atomic::Add,
+        Atomic::And,
+        Atomic::Or,
+        Atomic::Xor,
+        Atomic::Min,
+        Atomic::Max,
+        Atomic::CompareSwap,
+        Atomic::MaskedSwap,
+    ];
+
+    /// Whether it has a second operand.
+    pub const fn has_second(self) -> bool {
+        matches!(self, Atomic::CompareSwap | Atomic::MaskedSwap)
+    }
+
+    /// Whether it leaves the word as it is.
+    pub const fn only_reads(self) -> bool {
+        matches!(self, Atomic::Read)
+    }
+
+    /// Whether there is such an operation on such words.
+    pub const fn is_for(self, of: Type) -> bool {
+        !(of.is_float() && matches!(self, Atomic::And | Atomic::Or | Atomic::Xor | Atomic::MaskedSwap))
+    }
+
+    /// The new value of a word; words of 32 bits are the low half. `None`: the word stays as it is.
+    pub fn apply(self, of: Type, old: u64, operand: u64, second: u64) -> Option<u64> {
+        let new = match self {
+            Atomic::Read => return None,
+            Atomic::Write => operand,
+            Atomic::And => old & operand,
+            Atomic::Or => old | operand,
+            Atomic::Xor => old ^ operand,
+            Atomic::CompareSwap => return (narrow(of, old) == narrow(of, second)).then_some(operand),
+            Atomic::MaskedSwap => (operand & second) | (old & !second),
+            Atomic::Add | Atomic::Min | Atomic::Max => self.compute(of, old, operand),
+        };
+        Some(new)
+    }
+
+    fn compute(self, of: Type, old: u64, operand: u64) -> u64 {
+        /// One of three, for any type.
+        macro_rules! of_three {
+            ($old:expr, $operand:expr, $add:expr) => {{
+                let (old, operand) = ($old, $operand);
+                match self {
+                    Atomic::Min => match operand < old {
+                        true => operand,
+                        false => old,
+                    },
+                    Atomic::Max => match operand > old {
+                        true => operand,
+                        false => old,
+                    },
+                    _ => $add(old, operand),
+                }
+            }};
+        }
+        match of {
+            Type::U32 => u64::from(of_three!(old as u32, operand as u32, u32::wrapping_add)),
+            Type::U64 => of_three!(old, operand, u64::wrapping_add),
+            Type::I32 => u64::from(of_three!(old as i32, operand as i32, i32::wrapping_add) as u32),
+            Type::I64 => of_three!(old as i64, operand as i64, i64::wrapping_add) as u64,
+            Type::F32 => {
+                let (old, operand) = (f32::from_bits(old as u32), f32::from_bits(operand as u32));
+                u64::from(of_three!(old, operand, |a: f32, b: f32| a + b).to_bits())
+            }
+            Type::F64 => {
+                let (old, operand) = (f64::from_bits(old), f64::from_bits(operand));
+                of_three!(old, operand, |a: f64, b: f64| a + b).to_bits()
+            }
+        }
+    }
+}
+
+fn narrow(of: Type, value: u64) -> u64 {
+    match of.bytes() {
+        4 => u64::from(value as u32),
+        _ => value,
+    }
+}
+
+const WRITE: u8 = 1;
+const DATA: u8 = 2;
+const READ: u8 = 3;
+const BYTES: u8 = 4;
+const ATOMIC: u8 = 5;
+/// Bits of an operation.
+const BY_COOKIE: u8 = 0x80;
+const HAS_NOTICE: u8 = 0x40;
+
+/// A word as a message has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packed {
+    /// The operation.
+    pub op: u8,
+    args: [u32; MAX_ARGS],
+    len: u8,
+}
+
+impl Packed {
+    fn new(op: u8) -> Packed {
+        Packed { op, args: [0; MAX_ARGS], len: 0 }
+    }
+
+    fn push(&mut self, arg: u32) {
+        if let Some(place) = self.args.get_mut(usize::from(self.len)) {
+            *place = arg;
+            self.len += 1;
+        }
+    }
+
+    fn push_wide(&mut self, value: u64) {
+        self.push(value as u32);
+        self.push((value >> 32) as u32);
+    }
+
+    fn push_place(&mut self, place: Place) {
+        match place.by {
+            Credential::Key(key) => self.push_wide(key),
+            Credential::Cookie { index, secret } => {
+                self.op |= BY_COOKIE;
+                self.push(index);
+                let (low, high) = halves(secret);
+                self.push_wide(low);
+                self.push_wide(high);
+            }
+        }
+        self.push_wide(place.at);
+    }
+
+    fn push_mark(&mut self, mark: Mark) {
+        self.push(mark.operation);
+        self.push(mark.piece);
+    }
+
+    /// The arguments.
+    pub fn args(&self) -> &[u32] {
+        &self.args[..usize::from(self.len)]
+    }
+}
+
+fn halves(secret: Secret) -> (u64, u64) {
+    let whole = u128::from_le_bytes(secret);
+    (whole as u64, (whole >> 64) as u64)
+}
+
+/// Arguments that are read one after the other.
+struct Args<'a>(&'a [u32]);
+
+impl Args<'_> {
+    fn one(&mut self) -> Option<u32> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    fn wide(&mut self) -> Option<u64> {
+        let (&[low, high], rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from(low) | u64::from(high) << 32)
+    }
+
+    fn place(&mut self, by_cookie: bool) -> Option<Place> {
+        let by = match by_cookie {
+            false => Credential::Key(self.wide()?),
+            true => {
+                let index = self.one()?;
+                let (low, high) = (self.wide()?, self.wide()?);
+                Credential::Cookie { index, secret: (u128::from(low) | u128::from(high) << 64).to_le_bytes() }
+            }
+        };
+        Some(Place { by, at: self.wide()? })
+    }
+
+    fn mark(&mut self) -> Option<Mark> {
+        Some(Mark { operation: self.one()?, piece: self.one()? })
+    }
+}
+
+impl Word {
+    /// The word as a message has it.
+    pub fn pack(&self) -> Packed {
+        match *self {
+            Word::Write { place, len, notice } => {
+                let mut packed = Packed::new(WRITE);
+                packed.push_place(place);
+                packed.push_wide(len);
+                if let Some(notice) = notice {
+                    packed.op |= HAS_NOTICE;
+                    packed.push_wide(notice);
+                }
+                packed
+            }
+            Word::Data => Packed::new(DATA),
+            Word::Read { place, len, mark } => {
+                let mut packed = Packed::new(READ);
+                packed.push_place(place);
+                packed.push(len);
+                packed.push_mark(mark);
+                packed
+            }
+            Word::Bytes(mark) => {
+                let mut packed = Packed::new(BYTES);
+                packed.push_mark(mark);
+                packed
+            }
+            Word::Atomic { place, atomic, of, mark } => {
+                let mut packed = Packed::new(ATOMIC);
+                packed.push_place(place);
+                packed.push(u32::from(atomic as u8) | u32::from(of as u8) << 8);
+                packed.push_mark(mark);
+                packed
+            }
+        }
+    }
+
+    /// Reads a word. Total; `None` for what is none.
+    pub fn unpack(op: u8, args: &[u32]) -> Option<Word> {
+        let by_cookie = op & BY_COOKIE != 0;
+        let mut args = Args(args);
+        let word = match op & !BY_COOKIE {
+            WRITE => Word::Write { place: args.place(by_cookie)?, len: args.wide()?, notice: None },
+            code if code == WRITE | HAS_NOTICE => {
+                Word::Write { place: args.place(by_cookie)?, len: args.wide()?, notice: Some(args.wide()?) }
+            }
+            DATA if !by_cookie => Word::Data,
+            READ => Word::Read { place: args.place(by_cookie)?, len: args.one()?, mark: args.mark()? },
+            BYTES if !by_cookie => Word::Bytes(args.mark()?),
+            ATOMIC => {
+                let place = args.place(by_cookie)?;
+                let [atomic, of, 0, 0] = args.one()?.to_le_bytes() else { return None };
+                let atomic = Atomic::ALL.into_iter().find(|known| *known as u8 == atomic)?;
+                let of = Type::ALL.into_iter().find(|known| *known as u8 == of)?;
+                Word::Atomic { place, atomic, of, mark: args.mark()? }
+            }
+            _ => return None,
+        };
+        args.0.is_empty().then_some(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::lines;
+    use proptest::prelude::*;
+
+    fn places() -> impl Strategy<Value = Place> {
+        let credentials = prop_oneof![
+            any::<u64>().prop_map(Credential::Key),
+            (any::<u32>(), any::<Secret>()).prop_map(|(index, secret)| Credential::Cookie { index, secret }),
+        ];
+        (credentials, any::<u64>()).prop_map(|(by, at)| Place { by, at })
+    }
+
+    fn marks() -> impl Strategy<Value = Mark> {
+        (any::<u32>(), any::<u32>()).prop_map(|(operation, piece)| Mark { operation, piece })
+    }
+
+    fn words() -> impl Strategy<Value = Word> {
+        let kinds = (proptest::sample::select(&Atomic::ALL[..]), proptest::sample::select(&Type::ALL[..]));
+        prop_oneof![
+            (places(), any::<u64>(), any::<Option<u64>>())
+                .prop_map(|(place, len, notice)| Word::Write { place, len, notice }),
+            Just(Word::Data),
+            (places(), any::<u32>(), marks()).prop_map(|(place, len, mark)| Word::Read { place, len, mark }),
+            marks().prop_map(Word::Bytes),
+            (places(), kinds, marks()).prop_map(|(place, (atomic, of), mark)| Word::Atomic { place, atomic, of, mark }),
+        ]
+    }
+
+    #[test]
+    fn words_pack_into_the_golden_arguments() {
+        let place = Place { by: Credential::Key(0x1122_3344_5566_7788), at: 5 << 32 | 16 };
+        let packed = Word::Write { place, len: 8, notice: None }.pack();
+        assert_eq!((packed.op, packed.args()), (1, &[0x5566_7788, 0x1122_3344, 16, 5, 8, 0][..]));
+        assert_eq!(lines(packed.args().len(), 24), 1, "24 bytes and what they are about fit into a line");
+        let secret = std::array::from_fn(|n| n as u8);
+        let place = Place { by: Credential::Cookie { index: 3, secret }, at: 1 };
+        let mark = Mark { operation: 7, piece: 9 };
+        let packed = Word::Atomic { place, atomic: Atomic::Add, of: Type::F64, mark }.pack();
+        let secret = [0x0302_0100, 0x0706_0504, 0x0b0a_0908, 0x0f0e_0d0c];
+        assert_eq!((packed.op, &packed.args()[..5]), (0x85, &[3, secret[0], secret[1], secret[2], secret[3]][..]));
+        assert_eq!(packed.args()[5..], [1, 0, 0x0502, 7, 9]);
+    }
+
+    #[test]
+    fn a_credential_never_tells_its_secret() {
+        let place = Place { by: Credential::Cookie { index: 3, secret: [0xab; 16] }, at: 1 };
+        assert_eq!(format!("{place:?}"), "Place { by: a cookie, at: 1 }");
+        assert_eq!(format!("{:?}", Credential::Key(42)), "a key");
+    }
+
+    #[test]
+    fn words_are_changed_as_their_type_says() {
+        let minus_one = u64::from(u32::MAX);
+        let rows = [
+            (Atomic::Add, Type::U32, minus_one, 1, Some(0)),
+            (Atomic::Add, Type::U64, u64::MAX, 2, Some(1)),
+            (Atomic::Min, Type::U32, minus_one, 1, Some(1)),
+            (Atomic::Min, Type::I32, minus_one, 1, Some(minus_one)),
+            (Atomic::Max, Type::I64, u64::MAX, 1, Some(1)),
+            (Atomic::Max, Type::U64, u64::MAX, 1, Some(u64::MAX)),
+            (Atomic::Add, Type::F64, 1.5f64.to_bits(), 2.25f64.to_bits(), Some(3.75f64.to_bits())),
+            (Atomic::Add, Type::F32, u64::from(1.5f32.to_bits()), u64::from(2f32.to_bits()), Some(u64::from(3.5f32.to_bits()))),
+            (Atomic::Min, Type::F64, (-1.0f64).to_bits(), 0, Some((-1.0f64).to_bits())),
+            (Atomic::And, Type::U64, 0b1100, 0b1010, Some(0b1000)),
+            (Atomic::Or, Type::U64, 0b1100, 0b1010, Some(0b1110)),
+            (Atomic::Xor, Type::U64, 0b1100, 0b1010, Some(0b0110)),
+            (Atomic::Write, Type::U64, 1, 2, Some(2)),
+            (Atomic::Read, Type::U64, 1, 2, None),
+        ];
+        for (atomic, of, old, operand, new) in rows {
+            assert_eq!(atomic.apply(of, old, operand, 0), new, "{atomic:?} {of:?} {old:x} {operand:x}");
+        }
+        assert_eq!(Atomic::CompareSwap.apply(Type::U64, 5, 6, 5), Some(6));
+        assert_eq!(Atomic::CompareSwap.apply(Type::U64, 5, 6, 4), None);
+        assert_eq!(Atomic::CompareSwap.apply(Type::U32, 5, 6, 5 | 1 << 40), Some(6), "32 bits are compared");
+        assert_eq!(Atomic::MaskedSwap.apply(Type::U64, 0xaaaa, 0x5555, 0x00ff), Some(0xaa55));
+        assert!(!Atomic::Xor.is_for(Type::F32) && Atomic::CompareSwap.is_for(Type::F64));
+    }
+
+    proptest! {
+        #[test]
+        fn words_read_back(word in words()) {
+            let packed = word.pack();
+            prop_assert_eq!(Word::unpack(packed.op, packed.args()), Some(word));
+        }
+
+        #[test]
+        fn any_arguments_are_a_word_or_none(op: u8, args in proptest::collection::vec(any::<u32>(), 0..17)) {
+            if let Some(word) = Word::unpack(op, &args) {
+                let packed = word.pack();
+                prop_assert_eq!((packed.op, packed.args()), (op, &args[..]));
+            }
+        }
+    }
+}
