@@ -43,6 +43,7 @@ mod buffers;
 mod bundle;
 mod foreigners;
 mod home;
+pub mod memory;
 pub mod names;
 mod net;
 mod node;

@@ -39,6 +39,9 @@ pub enum Error {
     /// A place does not tell a name.
     #[error(transparent)]
     Resolve(#[from] crate::names::ResolveError),
+    /// A region or a cookie was not made.
+    #[error(transparent)]
+    Region(#[from] crate::memory::RegionError),
     /// This is a forked child of the process that the node or bundle is of.
     #[error(transparent)]
     Forked(#[from] Forked),

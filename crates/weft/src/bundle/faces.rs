@@ -7,7 +7,7 @@ use super::{own, Threads};
 use crate::node::Node;
 use crate::paths::Outlet;
 use crate::watch::Signals;
-use crate::{am, tagged};
+use crate::{am, memory, tagged};
 use std::sync::Arc;
 use weft_core::{Back, Client, Delivery, Endpoint, Errand, Returned, SendError, Sink, State};
 use weft_wire::{BundleId, Reason};
@@ -22,6 +22,11 @@ pub(crate) trait Face: Client<Outlet> {
     /// Whether the face sets its endpoints' keys and translation tables itself. If so, the program's calls that change
     /// them are refused.
     fn keeps_table(&self) -> bool {
+        false
+    }
+
+    /// Whether its messages must arrive in order, so that the program may choose no other service for its endpoints.
+    fn needs_service(&self) -> bool {
         false
     }
 
@@ -111,6 +116,8 @@ faces! {
     am: Am(am::Face<H>),
     /// Tagged messages.
     tagged: Tagged(tagged::Face),
+    /// Remote memory.
+    memory: Memory(memory::Face),
     /// Clients that the program attached.
     own: Own(own::Face<H>),
 }
@@ -153,6 +160,16 @@ impl<H: Threads> Faces<H> {
         self.expect_here(endpoint)?;
         let kind = self.kind_of(endpoint).ok_or(SendError::NoEndpoint)?;
         match self.face(kind).keeps_table() {
+            true => Err(SendError::OtherClient),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that the program may choose the service of an endpoint's sends.
+    pub fn expect_service(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
+        self.expect_table(endpoint)?;
+        let kind = self.kind_of(endpoint).ok_or(SendError::NoEndpoint)?;
+        match self.face(kind).needs_service() {
             true => Err(SendError::OtherClient),
             false => Ok(()),
         }
@@ -235,6 +252,12 @@ impl<H: Threads> Sink<Outlet> for Faces<H> {
         while let Some(event) = state.next_claimed() {
             if let Some(client) = event.endpoint().and_then(|endpoint| self.client(endpoint)) {
                 client.on_event(state, &event);
+                work += 1;
+            }
+        }
+        while let Some((endpoint, completion)) = state.next_completed() {
+            if let Some(client) = self.client(endpoint) {
+                client.completed(state, endpoint, completion);
                 work += 1;
             }
         }

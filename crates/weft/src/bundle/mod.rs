@@ -274,7 +274,7 @@ impl<H: Threads> Bundle<H> {
     /// messages are refused. After a change one send to each peer may return *full*, until the peer knows of it.
     pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), Error> {
         self.life.check()?;
-        self.faces.expect_table(endpoint)?;
+        self.faces.expect_service(endpoint)?;
         Ok(self.core.state_mut().set_service(endpoint, service)?)
     }
 

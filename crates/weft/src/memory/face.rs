@@ -1,0 +1,179 @@
+//! The face for remote memory: the engines of a bundle's endpoints.
+
+use super::{Engine, Platform, Settings};
+use crate::buffers::{Source, Target};
+use crate::bundle::faces;
+use crate::bundle::faces::Kind;
+use crate::bundle::{Bundle, Threads};
+use crate::node::Error;
+use crate::paths::Outlet;
+use crate::watch::Signals;
+use std::sync::Arc;
+use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
+use weft_shm::Window;
+use weft_wire::Reason;
+
+/// An endpoint and what it knows.
+#[derive(Debug)]
+struct Seat {
+    endpoint: Endpoint,
+    engine: Engine,
+    is_closing: bool,
+}
+
+/// The engines of a bundle's endpoints for remote memory.
+#[derive(Debug, Default)]
+pub(crate) struct Face {
+    /// Indexed by endpoint.
+    seats: Vec<Option<Box<Seat>>>,
+    /// The endpoints that have an engine.
+    endpoints: Vec<Endpoint>,
+}
+
+impl Face {
+    fn add(&mut self, endpoint: Endpoint, engine: Engine) {
+        if self.seats.len() <= endpoint.index() {
+            self.seats.resize_with(endpoint.index() + 1, || None);
+        }
+        self.seats[endpoint.index()] = Some(Box::new(Seat { endpoint, engine, is_closing: false }));
+        self.endpoints.push(endpoint);
+    }
+
+    fn seat(&mut self, endpoint: Endpoint) -> Option<&mut Seat> {
+        self.seats.get_mut(endpoint.index())?.as_deref_mut().filter(|seat| seat.endpoint == endpoint)
+    }
+
+    fn engine(&mut self, endpoint: Endpoint) -> Option<&mut Engine> {
+        self.seat(endpoint).map(|seat| &mut seat.engine)
+    }
+}
+
+impl Client<Outlet> for Face {
+    fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        match self.engine(delivery.endpoint) {
+            Some(engine) => engine.deliver(state, delivery),
+            None => Err(Reason::NoSuchEndpoint),
+        }
+    }
+
+    fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
+        match self.engine(message.endpoint) {
+            Some(engine) => engine.returned(state, message),
+            None => Some(message),
+        }
+    }
+
+    fn on_event(&mut self, state: &mut State<Outlet>, event: &Event) {
+        if let Some(engine) = event.endpoint().and_then(|endpoint| self.engine(endpoint)) {
+            engine.on_event(state, event);
+        }
+    }
+
+    fn completed(&mut self, state: &mut State<Outlet>, endpoint: Endpoint, completion: u64) {
+        if let Some(engine) = self.engine(endpoint) {
+            engine.completed(state, endpoint, completion);
+        }
+    }
+
+    fn flow_closed(&mut self, state: &mut State<Outlet>, endpoint: Endpoint, flow: FlowId) {
+        if let Some(engine) = self.engine(endpoint) {
+            engine.flow_closed(state, endpoint, flow);
+        }
+    }
+
+    fn go_on(&mut self, state: &mut State<Outlet>) -> u32 {
+        let mut work = 0;
+        for at in 0..self.endpoints.len() {
+            if let Some(engine) = self.engine(self.endpoints[at]) {
+                work += Client::<Outlet>::go_on(engine, state);
+            }
+        }
+        work
+    }
+
+    fn close(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) {
+        if let Some(seat) = self.seat(endpoint) {
+            seat.is_closing = true;
+            seat.engine.close(state, endpoint);
+        }
+    }
+}
+
+impl faces::Face for Face {
+    fn new(_: &Arc<Signals>) -> Face {
+        Face::default()
+    }
+
+    fn needs_service(&self) -> bool {
+        true
+    }
+
+    fn remove(&mut self, endpoint: Endpoint) {
+        if let Some(seat) = self.seats.get_mut(endpoint.index()) {
+            *seat = None;
+        }
+        self.endpoints.retain(|&other| other != endpoint);
+    }
+}
+
+impl<H: Threads> Bundle<H> {
+    /// Makes a new endpoint one for remote memory.
+    pub(super) fn make_memory(&mut self, endpoint: Endpoint, settings: Settings) -> Result<(), Error> {
+        self.become_of(endpoint, Kind::Memory)?;
+        let engine = weft_memory::Engine::<Platform>::new(endpoint, settings);
+        engine.attach(self.core.state_mut());
+        self.faces.memory.add(endpoint, engine);
+        Ok(())
+    }
+
+    /// Returns what the calls of an endpoint for remote memory work with.
+    pub(super) fn memory_parts(&mut self, endpoint: Endpoint) -> Result<(&mut Engine, &mut State<Outlet>), Error> {
+        self.life.check()?;
+        match self.faces.memory.seat(endpoint).filter(|seat| !seat.is_closing) {
+            Some(seat) => Ok((&mut seat.engine, self.core.state_mut())),
+            None => Err(Error::Send(SendError::NoEndpoint)),
+        }
+    }
+}
+
+/// A region's memory.
+#[derive(Debug)]
+pub(super) struct Space(pub Window);
+
+impl weft_memory::Space for Space {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        self.0.read(at, to)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> bool {
+        self.0.write(at, bytes)
+    }
+
+    fn is_word(&self, at: u64, bytes: usize) -> bool {
+        self.0.is_word(at, bytes)
+    }
+
+    fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
+        self.0.update(at, bytes, change)
+    }
+}
+
+impl weft_memory::Source for Source {
+    fn bytes(&self) -> &[u8] {
+        Source::bytes(self)
+    }
+}
+
+impl weft_memory::Target for Target {
+    fn len(&self) -> usize {
+        Target::len(self)
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        Target::write(self, at, bytes);
+    }
+}

@@ -1,0 +1,265 @@
+//! Remote memory: regions that peers read, write and change by atomic operations, under keys and cookies.
+//!
+//! [`Bundle::memory_endpoint`] makes an endpoint for it; [`Bundle::memory`] returns its calls. An endpoint is both: the owner of regions
+//! here, and the initiator of operations on regions of the peers in its translation table. `docs/memory.md` is the introduction.
+//!
+//! No call blocks, and none runs a handler. Each posted operation ends in one [`Completion`], whatever happens to its peer. An operation
+//! of a peer on a region here is carried out by a poll of this bundle.
+
+mod face;
+
+pub use crate::buffers::{Source, Target};
+pub use weft_memory::{
+    Change, CookieError, Counters, Fetch, Notice, Outcome, Part, PostError, RegionError, RegionId, Rights, Settings,
+    Write,
+};
+pub use weft_memory::Cookie;
+pub use weft_shm::{Lent, LentMut, Window};
+pub use weft_wire::memory::{Atomic, Credential, Place, RegionKey, Type};
+
+pub(crate) use face::Face;
+
+use crate::bundle::{AnyThread, Bundle, SharedBundle, Threads};
+use crate::node::{random_u64, Error};
+use crate::paths::Outlet;
+use weft_core::{Endpoint, State};
+use weft_wire::Key;
+
+/// The memory that engines work with here.
+#[derive(Debug)]
+enum Platform {}
+
+impl weft_memory::Platform for Platform {
+    type Space = face::Space;
+    type Source = Source;
+    type Target = Target;
+}
+
+type Engine = weft_memory::Engine<Platform>;
+
+/// The end of an operation, or the news that its source is free.
+#[derive(Debug)]
+pub struct Completion {
+    /// The context that the program gave with the operation.
+    pub context: u64,
+    /// How the operation ended.
+    pub outcome: Outcome,
+    /// What was sent from, if weft owned it and did not give it back before.
+    pub source: Option<Vec<u8>>,
+    /// What was received into, if weft owned it.
+    pub target: Option<Vec<u8>>,
+}
+
+/// The calls of an endpoint for remote memory. None of them blocks.
+///
+/// ```
+/// use weft::memory::{Outcome, Place, RegionKey, Rights, Settings, Write};
+/// use weft::{Bundle, Key, Node};
+///
+/// let mut bundle = Bundle::new(&Node::new()?)?;
+/// let owner = bundle.memory_endpoint(Key(1), Settings::default())?;
+/// let (_, window) = bundle.memory(owner)?.allocate(4096, RegionKey(7), Rights::ALL)?;
+///
+/// // Usually in another process, which got name and keys from the owner.
+/// let me = bundle.memory_endpoint(Key(2), Settings::default())?;
+/// bundle.map(me, 0, bundle.name(owner)?, Key(1))?;
+/// let place = Place::new(RegionKey(7), 16);
+/// bundle.memory(me)?.try_write(0, Write::to(place), b"hello".to_vec(), 1).map_err(|(error, _)| error)?;
+/// bundle.memory(me)?.try_read(0, place, vec![0; 5], 2).map_err(|(error, _)| error)?;
+/// let mut done = Vec::new();
+/// while done.len() < 2 {
+///     bundle.wait(None);
+///     let mut memory = bundle.memory(me)?;
+///     done.extend(std::iter::from_fn(|| memory.next_completion()));
+/// }
+/// assert!(done.iter().all(|completion| completion.outcome == Outcome::Done));
+/// assert_eq!(done[1].target.as_deref(), Some(&b"hello"[..]));
+/// let mut seen = [0; 5];
+/// assert!(window.read(16, &mut seen));
+/// assert_eq!(&seen, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Memory<'a> {
+    engine: &'a mut Engine,
+    state: &'a mut State<Outlet>,
+}
+
+impl<H: Threads> Bundle<H> {
+    /// Makes an endpoint for remote memory that admits peers which know `key`. It has no handlers, cannot be
+    /// [released](Bundle::release), and its messages always arrive ([`Bundle::set_service`] is refused). Its translation table is filled
+    /// by [`Bundle::map`].
+    ///
+    /// # Errors
+    /// As [`Bundle::endpoint`].
+    pub fn memory_endpoint(&mut self, key: Key, settings: Settings) -> Result<Endpoint, Error> {
+        let endpoint = self.endpoint(key)?;
+        self.make_memory(endpoint, settings)?;
+        Ok(endpoint)
+    }
+
+    /// As [`Bundle::memory_endpoint`], with a random key. [`Bundle::key`] returns the key.
+    ///
+    /// # Errors
+    /// As [`Bundle::endpoint`].
+    pub fn memory_endpoint_with_random_key(&mut self, settings: Settings) -> Result<Endpoint, Error> {
+        self.memory_endpoint(Key(random_u64()?), settings)
+    }
+
+    /// Returns the calls of an endpoint for remote memory.
+    ///
+    /// # Errors
+    /// If the endpoint is not for remote memory or was freed.
+    #[inline]
+    pub fn memory(&mut self, endpoint: Endpoint) -> Result<Memory<'_>, Error> {
+        let (engine, state) = self.memory_parts(endpoint)?;
+        Ok(Memory { engine, state })
+    }
+}
+
+impl SharedBundle {
+    /// As [`Bundle::memory_endpoint`].
+    ///
+    /// # Errors
+    /// As [`Bundle::endpoint`], and [`InHandler`](crate::InHandler).
+    pub fn memory_endpoint(&self, key: Key, settings: Settings) -> Result<Endpoint, Error> {
+        self.with(|bundle| bundle.memory_endpoint(key, settings))?
+    }
+
+    /// As [`Bundle::memory_endpoint_with_random_key`].
+    ///
+    /// # Errors
+    /// As [`Bundle::endpoint`], and [`InHandler`](crate::InHandler).
+    pub fn memory_endpoint_with_random_key(&self, settings: Settings) -> Result<Endpoint, Error> {
+        self.with(|bundle| bundle.memory_endpoint_with_random_key(settings))?
+    }
+
+    /// Makes calls of an endpoint for remote memory, under the bundle's lock.
+    ///
+    /// # Errors
+    /// If the endpoint is not for remote memory or was freed, and [`InHandler`](crate::InHandler).
+    pub fn with_memory<R>(&self, endpoint: Endpoint, calls: impl FnOnce(&mut Memory<'_>) -> R) -> Result<R, Error> {
+        self.with(|bundle: &mut Bundle<AnyThread>| bundle.memory(endpoint).map(|mut memory| calls(&mut memory)))?
+    }
+}
+
+impl Memory<'_> {
+    // ---- regions
+
+    /// Makes `len` bytes of zeroed memory, and opens them as a region under a key. The memory lives as long as the region or a clone of
+    /// the window.
+    ///
+    /// # Errors
+    /// What the kernel says, or [`RegionError`].
+    pub fn allocate(&mut self, len: usize, key: RegionKey, rights: Rights) -> Result<(RegionId, Window), Error> {
+        let window = Window::create(len).map_err(|error| {
+            Error::system("cannot make memory for a region", error, "ask for less, or raise the limit that it names")
+        })?;
+        Ok((self.open(window.clone(), key, rights)?, window))
+    }
+
+    /// Opens a window as a region under a key. One window may be several regions. Lent memory ([`Window::lend`]) must stay until the
+    /// region is revoked and the window dropped.
+    ///
+    /// # Errors
+    /// [`RegionError`].
+    pub fn open(&mut self, window: Window, key: RegionKey, rights: Rights) -> Result<RegionId, RegionError> {
+        self.engine.table_mut().open(key.0, rights, face::Space(window))
+    }
+
+    /// Makes a cookie for a part of a region: whoever has it may use that part, with these rights.
+    ///
+    /// # Errors
+    /// If the kernel gives no randomness; [`RegionError`].
+    pub fn cookie(&mut self, region: RegionId, part: Part, rights: Rights) -> Result<Cookie, Error> {
+        let (low, high) = (random_u64()?, random_u64()?);
+        let secret = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
+        Ok(self.engine.table_mut().cookie(region, part, rights, secret)?)
+    }
+
+    /// Revokes a region and all of its cookies. When this returns, nothing is read or written there by peers any more; what comes later
+    /// goes back to its sender as [`Reason::Revoked`](crate::Reason::Revoked). False if it was revoked before.
+    pub fn revoke(&mut self, region: RegionId) -> bool {
+        self.engine.table_mut().revoke(region).is_some()
+    }
+
+    /// Revokes a cookie. When this returns, nothing is read or written by it any more. False if it was revoked before.
+    pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
+        self.engine.table_mut().revoke_cookie(cookie)
+    }
+
+    /// The memory of a region, if it was not revoked.
+    pub fn window(&self, region: RegionId) -> Option<Window> {
+        self.engine.table().space(region).map(|space| space.0.clone())
+    }
+
+    // ---- operations
+
+    /// Writes to a region of the peer at index `to` of the translation table. Ends as [`Outcome::Done`] when all bytes are stored there.
+    /// Operations on one peer are carried out in the order in which they were posted.
+    ///
+    /// # Errors
+    /// If it was not posted; the source comes back.
+    pub fn try_write(
+        &mut self,
+        to: u32,
+        write: Write,
+        source: impl Into<Source>,
+        context: u64,
+    ) -> Result<(), (PostError, Source)> {
+        self.engine.try_write(self.state, to, write, source.into(), context)
+    }
+
+    /// Reads from a region of the peer at index `to`, as many bytes as the target has. Ends as [`Outcome::Done`] when they are in the
+    /// target.
+    ///
+    /// # Errors
+    /// If it was not posted; the target comes back.
+    pub fn try_read(
+        &mut self,
+        to: u32,
+        place: Place,
+        target: impl Into<Target>,
+        context: u64,
+    ) -> Result<(), (PostError, Target)> {
+        self.engine.try_read(self.state, to, place, target.into(), context)
+    }
+
+    /// Changes words in a region of the peer at index `to`, each in one step: as many as there are operands. The operands are copied.
+    /// Ends as [`Outcome::Done`] when all are changed and the old values, if `fetch` wants them, are in its target.
+    ///
+    /// # Errors
+    /// If it was not posted.
+    pub fn try_change(
+        &mut self,
+        to: u32,
+        change: Change,
+        operands: &[u8],
+        fetch: Fetch<'_, Target>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.engine.try_change(self.state, to, change, operands, fetch, context)
+    }
+
+    /// Takes the oldest completion of the endpoint. A completion ends a wait.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        let weft_memory::Completion { context, outcome, source, target } = self.engine.next_completion()?;
+        let (source, target) = (source.and_then(Source::give_back), target.and_then(Target::give_back));
+        Some(Completion { context, outcome, source, target })
+    }
+
+    /// Takes the oldest notice of a peer's write. A notice ends a wait.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.engine.next_notice()
+    }
+
+    /// Operations to a peer that have not ended.
+    pub fn pending(&self, to: u32) -> usize {
+        self.engine.pending(to)
+    }
+
+    /// What the endpoint has counted.
+    pub fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+}
