@@ -15,6 +15,9 @@ pub(crate) const HELPER: &str = "WEFT_HELPER";
 /// Off: messages to processes of the same host go over the network as well.
 pub(crate) const LOCAL: &str = "WEFT_LOCAL";
 
+/// Off: serviced bundles have no thread that polls for the program.
+pub(crate) const SERVICE: &str = "WEFT_SERVICE";
+
 /// On: unknown names are not told.
 const QUIET: &str = "WEFT_QUIET";
 
@@ -31,6 +34,7 @@ const KNOWN: &[&str] = &[
     "WEFT_PORT",
     QUIET,
     "WEFT_SEED",
+    SERVICE,
     "WEFT_SUSPICION",
     TRUST,
 ];

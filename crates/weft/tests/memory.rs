@@ -3,7 +3,7 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::{contents, over_udp, tell, turn, Address, Dice, Order, Orders, Peer, BOUND};
+use support::{contents, over_udp, tell, turn, Address, Dice, Orders, Peer, BOUND};
 use weft::memory::{
     Atomic, Change, Completion, Cookie, Fetch, Notice, Outcome, Part, Place, PostError, RegionError, RegionId,
     RegionKey, Rights, Settings, Type, Window, Write,
@@ -17,7 +17,7 @@ const KEY: RegionKey = RegionKey(7);
 
 #[test]
 fn child() {
-    support::play(&[("owner", owner), ("counter", counter)]);
+    support::play(&[("owner", owner), ("sleeper", sleeper), ("counter", counter)]);
 }
 
 /// A bundle with an endpoint for remote memory.
@@ -112,9 +112,17 @@ fn owner(orders: Orders) {
             tell(format!("{:?}", memory.next_notice().map(|notice| (notice.at, notice.len, notice.value))));
         }
         "revoke" => tell(bundle.memory(here).expect("ours").revoke(region)),
-        "counters" => tell(format!("{:?}", bundle.memory(here).expect("ours").counters())),
         _ => panic!("what is {line}?"),
     });
+}
+
+/// Has such a region in a serviced bundle, and never polls.
+fn sleeper(orders: Orders) {
+    let bundle = weft::SharedBundle::serviced(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.memory_endpoint(Key(9), Settings::default()).expect("endpoint");
+    bundle.with_memory(here, |m| m.allocate(4 << 20, KEY, Rights::ALL)).expect("ours").expect("memory");
+    tell(Address { name: bundle.name(here).expect("ours"), key: Key(9) });
+    assert_eq!(orders.wait(), None);
 }
 
 /// Adds one to the first word of the region under [`KEY`], as often as it is told.
@@ -133,8 +141,8 @@ fn counter(orders: Orders) {
     tell("done");
 }
 
-fn every_size_is_written_and_read_back() {
-    let mut peer = Peer::start("owner", &[]);
+fn every_size_is_written_and_read_back(role: &'static str) {
+    let peer = Peer::start(role, &[]);
     let mut side = Side::to(peer.address());
     for (number, len) in SIZES.into_iter().enumerate() {
         let bytes = contents(number as u32, 0, len).1;
@@ -165,13 +173,59 @@ fn every_size_is_written_and_read_back() {
 #[test]
 fn every_size_crosses_by_memory() {
     let _turn = turn("remote memory by memory");
-    every_size_is_written_and_read_back();
+    every_size_is_written_and_read_back("owner");
 }
 
 #[test]
 fn every_size_crosses_between_hosts() {
     let Some(_turn) = over_udp("every_size_crosses_between_hosts") else { return };
-    every_size_is_written_and_read_back();
+    every_size_is_written_and_read_back("owner");
+}
+
+#[test]
+fn every_size_crosses_to_a_process_that_never_polls() {
+    let _turn = turn("a process that never polls");
+    every_size_is_written_and_read_back("sleeper");
+}
+
+#[test]
+fn every_size_crosses_between_hosts_to_a_process_that_never_polls() {
+    let Some(_turn) = over_udp("every_size_crosses_between_hosts_to_a_process_that_never_polls") else { return };
+    every_size_is_written_and_read_back("sleeper");
+}
+
+#[test]
+fn without_its_thread_a_serviced_bundle_does_nothing_by_itself() {
+    let _turn = turn("no service");
+    let peer = Peer::start_with("sleeper", &[], &[("WEFT_SERVICE", std::ffi::OsStr::new("off"))]);
+    let mut side = Side::to(peer.address());
+    side.write(at(0), vec![1; 8]);
+    let until = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < until {
+        side.bundle.wait(Some(Duration::from_millis(10)));
+        assert!(side.calls().next_completion().is_none(), "nobody was there to take it");
+    }
+    peer.finish();
+}
+
+#[test]
+fn what_an_owner_of_another_process_says_fits_what_was_written() {
+    let _turn = turn("an owner of another process");
+    let mut peer = Peer::start("owner", &[]);
+    let mut side = Side::to(peer.address());
+    side.calls().try_write(0, Write::to(at(5)).with_notice(77), vec![3; 100_000], 0).expect("posted");
+    side.done();
+    for (ask, answer) in [("sum", "300000"), ("notice", "Some((5, 100000, 77))"), ("notice", "None"), ("revoke", "true")] {
+        peer.say(ask);
+        assert_eq!(peer.hear(), answer, "{ask}");
+    }
+    side.write(at(5), vec![4; 100_000]);
+    assert_eq!(side.failed(), (Reason::Revoked, Certainty::NotDelivered));
+    for (ask, answer) in [("sum", "300000"), ("revoke", "false")] {
+        peer.say(ask);
+        assert_eq!(peer.hear(), answer, "{ask}");
+    }
+    peer.finish();
 }
 
 /// Two sides of one thread, of which the second owns a region of 64 KiB under [`KEY`].
@@ -369,7 +423,7 @@ fn atomic_operations_change_each_word_and_give_the_old_values() {
 
 fn processes_add_without_losing_any() {
     const TIMES: u64 = 2000;
-    let mut peer = Peer::start("owner", &[]);
+    let peer = Peer::start("owner", &[]);
     let there = peer.address();
     let mut counters = [0; 2].map(|_| Peer::start("counter", &[]));
     for counter in &mut counters {

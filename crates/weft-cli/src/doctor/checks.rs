@@ -99,7 +99,7 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 11] = [
     "WEFT_ADDR",
     "WEFT_PORT",
     "WEFT_SUSPICION",
@@ -108,6 +108,7 @@ const VARIABLES: [&str; 10] = [
     "WEFT_HELPER",
     "WEFT_LOCAL",
     "WEFT_TRUST",
+    "WEFT_SERVICE",
     "WEFT_QUIET",
     "WEFT_LIMITS",
 ];
@@ -151,7 +152,7 @@ fn variables(facts: &Facts) -> Verdict {
         );
     }
     let says_neither = |value: &&String| !value.is_empty() && status::switch(value).is_none();
-    let odd: Vec<String> = ["WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST", "WEFT_QUIET"]
+    let odd: Vec<String> = ["WEFT_HELPER", "WEFT_LOCAL", "WEFT_TRUST", "WEFT_SERVICE", "WEFT_QUIET"]
         .iter()
         .filter_map(|name| Some(format!("{name}={}", facts.variables.get(*name).filter(says_neither)?)))
         .collect();

@@ -24,6 +24,14 @@ pub(super) struct Inner {
     pub(super) nudges: u64,
     /// The state that waiting threads were last told of.
     pub(super) announced: (Tally, u64),
+    /// Polls and waits of the program so far; the service thread's do not count.
+    pub(super) visits: u64,
+    /// The service thread leads.
+    pub(super) serves: bool,
+    /// A thread that waits wants to lead in its place, and has told it.
+    pub(super) lead_is_wanted: bool,
+    /// The service thread sleeps until the lead is free.
+    pub(super) service_rests: bool,
 }
 
 /// Whether a thread leads.
@@ -43,6 +51,8 @@ pub(super) struct Wait {
     pub(super) nudges: Option<u64>,
     pub(super) begin: Instant,
     pub(super) most: Duration,
+    /// Whether it spins before it sleeps.
+    pub(super) spins: bool,
 }
 
 impl Wait {
@@ -54,6 +64,10 @@ impl Wait {
 impl Common {
     /// Sleeps until something has come or the lead is free.
     pub(super) fn follow<'a>(&'a self, mut locked: Locked<'a>, most: Duration) -> Result<Locked<'a>, InHandler> {
+        if locked.serves && !locked.lead_is_wanted {
+            locked.lead_is_wanted = true;
+            self.waker.ring();
+        }
         let tell = locked.whom_to_tell();
         self.tell(tell);
         locked.followers += 1;
@@ -71,16 +85,22 @@ impl Common {
     pub(super) fn lead<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait) -> Result<Locked<'a>, InHandler> {
         locked.lead = Lead::Awake;
         let leading = Leading(self);
-        let spin = locked.bundle.sleeper.spin_after(wait.begin.elapsed()).min(wait.left());
+        let spin = match wait.spins {
+            true => locked.bundle.sleeper.spin_after(wait.begin.elapsed()).min(wait.left()),
+            false => Duration::ZERO,
+        };
         let (mut locked, mut waited) = self.spin(locked, wait, spin);
-        if waited == Waited::Nothing && locked.bundle.may_give_way() {
+        if waited == Waited::Nothing && wait.spins && locked.bundle.may_give_way() {
             (locked, waited) = self.yield_core(locked, wait);
         }
         if waited == Waited::Nothing && !wait.left().is_zero() && !locked.was_nudged(wait.nudges) {
             (locked, waited) = self.sleep(locked, wait);
         }
-        if waited != Waited::Nothing {
+        if waited != Waited::Nothing && wait.spins {
             locked.bundle.sleeper.habit.ended_after(wait.begin.elapsed());
+        }
+        if locked.service_rests {
+            self.rest.notify_one();
         }
         locked.lead = Lead::Free;
         locked.bundle.home.get_up();
@@ -158,7 +178,7 @@ struct Leading<'a>(&'a Common);
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
         if let Ok(mut locked) = self.0.lock() {
-            locked.lead = Lead::Free;
+            (locked.lead, locked.serves, locked.lead_is_wanted) = (Lead::Free, false, false);
             locked.bundle.get_up(0);
             locked.bundle.home.get_up();
         }

@@ -5,7 +5,7 @@ use super::InHandler;
 use crate::bundle::{panic_in_a_forked_child, Waker};
 use crate::node::lock;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use weft_shm::biased::this_thread;
 use weft_shm::{Descriptor, Life};
@@ -27,6 +27,10 @@ pub(super) struct Common {
     /// The epoll set that the leader sleeps on.
     pub(super) set: Arc<Descriptor>,
     pub(super) waker: Waker,
+    /// Wakes the service thread.
+    pub(super) rest: Condvar,
+    /// The last handle is gone: the service thread ends.
+    pub(super) service_is_over: AtomicBool,
 }
 
 /// The threads to tell once the lock is free.

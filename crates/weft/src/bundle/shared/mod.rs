@@ -7,15 +7,17 @@
 
 mod lead;
 mod lock;
+mod service;
 
 use super::wait::patience;
 use super::{AnyThread, Bundle, Waited, Waker};
 use crate::node::{Error, Node};
 use lead::{Inner, Lead, Wait};
 use lock::{Common, Locked};
+use service::Keeper;
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use weft_core::{Admission, Counters, Endpoint, Event, EventMask, SendError, Service, Settings, Tally};
@@ -68,6 +70,8 @@ impl From<InHandler> for Error {
 /// ```
 #[derive(Debug)]
 pub struct SharedBundle {
+    /// Ends the service thread with the last handle.
+    keeper: Option<Arc<Keeper>>,
     common: Arc<Common>,
     /// The tally at the end of this handle's last wait. A cell, so that two threads cannot share a handle: each would
     /// consume events that the other has not seen.
@@ -83,8 +87,19 @@ impl From<Bundle<AnyThread>> for SharedBundle {
         bundle.sleeper.polled.is_shared = true;
         let (set, waker) = (bundle.sleeper.set.clone(), bundle.waker());
         let (tally, bundle_life) = (bundle.core.state().tally(), bundle.life);
-        let inner = Inner { bundle, lead: Lead::Free, followers: 0, nudges: 0, announced: (tally, 0) };
+        let inner = Inner {
+            bundle,
+            lead: Lead::Free,
+            followers: 0,
+            nudges: 0,
+            announced: (tally, 0),
+            visits: 0,
+            serves: false,
+            lead_is_wanted: false,
+            service_rests: false,
+        };
         SharedBundle {
+            keeper: None,
             common: Arc::new(Common {
                 life: bundle_life,
                 inner: Mutex::new(inner),
@@ -93,6 +108,8 @@ impl From<Bundle<AnyThread>> for SharedBundle {
                 news: Condvar::new(),
                 set,
                 waker,
+                rest: Condvar::new(),
+                service_is_over: AtomicBool::new(false),
             }),
             told: Cell::default(),
             seen: Cell::default(),
@@ -103,8 +120,14 @@ impl From<Bundle<AnyThread>> for SharedBundle {
 
 impl Clone for SharedBundle {
     fn clone(&self) -> SharedBundle {
-        let SharedBundle { common, told, seen, nudges } = self;
-        SharedBundle { common: common.clone(), told: told.clone(), seen: seen.clone(), nudges: nudges.clone() }
+        let SharedBundle { keeper, common, told, seen, nudges } = self;
+        SharedBundle {
+            keeper: keeper.clone(),
+            common: common.clone(),
+            told: told.clone(),
+            seen: seen.clone(),
+            nudges: nudges.clone(),
+        }
     }
 }
 
@@ -203,6 +226,7 @@ impl SharedBundle {
     #[inline]
     pub fn poll(&self) -> Result<u32, InHandler> {
         let ((taken, gives_way), tell) = self.common.finish(self.common.lock()?, |inner| {
+            inner.visits = inner.visits.wrapping_add(1);
             let taken = inner.attended(|bundle| bundle.poll());
             (taken, std::mem::take(&mut inner.bundle.sleeper.polled.is_due))
         });
@@ -391,12 +415,13 @@ impl SharedBundle {
     fn doze(&self, since: Tally, nudges: Option<u64>, most: Duration) -> Result<(Waited, Tally), InHandler> {
         let common = &*self.common;
         let mut locked = common.lock()?;
+        locked.visits = locked.visits.wrapping_add(1);
         let waited = locked.look(since);
         if waited != Waited::Nothing {
             locked.bundle.sleeper.habit.ended_after(Duration::ZERO);
             return Ok(self.end(locked, waited));
         }
-        let wait = Wait { since, nudges, begin: Instant::now(), most };
+        let wait = Wait { since, nudges, begin: Instant::now(), most, spins: true };
         loop {
             let waited = locked.look(since);
             if waited != Waited::Nothing || wait.left().is_zero() || locked.was_nudged(wait.nudges) {
