@@ -11,7 +11,6 @@ use crate::bundle::Bundle;
 use crate::node::{Error, Node};
 use crate::settings;
 use crate::watch::spawn_without_signals;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -37,7 +36,7 @@ pub(super) struct Keeper {
 impl SharedBundle {
     /// Makes a shared bundle with a thread of its own that polls while the program does not: a *serviced* bundle. Messages, and peers'
     /// reads and writes of [regions](crate::memory), are then taken while the program computes, after at most a millisecond. Handlers
-    /// may run in that thread. There is no order between this bundle and others of the process, for each has sessions of its own.
+    /// may run in that thread; one that panics there ends it, and then nothing is taken without the program. There is no order between this bundle and others of the process, for each has sessions of its own.
     ///
     /// With `WEFT_SERVICE=off` there is no such thread; then nothing is taken while the program does not poll.
     ///
@@ -115,8 +114,7 @@ impl Common {
     fn serve(&self) {
         let mut seen = None;
         while !self.service_is_over.load(Ordering::Acquire) {
-            // A handler that panics loses its message; whoever looks at the process's standard error was told.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.serve_once(&mut seen)));
+            self.serve_once(&mut seen);
         }
     }
 
