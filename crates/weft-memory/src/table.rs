@@ -448,6 +448,7 @@ mod tests {
         assert_eq!(table.check(place(0), 1, Rights::READ).err(), Some(Reason::Revoked));
         assert!(table.check(place(1), 1, Rights::READ).is_ok());
         assert!(table.revoke(region).is_some() && table.revoke(region).is_none());
+        assert_eq!(table.cookie(region, part, ALL, [3; 16]), Err(RegionError::Revoked));
         for place in [place(1), key(1, 0)] {
             assert_eq!(table.check(place, 1, Rights::READ).err(), Some(Reason::Revoked));
         }

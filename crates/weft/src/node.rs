@@ -41,7 +41,7 @@ pub enum Error {
     Resolve(#[from] crate::names::ResolveError),
     /// A region or a cookie was not made.
     #[error(transparent)]
-    Region(#[from] crate::memory::RegionError),
+    Region(#[from] weft_memory::RegionError),
     /// This is a forked child of the process that the node or bundle is of.
     #[error(transparent)]
     Forked(#[from] Forked),
