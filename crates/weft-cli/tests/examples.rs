@@ -340,6 +340,39 @@ fn two_users_of_one_host_talk_where_both_admit_all_users() {
     assert_eq!(asker.finish(), "");
 }
 
+#[test]
+fn a_region_is_written_and_read_while_its_owner_sleeps() {
+    if !has_loopback() {
+        return;
+    }
+    let owner = start("region", &["own", "0"]);
+    let told = owner.hear();
+    let (port, cookie) = told.split_once(' ').expect("a port and a cookie");
+    let place = format!("localhost:{port}");
+    let says = |words: &[&str]| {
+        let program = start("region", &[&[words[0], &place], &words[1..]].concat());
+        let said = if words[0] == "write" { String::new() } else { program.hear() };
+        assert_eq!(program.finish(), "");
+        said
+    };
+    says(&["write", "64", "hello"]);
+    assert_eq!(says(&["read", "64", "5"]), "hello");
+    assert_eq!([says(&["add", "0", "40"]), says(&["add", "0", "2", cookie])], ["0", "40"]);
+    while owner.hear() != "the first word is 42" {}
+    assert_eq!(says(&["read", "64", "5", cookie]), "hello");
+    for (words, why) in [
+        (&["write", &place, "64", "x", cookie][..], "no right"),
+        (&["read", &place, "4096", "1", cookie], "outside"),
+        (&["read", &place, "0", "2000000"], "outside"),
+        (&["add", &place, "1", "1"], "unaligned"),
+        (&["read", &place, "0", "1", "nonsense"], "not a cookie"),
+        (&[], "usage"),
+    ] {
+        let said = refusal("region", words);
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
+}
+
 /// The example of another workspace, as `scripts/test.sh test` leaves it. Built if it is missing.
 fn tokio_example() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");

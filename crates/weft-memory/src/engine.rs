@@ -60,7 +60,10 @@ pub struct Completion<P: Platform> {
 
 impl<P: Platform> std::fmt::Debug for Completion<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Completion").field("context", &self.context).field("outcome", &self.outcome).finish_non_exhaustive()
+        f.debug_struct("Completion")
+            .field("context", &self.context)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
     }
 }
 

@@ -74,10 +74,22 @@ impl<T> Default for Fetch<'_, T> {
 
 #[derive(Debug)]
 enum Kind<S, T> {
-    Write { write: Write, source: Option<S>, len: usize },
-    Read { place: Place, target: T },
+    Write {
+        write: Write,
+        source: Option<S>,
+        len: usize,
+    },
+    Read {
+        place: Place,
+        target: T,
+    },
     /// The operands of a piece lie together, first and second ones.
-    Atomic { change: Change, operands: Vec<u8>, len: usize, old: Option<T> },
+    Atomic {
+        change: Change,
+        operands: Vec<u8>,
+        len: usize,
+        old: Option<T>,
+    },
 }
 
 /// An operation that has not ended.

@@ -43,11 +43,7 @@ impl Rights {
     /// What both have.
     #[must_use]
     pub const fn and(self, other: Rights) -> Rights {
-        Rights {
-            read: self.read && other.read,
-            write: self.write && other.write,
-            atomic: self.atomic && other.atomic,
-        }
+        Rights { read: self.read && other.read, write: self.write && other.write, atomic: self.atomic && other.atomic }
     }
 }
 
@@ -145,10 +141,14 @@ impl FromStr for Cookie {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
     /// Another region is open under that key.
-    #[error("the key is taken: another region of this endpoint is open under it; choose another key, or revoke that region")]
+    #[error(
+        "the key is taken: another region of this endpoint is open under it; choose another key, or revoke that region"
+    )]
     KeyTaken,
     /// The endpoint has as many regions, or cookies, as it may.
-    #[error("too many: the endpoint has as many regions or cookies as it may (regions_most, cookies_most); revoke some")]
+    #[error(
+        "too many: the endpoint has as many regions or cookies as it may (regions_most, cookies_most); revoke some"
+    )]
     TooMany,
     /// The region was revoked.
     #[error("the region was revoked; open it again")]
@@ -413,7 +413,10 @@ mod tests {
         assert_eq!(table.check(key(1, 0), 8, Rights::ATOMIC).err(), Some(Reason::NoRight));
         assert_eq!(table.cookie(region, Part { at: 0, len: 8 }, ALL, [1; 16]), Err(RegionError::NoRight));
         assert_eq!(table.cookie(region, Part { at: 60, len: 5 }, Rights::READ, [1; 16]), Err(RegionError::Outside));
-        assert_eq!(table.cookie(region, Part { at: u64::MAX, len: 2 }, Rights::READ, [1; 16]), Err(RegionError::Outside));
+        assert_eq!(
+            table.cookie(region, Part { at: u64::MAX, len: 2 }, Rights::READ, [1; 16]),
+            Err(RegionError::Outside)
+        );
         let cookie = table.cookie(region, Part { at: 16, len: 8 }, Rights::READ, [1; 16]).expect("within");
         let place = |at| Place { by: cookie.into(), at };
         assert_eq!(table.check(place(4), 4, Rights::READ).map(|(grant, _)| grant.at), Ok(20));
@@ -491,7 +494,9 @@ mod tests {
         assert_eq!(text, "weftc1:BwAAAICBgoOEhYaHiImKi4yNjo8");
         assert_eq!(text.parse(), Ok(cookie));
         assert_eq!(format!("{cookie:?}"), "a cookie");
-        for wrong in ["", "weftc1:", "weft1:BwAAAICBgoOEhYaHiImKi4yNjo8", "weftc1:BwAAAICBgoOEhYaHiImKi4yNjo", "weftc1:!"] {
+        for wrong in
+            ["", "weftc1:", "weft1:BwAAAICBgoOEhYaHiImKi4yNjo8", "weftc1:BwAAAICBgoOEhYaHiImKi4yNjo", "weftc1:!"]
+        {
             assert_eq!(wrong.parse::<Cookie>(), Err(CookieError), "{wrong}");
         }
     }

@@ -357,6 +357,9 @@ pub fn errno(reason: Reason) -> c_int {
         Reason::OwnMemory => libc::ENOMEM,
         Reason::OwnFileSize => libc::EFBIG,
         Reason::Version => libc::EPROTONOSUPPORT,
+        Reason::Revoked | Reason::NoRegion | Reason::NoRight => libc::EACCES,
+        Reason::OutsideRegion => libc::EFAULT,
+        Reason::Unaligned => libc::EINVAL,
         Reason::Violation | Reason::NoHandler => libc::EPROTO,
     }
 }

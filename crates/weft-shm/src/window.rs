@@ -326,7 +326,10 @@ mod tests {
             while !is_done.load(Ordering::Acquire) {
                 let last = word(BYTES - 8);
                 let middle = word(504);
-                assert!(middle >= last && word(0) >= middle, "no word is older than one behind it that was seen before");
+                assert!(
+                    middle >= last && word(0) >= middle,
+                    "no word is older than one behind it that was seen before"
+                );
             }
         });
     }

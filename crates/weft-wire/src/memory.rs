@@ -440,8 +440,11 @@ mod tests {
     fn words() -> impl Strategy<Value = Word> {
         let kinds = (proptest::sample::select(&Atomic::ALL[..]), proptest::sample::select(&Type::ALL[..]));
         prop_oneof![
-            (places(), any::<u64>(), any::<Option<u64>>())
-                .prop_map(|(place, len, notice)| Word::Write { place, len, notice }),
+            (places(), any::<u64>(), any::<Option<u64>>()).prop_map(|(place, len, notice)| Word::Write {
+                place,
+                len,
+                notice
+            }),
             Just(Word::Data),
             (places(), any::<u32>(), marks()).prop_map(|(place, len, mark)| Word::Read { place, len, mark }),
             marks().prop_map(Word::Bytes),
@@ -482,7 +485,13 @@ mod tests {
             (Atomic::Max, Type::I64, u64::MAX, 1, Some(1)),
             (Atomic::Max, Type::U64, u64::MAX, 1, Some(u64::MAX)),
             (Atomic::Add, Type::F64, 1.5f64.to_bits(), 2.25f64.to_bits(), Some(3.75f64.to_bits())),
-            (Atomic::Add, Type::F32, u64::from(1.5f32.to_bits()), u64::from(2f32.to_bits()), Some(u64::from(3.5f32.to_bits()))),
+            (
+                Atomic::Add,
+                Type::F32,
+                u64::from(1.5f32.to_bits()),
+                u64::from(2f32.to_bits()),
+                Some(u64::from(3.5f32.to_bits())),
+            ),
             (Atomic::Min, Type::F64, (-1.0f64).to_bits(), 0, Some((-1.0f64).to_bits())),
             (Atomic::And, Type::U64, 0b1100, 0b1010, Some(0b1000)),
             (Atomic::Or, Type::U64, 0b1100, 0b1010, Some(0b1110)),

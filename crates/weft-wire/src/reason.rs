@@ -95,7 +95,9 @@ pub enum Reason {
     #[error("no region: the endpoint has none under that key or cookie; ask its owner for a present one")]
     NoRegion = 20,
     /// The range is not within the region, or not within the part that the cookie is for.
-    #[error("outside: the range leaves the region, or the part of it that the cookie is for; look at offset and length")]
+    #[error(
+        "outside: the range leaves the region, or the part of it that the cookie is for; look at offset and length"
+    )]
     OutsideRegion = 21,
     /// The region or the cookie does not grant that right.
     #[error("no right: the region or the cookie does not allow reads, writes or atomics, whichever this is; ask its owner for the right")]

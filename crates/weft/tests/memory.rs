@@ -215,7 +215,9 @@ fn what_an_owner_of_another_process_says_fits_what_was_written() {
     let mut side = Side::to(peer.address());
     side.calls().try_write(0, Write::to(at(5)).with_notice(77), vec![3; 100_000], 0).expect("posted");
     side.done();
-    for (ask, answer) in [("sum", "300000"), ("notice", "Some((5, 100000, 77))"), ("notice", "None"), ("revoke", "true")] {
+    for (ask, answer) in
+        [("sum", "300000"), ("notice", "Some((5, 100000, 77))"), ("notice", "None"), ("revoke", "true")]
+    {
         peer.say(ask);
         assert_eq!(peer.hear(), answer, "{ask}");
     }

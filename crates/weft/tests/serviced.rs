@@ -150,5 +150,7 @@ fn a_handler_that_panics_ends_the_service_thread_and_not_the_bundle() {
     other.send(me, 0, PANIC, &[], b"").expect("mapped");
     poll_until(&mut other, "the end of the thread", |_| threads_named("weft-service") == 0);
     bundle.on(here, PANIC, |_| ()).expect("on");
-    assert!(bundle.poll_until_within(BOUND, |bundle| bundle.counters().is_ok_and(|c| c.delivered == 1)).expect("no handler"));
+    assert!(bundle
+        .poll_until_within(BOUND, |bundle| bundle.counters().is_ok_and(|c| c.delivered == 1))
+        .expect("no handler"));
 }

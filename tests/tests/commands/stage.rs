@@ -14,7 +14,7 @@ const BOUND: &str = "60";
 const LATE: i32 = 124;
 
 /// What ends only by Ctrl-C: its first line of output is waited for.
-const ENDLESS: [&str; 10] = [
+const ENDLESS: [&str; 11] = [
     "weft serve --port 4000",
     "weft serve --port 4000 --users all",
     "weft serve",
@@ -23,6 +23,7 @@ const ENDLESS: [&str; 10] = [
     "/kv_server 0",
     "/two_users serve 0",
     "/broker serve 0",
+    "/region own 0",
     "cargo run --release --example broker subscribe HOST:4000",
     "/first",
 ];
@@ -118,6 +119,8 @@ impl Stage {
         self.serve(&format!("target/release/examples/kv_server {store}"));
         let users = self.serve("target/release/examples/two_users serve 0");
         let broker = self.serve("target/release/examples/broker serve 0");
+        let region = self.serve("target/release/examples/region own 0");
+        let (region, _) = region.split_once(' ').expect("a port and a cookie");
         let first = self.serve("target/release/examples/first");
         let (name, _) = contact.split_once('#').expect("a name and a key");
         let (_, key) = pair.split_once('#').expect("an address and a key");
@@ -134,6 +137,10 @@ impl Stage {
             ("kv_client localhost:4000", format!("kv_client localhost:{store}")),
             ("two_users serve 4000", "two_users serve 0".to_owned()),
             ("two_users localhost:4000", format!("two_users localhost:{users}")),
+            ("region own 4000", "region own 0".to_owned()),
+            ("region write localhost:4000", format!("region write localhost:{region}")),
+            ("region read localhost:4000", format!("region read localhost:{region}")),
+            ("region add localhost:4000", format!("region add localhost:{region}")),
             ("broker serve 4000", "broker serve 0".to_owned()),
             ("broker subscribe HOST:4000", format!("broker subscribe 127.0.0.1:{broker}")),
             ("broker publish HOST:4000", format!("broker publish 127.0.0.1:{broker}")),

@@ -9,11 +9,11 @@
 mod face;
 
 pub use crate::buffers::{Source, Target};
+pub use weft_memory::Cookie;
 pub use weft_memory::{
     Change, CookieError, Counters, Fetch, Notice, Outcome, Part, PostError, RegionError, RegionId, Rights, Settings,
     Write,
 };
-pub use weft_memory::Cookie;
 pub use weft_shm::{Lent, LentMut, Window};
 pub use weft_wire::memory::{Atomic, Credential, Place, RegionKey, Type};
 

@@ -85,7 +85,8 @@ impl Keeper {
     fn start(common: &Arc<Common>) -> Result<Keeper, Error> {
         let served = common.clone();
         let thread = spawn_without_signals("weft-service", STACK_BYTES, move || served.serve()).map_err(|error| {
-            let way_out = "raise the limit of threads or memory (ulimit -u, -v), or use a bundle without one: WEFT_SERVICE=off";
+            let way_out =
+                "raise the limit of threads or memory (ulimit -u, -v), or use a bundle without one: WEFT_SERVICE=off";
             Error::system("cannot start the service thread of a bundle", error, way_out)
         })?;
         Ok(Keeper { common: common.clone(), thread: Some(thread) })
