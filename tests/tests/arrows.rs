@@ -31,7 +31,7 @@ const CRATES: &[Rule] = &[
     Rule { name: "weft-transport", layer: 1, may_know: &["weft-wire"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft-core", layer: 2, may_know: &["weft-wire", "weft-transport"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft-memory", layer: 3, may_know: &["weft-wire", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
-    Rule { name: "weft-sim", layer: 3, may_know: &["weft-wire", "weft-transport", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft-sim", layer: 4, may_know: &["weft-wire", "weft-transport", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft", layer: 4, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-memory"], from_outside: None, unsafe_policy: DENY },
     Rule { name: "weft-cli", layer: 5, may_know: &["weft", "weft-sim", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-ofi", layer: 5, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },

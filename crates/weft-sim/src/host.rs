@@ -21,8 +21,8 @@ pub(crate) const KEY: Key = Key(0x7765_6674);
 /// A network interface, as its home and its paths share it.
 type SimNi = Rc<RefCell<Ni<SimLink>>>;
 
-/// The writing ends of a host's paths.
-pub(crate) type Outlet = StreamTx<SimNi>;
+/// The writing ends of a host's paths: what a client's state is of.
+pub type Outlet = StreamTx<SimNi>;
 
 type Core = Bundle<StreamRx<SimNi>, Outlet, NoBells>;
 
@@ -404,6 +404,11 @@ impl<P: Program> Driver<'_, P> {
 
 impl<P: Program> Sink<Outlet> for Driver<'_, P> {
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        if let Some(client) = self.program.client() {
+            let taken = client.deliver(state, delivery);
+            self.program.on_client(&mut Context { state, desk: self.desk });
+            return taken;
+        }
         let source = state.source(delivery).ok_or(Reason::PeerLost)?;
         let message = Message {
             from: HostId(host_at(source.address)),
@@ -421,6 +426,11 @@ impl<P: Program> Sink<Outlet> for Driver<'_, P> {
     }
 
     fn returned(&mut self, state: &mut State<Outlet>, mut message: Returned) -> Option<Returned> {
+        if let Some(client) = self.program.client() {
+            let left = client.returned(state, message);
+            self.program.on_client(&mut Context { state, desk: self.desk });
+            return left;
+        }
         let Desk { host, life, now, checker, known, directory, .. } = &mut *self.desk;
         let all: Vec<Epoch>;
         let lives = match message.destination {
@@ -435,5 +445,24 @@ impl<P: Program> Sink<Outlet> for Driver<'_, P> {
         debug_assert!(message.kind != MessageKind::Reply || message.destination.is_none());
         self.program.on_returned(&mut Context { state, desk: self.desk }, message);
         None
+    }
+
+    fn do_chores(&mut self, state: &mut State<Outlet>) -> u32 {
+        let Some(client) = self.program.client() else { return 0 };
+        let mut work = 0;
+        while let Some(event) = state.next_claimed() {
+            client.on_event(state, &event);
+            work += 1;
+        }
+        while let Some((endpoint, completion)) = state.next_completed() {
+            client.completed(state, endpoint, completion);
+            work += 1;
+        }
+        while let Some((endpoint, flow)) = state.next_closed_flow() {
+            client.flow_closed(state, endpoint, flow);
+        }
+        work += client.go_on(state);
+        self.program.on_client(&mut Context { state, desk: self.desk });
+        work
     }
 }

@@ -468,11 +468,11 @@ fn byte_time(rate: u64) -> u64 {
 
 /// A host's way into the network, as its network interface sees it.
 #[derive(Debug)]
-pub(crate) struct SimLink {
-    pub host: u32,
+pub struct SimLink {
+    pub(crate) host: u32,
     /// The host's own time, which moves between its looks only.
-    pub local: Rc<Cell<Time>>,
-    pub network: Rc<RefCell<Network>>,
+    pub(crate) local: Rc<Cell<Time>>,
+    pub(crate) network: Rc<RefCell<Network>>,
 }
 
 impl ni::Link for SimLink {

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_core::{
-    Delivery, Endpoint, MessageKind, Outgoing, Reliability, ReplyError, Returned, SendError, Service, State,
+    Client, Delivery, Endpoint, MessageKind, Outgoing, Reliability, ReplyError, Returned, SendError, Service, State,
 };
 use weft_transport::{Random, Time};
 use weft_wire::{Epoch, Reason};
@@ -80,6 +80,17 @@ pub trait Program {
         let _ = cx;
     }
 
+    /// The client of the host's endpoint, if that is not the program itself. It gets all messages, what comes back, and the endpoint's
+    /// events in the program's place. The checker does not know its messages: the program is to check what it does.
+    fn client(&mut self) -> Option<&mut dyn Client<Outlet>> {
+        None
+    }
+
+    /// The [client](Program::client) was called: it may have something for the program.
+    fn on_client(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
     /// Whether it has done all that it meant to. A simulation settles when all programs are done and all messages have ended.
     fn is_done(&self) -> bool {
         true
@@ -105,6 +116,14 @@ impl<P: Program + ?Sized> Program for Box<P> {
 
     fn on_alarm(&mut self, cx: &mut Context<'_>) {
         (**self).on_alarm(cx);
+    }
+
+    fn client(&mut self) -> Option<&mut dyn Client<Outlet>> {
+        (**self).client()
+    }
+
+    fn on_client(&mut self, cx: &mut Context<'_>) {
+        (**self).on_client(cx);
     }
 
     fn is_done(&self) -> bool {
@@ -246,22 +265,30 @@ impl Context<'_> {
     }
 
     /// Finds out the present life of a host, as by a rendezvous: what is sent there from now on is for that one. Done by itself
-    /// before the first message to a host.
-    pub fn look_up(&mut self, host: HostId) {
+    /// before the first message to a host. Returns true if it is another life than the one that was known.
+    pub fn look_up(&mut self, host: HostId) -> bool {
         let found = self.desk.directory.borrow().names.get(host.0 as usize).copied();
-        let Some(entry) = found else { return };
+        let Some(entry) = found else { return false };
         let known = &mut self.desk.known[host.0 as usize];
-        if known.last() != Some(&entry.epoch) {
+        let is_new = known.last() != Some(&entry.epoch);
+        if is_new {
             known.push(entry.epoch);
             // The endpoint lives as long as its host.
             let _ = self.state.map(self.desk.endpoint, host.0, entry, crate::host::KEY);
         }
+        is_new
     }
 
     /// Has [`Program::on_alarm`] called after so long. There is one alarm; an earlier one is forgotten.
     pub fn wake_in(&mut self, after: Duration) {
         let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         self.desk.alarm = Some(self.desk.now.saturating_add(after));
+    }
+
+    /// What the calls of a [client](Program::client) work with: the bundle's state, and the host's endpoint. The other hosts are mapped
+    /// there, each at its own number, once they were [looked up](Context::look_up).
+    pub fn for_client(&mut self) -> (&mut State<Outlet>, Endpoint) {
+        (self.state, self.desk.endpoint)
     }
 
     /// This host.

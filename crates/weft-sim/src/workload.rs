@@ -298,7 +298,7 @@ impl Program for Load {
         self.wake_to_stop(cx);
         (self.waits, self.rests) = (false, false);
         let others = std::mem::take(&mut self.others);
-        others.iter().for_each(|other| cx.look_up(*other));
+        others.iter().for_each(|other| _ = cx.look_up(*other));
         self.others = others;
         self.send_more(cx);
     }
