@@ -1,8 +1,15 @@
 //! Memory for tests and the simulator: cells of bytes.
 
 use crate::platform::{Platform, Space};
+use crate::{Cookie, Engine, Part, RegionId, Rights, Settings, Table};
 use std::cell::RefCell;
 use std::rc::Rc;
+use weft_core::testing::{path, MemRx, MemTx, NoBells};
+use weft_core::{Bundle, Client, Delivery, PeerId, Returned, Sink, State};
+use weft_wire::memory::{Credential, Mark, Place, Word};
+use weft_wire::path::{Peek, Rx, Tx};
+use weft_wire::setup::Open;
+use weft_wire::{BundleId, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid, MAX_ARGS};
 
 /// Bytes that several hold.
 #[derive(Clone, Debug)]
@@ -69,4 +76,240 @@ impl Platform for Plain {
     type Space = Bytes;
     type Source = Vec<u8>;
     type Target = Vec<u8>;
+}
+
+/// A peer that has a session with an owner, and says whatever `input` says. Panics if it reaches a byte that it may not reach; for fuzzing
+/// and for tests with random input.
+///
+/// The input is a list of steps: a byte that says what the step is, then what it needs. What is missing is zero.
+pub fn attack(input: &[u8]) {
+    let mut owner = Attacked::new();
+    let mut input = Input(input);
+    while let Some(step) = input.byte() {
+        match step % 16 {
+            0 => owner.revoke_and_open(),
+            1 => owner.poll(),
+            2 => owner.push(Kind::Send, input.byte().unwrap_or(0), &input.args(), input.rest_of_a_record()),
+            3 => owner.push(Kind::Request, input.byte().unwrap_or(0), &input.args(), input.rest_of_a_record()),
+            _ => {
+                let word = input.word(&owner);
+                let packed = word.pack();
+                let kind = if step % 2 == 0 { Kind::Send } else { Kind::Request };
+                owner.push(kind, packed.op, packed.args(), input.rest_of_a_record());
+            }
+        }
+    }
+    owner.poll();
+    owner.check();
+}
+
+/// Bytes that are taken one after the other.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    fn number(&mut self, bytes: usize) -> u64 {
+        (0..bytes).fold(0, |number, _| number << 8 | u64::from(self.byte().unwrap_or(0)))
+    }
+
+    /// A number that is likely near a bound.
+    fn offset(&mut self) -> u64 {
+        match self.byte().unwrap_or(0) % 4 {
+            0 => self.number(8),
+            1 => u64::MAX - self.number(1),
+            _ => self.number(1),
+        }
+    }
+
+    fn args(&mut self) -> Vec<u32> {
+        let len = self.number(1) as usize % (MAX_ARGS + 1);
+        (0..len).map(|_| self.number(4) as u32).collect()
+    }
+
+    /// A payload: of the input's bytes, or long and of one byte.
+    fn rest_of_a_record(&mut self) -> &'a [u8] {
+        let most = match self.byte().unwrap_or(0) {
+            len @ 0..=127 => usize::from(len),
+            _ => self.number(2) as usize,
+        };
+        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    fn word(&mut self, owner: &Attacked) -> Word {
+        let by = owner.credential(self.byte().unwrap_or(0));
+        let place = Place { by, at: self.offset() };
+        let mark = Mark { operation: self.number(1) as u32, piece: self.number(1) as u32 };
+        match self.byte().unwrap_or(0) % 8 {
+            0..=2 => {
+                Word::Write { place, len: self.offset(), notice: self.byte().filter(|n| n % 2 == 0).map(u64::from) }
+            }
+            3 => Word::Data,
+            4 => Word::Read { place, len: self.offset() as u32, mark },
+            5 => Word::Bytes(mark),
+            _ => {
+                let code = [self.byte().unwrap_or(0) % 10, self.byte().unwrap_or(0) % 6];
+                let args = [0, 0, 0, 0, u32::from(code[0]) | u32::from(code[1]) << 8, mark.operation, mark.piece];
+                match Word::unpack(5, &args) {
+                    Some(Word::Atomic { atomic, of, mark, .. }) => Word::Atomic { place, atomic, of, mark },
+                    _ => Word::Data,
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of each of its regions.
+const BYTES: usize = 200;
+/// What the attacker may write by a cookie.
+const PART: std::ops::Range<usize> = 64..128;
+const LINES: u32 = 1 << 12;
+
+/// An owner, and the ends of the paths that an attacker has.
+struct Attacked {
+    core: Bundle<MemRx, MemTx, NoBells>,
+    engine: Engine<Plain>,
+    tx: MemTx,
+    rx: MemRx,
+    /// Open to everything, to reads alone, and to writes by a cookie for a part.
+    spaces: [Bytes; 3],
+    open: RegionId,
+    cookie: Cookie,
+    revoked: Cookie,
+    free: u32,
+}
+
+impl Attacked {
+    fn new() -> Attacked {
+        let mut core = Bundle::new(NoBells, weft_core::Settings::default());
+        let name =
+            |epoch| Name { epoch: Epoch(epoch), endpoint: EndpointId(1), uid: Uid(1), address: HostAddress::NONE };
+        let endpoint = core.state_mut().add_endpoint(name(1), Key(1));
+        let settings = Settings { notices_most: 4, ..Settings::default() };
+        let mut engine = Engine::new(endpoint, settings);
+        engine.attach(core.state_mut());
+        let spaces = [(); 3].map(|()| Bytes::new(BYTES));
+        let table = engine.table_mut();
+        // None of these can fail in a new table.
+        let open = |table: &mut Table<Bytes>, key, rights| match table.open(key, rights, spaces[key as usize].clone()) {
+            Ok(region) => region,
+            Err(error) => panic!("{error}"),
+        };
+        let regions = [open(table, 0, Rights::ALL), open(table, 1, Rights::READ), open(table, 2, Rights::WRITE)];
+        let part = Part { at: PART.start as u64, len: PART.len() as u64 };
+        let cookies = [7, 8].map(|secret| match table.cookie(regions[2], part, Rights::WRITE, [secret; 16]) {
+            Ok(cookie) => cookie,
+            Err(error) => panic!("{error}"),
+        });
+        table.revoke_cookie(cookies[1]);
+        let ((to_peer, rx), (tx, from_peer)) = (path(LINES), path(LINES));
+        let peer = PeerId { epoch: Epoch(2), bundle: BundleId(0), uid: Uid(1), address: HostAddress::NONE };
+        if let Some(index) = core.reserve() {
+            core.attach(index, peer, to_peer, from_peer);
+        }
+        let [cookie, revoked] = cookies;
+        let mut owner = Attacked { core, engine, tx, rx, spaces, open: regions[0], cookie, revoked, free: u32::MAX };
+        let open = Open { source: EndpointId(1), destination: EndpointId(1), key: Key(1), uid: Uid(1) };
+        owner.push_head(Head::new(Kind::Open), &open.to_args(), &[]);
+        owner
+    }
+
+    fn credential(&self, number: u8) -> Credential {
+        match number % 8 {
+            0..=1 => Credential::Key(0),
+            2 => Credential::Key(1),
+            3..=4 => self.cookie.into(),
+            5 => self.revoked.into(),
+            6 => Credential::Cookie { index: number.into(), secret: [7; 16] },
+            _ => Credential::Key(number.into()),
+        }
+    }
+
+    fn revoke_and_open(&mut self) {
+        let table = self.engine.table_mut();
+        if let Some(space) = table.revoke(self.open) {
+            if let Ok(open) = table.open(0, Rights::ALL, space) {
+                self.open = open;
+            }
+        }
+    }
+
+    fn push(&mut self, kind: Kind, op: u8, args: &[u32], payload: &[u8]) {
+        let slot = self.free.trailing_zeros() as u16;
+        match kind {
+            Kind::Request if slot < 32 => self.free &= !(1 << slot),
+            Kind::Request => return,
+            _ => {}
+        }
+        let slot = if kind == Kind::Request { slot } else { 0 };
+        self.push_head(Head { op, slot, ..Head::new(kind) }, args, payload);
+    }
+
+    fn push_head(&mut self, head: Head, args: &[u32], payload: &[u8]) {
+        if self.tx.push(head, args, payload).is_err() {
+            self.poll();
+            // An owner that has cut the attacker off takes no more.
+            let _ = self.tx.push(head, args, payload);
+        }
+    }
+
+    fn poll(&mut self) {
+        let mut sink = Only(&mut self.engine);
+        while self.core.poll(1024, &mut sink) > 0 {}
+        while sink.0.next_completion().is_some() || sink.0.next_notice().is_some() {}
+        while let Peek::Record(record) = self.rx.peek() {
+            let head = record.head.head();
+            let answers = head.kind == Kind::Reply || head.kind == Kind::Return;
+            if answers && head.slot < 32 {
+                self.free |= 1 << head.slot;
+            }
+            self.rx.pop();
+        }
+        self.rx.release();
+        self.check();
+    }
+
+    /// What nobody may write is as it was.
+    fn check(&self) {
+        let [_, read_only, partly] = &self.spaces;
+        assert!(read_only.all().iter().all(|byte| *byte == 0), "what may only be read was written");
+        let partly = partly.all();
+        let outside = partly[..PART.start].iter().chain(&partly[PART.end..]);
+        assert!(outside.into_iter().all(|byte| *byte == 0), "a byte outside of a cookie's part was written");
+    }
+}
+
+/// A bundle's only client.
+struct Only<'a>(&'a mut Engine<Plain>);
+
+impl Sink<MemTx> for Only<'_> {
+    fn deliver(&mut self, state: &mut State<MemTx>, message: &Delivery<'_>) -> Result<(), Reason> {
+        self.0.deliver(state, message)
+    }
+
+    fn returned(&mut self, state: &mut State<MemTx>, message: Returned) -> Option<Returned> {
+        self.0.returned(state, message)
+    }
+
+    fn do_chores(&mut self, state: &mut State<MemTx>) -> u32 {
+        let mut work = 0;
+        while let Some(event) = state.next_claimed() {
+            self.0.on_event(state, &event);
+            work += 1;
+        }
+        while let Some((endpoint, completion)) = state.next_completed() {
+            self.0.completed(state, endpoint, completion);
+            work += 1;
+        }
+        while let Some((endpoint, flow)) = state.next_closed_flow() {
+            self.0.flow_closed(state, endpoint, flow);
+        }
+        work + Client::<MemTx>::go_on(self.0, state)
+    }
 }
