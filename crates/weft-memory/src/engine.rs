@@ -204,6 +204,7 @@ impl<P: Platform> Engine<P> {
     }
 }
 
+#[doc(hidden)] // else the reference of `weft` lists it, whose users do not have the type
 impl<T: Tx, P: Platform> Client<T> for Engine<P> {
     fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
         if self.is_closing {

@@ -3,10 +3,10 @@
 use crate::platform::Space;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
+use constant_time_eq::constant_time_eq_16;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
-use subtle::ConstantTimeEq;
 use weft_wire::memory::{Credential, Place, Secret};
 use weft_wire::Reason;
 
@@ -380,7 +380,7 @@ impl<S: Space> Table<S> {
 
 /// Compares secrets in a time that tells nothing of them.
 fn is_same(one: &Secret, other: &Secret) -> bool {
-    one.ct_eq(other).into()
+    constant_time_eq_16(one, other)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Window {
     /// Makes `len` bytes of zeroed memory. The pages are allocated when they are first touched.
     ///
     /// # Errors
-    /// What the kernel says, as for [`Shared::create`].
+    /// What the kernel says. `FBIG` if the process may not make files of this size (`ulimit -f`).
     pub fn create(len: usize) -> io::Result<Window> {
         let page = rustix::param::page_size();
         let bytes = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -95,6 +95,7 @@ impl Window {
     }
 
     /// What a process gets that may map the memory. `None` for lent memory.
+    #[doc(hidden)] // for the home of a bundle
     #[must_use]
     pub fn descriptor(&self) -> Option<&Descriptor> {
         self.memory.as_ref().map(|memory| &memory.descriptor)

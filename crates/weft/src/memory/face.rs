@@ -162,12 +162,14 @@ impl weft_memory::Space for Space {
     }
 }
 
+#[doc(hidden)] // users need not know the trait
 impl weft_memory::Source for Source {
     fn bytes(&self) -> &[u8] {
         Source::bytes(self)
     }
 }
 
+#[doc(hidden)]
 impl weft_memory::Target for Target {
     fn len(&self) -> usize {
         Target::len(self)
