@@ -1,9 +1,10 @@
 //! Sends a number of requests with their replies between two bundles of one thread, one after the other, and does nothing else. With
-//! the second argument `one-way` it sends one-way messages instead. The counts in `docs/instructions.txt` are the difference of two
+//! the second argument `one-way` it sends one-way messages instead; with `write` or `read` it writes or reads 8 bytes of a region. The counts in `docs/instructions.txt` are the difference of two
 //! runs with different numbers under callgrind.
 
 use std::cell::Cell;
 use std::rc::Rc;
+use weft::memory::{Place, RegionKey, Rights, Settings, Write};
 use weft::{Bundle, Key, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,7 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let is_one_way = match words.next().as_deref() {
         None => false,
         Some("one-way") => true,
-        Some(other) => return Err(format!("{other}: the only second argument is one-way").into()),
+        Some(word @ ("write" | "read")) => return access(count, word == "write"),
+        Some(other) => return Err(format!("{other}: the second argument is one-way, write or read").into()),
     };
     let node = Node::new()?;
     let (mut server, mut client) = (Bundle::new(&node)?, Bundle::new(&node)?);
@@ -55,6 +57,38 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             server.poll();
             client.poll();
         }
+    }
+    Ok(())
+}
+
+/// Writes or reads 8 bytes so many times, one after the other. The owner executes them.
+fn access(count: u64, writes: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let node = Node::new()?;
+    let (mut server, mut client) = (Bundle::new(&node)?, Bundle::new(&node)?);
+    let (there, here) =
+        (server.memory_endpoint(Key(1), Settings::default())?, client.memory_endpoint(Key(2), Settings::default())?);
+    server.memory(there)?.allocate(4096, RegionKey(1), Rights::ALL)?;
+    client.map(here, 0, server.name(there)?, Key(1))?;
+    let place = Place::new(RegionKey(1), 64);
+    let mut buffer = vec![1; 8];
+    for number in 0..=count {
+        let mut memory = client.memory(here)?;
+        match writes {
+            true => memory.try_write(0, Write::to(place), buffer, number).map_err(|(error, _)| error)?,
+            false => memory.try_read(0, place, buffer, number).map_err(|(error, _)| error)?,
+        }
+        let end = loop {
+            server.poll();
+            client.poll();
+            if let Some(end) = client.memory(here)?.next_completion() {
+                break end;
+            }
+            if number == 0 {
+                // The helper sets the session up.
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        };
+        buffer = end.source.or(end.target).ok_or("the buffer comes back")?;
     }
     Ok(())
 }

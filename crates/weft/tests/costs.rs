@@ -761,6 +761,18 @@ fn a_one_way_message_takes_no_more_instructions_than_recorded() {
     expect_no_more_than_recorded("one-way", &["one-way"]);
 }
 
+#[test]
+fn a_write_of_a_region_takes_no_more_instructions_than_recorded() {
+    let _turn = turn("instructions of writes");
+    expect_no_more_than_recorded("write", &["write"]);
+}
+
+#[test]
+fn a_read_of_a_region_takes_no_more_instructions_than_recorded() {
+    let _turn = turn("instructions of reads");
+    expect_no_more_than_recorded("read", &["read"]);
+}
+
 /// Counts the instructions of a message and compares them with the line of `docs/instructions.txt` that begins with `kind`. `words` tell
 /// the example to send messages of this kind.
 fn expect_no_more_than_recorded(kind: &str, words: &[&str]) {
