@@ -48,7 +48,7 @@ impl FromStr for Whom {
     fn from_str(text: &str) -> Result<Whom, TargetError> {
         match text.parse() {
             Ok(target) => Ok(Whom(target)),
-            Err(TargetError::Contact(ContactError::NoKey)) => {
+            Err(TargetError::Contact(ContactError::NoKey) | TargetError::NoPort) => {
                 let name = text.trim().parse().map_err(ContactError::from)?;
                 Ok(Whom(Target::Endpoint(Contact { name, key: Key::NONE })))
             }
