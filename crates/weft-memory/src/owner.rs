@@ -91,9 +91,8 @@ impl<S: Space> Owner<S> {
         let begun = self.begin(place, len, notice, payload);
         let left = len.saturating_sub(payload.len() as u64);
         let (to, at, notice) = match begun {
-            Ok((grant, notice)) if left == 0 => {
+            Ok((_, notice)) if left == 0 => {
                 self.end(notice);
-                let _ = grant;
                 return Ok(());
             }
             Ok((grant, notice)) => {

@@ -120,7 +120,7 @@ impl Window {
         true
     }
 
-    /// Copies bytes into it in ascending order, the last aligned word last and with release: who sees that word sees all of them. False,
+    /// Copies bytes into it in ascending order, the last aligned word last and with release: a reader that sees it sees all of them. False,
     /// and nothing was copied, if they are not all within it.
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.at(at, bytes.len()) else { return false };
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(memory, [0, 7, 0, 0]);
     }
 
-    /// Whoever sees the last word of a write sees all of it, and the bytes come one behind the other.
+    /// A reader that sees the last word of a write sees all of it. The bytes become visible in ascending order.
     #[test]
     fn who_sees_the_last_word_sees_all() {
         use std::sync::atomic::AtomicBool;
