@@ -173,12 +173,14 @@ unsafe fn update(word: *mut u8, bytes: usize, change: &mut dyn FnMut(u64) -> Opt
 /// `from` must be readable for `len` bytes, which may change at any time. `to` must be writable for them, and this thread's alone.
 unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
     let head = from.align_offset(16).min(len);
-    // SAFETY: each byte is within `len`; behind `head` the source is aligned, or nothing is left.
+    // SAFETY: each byte is within `len`; behind `head` the source is aligned, if anything is left.
     unsafe {
         for at in 0..head {
             to.add(at).write(from.add(at).read_volatile());
         }
-        crate::foreign::copy(from.add(head), to.add(head), len - head);
+        if head < len {
+            crate::foreign::copy(from.add(head), to.add(head), len - head);
+        }
     }
     // What is loaded behind this is not older than the bytes.
     fence(Ordering::Acquire);
@@ -263,6 +265,20 @@ mod tests {
                 let mut part = vec![0; len];
                 assert!(window.read(at, &mut part));
                 assert_eq!(part, source[..len]);
+            }
+        }
+    }
+
+    #[test]
+    fn few_bytes_are_read_wherever_they_lie() {
+        let window = Window::create(64).expect("memfd");
+        let all: [u8; 64] = std::array::from_fn(|n| n as u8);
+        assert!(window.write(0, &all));
+        for at in 0..48 {
+            for len in 0..16 {
+                let mut read = vec![0; len];
+                assert!(window.read(at as u64, &mut read));
+                assert_eq!(read, all[at..at + len]);
             }
         }
     }
