@@ -15,8 +15,8 @@ pub trait Space {
     /// Copies bytes out of it. False, and nothing was copied, if they are not all within it.
     fn read(&self, at: u64, to: &mut [u8]) -> bool;
 
-    /// Copies bytes into it in ascending order, the last aligned word last and with release: a reader that sees it sees all of them.
-    /// False, and nothing was copied, if they are not all within it.
+    /// Copies bytes into it in ascending order. The last aligned word is stored last, with release: a reader that sees it sees all of
+    /// them. False, and nothing was copied, if they are not all within it.
     fn write(&self, at: u64, bytes: &[u8]) -> bool;
 
     /// Whether the word of 4 or 8 bytes there is within it and aligned.

@@ -11,7 +11,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
-/// Bytes of a region. In a forked child, memory of weft's own is not there: nothing is within it. Clones are the same bytes; memory of weft's own lives as long as one of them.
+/// Bytes of a region. Clones are the same bytes, and memory of weft's own lives as long as one of them. In a forked child that memory is
+/// not there: nothing is within it.
 ///
 /// ```
 /// use weft_shm::Window;
@@ -120,8 +121,8 @@ impl Window {
         true
     }
 
-    /// Copies bytes into it in ascending order, the last aligned word last and with release: a reader that sees it sees all of them. False,
-    /// and nothing was copied, if they are not all within it.
+    /// Copies bytes into it in ascending order. The last aligned word is stored last, with release: a reader that sees it sees all of
+    /// them. False, and nothing was copied, if they are not all within it.
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.at(at, bytes.len()) else { return false };
         // SAFETY: the bytes are within the window, whose memory can be written; a slice that can be read is not of this memory, to which
