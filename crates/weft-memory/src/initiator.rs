@@ -3,7 +3,7 @@
 use crate::engine::{Completion, Engine, Outcome, PostError};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, Returned, SendError, State};
 use weft_wire::memory::{Atomic, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
@@ -106,8 +106,8 @@ struct Operation<P: Platform> {
     is_issued: bool,
     /// Pieces that have not ended.
     under_way: u32,
-    /// Pieces of it that were asked for and not answered.
-    open: Vec<u32>,
+    /// Pieces that were answered: replies come in the order of their requests.
+    answered: u32,
     failure: Option<Reason>,
     /// A piece was stored, or may have been.
     may_be_stored: bool,
@@ -154,7 +154,8 @@ pub(crate) struct Initiator<P: Platform> {
     pub endpoint: Endpoint,
     operations_most: usize,
     operations: Slab<Operation<P>>,
-    queues: BTreeMap<u32, Queue>,
+    /// By destination.
+    queues: Vec<Queue>,
     /// Destinations that used up their turn.
     ready: Vec<u32>,
     serial: u32,
@@ -168,14 +169,14 @@ impl<P: Platform> Initiator<P> {
             endpoint,
             operations_most,
             operations: Slab::new(),
-            queues: BTreeMap::new(),
+            queues: Vec::new(),
             ready: Vec::new(),
             serial: 0,
         }
     }
 
     pub fn pending(&self, to: u32) -> usize {
-        self.queues.get(&to).map_or(0, |queue| queue.pending)
+        self.queues.get(to as usize).map_or(0, |queue| queue.pending)
     }
 
     pub fn pending_in_all(&self) -> usize {
@@ -210,21 +211,39 @@ impl<P: Platform> Initiator<P> {
             issued: 0,
             is_issued: false,
             under_way: 0,
-            open: Vec::new(),
+            answered: 0,
             failure: None,
             may_be_stored: false,
         };
         let index = self.operations.insert(operation);
-        let queue = self.queues.entry(to).or_default();
+        if self.queues.len() <= to as usize {
+            // No longer than the endpoint's translation table, in which there is such an entry.
+            self.queues.resize_with(to as usize + 1, Queue::default);
+        }
+        let queue = &mut self.queues[to as usize];
         queue.pending += 1;
-        queue.operations.push_back(index);
+        if queue.operations.is_empty() && !queue.is_full && self.send_at_once(state, done, index) {
+            return;
+        }
+        self.queues[to as usize].operations.push_back(index);
         self.send(state, done, to);
+    }
+
+    /// Sends an operation of one piece that nothing has to go before. False if it is longer, or there is no room.
+    fn send_at_once<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, index: usize) -> bool {
+        let Some(operation) = self.operations.get_mut(index).filter(|operation| operation.len() <= PIECE) else {
+            return false;
+        };
+        let is_alone = self.queues[operation.to as usize].pending == 1;
+        let Sent::Piece(_) = send_piece(state, self.endpoint, index, operation, is_alone) else { return false };
+        tell_free(done, operation);
+        true
     }
 
     /// Sends what there is to send to a destination, as far as there is room.
     fn send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
         let mut left = GO_MOST;
-        while let Some(queue) = self.queues.get_mut(&to).filter(|queue| !queue.is_full) {
+        while let Some(queue) = self.queues.get_mut(to as usize).filter(|queue| !queue.is_full) {
             let Some(&index) = queue.operations.front() else { return };
             let Some(operation) = self.operations.get_mut(index) else {
                 queue.operations.pop_front();
@@ -237,7 +256,7 @@ impl<P: Platform> Initiator<P> {
             }
             match operation.failure {
                 Some(_) => {}
-                None => match send_piece(state, self.endpoint, index, operation) {
+                None => match send_piece(state, self.endpoint, index, operation, false) {
                     Sent::Piece(bytes) => left = left.saturating_sub(bytes.max(1)),
                     Sent::Full => return queue.is_full = true,
                     Sent::Never(reason) => operation.failure = Some(reason),
@@ -259,11 +278,8 @@ impl<P: Platform> Initiator<P> {
             return;
         }
         let Some(operation) = self.operations.try_remove(index) else { return };
-        if let Some(queue) = self.queues.get_mut(&operation.to) {
+        if let Some(queue) = self.queues.get_mut(operation.to as usize) {
             queue.pending = queue.pending.saturating_sub(1);
-            if queue.pending == 0 && !queue.is_full {
-                self.queues.remove(&operation.to);
-            }
         }
         let certainty = match operation.may_be_stored {
             true => Certainty::Unknown,
@@ -286,7 +302,7 @@ impl<P: Platform> Initiator<P> {
         operation.failure.get_or_insert(reason);
         let to = operation.to;
         // Nothing more of it is sent.
-        if let Some(queue) = self.queues.get_mut(&to).filter(|queue| queue.operations.front() == Some(&index)) {
+        if let Some(queue) = self.queues.get_mut(to as usize).filter(|queue| queue.operations.front() == Some(&index)) {
             queue.operations.pop_front();
         }
         self.settle(done, index);
@@ -316,13 +332,12 @@ impl<P: Platform> Initiator<P> {
             MessageKind::OneWay => message.completion.and_then(|completion| self.find(completion)),
             MessageKind::Request => {
                 // From this process's own memory, so it is what was sent.
-                let mark = match Word::unpack(message.op, &message.args) {
-                    Some(Word::Read { mark, .. } | Word::Atomic { mark, .. }) => mark,
-                    _ => return,
-                };
-                let index = mark.operation as usize;
-                let operation = self.operations.get_mut(index);
-                operation.is_some_and(|operation| take_open(operation, mark.piece)).then_some(index)
+                match Word::unpack(message.op, &message.args) {
+                    Some(
+                        Word::Read { mark, .. } | Word::Atomic { mark, .. } | Word::Write { mark: Some(mark), .. },
+                    ) => Some(mark.operation as usize),
+                    _ => None,
+                }
             }
             MessageKind::Reply => None,
         };
@@ -350,11 +365,13 @@ impl<P: Platform> Initiator<P> {
         let operation = self.operations.get_mut(index).ok_or(Reason::NoHandler)?;
         // Another peer could say anything.
         let flow: Option<FlowId> = state.flow_to(endpoint, operation.to);
-        if flow != Some(message.flow()) || !take_open(operation, mark.piece) {
+        if flow != Some(message.flow()) || operation.under_way == 0 {
             return Err(Reason::NoHandler);
         }
-        operation.under_way = operation.under_way.saturating_sub(1);
-        let at = mark.piece as usize * PIECE;
+        operation.under_way -= 1;
+        let is_next = mark.piece == operation.answered;
+        operation.answered = operation.answered.saturating_add(1);
+        let at = (mark.piece as usize).saturating_mul(PIECE);
         let len = operation.len().saturating_sub(at).min(PIECE);
         let room = match &mut operation.kind {
             Kind::Read { target, .. } => Some(target),
@@ -362,7 +379,8 @@ impl<P: Platform> Initiator<P> {
             Kind::Write { .. } => None,
         };
         match room {
-            Some(room) if message.payload.len() == len => room.write(at, message.payload),
+            Some(room) if is_next && message.payload.len() == len => room.write(at, message.payload),
+            None if is_next && message.payload.is_empty() => {}
             _ => _ = operation.failure.get_or_insert(Reason::Violation),
         }
         operation.may_be_stored = true;
@@ -375,18 +393,14 @@ impl<P: Platform> Initiator<P> {
 
     /// There may be room for what waits for a destination.
     pub fn can_send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
-        let Some(queue) = self.queues.get_mut(&to) else { return };
+        let Some(queue) = self.queues.get_mut(to as usize) else { return };
         queue.is_full = false;
-        if queue.pending == 0 {
-            self.queues.remove(&to);
-            return;
-        }
         self.send(state, done, to);
     }
 
     /// A peer is gone. What was under way comes back; what was not sent fails now.
     pub fn peer_lost<T: Tx>(&mut self, _: &mut State<T>, done: &mut Done<P>, to: u32, reason: Reason) {
-        let Some(queue) = self.queues.get_mut(&to) else { return };
+        let Some(queue) = self.queues.get_mut(to as usize) else { return };
         queue.is_full = false;
         for index in std::mem::take(&mut queue.operations) {
             if let Some(operation) = self.operations.get_mut(index) {
@@ -406,12 +420,6 @@ impl<P: Platform> Initiator<P> {
     }
 }
 
-/// Whether a piece was asked for and not answered; from now on it is not.
-fn take_open<P: Platform>(operation: &mut Operation<P>, piece: u32) -> bool {
-    let found = operation.open.iter().position(|open| *open == piece);
-    found.map(|at| operation.open.swap_remove(at)).is_some()
-}
-
 /// All of a write has left: its source is the program's again, if it wants to hear of that.
 fn tell_free<P: Platform>(done: &mut Done<P>, operation: &mut Operation<P>) {
     if let Kind::Write { write: Write { tells_when_free: true, .. }, source, .. } = &mut operation.kind {
@@ -420,12 +428,14 @@ fn tell_free<P: Platform>(done: &mut Done<P>, operation: &mut Operation<P>) {
     }
 }
 
-/// Sends the next piece of an operation.
+/// Sends the next piece of an operation. One that `is_alone` is likely waited for: a write is a request then, whose reply comes sooner than
+/// the word that a one-way message was stored, and costs less. There may be 32 requests at a time, so writes that follow each other are none.
 fn send_piece<T: Tx, P: Platform>(
     state: &mut State<T>,
     endpoint: Endpoint,
     index: usize,
     operation: &mut Operation<P>,
+    is_alone: bool,
 ) -> Sent {
     let (len, at) = (operation.len(), operation.issued);
     let bytes = (len - at).min(PIECE);
@@ -433,21 +443,25 @@ fn send_piece<T: Tx, P: Platform>(
     let mark = Mark { operation: index as u32, piece };
     let (to, completion) = (operation.to, Some(u64::from(operation.serial) << 32 | index as u64));
     let further = |place: Place| Place { at: place.at.saturating_add(at as u64), ..place };
-    let (sent, asks) = match &operation.kind {
+    let sent = match &operation.kind {
         Kind::Write { write, source, .. } => {
+            let mark = Some(mark).filter(|_| is_alone);
             let word = match at {
-                0 => Word::Write { place: write.place, len: len as u64, notice: write.notice },
+                0 => Word::Write { place: write.place, len: len as u64, notice: write.notice, mark },
                 _ => Word::Data,
             };
             let packed = word.pack();
             let payload = source.as_ref().map_or(&[][..], |source| &source.bytes()[at..at + bytes]);
-            let message = Outgoing { op: packed.op, args: packed.args(), payload, completion };
-            (state.try_send_urgent(endpoint, to, message), false)
+            let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
+            match is_alone {
+                true => state.try_request(endpoint, to, message),
+                false => state.try_send_urgent(endpoint, to, Outgoing { completion, ..message }),
+            }
         }
         Kind::Read { place, .. } => {
             let packed = Word::Read { place: further(*place), len: bytes as u32, mark }.pack();
             let message = Outgoing { op: packed.op, args: packed.args(), ..Outgoing::default() };
-            (state.try_request(endpoint, to, message), true)
+            state.try_request(endpoint, to, message)
         }
         Kind::Atomic { change, operands, old, .. } => {
             let Change { place, atomic, of } = *change;
@@ -456,8 +470,8 @@ fn send_piece<T: Tx, P: Platform>(
             let payload = &operands[at * each..(at + bytes) * each];
             let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
             match old {
-                Some(_) => (state.try_request(endpoint, to, message), true),
-                None => (state.try_send_urgent(endpoint, to, Outgoing { completion, ..message }), false),
+                Some(_) => state.try_request(endpoint, to, message),
+                None => state.try_send_urgent(endpoint, to, Outgoing { completion, ..message }),
             }
         }
     };
@@ -466,9 +480,6 @@ fn send_piece<T: Tx, P: Platform>(
             operation.issued += bytes;
             operation.is_issued = operation.issued == len;
             operation.under_way += 1;
-            if asks {
-                operation.open.push(piece);
-            }
             Sent::Piece(bytes)
         }
         Err(SendError::Full | SendError::TimedOut) => Sent::Full,

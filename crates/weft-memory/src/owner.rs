@@ -52,8 +52,11 @@ impl<S: Space> Owner<S> {
     /// Carries out what a peer asks for, or refuses it.
     pub fn execute<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, word: Word) -> Result<(), Reason> {
         let done = match (word, message.kind()) {
-            (Word::Write { place, len, notice }, MessageKind::OneWay) => {
+            (Word::Write { place, len, notice, mark: None }, MessageKind::OneWay) => {
                 self.write(message.flow(), place, len, notice, message.payload)
+            }
+            (Word::Write { place, len, notice, mark: Some(mark) }, MessageKind::Request) => {
+                self.write_whole(state, message, place, len, notice, mark)
             }
             (Word::Data, MessageKind::OneWay) => self.data(message.flow(), message.payload),
             (Word::Read { place, len, mark }, MessageKind::Request) => self.read(state, message, place, len, mark),
@@ -105,6 +108,25 @@ impl<S: Space> Owner<S> {
             self.incoming.insert(flow, Incoming { to, at, left, notice });
         }
         begun.map(|_| ())
+    }
+
+    /// A write of one message, which is answered.
+    fn write_whole<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        message: &Delivery<'_>,
+        place: Place,
+        len: u64,
+        notice: Option<u64>,
+        mark: Mark,
+    ) -> Result<(), Reason> {
+        if len != message.payload.len() as u64 {
+            return Err(Reason::Violation);
+        }
+        let (_, notice) = self.begin(place, len, notice, message.payload)?;
+        self.end(notice);
+        answer(state, message, mark, &[]);
+        Ok(())
     }
 
     /// Checks all of a write, and stores its first bytes.

@@ -148,7 +148,8 @@ impl<'a> Input<'a> {
         let mark = Mark { operation: self.number(1) as u32, piece: self.number(1) as u32 };
         match self.byte().unwrap_or(0) % 8 {
             0..=2 => {
-                Word::Write { place, len: self.offset(), notice: self.byte().filter(|n| n % 2 == 0).map(u64::from) }
+                let (len, notice) = (self.offset(), self.byte().filter(|n| n % 2 == 0).map(u64::from));
+                Word::Write { place, len, notice, mark: self.byte().filter(|n| n % 2 == 0).map(|_| mark) }
             }
             3 => Word::Data,
             4 => Word::Read { place, len: self.offset() as u32, mark },

@@ -85,6 +85,8 @@ pub enum Word {
         len: u64,
         /// What the owner's program is to be told when all bytes are stored.
         notice: Option<u64>,
+        /// Whose it is, if it is a request. Then the payload is all of it, and the reply has none.
+        mark: Option<Mark>,
     },
     /// The payload is the next bytes of the flow's write.
     Data,
@@ -97,7 +99,7 @@ pub enum Word {
         /// Whose they are.
         mark: Mark,
     },
-    /// The reply to a read or to an atomic operation; the payload is the bytes or the old values.
+    /// The reply to a request; the payload is the bytes that were read, or the old values.
     Bytes(Mark),
     /// An operation on each of the words at a place, one after the other. The payload is the operands, then, for operations that
     /// [have them](Atomic::has_second), the second operands. A request wants the old values.
@@ -267,6 +269,7 @@ const ATOMIC: u8 = 5;
 /// Bits of an operation.
 const BY_COOKIE: u8 = 0x80;
 const HAS_NOTICE: u8 = 0x40;
+const HAS_MARK: u8 = 0x20;
 
 /// A word as a message has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -361,10 +364,14 @@ impl Word {
     /// The word as a message has it.
     pub fn pack(&self) -> Packed {
         match *self {
-            Word::Write { place, len, notice } => {
+            Word::Write { place, len, notice, mark } => {
                 let mut packed = Packed::new(WRITE);
                 packed.push_place(place);
                 packed.push_wide(len);
+                if let Some(mark) = mark {
+                    packed.op |= HAS_MARK;
+                    packed.push_mark(mark);
+                }
                 if let Some(notice) = notice {
                     packed.op |= HAS_NOTICE;
                     packed.push_wide(notice);
@@ -399,9 +406,11 @@ impl Word {
         let by_cookie = op & BY_COOKIE != 0;
         let mut args = Args(args);
         let word = match op & !BY_COOKIE {
-            WRITE => Word::Write { place: args.place(by_cookie)?, len: args.wide()?, notice: None },
-            code if code == WRITE | HAS_NOTICE => {
-                Word::Write { place: args.place(by_cookie)?, len: args.wide()?, notice: Some(args.wide()?) }
+            code if code & !(HAS_NOTICE | HAS_MARK) == WRITE => {
+                let (place, len) = (args.place(by_cookie)?, args.wide()?);
+                let mark = if code & HAS_MARK != 0 { Some(args.mark()?) } else { None };
+                let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
+                Word::Write { place, len, notice, mark }
             }
             DATA if !by_cookie => Word::Data,
             READ => Word::Read { place: args.place(by_cookie)?, len: args.one()?, mark: args.mark()? },
@@ -440,11 +449,8 @@ mod tests {
     fn words() -> impl Strategy<Value = Word> {
         let kinds = (proptest::sample::select(&Atomic::ALL[..]), proptest::sample::select(&Type::ALL[..]));
         prop_oneof![
-            (places(), any::<u64>(), any::<Option<u64>>()).prop_map(|(place, len, notice)| Word::Write {
-                place,
-                len,
-                notice
-            }),
+            (places(), any::<u64>(), any::<Option<u64>>(), proptest::option::of(marks()))
+                .prop_map(|(place, len, notice, mark)| Word::Write { place, len, notice, mark }),
             Just(Word::Data),
             (places(), any::<u32>(), marks()).prop_map(|(place, len, mark)| Word::Read { place, len, mark }),
             marks().prop_map(Word::Bytes),
@@ -455,7 +461,10 @@ mod tests {
     #[test]
     fn words_pack_into_the_golden_arguments() {
         let place = Place { by: Credential::Key(0x1122_3344_5566_7788), at: 5 << 32 | 16 };
-        let packed = Word::Write { place, len: 8, notice: None }.pack();
+        let packed = Word::Write { place, len: 8, notice: None, mark: Some(Mark { operation: 2, piece: 0 }) }.pack();
+        assert_eq!((packed.op, &packed.args()[6..]), (0x21, &[2, 0][..]));
+        assert_eq!(lines(packed.args().len(), 16), 1, "as a request it has room for 16");
+        let packed = Word::Write { place, len: 8, notice: None, mark: None }.pack();
         assert_eq!((packed.op, packed.args()), (1, &[0x5566_7788, 0x1122_3344, 16, 5, 8, 0][..]));
         assert_eq!(lines(packed.args().len(), 24), 1, "24 bytes and what they are about fit into a line");
         let secret = std::array::from_fn(|n| n as u8);
