@@ -301,3 +301,41 @@ fn a_bundle_for_any_thread_goes_to_another_thread_and_is_shared_there() {
     assert_eq!(answers.load(Ordering::Relaxed), 3);
     server.finish();
 }
+
+/// Threads send to each other's endpoint of one bundle, and each message is received once.
+#[test]
+fn threads_share_an_endpoint_for_tagged_messages() {
+    use weft::tagged::{Label, Outcome, Pattern, Settings};
+    const EACH: u64 = 300;
+    let _turn = turn("shared tagged messages");
+    let bundle = SharedBundle::serviced(&Node::new().expect("node")).expect("bundle");
+    let here = bundle.tagged_endpoint(Key(4), Settings::default()).expect("endpoint");
+    let name = bundle.name(here).expect("ours");
+    bundle.with_tagged(here, |tagged| tagged.map(0, name, Key(4))).expect("ours").expect("map");
+    let threads: Vec<_> = (0..3u64)
+        .map(|thread| {
+            let bundle = bundle.clone();
+            std::thread::spawn(move || {
+                for number in 0..EACH {
+                    let tag = thread * EACH + number;
+                    let post = |tagged: &mut weft::tagged::Tagged<'_>| {
+                        tagged.try_receive(Pattern::tagged(tag), vec![0; 8], tag).map_err(|(error, _)| error)?;
+                        tagged.try_inject(0, Label::tagged(tag), &tag.to_le_bytes())
+                    };
+                    bundle.with_tagged(here, post).expect("ours").expect("posted");
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("it ended"));
+    let (since, mut seen) = (std::time::Instant::now(), std::collections::BTreeSet::new());
+    while seen.len() < 3 * EACH as usize {
+        assert!(since.elapsed() < support::BOUND, "{} have come", seen.len());
+        bundle.wait(Some(std::time::Duration::from_millis(10))).expect("no handler");
+        while let Some(done) = bundle.next_completion().expect("no handler") {
+            assert!(matches!(done.outcome, Outcome::Received(_)), "{done:?}");
+            assert_eq!(done.buffer.as_deref(), Some(&done.context.to_le_bytes()[..]));
+            assert!(seen.insert(done.context), "each once");
+        }
+    }
+}

@@ -26,7 +26,7 @@ use engine::Engine;
 /// Completions that the program has not taken.
 type Completions = queues::InPlace<Completion>;
 
-use crate::bundle::{Bundle, Threads};
+use crate::bundle::{Bundle, InHandler, SharedBundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
 use peer::Ends;
@@ -287,6 +287,37 @@ impl<H: Threads> Bundle<H> {
     #[inline(always)]
     pub fn next_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
         self.take_completion_with(take)
+    }
+}
+
+impl SharedBundle {
+    /// As [`Bundle::tagged_endpoint`].
+    ///
+    /// # Errors
+    /// As [`Bundle::endpoint`], and [`InHandler`].
+    pub fn tagged_endpoint(&self, key: Key, settings: Settings) -> Result<Endpoint, Error> {
+        self.with(|bundle| bundle.tagged_endpoint(key, settings))?
+    }
+
+    /// As [`Bundle::tagged_endpoint_with_random_key`].
+    ///
+    /// # Errors
+    /// As [`Bundle::endpoint`], and [`InHandler`].
+    pub fn tagged_endpoint_with_random_key(&self, settings: Settings) -> Result<Endpoint, Error> {
+        self.with(|bundle| bundle.tagged_endpoint_with_random_key(settings))?
+    }
+
+    /// Makes calls of an endpoint for tagged messages, under the bundle's lock.
+    ///
+    /// # Errors
+    /// If the endpoint is not for tagged messages or was freed, and [`InHandler`].
+    pub fn with_tagged<R>(&self, endpoint: Endpoint, calls: impl FnOnce(&mut Tagged<'_>) -> R) -> Result<R, Error> {
+        self.with(|bundle| bundle.tagged(endpoint).map(|mut tagged| calls(&mut tagged)))?
+    }
+
+    /// As [`Bundle::next_completion`]. Each completion goes to one thread.
+    pub fn next_completion(&self) -> Result<Option<Completion>, InHandler> {
+        self.with(|bundle| bundle.next_completion())
     }
 }
 
