@@ -3,7 +3,7 @@
 //! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` and `bell` (loads
-//! and stores in that memory), `arrival`, `biased`, `copy`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages` and `window`. The ring is safe code
+//! and stores in that memory), `arrival`, `biased`, `copy`, `direct`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages` and `window`. The ring is safe code
 //! over the trait [`mem::RingMem`], so that loom explores the very ring that ships. Its only unsafe code reads the payload of a
 //! trusted producer where it lies, and looks at copied words as arguments and bytes.
 //!
@@ -15,6 +15,7 @@ pub mod barrier;
 pub mod bell;
 pub mod biased;
 mod copy;
+pub mod direct;
 mod distance;
 #[cfg(target_arch = "x86_64")]
 mod evict;
@@ -30,6 +31,7 @@ pub mod sys;
 pub mod window;
 
 pub use bell::{Bell, BellMem, BellPage};
+pub use direct::{Offer, Remote, RemoteError, Ticket};
 pub use fork::{Descriptor, Forked, Life, Own};
 pub use lent::{Lent, LentMut};
 pub use mem::{MapMem, RingMem};

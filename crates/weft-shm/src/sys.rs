@@ -5,7 +5,7 @@
 use crate::fork::{registry, Descriptor, Life};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{mremap_fixed, Advice, MapFlags, MremapFlags, ProtFlags};
 use rustix::process::{getrlimit, Resource};
 use std::io;
 use std::os::fd::AsFd;
@@ -109,6 +109,43 @@ impl Shared {
         // SAFETY: the range is inside this mapping (checked above). MADV_REMOVE frees the pages and leaves the mapping as it is.
         // For those who read there it is a store of zeros, for which the caller answers.
         unsafe { rustix::mm::madvise(self.base.as_ptr().add(offset).cast(), bytes, Advice::LinuxRemove)? };
+        Ok(())
+    }
+
+    /// Puts a copy of the bytes in the place of the mapping, at the same address. Whoever else has mapped the memory has the old bytes, and
+    /// does not see this process's any more. What others store during the copying is in the copy or is not.
+    ///
+    /// # Errors
+    /// If there is no memory; then nothing has changed.
+    pub(crate) fn become_private(&self) -> io::Result<()> {
+        /// Copied at a time. Pieces of zeros take no memory.
+        const STEP: usize = 4096;
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let _registry = registry();
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let copy = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), self.bytes, rights, flags)? };
+        // SAFETY: the range is the mapping just made; forked children do not get it, like the one whose place it takes.
+        let _ = unsafe { rustix::mm::madvise(copy, self.bytes, Advice::LinuxDontFork) };
+        let mut piece = [0; STEP];
+        for at in (0..self.bytes).step_by(STEP) {
+            let len = STEP.min(self.bytes - at);
+            // SAFETY: the piece lies within both mappings, which are page-aligned; the copy is this thread's alone until it is moved.
+            unsafe {
+                crate::foreign::copy(self.base.as_ptr().add(at), piece.as_mut_ptr(), len);
+                if piece[..len].iter().any(|byte| *byte != 0) {
+                    copy.cast::<u8>().add(at).copy_from_nonoverlapping(piece.as_ptr(), len);
+                }
+            }
+        }
+        let may_move = MremapFlags::MAYMOVE;
+        // SAFETY: both ranges are mappings of this size, the first one made here, the second this value's: it stays mapped at the same
+        // address, readable and writable, so that pointers into it stay good.
+        let moved = unsafe { mremap_fixed(copy, self.bytes, self.bytes, may_move, self.base.as_ptr().cast()) };
+        if let Err(error) = moved {
+            // SAFETY: it was not moved, and nobody knows of it.
+            let _ = unsafe { rustix::mm::munmap(copy, self.bytes) };
+            return Err(error.into());
+        }
         Ok(())
     }
 

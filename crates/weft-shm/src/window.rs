@@ -4,8 +4,7 @@
 //! reference. Bytes are copied in and out by volatile accesses in ascending order, as `foreign` explains; a word that programs may poll
 //! is stored by one atomic store, and atomic operations are the processor's.
 
-use crate::fork::Descriptor;
-use crate::sys::Shared;
+use crate::direct::{Offer, Offered, Ticket};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -30,16 +29,7 @@ pub struct Window {
     base: NonNull<u8>,
     len: usize,
     /// What keeps the memory, if it is weft's.
-    memory: Option<Arc<Memory>>,
-}
-
-/// Memory of weft's own.
-#[derive(Debug)]
-struct Memory {
-    /// Unmapped when this is dropped; not there in forked children.
-    mapping: Shared,
-    /// What is handed to peers that may map it.
-    descriptor: Descriptor,
+    memory: Option<Arc<Offered>>,
 }
 
 // SAFETY: a window is an address and a length. Memory of weft's own stays mapped while a window lives, and `Window::lend` demands that
@@ -56,9 +46,8 @@ impl Window {
     pub fn create(len: usize) -> io::Result<Window> {
         let page = rustix::param::page_size();
         let bytes = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
-        let (mapping, descriptor) = Shared::create("weft-region", bytes)?;
-        let base = mapping.base();
-        Ok(Window { base, len, memory: Some(Arc::new(Memory { mapping, descriptor })) })
+        let memory = Offered::create("weft-region", bytes)?;
+        Ok(Window { base: memory.base(), len, memory: Some(Arc::new(memory)) })
     }
 
     /// Lends `len` bytes from `start`.
@@ -95,11 +84,40 @@ impl Window {
         self.base.as_ptr()
     }
 
-    /// What a process gets that may map the memory. `None` for lent memory.
-    #[doc(hidden)] // for the home of a bundle
+    /// Whether the memory is weft's, and not lent.
     #[must_use]
-    pub fn descriptor(&self) -> Option<&Descriptor> {
-        self.memory.as_ref().map(|memory| &memory.descriptor)
+    pub fn is_own(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Offers `len` bytes from `at` to a process of the trusted class, which then can map them. `None` if they are not all within the
+    /// window, the memory is lent, there are too many offers, or the kernel lacks something for it: then there are messages alone.
+    #[must_use]
+    pub fn offer(&self, at: u64, len: u64) -> Option<(Ticket, Offer)> {
+        self.at(at, usize::try_from(len).ok()?)?;
+        self.memory.as_ref()?.offer(at, len)
+    }
+
+    /// Withdraws offers. When this returns, nobody reads or writes the memory by them. Blocks for some microseconds, and up to 200 ms if
+    /// a peer was stopped or killed in the middle of an access: then all offers of this memory end, and this process has a copy of it
+    /// from then on, at the same address. What another thread of this process writes there during the copying may be lost.
+    pub fn withdraw(&self, tickets: &[Ticket]) {
+        if let Some(memory) = &self.memory {
+            memory.withdraw(tickets);
+        }
+    }
+
+    /// Ends an offer of a peer that is gone, without waiting.
+    pub fn let_go(&self, ticket: Ticket) {
+        if let Some(memory) = &self.memory {
+            memory.let_go(ticket);
+        }
+    }
+
+    /// Offers of this memory that have not ended.
+    #[must_use]
+    pub fn offers(&self) -> usize {
+        self.memory.as_ref().map_or(0, |memory| memory.offers())
     }
 
     /// The address of bytes that are all within it.
@@ -151,7 +169,8 @@ impl Window {
 
 /// # Safety
 /// `word` must be readable and writable for 4 or 8 bytes, whichever is said, and aligned to them.
-unsafe fn update(word: *mut u8, bytes: usize, change: &mut dyn FnMut(u64) -> Option<u64>) -> u64 {
+#[inline]
+pub(crate) unsafe fn update(word: *mut u8, bytes: usize, change: &mut dyn FnMut(u64) -> Option<u64>) -> u64 {
     let result = match bytes {
         4 => {
             // SAFETY: the caller vouches for the word.
@@ -172,7 +191,8 @@ unsafe fn update(word: *mut u8, bytes: usize, change: &mut dyn FnMut(u64) -> Opt
 
 /// # Safety
 /// `from` must be readable for `len` bytes, which may change at any time. `to` must be writable for them, and this thread's alone.
-unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
+#[inline]
+pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
     let head = from.align_offset(16).min(len);
     // SAFETY: each byte is within `len`; behind `head` the source is aligned, if anything is left.
     unsafe {
@@ -190,7 +210,8 @@ unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// `from` must be readable for `len` bytes that nobody changes. `to` must be writable for them, and may be read and written by others at
 /// any time. The two must not overlap.
-unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
+#[inline]
+pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
     let end = to.addr().wrapping_add(len);
     // What is stored last, in one piece.
     let last = match len {
@@ -317,7 +338,7 @@ mod tests {
         {
             // SAFETY: `memory` outlives it, and is not looked at meanwhile.
             let window = unsafe { Window::lend(memory.as_mut_ptr().cast(), 32) };
-            assert!(window.write(8, &7u64.to_ne_bytes()) && window.descriptor().is_none());
+            assert!(window.write(8, &7u64.to_ne_bytes()) && !window.is_own() && window.offer(0, 8).is_none());
         }
         assert_eq!(memory, [0, 7, 0, 0]);
     }

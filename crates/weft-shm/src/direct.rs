@@ -1,0 +1,656 @@
+//! Direct access: a process maps memory that another one made, and reads and writes it by its own loads and stores until the owner
+//! withdraws that. For processes of the trusted class alone, which the kernel lets write each other's memory anyway.
+//!
+//! In front of the bytes the memfd has control lines, one for each offer that was taken up. A line has two words: the owner's
+//! *generation*, and the peer's *busy* word. The peer sets its busy word, looks whether the generation is still that of the offer,
+//! accesses the bytes, and clears the busy word. The owner changes the generation, issues the barrier, and waits until the busy word is
+//! clear. So the peer pays two stores to a line of its own and no fence; see [`barrier`](crate::barrier).
+//!
+//! A peer that stays busy was stopped or killed in the middle. The owner cannot wait for it, so it puts a copy of the bytes in the place
+//! of the shared ones, which only that peer writes from then on.
+//!
+//! The peer gets the descriptor from the kernel by its number in the owner's process (pidfd_getfd(2)), for which the kernel asks what it
+//! asks for a write to the owner's memory.
+
+use crate::barrier;
+use crate::fork::Descriptor;
+use crate::sys::Shared;
+use crate::window::{read, update, write};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use weft_wire::LINE;
+
+/// Bytes of the control lines: whole pages, of which those are allocated that have offers.
+pub(crate) const CONTROL: usize = 16 << 10;
+
+/// Offers of one memory that can be taken up at a time. The first line is left free.
+const OFFERS_MOST: usize = CONTROL / LINE - 1;
+
+/// How long the owner waits for a peer that is busy.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long the owner looks at busy words at least. The barrier can miss a core (see [`barrier`]); what was stored there before the
+/// barrier is visible after a few microseconds at most.
+const SETTLING: Duration = Duration::from_micros(20);
+
+/// What a peer needs to map memory: numbers that lead to the owner's descriptor, and the part that it may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// The owner's number of the descriptor.
+    descriptor: u32,
+    /// The control line.
+    line: u32,
+    generation: u32,
+    /// The kernel's number of the memfd.
+    file: u64,
+    /// Bytes of the memfd.
+    bytes: u64,
+    /// The part, from the first byte behind the control lines.
+    at: u64,
+    len: u64,
+}
+
+impl Offer {
+    /// How many bytes [`Offer::to_bytes`] gives.
+    pub const BYTES: usize = 44;
+
+    /// As bytes, for a message.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Offer::BYTES] {
+        let mut bytes = [0; Offer::BYTES];
+        let Offer { descriptor, line, generation, file, bytes: all, at, len } = *self;
+        let words = [descriptor, line, generation].into_iter().flat_map(u32::to_le_bytes);
+        let wide = [file, all, at, len].into_iter().flat_map(u64::to_le_bytes);
+        for (to, from) in bytes.iter_mut().zip(words.chain(wide)) {
+            *to = from;
+        }
+        bytes
+    }
+
+    /// What came in a message. `None` if it has another length.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Offer> {
+        let bytes: &[u8; Offer::BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize, len: usize| {
+            bytes.iter().skip(at).take(len).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        Some(Offer {
+            descriptor: number(0, 4) as u32,
+            line: number(4, 4) as u32,
+            generation: number(8, 4) as u32,
+            file: number(12, 8),
+            bytes: number(20, 8),
+            at: number(28, 8),
+            len: number(36, 8),
+        })
+    }
+}
+
+/// An offer, as its owner knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    line: u32,
+    generation: u32,
+}
+
+/// Memory of this process's own that it can offer.
+#[derive(Debug)]
+pub(crate) struct Offered {
+    pub mapping: Shared,
+    offers: Mutex<Offers>,
+}
+
+#[derive(Debug)]
+struct Offers {
+    /// `None`: the memory was exchanged for a copy, which nobody else can map.
+    descriptor: Option<Descriptor>,
+    file: u64,
+    /// By line: the generation, which an offer has if it is that offer's.
+    generations: Vec<u32>,
+    /// Lines of no offer.
+    free: Vec<u32>,
+    /// Lines of offers that were let go, whose peer may be in the middle of an access.
+    resting: Vec<u32>,
+}
+
+impl Offered {
+    /// Makes zeroed memory of so many bytes and the control lines in front of it.
+    pub fn create(label: &str, bytes: usize) -> io::Result<Offered> {
+        let bytes = bytes.checked_add(CONTROL).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (mapping, descriptor) = Shared::create(label, bytes)?;
+        let file = rustix::fs::fstat(&descriptor)?.st_ino;
+        let (generations, free, resting) = Default::default();
+        let offers = Offers { descriptor: Some(descriptor), file, generations, free, resting };
+        Ok(Offered { mapping, offers: Mutex::new(offers) })
+    }
+
+    /// The first byte behind the control lines.
+    pub fn base(&self) -> NonNull<u8> {
+        // SAFETY: the mapping has the control lines and at least the byte behind them, by `create`.
+        unsafe { self.mapping.base().add(CONTROL) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Offers> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an offer of `len` bytes from `at`, which the caller found to be within the memory. `None` if there are too many offers, the
+    /// kernel has no barrier, or the memory was exchanged.
+    pub fn offer(&self, at: u64, len: u64) -> Option<(Ticket, Offer)> {
+        let mut offers = self.lock();
+        let descriptor = offers.descriptor.as_ref().filter(|descriptor| descriptor.is_ours())?;
+        let descriptor = u32::try_from(descriptor.as_fd().as_raw_fd()).ok()?;
+        let line = offers.free_line(self)?;
+        let generation = offers.generations.get(line as usize).copied()?;
+        Line::of(&self.mapping, line).generation.store(generation, Ordering::Release);
+        let (file, bytes) = (offers.file, self.mapping.bytes() as u64);
+        Some((Ticket { line, generation }, Offer { descriptor, line, generation, file, bytes, at, len }))
+    }
+
+    /// Lets an offer go whose peer is gone, without waiting: the peer accesses nothing by it any more, but for an access that it is in.
+    pub fn let_go(&self, ticket: Ticket) {
+        let mut offers = self.lock();
+        if offers.end(&self.mapping, ticket) {
+            offers.resting.push(ticket.line);
+        }
+    }
+
+    /// Withdraws offers. When this returns, nobody reads or writes the memory by them. Blocks for some microseconds, and up to 200 ms
+    /// if a peer was stopped or killed in the middle of an access: then all offers of this memory are withdrawn, and this process has a
+    /// copy from then on. What another thread of this process writes there during the copying may be lost.
+    pub fn withdraw(&self, tickets: &[Ticket]) {
+        let mut offers = self.lock();
+        if self.mapping.is_left_behind() {
+            return;
+        }
+        let lines: Vec<u32> = tickets.iter().filter(|t| offers.end(&self.mapping, **t)).map(|t| t.line).collect();
+        if lines.is_empty() {
+            return;
+        }
+        if wait_until_idle(&self.mapping, &lines, PATIENCE) {
+            offers.free.extend(lines);
+            return;
+        }
+        // Nobody but the stopped peer is to write to the shared bytes once they are copied.
+        for line in 0..offers.generations.len() as u32 {
+            offers.bump(&self.mapping, line);
+        }
+        let busy = |line: &u32| Line::of(&self.mapping, *line).is_busy();
+        let others: Vec<u32> =
+            (0..offers.generations.len() as u32).filter(|line| !lines.contains(line) || !busy(line)).collect();
+        wait_until_idle(&self.mapping, &others, PATIENCE);
+        while self.mapping.become_private().is_err() {
+            // No memory for a copy: what is left is to wait for the peer.
+            if wait_until_idle(&self.mapping, &lines, PATIENCE) {
+                break;
+            }
+        }
+        (offers.descriptor, offers.free, offers.resting, offers.generations) = Default::default();
+    }
+
+    /// Offers that are taken up, or could be.
+    pub fn offers(&self) -> usize {
+        let offers = self.lock();
+        offers.generations.len() - offers.free.len() - offers.resting.len()
+    }
+}
+
+impl Offers {
+    /// A line that no offer has, and no peer uses.
+    fn free_line(&mut self, memory: &Offered) -> Option<u32> {
+        if let Some(line) = self.free.pop() {
+            return Some(line);
+        }
+        if self.generations.len() < OFFERS_MOST {
+            self.generations.push(1);
+            return Some(self.generations.len() as u32 - 1);
+        }
+        if self.resting.is_empty() || !barrier::heavy() {
+            return None;
+        }
+        std::thread::sleep(SETTLING);
+        let is_idle = |line: &u32| !Line::of(&memory.mapping, *line).is_busy();
+        let (idle, busy) = self.resting.drain(..).partition(is_idle);
+        (self.free, self.resting) = (idle, busy);
+        self.free.pop()
+    }
+
+    /// Ends an offer. False if it had ended.
+    fn end(&mut self, mapping: &Shared, ticket: Ticket) -> bool {
+        let is_it = self.generations.get(ticket.line as usize) == Some(&ticket.generation) && self.descriptor.is_some();
+        if is_it {
+            self.bump(mapping, ticket.line);
+        }
+        is_it
+    }
+
+    fn bump(&mut self, mapping: &Shared, line: u32) {
+        if let Some(generation) = self.generations.get_mut(line as usize) {
+            *generation = generation.wrapping_add(1);
+            Line::of(mapping, line).generation.store(*generation, Ordering::Release);
+        }
+    }
+}
+
+/// Waits until no peer is within an access that it began under an offer that has ended: those of these lines. False after so long.
+fn wait_until_idle(mapping: &Shared, lines: &[u32], most: Duration) -> bool {
+    let has_barrier = barrier::heavy();
+    let begin = Instant::now();
+    loop {
+        let time = begin.elapsed();
+        // Acquire, in `is_busy`: what the peer stored before it cleared the word is seen by whoever returns from here.
+        let is_idle = lines.iter().all(|line| !Line::of(mapping, *line).is_busy());
+        match time {
+            _ if is_idle && has_barrier && time >= SETTLING => return true,
+            _ if time >= most => return is_idle,
+            _ if time < 4 * SETTLING => std::hint::spin_loop(),
+            _ => std::thread::sleep(SETTLING),
+        }
+    }
+}
+
+/// The words of a control line.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    generation: &'a AtomicU32,
+    busy: &'a AtomicU32,
+}
+
+impl Line<'_> {
+    /// A line of a mapping. Those that there are not are the last one.
+    fn of(mapping: &Shared, line: u32) -> Line<'_> {
+        let line = (line as usize).min(OFFERS_MOST - 1) + 1;
+        assert!(mapping.bytes() >= CONTROL, "no room for control lines");
+        // SAFETY: the line is within the control lines, which the mapping has, and lives as long as it. Both processes access the two
+        // words as these atomics alone; what a peer stores there instead is a value like any other.
+        unsafe {
+            let first = mapping.base().as_ptr().add(line * LINE).cast::<u32>();
+            Line { generation: AtomicU32::from_ptr(first), busy: AtomicU32::from_ptr(first.add(1)) }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) != 0
+    }
+}
+
+/// Memory of another process, mapped here. One thread uses it at a time.
+#[derive(Debug)]
+pub struct Remote {
+    mapping: Shared,
+    line: u32,
+    generation: u32,
+    base: NonNull<u8>,
+    len: usize,
+    /// Two threads at a time would share a busy word.
+    one_thread: PhantomData<Cell<()>>,
+}
+
+// SAFETY: `base` is within the mapping, which any thread may use, and which the value owns. All accesses are volatile or atomic.
+unsafe impl Send for Remote {}
+
+/// Why an access was not made.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RemoteError {
+    /// Not all bytes are within the memory, or a word is not aligned. Nothing was accessed.
+    #[error("outside: not all of these bytes are within the region, or the word is not aligned")]
+    Outside,
+    /// The owner has withdrawn the memory. Nothing was accessed.
+    #[error("the owner has revoked the region, or is gone")]
+    Withdrawn,
+    /// The owner has withdrawn the memory during the access. It is not known what was written or read.
+    #[error("the owner has revoked the region during the access; whether it came first is not known")]
+    Interrupted,
+}
+
+weft_wire::debug_says_display!(RemoteError);
+
+impl Remote {
+    /// Maps what a process offers. `None` if the kernel does not allow it, or there is no such thing. Makes system calls, which do not
+    /// block.
+    #[must_use]
+    pub fn open(process: u32, offer: &Offer) -> Option<Remote> {
+        if !barrier::register() {
+            return None;
+        }
+        let bytes = usize::try_from(offer.bytes).ok()?;
+        let descriptor = fetch(process, offer)?;
+        let mapping = Shared::open(&descriptor, bytes).ok()?;
+        drop(descriptor);
+        let (at, len) = (usize::try_from(offer.at).ok()?, usize::try_from(offer.len).ok()?);
+        let room = bytes.checked_sub(CONTROL)?;
+        if at.checked_add(len)? > room || offer.line as usize >= OFFERS_MOST {
+            return None;
+        }
+        // SAFETY: the part lies within the mapping, behind the control lines.
+        let base = unsafe { mapping.base().add(CONTROL + at) };
+        let Offer { line, generation, .. } = *offer;
+        Some(Remote { mapping, line, generation, base, len, one_thread: PhantomData })
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the owner has not withdrawn the memory yet.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.mapping.is_left_behind() && self.is_current()
+    }
+
+    /// Whether the word of 4 or 8 bytes there is within it and aligned.
+    #[must_use]
+    pub fn is_word(&self, at: u64, bytes: usize) -> bool {
+        matches!(bytes, 4 | 8) && self.at(at, bytes).is_ok_and(|word| word.addr() % bytes == 0)
+    }
+
+    /// Copies bytes to it in ascending order, the last aligned word last and with release: a reader that sees it sees all of them.
+    /// Keep pieces below some megabytes: the owner waits 100 ms for the end of an access.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    #[inline]
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+        let to = self.at(at, bytes.len())?;
+        // SAFETY: the bytes are within the mapping, which can be written; `bytes` is not of it, for nobody has references to it.
+        self.access(|| unsafe { write(bytes.as_ptr(), to, bytes.len()) })
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    #[inline]
+    pub fn read(&self, at: u64, to: &mut [u8]) -> Result<(), RemoteError> {
+        let from = self.at(at, to.len())?;
+        // SAFETY: the bytes are within the mapping, which can be read; `to` is this thread's alone.
+        self.access(|| unsafe { read(from, to.as_mut_ptr(), to.len()) })
+    }
+
+    /// Changes the word of 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
+    /// and may be called more than once.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    #[inline]
+    pub fn update(
+        &self,
+        at: u64,
+        bytes: usize,
+        mut change: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, RemoteError> {
+        if !self.is_word(at, bytes) {
+            return Err(RemoteError::Outside);
+        }
+        let word = self.at(at, bytes)?;
+        // SAFETY: the word is within the mapping and aligned.
+        self.access(|| unsafe { update(word, bytes, &mut change) })
+    }
+
+    /// Withdraws the memory on this side: the peer is not known to be there any more.
+    pub fn close(&self) {
+        if !self.mapping.is_left_behind() {
+            let generation = self.generation.wrapping_sub(1);
+            Line::of(&self.mapping, self.line).generation.store(generation, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, at: u64, len: usize) -> Result<*mut u8, RemoteError> {
+        if self.mapping.is_left_behind() {
+            return Err(RemoteError::Withdrawn);
+        }
+        let at = usize::try_from(at).map_err(|_| RemoteError::Outside)?;
+        match at.checked_add(len) {
+            // SAFETY: `at` is at most `len`, within the mapping or just behind it.
+            Some(end) if end <= self.len => Ok(unsafe { self.base.as_ptr().add(at) }),
+            _ => Err(RemoteError::Outside),
+        }
+    }
+
+    #[inline(always)]
+    fn is_current(&self) -> bool {
+        // Acquire: an access is not made before this.
+        Line::of(&self.mapping, self.line).generation.load(Ordering::Acquire) == self.generation
+    }
+
+    #[inline(always)]
+    fn access<R>(&self, access: impl FnOnce() -> R) -> Result<R, RemoteError> {
+        let busy = Line::of(&self.mapping, self.line).busy;
+        busy.store(1, Ordering::Relaxed);
+        // The owner has the heavy side.
+        barrier::light();
+        if !self.is_current() {
+            busy.store(0, Ordering::Relaxed);
+            return Err(RemoteError::Withdrawn);
+        }
+        let result = access();
+        barrier::light();
+        let was_current = self.is_current();
+        // Release: the access is over.
+        busy.store(0, Ordering::Release);
+        match was_current {
+            true => Ok(result),
+            false => Err(RemoteError::Interrupted),
+        }
+    }
+}
+
+/// The descriptor of an offer, from the process that made it: as a copy or, where a filter of system calls has no such call, by the
+/// process's list of files.
+fn fetch(process: u32, offer: &Offer) -> Option<Descriptor> {
+    let process = Pid::from_raw(i32::try_from(process).ok()?)?;
+    let number = i32::try_from(offer.descriptor).ok()?;
+    let copied = Descriptor::make(|| rustix::process::pidfd_open(process, PidfdFlags::empty())).and_then(|pidfd| {
+        Descriptor::make_memfd(|| rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()))
+    });
+    let opened = copied.or_else(|_| {
+        // Without an effect on what it is; a number that leads to a memfd leads there again.
+        let path = format!("/proc/{}/fd/{number}", process.as_raw_nonzero());
+        let found = Descriptor::make(|| {
+            rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+        })?;
+        if rustix::fs::fstat(&found)?.st_ino != offer.file {
+            return Err(rustix::io::Errno::BADF);
+        }
+        let path = format!("/proc/self/fd/{}", found.as_fd().as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        Descriptor::make_memfd(|| rustix::fs::open(path, flags, Mode::empty()))
+    });
+    let opened = opened.ok()?;
+    (rustix::fs::fstat(&opened).ok()?.st_ino == offer.file).then_some(opened)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Window;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    fn mapped(window: &Window, at: u64, len: u64) -> (Ticket, Remote) {
+        barrier::register();
+        let (ticket, offer) = window.offer(at, len).expect("an offer");
+        let offer = Offer::from_bytes(&offer.to_bytes()).expect("of that length");
+        (ticket, Remote::open(std::process::id(), &offer).expect("this process may map what it made"))
+    }
+
+    #[test]
+    fn bytes_are_the_same_on_both_sides_and_none_is_outside_of_the_part() {
+        let window = Window::create(10_000).expect("memfd");
+        let (ticket, remote) = mapped(&window, 100, 50);
+        assert_eq!((remote.len(), window.offers()), (50, 1));
+        assert_eq!(remote.write(3, b"three"), Ok(()));
+        let mut seen = [0; 5];
+        assert!(window.read(103, &mut seen));
+        assert_eq!(&seen, b"three");
+        assert!(window.write(149, b"x"));
+        assert_eq!((remote.read(49, &mut seen[..1]), seen[0]), (Ok(()), b'x'));
+        for (at, len) in [(46, 5), (50, 1), (u64::MAX, 1), (u64::MAX, 0)] {
+            assert_eq!(remote.write(at, &seen[..len]), Err(RemoteError::Outside), "{len} at {at}");
+        }
+        // The part begins at a multiple of 4.
+        assert_eq!(remote.update(12, 8, |old| Some(old + 1)).map(|_| ()), Ok(()));
+        assert_eq!(remote.update(0, 8, Some), Err(RemoteError::Outside), "not aligned");
+        window.withdraw(&[ticket]);
+        assert_eq!(remote.write(3, b"four"), Err(RemoteError::Withdrawn));
+        assert_eq!((remote.is_open(), window.offers()), (false, 0));
+        assert!(window.read(103, &mut seen));
+        assert_eq!(&seen, b"three");
+    }
+
+    #[test]
+    fn what_is_not_offered_is_not_mapped() {
+        let window = Window::create(8192).expect("memfd");
+        assert!(window.offer(1, 8192).is_none() && window.offer(u64::MAX, 2).is_none());
+        let (_, offer) = window.offer(0, 8192).expect("an offer");
+        let process = std::process::id();
+        let wrong = [
+            Offer { file: offer.file + 1, ..offer },
+            Offer { descriptor: 1 << 20, ..offer },
+            Offer { descriptor: u32::MAX, ..offer },
+            Offer { bytes: offer.bytes + 4096, ..offer },
+            Offer { bytes: 0, ..offer },
+            Offer { line: OFFERS_MOST as u32, ..offer },
+            Offer { at: 1, ..offer },
+            Offer { at: u64::MAX, ..offer },
+        ];
+        for wrong in wrong {
+            assert!(Remote::open(process, &wrong).is_none(), "{wrong:?}");
+        }
+        assert!(Remote::open(0, &offer).is_none() && Remote::open(u32::MAX, &offer).is_none());
+        assert_eq!(Offer::from_bytes(&offer.to_bytes()[1..]), None);
+    }
+
+    #[test]
+    fn offers_are_bounded_and_their_lines_are_used_again() {
+        let window = Window::create(100).expect("memfd");
+        barrier::register();
+        let tickets: Vec<Ticket> = std::iter::from_fn(|| window.offer(0, 100)).map(|(ticket, _)| ticket).collect();
+        assert_eq!((tickets.len(), window.offers()), (OFFERS_MOST, OFFERS_MOST));
+        window.withdraw(&tickets[..2]);
+        window.withdraw(&tickets[..2]);
+        assert!(window.offer(0, 1).is_some() && window.offer(0, 1).is_some() && window.offer(0, 1).is_none());
+        window.let_go(tickets[5]);
+        window.let_go(tickets[5]);
+        let (_, again) = window.offer(0, 1).expect("one was let go");
+        assert!(again.line == tickets[5].line && again.generation != tickets[5].generation);
+        assert!(window.offer(0, 1).is_none());
+    }
+
+    /// A peer that is stopped in the middle of an access does not keep the owner for long, and what it writes later reaches nobody.
+    #[test]
+    fn a_peer_that_stays_in_an_access_is_left_with_the_old_bytes() {
+        let window = Window::create(3 << 20).expect("memfd");
+        assert!(window.write(2 << 20, b"before"));
+        let (stopped, remote) = mapped(&window, 0, 3 << 20);
+        let (_, other) = mapped(&window, 0, 8);
+        let [inside, go_on] = [(); 2].map(|()| AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let (inside, go_on) = (&inside, &go_on);
+            let late = scope.spawn(move || {
+                let end = remote.update(8, 8, |_| {
+                    inside.store(true, Ordering::Release);
+                    while !go_on.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                    Some(7)
+                });
+                (end, remote.write(0, b"more"))
+            });
+            while !inside.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let pointer = window.as_ptr();
+            window.withdraw(&[stopped]);
+            assert_eq!(window.as_ptr(), pointer, "the owner's pointers stay good");
+            go_on.store(true, Ordering::Release);
+            let end = late.join().expect("it ended");
+            assert_eq!(end, (Err(RemoteError::Interrupted), Err(RemoteError::Withdrawn)));
+        });
+        let mut seen = [0; 6];
+        assert!(window.read(8, &mut seen));
+        assert_eq!(seen, [0; 6], "a late write");
+        assert!(window.read(2 << 20, &mut seen));
+        assert_eq!(&seen, b"before");
+        assert_eq!(other.write(0, b"x"), Err(RemoteError::Withdrawn), "of the same memory");
+        assert!(window.offer(0, 1).is_none() && window.offers() == 0);
+        assert!(window.write(0, b"mine") && window.read(0, &mut seen));
+    }
+
+    /// Withdraws a mapping that another thread writes to without a pause, so often. Returns the number of late writes: those that were
+    /// seen after the withdrawal.
+    fn late_writes(rounds: u64, write: impl Fn(&Remote, u64) -> bool + Sync) -> u64 {
+        let window = Window::create(64).expect("memfd");
+        let (count, mut late) = (AtomicU64::new(0), 0);
+        let (send, receive) = std::sync::mpsc::sync_channel::<Remote>(1);
+        let (ended, end) = std::sync::mpsc::sync_channel::<()>(1);
+        std::thread::scope(|scope| {
+            let (count, write) = (&count, &write);
+            scope.spawn(move || {
+                for remote in receive {
+                    let mut value = 0;
+                    while write(&remote, value) {
+                        value += 1;
+                        count.store(value, Ordering::Relaxed);
+                    }
+                    ended.send(()).expect("it waits");
+                }
+            });
+            let word = || {
+                let mut word = [0; 8];
+                assert!(window.read(8, &mut word));
+                word
+            };
+            for _ in 0..rounds {
+                count.store(0, Ordering::Relaxed);
+                let (ticket, remote) = mapped(&window, 0, 64);
+                send.send(remote).expect("it takes them");
+                while count.load(Ordering::Relaxed) == 0 {
+                    std::hint::spin_loop();
+                }
+                window.withdraw(&[ticket]);
+                let seen = word();
+                end.recv().expect("it says so");
+                late += u64::from(word() != seen);
+            }
+            drop(send);
+        });
+        late
+    }
+
+    #[test]
+    fn nothing_is_written_after_a_withdrawal() {
+        let late = late_writes(2000, |remote, value| remote.write(8, &value.to_le_bytes()).is_ok());
+        assert_eq!(late, 0);
+    }
+
+    /// The same check finds a writer that does not say that it is within an access.
+    #[test]
+    fn a_writer_without_its_busy_word_is_found() {
+        let late = late_writes(100, |remote, value| {
+            let is_open = remote.is_open();
+            let to = remote.at(8, 8).expect("within");
+            // As if the processor had been taken away from it here.
+            std::thread::sleep(4 * SETTLING);
+            // SAFETY: the word is within the mapping.
+            is_open && unsafe { write(value.to_le_bytes().as_ptr(), to, 8) } == ()
+        });
+        assert!(late > 0, "the planted fault was not found");
+    }
+}
