@@ -1,6 +1,7 @@
 //! What an endpoint for remote memory knows, and what it does with what comes.
 
 use crate::initiator::Initiator;
+use crate::lists::{Buffers, LIST_MOST};
 use crate::owner::Owner;
 use crate::platform::Platform;
 use crate::table::{RegionId, Table};
@@ -56,6 +57,8 @@ pub struct Completion<P: Platform> {
     pub source: Option<P::Source>,
     /// What was received into.
     pub target: Option<P::Target>,
+    /// The buffers of an operation on lists, if they were not given back before.
+    pub buffers: Option<Box<Buffers<P>>>,
 }
 
 impl<P: Platform> std::fmt::Debug for Completion<P> {
@@ -122,6 +125,9 @@ pub enum PostError {
     /// There is no such operation on such words, or the operands are not whole words, or not as many as are asked for.
     #[error("no such atomic operation: it does not exist for such words, or operands and room are not whole words of the same number")]
     NoSuchAtomic,
+    /// There is no such operation on lists.
+    #[error("no such list: a list has at most {LIST_MOST} parts and {LIST_MOST} buffers, and both have the same number of bytes")]
+    NoSuchList,
     /// The endpoint was freed.
     #[error("the endpoint was freed")]
     NoEndpoint,

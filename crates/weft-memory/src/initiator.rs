@@ -1,6 +1,7 @@
 //! The initiator's side: operations on regions of others.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
+use crate::lists::{Lists, Run};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
 use std::collections::VecDeque;
@@ -73,23 +74,30 @@ impl<T> Default for Fetch<'_, T> {
 }
 
 #[derive(Debug)]
-enum Kind<S, T> {
-    Write {
-        write: Write,
-        source: Option<S>,
-        len: usize,
-    },
-    Read {
-        place: Place,
-        target: T,
-    },
+pub(crate) enum Kind<S, T> {
+    /// The bytes of a run of a list are the list's.
+    Write { write: Write, source: Option<S>, len: usize },
+    /// The room of a run of a list is the list's.
+    Read { place: Place, target: Option<T>, len: usize },
     /// The operands of a piece lie together, first and second ones.
-    Atomic {
-        change: Change,
-        operands: Vec<u8>,
-        len: usize,
-        old: Option<T>,
-    },
+    Atomic { change: Change, operands: Vec<u8>, len: usize, old: Option<T> },
+}
+
+/// What is known of an operation beside what it does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posting {
+    pub to: u32,
+    pub context: u64,
+    /// The list that it is a run of has the buffers, and tells how all of it ended.
+    pub run: Option<Run>,
+    /// It begins when all operations before it to the same destination have ended.
+    pub is_fenced: bool,
+}
+
+impl Posting {
+    pub fn new(to: u32, context: u64) -> Posting {
+        Posting { to, context, run: None, is_fenced: false }
+    }
 }
 
 /// An operation that has not ended.
@@ -97,6 +105,8 @@ enum Kind<S, T> {
 struct Operation<P: Platform> {
     context: u64,
     to: u32,
+    run: Option<Run>,
+    is_fenced: bool,
     /// Tells it from those that had its place before.
     serial: u32,
     kind: Kind<P::Source, P::Target>,
@@ -117,8 +127,7 @@ impl<P: Platform> Operation<P> {
     /// Bytes at the owner's.
     fn len(&self) -> usize {
         match &self.kind {
-            Kind::Write { len, .. } | Kind::Atomic { len, .. } => *len,
-            Kind::Read { target, .. } => target.len(),
+            Kind::Write { len, .. } | Kind::Read { len, .. } | Kind::Atomic { len, .. } => *len,
         }
     }
 
@@ -136,6 +145,23 @@ struct Queue {
     is_full: bool,
     /// Operations that have not ended, whether they have left or not.
     pending: usize,
+    /// The first one goes on when one before it has ended.
+    is_held: bool,
+}
+
+impl Queue {
+    /// Whether operations before the first one that is to be sent have not ended.
+    fn has_under_way(&self) -> bool {
+        self.pending > self.operations.len()
+    }
+}
+
+/// Where bytes go that come.
+enum Room<'a, T> {
+    Own(&'a mut T),
+    OfList(Run),
+    /// None are to come.
+    None,
 }
 
 /// How far a piece came.
@@ -154,6 +180,7 @@ pub(crate) struct Initiator<P: Platform> {
     pub endpoint: Endpoint,
     operations_most: usize,
     operations: Slab<Operation<P>>,
+    pub lists: Lists<P>,
     /// By destination.
     queues: Vec<Queue>,
     /// Destinations that used up their turn.
@@ -169,6 +196,7 @@ impl<P: Platform> Initiator<P> {
             endpoint,
             operations_most,
             operations: Slab::new(),
+            lists: Lists::new(),
             queues: Vec::new(),
             ready: Vec::new(),
             serial: 0,
@@ -186,26 +214,30 @@ impl<P: Platform> Initiator<P> {
     /// Ends all operations without a word.
     pub fn close(&mut self) {
         self.operations.clear();
+        self.lists.close();
         self.queues.clear();
     }
 
-    fn has_room(&self, done: &Done<P>) -> bool {
-        self.operations.len() + done.len() < self.operations_most
+    /// Whether so many operations may be posted.
+    pub fn has_room_for(&self, done: &Done<P>, operations: usize) -> bool {
+        self.operations.len() + done.len() + operations <= self.operations_most
     }
 
     /// Posts an operation, and sends what of it can leave now.
-    fn post<T: Tx>(
+    pub fn post<T: Tx>(
         &mut self,
         state: &mut State<T>,
         done: &mut Done<P>,
-        to: u32,
-        context: u64,
+        posting: Posting,
         kind: Kind<P::Source, P::Target>,
     ) {
+        let Posting { to, context, run, is_fenced } = posting;
         self.serial = self.serial.wrapping_add(1);
         let operation = Operation {
             context,
             to,
+            run,
+            is_fenced,
             serial: self.serial,
             kind,
             issued: 0,
@@ -222,7 +254,8 @@ impl<P: Platform> Initiator<P> {
         }
         let queue = &mut self.queues[to as usize];
         queue.pending += 1;
-        if queue.operations.is_empty() && !queue.is_full && self.send_at_once(state, done, index) {
+        let may_go = queue.operations.is_empty() && !queue.is_full && (!is_fenced || queue.pending == 1);
+        if may_go && self.send_at_once(state, done, index) {
             return;
         }
         self.queues[to as usize].operations.push_back(index);
@@ -235,8 +268,9 @@ impl<P: Platform> Initiator<P> {
             return false;
         };
         let is_alone = self.queues[operation.to as usize].pending == 1;
-        let Sent::Piece(_) = send_piece(state, self.endpoint, index, operation, is_alone) else { return false };
-        tell_free(done, operation);
+        let sent = send_piece(state, &self.lists, self.endpoint, index, operation, is_alone);
+        let Sent::Piece(_) = sent else { return false };
+        tell_free(done, &mut self.lists, operation);
         true
     }
 
@@ -256,7 +290,10 @@ impl<P: Platform> Initiator<P> {
             }
             match operation.failure {
                 Some(_) => {}
-                None => match send_piece(state, self.endpoint, index, operation, false) {
+                None if operation.is_fenced && operation.issued == 0 && queue.has_under_way() => {
+                    return queue.is_held = true;
+                }
+                None => match send_piece(state, &self.lists, self.endpoint, index, operation, false) {
                     Sent::Piece(bytes) => left = left.saturating_sub(bytes.max(1)),
                     Sent::Full => return queue.is_full = true,
                     Sent::Never(reason) => operation.failure = Some(reason),
@@ -265,7 +302,7 @@ impl<P: Platform> Initiator<P> {
             if operation.is_issued || operation.failure.is_some() {
                 queue.operations.pop_front();
                 if operation.is_issued {
-                    tell_free(done, operation);
+                    tell_free(done, &mut self.lists, operation);
                 }
                 self.settle(done, index);
             }
@@ -281,6 +318,13 @@ impl<P: Platform> Initiator<P> {
         if let Some(queue) = self.queues.get_mut(operation.to as usize) {
             queue.pending = queue.pending.saturating_sub(1);
         }
+        if let Some(run) = operation.run {
+            let (failure, may_be_stored) = (operation.failure, operation.may_be_stored);
+            if self.lists.run_ended(done, run, failure, may_be_stored) {
+                self.give_up_list(operation.to, run, failure);
+            }
+            return;
+        }
         let certainty = match operation.may_be_stored {
             true => Certainty::Unknown,
             false => Certainty::NotDelivered,
@@ -288,10 +332,23 @@ impl<P: Platform> Initiator<P> {
         let outcome = operation.failure.map_or(Outcome::Done, |reason| Outcome::Failed { reason, certainty });
         let (source, target) = match operation.kind {
             Kind::Write { source, .. } => (source, None),
-            Kind::Read { target, .. } => (None, Some(target)),
+            Kind::Read { target, .. } => (None, target),
             Kind::Atomic { old, .. } => (None, old),
         };
-        done.push_back(Completion { context: operation.context, outcome, source, target });
+        done.push_back(Completion { context: operation.context, outcome, source, target, buffers: None });
+    }
+
+    /// A run of a list has failed: those that have not left do not leave.
+    fn give_up_list(&mut self, to: u32, run: Run, failure: Option<Reason>) {
+        let Some(queue) = self.queues.get_mut(to as usize) else { return };
+        for &index in &queue.operations {
+            let operation = self.operations.get_mut(index);
+            let is_one = |operation: &&mut Operation<P>| operation.run.is_some_and(|o| o.is_of_the_same_list(run));
+            if let Some(operation) = operation.filter(is_one) {
+                operation.failure = operation.failure.or(failure);
+                queue.is_held = true;
+            }
+        }
     }
 
     /// A piece of an operation has ended otherwise than by being stored or answered.
@@ -311,13 +368,17 @@ impl<P: Platform> Initiator<P> {
     // ---- what comes
 
     /// A one-way message was stored.
-    pub fn stored<T: Tx>(&mut self, _: &mut State<T>, done: &mut Done<P>, completion: u64) {
+    pub fn stored<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, completion: u64) {
         let Some(index) = self.find(completion) else { return };
-        if let Some(operation) = self.operations.get_mut(index) {
-            operation.under_way = operation.under_way.saturating_sub(1);
-            operation.may_be_stored = true;
-        }
+        let Some(operation) = self.operations.get_mut(index) else { return };
+        operation.under_way = operation.under_way.saturating_sub(1);
+        operation.may_be_stored = true;
+        let to = operation.to;
         self.settle(done, index);
+        if let Some(queue) = self.queues.get_mut(to as usize).filter(|queue| queue.is_held) {
+            queue.is_held = false;
+            self.send(state, done, to);
+        }
     }
 
     /// The operation that asked for a completion.
@@ -373,14 +434,16 @@ impl<P: Platform> Initiator<P> {
         operation.answered = operation.answered.saturating_add(1);
         let at = (mark.piece as usize).saturating_mul(PIECE);
         let len = operation.len().saturating_sub(at).min(PIECE);
-        let room = match &mut operation.kind {
-            Kind::Read { target, .. } => Some(target),
-            Kind::Atomic { old, .. } => old.as_mut(),
-            Kind::Write { .. } => None,
+        let room = match (&mut operation.kind, operation.run) {
+            (Kind::Read { target: Some(target), .. }, _) => Room::Own(target),
+            (Kind::Read { target: None, .. }, Some(run)) => Room::OfList(run),
+            (Kind::Atomic { old: Some(old), .. }, _) => Room::Own(old),
+            _ => Room::None,
         };
         match room {
-            Some(room) if is_next && message.payload.len() == len => room.write(at, message.payload),
-            None if is_next && message.payload.is_empty() => {}
+            Room::Own(room) if is_next && message.payload.len() == len => room.write(at, message.payload),
+            Room::OfList(run) if is_next && message.payload.len() == len => self.lists.write(run, at, message.payload),
+            Room::None if is_next && message.payload.is_empty() => {}
             _ => _ = operation.failure.get_or_insert(Reason::Violation),
         }
         operation.may_be_stored = true;
@@ -421,10 +484,14 @@ impl<P: Platform> Initiator<P> {
 }
 
 /// All of a write has left: its source is the program's again, if it wants to hear of that.
-fn tell_free<P: Platform>(done: &mut Done<P>, operation: &mut Operation<P>) {
+fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &mut Operation<P>) {
+    if let Some(run) = operation.run {
+        return lists.run_left(done, run);
+    }
     if let Kind::Write { write: Write { tells_when_free: true, .. }, source, .. } = &mut operation.kind {
         let source = source.take();
-        done.push_back(Completion { context: operation.context, outcome: Outcome::Free, source, target: None });
+        let (context, outcome) = (operation.context, Outcome::Free);
+        done.push_back(Completion { context, outcome, source, target: None, buffers: None });
     }
 }
 
@@ -432,6 +499,7 @@ fn tell_free<P: Platform>(done: &mut Done<P>, operation: &mut Operation<P>) {
 /// the word that a one-way message was stored, and costs less. There may be 32 requests at a time, so writes that follow each other are none.
 fn send_piece<T: Tx, P: Platform>(
     state: &mut State<T>,
+    lists: &Lists<P>,
     endpoint: Endpoint,
     index: usize,
     operation: &mut Operation<P>,
@@ -451,7 +519,11 @@ fn send_piece<T: Tx, P: Platform>(
                 _ => Word::Data,
             };
             let packed = word.pack();
-            let payload = source.as_ref().map_or(&[][..], |source| &source.bytes()[at..at + bytes]);
+            let payload = match (source, operation.run) {
+                (Some(source), _) => &source.bytes()[at..at + bytes],
+                (None, Some(run)) => lists.bytes(run, at, bytes),
+                (None, None) => &[],
+            };
             let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
             match is_alone {
                 true => state.try_request(endpoint, to, message),
@@ -489,7 +561,7 @@ fn send_piece<T: Tx, P: Platform>(
 }
 
 impl<P: Platform> Engine<P> {
-    fn may_post<T: Tx>(&mut self, state: &State<T>, to: u32) -> Result<(), PostError> {
+    pub(crate) fn may_post<T: Tx>(&mut self, state: &State<T>, to: u32) -> Result<(), PostError> {
         if self.is_closing() {
             return Err(PostError::NoEndpoint);
         }
@@ -497,7 +569,7 @@ impl<P: Platform> Engine<P> {
         if !state.is_mapped(initiator.endpoint, to) {
             return Err(PostError::NotMapped(to));
         }
-        match initiator.has_room(done) {
+        match initiator.has_room_for(done, 1) {
             true => Ok(()),
             false => Err(PostError::Full),
         }
@@ -520,7 +592,8 @@ impl<P: Platform> Engine<P> {
         }
         let len = source.bytes().len();
         let (initiator, done) = self.parts();
-        initiator.post(state, done, to, context, Kind::Write { write, source: Some(source), len });
+        let kind = Kind::Write { write, source: Some(source), len };
+        initiator.post(state, done, Posting::new(to, context), kind);
         Ok(())
     }
 
@@ -541,7 +614,8 @@ impl<P: Platform> Engine<P> {
             return Err((error, target));
         }
         let (initiator, done) = self.parts();
-        initiator.post(state, done, to, context, Kind::Read { place, target });
+        let kind = Kind::Read { place, len: target.len(), target: Some(target) };
+        initiator.post(state, done, Posting::new(to, context), kind);
         Ok(())
     }
 
@@ -575,7 +649,7 @@ impl<P: Platform> Engine<P> {
         }
         let (initiator, done) = self.parts();
         let kind = Kind::Atomic { change, operands: together, len, old: fetch.old };
-        initiator.post(state, done, to, context, kind);
+        initiator.post(state, done, Posting::new(to, context), kind);
         Ok(())
     }
 }

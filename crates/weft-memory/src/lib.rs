@@ -10,6 +10,7 @@
 
 mod engine;
 mod initiator;
+mod lists;
 mod owner;
 mod platform;
 mod table;
@@ -17,5 +18,6 @@ pub mod testing;
 
 pub use engine::{Completion, Counters, Engine, Notice, Outcome, PostError, Settings};
 pub use initiator::{Change, Fetch, Write};
+pub use lists::{Buffers, ReadList, WriteList, LIST_MOST};
 pub use platform::{Platform, Source, Space, Target};
 pub use table::{Cookie, CookieError, Grant, Part, RegionError, RegionId, Rights, Table};

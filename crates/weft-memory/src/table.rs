@@ -55,7 +55,7 @@ pub struct RegionId {
     life: u32,
 }
 
-/// A part of a region that a cookie is for.
+/// A part of a region: what a cookie is for, or one of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     /// Its first byte.

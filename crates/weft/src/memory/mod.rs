@@ -7,12 +7,14 @@
 //! of a peer on a region here is carried out by a poll of this bundle.
 
 mod face;
+mod lists;
 
 pub use crate::buffers::{Source, Target};
+pub use lists::Buffers;
 pub use weft_memory::Cookie;
 pub use weft_memory::{
-    Change, CookieError, Counters, Fetch, Notice, Outcome, Part, PostError, RegionError, RegionId, Rights, Settings,
-    Write,
+    Change, CookieError, Counters, Fetch, Notice, Outcome, Part, PostError, ReadList, RegionError, RegionId, Rights,
+    Settings, Write, WriteList, LIST_MOST,
 };
 pub use weft_shm::{Lent, LentMut, Window};
 pub use weft_wire::memory::{Atomic, Credential, Place, RegionKey, Type};
@@ -48,6 +50,8 @@ pub struct Completion {
     pub source: Option<Vec<u8>>,
     /// What was received into, if weft owned it.
     pub target: Option<Vec<u8>>,
+    /// The buffers of an operation on lists, if they were not given back before.
+    pub buffers: Option<Box<Buffers>>,
 }
 
 /// The calls of an endpoint for remote memory. None of them blocks.
@@ -245,9 +249,10 @@ impl Memory<'_> {
 
     /// Takes the oldest completion of the endpoint. A completion ends a wait.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        let weft_memory::Completion { context, outcome, source, target } = self.engine.next_completion()?;
+        let weft_memory::Completion { context, outcome, source, target, buffers } = self.engine.next_completion()?;
         let (source, target) = (source.and_then(Source::give_back), target.and_then(Target::give_back));
-        Some(Completion { context, outcome, source, target })
+        let buffers = buffers.map(|buffers| Box::new((*buffers).into()));
+        Some(Completion { context, outcome, source, target, buffers })
     }
 
     /// Takes the oldest notice of a peer's write. A notice ends a wait.
