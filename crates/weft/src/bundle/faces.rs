@@ -117,7 +117,7 @@ faces! {
     /// Tagged messages.
     tagged: Tagged(tagged::Face),
     /// Remote memory.
-    memory: Memory(memory::Face),
+    memory: Memory(memory::Face<H>),
     /// Clients that the program attached.
     own: Own(own::Face<H>),
 }

@@ -2,6 +2,7 @@
 
 use super::own::Attached;
 use crate::am::{Context, Message};
+use crate::memory::{Memory, Notice};
 use crate::net::Users;
 use std::any::Any;
 use weft_core::Returned;
@@ -12,6 +13,8 @@ pub trait Threads: sealed::Sealed + 'static {
     type Handler: FnMut(&mut Message<'_>);
     /// A handler that runs when a message comes back.
     type ReturnHandler: FnMut(&mut Context<'_>, Returned);
+    /// A handler that runs when a peer's write with a notice is whole.
+    type NoticeHandler: FnMut(&mut Memory<'_>, Notice);
 }
 
 /// Handlers run in the thread that made the bundle, and need not be [`Send`].
@@ -25,11 +28,13 @@ pub enum AnyThread {}
 impl Threads for OneThread {
     type Handler = Box<dyn FnMut(&mut Message<'_>)>;
     type ReturnHandler = Box<dyn FnMut(&mut Context<'_>, Returned)>;
+    type NoticeHandler = Box<dyn FnMut(&mut Memory<'_>, Notice)>;
 }
 
 impl Threads for AnyThread {
     type Handler = Box<dyn FnMut(&mut Message<'_>) + Send>;
     type ReturnHandler = Box<dyn FnMut(&mut Context<'_>, Returned) + Send>;
+    type NoticeHandler = Box<dyn FnMut(&mut Memory<'_>, Notice) + Send>;
 }
 
 pub(crate) mod sealed {

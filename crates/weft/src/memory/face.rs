@@ -1,6 +1,6 @@
 //! The face for remote memory: the engines of a bundle's endpoints.
 
-use super::{Engine, Platform, Settings};
+use super::{Engine, Memory, Platform, Settings};
 use crate::buffers::{Source, Target};
 use crate::bundle::faces;
 use crate::bundle::faces::Kind;
@@ -14,46 +14,53 @@ use weft_shm::Window;
 use weft_wire::Reason;
 
 /// An endpoint and what it knows.
-#[derive(Debug)]
-struct Seat {
+struct Seat<H: Threads> {
     endpoint: Endpoint,
     engine: Engine,
+    on_notice: Option<H::NoticeHandler>,
     is_closing: bool,
 }
 
 /// The engines of a bundle's endpoints for remote memory.
-#[derive(Debug, Default)]
-pub(crate) struct Face {
+pub(crate) struct Face<H: Threads> {
     /// Indexed by endpoint.
-    seats: Vec<Option<Box<Seat>>>,
+    seats: Vec<Option<Box<Seat<H>>>>,
     /// The endpoints that have an engine.
     endpoints: Vec<Endpoint>,
 }
 
-impl Face {
+impl<H: Threads> Face<H> {
     fn add(&mut self, endpoint: Endpoint, engine: Engine) {
         if self.seats.len() <= endpoint.index() {
             self.seats.resize_with(endpoint.index() + 1, || None);
         }
-        self.seats[endpoint.index()] = Some(Box::new(Seat { endpoint, engine, is_closing: false }));
+        self.seats[endpoint.index()] = Some(Box::new(Seat { endpoint, engine, on_notice: None, is_closing: false }));
         self.endpoints.push(endpoint);
     }
 
-    fn seat(&mut self, endpoint: Endpoint) -> Option<&mut Seat> {
+    fn seat(&mut self, endpoint: Endpoint) -> Option<&mut Seat<H>> {
         self.seats.get_mut(endpoint.index())?.as_deref_mut().filter(|seat| seat.endpoint == endpoint)
     }
 
     fn engine(&mut self, endpoint: Endpoint) -> Option<&mut Engine> {
         self.seat(endpoint).map(|seat| &mut seat.engine)
     }
+
+    pub(super) fn notice_handler(&mut self, endpoint: Endpoint) -> Option<&mut Option<H::NoticeHandler>> {
+        self.seat(endpoint).filter(|seat| !seat.is_closing).map(|seat| &mut seat.on_notice)
+    }
 }
 
-impl Client<Outlet> for Face {
+impl<H: Threads> Client<Outlet> for Face<H> {
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
-        match self.engine(delivery.endpoint) {
-            Some(engine) => engine.deliver(state, delivery),
-            None => Err(Reason::NoSuchEndpoint),
+        let Some(seat) = self.seat(delivery.endpoint) else { return Err(Reason::NoSuchEndpoint) };
+        let taken = seat.engine.deliver(state, delivery);
+        if let Some(run) = &mut seat.on_notice {
+            while let Some(notice) = seat.engine.next_notice() {
+                run(&mut Memory { engine: &mut seat.engine, state }, notice);
+            }
         }
+        taken
     }
 
     fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {
@@ -99,9 +106,9 @@ impl Client<Outlet> for Face {
     }
 }
 
-impl faces::Face for Face {
-    fn new(_: &Arc<Signals>) -> Face {
-        Face::default()
+impl<H: Threads> faces::Face for Face<H> {
+    fn new(_: &Arc<Signals>) -> Face<H> {
+        Face { seats: Vec::new(), endpoints: Vec::new() }
     }
 
     fn needs_service(&self) -> bool {

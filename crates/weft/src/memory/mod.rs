@@ -8,6 +8,7 @@
 
 mod face;
 mod lists;
+mod notices;
 
 pub use crate::buffers::{Source, Target};
 pub use lists::Buffers;
