@@ -1,5 +1,6 @@
 //! What an endpoint for remote memory knows, and what it does with what comes.
 
+use crate::flush::INLINE_MOST;
 use crate::initiator::Initiator;
 use crate::lists::{Buffers, LIST_MOST};
 use crate::owner::Owner;
@@ -125,6 +126,9 @@ pub enum PostError {
     /// There is no such operation on such words, or the operands are not whole words, or not as many as are asked for.
     #[error("no such atomic operation: it does not exist for such words, or operands and room are not whole words of the same number")]
     NoSuchAtomic,
+    /// An inline write has too many bytes.
+    #[error("too long: an inline write has at most {INLINE_MOST} bytes; give weft the buffer")]
+    TooLong,
     /// There is no such operation on lists.
     #[error("no such list: a list has at most {LIST_MOST} parts and {LIST_MOST} buffers, and both have the same number of bytes")]
     NoSuchList,
@@ -200,13 +204,13 @@ impl<P: Platform> Engine<P> {
 
     /// Whether a wait is to end for something that came since `before`.
     fn note<T: Tx>(&self, state: &mut State<T>, before: (usize, usize)) {
-        if (self.done.len(), self.owner.notices.len()) != before {
+        if self.lengths() != before {
             state.note();
         }
     }
 
     fn lengths(&self) -> (usize, usize) {
-        (self.done.len(), self.owner.notices.len())
+        (self.done.len().wrapping_add(self.initiator.calls.come), self.owner.notices.len())
     }
 }
 

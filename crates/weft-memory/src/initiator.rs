@@ -1,6 +1,7 @@
 //! The initiator's side: operations on regions of others.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
+use crate::flush::{Calls, Flushes, Whom};
 use crate::lists::{Lists, Run};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
@@ -83,11 +84,37 @@ pub(crate) enum Kind<S, T> {
     Atomic { change: Change, operands: Vec<u8>, len: usize, old: Option<T> },
 }
 
+impl<S: Source, T: Target> Kind<S, T> {
+    pub fn write(write: Write, source: S) -> Kind<S, T> {
+        let len = source.bytes().len();
+        Kind::Write { write, source: Some(source), len }
+    }
+
+    /// # Errors
+    /// If there is no such operation.
+    pub fn change(change: Change, operands: &[u8], fetch: Fetch<'_, T>) -> Result<Kind<S, T>, PostError> {
+        let Change { atomic, of, .. } = change;
+        let len = operands.len();
+        let seconds = if atomic.has_second() { len } else { 0 };
+        let is_right = len > 0 && len % of.bytes() == 0 && atomic.is_for(of) && fetch.second.len() == seconds;
+        if !is_right || fetch.old.as_ref().is_some_and(|old| old.len() != len) {
+            return Err(PostError::NoSuchAtomic);
+        }
+        let mut together = Vec::with_capacity(len + seconds);
+        for at in (0..len).step_by(PIECE) {
+            let end = (at + PIECE).min(len);
+            together.extend_from_slice(&operands[at..end]);
+            together.extend_from_slice(fetch.second.get(at..end).unwrap_or_default());
+        }
+        Ok(Kind::Atomic { change, operands: together, len, old: fetch.old })
+    }
+}
+
 /// What is known of an operation beside what it does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posting {
     pub to: u32,
-    pub context: u64,
+    pub whom: Whom,
     /// The list that it is a run of has the buffers, and tells how all of it ended.
     pub run: Option<Run>,
     /// It begins when all operations before it to the same destination have ended.
@@ -96,17 +123,19 @@ pub(crate) struct Posting {
 
 impl Posting {
     pub fn new(to: u32, context: u64) -> Posting {
-        Posting { to, context, run: None, is_fenced: false }
+        Posting { to, whom: Whom::Program(context), run: None, is_fenced: false }
     }
 }
 
 /// An operation that has not ended.
 #[derive(Debug)]
 struct Operation<P: Platform> {
-    context: u64,
+    whom: Whom,
     to: u32,
     run: Option<Run>,
     is_fenced: bool,
+    /// The number of the flush that it is before.
+    flush: u32,
     /// Tells it from those that had its place before.
     serial: u32,
     kind: Kind<P::Source, P::Target>,
@@ -147,6 +176,9 @@ struct Queue {
     pending: usize,
     /// The first one goes on when one before it has ended.
     is_held: bool,
+    /// The next one that is posted is fenced.
+    fences_next: bool,
+    flushes: Flushes,
 }
 
 impl Queue {
@@ -181,6 +213,9 @@ pub(crate) struct Initiator<P: Platform> {
     operations_most: usize,
     operations: Slab<Operation<P>>,
     pub lists: Lists<P>,
+    pub calls: Calls<P>,
+    /// Flushes that wait.
+    flushes: usize,
     /// By destination.
     queues: Vec<Queue>,
     /// Destinations that used up their turn.
@@ -197,6 +232,8 @@ impl<P: Platform> Initiator<P> {
             operations_most,
             operations: Slab::new(),
             lists: Lists::new(),
+            calls: Calls::new(),
+            flushes: 0,
             queues: Vec::new(),
             ready: Vec::new(),
             serial: 0,
@@ -220,7 +257,7 @@ impl<P: Platform> Initiator<P> {
 
     /// Whether so many operations may be posted.
     pub fn has_room_for(&self, done: &Done<P>, operations: usize) -> bool {
-        self.operations.len() + done.len() + operations <= self.operations_most
+        self.operations.len() + self.flushes + done.len() + operations <= self.operations_most
     }
 
     /// Posts an operation, and sends what of it can leave now.
@@ -231,13 +268,18 @@ impl<P: Platform> Initiator<P> {
         posting: Posting,
         kind: Kind<P::Source, P::Target>,
     ) {
-        let Posting { to, context, run, is_fenced } = posting;
+        let Posting { to, whom, run, mut is_fenced } = posting;
         self.serial = self.serial.wrapping_add(1);
+        let queue = self.queue(to);
+        queue.pending += 1;
+        is_fenced |= std::mem::take(&mut queue.fences_next);
+        let may_go = queue.operations.is_empty() && !queue.is_full && (!is_fenced || queue.pending == 1);
         let operation = Operation {
-            context,
+            whom,
             to,
             run,
             is_fenced,
+            flush: queue.flushes.next(),
             serial: self.serial,
             kind,
             issued: 0,
@@ -248,18 +290,58 @@ impl<P: Platform> Initiator<P> {
             may_be_stored: false,
         };
         let index = self.operations.insert(operation);
-        if self.queues.len() <= to as usize {
-            // No longer than the endpoint's translation table, in which there is such an entry.
-            self.queues.resize_with(to as usize + 1, Queue::default);
-        }
-        let queue = &mut self.queues[to as usize];
-        queue.pending += 1;
-        let may_go = queue.operations.is_empty() && !queue.is_full && (!is_fenced || queue.pending == 1);
         if may_go && self.send_at_once(state, done, index) {
             return;
         }
         self.queues[to as usize].operations.push_back(index);
         self.send(state, done, to);
+    }
+
+    fn queue(&mut self, to: u32) -> &mut Queue {
+        if self.queues.len() <= to as usize {
+            // No longer than the endpoint's translation table, in which there is such an entry.
+            self.queues.resize_with(to as usize + 1, Queue::default);
+        }
+        &mut self.queues[to as usize]
+    }
+
+    /// Posts a flush. False if there is nothing to wait for.
+    pub fn flush(&mut self, to: u32, whom: Whom) -> bool {
+        let queue = self.queue(to);
+        let waits = queue.pending > 0;
+        if waits {
+            queue.flushes.push(whom, queue.pending);
+            self.flushes += 1;
+        }
+        waits
+    }
+
+    /// What is posted from now on begins when all that was posted before has ended.
+    pub fn fence(&mut self, to: u32) {
+        self.queue(to).fences_next = true;
+    }
+
+    /// Tells the end of something that has no buffers.
+    pub fn tell(&mut self, done: &mut Done<P>, whom: Whom, outcome: Outcome) {
+        self.tell_all(done, whom, Completion { context: 0, outcome, source: None, target: None, buffers: None });
+    }
+
+    fn tell_all(&mut self, done: &mut Done<P>, whom: Whom, end: Completion<P>) {
+        match whom {
+            Whom::Program(context) => done.push_back(Completion { context, ..end }),
+            Whom::Call(ticket) => self.calls.come(ticket, end),
+        }
+    }
+
+    /// An operation has ended, so flushes behind it may have.
+    #[cold]
+    fn end_flushes(&mut self, done: &mut Done<P>, to: u32, before: u32) {
+        let Some(queue) = self.queues.get_mut(to as usize) else { return };
+        queue.flushes.ended(before);
+        while let Some(whom) = self.queues.get_mut(to as usize).and_then(|queue| queue.flushes.pop()) {
+            self.flushes = self.flushes.saturating_sub(1);
+            self.tell(done, whom, Outcome::Done);
+        }
     }
 
     /// Sends an operation of one piece that nothing has to go before. False if it is longer, or there is no room.
@@ -315,9 +397,19 @@ impl<P: Platform> Initiator<P> {
             return;
         }
         let Some(operation) = self.operations.try_remove(index) else { return };
-        if let Some(queue) = self.queues.get_mut(operation.to as usize) {
+        let (to, flush) = (operation.to, operation.flush);
+        let has_flushes = self.queues.get_mut(to as usize).is_some_and(|queue| {
             queue.pending = queue.pending.saturating_sub(1);
+            !queue.flushes.is_empty()
+        });
+        self.tell_end(done, operation);
+        if has_flushes {
+            self.end_flushes(done, to, flush);
         }
+    }
+
+    /// Tells how an operation has ended.
+    fn tell_end(&mut self, done: &mut Done<P>, operation: Operation<P>) {
         if let Some(run) = operation.run {
             let (failure, may_be_stored) = (operation.failure, operation.may_be_stored);
             if self.lists.run_ended(done, run, failure, may_be_stored) {
@@ -335,7 +427,7 @@ impl<P: Platform> Initiator<P> {
             Kind::Read { target, .. } => (None, target),
             Kind::Atomic { old, .. } => (None, old),
         };
-        done.push_back(Completion { context: operation.context, outcome, source, target, buffers: None });
+        self.tell_all(done, operation.whom, Completion { context: 0, outcome, source, target, buffers: None });
     }
 
     /// A run of a list has failed: those that have not left do not leave.
@@ -490,8 +582,9 @@ fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &
     }
     if let Kind::Write { write: Write { tells_when_free: true, .. }, source, .. } = &mut operation.kind {
         let source = source.take();
-        let (context, outcome) = (operation.context, Outcome::Free);
-        done.push_back(Completion { context, outcome, source, target: None, buffers: None });
+        if let Whom::Program(context) = operation.whom {
+            done.push_back(Completion { context, outcome: Outcome::Free, source, target: None, buffers: None });
+        }
     }
 }
 
@@ -590,10 +683,8 @@ impl<P: Platform> Engine<P> {
         if let Err(error) = self.may_post(state, to) {
             return Err((error, source));
         }
-        let len = source.bytes().len();
         let (initiator, done) = self.parts();
-        let kind = Kind::Write { write, source: Some(source), len };
-        initiator.post(state, done, Posting::new(to, context), kind);
+        initiator.post(state, done, Posting::new(to, context), Kind::write(write, source));
         Ok(())
     }
 
@@ -633,22 +724,9 @@ impl<P: Platform> Engine<P> {
         fetch: Fetch<'_, P::Target>,
         context: u64,
     ) -> Result<(), PostError> {
-        let Change { atomic, of, .. } = change;
-        let len = operands.len();
-        let seconds = if atomic.has_second() { len } else { 0 };
-        let is_right = len > 0 && len % of.bytes() == 0 && atomic.is_for(of) && fetch.second.len() == seconds;
-        if !is_right || fetch.old.as_ref().is_some_and(|old| old.len() != len) {
-            return Err(PostError::NoSuchAtomic);
-        }
+        let kind = Kind::change(change, operands, fetch)?;
         self.may_post(state, to)?;
-        let mut together = Vec::with_capacity(len + seconds);
-        for at in (0..len).step_by(PIECE) {
-            let end = (at + PIECE).min(len);
-            together.extend_from_slice(&operands[at..end]);
-            together.extend_from_slice(fetch.second.get(at..end).unwrap_or_default());
-        }
         let (initiator, done) = self.parts();
-        let kind = Kind::Atomic { change, operands: together, len, old: fetch.old };
         initiator.post(state, done, Posting::new(to, context), kind);
         Ok(())
     }

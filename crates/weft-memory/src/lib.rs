@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod engine;
+mod flush;
 mod initiator;
 mod lists;
 mod owner;
@@ -17,6 +18,7 @@ mod table;
 pub mod testing;
 
 pub use engine::{Completion, Counters, Engine, Notice, Outcome, PostError, Settings};
+pub use flush::{Ticket, INLINE_MOST};
 pub use initiator::{Change, Fetch, Write};
 pub use lists::{Buffers, ReadList, WriteList, LIST_MOST};
 pub use platform::{Platform, Source, Space, Target};

@@ -52,7 +52,7 @@ pub trait Platform {
     /// A region's memory.
     type Space: Space + std::fmt::Debug;
     /// What is written to others.
-    type Source: Source + std::fmt::Debug;
+    type Source: Source + From<Vec<u8>> + std::fmt::Debug;
     /// What is read from others.
     type Target: Target + std::fmt::Debug;
 }

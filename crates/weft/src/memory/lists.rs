@@ -11,6 +11,7 @@ pub struct Buffers {
     pub targets: Vec<Vec<u8>>,
 }
 
+#[doc(hidden)] // users need not know the type
 impl From<weft_memory::Buffers<super::Platform>> for Buffers {
     fn from(buffers: weft_memory::Buffers<super::Platform>) -> Buffers {
         Buffers {

@@ -3,19 +3,22 @@
 //! [`Bundle::memory_endpoint`] makes an endpoint for it; [`Bundle::memory`] returns its calls. An endpoint is both: the owner of regions
 //! here, and the initiator of operations on regions of the peers in its translation table. `docs/memory.md` is the introduction.
 //!
-//! No call blocks, and none runs a handler. Each posted operation ends in one [`Completion`], whatever happens to its peer. An operation
+//! The calls of [`Memory`] do not block, and run no handler; [`Bundle::write`], [`Bundle::read`], [`Bundle::change`] and
+//! [`Bundle::flush_to`] post an operation and wait for its end. Each posted operation ends in one [`Completion`], whatever happens to its peer. An operation
 //! of a peer on a region here is carried out by a poll of this bundle.
 
+mod calls;
 mod face;
 mod lists;
 mod notices;
 
 pub use crate::buffers::{Source, Target};
+pub use calls::OperationError;
 pub use lists::Buffers;
 pub use weft_memory::Cookie;
 pub use weft_memory::{
     Change, CookieError, Counters, Fetch, Notice, Outcome, Part, PostError, ReadList, RegionError, RegionId, Rights,
-    Settings, Write, WriteList, LIST_MOST,
+    Settings, Write, WriteList, INLINE_MOST, LIST_MOST,
 };
 pub use weft_shm::{Lent, LentMut, Window};
 pub use weft_wire::memory::{Atomic, Credential, Place, RegionKey, Type};
@@ -53,6 +56,17 @@ pub struct Completion {
     pub target: Option<Vec<u8>>,
     /// The buffers of an operation on lists, if they were not given back before.
     pub buffers: Option<Box<Buffers>>,
+}
+
+#[doc(hidden)] // users need not know the type
+impl From<weft_memory::Completion<Platform>> for Completion {
+    #[inline]
+    fn from(completion: weft_memory::Completion<Platform>) -> Completion {
+        let weft_memory::Completion { context, outcome, source, target, buffers } = completion;
+        let (source, target) = (source.and_then(Source::give_back), target.and_then(Target::give_back));
+        let buffers = buffers.map(|buffers| Box::new((*buffers).into()));
+        Completion { context, outcome, source, target, buffers }
+    }
 }
 
 /// The calls of an endpoint for remote memory. None of them blocks.
@@ -248,12 +262,38 @@ impl Memory<'_> {
         self.engine.try_change(self.state, to, change, operands, fetch, context)
     }
 
+    /// Writes a few bytes to a region of the peer at index `to`, [`INLINE_MOST`] at most. The bytes are copied, so the source is free when
+    /// this returns. As [`Memory::try_write`] in all else.
+    ///
+    /// # Errors
+    /// If it was not posted. [`PostError::TooLong`] if there are more bytes.
+    pub fn try_write_inline(&mut self, to: u32, write: Write, bytes: &[u8], context: u64) -> Result<(), PostError> {
+        self.engine.try_write_inline(self.state, to, write, bytes, context)
+    }
+
+    /// Posts a flush. It ends as [`Outcome::Done`] when all operations that were posted before it to index `to` have ended, however they
+    /// ended; their completions come before its own. It sends nothing.
+    ///
+    /// # Errors
+    /// If it was not posted.
+    pub fn try_flush(&mut self, to: u32, context: u64) -> Result<(), PostError> {
+        self.engine.try_flush(self.state, to, context)
+    }
+
+    /// Sets a fence: an operation that is posted behind it to index `to` begins when all that were posted before it have ended, however
+    /// they ended. Operations are carried out in their order without a fence. With one, what a read or an atomic operation before it
+    /// returns is in its target, and each earlier completion has come, before anything of a later operation leaves this process. A fence
+    /// costs a round trip if something is under way.
+    ///
+    /// # Errors
+    /// If nothing is mapped there.
+    pub fn fence(&mut self, to: u32) -> Result<(), PostError> {
+        self.engine.fence(self.state, to)
+    }
+
     /// Takes the oldest completion of the endpoint. A completion ends a wait.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        let weft_memory::Completion { context, outcome, source, target, buffers } = self.engine.next_completion()?;
-        let (source, target) = (source.and_then(Source::give_back), target.and_then(Target::give_back));
-        let buffers = buffers.map(|buffers| Box::new((*buffers).into()));
-        Some(Completion { context, outcome, source, target, buffers })
+        self.engine.next_completion().map(Completion::from)
     }
 
     /// Takes the oldest notice of a peer's write. A notice ends a wait.
