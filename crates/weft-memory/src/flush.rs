@@ -1,7 +1,7 @@
 //! Flushes, fences, and ends that a waiting call takes.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
-use crate::initiator::{Kind, Posting, Write, PIECE};
+use crate::initiator::{Kind, Posting, Special, Write, PIECE};
 use crate::platform::{Platform, Target};
 use crate::{Change, Fetch};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +19,16 @@ pub(crate) enum Whom {
     Program(u64),
     /// A call that waits.
     Call(Ticket),
+}
+
+impl Whom {
+    /// The program's context.
+    pub fn context(self) -> u64 {
+        match self {
+            Whom::Program(context) => context,
+            Whom::Call(_) => 0,
+        }
+    }
 }
 
 /// The end of an operation that a call waits for.
@@ -47,6 +57,8 @@ impl<P: Platform> Calls<P> {
     }
 
     /// An end has come. Nobody wants it if its call gave up.
+    #[cold]
+    #[inline(never)]
     pub fn come(&mut self, ticket: Ticket, end: Completion<P>) {
         if let Some(place) = self.ends.get_mut(&ticket) {
             *place = Some(end);
@@ -233,7 +245,7 @@ impl<P: Platform> Engine<P> {
     fn post_for_call<T: Tx>(&mut self, state: &mut State<T>, to: u32, kind: Kind<P::Source, P::Target>) -> Ticket {
         let (initiator, done) = self.parts();
         let ticket = initiator.calls.expect();
-        let posting = Posting { whom: Whom::Call(ticket), ..Posting::new(to, 0) };
+        let posting = Posting { special: Some(Box::new(Special::Call(ticket))), ..Posting::new(to, 0) };
         initiator.post(state, done, posting, kind);
         ticket
     }

@@ -1,7 +1,7 @@
 //! The initiator's side: operations on regions of others.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
-use crate::flush::{Calls, Flushes, Whom};
+use crate::flush::{Calls, Flushes, Ticket, Whom};
 use crate::lists::{Lists, Run};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
@@ -85,6 +85,7 @@ pub(crate) enum Kind<S, T> {
 }
 
 impl<S: Source, T: Target> Kind<S, T> {
+    #[inline(always)]
     pub fn write(write: Write, source: S) -> Kind<S, T> {
         let len = source.bytes().len();
         Kind::Write { write, source: Some(source), len }
@@ -111,29 +112,39 @@ impl<S: Source, T: Target> Kind<S, T> {
 }
 
 /// What is known of an operation beside what it does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Posting {
     pub to: u32,
-    pub whom: Whom,
-    /// The list that it is a run of has the buffers, and tells how all of it ended.
-    pub run: Option<Run>,
+    pub context: u64,
+    pub special: Option<Box<Special>>,
     /// It begins when all operations before it to the same destination have ended.
     pub is_fenced: bool,
 }
 
 impl Posting {
+    #[inline(always)]
     pub fn new(to: u32, context: u64) -> Posting {
-        Posting { to, whom: Whom::Program(context), run: None, is_fenced: false }
+        Posting { to, context, special: None, is_fenced: false }
     }
+}
+
+/// What few operations have.
+#[derive(Debug)]
+pub(crate) enum Special {
+    /// It is a run of a list, which has the buffers, and tells how all of it ended.
+    Run(Run),
+    /// A call waits for its end.
+    Call(Ticket),
 }
 
 /// An operation that has not ended.
 #[derive(Debug)]
 struct Operation<P: Platform> {
-    whom: Whom,
+    context: u64,
     to: u32,
-    run: Option<Run>,
     is_fenced: bool,
+    /// `None` for most, which so stay small.
+    special: Option<Box<Special>>,
     /// The number of the flush that it is before.
     flush: u32,
     /// Tells it from those that had its place before.
@@ -157,6 +168,13 @@ impl<P: Platform> Operation<P> {
     fn len(&self) -> usize {
         match &self.kind {
             Kind::Write { len, .. } | Kind::Read { len, .. } | Kind::Atomic { len, .. } => *len,
+        }
+    }
+
+    fn run(&self) -> Option<Run> {
+        match self.special.as_deref() {
+            Some(Special::Run(run)) => Some(*run),
+            _ => None,
         }
     }
 
@@ -268,17 +286,17 @@ impl<P: Platform> Initiator<P> {
         posting: Posting,
         kind: Kind<P::Source, P::Target>,
     ) {
-        let Posting { to, whom, run, mut is_fenced } = posting;
+        let Posting { to, context, special, mut is_fenced } = posting;
         self.serial = self.serial.wrapping_add(1);
         let queue = self.queue(to);
         queue.pending += 1;
         is_fenced |= std::mem::take(&mut queue.fences_next);
         let may_go = queue.operations.is_empty() && !queue.is_full && (!is_fenced || queue.pending == 1);
         let operation = Operation {
-            whom,
+            context,
             to,
-            run,
             is_fenced,
+            special,
             flush: queue.flushes.next(),
             serial: self.serial,
             kind,
@@ -323,12 +341,9 @@ impl<P: Platform> Initiator<P> {
 
     /// Tells the end of something that has no buffers.
     pub fn tell(&mut self, done: &mut Done<P>, whom: Whom, outcome: Outcome) {
-        self.tell_all(done, whom, Completion { context: 0, outcome, source: None, target: None, buffers: None });
-    }
-
-    fn tell_all(&mut self, done: &mut Done<P>, whom: Whom, end: Completion<P>) {
+        let end = Completion { context: whom.context(), outcome, source: None, target: None, buffers: None };
         match whom {
-            Whom::Program(context) => done.push_back(Completion { context, ..end }),
+            Whom::Program(_) => done.push_back(end),
             Whom::Call(ticket) => self.calls.come(ticket, end),
         }
     }
@@ -409,13 +424,10 @@ impl<P: Platform> Initiator<P> {
     }
 
     /// Tells how an operation has ended.
+    #[inline(always)]
     fn tell_end(&mut self, done: &mut Done<P>, operation: Operation<P>) {
-        if let Some(run) = operation.run {
-            let (failure, may_be_stored) = (operation.failure, operation.may_be_stored);
-            if self.lists.run_ended(done, run, failure, may_be_stored) {
-                self.give_up_list(operation.to, run, failure);
-            }
-            return;
+        if let Some(run) = operation.run() {
+            return self.end_run(done, (operation.to, run), operation.failure, operation.may_be_stored);
         }
         let certainty = match operation.may_be_stored {
             true => Certainty::Unknown,
@@ -427,7 +439,19 @@ impl<P: Platform> Initiator<P> {
             Kind::Read { target, .. } => (None, target),
             Kind::Atomic { old, .. } => (None, old),
         };
-        self.tell_all(done, operation.whom, Completion { context: 0, outcome, source, target, buffers: None });
+        let end = Completion { context: operation.context, outcome, source, target, buffers: None };
+        match operation.special.as_deref() {
+            Some(Special::Call(ticket)) => self.calls.come(*ticket, end),
+            _ => done.push_back(end),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_run(&mut self, done: &mut Done<P>, (to, run): (u32, Run), failure: Option<Reason>, may_be_stored: bool) {
+        if self.lists.run_ended(done, run, failure, may_be_stored) {
+            self.give_up_list(to, run, failure);
+        }
     }
 
     /// A run of a list has failed: those that have not left do not leave.
@@ -435,7 +459,7 @@ impl<P: Platform> Initiator<P> {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
         for &index in &queue.operations {
             let operation = self.operations.get_mut(index);
-            let is_one = |operation: &&mut Operation<P>| operation.run.is_some_and(|o| o.is_of_the_same_list(run));
+            let is_one = |operation: &&mut Operation<P>| operation.run().is_some_and(|o| o.is_of_the_same_list(run));
             if let Some(operation) = operation.filter(is_one) {
                 operation.failure = operation.failure.or(failure);
                 queue.is_held = true;
@@ -526,7 +550,8 @@ impl<P: Platform> Initiator<P> {
         operation.answered = operation.answered.saturating_add(1);
         let at = (mark.piece as usize).saturating_mul(PIECE);
         let len = operation.len().saturating_sub(at).min(PIECE);
-        let room = match (&mut operation.kind, operation.run) {
+        let run = operation.run();
+        let room = match (&mut operation.kind, run) {
             (Kind::Read { target: Some(target), .. }, _) => Room::Own(target),
             (Kind::Read { target: None, .. }, Some(run)) => Room::OfList(run),
             (Kind::Atomic { old: Some(old), .. }, _) => Room::Own(old),
@@ -576,15 +601,15 @@ impl<P: Platform> Initiator<P> {
 }
 
 /// All of a write has left: its source is the program's again, if it wants to hear of that.
+#[inline(always)]
 fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &mut Operation<P>) {
-    if let Some(run) = operation.run {
+    if let Some(run) = operation.run() {
         return lists.run_left(done, run);
     }
     if let Kind::Write { write: Write { tells_when_free: true, .. }, source, .. } = &mut operation.kind {
         let source = source.take();
-        if let Whom::Program(context) = operation.whom {
-            done.push_back(Completion { context, outcome: Outcome::Free, source, target: None, buffers: None });
-        }
+        let (context, outcome) = (operation.context, Outcome::Free);
+        done.push_back(Completion { context, outcome, source, target: None, buffers: None });
     }
 }
 
@@ -612,7 +637,7 @@ fn send_piece<T: Tx, P: Platform>(
                 _ => Word::Data,
             };
             let packed = word.pack();
-            let payload = match (source, operation.run) {
+            let payload = match (source, operation.run()) {
                 (Some(source), _) => &source.bytes()[at..at + bytes],
                 (None, Some(run)) => lists.bytes(run, at, bytes),
                 (None, None) => &[],

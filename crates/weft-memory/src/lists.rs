@@ -4,11 +4,12 @@
 //! [initiator](crate::initiator); the list counts them down, and sums up how they ended.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
-use crate::initiator::{Kind, Posting, Write};
+use crate::initiator::{Kind, Posting, Special, Write};
 use crate::platform::{Platform, Source, Target};
 use crate::table::Part;
 use slab::Slab;
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use weft_core::State;
 use weft_wire::memory::{Credential, Place};
 use weft_wire::path::Tx;
@@ -79,12 +80,21 @@ pub struct Buffers<P: Platform> {
 /// Where the bytes of an operation are that is a run of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
-    list: usize,
-    buffer: usize,
+    list: NonZeroU32,
+    buffer: u32,
     at: usize,
 }
 
 impl Run {
+    /// There are no more than 2^32 lists: `operations_most` bounds them, and the initiator numbers its operations by as many bits.
+    fn new(list: usize, buffer: usize, at: usize) -> Run {
+        Run { list: NonZeroU32::MIN.saturating_add(list as u32), buffer: buffer as u32, at }
+    }
+
+    fn list(self) -> usize {
+        self.list.get() as usize - 1
+    }
+
     pub fn is_of_the_same_list(self, other: Run) -> bool {
         self.list == other.list
     }
@@ -119,22 +129,22 @@ impl<P: Platform> Lists<P> {
 
     /// Bytes of a run to send.
     pub fn bytes(&self, run: Run, at: usize, len: usize) -> &[u8] {
-        let source = self.0.get(run.list).and_then(|list| list.buffers.sources.get(run.buffer));
+        let source = self.0.get(run.list()).and_then(|list| list.buffers.sources.get(run.buffer as usize));
         let from = run.at.saturating_add(at);
         source.and_then(|source| source.bytes().get(from..from.saturating_add(len))).unwrap_or_default()
     }
 
     /// Bytes of a run have come.
     pub fn write(&mut self, run: Run, at: usize, bytes: &[u8]) {
-        let list = self.0.get_mut(run.list);
-        if let Some(target) = list.and_then(|list| list.buffers.targets.get_mut(run.buffer)) {
+        let list = self.0.get_mut(run.list());
+        if let Some(target) = list.and_then(|list| list.buffers.targets.get_mut(run.buffer as usize)) {
             target.write(run.at.saturating_add(at), bytes);
         }
     }
 
     /// All of a run has left.
     pub fn run_left(&mut self, done: &mut VecDeque<Completion<P>>, run: Run) {
-        let Some(list) = self.0.get_mut(run.list) else { return };
+        let Some(list) = self.0.get_mut(run.list()) else { return };
         list.to_leave = list.to_leave.saturating_sub(1);
         if list.to_leave == 0 && list.tells_when_free {
             let sources = std::mem::take(&mut list.buffers.sources);
@@ -152,7 +162,7 @@ impl<P: Platform> Lists<P> {
         failure: Option<Reason>,
         may_be_stored: bool,
     ) -> bool {
-        let Some(list) = self.0.get_mut(run.list) else { return false };
+        let Some(list) = self.0.get_mut(run.list()) else { return false };
         let is_first = list.failure.is_none() && failure.is_some();
         list.failure = list.failure.or(failure);
         list.may_be_stored |= may_be_stored;
@@ -160,7 +170,7 @@ impl<P: Platform> Lists<P> {
         if list.left > 0 {
             return is_first;
         }
-        let list = self.0.remove(run.list);
+        let list = self.0.remove(run.list());
         let certainty = match list.may_be_stored {
             true => Certainty::Unknown,
             false => Certainty::NotDelivered,
@@ -240,10 +250,10 @@ impl<P: Platform> Engine<P> {
             // What is told is true only if what went before was stored.
             let notice = write.notice.filter(|_| number == last);
             let is_fenced = notice.is_some() && last > 0;
-            let run = Some(Run { list, buffer, at: here });
+            let special = Some(Box::new(Special::Run(Run::new(list, buffer, here))));
             let write = Write { place: Place { by: write.by, at: there }, notice, tells_when_free: false };
             let (initiator, done) = self.parts();
-            let posting = Posting { run, is_fenced, ..Posting::new(to, context) };
+            let posting = Posting { special, is_fenced, ..Posting::new(to, context) };
             initiator.post(state, done, posting, Kind::Write { write, source: None, len });
         }
         Ok(())
@@ -269,10 +279,10 @@ impl<P: Platform> Engine<P> {
         };
         let list = self.add_list(context, Buffers { sources: Vec::new(), targets }, cuts.len(), false);
         for Cut { there, buffer, here, len } in cuts {
-            let run = Some(Run { list, buffer, at: here });
+            let special = Some(Box::new(Special::Run(Run::new(list, buffer, here))));
             let place = Place { by: read.by, at: there };
             let (initiator, done) = self.parts();
-            let posting = Posting { run, ..Posting::new(to, context) };
+            let posting = Posting { special, ..Posting::new(to, context) };
             initiator.post(state, done, posting, Kind::Read { place, target: None, len });
         }
         Ok(())

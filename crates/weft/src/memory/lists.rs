@@ -11,14 +11,13 @@ pub struct Buffers {
     pub targets: Vec<Vec<u8>>,
 }
 
-#[doc(hidden)] // users need not know the type
-impl From<weft_memory::Buffers<super::Platform>> for Buffers {
-    fn from(buffers: weft_memory::Buffers<super::Platform>) -> Buffers {
-        Buffers {
-            sources: buffers.sources.into_iter().filter_map(Source::give_back).collect(),
-            targets: buffers.targets.into_iter().filter_map(Target::give_back).collect(),
-        }
-    }
+#[cold]
+#[inline(never)]
+pub(super) fn give_back(buffers: weft_memory::Buffers<super::Platform>) -> Box<Buffers> {
+    Box::new(Buffers {
+        sources: buffers.sources.into_iter().filter_map(Source::give_back).collect(),
+        targets: buffers.targets.into_iter().filter_map(Target::give_back).collect(),
+    })
 }
 
 impl Memory<'_> {

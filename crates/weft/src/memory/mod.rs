@@ -64,7 +64,7 @@ impl From<weft_memory::Completion<Platform>> for Completion {
     fn from(completion: weft_memory::Completion<Platform>) -> Completion {
         let weft_memory::Completion { context, outcome, source, target, buffers } = completion;
         let (source, target) = (source.and_then(Source::give_back), target.and_then(Target::give_back));
-        let buffers = buffers.map(|buffers| Box::new((*buffers).into()));
+        let buffers = buffers.map(|buffers| lists::give_back(*buffers));
         Completion { context, outcome, source, target, buffers }
     }
 }
