@@ -5,7 +5,7 @@ use crate::platform::Space;
 use crate::table::{Grant, RegionId, Rights, Table};
 use std::collections::{BTreeMap, VecDeque};
 use weft_core::{Delivery, FlowId, MessageKind, State};
-use weft_wire::memory::{Atomic, Mark, Place, Type, Word};
+use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Reason, MAX_PAYLOAD};
 
@@ -14,6 +14,8 @@ use weft_wire::{Reason, MAX_PAYLOAD};
 struct Incoming {
     /// Where the bytes go, or why none does.
     to: Result<RegionId, Reason>,
+    /// What they are written by.
+    by: Credential,
     /// Where the next byte goes.
     at: u64,
     left: u64,
@@ -105,7 +107,7 @@ impl<S: Space> Owner<S> {
             Err(reason) => (Err(reason), 0, None),
         };
         if left > 0 {
-            self.incoming.insert(flow, Incoming { to, at, left, notice });
+            self.incoming.insert(flow, Incoming { to, by: place.by, at, left, notice });
         }
         begun.map(|_| ())
     }
@@ -163,7 +165,7 @@ impl<S: Space> Owner<S> {
         let incoming = self.incoming.get_mut(&flow).filter(|incoming| len > 0 && len <= incoming.left);
         let Some(incoming) = incoming else { return Err(Reason::Violation) };
         let stored = incoming.to.and_then(|region| {
-            let space = self.table.space(region).ok_or(Reason::Revoked)?;
+            let space = self.table.check_again(region, incoming.by)?;
             space.write(incoming.at, payload).then_some(()).ok_or(Reason::OutsideRegion)
         });
         incoming.left -= len;

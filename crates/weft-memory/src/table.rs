@@ -358,6 +358,17 @@ impl<S: Space> Table<S> {
         Ok((Grant { region: id, at }, space))
     }
 
+    /// The memory of a region for an access that was checked before, if the credential it was checked by is still good.
+    ///
+    /// # Errors
+    /// If the region or the cookie was revoked since.
+    pub fn check_again(&self, id: RegionId, by: Credential) -> Result<&S, Reason> {
+        if let Credential::Cookie { .. } = by {
+            self.find(by).ok().filter(|(region, ..)| *region == id).ok_or(Reason::Revoked)?;
+        }
+        self.space(id).ok_or(Reason::Revoked)
+    }
+
     /// The region of a credential, and what a cookie narrows it to.
     fn find(&self, by: Credential) -> Result<(RegionId, Option<Part>, Option<Rights>), Reason> {
         match by {

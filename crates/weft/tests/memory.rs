@@ -500,6 +500,33 @@ fn nothing_is_written_behind_a_revocation() {
     assert!(b.calls().counters().refused_revoked > 0);
 }
 
+/// A cookie is revoked in the middle of a long write by it: what has not come then is not stored.
+#[test]
+fn nothing_is_written_behind_the_revocation_of_a_cookie() {
+    let _turn = turn("a cookie's revocation");
+    let (mut a, mut b, _, _) = pair(Settings::default());
+    let (region, window) = b.allocate(4 << 20, 8);
+    let len = window.len();
+    let mut in_the_middle = 0;
+    for polls in 0..30 {
+        let cookie = b.calls().cookie(region, Part { at: 0, len: len as u64 }, Rights::WRITE).expect("a cookie");
+        a.write(Place::new(cookie, 0), vec![polls as u8 + 1; len]);
+        (0..polls % 10).for_each(|_| {
+            a.bundle.poll();
+            b.bundle.poll();
+        });
+        assert!(b.calls().revoke_cookie(cookie));
+        let before = bytes_of(&window);
+        let end = end_of(&mut a, &mut b);
+        assert!(bytes_of(&window) == before, "nothing lands behind the revocation");
+        if let Outcome::Failed { reason, certainty } = end.outcome {
+            assert_eq!(reason, Reason::Revoked);
+            in_the_middle += u32::from(certainty == Certainty::Unknown);
+        }
+    }
+    assert!(in_the_middle > 0, "some were caught in the middle");
+}
+
 #[test]
 fn what_is_under_way_to_a_killed_owner_ends() {
     let _turn = turn("a killed owner");
