@@ -7,6 +7,7 @@ use crate::owner::Owner;
 use crate::platform::Platform;
 use crate::table::{RegionId, Table};
 use std::collections::VecDeque;
+use std::time::Duration;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, MessageKind, Returned, State};
 use weft_wire::memory::Word;
 use weft_wire::path::Tx;
@@ -166,6 +167,24 @@ impl<P: Platform> Engine<P> {
     /// The same, to open and to revoke. When [`Table::revoke`] returns, nothing is written to the region any more.
     pub fn table_mut(&mut self) -> &mut Table<P::Space> {
         &mut self.owner.table
+    }
+
+    /// Whether the time is to be known before a message is taken: [`Engine::expire`] is to be called with it. If nothing ends in time this
+    /// is one look at an empty set.
+    #[inline]
+    pub fn needs_time(&self, message: &Delivery<'_>) -> bool {
+        self.next_end().is_some() && self.owner.needs_time(message)
+    }
+
+    /// When the next region or cookie ends, as [`Table::set_end`] was told.
+    #[inline]
+    pub fn next_end(&self) -> Option<Duration> {
+        self.owner.table.next_end()
+    }
+
+    /// Revokes regions and cookies that have ended by now. Returns how many.
+    pub fn expire(&mut self, now: Duration) -> usize {
+        self.owner.table.expire(now)
     }
 
     /// Takes the oldest completion.

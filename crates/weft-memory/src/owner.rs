@@ -72,6 +72,20 @@ impl<S: Space> Owner<S> {
         done
     }
 
+    /// Whether what a message asks for depends on the time: its region or its cookie ends.
+    pub fn needs_time(&self, message: &Delivery<'_>) -> bool {
+        match Word::unpack(message.op(), message.args) {
+            Some(Word::Write { place, .. } | Word::Read { place, .. } | Word::Atomic { place, .. }) => {
+                self.table.is_timed(place.by)
+            }
+            Some(Word::Data) => {
+                let incoming = self.incoming.get(&message.flow());
+                incoming.is_some_and(|incoming| self.table.is_timed(incoming.by))
+            }
+            Some(Word::Bytes(_)) | None => false,
+        }
+    }
+
     /// A flow is no more: nothing follows by it.
     pub fn flow_closed(&mut self, flow: FlowId) {
         self.forget(flow);

@@ -4,9 +4,10 @@ use crate::platform::Space;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
 use constant_time_eq::constant_time_eq_16;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 use weft_wire::memory::{Credential, Place, Secret};
 use weft_wire::Reason;
 
@@ -213,6 +214,8 @@ struct Region<S> {
     rights: Rights,
     /// `None`: it was revoked.
     space: Option<S>,
+    /// When it is to be revoked, if it is.
+    end: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -222,6 +225,15 @@ struct Narrow {
     part: Part,
     rights: Rights,
     is_revoked: bool,
+    /// When it is to be revoked, if it is.
+    end: Option<Duration>,
+}
+
+/// What ends in time, by its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Ends {
+    Region(u32),
+    Cookie(u32),
 }
 
 /// The regions and cookies of an endpoint.
@@ -231,13 +243,20 @@ pub struct Table<S> {
     /// By key: the region that has it, or that had it last and is remembered.
     by_key: BTreeMap<u64, u32>,
     cookies: Places<Narrow>,
+    /// Open regions and cookies that end in time, the next one first.
+    ends: BTreeSet<(Duration, Ends)>,
 }
 
 impl<S: Space> Table<S> {
     /// A table without regions, for so many regions and cookies.
     #[must_use]
     pub fn new(regions_most: usize, cookies_most: usize) -> Table<S> {
-        Table { regions: Places::new(regions_most), by_key: BTreeMap::new(), cookies: Places::new(cookies_most) }
+        Table {
+            regions: Places::new(regions_most),
+            by_key: BTreeMap::new(),
+            cookies: Places::new(cookies_most),
+            ends: BTreeSet::new(),
+        }
     }
 
     /// Opens a region under a key.
@@ -250,7 +269,7 @@ impl<S: Space> Table<S> {
             return Err(RegionError::KeyTaken);
         }
         let reused = self.regions.reuse()?;
-        let mut region = Region { life: 0, key, rights, space: Some(space) };
+        let mut region = Region { life: 0, key, rights, space: Some(space), end: None };
         let index = match reused.and_then(|index| self.regions.places.get_mut(index as usize).map(|old| (index, old))) {
             Some((index, old)) => {
                 region.life = old.life;
@@ -304,7 +323,7 @@ impl<S: Space> Table<S> {
         if !region.rights.contain(rights) {
             return Err(RegionError::NoRight);
         }
-        let narrow = Narrow { secret, region: id, part, rights, is_revoked: false };
+        let narrow = Narrow { secret, region: id, part, rights, is_revoked: false, end: None };
         let index = match self.cookies.reuse()? {
             Some(index) => {
                 self.cookies.places[index as usize] = narrow;
@@ -320,11 +339,17 @@ impl<S: Space> Table<S> {
         let region = self.regions.places.get_mut(id.index as usize).filter(|region| region.life == id.life)?;
         let space = region.space.take()?;
         region.life = region.life.wrapping_add(1);
+        if let Some(end) = region.end.take() {
+            self.ends.remove(&(end, Ends::Region(id.index)));
+        }
         self.regions.free.push_back(id.index);
         let Places { places, free, .. } = &mut self.cookies;
         for (narrow, index) in places.iter_mut().zip(0..).filter(|(narrow, _)| narrow.region == id) {
             if !std::mem::replace(&mut narrow.is_revoked, true) {
                 free.push_back(index);
+                if let Some(end) = narrow.end.take() {
+                    self.ends.remove(&(end, Ends::Cookie(index)));
+                }
             }
         }
         Some(space)
@@ -332,11 +357,89 @@ impl<S: Space> Table<S> {
 
     /// Revokes a cookie. False if there is none like it.
     pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
+        let narrow = self.cookies.places.get(cookie.index as usize);
+        let is_there = narrow.is_some_and(|narrow| !narrow.is_revoked && is_same(&narrow.secret, &cookie.secret));
+        if is_there {
+            self.end_cookie(cookie.index);
+        }
+        is_there
+    }
+
+    fn end_cookie(&mut self, index: u32) {
+        let Some(narrow) = self.cookies.places.get_mut(index as usize) else { return };
+        narrow.is_revoked = true;
+        if let Some(end) = narrow.end.take() {
+            self.ends.remove(&(end, Ends::Cookie(index)));
+        }
+        self.cookies.free.push_back(index);
+    }
+
+    // ---- ends in time
+
+    /// Sets when a region is to be revoked by [`Table::expire`]: a time since whatever moment the caller counts from, or never. Replaces
+    /// what was set before. False if it was revoked.
+    pub fn set_end(&mut self, id: RegionId, end: Option<Duration>) -> bool {
+        let region = self.regions.places.get_mut(id.index as usize);
+        let Some(region) = region.filter(|region| region.life == id.life && region.space.is_some()) else {
+            return false;
+        };
+        let old = std::mem::replace(&mut region.end, end);
+        self.move_end(Ends::Region(id.index), old, end);
+        true
+    }
+
+    /// The same for a cookie.
+    pub fn set_cookie_end(&mut self, cookie: Cookie, end: Option<Duration>) -> bool {
         let narrow = self.cookies.places.get_mut(cookie.index as usize);
         let Some(narrow) = narrow.filter(|n| !n.is_revoked && is_same(&n.secret, &cookie.secret)) else { return false };
-        narrow.is_revoked = true;
-        self.cookies.free.push_back(cookie.index);
+        let old = std::mem::replace(&mut narrow.end, end);
+        self.move_end(Ends::Cookie(cookie.index), old, end);
         true
+    }
+
+    fn move_end(&mut self, what: Ends, from: Option<Duration>, to: Option<Duration>) {
+        if let Some(from) = from {
+            self.ends.remove(&(from, what));
+        }
+        self.ends.extend(to.map(|to| (to, what)));
+    }
+
+    /// When the next region or cookie ends.
+    pub fn next_end(&self) -> Option<Duration> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+
+    /// Revokes what has ended by now. Returns how many regions and cookies that were.
+    pub fn expire(&mut self, now: Duration) -> usize {
+        let mut expired = 0;
+        while let Some(&(_, what)) = self.ends.first().filter(|(end, _)| *end <= now) {
+            // Whatever it is, it goes.
+            self.ends.pop_first();
+            match what {
+                Ends::Cookie(index) => self.end_cookie(index),
+                Ends::Region(index) => {
+                    let life = self.regions.places.get(index as usize).map_or(0, |region| region.life);
+                    drop(self.revoke(RegionId { index, life }));
+                }
+            }
+            expired += 1;
+        }
+        expired
+    }
+
+    /// Whether what this credential names ends in time, so that an access by it needs to know the time.
+    pub fn is_timed(&self, by: Credential) -> bool {
+        if self.ends.is_empty() {
+            return false;
+        }
+        let ends = |id: RegionId| self.region(id).is_some_and(|(region, _)| region.end.is_some());
+        match by {
+            Credential::Cookie { index, .. } => {
+                let narrow = self.cookies.places.get(index as usize);
+                narrow.is_some_and(|narrow| narrow.end.is_some() || ends(narrow.region))
+            }
+            by => self.find(by).is_ok_and(|(id, ..)| ends(id)),
+        }
     }
 
     /// Whether an operation that needs this right may have `len` bytes at a place, and which they are.
@@ -472,6 +575,41 @@ mod tests {
         assert!(again != region && table.space(region).is_none());
         assert_eq!(table.check(key(1, 0), 8, Rights::READ).map(|(grant, _)| grant.region), Ok(again));
         assert_eq!(table.check(place(1), 1, Rights::READ).err(), Some(Reason::Revoked));
+    }
+
+    #[test]
+    fn what_has_ended_is_revoked_and_nothing_else() {
+        let mut table = Table::new(8, 8);
+        let regions = [1, 2, 3].map(|key| table.open(key, ALL, Bytes::new(64)).expect("room"));
+        let part = Part { at: 0, len: 8 };
+        let cookies = [1, 2, 3].map(|n| table.cookie(regions[0], part, ALL, [n; 16]).expect("room"));
+        let time = |seconds| Some(Duration::from_secs(seconds));
+        assert!(table.next_end().is_none() && !table.is_timed(Credential::Key(1)));
+        assert!(table.set_end(regions[1], time(5)) && table.set_cookie_end(cookies[0], time(3)));
+        assert!(table.set_cookie_end(cookies[1], time(9)) && table.set_cookie_end(cookies[1], time(4)));
+        assert!(table.set_cookie_end(cookies[2], time(1)) && table.set_cookie_end(cookies[2], None));
+        let timed = [Credential::Key(1), Credential::Key(2), Credential::Key(3), cookies[0].into(), cookies[2].into()];
+        assert_eq!(timed.map(|by| table.is_timed(by)), [false, true, false, true, false]);
+        assert_eq!((table.next_end(), table.expire(Duration::from_millis(2999))), (time(3), 0));
+        assert_eq!((table.expire(Duration::from_secs(4)), table.next_end()), (2, time(5)));
+        let state = |table: &Table<Bytes>, by| table.check(Place { by, at: 0 }, 1, Rights::READ).err();
+        assert_eq!(state(&table, cookies[0].into()), Some(Reason::Revoked));
+        assert_eq!(state(&table, cookies[2].into()), None);
+        assert_eq!(state(&table, Credential::Key(2)), None);
+        assert_eq!((table.expire(Duration::MAX), table.next_end()), (1, None));
+        assert_eq!(state(&table, Credential::Key(2)), Some(Reason::Revoked));
+        assert_eq!(state(&table, Credential::Key(1)), None);
+        // What is revoked by hand has no end any more, nor have its cookies; and what has gone gets none.
+        assert!(table.set_end(regions[0], time(7)) && table.set_cookie_end(cookies[2], time(8)));
+        assert!(table.is_timed(cookies[2].into()));
+        table.revoke(regions[0]);
+        assert_eq!((table.next_end(), table.expire(Duration::MAX)), (None, 0));
+        assert!(!table.set_end(regions[0], time(1)) && !table.set_cookie_end(cookies[2], time(1)));
+        assert_eq!(table.regions().count(), 1);
+        // A region takes cookies with it that would end later.
+        let cookie = table.cookie(regions[2], part, ALL, [7; 16]).expect("room");
+        assert!(table.set_cookie_end(cookie, time(20)) && table.set_end(regions[2], time(10)));
+        assert_eq!((table.expire(Duration::from_secs(15)), table.next_end(), table.cookies()), (1, None, 0));
     }
 
     #[test]

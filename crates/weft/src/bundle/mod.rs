@@ -546,6 +546,7 @@ impl<H: Threads> Bundle<H> {
             self.home.watch_on();
         }
         self.owes_look = false;
+        self.faces.memory.expire();
         if self.idle > 0 {
             self.give_way_while_polling();
         }

@@ -270,6 +270,9 @@ impl<H: Threads> Bundle<H> {
     /// As [`Bundle::wait_limit`], with the longest sleep while something waits for room, because nobody wakes us for that.
     pub(super) fn sleep_limit(&self, for_room: Duration) -> Duration {
         let mut most = SLEEP_MOST.min(self.home.until_due().unwrap_or(SLEEP_MOST));
+        if let Some(left) = self.faces.memory.until_end() {
+            most = most.min(left);
+        }
         if self.waits_for_room() {
             most = most.min(for_room);
         }
@@ -508,6 +511,7 @@ impl<H: Threads> Bundle<H> {
         }
         self.signals.get_up();
         self.core.disarm();
+        self.faces.memory.expire();
         if told != 0 {
             // Before a handler runs: nobody watches the sockets now, and a handler may compute for long.
             self.home.get_up();

@@ -8,7 +8,8 @@ use crate::bundle::{Bundle, Threads};
 use crate::node::Error;
 use crate::paths::Outlet;
 use crate::watch::Signals;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
 use weft_shm::Window;
 use weft_wire::Reason;
@@ -46,6 +47,24 @@ impl<H: Threads> Face<H> {
         self.seat(endpoint).map(|seat| &mut seat.engine)
     }
 
+    /// Time until a region or a cookie ends, if one does.
+    pub fn until_end(&self) -> Option<Duration> {
+        let ends = self.endpoints.iter().filter_map(|endpoint| {
+            let seat = self.seats.get(endpoint.index())?.as_deref()?;
+            seat.engine.next_end()
+        });
+        ends.min().map(|end| end.saturating_sub(now()))
+    }
+
+    /// Revokes what has ended.
+    pub fn expire(&mut self) {
+        for at in 0..self.endpoints.len() {
+            if let Some(engine) = self.engine(self.endpoints[at]).filter(|engine| engine.next_end().is_some()) {
+                engine.expire(now());
+            }
+        }
+    }
+
     pub(super) fn notice_handler(&mut self, endpoint: Endpoint) -> Option<&mut Option<H::NoticeHandler>> {
         self.seat(endpoint).filter(|seat| !seat.is_closing).map(|seat| &mut seat.on_notice)
     }
@@ -54,6 +73,10 @@ impl<H: Threads> Face<H> {
 impl<H: Threads> Client<Outlet> for Face<H> {
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let Some(seat) = self.seat(delivery.endpoint) else { return Err(Reason::NoSuchEndpoint) };
+        if seat.engine.needs_time(delivery) {
+            // The timer may be late.
+            seat.engine.expire(now());
+        }
         let taken = seat.engine.deliver(state, delivery);
         if let Some(run) = &mut seat.on_notice {
             while let Some(notice) = seat.engine.next_notice() {
@@ -141,6 +164,12 @@ impl<H: Threads> Bundle<H> {
             None => Err(Error::Send(SendError::NoEndpoint)),
         }
     }
+}
+
+/// The time by which regions and cookies end: since the first call of this.
+pub(super) fn now() -> Duration {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    BEGIN.get_or_init(Instant::now).elapsed()
 }
 
 /// A region's memory.

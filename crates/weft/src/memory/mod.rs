@@ -28,6 +28,7 @@ pub(crate) use face::Face;
 use crate::bundle::{AnyThread, Bundle, SharedBundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
+use std::time::Duration;
 use weft_core::{Endpoint, State};
 use weft_wire::Key;
 
@@ -207,6 +208,23 @@ impl Memory<'_> {
     /// Revokes a cookie. When this returns, nothing is read or written by it any more. False if it was revoked before.
     pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
         self.engine.table_mut().revoke_cookie(cookie)
+    }
+
+    /// Has a region and all of its cookies revoked when so much time is over. A later call replaces it: the time counts from then on.
+    /// [`Duration::MAX`] is never. False if the region was revoked.
+    ///
+    /// The bundle revokes it, when it is polled or sleeps in a wait, or the service thread of a
+    /// [serviced](crate::SharedBundle::serviced) one. If that is late, an access that is carried out behind the end is refused as
+    /// [`Reason::Revoked`](crate::Reason::Revoked) all the same.
+    pub fn revoke_after(&mut self, region: RegionId, time: Duration) -> bool {
+        let end = face::now().checked_add(time);
+        self.engine.table_mut().set_end(region, end)
+    }
+
+    /// The same for a cookie, as [`Memory::revoke_after`].
+    pub fn revoke_cookie_after(&mut self, cookie: Cookie, time: Duration) -> bool {
+        let end = face::now().checked_add(time);
+        self.engine.table_mut().set_cookie_end(cookie, end)
     }
 
     /// The memory of a region, if it was not revoked.
