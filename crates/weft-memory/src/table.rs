@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
-use weft_wire::memory::{Credential, Place, Secret};
+use weft_wire::memory::{Credential, Place, RegionHandle, Secret};
 use weft_wire::Reason;
 
 /// Revoked regions and cookies that are remembered as such, of each kind. What was revoked before them is as if it had never been.
@@ -54,6 +54,17 @@ pub struct RegionId {
     index: u32,
     /// How many regions had the place before.
     life: u32,
+}
+
+/// Bits of a handle that are the region's place, which begin with 1. The others tell how many had the place before.
+const HANDLE_BITS: u32 = 20;
+
+impl RegionId {
+    /// The handle; `None` if the place is too high.
+    fn handle(self) -> Option<RegionHandle> {
+        let place = self.index.checked_add(1).filter(|place| *place < 1 << HANDLE_BITS)?;
+        Some(RegionHandle(self.life << HANDLE_BITS | place))
+    }
 }
 
 /// A part of a region: what a cookie is for, or one of a list.
@@ -216,6 +227,8 @@ struct Region<S> {
     space: Option<S>,
     /// When it is to be revoked, if it is.
     end: Option<Duration>,
+    /// Where offsets begin for those that name it by its handle; `None` if nobody may.
+    handle_base: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -269,7 +282,7 @@ impl<S: Space> Table<S> {
             return Err(RegionError::KeyTaken);
         }
         let reused = self.regions.reuse()?;
-        let mut region = Region { life: 0, key, rights, space: Some(space), end: None };
+        let mut region = Region { life: 0, key, rights, space: Some(space), end: None, handle_base: None };
         let index = match reused.and_then(|index| self.regions.places.get_mut(index as usize).map(|old| (index, old))) {
             Some((index, old)) => {
                 region.life = old.life;
@@ -374,6 +387,19 @@ impl<S: Space> Table<S> {
         self.cookies.free.push_back(index);
     }
 
+    /// Opens a region under its handle too, to those that may use its key, and returns the handle. Offsets of accesses by it count from
+    /// `base`: with the region's address they are addresses. A later call sets another base. `None` if the region was revoked, or there
+    /// are so many regions that its place has no handle (2^20 - 1 have one).
+    ///
+    /// A handle is of one region until 4,096 others had its place in the table, each of which is kept free while 1,024 others are revoked.
+    pub fn handle(&mut self, id: RegionId, base: u64) -> Option<RegionHandle> {
+        let region = self.regions.places.get_mut(id.index as usize);
+        let region = region.filter(|region| region.life == id.life && region.space.is_some())?;
+        let handle = id.handle()?;
+        region.handle_base = Some(base);
+        Some(handle)
+    }
+
     // ---- ends in time
 
     /// Sets when a region is to be revoked by [`Table::expire`]: a time since whatever moment the caller counts from, or never. Replaces
@@ -447,9 +473,13 @@ impl<S: Space> Table<S> {
     /// # Errors
     /// Why not.
     pub fn check(&self, place: Place, len: u64, right: Rights) -> Result<(Grant, &S), Reason> {
-        let end = place.at.checked_add(len).ok_or(Reason::OutsideRegion)?;
         let (id, part, rights) = self.find(place.by)?;
         let (region, space) = self.region(id).ok_or(Reason::Revoked)?;
+        let offset = match (place.by, region.handle_base) {
+            (Credential::Handle(_), Some(base)) => place.at.checked_sub(base).ok_or(Reason::OutsideRegion)?,
+            _ => place.at,
+        };
+        let end = offset.checked_add(len).ok_or(Reason::OutsideRegion)?;
         if !rights.unwrap_or(region.rights).and(region.rights).contain(right) {
             return Err(Reason::NoRight);
         }
@@ -457,7 +487,7 @@ impl<S: Space> Table<S> {
         if end > part.len {
             return Err(Reason::OutsideRegion);
         }
-        let at = part.at.checked_add(place.at).ok_or(Reason::OutsideRegion)?;
+        let at = part.at.checked_add(offset).ok_or(Reason::OutsideRegion)?;
         Ok((Grant { region: id, at }, space))
     }
 
@@ -479,6 +509,19 @@ impl<S: Space> Table<S> {
                 let index = *self.by_key.get(&key).ok_or(Reason::NoRegion)?;
                 let region = self.regions.places.get(index as usize).ok_or(Reason::NoRegion)?;
                 Ok((RegionId { index, life: region.life }, None, None))
+            }
+            Credential::Handle(handle) => {
+                let index = (handle & ((1 << HANDLE_BITS) - 1)).checked_sub(1).ok_or(Reason::NoRegion)?;
+                let region = self.regions.places.get(index as usize).filter(|region| region.handle_base.is_some());
+                let region = region.ok_or(Reason::NoRegion)?;
+                // A region that was revoked counts as the next one of its place.
+                let is_open = region.space.is_some();
+                let life = if is_open { region.life } else { region.life.wrapping_sub(1) };
+                match (life << HANDLE_BITS == handle >> HANDLE_BITS << HANDLE_BITS, is_open) {
+                    (false, _) => Err(Reason::NoRegion),
+                    (true, false) => Err(Reason::Revoked),
+                    (true, true) => Ok((RegionId { index, life }, None, None)),
+                }
             }
             Credential::Cookie { index, secret } => {
                 let narrow = self.cookies.places.get(index as usize);
@@ -575,6 +618,39 @@ mod tests {
         assert!(again != region && table.space(region).is_none());
         assert_eq!(table.check(key(1, 0), 8, Rights::READ).map(|(grant, _)| grant.region), Ok(again));
         assert_eq!(table.check(place(1), 1, Rights::READ).err(), Some(Reason::Revoked));
+    }
+
+    #[test]
+    fn a_handle_is_of_one_region_and_only_if_it_was_asked_for() {
+        let mut table = Table::new(8, 8);
+        let region = table.open(1, ALL, Bytes::new(64)).expect("room");
+        let by = |handle: u32, at| Place { by: Credential::Handle(handle), at };
+        let state = |table: &Table<Bytes>, place| table.check(place, 4, Rights::READ).map(|(grant, _)| grant);
+        assert_eq!(state(&table, by(1, 0)), Err(Reason::NoRegion), "nobody asked for it");
+        let base = 0x7f00_0000_1000;
+        let handle = table.handle(region, base).expect("it is open").0;
+        assert!(handle != 0);
+        assert_eq!(state(&table, by(handle, base + 8)), Ok(Grant { region, at: 8 }));
+        for at in [0, base - 1, base + 61, u64::MAX] {
+            assert_eq!(state(&table, by(handle, at)), Err(Reason::OutsideRegion), "{at:x}");
+        }
+        assert_eq!(state(&table, key(1, 8)), Ok(Grant { region, at: 8 }), "keys count from the beginning");
+        for bit in 0..32 {
+            assert_eq!(state(&table, by(handle ^ 1 << bit, base)), Err(Reason::NoRegion), "bit {bit}");
+        }
+        assert_eq!(state(&table, by(0, base)), Err(Reason::NoRegion));
+        table.revoke(region);
+        assert_eq!(state(&table, by(handle, base)), Err(Reason::Revoked));
+        assert!(table.handle(region, 0).is_none());
+        // Another region in the same place, after many.
+        for n in 0..2 * REMEMBERED as u64 {
+            let region = table.open(10 + n, ALL, Bytes::new(64)).expect("room");
+            assert!(state(&table, by(handle, base)).is_err());
+            let other = table.handle(region, base).expect("it is open").0;
+            assert!(other != handle && state(&table, by(other, base)).is_ok());
+            table.revoke(region);
+        }
+        assert!(table.regions.places.len() < REMEMBERED + 4, "places were used again");
     }
 
     #[test]

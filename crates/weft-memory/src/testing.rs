@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use weft_core::testing::{path, MemRx, MemTx, NoBells};
 use weft_core::{Bundle, Client, Delivery, PeerId, Returned, Sink, State};
-use weft_wire::memory::{Credential, Mark, Place, Word};
+use weft_wire::memory::{Credential, Mark, Place, RegionHandle, Word};
 use weft_wire::path::{Peek, Rx, Tx};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid, MAX_ARGS};
@@ -183,6 +183,8 @@ struct Attacked {
     open: RegionId,
     cookie: Cookie,
     revoked: Cookie,
+    /// Of the region that is open to reads alone.
+    handle: RegionHandle,
     free: u32,
 }
 
@@ -209,25 +211,30 @@ impl Attacked {
             Err(error) => panic!("{error}"),
         });
         table.revoke_cookie(cookies[1]);
+        let Some(handle) = table.handle(regions[1], 100) else { panic!("it is open") };
         let ((to_peer, rx), (tx, from_peer)) = (path(LINES), path(LINES));
         let peer = PeerId { epoch: Epoch(2), bundle: BundleId(0), uid: Uid(1), address: HostAddress::NONE };
         if let Some(index) = core.reserve() {
             core.attach(index, peer, to_peer, from_peer);
         }
         let [cookie, revoked] = cookies;
-        let mut owner = Attacked { core, engine, tx, rx, spaces, open: regions[0], cookie, revoked, free: u32::MAX };
+        let mut owner =
+            Attacked { core, engine, tx, rx, spaces, open: regions[0], cookie, revoked, handle, free: u32::MAX };
         let open = Open { source: EndpointId(1), destination: EndpointId(1), key: Key(1), uid: Uid(1) };
         owner.push_head(Head::new(Kind::Open), &open.to_args(), &[]);
         owner
     }
 
     fn credential(&self, number: u8) -> Credential {
-        match number % 8 {
+        match number % 10 {
             0..=1 => Credential::Key(0),
             2 => Credential::Key(1),
             3..=4 => self.cookie.into(),
             5 => self.revoked.into(),
             6 => Credential::Cookie { index: number.into(), secret: [7; 16] },
+            7 => self.handle.into(),
+            // No other region is open under its handle.
+            8 => Credential::Handle(u32::from(number) / 10),
             _ => Credential::Key(number.into()),
         }
     }

@@ -20,6 +20,8 @@ pub enum Credential {
         /// The secret.
         secret: Secret,
     },
+    /// The region's handle.
+    Handle(u32),
 }
 
 impl std::fmt::Debug for Credential {
@@ -28,6 +30,7 @@ impl std::fmt::Debug for Credential {
         f.write_str(match self {
             Credential::Key(_) => "a key",
             Credential::Cookie { .. } => "a cookie",
+            Credential::Handle(_) => "a handle",
         })
     }
 }
@@ -49,12 +52,22 @@ impl From<RegionKey> for Credential {
     }
 }
 
+/// A region's handle of 32 bits, which the owner's table made; never 0. Others may guess it, as they may guess a small key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RegionHandle(pub u32);
+
+impl From<RegionHandle> for Credential {
+    fn from(handle: RegionHandle) -> Credential {
+        Credential::Handle(handle.0)
+    }
+}
+
 /// A place in a region: what every operation begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The region.
     pub by: Credential,
-    /// Bytes from the beginning of the region or, for a cookie, of the cookie's range.
+    /// Bytes from the beginning of the region or, for a cookie, of the cookie's range. For a handle, from where the owner said.
     pub at: u64,
 }
 
@@ -270,6 +283,7 @@ const ATOMIC: u8 = 5;
 const BY_COOKIE: u8 = 0x80;
 const HAS_NOTICE: u8 = 0x40;
 const HAS_MARK: u8 = 0x20;
+const BY_HANDLE: u8 = 0x10;
 
 /// A word as a message has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -307,6 +321,10 @@ impl Packed {
                 self.push_wide(low);
                 self.push_wide(high);
             }
+            Credential::Handle(handle) => {
+                self.op |= BY_HANDLE;
+                self.push(handle);
+            }
         }
         self.push_wide(place.at);
     }
@@ -343,14 +361,17 @@ impl Args<'_> {
         Some(u64::from(low) | u64::from(high) << 32)
     }
 
-    fn place(&mut self, by_cookie: bool) -> Option<Place> {
-        let by = match by_cookie {
-            false => Credential::Key(self.wide()?),
-            true => {
+    /// A place, by what the bits of an operation say.
+    fn place(&mut self, by: u8) -> Option<Place> {
+        let by = match by {
+            0 => Credential::Key(self.wide()?),
+            BY_HANDLE => Credential::Handle(self.one()?),
+            BY_COOKIE => {
                 let index = self.one()?;
                 let (low, high) = (self.wide()?, self.wide()?);
                 Credential::Cookie { index, secret: (u128::from(low) | u128::from(high) << 64).to_le_bytes() }
             }
+            _ => return None,
         };
         Some(Place { by, at: self.wide()? })
     }
@@ -403,20 +424,20 @@ impl Word {
 
     /// Reads a word. Total; `None` for what is none.
     pub fn unpack(op: u8, args: &[u32]) -> Option<Word> {
-        let by_cookie = op & BY_COOKIE != 0;
+        let by = op & (BY_COOKIE | BY_HANDLE);
         let mut args = Args(args);
-        let word = match op & !BY_COOKIE {
+        let word = match op & !(BY_COOKIE | BY_HANDLE) {
             code if code & !(HAS_NOTICE | HAS_MARK) == WRITE => {
-                let (place, len) = (args.place(by_cookie)?, args.wide()?);
+                let (place, len) = (args.place(by)?, args.wide()?);
                 let mark = if code & HAS_MARK != 0 { Some(args.mark()?) } else { None };
                 let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
                 Word::Write { place, len, notice, mark }
             }
-            DATA if !by_cookie => Word::Data,
-            READ => Word::Read { place: args.place(by_cookie)?, len: args.one()?, mark: args.mark()? },
-            BYTES if !by_cookie => Word::Bytes(args.mark()?),
+            DATA if by == 0 => Word::Data,
+            READ => Word::Read { place: args.place(by)?, len: args.one()?, mark: args.mark()? },
+            BYTES if by == 0 => Word::Bytes(args.mark()?),
             ATOMIC => {
-                let place = args.place(by_cookie)?;
+                let place = args.place(by)?;
                 let [atomic, of, 0, 0] = args.one()?.to_le_bytes() else { return None };
                 let atomic = Atomic::ALL.into_iter().find(|known| *known as u8 == atomic)?;
                 let of = Type::ALL.into_iter().find(|known| *known as u8 == of)?;
@@ -438,6 +459,7 @@ mod tests {
         let credentials = prop_oneof![
             any::<u64>().prop_map(Credential::Key),
             (any::<u32>(), any::<Secret>()).prop_map(|(index, secret)| Credential::Cookie { index, secret }),
+            any::<u32>().prop_map(Credential::Handle),
         ];
         (credentials, any::<u64>()).prop_map(|(by, at)| Place { by, at })
     }
@@ -474,6 +496,15 @@ mod tests {
         let secret = [0x0302_0100, 0x0706_0504, 0x0b0a_0908, 0x0f0e_0d0c];
         assert_eq!((packed.op, &packed.args()[..5]), (0x85, &[3, secret[0], secret[1], secret[2], secret[3]][..]));
         assert_eq!(packed.args()[5..], [1, 0, 0x0502, 7, 9]);
+    }
+
+    #[test]
+    fn a_handle_takes_one_argument() {
+        let place = Place::new(RegionHandle(0x0010_0003), 8);
+        let packed = Word::Write { place, len: 4, notice: None, mark: None }.pack();
+        assert_eq!((packed.op, packed.args()), (0x11, &[0x0010_0003, 8, 0, 4, 0][..]));
+        assert_eq!(Word::unpack(0x91, packed.args()), None, "by a cookie and by a handle");
+        assert_eq!(Word::unpack(0x12, &[]), None, "bytes that follow name nothing");
     }
 
     #[test]

@@ -5,8 +5,8 @@ mod support;
 use std::time::{Duration, Instant};
 use support::{contents, over_udp, tell, turn, Address, Dice, Orders, Peer, BOUND};
 use weft::memory::{
-    Atomic, Change, Completion, Cookie, Fetch, Notice, Outcome, Part, Place, PostError, RegionError, RegionId,
-    RegionKey, Rights, Settings, Type, Window, Write,
+    Atomic, Change, Completion, Cookie, Fetch, Notice, Outcome, Part, Place, PostError, RegionError, RegionHandle,
+    RegionId, RegionKey, Rights, Settings, Type, Window, Write,
 };
 use weft::{Bundle, Certainty, Endpoint, Key, Node, Reason, SendError, Service};
 
@@ -320,6 +320,33 @@ fn what_is_not_allowed_is_refused_with_its_reason_and_changes_nothing() {
     a.write(Place::new(cookie, 0), vec![7; 8]);
     assert_eq!(end_of(&mut a, &mut b).outcome, Outcome::Done);
     assert_eq!(bytes_of(&window)[99..109], [0, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
+}
+
+#[test]
+fn a_region_is_reached_by_its_handle_and_by_addresses() {
+    let _turn = turn("handles");
+    let (mut a, mut b, region, window) = pair(Settings::default());
+    let base = window.as_ptr().addr() as u64;
+    let handle = b.calls().handle(region, base).expect("it is open");
+    a.write(Place::new(handle, base + 100), vec![3; 40_000]);
+    assert_eq!(end_of(&mut a, &mut b).outcome, Outcome::Done);
+    a.read(Place::new(handle, base + 99), 3);
+    assert_eq!(end_of(&mut a, &mut b).target, Some(vec![0, 3, 3]));
+    let add = Change { place: Place::new(handle, base), atomic: Atomic::Add, of: Type::U64 };
+    a.calls().try_change(0, add, &[1; 8], Fetch::default(), 0).expect("posted");
+    assert_eq!(end_of(&mut a, &mut b).outcome, Outcome::Done);
+    assert_eq!(bytes_of(&window)[..8], [1; 8]);
+    let guessed = RegionHandle(handle.0 + 1);
+    let rows = [(handle, base - 1, Reason::OutsideRegion), (guessed, base, Reason::NoRegion)];
+    for (handle, at, reason) in rows {
+        a.write(Place::new(handle, at), vec![1; 8]);
+        let expected = Outcome::Failed { reason, certainty: Certainty::NotDelivered };
+        assert_eq!(end_of(&mut a, &mut b).outcome, expected);
+    }
+    b.calls().revoke(region);
+    a.write(Place::new(handle, base), vec![1; 8]);
+    let expected = Outcome::Failed { reason: Reason::Revoked, certainty: Certainty::NotDelivered };
+    assert_eq!(end_of(&mut a, &mut b).outcome, expected);
 }
 
 #[test]

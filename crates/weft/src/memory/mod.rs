@@ -21,7 +21,7 @@ pub use weft_memory::{
     Settings, Write, WriteList, INLINE_MOST, LIST_MOST,
 };
 pub use weft_shm::{Lent, LentMut, Window};
-pub use weft_wire::memory::{Atomic, Credential, Place, RegionKey, Type};
+pub use weft_wire::memory::{Atomic, Credential, Place, RegionHandle, RegionKey, Type};
 
 pub(crate) use face::Face;
 
@@ -208,6 +208,16 @@ impl Memory<'_> {
     /// Revokes a cookie. When this returns, nothing is read or written by it any more. False if it was revoked before.
     pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
         self.engine.table_mut().revoke_cookie(cookie)
+    }
+
+    /// Opens a region under a handle of 32 bits too, for peers whose protocol has no room for a key (VIA). Offsets of accesses by the
+    /// handle count from `base`, so they are addresses if `base` is the region's. `None` if the region was revoked, or its place in the
+    /// table is above 2^20 - 2.
+    ///
+    /// Peers can guess handles: everybody who is admitted may use the region, as with a small key. A handle never is 0. One of a revoked
+    /// region is refused until 4 million other regions were opened.
+    pub fn handle(&mut self, region: RegionId, base: u64) -> Option<RegionHandle> {
+        self.engine.table_mut().handle(region, base)
     }
 
     /// Has a region and all of its cookies revoked when so much time is over. A later call replaces it: the time counts from then on.
