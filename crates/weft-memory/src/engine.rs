@@ -212,6 +212,16 @@ impl<P: Platform> Engine<P> {
         self.initiator.pending_in_all()
     }
 
+    /// Completions that were not taken.
+    pub fn completions(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Notices that were not taken.
+    pub fn notices(&self) -> usize {
+        self.owner.notices.len()
+    }
+
     /// What the calls of an initiator work with.
     pub(crate) fn parts(&mut self) -> (&mut Initiator<P>, &mut VecDeque<Completion<P>>) {
         (&mut self.initiator, &mut self.done)

@@ -14,6 +14,7 @@ mod initiator;
 mod lists;
 mod owner;
 mod platform;
+mod report;
 mod table;
 pub mod testing;
 
@@ -22,4 +23,5 @@ pub use flush::{Ticket, INLINE_MOST};
 pub use initiator::{Change, Fetch, Write};
 pub use lists::{Buffers, ReadList, WriteList, LIST_MOST};
 pub use platform::{Platform, Source, Space, Target};
+pub use report::{RegionReport, Report, LARGEST_MOST};
 pub use table::{Cookie, CookieError, Grant, Part, RegionError, RegionId, Rights, Table};

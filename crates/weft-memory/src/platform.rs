@@ -12,6 +12,11 @@ pub trait Space {
         self.len() == 0
     }
 
+    /// Whether the program lent it: nobody else can map it.
+    fn is_lent(&self) -> bool {
+        false
+    }
+
     /// Copies bytes out of it. False, and nothing was copied, if they are not all within it.
     fn read(&self, at: u64, to: &mut [u8]) -> bool;
 

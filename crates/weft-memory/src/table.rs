@@ -65,6 +65,12 @@ impl RegionId {
         let place = self.index.checked_add(1).filter(|place| *place < 1 << HANDLE_BITS)?;
         Some(RegionHandle(self.life << HANDLE_BITS | place))
     }
+
+    /// Its place in the endpoint's table, which another region may have had before.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
 }
 
 /// A part of a region: what a cookie is for, or one of a list.
@@ -255,6 +261,11 @@ pub struct Table<S> {
     regions: Places<Region<S>>,
     /// By key: the region that has it, or that had it last and is remembered.
     by_key: BTreeMap<u64, u32>,
+    /// The open regions by their bytes.
+    by_size: BTreeSet<(u64, u32)>,
+    /// The sum of these.
+    bytes: u128,
+    revoked: u64,
     cookies: Places<Narrow>,
     /// Open regions and cookies that end in time, the next one first.
     ends: BTreeSet<(Duration, Ends)>,
@@ -267,6 +278,9 @@ impl<S: Space> Table<S> {
         Table {
             regions: Places::new(regions_most),
             by_key: BTreeMap::new(),
+            by_size: BTreeSet::new(),
+            bytes: 0,
+            revoked: 0,
             cookies: Places::new(cookies_most),
             ends: BTreeSet::new(),
         }
@@ -282,6 +296,7 @@ impl<S: Space> Table<S> {
             return Err(RegionError::KeyTaken);
         }
         let reused = self.regions.reuse()?;
+        let bytes = space.len();
         let mut region = Region { life: 0, key, rights, space: Some(space), end: None, handle_base: None };
         let index = match reused.and_then(|index| self.regions.places.get_mut(index as usize).map(|old| (index, old))) {
             Some((index, old)) => {
@@ -295,6 +310,8 @@ impl<S: Space> Table<S> {
             None => self.regions.push(region),
         };
         self.by_key.insert(key, index);
+        self.by_size.insert((bytes, index));
+        self.bytes += u128::from(bytes);
         Ok(RegionId { index, life: self.regions.places[index as usize].life })
     }
 
@@ -312,6 +329,34 @@ impl<S: Space> Table<S> {
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         let open = self.regions.places.iter().zip(0..).filter(|(region, _)| region.space.is_some());
         open.map(|(region, index)| RegionId { index, life: region.life })
+    }
+
+    /// The regions that were not revoked, the largest one first.
+    pub fn largest(&self) -> impl Iterator<Item = (RegionId, Rights, &S)> + '_ {
+        self.by_size.iter().rev().filter_map(|&(_, index)| {
+            let region = self.regions.places.get(index as usize)?;
+            Some((RegionId { index, life: region.life }, region.rights, region.space.as_ref()?))
+        })
+    }
+
+    /// How many regions were not revoked.
+    pub fn open_regions(&self) -> usize {
+        self.regions.live()
+    }
+
+    /// Bytes of the regions that were not revoked.
+    pub fn bytes(&self) -> u64 {
+        u64::try_from(self.bytes).unwrap_or(u64::MAX)
+    }
+
+    /// How many regions were revoked.
+    pub fn revoked(&self) -> u64 {
+        self.revoked
+    }
+
+    /// How many peers map a region. All operations are executed here, so none does.
+    pub fn mapped(&self, _: RegionId) -> u32 {
+        0
     }
 
     /// How many cookies were made and not revoked.
@@ -356,6 +401,9 @@ impl<S: Space> Table<S> {
             self.ends.remove(&(end, Ends::Region(id.index)));
         }
         self.regions.free.push_back(id.index);
+        self.by_size.remove(&(space.len(), id.index));
+        self.bytes = self.bytes.saturating_sub(u128::from(space.len()));
+        self.revoked += 1;
         let Places { places, free, .. } = &mut self.cookies;
         for (narrow, index) in places.iter_mut().zip(0..).filter(|(narrow, _)| narrow.region == id) {
             if !std::mem::replace(&mut narrow.is_revoked, true) {
@@ -710,6 +758,28 @@ mod tests {
         assert!(table.by_key.len() <= table.regions.places.len());
         assert_eq!(table.check(key(10, 0), 1, Rights::READ).err(), Some(Reason::NoRegion), "long ago");
         assert!(table.check(key(2, 0), 8, Rights::ALL).is_ok(), "the other one is still there");
+    }
+
+    #[test]
+    fn the_largest_regions_are_those_that_are_open() {
+        let mut table = Table::new(8, 1);
+        let regions: Vec<_> = [5, 90, 7, 90]
+            .into_iter()
+            .zip(0..)
+            .map(|(len, key)| table.open(key, ALL, Bytes::new(len)).expect("room"))
+            .collect();
+        let largest =
+            |table: &Table<Bytes>| table.largest().map(|(id, _, space)| (id.index(), space.len())).collect::<Vec<_>>();
+        assert_eq!(largest(&table), [(3, 90), (1, 90), (2, 7), (0, 5)]);
+        assert_eq!((table.open_regions(), table.bytes(), table.revoked()), (4, 192, 0));
+        table.revoke(regions[1]);
+        table.revoke(regions[1]);
+        assert_eq!(largest(&table), [(3, 90), (2, 7), (0, 5)]);
+        assert_eq!((table.open_regions(), table.bytes(), table.revoked()), (3, 102, 1));
+        assert_eq!(table.open(1, ALL, Bytes::new(1)).map(RegionId::index), Ok(4));
+        assert_eq!(table.bytes(), 103);
+        assert_eq!(table.open(1, ALL, Bytes::new(1000)), Err(RegionError::KeyTaken));
+        assert_eq!(table.bytes(), 103);
     }
 
     #[test]

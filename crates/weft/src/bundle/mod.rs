@@ -590,6 +590,7 @@ impl<H: Threads> Bundle<H> {
         signals.board.put(spare_report, |told| {
             core.state_mut().report_into(&mut told.report);
             home.report_into(&mut told.report);
+            faces.memory.report_into(&told.report.endpoints, &mut told.memory);
             told.stamps = faces.am.stamps(core.state());
         });
     }

@@ -10,7 +10,9 @@ use crate::paths::Outlet;
 use crate::watch::Signals;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use weft_core::report::EndpointReport;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
+use weft_memory::Report;
 use weft_shm::Window;
 use weft_wire::Reason;
 
@@ -67,6 +69,23 @@ impl<H: Threads> Face<H> {
 
     pub(super) fn notice_handler(&mut self, endpoint: Endpoint) -> Option<&mut Option<H::NoticeHandler>> {
         self.seat(endpoint).filter(|seat| !seat.is_closing).map(|seat| &mut seat.on_notice)
+    }
+
+    /// Writes what those of these endpoints that are for remote memory are at over older reports.
+    pub fn report_into(&self, endpoints: &[EndpointReport], reports: &mut Vec<(Endpoint, Report)>) {
+        let mut used = 0;
+        for &EndpointReport { endpoint, .. } in endpoints {
+            let seat = self.seats.get(endpoint.index()).and_then(Option::as_deref);
+            let Some(seat) = seat.filter(|seat| seat.endpoint == endpoint) else { continue };
+            if used == reports.len() {
+                reports.push((endpoint, Report::default()));
+            }
+            let (of, report) = &mut reports[used];
+            *of = endpoint;
+            seat.engine.report_into(report);
+            used += 1;
+        }
+        reports.truncate(used);
     }
 }
 
@@ -179,6 +198,10 @@ pub(super) struct Space(pub Window);
 impl weft_memory::Space for Space {
     fn len(&self) -> u64 {
         self.0.len() as u64
+    }
+
+    fn is_lent(&self) -> bool {
+        !self.0.is_own()
     }
 
     fn read(&self, at: u64, to: &mut [u8]) -> bool {

@@ -5,7 +5,7 @@ use crate::node::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use weft_core::Report;
+use weft_core::{Endpoint, Report};
 use weft_shm::ring::ring;
 use weft_shm::Descriptor;
 
@@ -30,6 +30,8 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct Told {
     pub report: Report,
+    /// What its endpoints for remote memory are at, in the order of the endpoints above.
+    pub memory: Vec<(Endpoint, weft_memory::Report)>,
     /// What it stamped, if somebody asked for that.
     pub stamps: Option<Stamps>,
     pub at: Instant,
@@ -61,7 +63,8 @@ impl Board {
     #[cold]
     pub fn put(&self, spare: &mut Option<Box<Told>>, fill: impl FnOnce(&mut Told)) {
         let at = Instant::now();
-        let mut told = spare.take().unwrap_or_else(|| Box::new(Told { report: Report::default(), stamps: None, at }));
+        let none = || Box::new(Told { report: Report::default(), memory: Vec::new(), stamps: None, at });
+        let mut told = spare.take().unwrap_or_else(none);
         told.at = at;
         fill(&mut told);
         let is_asked = self.is_asked();

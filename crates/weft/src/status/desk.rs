@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// After an asker of another user nobody is heard for so long: whoever calls without end costs a hundred looks a second.
 const FOREIGN_EVERY: Duration = Duration::from_millis(10);
 
-/// Endpoints, peers, flows and destinations of one answer, which keeps it below [`ANSWER_MOST`].
+/// Endpoints, once more those for remote memory, peers, flows and destinations of one answer, which keeps it below [`ANSWER_MOST`].
 const ROWS_MOST: usize = 4096;
 
 /// Bundles of one answer.
@@ -301,7 +301,7 @@ fn describe(bundle: BundleId, signals: &Signals, now: Instant, left: &mut Left) 
     };
     let bundle = Bundle { is_stamping: signals.lease.runs(), ..Bundle::silent(bundle.0, activity) };
     let Some(told) = signals.board.take() else { return bundle };
-    let mut bundle = bundle.told(now.saturating_duration_since(told.at), &told.report, &mut left.rows);
+    let mut bundle = bundle.told(now.saturating_duration_since(told.at), &told, &mut left.rows);
     let stamped = |stamps: &&stamps::Stamps| stamps.asked.len() + stamps.answered.len();
     bundle.stamps = told.stamps.as_ref().filter(|stamps| stamped(stamps) <= left.stamps).cloned();
     left.stamps -= bundle.stamps.as_ref().as_ref().map_or(0, stamped);

@@ -2,6 +2,7 @@
 //!
 //! Names of fields are for programs that read them: none changes its meaning; new ones may come.
 
+use super::board::Told;
 use super::digits;
 use super::stamps::Stamps;
 use serde::{Deserialize, Serialize};
@@ -155,6 +156,70 @@ pub struct Endpoint {
     pub is_served: bool,
     /// Messages that wait because it is not.
     pub parked: u64,
+    /// What it is at, if it is for remote memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<RemoteMemory>,
+}
+
+/// What an endpoint for remote memory is at. Neither keys nor cookies are told.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct RemoteMemory {
+    /// Regions that are open.
+    pub regions: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Regions that were revoked, since the endpoint was made.
+    pub revoked: u64,
+    /// Cookies that are valid.
+    pub cookies: u64,
+    /// The largest regions, the largest one first: at most 8.
+    pub largest: Vec<Region>,
+    /// What was counted since the endpoint was made.
+    pub counters: RemoteMemoryCounters,
+    /// Notices of peers' writes that the program has not taken.
+    pub notices: u64,
+    /// Operations of the endpoint on regions of others that have not ended.
+    pub pending: u64,
+    /// Completions that the program has not taken.
+    pub completions: u64,
+}
+
+/// A region of an endpoint for remote memory.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Region {
+    /// Its number among the endpoint's regions, which a region that was revoked may have had before.
+    pub index: u32,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Whether its key allows reads.
+    pub can_read: bool,
+    /// Whether its key allows writes.
+    pub can_write: bool,
+    /// Whether its key allows atomic operations.
+    pub can_atomic: bool,
+    /// Whether the program lent the memory. Otherwise it is weft's.
+    pub is_lent: bool,
+    /// Peers that map it.
+    pub mapped: u32,
+}
+
+/// What peers did to the regions of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RemoteMemoryCounters {
+    /// Writes that were carried out.
+    pub writes: u64,
+    /// Reads, in pieces of at most 64 KiB.
+    pub reads: u64,
+    /// Atomic operations, in words.
+    pub atomics: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Messages that were refused.
+    pub refused: u64,
+    /// Those of them that were for a region or a cookie that was revoked.
+    pub refused_revoked: u64,
 }
 
 /// How a peer is reached.
@@ -321,9 +386,11 @@ impl Bundle {
     }
 
     /// What it told so long ago; of its rows at most so many, which are counted down.
-    pub(super) fn told(self, age: Duration, report: &Report, rows: &mut usize) -> Bundle {
+    pub(super) fn told(self, age: Duration, told: &Told, rows: &mut usize) -> Bundle {
+        let Told { report, memory, .. } = told;
         let Report { endpoints, sessions, flows_out, flows_in, destinations, .. } = report;
-        let wanted = endpoints.len() + sessions.len() + flows_out.len() + flows_in.len() + destinations.len();
+        let wanted =
+            endpoints.len() + memory.len() + sessions.len() + flows_out.len() + flows_in.len() + destinations.len();
         let base = Bundle {
             age_ms: Some(age.as_millis() as u64),
             counters: report.counters.into(),
@@ -337,8 +404,13 @@ impl Bundle {
             return Bundle { left_out: base.left_out + wanted as u64, ..base };
         }
         *rows -= wanted;
+        let mut memory = memory.iter().peekable();
+        let endpoints = endpoints.iter().map(|endpoint| Endpoint {
+            memory: memory.next_if(|(of, _)| *of == endpoint.endpoint).map(|(_, told)| RemoteMemory::from(told)),
+            ..Endpoint::from(endpoint)
+        });
         Bundle {
-            endpoints: endpoints.iter().map(Endpoint::from).collect(),
+            endpoints: endpoints.collect(),
             peers: sessions.iter().map(|session| Peer::of(session, report)).collect(),
             destinations: destinations.iter().map(Destination::from).collect(),
             ..base
@@ -350,7 +422,44 @@ impl Bundle {
 impl From<&report::EndpointReport> for Endpoint {
     fn from(told: &report::EndpointReport) -> Endpoint {
         let &report::EndpointReport { endpoint, name, is_served, parked } = told;
-        Endpoint { endpoint: endpoint.index() as u32, name: name.to_string(), is_served, parked: parked as u64 }
+        let (endpoint, name) = (endpoint.index() as u32, name.to_string());
+        Endpoint { endpoint, name, is_served, parked: parked as u64, memory: None }
+    }
+}
+
+#[doc(hidden)]
+impl From<&weft_memory::Report> for RemoteMemory {
+    fn from(told: &weft_memory::Report) -> RemoteMemory {
+        let weft_memory::Report { regions, bytes, revoked, cookies, largest, counters, .. } = told;
+        RemoteMemory {
+            regions: *regions as u64,
+            bytes: *bytes,
+            revoked: *revoked,
+            cookies: *cookies as u64,
+            largest: largest.iter().map(Region::from).collect(),
+            counters: (*counters).into(),
+            notices: told.notices as u64,
+            pending: told.pending as u64,
+            completions: told.completions as u64,
+        }
+    }
+}
+
+#[doc(hidden)]
+impl From<&weft_memory::RegionReport> for Region {
+    fn from(told: &weft_memory::RegionReport) -> Region {
+        let &weft_memory::RegionReport { index, bytes, rights, is_lent, mapped } = told;
+        let (can_read, can_write, can_atomic) = (rights.read, rights.write, rights.atomic);
+        Region { index, bytes, can_read, can_write, can_atomic, is_lent, mapped }
+    }
+}
+
+#[doc(hidden)]
+impl From<weft_memory::Counters> for RemoteMemoryCounters {
+    fn from(counters: weft_memory::Counters) -> RemoteMemoryCounters {
+        let weft_memory::Counters { writes, reads, atomics, bytes_written, bytes_read, refused, refused_revoked } =
+            counters;
+        RemoteMemoryCounters { writes, reads, atomics, bytes_written, bytes_read, refused, refused_revoked }
     }
 }
 

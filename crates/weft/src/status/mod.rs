@@ -19,7 +19,8 @@ mod way;
 
 pub use ask::{look, trace, Found, Look, Silence};
 pub use document::{
-    Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, VERSION,
+    Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, Region,
+    RemoteMemory, RemoteMemoryCounters, VERSION,
 };
 
 pub use stamps::{Answered, Asked, StampedFlow, Stamps};
