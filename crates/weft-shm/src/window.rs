@@ -65,6 +65,13 @@ impl Window {
         Window { base, len, memory: None }
     }
 
+    /// Lends bytes for good: they stay as long as the process. As lent memory, nobody else can map them.
+    #[must_use]
+    pub fn leaked(bytes: Box<[u8]>) -> Window {
+        let bytes = Box::leak(bytes);
+        Window { len: bytes.len(), base: NonNull::from(bytes).cast(), memory: None }
+    }
+
     /// How many bytes there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -271,6 +278,16 @@ unsafe fn store_byte(to: *mut u8, byte: u8) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leaked_bytes_are_the_windows_and_nobody_else_can_map_them() {
+        let window = Window::leaked(vec![7; 10].into());
+        let mut bytes = [0; 10];
+        assert!(window.write(2, &[1, 2]) && window.read(0, &mut bytes) && !window.read(1, &mut bytes));
+        assert_eq!(bytes, [7, 7, 1, 2, 7, 7, 7, 7, 7, 7]);
+        assert!(!window.is_own() && window.len() == 10);
+        assert!(Window::leaked(Box::default()).is_empty());
+    }
 
     #[test]
     fn bytes_of_every_length_and_place_are_copied_and_no_others() {
