@@ -4,6 +4,7 @@ use crate::contact::{Target, TargetError};
 use crate::error::Error;
 use crate::held::{activity, is_of, judge, state, Case, Held};
 use crate::output::note_line;
+use crate::regions;
 use crate::status::{title, PATIENCE};
 use crate::tell::Form;
 use serde::Serialize;
@@ -11,8 +12,8 @@ use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
 use weft::names::{Contact, ContactError};
-use weft::status::{self, FlowTo, Leg, Look, Path, Way};
-use weft::{Key, Name};
+use weft::status::{self, FlowTo, Leg, Look, Path, RemoteMemory, Way};
+use weft::{Key, Name, Reason};
 
 /// Between two looks, which tell what stands still from what moves.
 const BETWEEN: Duration = Duration::from_millis(150);
@@ -31,26 +32,63 @@ is told there. The exit status is 0 if there is a way, else 1.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// The endpoint's name (a key behind it is not looked at), or the host and the port where its program tells it.
-    #[arg(value_name = "NAME|HOST:PORT")]
+    /// The endpoint's name (a key behind it is not looked at), or the host and the port where its program tells it; or a reason
+    /// for which an operation or a message failed, such as Revoked or 19.
+    #[arg(value_name = "NAME|HOST:PORT|REASON")]
     to: Whom,
     #[command(flatten)]
     form: Form,
 }
 
-/// The process to explain the way to. The key may be missing.
+/// What is to be explained.
 #[derive(Clone, Debug)]
-struct Whom(Target);
+enum Whom {
+    /// The way to an endpoint. The key may be missing.
+    Endpoint(Target),
+    /// A reason.
+    Reason(Named),
+}
+
+/// A reason with its name in programs.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    name: &'static str,
+    reason: Reason,
+}
+
+macro_rules! reasons {
+    ($($name:ident,)*) => {
+        /// All reasons, in the order of their numbers.
+        const REASONS: &[Named] = &[$(Named { name: stringify!($name), reason: Reason::$name },)*];
+    };
+}
+
+reasons! {
+    WrongKey, NoSuchEndpoint, NoHandler, QueueFull, PeerLost, NobodyThere, Version, ForeignUser, Violation, NoRoom, WrongOwner,
+    WrongEpoch, Closed, Silent, PeerLimit, OwnDescriptors, OwnMemory, OwnFileSize, Revoked, NoRegion, OutsideRegion, NoRight,
+    Unaligned,
+}
+
+/// A reason as programs and people write it: its name, with or without spaces and capitals, or its number.
+fn reason(text: &str) -> Option<Named> {
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let wanted = plain(text);
+    let is_it = |named: &&Named| plain(named.name) == wanted || (named.reason as u8).to_string() == wanted;
+    REASONS.iter().find(is_it).copied()
+}
 
 impl FromStr for Whom {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Whom, TargetError> {
+        if let Some(reason) = reason(text) {
+            return Ok(Whom::Reason(reason));
+        }
         match text.parse() {
-            Ok(target) => Ok(Whom(target)),
+            Ok(target) => Ok(Whom::Endpoint(target)),
             Err(TargetError::Contact(ContactError::NoKey) | TargetError::NoPort) => {
                 let name = text.trim().parse().map_err(ContactError::from)?;
-                Ok(Whom(Target::Endpoint(Contact { name, key: Key::NONE })))
+                Ok(Whom::Endpoint(Target::Endpoint(Contact { name, key: Key::NONE })))
             }
             Err(error) => Err(error),
         }
@@ -80,6 +118,9 @@ struct Destination {
     exists: Option<bool>,
     is_served: Option<bool>,
     parked: Option<u64>,
+    /// What it is at, if it is for remote memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<RemoteMemory>,
 }
 
 /// A process that sends to the name, or wants to.
@@ -96,10 +137,29 @@ struct Sender {
     flow: Option<FlowTo>,
 }
 
+/// A reason, as it is told.
+#[derive(Serialize)]
+struct Meaning {
+    reason: &'static str,
+    /// Its number in Rust, and, but for limits of one's own, on the wire.
+    number: u8,
+    because: String,
+}
+
 /// Explains.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let name = options.to.0.find(ASK_MOST)?.name;
-    if let Some(doubt) = options.to.0.doubt(&name) {
+    match &options.to {
+        Whom::Endpoint(target) => explain_way(options, target),
+        &Whom::Reason(Named { name, reason }) => {
+            let told = Meaning { reason: name, number: reason as u8, because: reason.to_string() };
+            options.form.tell(&told, || format!("{name} ({}): {}\n", told.number, told.because))
+        }
+    }
+}
+
+fn explain_way(options: &Options, target: &Target) -> Result<(), Error> {
+    let name = target.find(ASK_MOST)?.name;
+    if let Some(doubt) = target.doubt(&name) {
         note_line(format!("weft explain: {doubt}"));
     }
     let way = status::way_to(&name)?;
@@ -122,14 +182,21 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 fn destination(look: &Look, name: &Name) -> Option<Destination> {
     let found = look.processes.iter().find(|found| found.epoch == epoch(name))?;
-    let mut told =
-        Destination { process: title(found), state: state(found), exists: None, is_served: None, parked: None };
+    let mut told = Destination {
+        process: title(found),
+        state: state(found),
+        exists: None,
+        is_served: None,
+        parked: None,
+        memory: None,
+    };
     let Ok(process) = &found.answer else { return Some(told) };
     let endpoint = process.bundles.iter().flat_map(|b| b.endpoints.iter().map(move |e| (b, e)));
     match endpoint.into_iter().find(|(_, e)| is_of(&e.name, name)) {
         Some((bundle, endpoint)) => {
             told.state = activity(bundle);
             (told.exists, told.is_served, told.parked) = (Some(true), Some(endpoint.is_served), Some(endpoint.parked));
+            told.memory = endpoint.memory.clone();
         }
         None => {
             let knows_all =
@@ -203,6 +270,12 @@ fn text(told: &Explanation<'_>) -> String {
                 }
                 _ => {}
             }
+            for line in endpoint.memory.iter().flat_map(regions::lines) {
+                let _ = writeln!(text, "  {line}");
+            }
+            if endpoint.memory.as_ref().is_some_and(|memory| memory.counters.refused_revoked > 0) {
+                let _ = writeln!(text, "  {}", Reason::Revoked);
+            }
         }
         (None, Some(holder)) => {
             let program = holder.program.as_deref().unwrap_or("a program that is not seen here");
@@ -247,9 +320,26 @@ mod tests {
     fn a_name_may_have_its_key_behind_it_or_not() {
         let name = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA";
         for text in [name.to_owned(), format!("{name}#ff"), format!(" {name}\n")] {
-            assert!(matches!(text.parse(), Ok(Whom(Target::Endpoint(found))) if is_of(name, &found.name)), "{text}");
+            assert!(
+                matches!(text.parse(), Ok(Whom::Endpoint(Target::Endpoint(found))) if is_of(name, &found.name)),
+                "{text}"
+            );
         }
-        assert!(matches!("loom:4000".parse(), Ok(Whom(Target::Host(_)))));
+        assert!(matches!("loom:4000".parse(), Ok(Whom::Endpoint(Target::Host(_)))));
         assert!("weft1:AQ".parse::<Whom>().is_err());
+    }
+
+    #[test]
+    fn every_reason_is_known_by_name_and_number() {
+        assert_eq!(REASONS.iter().map(|named| named.reason).collect::<Vec<_>>(), Reason::ALL);
+        for Named { name, reason: expected } in REASONS {
+            for text in [name.to_string(), (*expected as u8).to_string()] {
+                assert!(reason(&text).is_some_and(|found| found.reason == *expected), "{text}");
+            }
+        }
+        assert!(reason("no region").is_some_and(|found| found.reason == Reason::NoRegion));
+        for wrong in ["", "0", "24", "119", "revoke"] {
+            assert!(reason(wrong).is_none(), "{wrong}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod namespaces;
 mod output;
 mod ping;
 mod progress;
+mod regions;
 mod repository;
 mod serve;
 mod sim;

@@ -2,6 +2,7 @@
 
 use crate::bench::table::{self, digits, right};
 use crate::error::Error;
+use crate::regions;
 use crate::tell::Form;
 use comfy_table::Cell;
 use serde::Serialize;
@@ -130,6 +131,9 @@ fn tell_process(text: &mut String, process: &Process, look: &Look) {
                 (false, parked) => format!(", not served, {parked} messages wait"),
             };
             let _ = writeln!(text, "    endpoint {} is {}{served}", endpoint.endpoint, endpoint.name);
+            for line in endpoint.memory.iter().flat_map(regions::lines) {
+                let _ = writeln!(text, "      {line}");
+            }
         }
         leave_out(text, bundle.endpoints.len(), "endpoints");
         for destination in bundle.destinations.iter().take(LINES_MOST) {

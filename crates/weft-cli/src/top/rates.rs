@@ -4,7 +4,9 @@ use crate::held::{judge, Case, Held};
 use crate::status::{title, who};
 use serde::Serialize;
 use std::time::Duration;
-use weft::status::{Activity, Bundle, Counters, FlowTo, Found, Look, Path, Peer};
+use weft::status::{
+    Activity, Bundle, Counters, Endpoint, FlowTo, Found, Look, Path, Peer, RemoteMemory, RemoteMemoryCounters,
+};
 
 /// Two reports that are not so far apart are the same one, or too close to tell a rate.
 const APART_LEAST: Duration = Duration::from_millis(20);
@@ -49,6 +51,8 @@ pub struct BundleRow {
     pub parked: u64,
     /// Messages a second. `None`: no two reports to compare.
     pub rates: Option<Rates>,
+    /// Its endpoints for remote memory.
+    pub memory: Vec<MemoryRow>,
     pub peers: Vec<PeerRow>,
     /// Rows that the process left out.
     pub left_out: u64,
@@ -78,6 +82,28 @@ impl Rates {
     pub fn came(&self) -> f64 {
         self.delivered + self.requests_delivered + self.replies_delivered
     }
+}
+
+/// An endpoint for remote memory.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct MemoryRow {
+    pub endpoint: u32,
+    /// What peers do a second. `None`: no two reports to compare.
+    pub rates: Option<MemoryRates>,
+    #[serde(flatten)]
+    pub told: RemoteMemory,
+}
+
+/// What peers do to regions, a second.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct MemoryRates {
+    pub writes: f64,
+    pub reads: f64,
+    /// In words.
+    pub atomics: f64,
+    pub bytes_written: f64,
+    pub bytes_read: f64,
+    pub refused: f64,
 }
 
 /// A bundle that there is a session with.
@@ -171,6 +197,7 @@ fn describe(two: &Two<'_>) -> BundleRow {
         not_served: bundle.endpoints.iter().filter(|endpoint| !endpoint.is_served).count(),
         parked: bundle.endpoints.iter().map(|endpoint| endpoint.parked).sum(),
         rates: before.and_then(|before| rates(two, &before.counters)),
+        memory: bundle.endpoints.iter().filter_map(|endpoint| describe_memory(two, endpoint)).collect(),
         peers: bundle.peers.iter().map(|peer| describe_peer(two, peer)).collect(),
         left_out: bundle.left_out,
     }
@@ -187,6 +214,24 @@ fn rates(two: &Two<'_>, before: &Counters) -> Option<Rates> {
         replies_delivered: two.rate(before.replies_delivered, now.replies_delivered)?,
         returned: two.rate(before.returned, now.returned)?,
         full: two.rate(before.full, now.full)?,
+    })
+}
+
+fn describe_memory(two: &Two<'_>, endpoint: &Endpoint) -> Option<MemoryRow> {
+    let told = endpoint.memory.clone()?;
+    let earlier = two.before.and_then(|before| before.endpoints.iter().find(|e| e.name == endpoint.name));
+    let rates = earlier.and_then(|earlier| memory_rates(two, &earlier.memory.as_ref()?.counters, &told.counters));
+    Some(MemoryRow { endpoint: endpoint.endpoint, rates, told })
+}
+
+fn memory_rates(two: &Two<'_>, before: &RemoteMemoryCounters, now: &RemoteMemoryCounters) -> Option<MemoryRates> {
+    Some(MemoryRates {
+        writes: two.rate(before.writes, now.writes)?,
+        reads: two.rate(before.reads, now.reads)?,
+        atomics: two.rate(before.atomics, now.atomics)?,
+        bytes_written: two.rate(before.bytes_written, now.bytes_written)?,
+        bytes_read: two.rate(before.bytes_read, now.bytes_read)?,
+        refused: two.rate(before.refused, now.refused)?,
     })
 }
 
@@ -239,6 +284,13 @@ mod tests {
         }
     }
 
+    /// An endpoint for remote memory to which peers wrote so often, 8 bytes each.
+    fn memory(writes: u64) -> Endpoint {
+        let counters = RemoteMemoryCounters { writes, bytes_written: 8 * writes, ..Default::default() };
+        let memory = Some(RemoteMemory { regions: 1, counters, ..Default::default() });
+        Endpoint { endpoint: 3, name: "memory".to_owned(), is_served: true, parked: 0, memory }
+    }
+
     /// A process whose one bundle has sent so much to one peer.
     fn look(at: Instant, age_ms: u64, sent: u64, bytes: u64) -> Look {
         let peer = Peer {
@@ -264,7 +316,7 @@ mod tests {
             unsettled: 0,
             packets_damaged: 0,
             packets_refused: 0,
-            endpoints: Vec::new(),
+            endpoints: vec![memory(sent)],
             peers: vec![peer],
             destinations: Vec::new(),
             left_out: 0,
@@ -301,6 +353,18 @@ mod tests {
         assert_eq!(rates(&first, &look(begin + ms(1000), 0, 600, 5000)), expected);
         // The same moment, told half a second later.
         assert_eq!(rates(&first, &look(begin + ms(1500), 500, 600, 5000)), expected);
+    }
+
+    #[test]
+    fn rates_of_remote_memory_are_told_of_its_endpoint() {
+        let begin = Instant::now() + Duration::from_secs(10);
+        let (first, second) = (look(begin, 0, 100, 0), look(begin + Duration::from_secs(2), 0, 600, 0));
+        let row = |picture: Picture| picture.processes[0].bundles[0].memory[0].clone();
+        let MemoryRow { endpoint, rates, told } = row(compare(Some(&first), &second));
+        let expected = MemoryRates { writes: 250.0, bytes_written: 2000.0, ..MemoryRates::default() };
+        assert_eq!((endpoint, rates, told.counters.writes), (3, Some(expected), 600));
+        assert_eq!(row(compare(None, &second)).rates, None);
+        assert_eq!(row(compare(Some(&second), &first)).rates, None, "it began anew");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What is drawn: lines of text for a screen of any size.
 
-use super::rates::{BundleRow, FlowRow, PeerRow, Picture, ProcessRow};
+use super::rates::{BundleRow, FlowRow, MemoryRow, PeerRow, Picture, ProcessRow};
 use super::terminal::{Key, Size};
 use super::Options;
 use crate::bench::table::digits;
 use crate::held::Held;
 use crate::output::wrap;
+use crate::regions;
 use std::fmt::Write;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use weft::status::{Activity, Path};
@@ -34,7 +35,8 @@ arrows and page keys scroll
 
 A line for each bundle of a process (of all users' if root asks), then one for
 each flow: from an endpoint of the bundle to one of a peer's. ← is a peer that
-only sends here.
+only sends here. An endpoint for remote memory has a line of its own: what peers
+do to its regions, as its own process executes it.
 
 messages/s   requests and one-way messages of the flow
 bytes/s      bytes written to the path, with headers; told once for its flows
@@ -369,10 +371,34 @@ impl Table {
         let mut lines = Vec::new();
         for (group, cells) in groups.iter().zip(&cells) {
             lines.extend(broken(&group.heading(), columns));
+            let memory = group.bundle.iter().flat_map(|bundle| &bundle.memory);
+            lines.extend(memory.flat_map(|row| broken(&memory_line(row), columns)));
             lines.extend(cells.iter().map(|row| line(&row.each_ref().map(String::as_str))));
         }
         Table { names: line(&COLUMNS.map(|column| column.name)), lines }
     }
+}
+
+/// The line of an endpoint for remote memory.
+fn memory_line(row: &MemoryRow) -> String {
+    let MemoryRow { endpoint, rates, told } = row;
+    let mut text =
+        format!("  {endpoint} remote memory: {}, {}", regions::many(told.regions, "region"), regions::size(told.bytes));
+    match rates {
+        Some(rates) => {
+            let [writes, reads, atomics] = [rates.writes, rates.reads, rates.atomics].map(scaled);
+            let [written, read] = [rates.bytes_written, rates.bytes_read].map(scaled_bytes);
+            let _ = write!(text, ", writes {writes}/s ({written}), reads {reads}/s ({read}), atomics {atomics}/s");
+            if rates.refused > 0.0 {
+                let _ = write!(text, ", refused {}/s", scaled(rates.refused));
+            }
+        }
+        None => text.push_str(", -"),
+    }
+    if told.pending > 0 {
+        let _ = write!(text, ", {} under way to peers", regions::many(told.pending, "operation"));
+    }
+    text
 }
 
 /// Which columns there is room for. Those that matter least are left out, then the first one is made narrower, then others are left out.
@@ -472,11 +498,19 @@ fn scaled(value: f64) -> String {
     }
 }
 
+/// The same of bytes.
+fn scaled_bytes(value: f64) -> String {
+    match value {
+        v if v < 999.5 => format!("{v:.0} B"),
+        v => scaled(v) + "B",
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::rates::Rates;
+    use super::super::rates::{MemoryRates, Rates};
     use super::*;
-    use weft::status::{FlowTo, Limit};
+    use weft::status::{FlowTo, Limit, RemoteMemory};
 
     fn flow(messages_per_s: f64, limited_by: Held) -> FlowRow {
         let flow = FlowTo {
@@ -519,6 +553,7 @@ mod tests {
             not_served: 0,
             parked: 0,
             rates: None,
+            memory: Vec::new(),
             peers,
             left_out: 0,
         };
@@ -602,6 +637,22 @@ mod tests {
         let narrow = lines(44);
         assert!(narrow.contains("limited by") && narrow.contains("messages/s") && narrow.contains("→ far"), "{narrow}");
         assert!(!narrow.contains("trip") && !narrow.contains("3/32"), "{narrow}");
+    }
+
+    #[test]
+    fn remote_memory_has_a_line_of_its_own() {
+        let mut picture = picture();
+        let told = RemoteMemory { regions: 2, bytes: 3 << 20, pending: 1, ..RemoteMemory::default() };
+        let rates = MemoryRates { writes: 1.25e6, bytes_written: 1e7, refused: 2.0, ..MemoryRates::default() };
+        picture.processes[1].bundles[0].memory =
+            [Some(rates), None].map(|rates| MemoryRow { endpoint: 4, rates, told: told.clone() }).into();
+        let text = view(Order::Process).text(&picture);
+        let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("fast")).skip(1).take(2).collect();
+        let expected = [
+            "  4 remote memory: 2 regions, 3.00 MiB, writes 1.25 M/s (10.0 MB), reads 0/s (0 B), atomics 0/s, refused 2/s, 1 operation under way to peers",
+            "  4 remote memory: 2 regions, 3.00 MiB, -, 1 operation under way to peers",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const FOREIGN_EVERY: Duration = Duration::from_millis(10);
 
 /// Endpoints, once more those for remote memory, peers, flows and destinations of one answer, which keeps it below [`ANSWER_MOST`].
-const ROWS_MOST: usize = 4096;
+pub(super) const ROWS_MOST: usize = 4096;
 
 /// Bundles of one answer.
 const BUNDLES_MOST: usize = 1024;

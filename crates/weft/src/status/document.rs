@@ -560,3 +560,46 @@ impl From<&report::FlowInReport> for FlowFrom {
 fn printed(address: HostAddress) -> Option<String> {
     (!address.is_none()).then(|| format!("{address:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::desk::ROWS_MOST;
+    use crate::status::ANSWER_MOST;
+
+    #[test]
+    fn what_is_told_of_remote_memory_takes_no_more_than_a_row_may() {
+        let region = Region {
+            index: u32::MAX,
+            bytes: u64::MAX,
+            can_read: false,
+            can_write: false,
+            can_atomic: false,
+            is_lent: false,
+            mapped: u32::MAX,
+        };
+        let most = u64::MAX;
+        let counters = RemoteMemoryCounters {
+            writes: most,
+            reads: most,
+            atomics: most,
+            bytes_written: most,
+            bytes_read: most,
+            refused: most,
+            refused_revoked: most,
+        };
+        let told = RemoteMemory {
+            regions: most,
+            bytes: most,
+            revoked: most,
+            cookies: most,
+            largest: vec![region; weft_memory::LARGEST_MOST],
+            counters,
+            notices: most,
+            pending: most,
+            completions: most,
+        };
+        let bytes = serde_json::to_vec(&told).expect("JSON").len();
+        assert!(bytes <= ANSWER_MOST / ROWS_MOST, "{bytes} bytes");
+    }
+}
