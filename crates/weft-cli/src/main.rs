@@ -87,6 +87,8 @@ enum Bench {
     Local(bench::Options),
     /// Two hosts: processes in two network namespaces of this machine. Needs root.
     Hosts(bench::hosts::Options),
+    /// Remote memory: writes, reads and atomic operations of two processes, on one host or two.
+    Memory(bench::memory::Options),
     /// Two real machines: one listens, the other connects and measures.
     Pair(bench::pair::Options),
     /// Draws one measurement, or two side by side, as one HTML file; or prints Markdown.
@@ -119,6 +121,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Demo(options) => demo::run(&options),
         What::Bench(Bench::Local(options)) => bench::run(&options),
         What::Bench(Bench::Hosts(options)) => bench::hosts::run(&options),
+        What::Bench(Bench::Memory(options)) => bench::memory::run(&options),
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Bench(Bench::Report(options)) => bench::report::run(&options),
         What::Bench(Bench::Compare(options)) => bench::compare::run(&options),

@@ -6,11 +6,19 @@ use super::table::{bytes, digits, figure, ns};
 use std::fmt::Write;
 
 /// The metrics that have rows, in order, each by these ways.
-const FIGURES: [(Metric, &[Way]); 4] = [
+const FIGURES: [(Metric, &[Way]); 12] = [
     (Metric::Rtt, &[Way::Plain, Way::Waiting, Way::Sleeping]),
     (Metric::Rate, &[Way::Plain, Way::RequestReply]),
     (Metric::Bandwidth, &[Way::Plain]),
     (Metric::Lone, &[Way::Plain]),
+    (Metric::Word, &[Way::Plain]),
+    (Metric::WordTail, &[Way::Plain]),
+    (Metric::Write, &[Way::Plain, Way::Lent]),
+    (Metric::WriteTime, &[Way::Plain]),
+    (Metric::Read, &[Way::Plain, Way::Lent]),
+    (Metric::ReadTime, &[Way::Plain]),
+    (Metric::FetchAdd, &[Way::Plain]),
+    (Metric::Adds, &[Way::Plain]),
 ];
 
 /// The families that weft is compared with, in the order of the columns.
@@ -95,11 +103,20 @@ fn what(line: &Line<'_>) -> String {
         (Metric::Rate, _) => "messages one way",
         (Metric::Bandwidth, _) => "bytes one way",
         (Metric::Lone, _) => "one message, its sender computing",
+        (Metric::Word, _) => "a word there and back",
+        (Metric::WordTail, _) => "98.6 % of these within",
+        (Metric::Write, _) => "writes",
+        (Metric::WriteTime, _) => "one write",
+        (Metric::Read, _) => "reads",
+        (Metric::ReadTime, _) => "one read",
+        (Metric::FetchAdd, _) => "one fetch-and-add",
+        (Metric::Adds, _) => "additions",
         _ => "round trip",
     };
     let how = match line.way {
         Way::Waiting => ", both sides wait",
         Way::Sleeping => ", both sides sleep",
+        Way::Lent => ", lent memory",
         _ => "",
     };
     format!("{title}, {}{how}", bytes(line.weft.size))

@@ -9,6 +9,7 @@ mod json;
 mod limits;
 pub mod machine;
 mod markdown;
+pub mod memory;
 pub mod meter;
 mod mixed;
 pub mod pair;

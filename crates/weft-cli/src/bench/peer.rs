@@ -3,6 +3,7 @@
 use super::bare;
 use super::hosts::rights;
 use super::machine::{pin, Cpus};
+use super::memory;
 use super::source::{sum_args, sum_bytes, Half, Source};
 use super::talk::{Account, Answer, Contact, Job, Polls, Waiting};
 use super::PeerOptions;
@@ -20,6 +21,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft::memory::Window;
 use weft::{Admission, Bundle, Endpoint, Event, Node, SendError};
 
 /// Handlers of the endpoints that answer, or that send.
@@ -142,6 +144,8 @@ pub struct Worker {
     admission: Admission,
     /// Made when it is asked for: a process that is to die at once has none to give back.
     source: OnceCell<Rc<Source>>,
+    /// Memory of this program's that is lent to regions, one after the other.
+    lent: OnceCell<Window>,
     gone: Gone,
 }
 
@@ -152,7 +156,15 @@ impl Worker {
     /// With a node of its own.
     pub fn new(gone: Gone) -> Result<Worker, Error> {
         let (local_in, local, admission) = (None, OnceCell::new(), Admission::default());
-        Ok(Worker { node: Node::new()?, local_in, local, admission, source: OnceCell::new(), gone })
+        Ok(Worker {
+            node: Node::new()?,
+            local_in,
+            local,
+            admission,
+            source: OnceCell::new(),
+            lent: OnceCell::new(),
+            gone,
+        })
     }
 
     /// Does the job of a line.
@@ -197,6 +209,7 @@ impl Worker {
                 waiting = Waiting::Sleeps;
                 waiting.set(&mut bundle);
             }
+            Job::Memory(job) => return memory::serve((node, self.source(), gone), &self.lent, job, out),
             Job::Bare(job) => return bare::serve(*job, self.source(), gone, out),
             Job::EchoAtTwo { size, polls } => return self.echo_at_two(*size, *polls, out),
             Job::Note => {

@@ -22,10 +22,26 @@ pub enum Metric {
     MixedMemory,
     /// Round trip over the network, of the same.
     MixedNetwork,
+    /// A word written to another process's region, and one written back.
+    Word,
+    /// What 98.6 % of these take at most.
+    WordTail,
+    /// Bytes written to another process's region, and read there.
+    Write,
+    /// Bytes read from another process's region.
+    Read,
+    /// One write, from the call until its end is told.
+    WriteTime,
+    /// One read.
+    ReadTime,
+    /// One addition whose old value is wanted.
+    FetchAdd,
+    /// Additions whose old values are not wanted.
+    Adds,
 }
 
 impl Metric {
-    const ALL: [Metric; 13] = [
+    const ALL: [Metric; 21] = [
         Metric::Rtt,
         Metric::Rate,
         Metric::Bandwidth,
@@ -39,6 +55,14 @@ impl Metric {
         Metric::Settled,
         Metric::MixedMemory,
         Metric::MixedNetwork,
+        Metric::Word,
+        Metric::WordTail,
+        Metric::Write,
+        Metric::Read,
+        Metric::WriteTime,
+        Metric::ReadTime,
+        Metric::FetchAdd,
+        Metric::Adds,
     ];
 
     /// The one that a row names.
@@ -62,14 +86,22 @@ impl Metric {
             Metric::Settled => "settled",
             Metric::MixedMemory => "mixed.memory",
             Metric::MixedNetwork => "mixed.network",
+            Metric::Word => "memory.word",
+            Metric::WordTail => "memory.word.98.6",
+            Metric::Write => "memory.write",
+            Metric::Read => "memory.read",
+            Metric::WriteTime => "memory.write.time",
+            Metric::ReadTime => "memory.read.time",
+            Metric::FetchAdd => "memory.fetch-add",
+            Metric::Adds => "memory.adds",
         }
     }
 
     /// Its unit, as it stands in rows.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rate => "1/s",
-            Metric::Bandwidth => "B/s",
+            Metric::Rate | Metric::Adds => "1/s",
+            Metric::Bandwidth | Metric::Write | Metric::Read => "B/s",
             Metric::NHalf => "B",
             _ => "ns",
         }
@@ -77,7 +109,7 @@ impl Metric {
 
     /// Whether a greater figure is a better one.
     pub fn more_is_better(self) -> bool {
-        matches!(self, Metric::Rate | Metric::Bandwidth)
+        matches!(self.unit(), "1/s" | "B/s")
     }
 }
 
@@ -118,6 +150,8 @@ pub enum Way {
     Foreign,
     /// Between processes of two users.
     OtherUser,
+    /// Of memory that the program lends, not weft's.
+    Lent,
     /// Between bundles of one endpoint, measured as the next one is.
     OneEndpoint,
     /// Between bundles of many endpoints, of which one has something to do.
@@ -145,6 +179,7 @@ impl Way {
             Way::Shared => "shared",
             Way::Foreign => "foreign",
             Way::OtherUser => "other-user",
+            Way::Lent => "lent",
             Way::OneEndpoint => "one-endpoint",
             Way::OneOfMany => "one-of-many",
         }

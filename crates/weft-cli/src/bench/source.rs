@@ -48,6 +48,11 @@ impl Source {
         Source { bytes, base, at: Cell::new(0) }
     }
 
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.base..self.base + BYTES]
+    }
+
     /// Begins again at the start of a half.
     pub fn rewind(&self, size: usize, half: Half) {
         self.at.set(first(size, half) * stride(size));

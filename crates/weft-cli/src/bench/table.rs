@@ -157,8 +157,8 @@ pub fn right(text: String) -> Cell {
 /// A figure in a unit that suits it.
 pub fn figure(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Rate => format!("{} M/s", digits(value / 1e6)),
-        Metric::Bandwidth => format!("{} GB/s", digits(value / 1e9)),
+        Metric::Rate | Metric::Adds => format!("{} M/s", digits(value / 1e6)),
+        Metric::Bandwidth | Metric::Write | Metric::Read => format!("{} GB/s", digits(value / 1e9)),
         Metric::NHalf => format!("{value:.0} B"),
         _ => ns(value),
     }
@@ -184,6 +184,7 @@ pub fn digits(value: f64) -> String {
 /// A size as people say it.
 pub fn bytes(size: usize) -> String {
     match size {
+        s if s >= 1 << 20 && s % (1 << 20) == 0 => format!("{} MiB", s >> 20),
         s if s >= 1024 && s % 1024 == 0 => format!("{} KiB", s / 1024),
         s => format!("{s} B"),
     }

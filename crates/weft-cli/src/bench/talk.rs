@@ -1,6 +1,7 @@
 //! What the two processes of a measurement say to each other beside the messages that are measured: lines of JSON through
 //! pipes, or a TCP connection, before and after each run. While a run lasts nothing is said.
 
+use super::memory::MemoryJob;
 use crate::child::Owned;
 use crate::error::Error;
 use crate::thread;
@@ -38,6 +39,8 @@ pub enum Job {
     Compute,
     /// Send messages of `size` bytes to an endpoint until told to stop.
     Stream { size: usize, to: Contact },
+    /// Own regions that are written and read.
+    Memory(MemoryJob),
     /// Without weft.
     Bare(BareJob),
 }

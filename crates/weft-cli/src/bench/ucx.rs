@@ -37,6 +37,12 @@ pub enum Api {
     UcpTag,
     /// Active messages of the protocol layer, over TCP.
     Tcp,
+    /// Remote memory of the protocol layer: writes.
+    UcpPut,
+    /// The same: reads.
+    UcpGet,
+    /// The same: additions, whose old values are wanted if a round trip is asked for.
+    UcpAdd,
 }
 
 impl Api {
@@ -47,6 +53,9 @@ impl Api {
             Api::UcpAm => "ucx-ucp-am",
             Api::UcpTag => "ucx-ucp-tag",
             Api::Tcp => "ucx-tcp",
+            Api::UcpPut => "ucx-ucp-put",
+            Api::UcpGet => "ucx-ucp-get",
+            Api::UcpAdd => "ucx-ucp-add",
         }
     }
 
@@ -55,7 +64,15 @@ impl Api {
         match self {
             Api::UctAm => Some("uct"),
             Api::UcpAm => Some("ucp"),
-            Api::UcpTag | Api::Tcp => None,
+            Api::UcpTag | Api::Tcp | Api::UcpPut | Api::UcpGet | Api::UcpAdd => None,
+        }
+    }
+
+    /// Nanoseconds of a round trip for each microsecond that it tells: of messages it tells half of it.
+    fn trip_ns(self) -> f64 {
+        match self {
+            Api::UcpGet | Api::UcpAdd => 1e3,
+            _ => 2e3,
         }
     }
 
@@ -128,10 +145,11 @@ impl Ucx {
         let sampled = match question.metric {
             Metric::Rtt => {
                 let tail = if with_tail { Some(self.ask(question, iterations / 4, 99)?) } else { None };
+                let ns = question.api.trip_ns();
                 Sampled {
-                    median: 2e3 * middle.percentile_us,
-                    p99: tail.map_or(f64::NAN, |tail| 2e3 * tail.percentile_us),
-                    mean: 2e3 * middle.overall_us,
+                    median: ns * middle.percentile_us,
+                    p99: tail.map_or(f64::NAN, |tail| ns * tail.percentile_us),
+                    mean: ns * middle.overall_us,
                     n: middle.iterations as usize,
                 }
             }
@@ -214,6 +232,12 @@ fn arguments(question: Question) -> Vec<String> {
         (Api::UcpAm | Api::Tcp, false) => vec!["-t", "ucp_am_bw"],
         (Api::UcpTag, true) => vec!["-t", "tag_lat"],
         (Api::UcpTag, false) => vec!["-t", "tag_bw"],
+        (Api::UcpPut, true) => vec!["-t", "ucp_put_lat"],
+        (Api::UcpPut, false) => vec!["-t", "ucp_put_bw"],
+        (Api::UcpGet, true) => vec!["-t", "ucp_get", "-O", "1"],
+        (Api::UcpGet, false) => vec!["-t", "ucp_get"],
+        (Api::UcpAdd, true) => vec!["-t", "ucp_fadd", "-O", "1"],
+        (Api::UcpAdd, false) => vec!["-t", "ucp_add"],
     };
     let words = words.into_iter().map(str::to_owned);
     words.chain(["-s".to_owned(), question.size.to_string()]).collect()

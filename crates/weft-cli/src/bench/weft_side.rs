@@ -737,7 +737,7 @@ fn delay_beyond(caller: &mut Caller) -> Result<u32, Error> {
 }
 
 /// What it takes to read the clock.
-fn clock_ns() -> f64 {
+pub(super) fn clock_ns() -> f64 {
     let reads = (0..1000).map(|_| {
         let start = Instant::now();
         start.elapsed().as_nanos() as f64
@@ -745,7 +745,7 @@ fn clock_ns() -> f64 {
     summarize(reads.collect(), Per::Unit).median
 }
 
-fn agree(what: &str, left: u64, right: u64) -> Result<(), Error> {
+pub(super) fn agree(what: &str, left: u64, right: u64) -> Result<(), Error> {
     match left == right {
         true => Ok(()),
         false => Err(Error::Mismatch { what: what.to_owned(), left: left.to_string(), right: right.to_string() }),

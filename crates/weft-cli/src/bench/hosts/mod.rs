@@ -1,7 +1,7 @@
 //! `weft bench hosts`: what messages cost between two hosts, which are two network namespaces of this machine.
 
 mod goals;
-mod joined;
+pub mod joined;
 mod place;
 mod plan;
 pub mod rights;

@@ -312,8 +312,8 @@ fn thinned(values: impl Iterator<Item = f64>, least: f64) -> Vec<f64> {
 /// A round value beside an axis, with its unit.
 fn short(metric: Metric, value: f64) -> String {
     let units: &[(f64, &str)] = match metric {
-        Metric::Rate => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
-        Metric::Bandwidth => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")],
+        Metric::Rate | Metric::Adds => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
+        Metric::Bandwidth | Metric::Write | Metric::Read => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")],
         Metric::NHalf => &[(1.0, "B")],
         _ => &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")],
     };
