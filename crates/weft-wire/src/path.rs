@@ -4,6 +4,7 @@
 //! shared memory and by `weft-core::testing` for queues in ordinary memory.
 
 use crate::{Head, HeadWords, Malformed, MAX_ARGS, MAX_PAYLOAD};
+use std::num::NonZeroU32;
 
 /// Why a record was not pushed.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -121,6 +122,12 @@ pub trait Tx {
     fn is_far(&self) -> bool {
         false
     }
+    /// The process at the other end, if it is one of this host that the kernel lets read and write this one's memory, and the other way
+    /// round. Such a process can be trusted with memory.
+    fn neighbour(&self) -> Option<NonZeroU32> {
+        None
+    }
+
     /// Whether a record of `lines` would be taken now.
     fn has_room(&mut self, lines: u32) -> bool;
     /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.

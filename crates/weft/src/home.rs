@@ -15,11 +15,13 @@ use crate::socket::{Heard, Socket};
 use crate::watch::Signals;
 use crate::watched::Watched;
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
@@ -574,7 +576,7 @@ impl Home {
                 })?;
                 self.reception.note_session(peer);
                 let arrival = Arrival { peer, index, class, tx, rx: gift.rx, page: gift.page };
-                let tie = self.attach(core, arrival);
+                let tie = self.attach(core, arrival, process_of(&*socket));
                 let id = tie.id;
                 self.keep_line(token, socket, Talk::Session(tie));
                 Ok(Some(id))
@@ -602,7 +604,7 @@ impl Home {
         for (arrival, socket) in self.reception.take_arrivals() {
             match self.watch(socket) {
                 Ok((token, socket)) => {
-                    let tie = self.attach(core, arrival);
+                    let tie = self.attach(core, arrival, process_of(&*socket));
                     self.keep_line(token, socket, Talk::Session(tie));
                 }
                 Err(_) => self.reception.turn_away(arrival),
@@ -612,10 +614,12 @@ impl Home {
     }
 
     /// Makes a session of what was set up.
-    fn attach(&self, core: &mut Core, arrival: Arrival) -> Tie {
+    fn attach(&self, core: &mut Core, arrival: Arrival, process: Option<Pid>) -> Tie {
         let Arrival { peer, index, class, tx, rx, page } = arrival;
         core.bells_mut().add(index, page);
-        let id = core.attach(index, peer, Outlet::from(tx), Inlet::Ring(*rx));
+        let process = process.filter(|_| class == Class::Trusted);
+        let neighbour = process.and_then(|process| NonZeroU32::new(process.as_raw().unsigned_abs()));
+        let id = core.attach(index, peer, Outlet::to_process(tx, neighbour), Inlet::Ring(*rx));
         Tie { id, peer, class, first_sleep: core.bells().sleeps(), wakes: 0 }
     }
 

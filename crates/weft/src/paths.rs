@@ -3,6 +3,7 @@
 
 use crate::bells::Pages;
 use crate::net::UdpNi;
+use std::num::NonZeroU32;
 use weft_core::ni::{StreamRx, StreamTx};
 use weft_core::Bundle;
 use weft_shm::{Consumer, MapMem, Ringing};
@@ -15,7 +16,17 @@ pub(crate) type Core = Bundle<Inlet, Outlet, Pages>;
 /// The sending end of a session's path. A program's own clients name it as the parameter of their
 /// [`State`](weft_core::State).
 #[derive(Debug)]
-pub struct Outlet(Way);
+pub struct Outlet {
+    way: Way,
+    neighbour: Option<NonZeroU32>,
+}
+
+impl Outlet {
+    /// To a process of this host. `neighbour` is that process if it is trusted.
+    pub(crate) fn to_process(ring: Ringing, neighbour: Option<NonZeroU32>) -> Outlet {
+        Outlet { way: Way::Ring(ring), neighbour }
+    }
+}
 
 /// Where a path leads.
 // Rings must be fast, so they are stored without an indirection.
@@ -26,13 +37,6 @@ enum Way {
     Ring(Ringing),
     /// To another host.
     Stream(StreamTx<UdpNi>),
-}
-
-#[doc(hidden)]
-impl From<Ringing> for Outlet {
-    fn from(ring: Ringing) -> Outlet {
-        Outlet(Way::Ring(ring))
-    }
 }
 
 /// The reading end of a path.
@@ -49,7 +53,7 @@ pub(crate) enum Inlet {
 #[doc(hidden)]
 impl From<StreamTx<UdpNi>> for Outlet {
     fn from(stream: StreamTx<UdpNi>) -> Outlet {
-        Outlet(Way::Stream(stream))
+        Outlet { way: Way::Stream(stream), neighbour: None }
     }
 }
 
@@ -62,7 +66,7 @@ impl From<StreamRx<UdpNi>> for Inlet {
 impl Tx for Outlet {
     #[inline(always)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        match &mut self.0 {
+        match &mut self.way {
             Way::Ring(ring) => ring.push(head, args, payload),
             Way::Stream(stream) => {
                 let [first, second] = head.pack();
@@ -73,7 +77,7 @@ impl Tx for Outlet {
 
     #[inline(always)]
     fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
-        match &mut self.0 {
+        match &mut self.way {
             Way::Ring(ring) => ring.push_small(head, args, payload),
             Way::Stream(_) => false,
         }
@@ -81,47 +85,51 @@ impl Tx for Outlet {
 
     #[inline(always)]
     fn signal(&mut self) {
-        if let Way::Ring(ring) = &mut self.0 {
+        if let Way::Ring(ring) = &mut self.way {
             ring.signal();
         }
     }
 
     #[inline(always)]
     fn is_far(&self) -> bool {
-        matches!(&self.0, Way::Ring(ring) if ring.is_far())
+        matches!(&self.way, Way::Ring(ring) if ring.is_far())
     }
 
     #[cold]
     fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        match &mut self.0 {
+        match &mut self.way {
             Way::Ring(ring) => ring.push(head, args, payload),
             Way::Stream(stream) => stream.push_unreliable(head, args, payload),
         }
     }
 
+    fn neighbour(&self) -> Option<NonZeroU32> {
+        self.neighbour
+    }
+
     fn has_room(&mut self, lines: u32) -> bool {
-        match &mut self.0 {
+        match &mut self.way {
             Way::Ring(ring) => ring.has_room(lines),
             Way::Stream(stream) => stream.has_room(lines),
         }
     }
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
-        match &mut self.0 {
+        match &mut self.way {
             Way::Ring(ring) => ring.abandoned(),
             Way::Stream(stream) => stream.abandoned(),
         }
     }
 
     fn traffic(&mut self) -> Traffic {
-        match &mut self.0 {
+        match &mut self.way {
             Way::Ring(ring) => ring.traffic(),
             Way::Stream(stream) => stream.traffic(),
         }
     }
 
     fn rest(&mut self) {
-        match &mut self.0 {
+        match &mut self.way {
             Way::Ring(ring) => ring.rest(),
             Way::Stream(stream) => stream.rest(),
         }

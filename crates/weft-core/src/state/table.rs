@@ -9,6 +9,7 @@ use crate::message::SendError;
 use crate::service::route_to;
 use crate::session::{head, FlowId, FlowOut, Phase, SessionId};
 use crate::state::Call;
+use std::num::NonZeroU32;
 use weft_wire::path::Tx;
 use weft_wire::record::ORDERED;
 use weft_wire::setup::Open;
@@ -108,6 +109,11 @@ impl<T: Tx> State<T> {
         let (index, number) = self.endpoint(from).ok()?.translation(to)?.route.flow()?;
         let life = self.sessions.get(index as usize)?.life;
         Some(FlowId { session: SessionId { index, life }, number })
+    }
+
+    /// The process at the other end of a session, if it can be trusted with memory: see [`Tx::neighbour`].
+    pub fn neighbour(&self, session: SessionId) -> Option<NonZeroU32> {
+        self.session(session)?.tx.neighbour()
     }
 
     /// The endpoint's name.
