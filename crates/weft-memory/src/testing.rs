@@ -146,7 +146,7 @@ impl<'a> Input<'a> {
         let by = owner.credential(self.byte().unwrap_or(0));
         let place = Place { by, at: self.offset() };
         let mark = Mark { operation: self.number(1) as u32, piece: self.number(1) as u32 };
-        match self.byte().unwrap_or(0) % 8 {
+        match self.byte().unwrap_or(0) % 9 {
             0..=2 => {
                 let (len, notice) = (self.offset(), self.byte().filter(|n| n % 2 == 0).map(u64::from));
                 Word::Write { place, len, notice, mark: self.byte().filter(|n| n % 2 == 0).map(|_| mark) }
@@ -154,6 +154,7 @@ impl<'a> Input<'a> {
             3 => Word::Data,
             4 => Word::Read { place, len: self.offset() as u32, mark },
             5 => Word::Bytes(mark),
+            8 => Word::Attach { by, mark },
             _ => {
                 let code = [self.byte().unwrap_or(0) % 10, self.byte().unwrap_or(0) % 6];
                 let args = [0, 0, 0, 0, u32::from(code[0]) | u32::from(code[1]) << 8, mark.operation, mark.piece];

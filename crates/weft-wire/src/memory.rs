@@ -126,6 +126,13 @@ pub enum Word {
         /// Whose the old values are.
         mark: Mark,
     },
+    /// A request to map what the credential is for. The reply's payload says how, or is empty if it cannot be mapped.
+    Attach {
+        /// The region.
+        by: Credential,
+        /// Whose the request is.
+        mark: Mark,
+    },
 }
 
 /// Operations on one word.
@@ -279,6 +286,7 @@ const DATA: u8 = 2;
 const READ: u8 = 3;
 const BYTES: u8 = 4;
 const ATOMIC: u8 = 5;
+const ATTACH: u8 = 6;
 /// Bits of an operation.
 const BY_COOKIE: u8 = 0x80;
 const HAS_NOTICE: u8 = 0x40;
@@ -311,8 +319,8 @@ impl Packed {
         self.push((value >> 32) as u32);
     }
 
-    fn push_place(&mut self, place: Place) {
-        match place.by {
+    fn push_credential(&mut self, by: Credential) {
+        match by {
             Credential::Key(key) => self.push_wide(key),
             Credential::Cookie { index, secret } => {
                 self.op |= BY_COOKIE;
@@ -326,6 +334,10 @@ impl Packed {
                 self.push(handle);
             }
         }
+    }
+
+    fn push_place(&mut self, place: Place) {
+        self.push_credential(place.by);
         self.push_wide(place.at);
     }
 
@@ -361,9 +373,9 @@ impl Args<'_> {
         Some(u64::from(low) | u64::from(high) << 32)
     }
 
-    /// A place, by what the bits of an operation say.
-    fn place(&mut self, by: u8) -> Option<Place> {
-        let by = match by {
+    /// A credential, of the kind that the bits of an operation say.
+    fn credential(&mut self, by: u8) -> Option<Credential> {
+        Some(match by {
             0 => Credential::Key(self.wide()?),
             BY_HANDLE => Credential::Handle(self.one()?),
             BY_COOKIE => {
@@ -372,8 +384,11 @@ impl Args<'_> {
                 Credential::Cookie { index, secret: (u128::from(low) | u128::from(high) << 64).to_le_bytes() }
             }
             _ => return None,
-        };
-        Some(Place { by, at: self.wide()? })
+        })
+    }
+
+    fn place(&mut self, by: u8) -> Option<Place> {
+        Some(Place { by: self.credential(by)?, at: self.wide()? })
     }
 
     fn mark(&mut self) -> Option<Mark> {
@@ -419,6 +434,12 @@ impl Word {
                 packed.push_mark(mark);
                 packed
             }
+            Word::Attach { by, mark } => {
+                let mut packed = Packed::new(ATTACH);
+                packed.push_credential(by);
+                packed.push_mark(mark);
+                packed
+            }
         }
     }
 
@@ -443,6 +464,7 @@ impl Word {
                 let of = Type::ALL.into_iter().find(|known| *known as u8 == of)?;
                 Word::Atomic { place, atomic, of, mark: args.mark()? }
             }
+            ATTACH => Word::Attach { by: args.credential(by)?, mark: args.mark()? },
             _ => return None,
         };
         args.0.is_empty().then_some(word)
@@ -476,6 +498,7 @@ mod tests {
             Just(Word::Data),
             (places(), any::<u32>(), marks()).prop_map(|(place, len, mark)| Word::Read { place, len, mark }),
             marks().prop_map(Word::Bytes),
+            (places(), marks()).prop_map(|(place, mark)| Word::Attach { by: place.by, mark }),
             (places(), kinds, marks()).prop_map(|(place, (atomic, of), mark)| Word::Atomic { place, atomic, of, mark }),
         ]
     }
