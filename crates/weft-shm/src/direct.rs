@@ -14,6 +14,7 @@
 
 use crate::barrier;
 use crate::fork::Descriptor;
+use crate::lent::LentMut;
 use crate::sys::Shared;
 use crate::window::{read, update, write};
 use rustix::fs::{Mode, OFlags};
@@ -24,7 +25,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use weft_wire::LINE;
 
@@ -99,6 +100,18 @@ impl Offer {
 pub struct Ticket {
     line: u32,
     generation: u32,
+}
+
+impl From<Ticket> for u64 {
+    fn from(ticket: Ticket) -> u64 {
+        u64::from(ticket.generation) << 32 | u64::from(ticket.line)
+    }
+}
+
+impl From<u64> for Ticket {
+    fn from(ticket: u64) -> Ticket {
+        Ticket { line: ticket as u32, generation: (ticket >> 32) as u32 }
+    }
 }
 
 /// Memory of this process's own that it can offer.
@@ -285,7 +298,7 @@ impl Line<'_> {
 /// Memory of another process, mapped here. One thread uses it at a time.
 #[derive(Debug)]
 pub struct Remote {
-    mapping: Shared,
+    mapping: Arc<Shared>,
     line: u32,
     generation: u32,
     base: NonNull<u8>,
@@ -296,6 +309,29 @@ pub struct Remote {
 
 // SAFETY: `base` is within the mapping, which any thread may use, and which the value owns. All accesses are volatile or atomic.
 unsafe impl Send for Remote {}
+
+/// Ends the use of memory of another process that is mapped here.
+#[derive(Clone, Debug)]
+pub struct Closer {
+    mapping: Weak<Shared>,
+    line: u32,
+    generation: u32,
+}
+
+impl Closer {
+    /// Whether the mapping is gone.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.mapping.strong_count() == 0
+    }
+
+    /// Withdraws the memory on this side: an access that begins later is refused.
+    pub fn close(&self) {
+        if let Some(mapping) = self.mapping.upgrade().filter(|mapping| !mapping.is_left_behind()) {
+            Line::of(&mapping, self.line).generation.store(self.generation.wrapping_sub(1), Ordering::Relaxed);
+        }
+    }
+}
 
 /// Why an access was not made.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -333,7 +369,7 @@ impl Remote {
         // SAFETY: the part lies within the mapping, behind the control lines.
         let base = unsafe { mapping.base().add(CONTROL + at) };
         let Offer { line, generation, .. } = *offer;
-        Some(Remote { mapping, line, generation, base, len, one_thread: PhantomData })
+        Some(Remote { mapping: Arc::new(mapping), line, generation, base, len, one_thread: PhantomData })
     }
 
     /// How many bytes there are.
@@ -383,6 +419,18 @@ impl Remote {
         self.access(|| unsafe { read(from, to.as_mut_ptr(), to.len()) })
     }
 
+    /// The same, into `len` bytes of lent memory from `to_at`. [`RemoteError::Outside`] if it has no room for them.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    #[inline]
+    pub fn read_lent(&self, at: u64, to: &mut LentMut, to_at: usize, len: usize) -> Result<(), RemoteError> {
+        let from = self.at(at, len)?;
+        let to = to.room(to_at, len).ok_or(RemoteError::Outside)?;
+        // SAFETY: the bytes are within the mapping, which can be read; `room` is for the one who has the lent memory.
+        self.access(|| unsafe { read(from, to.as_ptr(), len) })
+    }
+
     /// Changes the word of 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
     /// and may be called more than once.
     ///
@@ -403,12 +451,10 @@ impl Remote {
         self.access(|| unsafe { update(word, bytes, &mut change) })
     }
 
-    /// Withdraws the memory on this side: the peer is not known to be there any more.
-    pub fn close(&self) {
-        if !self.mapping.is_left_behind() {
-            let generation = self.generation.wrapping_sub(1);
-            Line::of(&self.mapping, self.line).generation.store(generation, Ordering::Relaxed);
-        }
+    /// What ends the mapping's use from elsewhere, when the owner is not known to be there any more.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        Closer { mapping: Arc::downgrade(&self.mapping), line: self.line, generation: self.generation }
     }
 
     #[inline(always)]
@@ -512,6 +558,34 @@ mod tests {
         assert_eq!((remote.is_open(), window.offers()), (false, 0));
         assert!(window.read(103, &mut seen));
         assert_eq!(&seen, b"three");
+    }
+
+    #[test]
+    fn lent_memory_is_read_into_where_it_has_room() {
+        let window = Window::create(100).expect("memfd");
+        assert!(window.write(0, &[1, 2, 3, 4]));
+        let (_, remote) = mapped(&window, 0, 100);
+        let mut room = [0u8; 4];
+        // SAFETY: `room` outlives it, and is not used meanwhile.
+        let mut lent = unsafe { LentMut::new(room.as_mut_ptr(), 4) };
+        assert_eq!(remote.read_lent(1, &mut lent, 2, 2), Ok(()));
+        for (at, to_at, len) in [(0, 3, 2), (0, usize::MAX, 2), (99, 0, 2)] {
+            assert_eq!(remote.read_lent(at, &mut lent, to_at, len), Err(RemoteError::Outside), "{at} {to_at} {len}");
+        }
+        assert_eq!(room, [0, 0, 2, 3]);
+    }
+
+    #[test]
+    fn a_closer_ends_the_use_of_a_mapping_and_does_not_keep_it() {
+        let window = Window::create(100).expect("memfd");
+        let (_, remote) = mapped(&window, 0, 100);
+        let closer = remote.closer();
+        assert!(remote.is_open() && !closer.is_done());
+        closer.close();
+        assert_eq!((remote.is_open(), remote.write(0, &[1])), (false, Err(RemoteError::Withdrawn)));
+        drop(remote);
+        assert!(closer.is_done());
+        closer.close();
     }
 
     #[test]
@@ -648,8 +722,11 @@ mod tests {
             let to = remote.at(8, 8).expect("within");
             // As if the processor had been taken away from it here.
             std::thread::sleep(4 * SETTLING);
-            // SAFETY: the word is within the mapping.
-            is_open && unsafe { write(value.to_le_bytes().as_ptr(), to, 8) } == ()
+            if is_open {
+                // SAFETY: the word is within the mapping.
+                unsafe { write(value.to_le_bytes().as_ptr(), to, 8) };
+            }
+            is_open
         });
         assert!(late > 0, "the planted fault was not found");
     }

@@ -73,6 +73,13 @@ impl LentMut {
         self.len == 0
     }
 
+    /// Where an offset is, if there is room for `len` bytes.
+    pub(crate) fn room(&mut self, at: usize, len: usize) -> Option<NonNull<u8>> {
+        let end = at.checked_add(len)?;
+        // SAFETY: `at` is at most `self.len`, within the lent bytes or just behind them.
+        (end <= self.len).then(|| unsafe { self.start.add(at) })
+    }
+
     /// Copies bytes to an offset, as many as there is room for. Returns how many.
     #[inline(always)]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> usize {

@@ -31,7 +31,7 @@ pub mod sys;
 pub mod window;
 
 pub use bell::{Bell, BellMem, BellPage};
-pub use direct::{Offer, Remote, RemoteError, Ticket};
+pub use direct::{Closer, Offer, Remote, RemoteError, Ticket};
 pub use fork::{Descriptor, Forked, Life, Own};
 pub use lent::{Lent, LentMut};
 pub use mem::{MapMem, RingMem};
