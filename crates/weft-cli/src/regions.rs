@@ -23,6 +23,9 @@ pub fn lines(told: &RemoteMemory) -> Vec<String> {
     }
     let mut lines = vec![first];
     lines.extend(counted(&told.counters));
+    if told.counters.direct > 0 {
+        lines.push(format!("to peers: {} by loads and stores", many(told.counters.direct, "operation")));
+    }
     lines.extend(told.largest.iter().map(region));
     let told_of: u64 = told.largest.iter().fold(0, |sum, region| sum.saturating_add(region.bytes));
     if let Some(more @ 1..) = regions.checked_sub(told.largest.len() as u64) {
@@ -33,8 +36,16 @@ pub fn lines(told: &RemoteMemory) -> Vec<String> {
 
 /// What peers did. `None` if they did nothing.
 fn counted(counters: &RemoteMemoryCounters) -> Option<String> {
-    let &RemoteMemoryCounters { writes, reads, atomics, bytes_written, bytes_read, refused, refused_revoked } =
-        counters;
+    let &RemoteMemoryCounters {
+        writes,
+        reads,
+        atomics,
+        bytes_written,
+        bytes_read,
+        refused,
+        refused_revoked,
+        direct: _,
+    } = counters;
     let mut parts = Vec::new();
     if writes > 0 {
         parts.push(format!("{} ({})", many(writes, "write"), size(bytes_written)));

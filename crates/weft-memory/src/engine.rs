@@ -1,5 +1,6 @@
 //! What an endpoint for remote memory knows, and what it does with what comes.
 
+use crate::direct::Mapped;
 use crate::flush::INLINE_MOST;
 use crate::initiator::Initiator;
 use crate::lists::{Buffers, LIST_MOST};
@@ -24,11 +25,20 @@ pub struct Settings {
     pub operations_most: usize,
     /// Notices of peers' writes that were not taken. At this number further writes with a notice go back with *queue full*.
     pub notices_most: usize,
+    /// Whether neighbours may map the regions here that are not lent, and whether their regions are mapped here: then operations without
+    /// a notice are done by the initiator's own loads and stores.
+    pub is_direct: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { regions_most: 1 << 16, cookies_most: 1 << 16, operations_most: 1 << 16, notices_most: 1 << 16 }
+        Settings {
+            regions_most: 1 << 16,
+            cookies_most: 1 << 16,
+            operations_most: 1 << 16,
+            notices_most: 1 << 16,
+            is_direct: true,
+        }
     }
 }
 
@@ -61,6 +71,8 @@ pub struct Completion<P: Platform> {
     pub target: Option<P::Target>,
     /// The buffers of an operation on lists, if they were not given back before.
     pub buffers: Option<Box<Buffers<P>>>,
+    /// What was mapped: see [`Engine::try_attach`].
+    pub mapped: Option<Box<Mapped<P::Reach>>>,
 }
 
 impl<P: Platform> std::fmt::Debug for Completion<P> {
@@ -98,6 +110,8 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Bytes that peers have read.
     pub bytes_read: u64,
+    /// Operations on peers' regions that were done here, by loads and stores.
+    pub direct: u64,
     /// Messages that were refused.
     pub refused: u64,
     /// Messages among them for what was revoked.
@@ -146,7 +160,7 @@ impl<P: Platform> Engine<P> {
     pub fn new(endpoint: Endpoint, settings: Settings) -> Engine<P> {
         Engine {
             owner: Owner::new(settings),
-            initiator: Initiator::new(endpoint, settings.operations_most),
+            initiator: Initiator::new(endpoint, settings),
             done: VecDeque::new(),
             is_closing: false,
         }
@@ -199,7 +213,7 @@ impl<P: Platform> Engine<P> {
 
     /// What was counted.
     pub fn counters(&self) -> Counters {
-        self.owner.counters
+        Counters { direct: self.initiator.direct, ..self.owner.counters }
     }
 
     /// Operations to a destination that have not ended.
@@ -229,6 +243,13 @@ impl<P: Platform> Engine<P> {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing
+    }
+
+    fn revoke_all(&mut self) {
+        let open: Vec<RegionId> = self.owner.table.regions().collect();
+        for region in open {
+            drop(self.owner.table.revoke(region));
+        }
     }
 
     /// Whether a wait is to end for something that came since `before`.
@@ -301,13 +322,18 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
         work
     }
 
-    /// All regions are revoked. Operations that were posted and have not left end with the endpoint.
+    /// All regions are revoked, which blocks as [`Table::revoke`] does. Operations that were posted and have not left end with the endpoint.
     fn close(&mut self, _: &mut State<T>, _: Endpoint) {
         self.is_closing = true;
-        let open: Vec<RegionId> = self.owner.table.regions().collect();
-        for region in open {
-            drop(self.owner.table.revoke(region));
-        }
+        self.revoke_all();
+        self.initiator.close();
+    }
+}
+
+impl<P: Platform> Drop for Engine<P> {
+    /// What was mapped is no longer.
+    fn drop(&mut self) {
+        self.revoke_all();
         self.initiator.close();
     }
 }

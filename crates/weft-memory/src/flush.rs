@@ -242,7 +242,12 @@ impl<P: Platform> Engine<P> {
         Ok(ticket)
     }
 
-    fn post_for_call<T: Tx>(&mut self, state: &mut State<T>, to: u32, kind: Kind<P::Source, P::Target>) -> Ticket {
+    pub(crate) fn post_for_call<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        to: u32,
+        kind: Kind<P::Source, P::Target>,
+    ) -> Ticket {
         let (initiator, done) = self.parts();
         let ticket = initiator.calls.expect();
         let posting = Posting { special: Some(Box::new(Special::Call(ticket))), ..Posting::new(to, 0) };

@@ -1,13 +1,14 @@
 //! The initiator's side: operations on regions of others.
 
-use crate::engine::{Completion, Engine, Outcome, PostError};
+use crate::direct::{Mapped, Neighbour};
+use crate::engine::{Completion, Engine, Outcome, PostError, Settings};
 use crate::flush::{Calls, Flushes, Ticket, Whom};
 use crate::lists::{Lists, Run};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
 use std::collections::VecDeque;
 use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, Returned, SendError, State};
-use weft_wire::memory::{Atomic, Mark, Place, Type, Word};
+use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
@@ -82,6 +83,8 @@ pub(crate) enum Kind<S, T> {
     Read { place: Place, target: Option<T>, len: usize },
     /// The operands of a piece lie together, first and second ones.
     Atomic { change: Change, operands: Vec<u8>, len: usize, old: Option<T> },
+    /// What the credential is for is to be mapped here.
+    Attach { by: Credential },
 }
 
 impl<S: Source, T: Target> Kind<S, T> {
@@ -122,6 +125,13 @@ pub(crate) struct Posting {
 }
 
 impl Posting {
+    pub fn run(&self) -> Option<Run> {
+        match self.special.as_deref() {
+            Some(Special::Run(run)) => Some(*run),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     pub fn new(to: u32, context: u64) -> Posting {
         Posting { to, context, special: None, is_fenced: false }
@@ -135,6 +145,8 @@ pub(crate) enum Special {
     Run(Run),
     /// A call waits for its end.
     Call(Ticket),
+    /// It is the engine's own.
+    Own,
 }
 
 /// An operation that has not ended.
@@ -168,6 +180,7 @@ impl<P: Platform> Operation<P> {
     fn len(&self) -> usize {
         match &self.kind {
             Kind::Write { len, .. } | Kind::Read { len, .. } | Kind::Atomic { len, .. } => *len,
+            Kind::Attach { .. } => 0,
         }
     }
 
@@ -239,15 +252,23 @@ pub(crate) struct Initiator<P: Platform> {
     /// Destinations that used up their turn.
     ready: Vec<u32>,
     serial: u32,
+    /// Whether regions of neighbours are mapped.
+    is_direct: bool,
+    /// By destination, if they are.
+    pub neighbours: Vec<Neighbour<P::Reach>>,
+    /// What the attachment has mapped that ends now.
+    opened: Option<(FlowId, Box<Mapped<P::Reach>>)>,
+    /// Operations that were done without a message.
+    pub direct: u64,
 }
 
 type Done<P> = VecDeque<Completion<P>>;
 
 impl<P: Platform> Initiator<P> {
-    pub fn new(endpoint: Endpoint, operations_most: usize) -> Initiator<P> {
+    pub fn new(endpoint: Endpoint, settings: Settings) -> Initiator<P> {
         Initiator {
             endpoint,
-            operations_most,
+            operations_most: settings.operations_most,
             operations: Slab::new(),
             lists: Lists::new(),
             calls: Calls::new(),
@@ -255,6 +276,10 @@ impl<P: Platform> Initiator<P> {
             queues: Vec::new(),
             ready: Vec::new(),
             serial: 0,
+            is_direct: settings.is_direct,
+            neighbours: Vec::new(),
+            opened: None,
+            direct: 0,
         }
     }
 
@@ -271,6 +296,7 @@ impl<P: Platform> Initiator<P> {
         self.operations.clear();
         self.lists.close();
         self.queues.clear();
+        self.neighbours.iter_mut().for_each(Neighbour::close);
     }
 
     /// Whether so many operations may be posted.
@@ -278,14 +304,17 @@ impl<P: Platform> Initiator<P> {
         self.operations.len() + self.flushes + done.len() + operations <= self.operations_most
     }
 
-    /// Posts an operation, and sends what of it can leave now.
+    /// Posts an operation, and does it now if it can be done without a message; else sends what of it can leave now.
     pub fn post<T: Tx>(
         &mut self,
         state: &mut State<T>,
         done: &mut Done<P>,
-        posting: Posting,
-        kind: Kind<P::Source, P::Target>,
+        mut posting: Posting,
+        mut kind: Kind<P::Source, P::Target>,
     ) {
+        if self.is_direct && self.do_directly(state, done, &mut posting, &mut kind) {
+            return;
+        }
         let Posting { to, context, special, mut is_fenced } = posting;
         self.serial = self.serial.wrapping_add(1);
         let queue = self.queue(to);
@@ -319,6 +348,9 @@ impl<P: Platform> Initiator<P> {
         if self.queues.len() <= to as usize {
             // No longer than the endpoint's translation table, in which there is such an entry.
             self.queues.resize_with(to as usize + 1, Queue::default);
+            if self.is_direct {
+                self.neighbours.resize_with(to as usize + 1, Neighbour::default);
+            }
         }
         &mut self.queues[to as usize]
     }
@@ -339,9 +371,17 @@ impl<P: Platform> Initiator<P> {
         self.queue(to).fences_next = true;
     }
 
+    /// An operation was done when nothing before it was under way, so a fence before it holds back nothing more.
+    pub fn pass_fence(&mut self, to: u32) {
+        if let Some(queue) = self.queues.get_mut(to as usize) {
+            queue.fences_next = false;
+        }
+    }
+
     /// Tells the end of something that has no buffers.
     pub fn tell(&mut self, done: &mut Done<P>, whom: Whom, outcome: Outcome) {
-        let end = Completion { context: whom.context(), outcome, source: None, target: None, buffers: None };
+        let end =
+            Completion { context: whom.context(), outcome, source: None, target: None, buffers: None, mapped: None };
         match whom {
             Whom::Program(_) => done.push_back(end),
             Whom::Call(ticket) => self.calls.come(ticket, end),
@@ -438,8 +478,11 @@ impl<P: Platform> Initiator<P> {
             Kind::Write { source, .. } => (source, None),
             Kind::Read { target, .. } => (None, target),
             Kind::Atomic { old, .. } => (None, old),
+            Kind::Attach { by } => {
+                return self.tell_attached(done, (operation.to, by), operation.special, (operation.context, outcome))
+            }
         };
-        let end = Completion { context: operation.context, outcome, source, target, buffers: None };
+        let end = Completion { context: operation.context, outcome, source, target, buffers: None, mapped: None };
         match operation.special.as_deref() {
             Some(Special::Call(ticket)) => self.calls.come(*ticket, end),
             _ => done.push_back(end),
@@ -448,7 +491,34 @@ impl<P: Platform> Initiator<P> {
 
     #[cold]
     #[inline(never)]
-    fn end_run(&mut self, done: &mut Done<P>, (to, run): (u32, Run), failure: Option<Reason>, may_be_stored: bool) {
+    fn tell_attached(
+        &mut self,
+        done: &mut Done<P>,
+        (to, by): (u32, Credential),
+        special: Option<Box<Special>>,
+        (context, outcome): (u64, Outcome),
+    ) {
+        let opened = self.opened.take().filter(|_| outcome == Outcome::Done);
+        match (special.as_deref(), opened) {
+            (Some(Special::Own), Some((flow, mapped))) => self.attached(to, by, flow, mapped),
+            (Some(Special::Own), None) => {}
+            (special, opened) => {
+                let mapped = opened.map(|(_, mapped)| mapped);
+                if let Some(mapped) = &mapped {
+                    self.lend(to, mapped);
+                }
+                let end = Completion { context, outcome, source: None, target: None, buffers: None, mapped };
+                match special {
+                    Some(Special::Call(ticket)) => self.calls.come(*ticket, end),
+                    _ => done.push_back(end),
+                }
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn end_run(&mut self, done: &mut Done<P>, (to, run): (u32, Run), failure: Option<Reason>, may_be_stored: bool) {
         if self.lists.run_ended(done, run, failure, may_be_stored) {
             self.give_up_list(to, run, failure);
         }
@@ -511,7 +581,10 @@ impl<P: Platform> Initiator<P> {
                 // From this process's own memory, so it is what was sent.
                 match Word::unpack(message.op, &message.args) {
                     Some(
-                        Word::Read { mark, .. } | Word::Atomic { mark, .. } | Word::Write { mark: Some(mark), .. },
+                        Word::Read { mark, .. }
+                        | Word::Atomic { mark, .. }
+                        | Word::Write { mark: Some(mark), .. }
+                        | Word::Attach { mark, .. },
                     ) => Some(mark.operation as usize),
                     _ => None,
                 }
@@ -551,6 +624,13 @@ impl<P: Platform> Initiator<P> {
         let at = (mark.piece as usize).saturating_mul(PIECE);
         let len = operation.len().saturating_sub(at).min(PIECE);
         let run = operation.run();
+        if let Kind::Attach { .. } = operation.kind {
+            self.opened =
+                Mapped::open(state.neighbour(message.flow().session).filter(|_| self.is_direct), message.payload)
+                    .map(|mapped| (message.flow(), mapped));
+            self.settle(done, index);
+            return Ok(());
+        }
         let room = match (&mut operation.kind, run) {
             (Kind::Read { target: Some(target), .. }, _) => Room::Own(target),
             (Kind::Read { target: None, .. }, Some(run)) => Room::OfList(run),
@@ -582,6 +662,9 @@ impl<P: Platform> Initiator<P> {
     pub fn peer_lost<T: Tx>(&mut self, _: &mut State<T>, done: &mut Done<P>, to: u32, reason: Reason) {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
         queue.is_full = false;
+        if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
+            neighbour.close();
+        }
         for index in std::mem::take(&mut queue.operations) {
             if let Some(operation) = self.operations.get_mut(index) {
                 operation.failure.get_or_insert(reason);
@@ -600,6 +683,16 @@ impl<P: Platform> Initiator<P> {
     }
 }
 
+/// The operands of the word at an offset, which lie as [`Kind::change`] has put them.
+pub(crate) fn operands(together: &[u8], len: usize, has_second: bool, at: usize, bytes: usize) -> (u64, u64) {
+    let piece = at / PIECE * PIECE;
+    let of_piece = len.saturating_sub(piece).min(PIECE);
+    let begin = if has_second { piece.saturating_mul(2) } else { piece };
+    let at = begin + (at - piece);
+    let word = |at: usize| together.get(at..at + bytes).map_or(0, crate::owner::word);
+    (word(at), if has_second { word(at + of_piece) } else { 0 })
+}
+
 /// All of a write has left: its source is the program's again, if it wants to hear of that.
 #[inline(always)]
 fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &mut Operation<P>) {
@@ -609,7 +702,7 @@ fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &
     if let Kind::Write { write: Write { tells_when_free: true, .. }, source, .. } = &mut operation.kind {
         let source = source.take();
         let (context, outcome) = (operation.context, Outcome::Free);
-        done.push_back(Completion { context, outcome, source, target: None, buffers: None });
+        done.push_back(Completion { context, outcome, source, target: None, buffers: None, mapped: None });
     }
 }
 
@@ -663,6 +756,11 @@ fn send_piece<T: Tx, P: Platform>(
                 Some(_) => state.try_request(endpoint, to, message),
                 None => state.try_send_urgent(endpoint, to, Outgoing { completion, ..message }),
             }
+        }
+        Kind::Attach { by } => {
+            let packed = Word::Attach { by: *by, mark }.pack();
+            let message = Outgoing { op: packed.op, args: packed.args(), ..Outgoing::default() };
+            state.try_request(endpoint, to, message)
         }
     };
     match sent {

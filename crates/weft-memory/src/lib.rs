@@ -8,20 +8,23 @@
 //! * [`Table`]: the regions and cookies of an endpoint, and who may do what with them.
 #![forbid(unsafe_code)]
 
+mod direct;
 mod engine;
 mod flush;
 mod initiator;
 mod lists;
+mod offers;
 mod owner;
 mod platform;
 mod report;
 mod table;
 pub mod testing;
 
+pub use direct::{Mappable, Mapped};
 pub use engine::{Completion, Counters, Engine, Notice, Outcome, PostError, Settings};
 pub use flush::{Ticket, INLINE_MOST};
 pub use initiator::{Change, Fetch, Write};
 pub use lists::{Buffers, ReadList, WriteList, LIST_MOST};
-pub use platform::{Platform, Source, Space, Target};
+pub use platform::{Close, Closer, Missed, NoReach, Platform, Reach, Source, Space, Target};
 pub use report::{RegionReport, Report, LARGEST_MOST};
 pub use table::{Cookie, CookieError, Grant, Part, RegionError, RegionId, Rights, Table};

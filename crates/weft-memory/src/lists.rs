@@ -142,6 +142,12 @@ impl<P: Platform> Lists<P> {
         }
     }
 
+    /// Where the bytes of a run go that come: a target, and the offset there.
+    pub fn room(&mut self, run: Run) -> Option<(&mut P::Target, usize)> {
+        let list = self.0.get_mut(run.list())?;
+        list.buffers.targets.get_mut(run.buffer as usize).map(|target| (target, run.at))
+    }
+
     /// All of a run has left.
     pub fn run_left(&mut self, done: &mut VecDeque<Completion<P>>, run: Run) {
         let Some(list) = self.0.get_mut(run.list()) else { return };
@@ -150,7 +156,7 @@ impl<P: Platform> Lists<P> {
             let sources = std::mem::take(&mut list.buffers.sources);
             let buffers = Some(Box::new(Buffers { sources, targets: Vec::new() }));
             let (context, outcome) = (list.context, Outcome::Free);
-            done.push_back(Completion { context, outcome, source: None, target: None, buffers });
+            done.push_back(Completion { context, outcome, source: None, target: None, buffers, mapped: None });
         }
     }
 
@@ -177,7 +183,7 @@ impl<P: Platform> Lists<P> {
         };
         let outcome = list.failure.map_or(Outcome::Done, |reason| Outcome::Failed { reason, certainty });
         let (context, buffers) = (list.context, Some(Box::new(list.buffers)));
-        done.push_back(Completion { context, outcome, source: None, target: None, buffers });
+        done.push_back(Completion { context, outcome, source: None, target: None, buffers, mapped: None });
         false
     }
 }

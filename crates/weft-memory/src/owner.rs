@@ -34,6 +34,8 @@ pub(crate) struct Owner<S> {
     pub counters: Counters,
     /// By flow, at most one of each.
     incoming: BTreeMap<FlowId, Incoming>,
+    /// Neighbours may map regions.
+    is_direct: bool,
     /// What is read, on its way into the reply.
     copy: Vec<u8>,
 }
@@ -47,6 +49,7 @@ impl<S: Space> Owner<S> {
             notices_to_come: 0,
             counters: Counters::default(),
             incoming: BTreeMap::new(),
+            is_direct: settings.is_direct,
             copy: Vec::new(),
         }
     }
@@ -62,6 +65,7 @@ impl<S: Space> Owner<S> {
             }
             (Word::Data, MessageKind::OneWay) => self.data(message.flow(), message.payload),
             (Word::Read { place, len, mark }, MessageKind::Request) => self.read(state, message, place, len, mark),
+            (Word::Attach { by, mark }, MessageKind::Request) => self.attach(state, message, by, mark),
             (Word::Atomic { place, atomic, of, mark }, _) => self.atomic(state, message, place, (atomic, of), mark),
             _ => Err(Reason::NoHandler),
         };
@@ -78,6 +82,7 @@ impl<S: Space> Owner<S> {
             Some(Word::Write { place, .. } | Word::Read { place, .. } | Word::Atomic { place, .. }) => {
                 self.table.is_timed(place.by)
             }
+            Some(Word::Attach { by, .. }) => self.table.is_timed(by),
             Some(Word::Data) => {
                 let incoming = self.incoming.get(&message.flow());
                 incoming.is_some_and(|incoming| self.table.is_timed(incoming.by))
@@ -89,6 +94,7 @@ impl<S: Space> Owner<S> {
     /// A flow is no more: nothing follows by it.
     pub fn flow_closed(&mut self, flow: FlowId) {
         self.forget(flow);
+        self.table.flow_closed(flow);
     }
 
     fn forget(&mut self, flow: FlowId) {
@@ -222,6 +228,25 @@ impl<S: Space> Owner<S> {
         Ok(())
     }
 
+    /// Tells a neighbour how to map what its credential is for.
+    #[cold]
+    fn attach<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        message: &Delivery<'_>,
+        by: Credential,
+        mark: Mark,
+    ) -> Result<(), Reason> {
+        let is_neighbour = self.is_direct && state.neighbour(message.flow().session).is_some();
+        let mappable = self.table.offer(by, Some(message.flow()).filter(|_| is_neighbour))?;
+        self.copy.clear();
+        if let Some(mappable) = mappable {
+            mappable.write_to(&mut self.copy);
+        }
+        answer(state, message, mark, &self.copy);
+        Ok(())
+    }
+
     fn atomic<T: Tx>(
         &mut self,
         state: &mut State<T>,
@@ -259,7 +284,7 @@ impl<S: Space> Owner<S> {
 }
 
 /// A word of 4 or 8 bytes.
-fn word(bytes: &[u8]) -> u64 {
+pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 

@@ -1,5 +1,7 @@
 //! What memory is.
 
+use std::num::NonZeroU32;
+
 /// Memory that peers may be given access to. Others read and write it at any time, so it is never behind a reference.
 ///
 /// No call panics, whatever it is asked for.
@@ -30,6 +32,119 @@ pub trait Space {
     /// Changes the word of 4 or 8 bytes there in one step, and returns the old value; `change` returns none to leave it, and may be
     /// called more than once. `None` if there is [no such word](Space::is_word).
     fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64>;
+
+    /// Offers `len` bytes from `at` to a neighbour, which then can map them: a number by which they are withdrawn, and what
+    /// [`Reach::open`] needs there. `None` if that cannot be.
+    fn offer(&self, at: u64, len: u64) -> Option<(u64, Vec<u8>)> {
+        let _ = (at, len);
+        None
+    }
+
+    /// Withdraws offers by their numbers. When this returns nobody reads or writes the memory by them. May block, if a peer is stopped.
+    fn withdraw(&self, offers: &[u64]) {
+        let _ = offers;
+    }
+
+    /// Ends an offer whose peer is gone.
+    fn let_go(&self, offer: u64) {
+        let _ = offer;
+    }
+}
+
+/// Memory of a neighbour that is mapped here. `T` is what it is read into.
+///
+/// No call panics, whatever it is asked for.
+pub trait Reach<T>: Sized {
+    /// Maps what a process [offers](Space::offer). `None` if that cannot be, whatever it says. Does not block.
+    fn open(process: NonZeroU32, offer: &[u8]) -> Option<Self>;
+
+    /// Whether the owner has not withdrawn it.
+    fn is_open(&self) -> bool;
+
+    /// Copies bytes to it, as [`Space::write`].
+    ///
+    /// # Errors
+    /// If they were not, or perhaps not.
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Missed>;
+
+    /// Copies `len` bytes out of it, to an offset of the target.
+    ///
+    /// # Errors
+    /// If they were not, or perhaps not.
+    fn read(&self, at: u64, target: &mut T, to: usize, len: usize) -> Result<(), Missed>;
+
+    /// Whether the word of 4 or 8 bytes there is within it and aligned.
+    fn is_word(&self, at: u64, bytes: usize) -> bool;
+
+    /// Changes a word, as [`Space::update`].
+    ///
+    /// # Errors
+    /// If it was not changed, or perhaps not.
+    fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, Missed>;
+
+    /// What ends its use from elsewhere.
+    fn closer(&self) -> Closer;
+}
+
+/// Why an access to mapped memory was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missed {
+    /// It was not, for the owner has withdrawn the memory, or it is not within it.
+    NotMade,
+    /// The owner has withdrawn the memory meanwhile.
+    Interrupted,
+}
+
+/// Ends the use of mapped memory from elsewhere: an access that begins later is not made.
+pub struct Closer(pub Box<dyn Close>);
+
+/// What a [`Closer`] does.
+pub trait Close: Send + Sync {
+    /// Ends the use.
+    fn close(&self);
+
+    /// Whether the mapping is gone anyway.
+    fn is_done(&self) -> bool;
+}
+
+impl std::fmt::Debug for Closer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Closer")
+    }
+}
+
+/// There is no such memory: for platforms without neighbours.
+#[derive(Debug)]
+pub enum NoReach {}
+
+impl<T> Reach<T> for NoReach {
+    fn open(_: NonZeroU32, _: &[u8]) -> Option<NoReach> {
+        None
+    }
+
+    fn is_open(&self) -> bool {
+        match *self {}
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), Missed> {
+        match *self {}
+    }
+
+    fn read(&self, _: u64, _: &mut T, _: usize, _: usize) -> Result<(), Missed> {
+        match *self {}
+    }
+
+    fn is_word(&self, _: u64, _: usize) -> bool {
+        match *self {}
+    }
+
+    fn update(&self, _: u64, _: usize, _: impl FnMut(u64) -> Option<u64>) -> Result<u64, Missed> {
+        match *self {}
+    }
+
+    fn closer(&self) -> Closer {
+        match *self {}
+    }
 }
 
 /// Bytes that an operation sends: they stay as they are until it has sent them.
@@ -60,6 +175,8 @@ pub trait Platform {
     type Source: Source + From<Vec<u8>> + std::fmt::Debug;
     /// What is read from others.
     type Target: Target + std::fmt::Debug;
+    /// Memory of neighbours that is mapped here.
+    type Reach: Reach<Self::Target> + std::fmt::Debug;
 }
 
 impl Source for Vec<u8> {

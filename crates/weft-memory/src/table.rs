@@ -1,5 +1,7 @@
 //! The regions and cookies of an endpoint: who may do what with which bytes.
 
+use crate::direct::Mappable;
+use crate::offers::Offers;
 use crate::platform::Space;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -8,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+use weft_core::FlowId;
 use weft_wire::memory::{Credential, Place, RegionHandle, Secret};
 use weft_wire::Reason;
 
@@ -269,6 +272,8 @@ pub struct Table<S> {
     cookies: Places<Narrow>,
     /// Open regions and cookies that end in time, the next one first.
     ends: BTreeSet<(Duration, Ends)>,
+    /// What neighbours map.
+    offers: Offers,
 }
 
 impl<S: Space> Table<S> {
@@ -283,6 +288,7 @@ impl<S: Space> Table<S> {
             revoked: 0,
             cookies: Places::new(cookies_most),
             ends: BTreeSet::new(),
+            offers: Offers::default(),
         }
     }
 
@@ -354,9 +360,56 @@ impl<S: Space> Table<S> {
         self.revoked
     }
 
-    /// How many peers map a region. All operations are executed here, so none does.
-    pub fn mapped(&self, _: RegionId) -> u32 {
-        0
+    /// How often a region is mapped by neighbours.
+    pub fn mapped(&self, region: RegionId) -> u32 {
+        u32::try_from(self.offers.of_region(region)).unwrap_or(u32::MAX)
+    }
+
+    /// Offers what a credential is for to the neighbour at the other end of a flow, if there is one there. `None` if it cannot be mapped,
+    /// or ends in time: an access that is carried out here is never late.
+    ///
+    /// # Errors
+    /// If the credential is not good.
+    pub fn offer(&mut self, by: Credential, neighbour: Option<FlowId>) -> Result<Option<Mappable>, Reason> {
+        let (id, part, rights) = self.find(by)?;
+        let (region, space) = self.region(id).ok_or(Reason::Revoked)?;
+        let Some(flow) = neighbour.filter(|_| !self.is_timed(by)) else { return Ok(None) };
+        let part = part.unwrap_or(Part { at: 0, len: space.len() });
+        let rights = rights.unwrap_or(region.rights).and(region.rights);
+        let (base, cookie) = match by {
+            Credential::Key(_) => (0, None),
+            Credential::Handle(_) => (region.handle_base.unwrap_or(0), None),
+            Credential::Cookie { index, .. } => (0, Some(index)),
+        };
+        let Some((ticket, offer)) = space.offer(part.at, part.len) else { return Ok(None) };
+        self.offers.add(id, cookie, flow, ticket);
+        Ok(Some(Mappable { rights, base, offer }))
+    }
+
+    /// A peer is gone that may have mapped regions.
+    pub(crate) fn flow_closed(&mut self, flow: FlowId) {
+        for (region, tickets) in self.offers.take_flow(flow) {
+            if let Some(space) = self.space(region) {
+                tickets.into_iter().for_each(|ticket| space.let_go(ticket));
+            }
+        }
+    }
+
+    /// Ends the offers for a region that is still there.
+    fn withdraw(&mut self, id: RegionId) {
+        let tickets = self.offers.take_region(id);
+        if let Some(space) = self.space(id).filter(|_| !tickets.is_empty()) {
+            space.withdraw(&tickets);
+        }
+    }
+
+    /// Ends the offers for a cookie.
+    fn withdraw_cookie(&mut self, index: u32) {
+        let Some(id) = self.cookies.places.get(index as usize).map(|narrow| narrow.region) else { return };
+        let tickets = self.offers.take_cookie(id, index);
+        if let Some(space) = self.space(id).filter(|_| !tickets.is_empty()) {
+            space.withdraw(&tickets);
+        }
     }
 
     /// How many cookies were made and not revoked.
@@ -392,8 +445,10 @@ impl<S: Space> Table<S> {
         Ok(Cookie { index, secret })
     }
 
-    /// Revokes a region and all cookies for it. Returns its memory; `None` if it was revoked before.
+    /// Revokes a region and all cookies for it. Returns its memory; `None` if it was revoked before. Blocks for some microseconds if
+    /// neighbours map it, and up to 200 ms if one of them was stopped in the middle of an access.
     pub fn revoke(&mut self, id: RegionId) -> Option<S> {
+        self.withdraw(id);
         let region = self.regions.places.get_mut(id.index as usize).filter(|region| region.life == id.life)?;
         let space = region.space.take()?;
         region.life = region.life.wrapping_add(1);
@@ -416,7 +471,7 @@ impl<S: Space> Table<S> {
         Some(space)
     }
 
-    /// Revokes a cookie. False if there is none like it.
+    /// Revokes a cookie. False if there is none like it. Blocks as [`Table::revoke`] does.
     pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
         let narrow = self.cookies.places.get(cookie.index as usize);
         let is_there = narrow.is_some_and(|narrow| !narrow.is_revoked && is_same(&narrow.secret, &cookie.secret));
@@ -427,6 +482,7 @@ impl<S: Space> Table<S> {
     }
 
     fn end_cookie(&mut self, index: u32) {
+        self.withdraw_cookie(index);
         let Some(narrow) = self.cookies.places.get_mut(index as usize) else { return };
         narrow.is_revoked = true;
         if let Some(end) = narrow.end.take() {
@@ -459,6 +515,9 @@ impl<S: Space> Table<S> {
         };
         let old = std::mem::replace(&mut region.end, end);
         self.move_end(Ends::Region(id.index), old, end);
+        if end.is_some() {
+            self.withdraw(id);
+        }
         true
     }
 
@@ -468,6 +527,9 @@ impl<S: Space> Table<S> {
         let Some(narrow) = narrow.filter(|n| !n.is_revoked && is_same(&n.secret, &cookie.secret)) else { return false };
         let old = std::mem::replace(&mut narrow.end, end);
         self.move_end(Ends::Cookie(cookie.index), old, end);
+        if end.is_some() {
+            self.withdraw_cookie(cookie.index);
+        }
         true
     }
 

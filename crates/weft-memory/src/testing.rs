@@ -1,6 +1,6 @@
 //! Memory for tests and the simulator: cells of bytes.
 
-use crate::platform::{Platform, Space};
+use crate::platform::{NoReach, Platform, Space};
 use crate::{Cookie, Engine, Part, RegionId, Rights, Settings, Table};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -76,6 +76,7 @@ impl Platform for Plain {
     type Space = Bytes;
     type Source = Vec<u8>;
     type Target = Vec<u8>;
+    type Reach = NoReach;
 }
 
 /// A peer that has a session with an owner, and says whatever `input` says. Panics if it reaches a byte that it may not reach; for fuzzing

@@ -339,6 +339,9 @@ pub enum RemoteError {
     /// Not all bytes are within the memory, or a word is not aligned. Nothing was accessed.
     #[error("outside: not all of these bytes are within the region, or the word is not aligned")]
     Outside,
+    /// The credential does not allow it. Nothing was accessed.
+    #[error("no right: the key or the cookie does not allow such an access")]
+    NoRight,
     /// The owner has withdrawn the memory. Nothing was accessed.
     #[error("the owner has revoked the region, or is gone")]
     Withdrawn,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_memory::testing::Bytes;
-use weft_memory::{Change, Completion, Engine, Fetch, Outcome, Platform, Rights, Settings, Space, Write};
+use weft_memory::{Change, Completion, Engine, Fetch, NoReach, Outcome, Platform, Rights, Settings, Space, Write};
 use weft_sim::{
     chaos, Certainty, Change as Event, Client, Config, Context, Faults, HostId, Message, Outlet, Program, Reason,
     Simulation, Topology,
@@ -56,6 +56,7 @@ impl Platform for Test {
     type Space = Faulty;
     type Source = Vec<u8>;
     type Target = Vec<u8>;
+    type Reach = NoReach;
 }
 
 /// What happened in all hosts.

@@ -1,6 +1,6 @@
 //! Calls that post an operation and wait for its end.
 
-use super::{Change, Completion, Engine, Fetch, Outcome, Place, PostError, Source, Target, Write};
+use super::{Change, Completion, Credential, Engine, Fetch, Outcome, Place, PostError, Remote, Source, Target, Write};
 use crate::bundle::{AnyThread, Bundle, InHandler, SharedBundle, Threads};
 use crate::node::Error;
 use crate::paths::Outlet;
@@ -157,6 +157,52 @@ impl<H: Threads> Bundle<H> {
         self.change_by(Some(limit), from, to, change, (operands, second))
     }
 
+    /// Has memory of the peer at index `to` of the endpoint's translation table mapped here, as
+    /// [`Memory::try_map_region`](super::Memory::try_map_region) says. `None` if it cannot be mapped. Blocks for a round trip, and polls meanwhile.
+    ///
+    /// ```
+    /// use weft::memory::{RegionKey, Rights, Settings};
+    /// use weft::{Bundle, Key, Node};
+    ///
+    /// let mut bundle = Bundle::new(&Node::new()?)?;
+    /// let me = bundle.memory_endpoint(Key(1), Settings::default())?;
+    /// bundle.map(me, 0, bundle.name(me)?, Key(1))?;
+    /// let (region, window) = bundle.memory(me)?.allocate(64, RegionKey(7), Rights::ALL)?;
+    /// if let Some(remote) = bundle.map_region(me, 0, RegionKey(7))? {
+    ///     remote.write(8, b"by a store")?;
+    ///     let mut seen = [0; 10];
+    ///     assert!(window.read(8, &mut seen) && &seen == b"by a store");
+    ///     assert!(bundle.memory(me)?.revoke(region));
+    ///     assert!(remote.write(8, b"too late").is_err());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Bundle::write`].
+    pub fn map_region(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        by: impl Into<Credential>,
+    ) -> Result<Option<Remote>, OperationError> {
+        self.attach_by(None, from, to, by.into())
+    }
+
+    /// As [`Bundle::map_region`], but blocks for `limit` at most.
+    ///
+    /// # Errors
+    /// As [`Bundle::map_region`]; [`OperationError::TimedOut`].
+    pub fn map_region_within(
+        &mut self,
+        limit: Duration,
+        from: Endpoint,
+        to: u32,
+        by: impl Into<Credential>,
+    ) -> Result<Option<Remote>, OperationError> {
+        self.attach_by(Some(limit), from, to, by.into())
+    }
+
     /// Waits until all operations that were posted to index `to` of the endpoint's translation table have ended, however they ended.
     /// Blocks, and polls meanwhile.
     ///
@@ -226,6 +272,17 @@ trait Calls {
         Ok(self.call(limit, from, post)?.target.unwrap_or_default())
     }
 
+    fn attach_by(
+        &mut self,
+        limit: Option<Duration>,
+        from: Endpoint,
+        to: u32,
+        by: Credential,
+    ) -> Result<Option<Remote>, OperationError> {
+        let post: Post<'_> = &mut |engine, state| engine.attach_for_call(state, to, by);
+        Ok(self.call(limit, from, post)?.remote)
+    }
+
     fn change_by(
         &mut self,
         limit: Option<Duration>,
@@ -284,6 +341,33 @@ impl Calls for &SharedBundle {
 }
 
 impl SharedBundle {
+    /// As [`Bundle::map_region`]. The lock is free while it waits.
+    ///
+    /// # Errors
+    /// As [`Bundle::map_region`].
+    pub fn map_region(
+        &self,
+        from: Endpoint,
+        to: u32,
+        by: impl Into<Credential>,
+    ) -> Result<Option<Remote>, OperationError> {
+        (&mut &*self).attach_by(None, from, to, by.into())
+    }
+
+    /// As [`Bundle::map_region_within`].
+    ///
+    /// # Errors
+    /// As [`Bundle::map_region_within`].
+    pub fn map_region_within(
+        &self,
+        limit: Duration,
+        from: Endpoint,
+        to: u32,
+        by: impl Into<Credential>,
+    ) -> Result<Option<Remote>, OperationError> {
+        (&mut &*self).attach_by(Some(limit), from, to, by.into())
+    }
+
     /// As [`Bundle::write`]. The lock is free while it waits.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weft_core::report::EndpointReport;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
 use weft_memory::Report;
-use weft_shm::Window;
+use weft_shm::{Ticket, Window};
 use weft_wire::Reason;
 
 /// An endpoint and what it knows.
@@ -218,6 +218,20 @@ impl weft_memory::Space for Space {
 
     fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         self.0.update(at, bytes, change)
+    }
+
+    fn offer(&self, at: u64, len: u64) -> Option<(u64, Vec<u8>)> {
+        let (ticket, offer) = self.0.offer(at, len)?;
+        Some((ticket.into(), offer.to_bytes().to_vec()))
+    }
+
+    fn withdraw(&self, offers: &[u64]) {
+        let tickets: Vec<Ticket> = offers.iter().copied().map(Ticket::from).collect();
+        self.0.withdraw(&tickets);
+    }
+
+    fn let_go(&self, offer: u64) {
+        self.0.let_go(offer.into());
     }
 }
 

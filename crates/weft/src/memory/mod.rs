@@ -8,19 +8,21 @@
 //! of a peer on a region here is carried out by a poll of this bundle.
 
 mod calls;
+mod direct;
 mod face;
 mod lists;
 mod notices;
 
 pub use crate::buffers::{Source, Target};
 pub use calls::OperationError;
+pub use direct::Remote;
 pub use lists::Buffers;
 pub use weft_memory::Cookie;
 pub use weft_memory::{
     Change, CookieError, Counters, Fetch, Notice, Outcome, Part, PostError, ReadList, RegionError, RegionId, Rights,
     Settings, Write, WriteList, INLINE_MOST, LIST_MOST,
 };
-pub use weft_shm::{Lent, LentMut, Window};
+pub use weft_shm::{Lent, LentMut, RemoteError, Window};
 pub use weft_wire::memory::{Atomic, Credential, Place, RegionHandle, RegionKey, Type};
 
 pub(crate) use face::Face;
@@ -40,6 +42,7 @@ impl weft_memory::Platform for Platform {
     type Space = face::Space;
     type Source = Source;
     type Target = Target;
+    type Reach = direct::Reach;
 }
 
 type Engine = weft_memory::Engine<Platform>;
@@ -57,16 +60,19 @@ pub struct Completion {
     pub target: Option<Vec<u8>>,
     /// The buffers of an operation on lists, if they were not given back before.
     pub buffers: Option<Box<Buffers>>,
+    /// What [`Memory::try_map_region`] has mapped.
+    pub remote: Option<Remote>,
 }
 
 #[doc(hidden)] // users need not know the type
 impl From<weft_memory::Completion<Platform>> for Completion {
     #[inline]
     fn from(completion: weft_memory::Completion<Platform>) -> Completion {
-        let weft_memory::Completion { context, outcome, source, target, buffers } = completion;
+        let weft_memory::Completion { context, outcome, source, target, buffers, mapped } = completion;
         let (source, target) = (source.and_then(Source::give_back), target.and_then(Target::give_back));
         let buffers = buffers.map(|buffers| lists::give_back(*buffers));
-        Completion { context, outcome, source, target, buffers }
+        let remote = mapped.map(|mapped| Remote::from(*mapped));
+        Completion { context, outcome, source, target, buffers, remote }
     }
 }
 
@@ -201,11 +207,16 @@ impl Memory<'_> {
 
     /// Revokes a region and all of its cookies. When this returns, nothing is read or written there by peers any more; what comes later
     /// goes back to its sender as [`Reason::Revoked`](crate::Reason::Revoked). False if it was revoked before.
+    ///
+    /// Blocks for some microseconds if neighbours have the region mapped, and up to 200 ms if one of them was stopped or killed in the
+    /// middle of an access: then this process gets a copy of the window's bytes, at the same address. What another thread writes there
+    /// during the copying may be lost.
     pub fn revoke(&mut self, region: RegionId) -> bool {
         self.engine.table_mut().revoke(region).is_some()
     }
 
-    /// Revokes a cookie. When this returns, nothing is read or written by it any more. False if it was revoked before.
+    /// Revokes a cookie. When this returns, nothing is read or written by it any more. False if it was revoked before. Blocks as
+    /// [`Memory::revoke`] does.
     pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
         self.engine.table_mut().revoke_cookie(cookie)
     }
@@ -317,6 +328,20 @@ impl Memory<'_> {
     /// If nothing is mapped there.
     pub fn fence(&mut self, to: u32) -> Result<(), PostError> {
         self.engine.fence(self.state, to)
+    }
+
+    /// Asks the peer at index `to` to let this process map what a credential is for. It ends with [`Completion::remote`], memory that is
+    /// read and written by loads and stores from then on, until the owner revokes the credential's region or cookie or is gone. There is
+    /// none if the peer is no process of the same host and user that may be traced by this one, if the owner lent the memory, if the
+    /// credential ends in time, or where the kernel does not allow it. Each value is for one thread at a time; ask again for another
+    /// thread.
+    ///
+    /// Operations of this endpoint need no such call: what is used more often is mapped for them.
+    ///
+    /// # Errors
+    /// If it was not posted.
+    pub fn try_map_region(&mut self, to: u32, by: impl Into<Credential>, context: u64) -> Result<(), PostError> {
+        self.engine.try_attach(self.state, to, by.into(), context)
     }
 
     /// Takes the oldest completion of the endpoint. A completion ends a wait.

@@ -203,7 +203,7 @@ pub struct Region {
     pub mapped: u32,
 }
 
-/// What peers did to the regions of an endpoint.
+/// What peers did to the regions of an endpoint, and what it did to theirs without them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RemoteMemoryCounters {
     /// Writes that were carried out.
@@ -220,6 +220,8 @@ pub struct RemoteMemoryCounters {
     pub refused: u64,
     /// Those of them that were for a region or a cookie that was revoked.
     pub refused_revoked: u64,
+    /// Operations of the endpoint itself on regions of neighbours that were done by loads and stores, without a message.
+    pub direct: u64,
 }
 
 /// How a peer is reached.
@@ -457,9 +459,17 @@ impl From<&weft_memory::RegionReport> for Region {
 #[doc(hidden)]
 impl From<weft_memory::Counters> for RemoteMemoryCounters {
     fn from(counters: weft_memory::Counters) -> RemoteMemoryCounters {
-        let weft_memory::Counters { writes, reads, atomics, bytes_written, bytes_read, refused, refused_revoked } =
-            counters;
-        RemoteMemoryCounters { writes, reads, atomics, bytes_written, bytes_read, refused, refused_revoked }
+        let weft_memory::Counters {
+            writes,
+            reads,
+            atomics,
+            bytes_written,
+            bytes_read,
+            refused,
+            refused_revoked,
+            direct,
+        } = counters;
+        RemoteMemoryCounters { writes, reads, atomics, bytes_written, bytes_read, refused, refused_revoked, direct }
     }
 }
 
@@ -587,6 +597,7 @@ mod tests {
             bytes_read: most,
             refused: most,
             refused_revoked: most,
+            direct: most,
         };
         let told = RemoteMemory {
             regions: most,

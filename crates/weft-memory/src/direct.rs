@@ -1,0 +1,381 @@
+//! Direct operations: on what is mapped of a neighbour's regions, by loads and stores of this process. No code runs at the owner's.
+//!
+//! An operation is done so if it has no notice, nothing that was posted before it to its destination is under way, and its credential's
+//! part is mapped. What would be refused, and what is not known here, goes by messages, so the owner refuses it. Ranges and rights are
+//! checked here as well; but neighbours can write each other's memory anyway, so they protect from mistakes alone.
+
+use crate::engine::{Completion, Engine, Outcome, PostError};
+use crate::flush::Ticket;
+use crate::initiator::{Initiator, Kind, Posting, Special, Write};
+use crate::platform::{Closer, Missed, Platform, Reach, Source, Target};
+use crate::table::Rights;
+use crate::Change;
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use weft_core::{FlowId, State};
+use weft_wire::memory::{Credential, Place};
+use weft_wire::path::Tx;
+use weft_wire::{Certainty, Reason};
+
+/// Bytes of one access: the owner waits 100 ms for the end of one when it revokes.
+const ACCESS_MOST: usize = 1 << 20;
+
+/// What is mapped for the engine's own use, of each destination.
+const MAPPED_MOST: usize = 64;
+
+/// So many operations under one credential, and it is mapped. A long one counts as so many.
+const WORTH: u32 = 4;
+const LONG: usize = 64 << 10;
+
+/// Credentials that operations are counted for, of each destination.
+const COUNTED: usize = 8;
+
+/// What a neighbour may map, as the answer to [`Word::Attach`](weft_wire::memory::Word::Attach) says it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mappable {
+    /// What its credential allows.
+    pub rights: Rights,
+    /// Where its offsets begin.
+    pub base: u64,
+    /// What [`Reach::open`] needs.
+    pub offer: Vec<u8>,
+}
+
+impl Mappable {
+    /// Appends it to the payload of an answer.
+    pub fn write_to(&self, payload: &mut Vec<u8>) {
+        let Rights { read, write, atomic } = self.rights;
+        payload.push(u8::from(read) | u8::from(write) << 1 | u8::from(atomic) << 2);
+        payload.extend_from_slice(&self.base.to_le_bytes());
+        payload.extend_from_slice(&self.offer);
+    }
+
+    /// Reads the payload of an answer. `None` if it says that nothing can be mapped.
+    #[must_use]
+    pub fn from_bytes(payload: &[u8]) -> Option<Mappable> {
+        let (&[rights], rest) = payload.split_first_chunk()?;
+        let (base, offer) = rest.split_first_chunk()?;
+        let rights = Rights { read: rights & 1 != 0, write: rights & 2 != 0, atomic: rights & 4 != 0 };
+        Some(Mappable { rights, base: u64::from_le_bytes(*base), offer: offer.to_vec() })
+    }
+}
+
+/// A neighbour's memory that is mapped here.
+#[derive(Debug)]
+pub struct Mapped<R> {
+    /// What its credential allows.
+    pub rights: Rights,
+    /// Where offsets under its credential begin: 0 but for handles.
+    pub base: u64,
+    /// The memory.
+    pub reach: R,
+}
+
+impl<R> Mapped<R> {
+    /// Maps what an answer of a process says.
+    pub(crate) fn open<T>(neighbour: Option<NonZeroU32>, payload: &[u8]) -> Option<Box<Mapped<R>>>
+    where
+        R: Reach<T>,
+    {
+        let Mappable { rights, base, offer } = Mappable::from_bytes(payload)?;
+        Some(Box::new(Mapped { rights, base, reach: R::open(neighbour?, &offer)? }))
+    }
+}
+
+/// What is mapped of a destination's regions.
+#[derive(Debug)]
+pub(crate) struct Neighbour<R> {
+    mapped: Vec<(FlowId, Credential, Box<Mapped<R>>)>,
+    /// Operations that were not direct, by credential: the oldest first.
+    counted: VecDeque<(Credential, u32)>,
+    /// Of what the program has.
+    closers: Vec<Closer>,
+}
+
+impl<R> Default for Neighbour<R> {
+    fn default() -> Self {
+        Neighbour { mapped: Vec::new(), counted: VecDeque::new(), closers: Vec::new() }
+    }
+}
+
+impl<R> Neighbour<R> {
+    /// Nothing of it is known to be there any more.
+    pub fn close(&mut self) {
+        self.mapped.clear();
+        self.closers.drain(..).for_each(|closer| closer.0.close());
+    }
+
+    /// The program has something of it.
+    fn lend(&mut self, closer: Closer) {
+        self.closers.retain(|closer| !closer.0.is_done());
+        self.closers.push(closer);
+    }
+
+    /// Drops what was withdrawn, or leads elsewhere. What is opened there may be mapped again.
+    fn forget_closed<T>(&mut self, flow: FlowId)
+    where
+        R: Reach<T>,
+    {
+        let before = self.mapped.len();
+        self.mapped.retain(|(of, _, mapped)| *of == flow && mapped.reach.is_open());
+        if self.mapped.len() < before {
+            self.counted.clear();
+        }
+    }
+
+    /// What is mapped for a credential.
+    #[inline(always)]
+    fn find(&self, by: Credential, flow: FlowId) -> Option<usize> {
+        self.mapped.iter().position(|(of, credential, _)| *of == flow && *credential == by)
+    }
+
+    /// Counts an operation that was not direct. Whether its credential is worth to be mapped, which is asked for once.
+    fn count(&mut self, by: Credential, len: usize) -> bool {
+        let weight = if len >= LONG { WORTH } else { 1 };
+        let at = self.counted.iter().position(|(counted, _)| *counted == by);
+        let (_, times) = match at.and_then(|at| self.counted.get_mut(at)) {
+            Some(counted) => counted,
+            None => {
+                self.counted.truncate(COUNTED - 1);
+                self.counted.push_front((by, 0));
+                match self.counted.front_mut() {
+                    Some(counted) => counted,
+                    None => return false,
+                }
+            }
+        };
+        let before = *times;
+        *times = before.saturating_add(weight);
+        before < WORTH && *times >= WORTH && self.mapped.len() < MAPPED_MOST
+    }
+}
+
+/// How a direct operation ended.
+enum Direct {
+    Done,
+    /// Nothing was done: it is for a message.
+    ByMessage,
+    Failed,
+}
+
+/// The parts of an access, in order.
+fn pieces(len: usize) -> impl Iterator<Item = (usize, usize)> {
+    // One without bytes is an access, too.
+    (0..len.max(1)).step_by(ACCESS_MOST).map(move |at| (at, (len - at).min(ACCESS_MOST)))
+}
+
+/// Makes the accesses of an operation, in order.
+fn in_turn(
+    parts: impl Iterator<Item = (usize, usize)>,
+    mut access: impl FnMut(usize, usize) -> Result<(), Missed>,
+) -> Direct {
+    let mut is_first = true;
+    for (at, len) in parts {
+        match access(at, len) {
+            Ok(()) => {}
+            Err(Missed::NotMade) if is_first => return Direct::ByMessage,
+            Err(_) => return Direct::Failed,
+        }
+        is_first = false;
+    }
+    Direct::Done
+}
+
+impl<P: Platform> Initiator<P> {
+    /// Does an operation by loads and stores, if it can be done so now. Then it has ended, and its end was told. False if it is for a
+    /// message.
+    pub fn do_directly<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        done: &mut VecDeque<Completion<P>>,
+        posting: &mut Posting,
+        kind: &mut Kind<P::Source, P::Target>,
+    ) -> bool {
+        let to = posting.to;
+        let (by, len) = match kind {
+            Kind::Write { write: Write { place, notice: None, .. }, len, .. } => (place.by, *len),
+            Kind::Read { place, len, .. } => (place.by, *len),
+            Kind::Atomic { change, len, .. } => (change.place.by, *len),
+            Kind::Write { .. } | Kind::Attach { .. } => return false,
+        };
+        let Some(flow) = state.flow_to(self.endpoint, to) else { return false };
+        let Some(neighbour) = self.neighbours.get_mut(to as usize) else { return false };
+        let Some(at) = neighbour.find(by, flow) else {
+            if neighbour.count(by, len) && state.neighbour(flow.session).is_some() {
+                self.attach(state, done, to, by);
+            }
+            return false;
+        };
+        if self.pending(to) > 0 {
+            return false;
+        }
+        match self.access(to, at, posting, kind) {
+            Direct::Done => self.end_directly(state, done, posting, kind, None),
+            Direct::Failed => self.end_directly(state, done, posting, kind, Some(Reason::Revoked)),
+            Direct::ByMessage => {
+                if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
+                    neighbour.forget_closed::<P::Target>(flow);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn access(&mut self, to: u32, at: usize, posting: &Posting, kind: &mut Kind<P::Source, P::Target>) -> Direct {
+        let Some((_, _, mapped)) = self.neighbours.get(to as usize).and_then(|neighbour| neighbour.mapped.get(at))
+        else {
+            return Direct::ByMessage;
+        };
+        let Mapped { rights, base, reach } = &**mapped;
+        let from = |place: Place| place.at.checked_sub(*base);
+        let run = posting.run();
+        match kind {
+            Kind::Write { write, source, len } if rights.write => {
+                let Some(to) = from(write.place) else { return Direct::ByMessage };
+                let bytes = match (source, run) {
+                    (Some(source), _) => source.bytes(),
+                    (None, Some(run)) => self.lists.bytes(run, 0, *len),
+                    (None, None) => return Direct::ByMessage,
+                };
+                in_turn(pieces(bytes.len()), |at, len| {
+                    reach.write(to.saturating_add(at as u64), bytes.get(at..at + len).unwrap_or_default())
+                })
+            }
+            Kind::Read { place, target, len } if rights.read => {
+                let Some(from) = from(*place) else { return Direct::ByMessage };
+                match (target, run) {
+                    (Some(target), _) => {
+                        in_turn(pieces(*len), |at, len| reach.read(from.saturating_add(at as u64), target, at, len))
+                    }
+                    (None, Some(run)) => match self.lists.room(run) {
+                        Some((target, begin)) => in_turn(pieces(*len), |at, len| {
+                            reach.read(from.saturating_add(at as u64), target, begin.saturating_add(at), len)
+                        }),
+                        None => Direct::ByMessage,
+                    },
+                    (None, None) => Direct::ByMessage,
+                }
+            }
+            Kind::Atomic { change, operands, len, old } if rights.atomic => {
+                let Change { place, atomic, of } = *change;
+                let (Some(from), bytes) = (from(place), of.bytes()) else { return Direct::ByMessage };
+                let words = (0..*len).step_by(bytes).map(|at| (at, bytes));
+                // The owner checks all words before it changes the first one.
+                let last = from.checked_add((*len).saturating_sub(bytes) as u64);
+                if !last.is_some_and(|last| reach.is_word(last, bytes)) {
+                    return Direct::ByMessage;
+                }
+                in_turn(words, |at, bytes| {
+                    let (first, second) = crate::initiator::operands(operands, *len, atomic.has_second(), at, bytes);
+                    let word =
+                        reach.update(from.saturating_add(at as u64), bytes, |old| atomic.apply(of, old, first, second));
+                    let word = word?.to_le_bytes();
+                    if let Some(old) = old {
+                        old.write(at, word.get(..bytes).unwrap_or_default());
+                    }
+                    Ok(())
+                })
+            }
+            _ => Direct::ByMessage,
+        }
+    }
+
+    /// Tells the end of an operation that was done directly.
+    #[inline(always)]
+    fn end_directly<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        done: &mut VecDeque<Completion<P>>,
+        posting: &mut Posting,
+        kind: &mut Kind<P::Source, P::Target>,
+        failure: Option<Reason>,
+    ) {
+        self.direct += 1;
+        self.pass_fence(posting.to);
+        if let Some(run) = posting.run() {
+            self.lists.run_left(done, run);
+            self.end_run(done, (posting.to, run), failure, true);
+            return state.note();
+        }
+        let context = posting.context;
+        let (source, target) = match kind {
+            Kind::Write { write, source, .. } => {
+                if write.tells_when_free {
+                    let (source, outcome) = (source.take(), Outcome::Free);
+                    done.push_back(Completion { context, outcome, source, target: None, buffers: None, mapped: None });
+                }
+                (source.take(), None)
+            }
+            Kind::Read { target, .. } => (None, target.take()),
+            Kind::Atomic { old, .. } => (None, old.take()),
+            Kind::Attach { .. } => (None, None),
+        };
+        let outcome = match failure {
+            None => Outcome::Done,
+            Some(reason) => Outcome::Failed { reason, certainty: Certainty::Unknown },
+        };
+        let end = Completion { context, outcome, source, target, buffers: None, mapped: None };
+        match posting.special.as_deref() {
+            Some(Special::Call(ticket)) => self.calls.come(*ticket, end),
+            _ => done.push_back(end),
+        }
+        state.note();
+    }
+
+    /// Asks a neighbour to map what a credential is for.
+    #[cold]
+    fn attach<T: Tx>(&mut self, state: &mut State<T>, done: &mut VecDeque<Completion<P>>, to: u32, by: Credential) {
+        let posting = Posting { special: Some(Box::new(Special::Own)), ..Posting::new(to, 0) };
+        self.post(state, done, posting, Kind::Attach { by });
+    }
+
+    /// What an attachment of the engine's own brought.
+    pub fn attached(&mut self, to: u32, by: Credential, flow: FlowId, mapped: Box<Mapped<P::Reach>>) {
+        if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
+            neighbour.mapped.push((flow, by, mapped));
+        }
+    }
+
+    /// The program gets what was mapped.
+    pub fn lend(&mut self, to: u32, mapped: &Mapped<P::Reach>) {
+        if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
+            neighbour.lend(mapped.reach.closer());
+        }
+    }
+}
+
+impl<P: Platform> Engine<P> {
+    /// Asks the peer at index `to` to have what a credential is for mapped here. The end's [`Completion::mapped`] is what is mapped: none
+    /// if the peer is no neighbour, the memory is lent, or the peer or the kernel does not allow it. Does not block.
+    ///
+    /// # Errors
+    /// If it was not posted.
+    pub fn try_attach<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        to: u32,
+        by: Credential,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.may_post(state, to)?;
+        let (initiator, done) = self.parts();
+        initiator.post(state, done, Posting::new(to, context), Kind::Attach { by });
+        Ok(())
+    }
+
+    /// The same for a call that waits.
+    ///
+    /// # Errors
+    /// If it was not posted.
+    pub fn attach_for_call<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        to: u32,
+        by: Credential,
+    ) -> Result<Ticket, PostError> {
+        self.may_post(state, to)?;
+        Ok(self.post_for_call(state, to, Kind::Attach { by }))
+    }
+}

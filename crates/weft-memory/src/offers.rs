@@ -1,0 +1,69 @@
+//! Regions that neighbours map: what was offered to whom.
+
+use crate::table::RegionId;
+use std::collections::{BTreeMap, BTreeSet};
+use weft_core::FlowId;
+
+/// An offer that a peer took up, or could.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    flow: FlowId,
+    /// The place of the cookie that it was made for.
+    cookie: Option<u32>,
+    /// The space's number of it.
+    ticket: u64,
+}
+
+/// Offers that have not ended. A space bounds their number.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
+    by_region: BTreeMap<RegionId, Vec<Offer>>,
+    by_flow: BTreeMap<FlowId, BTreeSet<RegionId>>,
+}
+
+impl Offers {
+    pub fn add(&mut self, region: RegionId, cookie: Option<u32>, flow: FlowId, ticket: u64) {
+        self.by_region.entry(region).or_default().push(Offer { flow, cookie, ticket });
+        self.by_flow.entry(flow).or_default().insert(region);
+    }
+
+    /// How many there are for a region.
+    pub fn of_region(&self, region: RegionId) -> usize {
+        self.by_region.get(&region).map_or(0, Vec::len)
+    }
+
+    /// Ends those for a region, and returns their tickets.
+    pub fn take_region(&mut self, region: RegionId) -> Vec<u64> {
+        self.take(region, |_| true)
+    }
+
+    /// Ends those for a cookie of a region, and returns their tickets.
+    pub fn take_cookie(&mut self, region: RegionId, cookie: u32) -> Vec<u64> {
+        self.take(region, |offer| offer.cookie == Some(cookie))
+    }
+
+    /// Ends those of a flow: the regions, and tickets for each.
+    pub fn take_flow(&mut self, flow: FlowId) -> Vec<(RegionId, Vec<u64>)> {
+        let Some(regions) = self.by_flow.get(&flow).cloned() else { return Vec::new() };
+        regions.into_iter().map(|region| (region, self.take(region, |offer| offer.flow == flow))).collect()
+    }
+
+    fn take(&mut self, region: RegionId, is_meant: impl Fn(&Offer) -> bool) -> Vec<u64> {
+        let Some(offers) = self.by_region.get_mut(&region) else { return Vec::new() };
+        let (taken, left): (Vec<Offer>, Vec<Offer>) = offers.drain(..).partition(is_meant);
+        *offers = left;
+        for Offer { flow, .. } in &taken {
+            let is_left = offers.iter().any(|other| other.flow == *flow);
+            if let Some(regions) = self.by_flow.get_mut(flow).filter(|_| !is_left) {
+                regions.remove(&region);
+                if regions.is_empty() {
+                    self.by_flow.remove(flow);
+                }
+            }
+        }
+        if offers.is_empty() {
+            self.by_region.remove(&region);
+        }
+        taken.into_iter().map(|offer| offer.ticket).collect()
+    }
+}
