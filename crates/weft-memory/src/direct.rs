@@ -88,13 +88,15 @@ pub(crate) struct Neighbour<R> {
     mapped: Vec<(FlowId, Credential, Box<Mapped<R>>)>,
     /// Operations that were not direct, by credential: the oldest first.
     counted: VecDeque<(Credential, u32)>,
+    /// Attachments that have not ended.
+    pub attaching: usize,
     /// Of what the program has.
     closers: Vec<Closer>,
 }
 
 impl<R> Default for Neighbour<R> {
     fn default() -> Self {
-        Neighbour { mapped: Vec::new(), counted: VecDeque::new(), closers: Vec::new() }
+        Neighbour { mapped: Vec::new(), counted: VecDeque::new(), attaching: 0, closers: Vec::new() }
     }
 }
 
@@ -102,6 +104,7 @@ impl<R> Neighbour<R> {
     /// Nothing of it is known to be there any more.
     pub fn close(&mut self) {
         self.mapped.clear();
+        self.counted.clear();
         self.closers.drain(..).for_each(|closer| closer.0.close());
     }
 
@@ -206,7 +209,7 @@ impl<P: Platform> Initiator<P> {
             }
             return false;
         };
-        if self.pending(to) > 0 {
+        if self.under_way(to) > 0 {
             return false;
         }
         match self.access(to, at, posting, kind) {
@@ -327,15 +330,20 @@ impl<P: Platform> Initiator<P> {
     /// Asks a neighbour to map what a credential is for.
     #[cold]
     fn attach<T: Tx>(&mut self, state: &mut State<T>, done: &mut VecDeque<Completion<P>>, to: u32, by: Credential) {
+        self.attaching += 1;
+        if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
+            neighbour.attaching += 1;
+        }
         let posting = Posting { special: Some(Box::new(Special::Own)), ..Posting::new(to, 0) };
         self.post(state, done, posting, Kind::Attach { by });
     }
 
     /// What an attachment of the engine's own brought.
-    pub fn attached(&mut self, to: u32, by: Credential, flow: FlowId, mapped: Box<Mapped<P::Reach>>) {
-        if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
-            neighbour.mapped.push((flow, by, mapped));
-        }
+    pub fn attached(&mut self, to: u32, by: Credential, opened: Option<(FlowId, Box<Mapped<P::Reach>>)>) {
+        self.attaching = self.attaching.saturating_sub(1);
+        let Some(neighbour) = self.neighbours.get_mut(to as usize) else { return };
+        neighbour.attaching = neighbour.attaching.saturating_sub(1);
+        neighbour.mapped.extend(opened.map(|(flow, mapped)| (flow, by, mapped)));
     }
 
     /// The program gets what was mapped.

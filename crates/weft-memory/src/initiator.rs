@@ -256,6 +256,8 @@ pub(crate) struct Initiator<P: Platform> {
     is_direct: bool,
     /// By destination, if they are.
     pub neighbours: Vec<Neighbour<P::Reach>>,
+    /// Attachments of the engine's own that have not ended.
+    pub attaching: usize,
     /// What the attachment has mapped that ends now.
     opened: Option<(FlowId, Box<Mapped<P::Reach>>)>,
     /// Operations that were done without a message.
@@ -278,22 +280,31 @@ impl<P: Platform> Initiator<P> {
             serial: 0,
             is_direct: settings.is_direct,
             neighbours: Vec::new(),
+            attaching: 0,
             opened: None,
             direct: 0,
         }
     }
 
+    /// Operations that have not ended, but for the engine's own.
     pub fn pending(&self, to: u32) -> usize {
-        self.queues.get(to as usize).map_or(0, |queue| queue.pending)
+        let own = self.neighbours.get(to as usize).map_or(0, |neighbour| neighbour.attaching);
+        self.under_way(to).saturating_sub(own)
     }
 
     pub fn pending_in_all(&self) -> usize {
-        self.operations.len()
+        self.operations.len().saturating_sub(self.attaching)
+    }
+
+    /// All operations to a destination that have not ended.
+    pub fn under_way(&self, to: u32) -> usize {
+        self.queues.get(to as usize).map_or(0, |queue| queue.pending)
     }
 
     /// Ends all operations without a word.
     pub fn close(&mut self) {
         self.operations.clear();
+        self.attaching = 0;
         self.lists.close();
         self.queues.clear();
         self.neighbours.iter_mut().for_each(Neighbour::close);
@@ -301,7 +312,7 @@ impl<P: Platform> Initiator<P> {
 
     /// Whether so many operations may be posted.
     pub fn has_room_for(&self, done: &Done<P>, operations: usize) -> bool {
-        self.operations.len() + self.flushes + done.len() + operations <= self.operations_most
+        self.pending_in_all() + self.flushes + done.len() + operations <= self.operations_most
     }
 
     /// Posts an operation, and does it now if it can be done without a message; else sends what of it can leave now.
@@ -500,8 +511,7 @@ impl<P: Platform> Initiator<P> {
     ) {
         let opened = self.opened.take().filter(|_| outcome == Outcome::Done);
         match (special.as_deref(), opened) {
-            (Some(Special::Own), Some((flow, mapped))) => self.attached(to, by, flow, mapped),
-            (Some(Special::Own), None) => {}
+            (Some(Special::Own), opened) => self.attached(to, by, opened),
             (special, opened) => {
                 let mapped = opened.map(|(_, mapped)| mapped);
                 if let Some(mapped) = &mapped {

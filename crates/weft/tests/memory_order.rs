@@ -140,7 +140,8 @@ fn flushes_count_as_operations_and_end_with_a_peer_that_is_gone() {
 #[test]
 fn what_is_behind_a_fence_leaves_when_all_before_it_has_ended() {
     let _turn = turn("fences");
-    let mut pair = Pair::new(Settings::default());
+    // Direct operations end when they are posted.
+    let mut pair = Pair::new(Settings { is_direct: false, ..Settings::default() });
     let writes = pair.owner().counters().writes;
     for fences in [false, true] {
         let before = pair.owner().counters().writes;
