@@ -773,6 +773,18 @@ fn a_read_of_a_region_takes_no_more_instructions_than_recorded() {
     expect_no_more_than_recorded("read", &["read"]);
 }
 
+#[test]
+fn sixteen_bytes_are_stored_in_a_mapped_region_by_at_most_60_instructions() {
+    let _turn = turn("instructions of stores");
+    expect_no_more_than_recorded("mapped", &["mapped"]);
+}
+
+#[test]
+fn a_direct_write_takes_no_more_instructions_than_recorded() {
+    let _turn = turn("instructions of direct writes");
+    expect_no_more_than_recorded("direct-write", &["direct-write"]);
+}
+
 /// Counts the instructions of a message and compares them with the line of `docs/instructions.txt` that begins with `kind`. `words` tell
 /// the example to send messages of this kind.
 fn expect_no_more_than_recorded(kind: &str, words: &[&str]) {
