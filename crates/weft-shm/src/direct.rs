@@ -692,68 +692,86 @@ mod tests {
         assert!(window.write(0, b"mine") && window.read(0, &mut seen));
     }
 
-    /// Withdraws a mapping that another thread writes to without a pause, so often. Returns the number of late writes: those that were
-    /// seen after the withdrawal.
-    fn late_writes(rounds: u64, write: impl Fn(&Remote, u64) -> bool + Sync) -> u64 {
-        let window = Window::create(64).expect("memfd");
-        let (count, mut late) = (AtomicU64::new(0), 0);
-        let (send, receive) = std::sync::mpsc::sync_channel::<Remote>(1);
+    /// Mappings that a writer gets at a time, each with a word of its own.
+    const BATCH: u64 = 200;
+
+    /// Withdraws mappings one after the other, so many, while another thread writes to all of them in turn without a pause. Returns the
+    /// number of late writes: words that changed after their withdrawal.
+    fn late_writes(rounds: u64, write: impl Fn(&Remote, u64, u64) -> bool + Sync) -> usize {
+        let (written, mut late, mut in_use) = (AtomicU64::new(0), 0, 0);
+        let (send, receive) = std::sync::mpsc::sync_channel::<Vec<Remote>>(1);
         let (ended, end) = std::sync::mpsc::sync_channel::<()>(1);
         std::thread::scope(|scope| {
-            let (count, write) = (&count, &write);
+            let (written, write) = (&written, &write);
             scope.spawn(move || {
-                for remote in receive {
+                for remotes in receive {
                     let mut value = 0;
-                    while write(&remote, value) {
+                    let mut goes_on = true;
+                    while goes_on {
                         value += 1;
-                        count.store(value, Ordering::Relaxed);
+                        goes_on = false;
+                        for (remote, number) in remotes.iter().zip(0..) {
+                            goes_on |= write(remote, 8 * number, value);
+                        }
+                        written.fetch_add(1, Ordering::Relaxed);
                     }
                     ended.send(()).expect("it waits");
                 }
             });
-            let word = || {
-                let mut word = [0; 8];
-                assert!(window.read(8, &mut word));
-                word
-            };
-            for _ in 0..rounds {
-                count.store(0, Ordering::Relaxed);
-                let (ticket, remote) = mapped(&window, 0, 64);
-                send.send(remote).expect("it takes them");
-                while count.load(Ordering::Relaxed) == 0 {
-                    std::hint::spin_loop();
+            for batch in 0..rounds.div_ceil(BATCH) {
+                // A new one each time: if the machine takes the processor from the writer for long, the memory is exchanged for a copy.
+                let window = Window::create(8 * BATCH as usize).expect("memfd");
+                let word = |number: u64| {
+                    let mut word = [0; 8];
+                    assert!(window.read(8 * number, &mut word));
+                    u64::from_le_bytes(word)
+                };
+                let last = BATCH.min(rounds - batch * BATCH);
+                let (tickets, remotes): (Vec<Ticket>, Vec<Remote>) =
+                    (0..last).map(|_| mapped(&window, 0, 8 * BATCH)).unzip();
+                let before = written.load(Ordering::Relaxed);
+                send.send(remotes).expect("it takes them");
+                while written.load(Ordering::Relaxed) == before {
+                    std::thread::yield_now();
                 }
-                window.withdraw(&[ticket]);
-                let seen = word();
+                let mut seen = Vec::new();
+                for (ticket, number) in tickets.into_iter().zip(0..) {
+                    window.withdraw(&[ticket]);
+                    seen.push(word(number));
+                }
                 end.recv().expect("it says so");
-                late += u64::from(word() != seen);
+                in_use += seen.iter().filter(|&&seen| seen > 1).count();
+                late += (0..).zip(seen).filter(|&(number, seen)| word(number) != seen).count();
             }
             drop(send);
         });
+        assert!(in_use as u64 > rounds / 10, "{in_use} of {rounds} were written to when they were withdrawn");
         late
     }
 
     #[test]
     fn nothing_is_written_after_a_withdrawal() {
-        let late = late_writes(100_000, |remote, value| remote.write(8, &value.to_le_bytes()).is_ok());
+        let late = late_writes(100_000, |remote, at, value| remote.write(at, &value.to_le_bytes()).is_ok());
         assert_eq!(late, 0);
     }
 
     #[test]
     #[ignore = "takes a quarter of an hour; `make soak` runs it"]
     fn nothing_is_written_after_ten_million_withdrawals() {
-        let late = late_writes(10_000_000, |remote, value| remote.write(8, &value.to_le_bytes()).is_ok());
+        let late = late_writes(10_000_000, |remote, at, value| remote.write(at, &value.to_le_bytes()).is_ok());
         assert_eq!(late, 0);
     }
 
     /// The same check finds a writer that does not say that it is within an access.
     #[test]
     fn a_writer_without_its_busy_word_is_found() {
-        let late = late_writes(100, |remote, value| {
+        let late = late_writes(1000, |remote, at, value| {
             let is_open = remote.is_open();
-            let to = remote.at(8, 8).expect("within");
-            // As if the processor had been taken away from it here.
-            std::thread::sleep(4 * SETTLING);
+            let to = remote.at(at, 8).expect("within");
+            if at % 512 == 0 {
+                // As if the processor had been taken away from it here.
+                std::thread::sleep(4 * SETTLING);
+            }
             if is_open {
                 // SAFETY: the word is within the mapping.
                 unsafe { write(value.to_le_bytes().as_ptr(), to, 8) };
