@@ -306,6 +306,11 @@ impl Home {
         self.net.as_ref().is_none_or(|net| net.for_sockets(run))
     }
 
+    /// Another number if sockets of the network were made since.
+    pub fn network_sockets_made(&self) -> u32 {
+        self.net.as_ref().map_or(0, |net| net.sockets_made())
+    }
+
     /// Has the process sent a signal once something comes on what the bundle, which is armed, would sleep on.
     pub fn send_when_readable(&self, fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Error> {
         let helper = self.node.helper().filter(|_| self.is_watched);

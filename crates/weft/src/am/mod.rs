@@ -333,6 +333,11 @@ impl<H: Threads> Face<H> {
         }
     }
 
+    /// Whether a poll can run a handler of the program's here. True for good once one was set.
+    pub fn may_run_handlers(&self) -> bool {
+        self.endpoints.has_had_some
+    }
+
     /// Gives an endpoint up to another face. Fails if it has handlers or was released.
     pub fn give_up(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         match self.endpoints.find(endpoint) {

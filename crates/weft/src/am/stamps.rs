@@ -105,11 +105,13 @@ pub(super) struct Table<H: Threads> {
     plain: Vec<EndpointHandlers<H>>,
     hidden: Vec<EndpointHandlers<H>>,
     is_hidden: bool,
+    /// An endpoint had handlers at some time.
+    pub has_had_some: bool,
 }
 
 impl<H: Threads> Default for Table<H> {
     fn default() -> Table<H> {
-        Table { plain: Vec::new(), hidden: Vec::new(), is_hidden: false }
+        Table { plain: Vec::new(), hidden: Vec::new(), is_hidden: false, has_had_some: false }
     }
 }
 
@@ -145,6 +147,7 @@ impl<H: Threads> Table<H> {
 
     /// Returns an endpoint's handlers, and makes a place for them if there is none.
     pub fn get_or_make(&mut self, endpoint: Endpoint) -> &mut EndpointHandlers<H> {
+        self.has_had_some = true;
         let all = if self.is_hidden { &mut self.hidden } else { &mut self.plain };
         if all.len() <= endpoint.index() {
             all.resize_with(endpoint.index() + 1, EndpointHandlers::default);

@@ -129,6 +129,11 @@ impl<H: Threads> std::fmt::Debug for Faces<H> {
 }
 
 impl<H: Threads> Faces<H> {
+    /// Whether a poll can run code of the program's. True for good once a handler was set.
+    pub fn may_run_handlers(&self) -> bool {
+        self.am.may_run_handlers() || self.memory.may_run_handlers()
+    }
+
     /// Assigns an endpoint to a face.
     pub fn seat(&mut self, endpoint: Endpoint, kind: Kind) {
         if self.seats.len() <= endpoint.index() {

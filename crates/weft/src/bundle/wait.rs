@@ -83,8 +83,11 @@ pub(super) fn patience(waited: Duration) -> Duration {
 /// Events taken from the epoll set at once. If there are more, the next wait returns them at once.
 const EVENTS_MOST: usize = 8;
 
+/// More polls than a wake-up for a message or two takes.
+const POLLS_OF_A_MOMENT: u32 = 64;
+
 /// The tag of the eventfd in the epoll set. It is no signal: the bells tell who sent.
-const WAKER: u32 = 1 << 31;
+pub(super) const WAKER: u32 = 1 << 31;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -506,16 +509,33 @@ impl<H: Threads> Bundle<H> {
 
     /// Tells peers that they need not wake us. The next polls find what `told` reports.
     pub(super) fn get_up(&mut self, told: u32) {
-        if told & Signals::SOCKETS != 0 {
-            self.sleeper.watches_sockets = false;
-        }
-        self.signals.get_up();
-        self.core.disarm();
-        self.faces.memory.expire();
+        self.stop_sleeping(told);
         if told != 0 {
             // Before a handler runs: nobody watches the sockets now, and a handler may compute for long.
             self.home.get_up();
         }
+    }
+
+    /// The same for a moment, in which the network takes the bundle for asleep: nobody stands in for it until the bundle sleeps again, its
+    /// sockets are watched on, and polls do not look at them.
+    pub(super) fn get_up_for_a_moment(&mut self, told: u32) {
+        self.stop_sleeping(told);
+        let turns = self.net_turns.load(Ordering::Relaxed);
+        if turns > 0 {
+            self.net_turns.store(turns.max(POLLS_OF_A_MOMENT), Ordering::Relaxed);
+        }
+    }
+
+    fn stop_sleeping(&mut self, told: u32) {
+        if told & Signals::SOCKETS != 0 {
+            self.sleeper.watches_sockets = false;
+        }
+        if told & Signals::DATAGRAMS != 0 {
+            self.sleeper.watches_network = None;
+        }
+        self.signals.get_up();
+        self.core.disarm();
+        self.faces.memory.expire();
         if told & !WAKER != 0 {
             self.signals.raise(told & !WAKER);
         }
@@ -530,7 +550,13 @@ impl<H: Threads> Bundle<H> {
         if !self.sleeper.watches_sockets && !self.home.is_stuck() {
             self.sleeper.watches_sockets = watch_once(set, self.home.sockets(), Signals::SOCKETS.into()).is_ok();
         }
-        self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()).is_ok())
+        // What has not told anything since is watched still.
+        let made = self.home.network_sockets_made();
+        if self.sleeper.watches_network != Some(made) {
+            let watches = self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()).is_ok());
+            self.sleeper.watches_network = watches.then_some(made);
+        }
+        self.sleeper.watches_network.is_some()
     }
 }
 
@@ -560,6 +586,8 @@ pub(super) struct Sleeper {
     pub spin_most: Option<Duration>,
     /// The epoll set watches the sockets of set-up and deaths.
     watches_sockets: bool,
+    /// It watches those of the network, of which so many had been made.
+    watches_network: Option<u32>,
     /// The last barrier took effect.
     is_sure: bool,
     /// The tally when the last wait ended.
@@ -597,6 +625,7 @@ impl Sleeper {
             habit: Habit::default(),
             spin_most: None,
             watches_sockets: false,
+            watches_network: None,
             is_sure: false,
             told: Tally::default(),
             is_nudged: false,

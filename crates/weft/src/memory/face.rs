@@ -30,6 +30,8 @@ pub(crate) struct Face<H: Threads> {
     seats: Vec<Option<Box<Seat<H>>>>,
     /// The endpoints that have an engine.
     endpoints: Vec<Endpoint>,
+    /// A handler for notices was set at some time.
+    has_had_handlers: bool,
 }
 
 impl<H: Threads> Face<H> {
@@ -68,7 +70,13 @@ impl<H: Threads> Face<H> {
     }
 
     pub(super) fn notice_handler(&mut self, endpoint: Endpoint) -> Option<&mut Option<H::NoticeHandler>> {
+        self.has_had_handlers = true;
         self.seat(endpoint).filter(|seat| !seat.is_closing).map(|seat| &mut seat.on_notice)
+    }
+
+    /// Whether a poll can run a handler of the program's here. True for good once one was set.
+    pub fn may_run_handlers(&self) -> bool {
+        self.has_had_handlers
     }
 
     /// Writes what those of these endpoints that are for remote memory are at over older reports.
@@ -150,7 +158,7 @@ impl<H: Threads> Client<Outlet> for Face<H> {
 
 impl<H: Threads> faces::Face for Face<H> {
     fn new(_: &Arc<Signals>) -> Face<H> {
-        Face { seats: Vec::new(), endpoints: Vec::new() }
+        Face { seats: Vec::new(), endpoints: Vec::new(), has_had_handlers: false }
     }
 
     fn needs_service(&self) -> bool {

@@ -383,6 +383,11 @@ impl Net {
         self.sessions.ni().borrow_mut().link().sockets().all(run)
     }
 
+    /// Another number if sockets were made since.
+    pub fn sockets_made(&self) -> u32 {
+        self.sessions.ni().borrow_mut().link().made()
+    }
+
     fn has_work(&self) -> bool {
         let ni = self.sessions.ni().borrow_mut();
         ni.has_unsent() || ni.has_events() || ni.next_time().is_some() || self.sessions.has_unreliable()

@@ -83,6 +83,8 @@ pub(crate) struct UdpLink {
     lively: u32,
     /// A direct socket was made that nobody watches.
     has_new: bool,
+    /// How many sockets were made after the first ones. Wraps around.
+    made: u32,
     /// Something woke us: it may be on any socket.
     has_woken: bool,
     /// And no packet was found since.
@@ -202,6 +204,7 @@ impl UdpLink {
             owed: 0,
             lively: 0,
             has_new: false,
+            made: 0,
             has_woken: false,
             has_woken_in_vain: false,
             is_watched: false,
@@ -235,6 +238,7 @@ impl UdpLink {
             }
             self.direct.retain(|direct| usize::from(direct.to.from) != index);
             self.has_new = true;
+            self.made = self.made.wrapping_add(1);
         }
     }
 
@@ -397,6 +401,11 @@ impl UdpLink {
         !self.all().any(Udp::is_ours)
     }
 
+    /// How many sockets were made after the first ones. Wraps around.
+    pub fn made(&self) -> u32 {
+        self.made
+    }
+
     /// All sockets.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.all().map(AsFd::as_fd)
@@ -463,6 +472,7 @@ impl UdpLink {
         if let Some(udp) = self.open[usize::from(to.from)].direct(address, others) {
             self.direct.push(Direct { to, udp, used_at: self.sends });
             self.has_new = true;
+            self.made = self.made.wrapping_add(1);
         }
     }
 }

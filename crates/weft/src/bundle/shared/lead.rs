@@ -2,7 +2,7 @@
 
 use super::lock::{Common, Locked, Tell, NOBODY};
 use super::InHandler;
-use crate::bundle::wait::{listen, patience, NAP_MOST, YIELD_EVERY, YIELD_LONG};
+use crate::bundle::wait::{listen, patience, NAP_MOST, WAKER, YIELD_EVERY, YIELD_LONG};
 use crate::bundle::{AnyThread, Bundle, Waited};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub(super) struct Inner {
     pub(super) lead_is_wanted: bool,
     /// The service thread sleeps until the lead is free.
     pub(super) service_rests: bool,
+    /// The service thread was awake, and the network was not told: whoever polls next tells it.
+    pub(super) lies: bool,
 }
 
 /// Whether a thread leads.
@@ -85,6 +87,9 @@ impl Common {
     pub(super) fn lead<'a>(&'a self, mut locked: Locked<'a>, wait: &Wait) -> Result<Locked<'a>, InHandler> {
         locked.lead = Lead::Awake;
         let leading = Leading(self);
+        if locked.lies && !locked.may_lie() {
+            locked.get_up();
+        }
         let spin = match wait.spins {
             true => locked.bundle.sleeper.spin_after(wait.begin.elapsed()).min(wait.left()),
             false => Duration::ZERO,
@@ -103,7 +108,11 @@ impl Common {
             self.rest.notify_one();
         }
         locked.lead = Lead::Free;
-        locked.bundle.home.get_up();
+        match locked.may_lie() {
+            // It leads again at once, or looks in a millisecond.
+            true => locked.lies = true,
+            false => locked.get_up(),
+        }
         std::mem::forget(leading);
         if locked.followers > 0 {
             self.news.notify_one();
@@ -164,7 +173,10 @@ impl Common {
             locked.lead = Lead::Awake;
             locked.bundle.has_slept(begin.elapsed(), told);
         }
-        locked.bundle.get_up(told);
+        match told & !WAKER == 0 && locked.may_lie() {
+            true => locked.bundle.get_up_for_a_moment(told),
+            false => locked.bundle.get_up(told),
+        }
         if waited == Waited::Nothing {
             waited = locked.bundle.poll_once_or_twice(wait.since);
         }
@@ -180,7 +192,7 @@ impl Drop for Leading<'_> {
         if let Ok(mut locked) = self.0.lock() {
             (locked.lead, locked.serves, locked.lead_is_wanted) = (Lead::Free, false, false);
             locked.bundle.get_up(0);
-            locked.bundle.home.get_up();
+            locked.get_up();
         }
         self.0.news.notify_all();
     }
@@ -207,13 +219,27 @@ impl Inner {
         let sleeps = self.bundle.signals.is_waiting();
         if sleeps {
             self.bundle.signals.set_waiting(false);
-            self.bundle.home.get_up();
+        }
+        if sleeps || (self.lies && !self.serves) {
+            self.get_up();
         }
         let done = poll(&mut self.bundle);
         if sleeps {
             self.bundle.signals.set_waiting(true);
         }
         done
+    }
+
+    /// Tells the network that the bundle is awake.
+    fn get_up(&mut self) {
+        self.lies = false;
+        self.bundle.home.get_up();
+    }
+
+    /// Whether the network need not know that this thread is awake: it is the service thread, and runs no code of the program, so it is
+    /// done in a moment. To tell the network, and to have it rest again, takes the helper a wake-up and both of them system calls.
+    fn may_lie(&self) -> bool {
+        self.serves && !self.bundle.faces.may_run_handlers()
     }
 
     /// Returns whether a wake-up came since `since`.

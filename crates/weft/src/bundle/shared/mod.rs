@@ -97,6 +97,7 @@ impl From<Bundle<AnyThread>> for SharedBundle {
             serves: false,
             lead_is_wanted: false,
             service_rests: false,
+            lies: false,
         };
         SharedBundle {
             keeper: None,
