@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use support::calls::call_that_begins;
 use support::client::{Client, ANSWER, ECHO};
 use support::threads::{self, helper, sleeps, status};
 use support::{
@@ -379,22 +380,6 @@ fn note_calls(tracee: Pid, calls: &mut Vec<u64>) {
         }
         ptrace::syscall(tracee, None).expect("stopped");
     }
-}
-
-/// The number of the system call that a stopped process begins. `None` if one ends.
-#[cfg(target_arch = "x86_64")]
-fn call_that_begins(tracee: Pid) -> Option<u64> {
-    let registers = ptrace::getregs(tracee).expect("stopped");
-    // The register of results holds ENOSYS when a call begins.
-    (registers.rax as i64 == -38).then_some(registers.orig_rax)
-}
-
-/// The number of the system call that a stopped process begins. `None` if one ends.
-#[cfg(target_arch = "aarch64")]
-fn call_that_begins(tracee: Pid) -> Option<u64> {
-    let registers = ptrace::getregset::<ptrace::regset::NT_PRSTATUS>(tracee).expect("stopped");
-    // The kernel tells the two stops apart by this register.
-    (registers.regs[7] == 0).then_some(registers.regs[8])
 }
 
 /// Resident memory of this process.

@@ -5,6 +5,7 @@
 //! when their input ends, and die with the thread that made them. Every wait is bounded, and says what it waited for.
 #![allow(dead_code)] // each test program uses its own part of this
 
+pub mod calls;
 pub mod client;
 pub mod raw;
 pub mod rights;
