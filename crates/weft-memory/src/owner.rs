@@ -269,6 +269,9 @@ impl<S: Space> Owner<S> {
         if !space.is_word(grant.at, bytes) {
             return Err(Reason::Unaligned);
         }
+        if !space.can_be_changed(grant.at, operands as u64) {
+            return Err(Reason::OutsideRegion);
+        }
         let (first, second) = message.payload.split_at(operands);
         self.copy.clear();
         for (at, operand) in (grant.at..).step_by(bytes).zip(first.chunks_exact(bytes)) {

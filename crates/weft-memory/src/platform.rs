@@ -29,6 +29,11 @@ pub trait Space {
     /// Whether the word of 4 or 8 bytes there is within it and aligned.
     fn is_word(&self, at: u64, bytes: usize) -> bool;
 
+    /// Whether all these bytes can be changed. No for some bytes of memory that is within it only as far as something is mapped there.
+    fn can_be_changed(&self, at: u64, len: u64) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.len())
+    }
+
     /// Changes the word of 4 or 8 bytes there in one step, and returns the old value; `change` returns none to leave it, and may be
     /// called more than once. `None` if there is [no such word](Space::is_word).
     fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64>;

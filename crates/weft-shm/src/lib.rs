@@ -3,7 +3,7 @@
 //! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` and `bell` (loads
-//! and stores in that memory), `arrival`, `biased`, `copy`, `direct`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages` and `window`. The ring is safe code
+//! and stores in that memory), `arrival`, `biased`, `copy`, `direct`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages`, `whole` and `window`. The ring is safe code
 //! over the trait [`mem::RingMem`], so that loom explores the very ring that ships. Its only unsafe code reads the payload of a
 //! trusted producer where it lies, and looks at copied words as arguments and bytes.
 //!
@@ -28,6 +28,7 @@ pub mod pages;
 pub mod rights;
 pub mod ring;
 pub mod sys;
+mod whole;
 pub mod window;
 
 pub use bell::{Bell, BellMem, BellPage};

@@ -5,6 +5,7 @@
 //! is stored by one atomic store, and atomic operations are the processor's.
 
 use crate::direct::{Offer, Offered, Ticket};
+use crate::whole;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -30,6 +31,8 @@ pub struct Window {
     len: usize,
     /// What keeps the memory, if it is weft's.
     memory: Option<Arc<Offered>>,
+    /// Offsets are addresses; each access asks the kernel. See [`whole`].
+    is_whole: bool,
 }
 
 // SAFETY: a window is an address and a length. Memory of weft's own stays mapped while a window lives, and `Window::lend` demands that
@@ -47,7 +50,7 @@ impl Window {
         let page = rustix::param::page_size();
         let bytes = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
         let memory = Offered::create("weft-region", bytes)?;
-        Ok(Window { base: memory.base(), len, memory: Some(Arc::new(memory)) })
+        Ok(Window { base: memory.base(), len, memory: Some(Arc::new(memory)), is_whole: false })
     }
 
     /// Lends `len` bytes from `start`.
@@ -62,14 +65,34 @@ impl Window {
             Some(start) => (start, len.min(isize::MAX as usize)),
             None => (NonNull::dangling(), 0),
         };
-        Window { base, len, memory: None }
+        Window { base, len, memory: None, is_whole: false }
+    }
+
+    /// Lends all memory of this process, now and later: an offset is an address. For protocols whose peers name bytes by their address
+    /// (libfabric's `FI_MR_BASIC`, Split-C's global pointers). No address kills the process. What is not mapped, or cannot be written,
+    /// is not within the window.
+    ///
+    /// The kernel makes the copies, so each access costs a system call or three. The last word of a write is stored last, in one piece
+    /// as far as the kernel does that. If the program unmaps or protects memory during a write there, a part of what is refused may be
+    /// stored.
+    ///
+    /// # Safety
+    /// Until the last clone of the value is dropped, whoever accesses bytes by it keeps to such as [`Window::lend`] might lend: those
+    /// that the program accesses by raw pointers and atomics alone. Nothing checks that: whoever may write anywhere can do anything. The
+    /// program does not unmap or protect memory while an atomic operation changes a word there.
+    ///
+    /// # Errors
+    /// If the kernel does not allow it: it is older than Linux 5.14, or a filter forbids process_vm_readv(2) or process_vm_writev(2).
+    pub unsafe fn whole_address_space() -> io::Result<Window> {
+        whole::check()?;
+        Ok(Window { base: NonNull::dangling(), len: usize::MAX, memory: None, is_whole: true })
     }
 
     /// Lends bytes for good: they stay as long as the process. As lent memory, nobody else can map them.
     #[must_use]
     pub fn leaked(bytes: Box<[u8]>) -> Window {
         let bytes = Box::leak(bytes);
-        Window { len: bytes.len(), base: NonNull::from(bytes).cast(), memory: None }
+        Window { len: bytes.len(), base: NonNull::from(bytes).cast(), memory: None, is_whole: false }
     }
 
     /// How many bytes there are.
@@ -85,10 +108,13 @@ impl Window {
     }
 
     /// The first byte. Peers may write any byte at any time: use the pointer for volatile and atomic accesses, and make no reference of
-    /// it. Valid while a clone of the window lives, but not in a forked child.
+    /// it. Valid while a clone of the window lives, but not in a forked child. Null for the whole address space.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.base.as_ptr()
+        match self.is_whole {
+            true => std::ptr::null_mut(),
+            false => self.base.as_ptr(),
+        }
     }
 
     /// Whether the memory is weft's, and not lent.
@@ -127,6 +153,17 @@ impl Window {
         self.memory.as_ref().map_or(0, |memory| memory.offers())
     }
 
+    /// Whether these bytes are within it and can be changed now. Another answer than for [`Window::is_word`] has the [whole address
+    /// space](Window::whole_address_space) alone.
+    #[must_use]
+    pub fn can_be_changed(&self, at: u64, len: u64) -> bool {
+        let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(len)) else { return false };
+        match self.is_whole {
+            true => whole::is_writable(at, len),
+            false => at.checked_add(len).is_some_and(|end| end <= self.len),
+        }
+    }
+
     /// The address of bytes that are all within it.
     fn at(&self, at: u64, len: usize) -> Option<*mut u8> {
         if self.memory.as_ref().is_some_and(|memory| memory.mapping.is_left_behind()) {
@@ -134,13 +171,19 @@ impl Window {
         }
         let at = usize::try_from(at).ok()?;
         let end = at.checked_add(len)?;
+        if self.is_whole {
+            return Some(std::ptr::with_exposed_provenance_mut(at));
+        }
         // SAFETY: `at` is at most `len`, within the memory or just behind it.
         (end <= self.len).then(|| unsafe { self.base.as_ptr().add(at) })
     }
 
-    /// Copies bytes out of it. False, and nothing was copied, if they are not all within it.
+    /// Copies bytes out of it. False if they are not all within it; what `to` has then is not said.
     pub fn read(&self, at: u64, to: &mut [u8]) -> bool {
         let Some(from) = self.at(at, to.len()) else { return false };
+        if self.is_whole {
+            return whole::read(from.addr(), to);
+        }
         // SAFETY: the bytes are within the window, whose memory can be read; `to` is this thread's alone.
         unsafe { read(from, to.as_mut_ptr(), to.len()) };
         true
@@ -150,6 +193,9 @@ impl Window {
     /// them. False, and nothing was copied, if they are not all within it.
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.at(at, bytes.len()) else { return false };
+        if self.is_whole {
+            return whole::write(to.addr(), bytes);
+        }
         // SAFETY: the bytes are within the window, whose memory can be written; a slice that can be read is not of this memory, to which
         // nobody has references.
         unsafe { write(bytes.as_ptr(), to, bytes.len()) };
@@ -169,7 +215,11 @@ impl Window {
             return None;
         }
         let word = self.at(at, bytes)?;
-        // SAFETY: the word is within the window, whose memory can be read and written, and aligned.
+        if self.is_whole && !whole::is_writable(word.addr(), bytes) {
+            return None;
+        }
+        // SAFETY: the word is within the window, whose memory can be read and written, and aligned. In the whole address space it could be
+        // a moment ago, and the program vouches that it still can.
         Some(unsafe { update(word, bytes, &mut change) })
     }
 }
@@ -253,14 +303,10 @@ unsafe fn write_words(from: *const u8, to: *mut u8, len: usize) {
 /// As [`write`].
 #[inline(never)]
 unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
-    let end = to.addr().wrapping_add(len);
-    // What is stored last, in one piece.
-    let last = match len {
-        8.. if end % 8 == 0 => 8,
-        4.. if end % 4 == 0 => 4,
-        1.. => 1,
-        0 => return,
-    };
+    if len == 0 {
+        return;
+    }
+    let last = last_piece(to.addr().wrapping_add(len), len);
     let body = len - last;
     let head = to.align_offset(16).min(body);
     // SAFETY: all of it is within `len`, for which the caller vouches. Behind `head` `to` is aligned to 16, so blocks and words are
@@ -291,6 +337,16 @@ unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
             4 => AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Release),
             _ => AtomicU8::from_ptr(to).store(from.read(), Ordering::Release),
         }
+    }
+}
+
+/// How many of `len` bytes that end at an address are stored last, in one piece.
+#[inline]
+pub(crate) fn last_piece(end: usize, len: usize) -> usize {
+    match len {
+        8.. if end % 8 == 0 => 8,
+        4.. if end % 4 == 0 => 4,
+        _ => 1.min(len),
     }
 }
 

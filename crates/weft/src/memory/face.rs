@@ -224,6 +224,10 @@ impl weft_memory::Space for Space {
         self.0.is_word(at, bytes)
     }
 
+    fn can_be_changed(&self, at: u64, len: u64) -> bool {
+        self.0.can_be_changed(at, len)
+    }
+
     fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         self.0.update(at, bytes, change)
     }
