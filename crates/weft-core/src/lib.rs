@@ -41,4 +41,5 @@ pub use moving::{Back, Errand, Luggage};
 pub use report::Report;
 pub use service::{Reliability, Service};
 pub use session::{FlowId, PeerId, SessionId};
+pub use state::asked::Reserved;
 pub use state::{Call, Settings, State, Tally};

@@ -2,6 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::service::Service;
+use crate::state::asked::Asked;
 use crate::state::Call;
 use std::collections::VecDeque;
 use weft_transport::{CreditAccount, CreditDue, Grant, Window};
@@ -357,6 +358,8 @@ pub(crate) struct Session<T> {
     pub backlog_bytes: usize,
     /// Of messages of the peer's that are queued at endpoints.
     pub parked_bytes: usize,
+    /// Answers that were reserved.
+    pub asked: Asked,
     /// A send found the path full.
     pub is_blocked: bool,
     /// Replies that the peer sent back.
@@ -377,6 +380,7 @@ impl<T> Session<T> {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             parked_bytes: 0,
+            asked: Asked::default(),
             is_blocked: false,
             replies_returned: 0,
         }

@@ -1,5 +1,6 @@
 //! A bundle's state: what a program and a running handler may use.
 
+pub(crate) mod asked;
 pub(crate) mod close;
 mod events;
 mod flush;

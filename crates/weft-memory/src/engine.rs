@@ -28,6 +28,9 @@ pub struct Settings {
     /// Whether neighbours may map the regions here that are not lent, and whether their regions are mapped here: then operations without
     /// a notice are done by the initiator's own loads and stores.
     pub is_direct: bool,
+    /// Bytes that wait in the bundle for peers to read them, answers among them. Above it, requests of peers that leave some unread go back
+    /// with *queue full*.
+    pub unread_bytes_most: usize,
 }
 
 impl Default for Settings {
@@ -38,6 +41,7 @@ impl Default for Settings {
             operations_most: 1 << 16,
             notices_most: 1 << 16,
             is_direct: true,
+            unread_bytes_most: 256 << 20,
         }
     }
 }
@@ -323,10 +327,10 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
     }
 
     /// All regions are revoked, which blocks as [`Table::revoke`] does. Operations that were posted and have not left end with the endpoint.
-    fn close(&mut self, _: &mut State<T>, _: Endpoint) {
+    fn close(&mut self, state: &mut State<T>, _: Endpoint) {
         self.is_closing = true;
         self.revoke_all();
-        self.initiator.close();
+        self.initiator.close(state);
     }
 }
 
@@ -334,6 +338,6 @@ impl<P: Platform> Drop for Engine<P> {
     /// What was mapped is no longer.
     fn drop(&mut self) {
         self.revoke_all();
-        self.initiator.close();
+        self.initiator.close_neighbours();
     }
 }

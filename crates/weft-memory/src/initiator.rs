@@ -7,7 +7,7 @@ use crate::lists::{Lists, Run};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
 use std::collections::VecDeque;
-use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, Returned, SendError, State};
+use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, Reserved, Returned, SendError, SessionId, State};
 use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
@@ -17,6 +17,8 @@ use weft_wire::{Certainty, Reason};
 pub(crate) const PIECE: usize = 16 << 10;
 /// Bytes that are sent to a destination in one go; the rest with the next poll.
 const GO_MOST: usize = 1 << 20;
+/// What the owner keeps beside the bytes of an answer that is not read.
+const ANSWER_KEPT: usize = 128;
 
 /// A write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,6 +186,17 @@ impl<P: Platform> Operation<P> {
         }
     }
 
+    /// Bytes that the owner may have to keep for the answer to a piece, if it has one with bytes.
+    #[inline(always)]
+    fn answer_bytes(&self, piece: usize) -> Option<usize> {
+        match &self.kind {
+            Kind::Read { len, .. } | Kind::Atomic { len, old: Some(_), .. } => {
+                Some(len.saturating_sub(piece.saturating_mul(PIECE)).min(PIECE) + ANSWER_KEPT)
+            }
+            Kind::Write { .. } | Kind::Atomic { old: None, .. } | Kind::Attach { .. } => None,
+        }
+    }
+
     fn run(&self) -> Option<Run> {
         match self.special.as_deref() {
             Some(Special::Run(run)) => Some(*run),
@@ -210,12 +223,48 @@ struct Queue {
     /// The next one that is posted is fenced.
     fences_next: bool,
     flushes: Flushes,
+    /// Bytes of answers that were reserved, and where.
+    asked: usize,
+    asked_of: Option<SessionId>,
 }
 
 impl Queue {
     /// Whether operations before the first one that is to be sent have not ended.
     fn has_under_way(&self) -> bool {
         self.pending > self.operations.len()
+    }
+
+    /// Reserves an answer, if the next piece has one. `None` if there is no room: an event follows.
+    #[inline(always)]
+    fn reserve<P: Platform, T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        from: Endpoint,
+        operation: &Operation<P>,
+    ) -> Option<usize> {
+        let Some(bytes) = operation.answer_bytes(operation.issued / PIECE) else { return Some(0) };
+        match state.reserve_answer(from, operation.to, bytes) {
+            Reserved::Yes(session) => {
+                if self.asked_of != Some(session) {
+                    // What was reserved elsewhere ended with that session.
+                    (self.asked_of, self.asked) = (Some(session), 0);
+                }
+                self.asked += bytes;
+                Some(bytes)
+            }
+            Reserved::NoSession => Some(0),
+            Reserved::Full => None,
+        }
+    }
+
+    /// Gives back what was reserved.
+    #[inline(always)]
+    fn give_back<T: Tx>(&mut self, state: &mut State<T>, bytes: usize) {
+        let bytes = bytes.min(self.asked);
+        if let Some(session) = self.asked_of.filter(|_| bytes > 0) {
+            self.asked -= bytes;
+            state.answer_came(session, bytes);
+        }
     }
 }
 
@@ -302,11 +351,19 @@ impl<P: Platform> Initiator<P> {
     }
 
     /// Ends all operations without a word.
-    pub fn close(&mut self) {
+    pub fn close<T: Tx>(&mut self, state: &mut State<T>) {
+        for queue in &mut self.queues {
+            queue.give_back(state, queue.asked);
+        }
         self.operations.clear();
         self.attaching = 0;
         self.lists.close();
         self.queues.clear();
+        self.close_neighbours();
+    }
+
+    /// Nothing of others is used any more that is mapped here.
+    pub fn close_neighbours(&mut self) {
         self.neighbours.iter_mut().for_each(Neighbour::close);
     }
 
@@ -415,9 +472,13 @@ impl<P: Platform> Initiator<P> {
         let Some(operation) = self.operations.get_mut(index).filter(|operation| operation.len() <= PIECE) else {
             return false;
         };
-        let is_alone = self.queues[operation.to as usize].pending == 1;
-        let sent = send_piece(state, &self.lists, self.endpoint, index, operation, is_alone);
-        let Sent::Piece(_) = sent else { return false };
+        let queue = &mut self.queues[operation.to as usize];
+        let Some(reserved) = queue.reserve(state, self.endpoint, operation) else { return false };
+        let sent = send_piece(state, &self.lists, self.endpoint, index, operation, queue.pending == 1);
+        let Sent::Piece(_) = sent else {
+            queue.give_back(state, reserved);
+            return false;
+        };
         tell_free(done, &mut self.lists, operation);
         true
     }
@@ -441,11 +502,20 @@ impl<P: Platform> Initiator<P> {
                 None if operation.is_fenced && operation.issued == 0 && queue.has_under_way() => {
                     return queue.is_held = true;
                 }
-                None => match send_piece(state, &self.lists, self.endpoint, index, operation, false) {
-                    Sent::Piece(bytes) => left = left.saturating_sub(bytes.max(1)),
-                    Sent::Full => return queue.is_full = true,
-                    Sent::Never(reason) => operation.failure = Some(reason),
-                },
+                None => {
+                    let Some(reserved) = queue.reserve(state, self.endpoint, operation) else {
+                        return queue.is_full = true;
+                    };
+                    let sent = send_piece(state, &self.lists, self.endpoint, index, operation, false);
+                    if !matches!(sent, Sent::Piece(_)) {
+                        queue.give_back(state, reserved);
+                    }
+                    match sent {
+                        Sent::Piece(bytes) => left = left.saturating_sub(bytes.max(1)),
+                        Sent::Full => return queue.is_full = true,
+                        Sent::Never(reason) => operation.failure = Some(reason),
+                    }
+                }
             }
             if operation.is_issued || operation.failure.is_some() {
                 queue.operations.pop_front();
@@ -591,11 +661,12 @@ impl<P: Platform> Initiator<P> {
                 // From this process's own memory, so it is what was sent.
                 match Word::unpack(message.op, &message.args) {
                     Some(
-                        Word::Read { mark, .. }
-                        | Word::Atomic { mark, .. }
-                        | Word::Write { mark: Some(mark), .. }
-                        | Word::Attach { mark, .. },
-                    ) => Some(mark.operation as usize),
+                        Word::Read { mark, .. } | Word::Atomic { mark, .. } | Word::Write { mark: Some(mark), .. },
+                    ) => {
+                        self.answer_ended(state, mark);
+                        Some(mark.operation as usize)
+                    }
+                    Some(Word::Attach { mark, .. }) => Some(mark.operation as usize),
                     _ => None,
                 }
             }
@@ -606,6 +677,16 @@ impl<P: Platform> Initiator<P> {
         self.fail(done, index, message.reason, message.certainty);
         if let Some(to) = to {
             self.send(state, done, to);
+        }
+    }
+
+    /// A request came back: there will be no answer.
+    fn answer_ended<T: Tx>(&mut self, state: &mut State<T>, mark: Mark) {
+        let Some(operation) = self.operations.get(mark.operation as usize) else { return };
+        if let (Some(bytes), Some(queue)) =
+            (operation.answer_bytes(mark.piece as usize), self.queues.get_mut(operation.to as usize))
+        {
+            queue.give_back(state, bytes);
         }
     }
 
@@ -629,6 +710,11 @@ impl<P: Platform> Initiator<P> {
             return Err(Reason::NoHandler);
         }
         operation.under_way -= 1;
+        if let (Some(bytes), Some(queue)) =
+            (operation.answer_bytes(mark.piece as usize), self.queues.get_mut(operation.to as usize))
+        {
+            queue.give_back(state, bytes);
+        }
         let is_next = mark.piece == operation.answered;
         operation.answered = operation.answered.saturating_add(1);
         let at = (mark.piece as usize).saturating_mul(PIECE);
@@ -638,7 +724,9 @@ impl<P: Platform> Initiator<P> {
             self.opened =
                 Mapped::open(state.neighbour(message.flow().session).filter(|_| self.is_direct), message.payload)
                     .map(|mapped| (message.flow(), mapped));
+            let to = operation.to;
             self.settle(done, index);
+            self.send(state, done, to);
             return Ok(());
         }
         let room = match (&mut operation.kind, run) {

@@ -29,6 +29,7 @@ pub(crate) struct Owner<S> {
     pub table: Table<S>,
     pub notices: VecDeque<Notice>,
     notices_most: usize,
+    unread_bytes_most: usize,
     /// Notices of writes that are not whole yet.
     notices_to_come: usize,
     pub counters: Counters,
@@ -46,6 +47,7 @@ impl<S: Space> Owner<S> {
             table: Table::new(settings.regions_most, settings.cookies_most),
             notices: VecDeque::new(),
             notices_most: settings.notices_most,
+            unread_bytes_most: settings.unread_bytes_most,
             notices_to_come: 0,
             counters: Counters::default(),
             incoming: BTreeMap::new(),
@@ -57,6 +59,7 @@ impl<S: Space> Owner<S> {
     /// Carries out what a peer asks for, or refuses it.
     pub fn execute<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, word: Word) -> Result<(), Reason> {
         let done = match (word, message.kind()) {
+            (_, MessageKind::Request) if self.is_unread(state, message) => Err(Reason::QueueFull),
             (Word::Write { place, len, notice, mark: None }, MessageKind::OneWay) => {
                 self.write(message.flow(), place, len, notice, message.payload)
             }
@@ -74,6 +77,11 @@ impl<S: Space> Owner<S> {
             self.counters.refused_revoked += u64::from(reason == Reason::Revoked);
         }
         done
+    }
+
+    /// Whether the peer leaves answers unread, and all such peers together too many bytes.
+    fn is_unread<T: Tx>(&self, state: &State<T>, message: &Delivery<'_>) -> bool {
+        state.unread_by(message.flow().session) > 0 && state.unread() > self.unread_bytes_most
     }
 
     /// Whether what a message asks for depends on the time: its region or its cookie ends.

@@ -152,7 +152,9 @@ impl<T: Tx> State<T> {
         }
         s.is_blocked = false;
         let waits = |f: &FlowOut| f.wants_room && f.phase == Phase::Open && !(f.is_stopped && f.has_under_way());
-        for flow in 0..s.flows_out.len() {
+        let all = s.flows_out.len();
+        let first = usize::from(s.asked.take_first(&s.limits)).min(all);
+        for flow in (first..all).chain(0..first) {
             let out = self.live(index).and_then(|s| s.flows_out.get_mut(flow));
             let Some(out) = out.filter(|out| waits(out)) else { continue };
             out.wants_room = false;
