@@ -713,10 +713,10 @@ fn instructions(example: &Path, count: u32, words: &[&str], environment: &[(&str
 }
 
 /// Whatever these tests were built as: what is recorded is what is shipped.
-fn counted_example() -> PathBuf {
+fn counted_example(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     let target = program.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
-    let example = target.join("release/examples/count_messages");
+    let example = target.join("release/examples").join(name);
     assert!(example.exists(), "{} is missing; to have it: scripts/test.sh build", example.display());
     example
 }
@@ -727,7 +727,7 @@ fn between_hosts_a_program_runs_under_valgrind_and_a_request_with_its_reply_take
     if cfg!(debug_assertions) {
         return left_out("instructions between hosts: they are counted in release builds");
     }
-    let example = counted_example();
+    let example = counted_example("count_messages");
     let [few, more] = [500, 2500].map(|count| instructions(&example, count, &[], &OVER_UDP));
     let per_message = (more - few) as f64 / 2000.0;
     eprintln!("instructions per request and reply between hosts, beside system calls: {per_message:.0}");
@@ -737,46 +737,46 @@ fn between_hosts_a_program_runs_under_valgrind_and_a_request_with_its_reply_take
 #[test]
 fn a_request_with_its_reply_takes_no_more_instructions_than_recorded() {
     let _turn = turn("instructions");
-    expect_no_more_than_recorded("request", &[]);
+    expect_no_more_than_recorded("count_messages", "request", &[]);
 }
 
 #[test]
 fn a_one_way_message_takes_no_more_instructions_than_recorded() {
     let _turn = turn("instructions of one-way messages");
-    expect_no_more_than_recorded("one-way", &["one-way"]);
+    expect_no_more_than_recorded("count_messages", "one-way", &["one-way"]);
 }
 
 #[test]
 fn a_write_of_a_region_takes_no_more_instructions_than_recorded() {
     let _turn = turn("instructions of writes");
-    expect_no_more_than_recorded("write", &["write"]);
+    expect_no_more_than_recorded("count_memory", "write", &["write"]);
 }
 
 #[test]
 fn a_read_of_a_region_takes_no_more_instructions_than_recorded() {
     let _turn = turn("instructions of reads");
-    expect_no_more_than_recorded("read", &["read"]);
+    expect_no_more_than_recorded("count_memory", "read", &["read"]);
 }
 
 #[test]
 fn sixteen_bytes_are_stored_in_a_mapped_region_by_at_most_60_instructions() {
     let _turn = turn("instructions of stores");
-    expect_no_more_than_recorded("mapped", &["mapped"]);
+    expect_no_more_than_recorded("count_memory", "mapped", &["mapped"]);
 }
 
 #[test]
 fn a_direct_write_takes_no_more_instructions_than_recorded() {
     let _turn = turn("instructions of direct writes");
-    expect_no_more_than_recorded("direct-write", &["direct-write"]);
+    expect_no_more_than_recorded("count_memory", "direct-write", &["direct-write"]);
 }
 
-/// Counts the instructions of a message and compares them with the line of `docs/instructions.txt` that begins with `kind`. `words` tell
-/// the example to send messages of this kind.
-fn expect_no_more_than_recorded(kind: &str, words: &[&str]) {
+/// Counts the instructions of a message of an example and compares them with the line of `docs/instructions.txt` that begins with `kind`.
+/// `words` tell the example to send messages of this kind.
+fn expect_no_more_than_recorded(example: &str, kind: &str, words: &[&str]) {
     if cfg!(debug_assertions) {
         return left_out("instructions: they are recorded for release builds");
     }
-    let example = counted_example();
+    let example = counted_example(example);
     let [few, more] = [1000, 11_000].map(|count| instructions(&example, count, words, &[]));
     let per_message = (more - few) as f64 / 10_000.0;
     let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/instructions.txt");

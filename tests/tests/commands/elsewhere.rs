@@ -42,7 +42,7 @@ const MINUTES: &str = "takes minutes";
 const INSTALLS: &str = "changes the machine";
 
 pub const ELSEWHERE: &[Row] = &[
-    row("make build", MINUTES, stage("cargo build --workspace --bins --lib --example count_messages --release --locked")),
+    row("make build", MINUTES, stage("cargo build --workspace --bins --lib --example count_messages --example count_memory --release --locked")),
     row(
         "make demo",
         "measures for half a minute",
