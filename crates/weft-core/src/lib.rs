@@ -8,6 +8,7 @@
 //! * [`State`]: everything else of a bundle; what a handler may use while it runs.
 //! * [`Client`]: what an endpoint's messages are for. The core knows no client by name.
 //! * [`Sink`]: where a bundle hands messages over; it knows which client each endpoint has.
+//! * [`bulk`]: contents of any length, in pieces; for all clients.
 //!
 //! # What becomes of a message
 //!
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod bulk;
 mod bundle;
 mod client;
 mod endpoint;

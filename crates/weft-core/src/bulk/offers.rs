@@ -1,0 +1,81 @@
+//! Contents that wait until they are fetched.
+
+use std::collections::BTreeMap;
+use weft_wire::Reason;
+
+/// A receiver's wish for contents that it was told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// What their sender called them.
+    pub number: u32,
+    /// What the receiver calls the room for them: the pieces say that.
+    pub into: u32,
+    /// How many bytes of them it wants.
+    pub bytes: u64,
+}
+
+/// What one peer was told of, by number, and has not fetched.
+///
+/// The peer may know of contents before they are here: if it refused a message for want of memory, it fetches the contents when it has
+/// memory, which may be before the message is back. Such demands are kept until then, within a bound.
+#[derive(Debug)]
+pub struct Offers<S> {
+    offered: BTreeMap<u32, (S, usize)>,
+    early: BTreeMap<u32, Demand>,
+    early_most: usize,
+}
+
+impl<S> Offers<S> {
+    /// No offers. So many demands may come before the contents are here.
+    pub fn new(early_most: usize) -> Offers<S> {
+        Offers { offered: BTreeMap::new(), early: BTreeMap::new(), early_most }
+    }
+
+    /// Keeps contents of so many bytes until the peer fetches them. Returns a demand that came before, which the client
+    /// [answers](Offers::answer) now.
+    #[must_use = "a demand that came before is to be answered now"]
+    pub fn offer(&mut self, number: u32, contents: S, len: usize) -> Option<Demand> {
+        self.offered.insert(number, (contents, len));
+        self.early.remove(&number)
+    }
+
+    /// Takes a demand of the peer. Returns the contents and how many bytes of them are to be sent, or `None` if they are not here yet.
+    ///
+    /// # Errors
+    /// [`Reason::Violation`] if the peer wants more bytes than there are, the same contents twice, or too many that are not here.
+    pub fn answer(&mut self, demand: Demand) -> Result<Option<(S, usize)>, Reason> {
+        let number = demand.number;
+        let Some(&(_, len)) = self.offered.get(&number) else {
+            let is_new = self.early.len() < self.early_most && !self.early.contains_key(&number);
+            if is_new {
+                self.early.insert(number, demand);
+            }
+            return is_new.then_some(None).ok_or(Reason::Violation);
+        };
+        let bytes = usize::try_from(demand.bytes).ok().filter(|&bytes| bytes <= len).ok_or(Reason::Violation)?;
+        Ok(self.offered.remove(&number).map(|(contents, _)| (contents, bytes)))
+    }
+
+    /// Takes back all contents that `is_one` selects, by number. The peer cannot fetch them any more.
+    pub fn withdraw(&mut self, is_one: impl Fn(&S) -> bool) -> Vec<(u32, S)> {
+        let (withdrawn, kept): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.offered).into_iter().partition(|(_, (of, _))| is_one(of));
+        self.offered = kept;
+        withdrawn.into_iter().map(|(number, (contents, _))| (number, contents)).collect()
+    }
+
+    /// Whether contents of this number wait to be fetched.
+    pub fn contains(&self, number: u32) -> bool {
+        self.offered.contains_key(&number)
+    }
+
+    /// Whether nothing waits to be fetched.
+    pub fn is_empty(&self) -> bool {
+        self.offered.is_empty()
+    }
+
+    /// What waits to be fetched, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &S> {
+        self.offered.values().map(|(contents, _)| contents)
+    }
+}

@@ -1,0 +1,39 @@
+//! Where the pieces of a transfer go.
+
+use weft_wire::Reason;
+
+/// A transfer of which bytes are to come, as its receiver knows it. Its pieces come in order, and their lengths say where they go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placement {
+    /// Where the next byte goes.
+    at: u64,
+    left: u64,
+}
+
+impl Placement {
+    /// So many bytes are to come, and go to `at` and behind it. Whoever makes it has checked that there is room for all of them.
+    pub fn new(at: u64, len: u64) -> Placement {
+        Placement { at, left: len }
+    }
+
+    /// Takes the next piece, of so many bytes. Returns where its first byte goes.
+    ///
+    /// # Errors
+    /// [`Reason::Violation`] if the piece has no bytes, or more than are to come. Nothing changes then.
+    #[inline(always)]
+    pub fn next(&mut self, len: usize) -> Result<u64, Reason> {
+        let (at, len) = (self.at, len as u64);
+        if len == 0 || len > self.left {
+            return Err(Reason::Violation);
+        }
+        self.left -= len;
+        self.at = at.saturating_add(len);
+        Ok(at)
+    }
+
+    /// Whether no more bytes are to come.
+    #[inline(always)]
+    pub fn is_whole(&self) -> bool {
+        self.left == 0
+    }
+}

@@ -1,0 +1,78 @@
+//! One outcome of many parts.
+
+use weft_wire::{Certainty, Reason};
+
+/// Why something failed, and what is known of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Why.
+    pub reason: Reason,
+    /// *Not delivered* if it is certain that nothing was placed.
+    pub certainty: Certainty,
+}
+
+/// Sums what became of the parts of something into one outcome. It is for clients that hear of each part: of a piece by a completion or a
+/// reply, of a transfer in a list of several by its own sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sum {
+    /// Parts that have not ended.
+    under_way: u32,
+    /// No more parts are to come.
+    is_all: bool,
+    may_be_placed: bool,
+    failure: Option<Reason>,
+}
+
+impl Sum {
+    /// Of so many parts, all of which are on their way.
+    pub fn of(parts: u32) -> Sum {
+        Sum { under_way: parts, is_all: true, ..Sum::default() }
+    }
+
+    /// A part has left.
+    #[inline(always)]
+    pub fn on_sent(&mut self, is_last: bool) {
+        self.under_way = self.under_way.saturating_add(1);
+        self.is_all |= is_last;
+    }
+
+    /// A part that was sent has ended. If it failed, no more parts are to be sent.
+    #[inline(always)]
+    pub fn on_end(&mut self, end: Result<(), Failure>) {
+        self.under_way = self.under_way.saturating_sub(1);
+        match end {
+            Ok(()) => self.may_be_placed = true,
+            Err(Failure { reason, certainty }) => {
+                self.may_be_placed |= certainty == Certainty::Unknown;
+                self.fail(reason);
+            }
+        }
+    }
+
+    /// It fails for a reason of its own. No more parts are to be sent. The first reason counts.
+    pub fn fail(&mut self, reason: Reason) {
+        self.failure.get_or_insert(reason);
+    }
+
+    /// Whether a part has not ended.
+    #[inline(always)]
+    pub fn is_under_way(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// Whether it has failed. It may not have ended.
+    pub fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// The outcome, once every part that was sent has ended and no more are to be sent.
+    #[inline(always)]
+    pub fn outcome(&self) -> Option<Result<(), Failure>> {
+        let certainty = if self.may_be_placed { Certainty::Unknown } else { Certainty::NotDelivered };
+        match self.failure {
+            _ if self.under_way > 0 => None,
+            Some(reason) => Some(Err(Failure { reason, certainty })),
+            None => self.is_all.then_some(Ok(())),
+        }
+    }
+}
