@@ -12,6 +12,7 @@ use crate::table::Rights;
 use crate::Change;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use weft_core::bulk::Failure;
 use weft_core::{FlowId, State};
 use weft_wire::memory::{Credential, Place};
 use weft_wire::path::Tx;
@@ -213,8 +214,11 @@ impl<P: Platform> Initiator<P> {
             return false;
         }
         match self.access(to, at, posting, kind) {
-            Direct::Done => self.end_directly(state, done, posting, kind, None),
-            Direct::Failed => self.end_directly(state, done, posting, kind, Some(Reason::Revoked)),
+            Direct::Done => self.end_directly(state, done, posting, kind, Ok(())),
+            Direct::Failed => {
+                let failure = Failure { reason: Reason::Revoked, certainty: Certainty::Unknown };
+                self.end_directly(state, done, posting, kind, Err(failure));
+            }
             Direct::ByMessage => {
                 if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
                     neighbour.forget_closed::<P::Target>(flow);
@@ -293,13 +297,13 @@ impl<P: Platform> Initiator<P> {
         done: &mut VecDeque<Completion<P>>,
         posting: &mut Posting,
         kind: &mut Kind<P::Source, P::Target>,
-        failure: Option<Reason>,
+        end: Result<(), Failure>,
     ) {
         self.direct += 1;
         self.pass_fence(posting.to);
         if let Some(run) = posting.run() {
             self.lists.run_left(done, run);
-            self.end_run(done, (posting.to, run), failure, true);
+            self.end_run(done, posting.to, run, end);
             return state.note();
         }
         let context = posting.context;
@@ -315,10 +319,7 @@ impl<P: Platform> Initiator<P> {
             Kind::Atomic { old, .. } => (None, old.take()),
             Kind::Attach { .. } => (None, None),
         };
-        let outcome = match failure {
-            None => Outcome::Done,
-            Some(reason) => Outcome::Failed { reason, certainty: Certainty::Unknown },
-        };
+        let outcome = Outcome::from(end);
         let end = Completion { context, outcome, source, target, buffers: None, mapped: None };
         match posting.special.as_deref() {
             Some(Special::Call(ticket)) => self.calls.come(*ticket, end),

@@ -9,6 +9,7 @@ use crate::platform::Platform;
 use crate::table::{RegionId, Table};
 use std::collections::VecDeque;
 use std::time::Duration;
+use weft_core::bulk::Failure;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, MessageKind, Returned, State};
 use weft_wire::memory::Word;
 use weft_wire::path::Tx;
@@ -61,6 +62,15 @@ pub enum Outcome {
         /// Whether it is certain that nothing was changed.
         certainty: Certainty,
     },
+}
+
+impl From<Result<(), Failure>> for Outcome {
+    fn from(end: Result<(), Failure>) -> Outcome {
+        match end {
+            Ok(()) => Outcome::Done,
+            Err(Failure { reason, certainty }) => Outcome::Failed { reason, certainty },
+        }
+    }
 }
 
 /// The end of an operation, or the news that its source is free.

@@ -1,10 +1,11 @@
 //! Flushes, fences, and ends that a waiting call takes.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
-use crate::initiator::{Kind, Posting, Special, Write, PIECE};
+use crate::initiator::{Kind, Posting, Special, Write};
 use crate::platform::{Platform, Target};
 use crate::{Change, Fetch};
 use std::collections::{BTreeMap, VecDeque};
+use weft_core::bulk::PIECE;
 use weft_core::State;
 use weft_wire::memory::Place;
 use weft_wire::path::Tx;

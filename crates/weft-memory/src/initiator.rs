@@ -7,16 +7,12 @@ use crate::lists::{Lists, Run};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
 use std::collections::VecDeque;
+use weft_core::bulk::{Departures, Failure, Piece, Step, Sum, Turn, Turns, PIECE};
 use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, Reserved, Returned, SendError, SessionId, State};
 use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
-/// Bytes of a piece of a write, a read, or an atomic operation: while one side copies a piece into the ring, the other copies one out
-/// of it.
-pub(crate) const PIECE: usize = 16 << 10;
-/// Bytes that are sent to a destination in one go; the rest with the next poll.
-const GO_MOST: usize = 1 << 20;
 /// What the owner keeps beside the bytes of an answer that is not read.
 const ANSWER_KEPT: usize = 128;
 
@@ -107,10 +103,9 @@ impl<S: Source, T: Target> Kind<S, T> {
             return Err(PostError::NoSuchAtomic);
         }
         let mut together = Vec::with_capacity(len + seconds);
-        for at in (0..len).step_by(PIECE) {
-            let end = (at + PIECE).min(len);
-            together.extend_from_slice(&operands[at..end]);
-            together.extend_from_slice(fetch.second.get(at..end).unwrap_or_default());
+        for piece in Piece::all(len) {
+            together.extend_from_slice(&operands[piece.range()]);
+            together.extend_from_slice(fetch.second.get(piece.range()).unwrap_or_default());
         }
         Ok(Kind::Atomic { change, operands: together, len, old: fetch.old })
     }
@@ -164,17 +159,10 @@ struct Operation<P: Platform> {
     /// Tells it from those that had its place before.
     serial: u32,
     kind: Kind<P::Source, P::Target>,
-    /// Bytes that have left, or were asked for.
-    issued: usize,
-    /// All of it has left.
-    is_issued: bool,
-    /// Pieces that have not ended.
-    under_way: u32,
+    /// What became of its pieces.
+    pieces: Sum,
     /// Pieces that were answered: replies come in the order of their requests.
     answered: u32,
-    failure: Option<Reason>,
-    /// A piece was stored, or may have been.
-    may_be_stored: bool,
 }
 
 impl<P: Platform> Operation<P> {
@@ -188,10 +176,10 @@ impl<P: Platform> Operation<P> {
 
     /// Bytes that the owner may have to keep for the answer to a piece, if it has one with bytes.
     #[inline(always)]
-    fn answer_bytes(&self, piece: usize) -> Option<usize> {
+    fn answer_bytes(&self, piece: u32) -> Option<usize> {
         match &self.kind {
             Kind::Read { len, .. } | Kind::Atomic { len, old: Some(_), .. } => {
-                Some(len.saturating_sub(piece.saturating_mul(PIECE)).min(PIECE) + ANSWER_KEPT)
+                Some(Piece::numbered(piece, *len).len + ANSWER_KEPT)
             }
             Kind::Write { .. } | Kind::Atomic { old: None, .. } | Kind::Attach { .. } => None,
         }
@@ -203,19 +191,13 @@ impl<P: Platform> Operation<P> {
             _ => None,
         }
     }
-
-    fn has_ended(&self) -> bool {
-        self.under_way == 0 && (self.is_issued || self.failure.is_some())
-    }
 }
 
 /// What is to be sent to a destination.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Operations of which not all has left, in order.
-    operations: VecDeque<usize>,
-    /// The last send found no room: an event follows.
-    is_full: bool,
+    /// Operations of which not all has left.
+    departures: Departures<usize>,
     /// Operations that have not ended, whether they have left or not.
     pending: usize,
     /// The first one goes on when one before it has ended.
@@ -223,31 +205,39 @@ struct Queue {
     /// The next one that is posted is fenced.
     fences_next: bool,
     flushes: Flushes,
-    /// Bytes of answers that were reserved, and where.
-    asked: usize,
-    asked_of: Option<SessionId>,
+    answers: Answers,
 }
 
 impl Queue {
     /// Whether operations before the first one that is to be sent have not ended.
     fn has_under_way(&self) -> bool {
-        self.pending > self.operations.len()
+        self.pending > self.departures.len()
     }
+}
 
-    /// Reserves an answer, if the next piece has one. `None` if there is no room: an event follows.
+/// Bytes of answers that were reserved, and where.
+#[derive(Debug, Default)]
+struct Answers {
+    asked: usize,
+    of: Option<SessionId>,
+}
+
+impl Answers {
+    /// Reserves the answer to a piece, if it has one. `None` if there is no room: an event follows.
     #[inline(always)]
     fn reserve<P: Platform, T: Tx>(
         &mut self,
         state: &mut State<T>,
         from: Endpoint,
         operation: &Operation<P>,
+        piece: u32,
     ) -> Option<usize> {
-        let Some(bytes) = operation.answer_bytes(operation.issued / PIECE) else { return Some(0) };
+        let Some(bytes) = operation.answer_bytes(piece) else { return Some(0) };
         match state.reserve_answer(from, operation.to, bytes) {
             Reserved::Yes(session) => {
-                if self.asked_of != Some(session) {
+                if self.of != Some(session) {
                     // What was reserved elsewhere ended with that session.
-                    (self.asked_of, self.asked) = (Some(session), 0);
+                    (self.of, self.asked) = (Some(session), 0);
                 }
                 self.asked += bytes;
                 Some(bytes)
@@ -261,7 +251,7 @@ impl Queue {
     #[inline(always)]
     fn give_back<T: Tx>(&mut self, state: &mut State<T>, bytes: usize) {
         let bytes = bytes.min(self.asked);
-        if let Some(session) = self.asked_of.filter(|_| bytes > 0) {
+        if let Some(session) = self.of.filter(|_| bytes > 0) {
             self.asked -= bytes;
             state.answer_came(session, bytes);
         }
@@ -276,16 +266,6 @@ enum Room<'a, T> {
     None,
 }
 
-/// How far a piece came.
-enum Sent {
-    /// It left; so many bytes more.
-    Piece(usize),
-    /// There is no room.
-    Full,
-    /// It cannot be sent.
-    Never(Reason),
-}
-
 /// Operations of an endpoint on the regions of others.
 #[derive(Debug)]
 pub(crate) struct Initiator<P: Platform> {
@@ -298,8 +278,7 @@ pub(crate) struct Initiator<P: Platform> {
     flushes: usize,
     /// By destination.
     queues: Vec<Queue>,
-    /// Destinations that used up their turn.
-    ready: Vec<u32>,
+    turns: Turns,
     serial: u32,
     /// Whether regions of neighbours are mapped.
     is_direct: bool,
@@ -325,7 +304,7 @@ impl<P: Platform> Initiator<P> {
             calls: Calls::new(),
             flushes: 0,
             queues: Vec::new(),
-            ready: Vec::new(),
+            turns: Turns::default(),
             serial: 0,
             is_direct: settings.is_direct,
             neighbours: Vec::new(),
@@ -353,7 +332,7 @@ impl<P: Platform> Initiator<P> {
     /// Ends all operations without a word.
     pub fn close<T: Tx>(&mut self, state: &mut State<T>) {
         for queue in &mut self.queues {
-            queue.give_back(state, queue.asked);
+            queue.answers.give_back(state, usize::MAX);
         }
         self.operations.clear();
         self.attaching = 0;
@@ -388,7 +367,7 @@ impl<P: Platform> Initiator<P> {
         let queue = self.queue(to);
         queue.pending += 1;
         is_fenced |= std::mem::take(&mut queue.fences_next);
-        let may_go = queue.operations.is_empty() && !queue.is_full && (!is_fenced || queue.pending == 1);
+        let may_go = queue.departures.is_empty() && !queue.departures.is_full() && (!is_fenced || queue.pending == 1);
         let operation = Operation {
             context,
             to,
@@ -397,18 +376,15 @@ impl<P: Platform> Initiator<P> {
             flush: queue.flushes.next(),
             serial: self.serial,
             kind,
-            issued: 0,
-            is_issued: false,
-            under_way: 0,
+            pieces: Sum::default(),
             answered: 0,
-            failure: None,
-            may_be_stored: false,
         };
+        let len = operation.len();
         let index = self.operations.insert(operation);
         if may_go && self.send_at_once(state, done, index) {
             return;
         }
-        self.queues[to as usize].operations.push_back(index);
+        self.queues[to as usize].departures.post(index, len);
         self.send(state, done, to);
     }
 
@@ -469,76 +445,65 @@ impl<P: Platform> Initiator<P> {
 
     /// Sends an operation of one piece that nothing has to go before. False if it is longer, or there is no room.
     fn send_at_once<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, index: usize) -> bool {
-        let Some(operation) = self.operations.get_mut(index).filter(|operation| operation.len() <= PIECE) else {
+        let Some(operation) = self.operations.get_mut(index) else { return false };
+        let piece = Piece::numbered(0, operation.len());
+        let Queue { answers, pending, .. } = &mut self.queues[operation.to as usize];
+        if !piece.is_last
+            || send_reserved(state, answers, &self.lists, self.endpoint, operation, (index, piece), *pending == 1)
+                .is_err()
+        {
             return false;
-        };
-        let queue = &mut self.queues[operation.to as usize];
-        let Some(reserved) = queue.reserve(state, self.endpoint, operation) else { return false };
-        let sent = send_piece(state, &self.lists, self.endpoint, index, operation, queue.pending == 1);
-        let Sent::Piece(_) = sent else {
-            queue.give_back(state, reserved);
-            return false;
-        };
+        }
         tell_free(done, &mut self.lists, operation);
         true
     }
 
     /// Sends what there is to send to a destination, as far as there is room.
     fn send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
-        let mut left = GO_MOST;
-        while let Some(queue) = self.queues.get_mut(to as usize).filter(|queue| !queue.is_full) {
-            let Some(&index) = queue.operations.front() else { return };
-            let Some(operation) = self.operations.get_mut(index) else {
-                queue.operations.pop_front();
-                continue;
-            };
-            if left == 0 {
-                self.ready.push(to);
-                state.come_again();
-                return;
+        let mut turn = Turn::default();
+        while let Some(queue) = self.queues.get_mut(to as usize) {
+            let Some(&first) = queue.departures.iter().next() else { return };
+            if queue.has_under_way() && self.operations.get(first).is_some_and(|operation| operation.is_fenced) {
+                return queue.is_held = true;
             }
-            match operation.failure {
-                Some(_) => {}
-                None if operation.is_fenced && operation.issued == 0 && queue.has_under_way() => {
-                    return queue.is_held = true;
-                }
-                None => {
-                    let Some(reserved) = queue.reserve(state, self.endpoint, operation) else {
-                        return queue.is_full = true;
-                    };
-                    let sent = send_piece(state, &self.lists, self.endpoint, index, operation, false);
-                    if !matches!(sent, Sent::Piece(_)) {
-                        queue.give_back(state, reserved);
-                    }
-                    match sent {
-                        Sent::Piece(bytes) => left = left.saturating_sub(bytes.max(1)),
-                        Sent::Full => return queue.is_full = true,
-                        Sent::Never(reason) => operation.failure = Some(reason),
+            let (operations, lists, endpoint) = (&mut self.operations, &self.lists, self.endpoint);
+            let Queue { departures, answers, .. } = queue;
+            let step = departures.send(&mut turn, |&index, piece| match operations.get_mut(index) {
+                Some(operation) => send_reserved(state, answers, lists, endpoint, operation, (index, piece), false),
+                None => Err(SendError::NoEndpoint),
+            });
+            match step {
+                Step::Left(index) => {
+                    if let Some(operation) = self.operations.get_mut(index) {
+                        tell_free(done, &mut self.lists, operation);
                     }
                 }
-            }
-            if operation.is_issued || operation.failure.is_some() {
-                queue.operations.pop_front();
-                if operation.is_issued {
-                    tell_free(done, &mut self.lists, operation);
-                }
-                self.settle(done, index);
+                Step::Never(index, SendError::NotMapped(_)) => self.give_up(done, index, Reason::NobodyThere),
+                Step::Never(index, _) => self.give_up(done, index, Reason::PeerLost),
+                Step::Stopped => return,
+                Step::TurnIsOver => return self.turns.come_again(state, to),
             }
         }
     }
 
+    /// An operation is not sent any further.
+    fn give_up(&mut self, done: &mut Done<P>, index: usize, reason: Reason) {
+        if let Some(operation) = self.operations.get_mut(index) {
+            operation.pieces.fail(reason);
+        }
+        self.settle(done, index);
+    }
+
     /// Ends an operation if nothing of it is under way any more.
     fn settle(&mut self, done: &mut Done<P>, index: usize) {
-        if !self.operations.get(index).is_some_and(Operation::has_ended) {
-            return;
-        }
+        let Some(end) = self.operations.get(index).and_then(|operation| operation.pieces.outcome()) else { return };
         let Some(operation) = self.operations.try_remove(index) else { return };
         let (to, flush) = (operation.to, operation.flush);
         let has_flushes = self.queues.get_mut(to as usize).is_some_and(|queue| {
             queue.pending = queue.pending.saturating_sub(1);
             !queue.flushes.is_empty()
         });
-        self.tell_end(done, operation);
+        self.tell_end(done, operation, end);
         if has_flushes {
             self.end_flushes(done, to, flush);
         }
@@ -546,15 +511,11 @@ impl<P: Platform> Initiator<P> {
 
     /// Tells how an operation has ended.
     #[inline(always)]
-    fn tell_end(&mut self, done: &mut Done<P>, operation: Operation<P>) {
+    fn tell_end(&mut self, done: &mut Done<P>, operation: Operation<P>, end: Result<(), Failure>) {
         if let Some(run) = operation.run() {
-            return self.end_run(done, (operation.to, run), operation.failure, operation.may_be_stored);
+            return self.end_run(done, operation.to, run, end);
         }
-        let certainty = match operation.may_be_stored {
-            true => Certainty::Unknown,
-            false => Certainty::NotDelivered,
-        };
-        let outcome = operation.failure.map_or(Outcome::Done, |reason| Outcome::Failed { reason, certainty });
+        let outcome = Outcome::from(end);
         let (source, target) = match operation.kind {
             Kind::Write { source, .. } => (source, None),
             Kind::Read { target, .. } => (None, target),
@@ -598,35 +559,34 @@ impl<P: Platform> Initiator<P> {
 
     #[cold]
     #[inline(never)]
-    pub fn end_run(&mut self, done: &mut Done<P>, (to, run): (u32, Run), failure: Option<Reason>, may_be_stored: bool) {
-        if self.lists.run_ended(done, run, failure, may_be_stored) {
-            self.give_up_list(to, run, failure);
+    pub fn end_run(&mut self, done: &mut Done<P>, to: u32, run: Run, end: Result<(), Failure>) {
+        let is_first_failure = self.lists.run_ended(done, run, end);
+        if let (true, Err(Failure { reason, .. })) = (is_first_failure, end) {
+            self.give_up_list(done, to, run, reason);
         }
     }
 
     /// A run of a list has failed: those that have not left do not leave.
-    fn give_up_list(&mut self, to: u32, run: Run, failure: Option<Reason>) {
+    fn give_up_list(&mut self, done: &mut Done<P>, to: u32, run: Run, reason: Reason) {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
-        for &index in &queue.operations {
-            let operation = self.operations.get_mut(index);
-            let is_one = |operation: &&mut Operation<P>| operation.run().is_some_and(|o| o.is_of_the_same_list(run));
-            if let Some(operation) = operation.filter(is_one) {
-                operation.failure = operation.failure.or(failure);
-                queue.is_held = true;
-            }
-        }
+        let operations = &self.operations;
+        let runs = queue.departures.withdraw(|&index| {
+            let other = operations.get(index).and_then(Operation::run);
+            other.is_some_and(|other| other.is_of_the_same_list(run))
+        });
+        // What is behind them may leave.
+        queue.is_held |= !runs.is_empty();
+        runs.into_iter().for_each(|index| self.give_up(done, index, reason));
     }
 
     /// A piece of an operation has ended otherwise than by being stored or answered.
-    fn fail(&mut self, done: &mut Done<P>, index: usize, reason: Reason, certainty: Certainty) {
+    fn fail(&mut self, done: &mut Done<P>, index: usize, failure: Failure) {
         let Some(operation) = self.operations.get_mut(index) else { return };
-        operation.under_way = operation.under_way.saturating_sub(1);
-        operation.may_be_stored |= certainty == Certainty::Unknown;
-        operation.failure.get_or_insert(reason);
+        operation.pieces.on_end(Err(failure));
         let to = operation.to;
         // Nothing more of it is sent.
-        if let Some(queue) = self.queues.get_mut(to as usize).filter(|queue| queue.operations.front() == Some(&index)) {
-            queue.operations.pop_front();
+        if let Some(queue) = self.queues.get_mut(to as usize) {
+            queue.departures.withdraw_first(|&first| first == index);
         }
         self.settle(done, index);
     }
@@ -637,8 +597,7 @@ impl<P: Platform> Initiator<P> {
     pub fn stored<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, completion: u64) {
         let Some(index) = self.find(completion) else { return };
         let Some(operation) = self.operations.get_mut(index) else { return };
-        operation.under_way = operation.under_way.saturating_sub(1);
-        operation.may_be_stored = true;
+        operation.pieces.on_end(Ok(()));
         let to = operation.to;
         self.settle(done, index);
         if let Some(queue) = self.queues.get_mut(to as usize).filter(|queue| queue.is_held) {
@@ -674,7 +633,7 @@ impl<P: Platform> Initiator<P> {
         };
         let Some(index) = index else { return };
         let to = self.operations.get(index).map(|operation| operation.to);
-        self.fail(done, index, message.reason, message.certainty);
+        self.fail(done, index, Failure { reason: message.reason, certainty: message.certainty });
         if let Some(to) = to {
             self.send(state, done, to);
         }
@@ -684,9 +643,9 @@ impl<P: Platform> Initiator<P> {
     fn answer_ended<T: Tx>(&mut self, state: &mut State<T>, mark: Mark) {
         let Some(operation) = self.operations.get(mark.operation as usize) else { return };
         if let (Some(bytes), Some(queue)) =
-            (operation.answer_bytes(mark.piece as usize), self.queues.get_mut(operation.to as usize))
+            (operation.answer_bytes(mark.piece), self.queues.get_mut(operation.to as usize))
         {
-            queue.give_back(state, bytes);
+            queue.answers.give_back(state, bytes);
         }
     }
 
@@ -706,25 +665,24 @@ impl<P: Platform> Initiator<P> {
         let operation = self.operations.get_mut(index).ok_or(Reason::NoHandler)?;
         // Another peer could say anything.
         let flow: Option<FlowId> = state.flow_to(endpoint, operation.to);
-        if flow != Some(message.flow()) || operation.under_way == 0 {
+        if flow != Some(message.flow()) || !operation.pieces.is_under_way() {
             return Err(Reason::NoHandler);
         }
-        operation.under_way -= 1;
         if let (Some(bytes), Some(queue)) =
-            (operation.answer_bytes(mark.piece as usize), self.queues.get_mut(operation.to as usize))
+            (operation.answer_bytes(mark.piece), self.queues.get_mut(operation.to as usize))
         {
-            queue.give_back(state, bytes);
+            queue.answers.give_back(state, bytes);
         }
         let is_next = mark.piece == operation.answered;
         operation.answered = operation.answered.saturating_add(1);
-        let at = (mark.piece as usize).saturating_mul(PIECE);
-        let len = operation.len().saturating_sub(at).min(PIECE);
+        let Piece { at, len, .. } = Piece::numbered(mark.piece, operation.len());
         let run = operation.run();
         if let Kind::Attach { .. } = operation.kind {
             self.opened =
                 Mapped::open(state.neighbour(message.flow().session).filter(|_| self.is_direct), message.payload)
                     .map(|mapped| (message.flow(), mapped));
             let to = operation.to;
+            operation.pieces.on_end(Ok(()));
             self.settle(done, index);
             self.send(state, done, to);
             return Ok(());
@@ -735,15 +693,22 @@ impl<P: Platform> Initiator<P> {
             (Kind::Atomic { old: Some(old), .. }, _) => Room::Own(old),
             _ => Room::None,
         };
-        match room {
-            Room::Own(room) if is_next && message.payload.len() == len => room.write(at, message.payload),
-            Room::OfList(run) if is_next && message.payload.len() == len => self.lists.write(run, at, message.payload),
-            Room::None if is_next && message.payload.is_empty() => {}
-            _ => _ = operation.failure.get_or_insert(Reason::Violation),
-        }
-        operation.may_be_stored = true;
         let to = operation.to;
-        self.settle(done, index);
+        let is_right = match room {
+            Room::None => message.payload.is_empty(),
+            _ => message.payload.len() == len,
+        };
+        if is_next && is_right {
+            match room {
+                Room::Own(room) => room.write(at, message.payload),
+                Room::OfList(run) => self.lists.write(run, at, message.payload),
+                Room::None => {}
+            }
+            operation.pieces.on_end(Ok(()));
+            self.settle(done, index);
+        } else {
+            self.fail(done, index, Failure { reason: Reason::Violation, certainty: Certainty::Unknown });
+        }
         // The window has room again; nothing else may say so.
         self.send(state, done, to);
         Ok(())
@@ -752,29 +717,29 @@ impl<P: Platform> Initiator<P> {
     /// There may be room for what waits for a destination.
     pub fn can_send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
-        queue.is_full = false;
+        queue.departures.on_room();
         self.send(state, done, to);
     }
 
     /// A peer is gone. What was under way comes back; what was not sent fails now.
     pub fn peer_lost<T: Tx>(&mut self, _: &mut State<T>, done: &mut Done<P>, to: u32, reason: Reason) {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
-        queue.is_full = false;
+        queue.departures.on_room();
         if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
             neighbour.close();
         }
-        for index in std::mem::take(&mut queue.operations) {
-            if let Some(operation) = self.operations.get_mut(index) {
-                operation.failure.get_or_insert(reason);
-            }
-            self.settle(done, index);
+        for index in queue.departures.withdraw(|_| true) {
+            self.give_up(done, index, reason);
         }
     }
 
     /// Goes on with destinations that used up their turn.
     pub fn go_on<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>) -> u32 {
-        let ready = std::mem::take(&mut self.ready);
+        let ready = self.turns.take();
         for &to in &ready {
+            if let Some(queue) = self.queues.get_mut(to as usize) {
+                queue.departures.begin_turn();
+            }
             self.send(state, done, to);
         }
         ready.len() as u32
@@ -783,12 +748,11 @@ impl<P: Platform> Initiator<P> {
 
 /// The operands of the word at an offset, which lie as [`Kind::change`] has put them.
 pub(crate) fn operands(together: &[u8], len: usize, has_second: bool, at: usize, bytes: usize) -> (u64, u64) {
-    let piece = at / PIECE * PIECE;
-    let of_piece = len.saturating_sub(piece).min(PIECE);
-    let begin = if has_second { piece.saturating_mul(2) } else { piece };
-    let at = begin + (at - piece);
+    let piece = Piece::numbered((at / PIECE) as u32, len);
+    let begin = if has_second { piece.at.saturating_mul(2) } else { piece.at };
+    let at = begin + (at - piece.at);
     let word = |at: usize| together.get(at..at + bytes).map_or(0, crate::owner::word);
-    (word(at), if has_second { word(at + of_piece) } else { 0 })
+    (word(at), if has_second { word(at + piece.len) } else { 0 })
 }
 
 /// All of a write has left: its source is the program's again, if it wants to hear of that.
@@ -804,23 +768,41 @@ fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &
     }
 }
 
-/// Sends the next piece of an operation. One that `is_alone` is likely waited for: a write is a request then, whose reply comes sooner than
+/// Sends a piece of an operation, for whose answer there is room.
+#[inline(always)]
+fn send_reserved<T: Tx, P: Platform>(
+    state: &mut State<T>,
+    answers: &mut Answers,
+    lists: &Lists<P>,
+    endpoint: Endpoint,
+    operation: &mut Operation<P>,
+    (index, piece): (usize, Piece),
+    is_alone: bool,
+) -> Result<(), SendError> {
+    let reserved = answers.reserve(state, endpoint, operation, piece.number).ok_or(SendError::Full)?;
+    let sent = send_piece(state, lists, endpoint, operation, (index, piece), is_alone);
+    if sent.is_err() {
+        answers.give_back(state, reserved);
+    }
+    sent
+}
+
+/// Sends a piece of an operation. One that `is_alone` is likely waited for: a write is a request then, whose reply comes sooner than
 /// the word that a one-way message was stored, and costs less. There may be 32 requests at a time, so writes that follow each other are none.
 fn send_piece<T: Tx, P: Platform>(
     state: &mut State<T>,
     lists: &Lists<P>,
     endpoint: Endpoint,
-    index: usize,
     operation: &mut Operation<P>,
+    (index, piece): (usize, Piece),
     is_alone: bool,
-) -> Sent {
-    let (len, at) = (operation.len(), operation.issued);
-    let bytes = (len - at).min(PIECE);
-    let piece = (at / PIECE) as u32;
-    let mark = Mark { operation: index as u32, piece };
+) -> Result<(), SendError> {
+    let Piece { number, at, len: bytes, is_last } = piece;
+    let len = operation.len();
+    let mark = Mark { operation: index as u32, piece: number };
     let (to, completion) = (operation.to, Some(u64::from(operation.serial) << 32 | index as u64));
     let further = |place: Place| Place { at: place.at.saturating_add(at as u64), ..place };
-    let sent = match &operation.kind {
+    match &operation.kind {
         Kind::Write { write, source, .. } => {
             let mark = Some(mark).filter(|_| is_alone);
             let word = match at {
@@ -829,7 +811,7 @@ fn send_piece<T: Tx, P: Platform>(
             };
             let packed = word.pack();
             let payload = match (source, operation.run()) {
-                (Some(source), _) => &source.bytes()[at..at + bytes],
+                (Some(source), _) => &source.bytes()[piece.range()],
                 (None, Some(run)) => lists.bytes(run, at, bytes),
                 (None, None) => &[],
             };
@@ -860,18 +842,9 @@ fn send_piece<T: Tx, P: Platform>(
             let message = Outgoing { op: packed.op, args: packed.args(), ..Outgoing::default() };
             state.try_request(endpoint, to, message)
         }
-    };
-    match sent {
-        Ok(()) => {
-            operation.issued += bytes;
-            operation.is_issued = operation.issued == len;
-            operation.under_way += 1;
-            Sent::Piece(bytes)
-        }
-        Err(SendError::Full | SendError::TimedOut) => Sent::Full,
-        Err(SendError::NotMapped(_)) => Sent::Never(Reason::NobodyThere),
-        Err(_) => Sent::Never(Reason::PeerLost),
-    }
+    }?;
+    operation.pieces.on_sent(is_last);
+    Ok(())
 }
 
 impl<P: Platform> Engine<P> {

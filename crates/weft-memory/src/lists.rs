@@ -10,10 +10,10 @@ use crate::table::Part;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use weft_core::bulk::{Failure, Sum};
 use weft_core::State;
 use weft_wire::memory::{Credential, Place};
 use weft_wire::path::Tx;
-use weft_wire::{Certainty, Reason};
 
 /// Parts of a region, and buffers, that an operation on lists may have, each.
 pub const LIST_MOST: usize = 64;
@@ -108,10 +108,8 @@ struct List<P: Platform> {
     tells_when_free: bool,
     /// Runs of which not all has left.
     to_leave: usize,
-    /// Runs that have not ended.
-    left: usize,
-    failure: Option<Reason>,
-    may_be_stored: bool,
+    /// What became of its runs.
+    runs: Sum,
 }
 
 /// The lists of an endpoint.
@@ -161,27 +159,12 @@ impl<P: Platform> Lists<P> {
     }
 
     /// A run has ended. Returns whether it is the first one that failed: the others need not leave.
-    pub fn run_ended(
-        &mut self,
-        done: &mut VecDeque<Completion<P>>,
-        run: Run,
-        failure: Option<Reason>,
-        may_be_stored: bool,
-    ) -> bool {
+    pub fn run_ended(&mut self, done: &mut VecDeque<Completion<P>>, run: Run, end: Result<(), Failure>) -> bool {
         let Some(list) = self.0.get_mut(run.list()) else { return false };
-        let is_first = list.failure.is_none() && failure.is_some();
-        list.failure = list.failure.or(failure);
-        list.may_be_stored |= may_be_stored;
-        list.left = list.left.saturating_sub(1);
-        if list.left > 0 {
-            return is_first;
-        }
-        let list = self.0.remove(run.list());
-        let certainty = match list.may_be_stored {
-            true => Certainty::Unknown,
-            false => Certainty::NotDelivered,
-        };
-        let outcome = list.failure.map_or(Outcome::Done, |reason| Outcome::Failed { reason, certainty });
+        let is_first = end.is_err() && !list.runs.has_failed();
+        list.runs.on_end(end);
+        let Some(end) = list.runs.outcome() else { return is_first };
+        let (list, outcome) = (self.0.remove(run.list()), Outcome::from(end));
         let (context, buffers) = (list.context, Some(Box::new(list.buffers)));
         done.push_back(Completion { context, outcome, source: None, target: None, buffers, mapped: None });
         false
@@ -312,8 +295,8 @@ impl<P: Platform> Engine<P> {
 
     fn add_list(&mut self, context: u64, buffers: Buffers<P>, runs: usize, tells_when_free: bool) -> usize {
         let (initiator, _) = self.parts();
-        let list =
-            List { context, buffers, tells_when_free, to_leave: runs, left: runs, failure: None, may_be_stored: false };
+        // At most one for each part and each buffer.
+        let list = List { context, buffers, tells_when_free, to_leave: runs, runs: Sum::of(runs as u32) };
         initiator.lists.0.insert(list)
     }
 }

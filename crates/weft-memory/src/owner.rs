@@ -4,6 +4,7 @@ use crate::engine::{Counters, Notice, Settings};
 use crate::platform::Space;
 use crate::table::{Grant, RegionId, Rights, Table};
 use std::collections::{BTreeMap, VecDeque};
+use weft_core::bulk::Placement;
 use weft_core::{Delivery, FlowId, MessageKind, State};
 use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
@@ -16,9 +17,7 @@ struct Incoming {
     to: Result<RegionId, Reason>,
     /// What they are written by.
     by: Credential,
-    /// Where the next byte goes.
-    at: u64,
-    left: u64,
+    rest: Placement,
     /// Where the write begins, and what is said at its end.
     notice: Option<Notice>,
 }
@@ -106,7 +105,7 @@ impl<S: Space> Owner<S> {
     }
 
     fn forget(&mut self, flow: FlowId) {
-        if let Some(Incoming { notice: Some(_), to: Ok(_), .. }) = self.incoming.remove(&flow) {
+        if let Some(Incoming { notice: Some(_), .. }) = self.incoming.remove(&flow) {
             self.notices_to_come = self.notices_to_come.saturating_sub(1);
         }
     }
@@ -122,21 +121,18 @@ impl<S: Space> Owner<S> {
         // A write that its initiator gave up is followed by another one.
         self.forget(flow);
         let begun = self.begin(place, len, notice, payload);
-        let left = len.saturating_sub(payload.len() as u64);
+        let first = payload.len() as u64;
+        if first >= len {
+            self.end(begun?.1);
+            return Ok(());
+        }
         let (to, at, notice) = match begun {
-            Ok((_, notice)) if left == 0 => {
-                self.end(notice);
-                return Ok(());
-            }
-            Ok((grant, notice)) => {
-                self.notices_to_come += usize::from(notice.is_some());
-                (Ok(grant.region), grant.at.saturating_add(payload.len() as u64), notice)
-            }
+            Ok((grant, notice)) => (Ok(grant.region), grant.at.saturating_add(first), notice),
             Err(reason) => (Err(reason), 0, None),
         };
-        if left > 0 {
-            self.incoming.insert(flow, Incoming { to, by: place.by, at, left, notice });
-        }
+        self.notices_to_come += usize::from(notice.is_some());
+        let rest = Placement::new(at, len - first);
+        self.incoming.insert(flow, Incoming { to, by: place.by, rest, notice });
         begun.map(|_| ())
     }
 
@@ -189,31 +185,27 @@ impl<S: Space> Owner<S> {
     }
 
     fn data(&mut self, flow: FlowId, payload: &[u8]) -> Result<(), Reason> {
-        let len = payload.len() as u64;
-        let incoming = self.incoming.get_mut(&flow).filter(|incoming| len > 0 && len <= incoming.left);
-        let Some(incoming) = incoming else { return Err(Reason::Violation) };
+        let incoming = self.incoming.get_mut(&flow).ok_or(Reason::Violation)?;
+        let at = incoming.rest.next(payload.len())?;
         let stored = incoming.to.and_then(|region| {
             let space = self.table.check_again(region, incoming.by)?;
-            space.write(incoming.at, payload).then_some(()).ok_or(Reason::OutsideRegion)
+            space.write(at, payload).then_some(region).ok_or(Reason::OutsideRegion)
         });
-        incoming.left -= len;
-        incoming.at = incoming.at.saturating_add(len);
-        if let (Err(reason), Ok(_)) = (stored, incoming.to) {
+        incoming.to = stored;
+        if stored.is_err() && incoming.notice.take().is_some() {
             // The rest goes back too, whatever is opened there.
-            incoming.to = Err(reason);
-            self.notices_to_come = self.notices_to_come.saturating_sub(usize::from(incoming.notice.take().is_some()));
+            self.notices_to_come = self.notices_to_come.saturating_sub(1);
         }
-        if stored.is_ok() {
-            self.counters.bytes_written += len;
-        }
-        if incoming.left == 0 {
-            let notice = incoming.notice;
+        let (is_whole, notice) = (incoming.rest.is_whole(), incoming.notice);
+        if is_whole {
             self.forget(flow);
-            if stored.is_ok() {
-                self.end(notice);
-            }
         }
-        stored
+        stored?;
+        self.counters.bytes_written += payload.len() as u64;
+        if is_whole {
+            self.end(notice);
+        }
+        Ok(())
     }
 
     fn read<T: Tx>(
