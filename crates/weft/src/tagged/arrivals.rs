@@ -4,6 +4,7 @@
 use super::engine::{space, Body, Engine, Flows, Message, Transfer, UNMAPPED_MOST};
 use super::peer::{units, Ends, Peer, Sending, Stream, MESSAGES_MOST};
 use super::{CameBack, Envelope, Outcome, Received, Source, Working};
+use weft_core::bulk::Demand;
 use weft_core::{Delivery, Event, FlowId, MessageKind, Returned};
 use weft_wire::tagged::{self as wire, Told, Word};
 use weft_wire::{Key, Reason};
@@ -238,7 +239,7 @@ impl Engine {
             Word::Announce(said, len) => self.take_announced(cx, number, said, len)?,
             Word::Fetch { number: message, receive, bytes, credit } => {
                 self.take_credit(number, credit)?;
-                self.take_fetch(cx, number, message, receive, bytes)?;
+                self.take_fetch(cx, number, Demand { number: message, into: receive, bytes })?;
             }
             Word::Done(message) => {
                 let peer = self.peer(number).ok_or(Violation)?;
@@ -294,32 +295,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the request for the contents of a message of ours.
-    fn take_fetch(
-        &mut self,
-        cx: &mut Working<'_>,
-        number: u32,
-        message: u32,
-        receive: u32,
-        bytes: u64,
-    ) -> Result<(), Violation> {
+    /// Takes the request for the contents of a message of ours. The message may have come back during this very poll; the core hands it
+    /// over at the poll's end.
+    fn take_fetch(&mut self, cx: &mut Working<'_>, number: u32, demand: Demand) -> Result<(), Violation> {
         let peer = self.peer(number).ok_or(Violation)?;
-        let Some(sending) = peer.announced.get(&message) else {
-            // The message may have come back during this very poll; the core hands it over at the poll's end.
-            if peer.early.contains_key(&message) || peer.early.len() >= MESSAGES_MOST as usize {
-                return Err(Violation);
-            }
-            peer.early.insert(message, (receive, bytes));
-            return Ok(());
-        };
-        let end = usize::try_from(bytes).ok().filter(|&end| end <= sending.contents.bytes().len());
-        let end = end.ok_or(Violation)?;
-        let Some(sending) = peer.announced.remove(&message) else { return Err(Violation) };
+        let answer = peer.announced.answer(demand).map_err(|_| Violation)?;
+        let Some((sending, bytes)) = answer else { return Ok(()) };
         peer.bounced -= usize::from(sending.ends == Ends::Bounced);
-        if end == 0 {
-            self.end_fetched(cx, number, message, sending);
+        if bytes == 0 {
+            self.end_fetched(cx, number, demand.number, sending);
         } else {
-            peer.streams.push_back(Stream { number: message, receive, sending, at: 0, end });
+            peer.streams.post(Stream { number: demand.number, receive: demand.into, sending }, bytes);
         }
         Ok(())
     }
@@ -328,21 +314,16 @@ impl Engine {
     #[inline(always)]
     fn take_data(&mut self, cx: &mut Working<'_>, number: u32, at: u32, bytes: &[u8]) -> Result<(), Violation> {
         let transfer = self.transfers.get_mut(at).filter(|t| t.peer == number).ok_or(Violation)?;
-        if bytes.is_empty() || bytes.len() > transfer.end - transfer.at {
-            return Err(Violation);
-        }
+        let to = transfer.rest.next(bytes.len()).map_err(|_| Violation)?;
         let r = self.receives.get_mut(transfer.receive).ok_or(Violation)?;
-        r.target.write(transfer.at, bytes);
-        transfer.at += bytes.len();
-        if transfer.at < transfer.end {
+        r.target.write(to as usize, bytes);
+        if !transfer.rest.is_whole() {
             return Ok(());
         }
         r.transfers -= 1;
-        let Some(Transfer { receive, message, start, end, number: done, wants_done, .. }) = self.transfers.remove(at)
-        else {
-            return Err(Violation);
-        };
-        self.on_taken(cx, receive, Outcome::Received(Received { message, at: start, stored: end - start }));
+        let Some(transfer) = self.transfers.remove(at) else { return Err(Violation) };
+        let Transfer { receive, message, start, room, number: done, wants_done, .. } = transfer;
+        self.on_taken(cx, receive, Outcome::Received(Received { message, at: start, stored: room }));
         if wants_done {
             self.say(number, Word::Done(done));
             self.flush(cx, number);
@@ -367,9 +348,10 @@ impl Engine {
             let is_unstored = peer.unstored.contains_key(&said.number);
             let contents = Source::Owned(payload);
             let may_fetch = !is_closing || peer.says_bye;
-            if reason == Reason::QueueFull && is_greeted && may_fetch && !peer.announced.contains_key(&said.number) {
+            if reason == Reason::QueueFull && is_greeted && may_fetch && !peer.announced.contains(said.number) {
                 let sending = Sending { label: said.label, contents, ends: Ends::Bounced };
-                return self.keep_bounced(cx, number, said.number, sending);
+                self.offer(cx, number, said.number, sending);
+                return self.flush(cx, number);
             }
             // `fail_peer` below tells a send that waits for the message to be stored.
             if !is_unstored {
@@ -390,16 +372,14 @@ impl Engine {
         }
     }
 
-    /// Keeps contents that came back for want of memory, until the peer fetches them.
-    fn keep_bounced(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
+    /// Keeps a message until the peer fetches its contents. One that came back may be wanted already.
+    pub fn offer(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
         let Some(peer) = self.peer(number) else { return };
-        peer.announced.insert(message, sending);
-        peer.bounced += 1;
-        if let Some((receive, bytes)) = peer.early.remove(&message) {
-            match self.take_fetch(cx, number, message, receive, bytes) {
-                Ok(()) => self.flush(cx, number),
-                Err(Violation) => self.fail_peer(cx, number, Reason::Violation),
-            }
+        peer.bounced += usize::from(sending.ends == Ends::Bounced);
+        let len = sending.contents.bytes().len();
+        let Some(demand) = peer.announced.offer(message, sending, len) else { return };
+        if let Err(Violation) = self.take_fetch(cx, number, demand) {
+            self.fail_peer(cx, number, Reason::Violation);
         }
     }
 
@@ -408,7 +388,7 @@ impl Engine {
         match *event {
             Event::CanSend { destination, .. } => {
                 if let Some(peer) = self.peer(destination) {
-                    peer.is_full = false;
+                    peer.streams.on_room();
                     self.flush(cx, destination);
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::Source;
 use std::collections::{HashMap, VecDeque};
+use weft_core::bulk::{Departures, Offers};
 use weft_core::{FlowId, SendError};
 use weft_wire::tagged::{Label, Told, Word, UNIT};
 use weft_wire::{Key, Name, Reason};
@@ -154,8 +155,6 @@ pub(super) struct Stream {
     /// The peer's receive.
     pub receive: u32,
     pub sending: Sending,
-    pub at: usize,
-    pub end: usize,
 }
 
 /// A peer. Its number is also its index in the endpoint's translation table.
@@ -175,8 +174,6 @@ pub(super) struct Peer {
     pub wants_hello: bool,
     /// Say goodbye when everything else is said: the program freed the endpoint.
     pub says_bye: bool,
-    /// The last send found no room; a can-send event will come.
-    pub is_full: bool,
     /// The flow by which it sends to us.
     pub flow: Option<FlowId>,
     pub window: Window,
@@ -186,14 +183,12 @@ pub(super) struct Peer {
     /// Words to send before anything else.
     pub words: VecDeque<Word>,
     pub queue: VecDeque<Sending>,
-    /// Messages that wait to be fetched, by number.
-    pub announced: HashMap<u32, Sending>,
+    /// Messages that wait to be fetched.
+    pub announced: Offers<Sending>,
     /// Number of them that came back for want of memory at the receiver.
     pub bounced: usize,
-    /// Fetches of messages whose return we have not processed yet. By number: the peer's receive and the bytes it
-    /// wants.
-    pub early: HashMap<u32, (u32, u64)>,
-    pub streams: VecDeque<Stream>,
+    /// Contents that are being fetched. It also knows whether there is room for anything.
+    pub streams: Departures<Stream>,
     /// Sends that end when they are stored, by number: context, and buffer to give back.
     pub unstored: HashMap<u32, (u64, Option<Vec<u8>>)>,
 }
@@ -209,17 +204,15 @@ impl Peer {
             is_greeted: false,
             wants_hello: false,
             says_bye: false,
-            is_full: false,
             flow: None,
             window: Window::default(),
             due: Due::default(),
             has_asked: false,
             words: VecDeque::new(),
             queue: VecDeque::new(),
-            announced: HashMap::new(),
+            announced: Offers::new(MESSAGES_MOST as usize),
             bounced: 0,
-            early: HashMap::new(),
-            streams: VecDeque::new(),
+            streams: Departures::default(),
             unstored: HashMap::new(),
         }
     }
@@ -240,13 +233,13 @@ impl Peer {
     pub fn unsent(&self) -> usize {
         let told = |sending: &&Sending| sending.ends.was_told();
         let streams = self.streams.iter().map(|stream| &stream.sending);
-        self.queue.iter().chain(self.announced.values()).chain(streams).filter(told).count()
+        self.queue.iter().chain(self.announced.iter()).chain(streams).filter(told).count()
     }
 
     /// Whether a message could go at once, before any other word.
     #[inline(always)]
     pub fn is_free(&self) -> bool {
-        self.is_greeted && !self.is_full && self.words.is_empty() && self.queue.is_empty()
+        self.is_greeted && !self.streams.is_full() && self.words.is_empty() && self.queue.is_empty()
     }
 
     /// Notes the result of sending a message with its contents. Returns whether it was sent.
@@ -259,7 +252,7 @@ impl Peer {
                 true
             }
             Err(_) => {
-                self.is_full = true;
+                self.streams.set_full();
                 false
             }
         }

@@ -3,7 +3,8 @@
 use super::{cost, space, Body, Engine, Message, Transfer};
 use crate::tagged::peer::{Ends, Peer, Sending};
 use crate::tagged::{CameBack, Completion, Envelope, Outcome, PostError, Received, Working};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use weft_core::bulk::{Demand, Placement};
 use weft_core::FlowId;
 use weft_wire::tagged::Word;
 use weft_wire::{Certainty, Reason};
@@ -135,7 +136,7 @@ impl Engine {
         let Some((start, room)) = self.make_room(receive, message.len) else { return };
         let envelope = self.envelope(message);
         if room == 0 {
-            self.say_fetch(message.peer, message.number, 0, 0);
+            self.say_fetch(message.peer, Demand { number: message.number, into: 0, bytes: 0 });
             if message.wants_done {
                 self.say(message.peer, Word::Done(message.number));
             }
@@ -146,10 +147,10 @@ impl Engine {
             r.transfers += 1;
         }
         let Message { peer, number, wants_done, .. } = *message;
-        let end = start + room;
-        let transfer = Transfer { peer, receive, message: envelope, number, wants_done, start, at: start, end };
-        let transfer = self.transfers.insert(transfer);
-        self.say_fetch(peer, number, transfer, room as u64);
+        let rest = Placement::new(start as u64, room as u64);
+        let transfer = Transfer { peer, receive, message: envelope, number, wants_done, start, room, rest };
+        let into = self.transfers.insert(transfer);
+        self.say_fetch(peer, Demand { number, into, bytes: room as u64 });
     }
 
     /// Reports that a receive lost the message that was matched with it.
@@ -202,12 +203,12 @@ impl Engine {
     }
 
     /// Ends the sends of a peer's former state.
-    fn end_sends(&mut self, cx: &mut Working<'_>, before: Peer, reason: Reason) {
+    fn end_sends(&mut self, cx: &mut Working<'_>, mut before: Peer, reason: Reason) {
         let index = before.index;
         let failed = |certainty| Outcome::Failed { reason, certainty };
-        let mut announced: Vec<_> = before.announced.into_iter().collect();
+        let mut announced = before.announced.withdraw(|_| true);
         announced.sort_by_key(|&(message, _)| message.wrapping_sub(before.window.next));
-        let streams = before.streams.into_iter().map(|s| s.sending);
+        let streams = before.streams.withdraw(|_| true).into_iter().map(|s| s.sending);
         let sends = streams.chain(announced.into_iter().map(|(_, s)| s)).chain(before.queue);
         for sending in sends.collect::<Vec<_>>() {
             self.end_send(cx, sending, failed(Certainty::NotDelivered), index);
@@ -259,14 +260,10 @@ impl Engine {
         for number in 0..self.peers.len() as u32 {
             let Some(peer) = self.peer(number) else { continue };
             let was_told = |sending: &Sending| sending.ends.was_told();
-            let (announced, ended): (HashMap<_, _>, HashMap<_, _>) =
-                std::mem::take(&mut peer.announced).into_iter().partition(|(_, sending)| was_told(sending));
-            peer.announced = announced;
-            let mut sends: Vec<_> = ended.into_values().collect();
-            let (streams, ended): (VecDeque<_>, VecDeque<_>) =
-                std::mem::take(&mut peer.streams).into_iter().partition(|stream| was_told(&stream.sending));
-            peer.streams = streams;
-            sends.extend(ended.into_iter().map(|stream| stream.sending));
+            let announced = peer.announced.withdraw(|sending| !was_told(sending));
+            let mut sends: Vec<_> = announced.into_iter().map(|(_, sending)| sending).collect();
+            let streams = peer.streams.withdraw(|stream| !was_told(&stream.sending));
+            sends.extend(streams.into_iter().map(|stream| stream.sending));
             let (queue, ended): (VecDeque<_>, VecDeque<_>) =
                 std::mem::take(&mut peer.queue).into_iter().partition(was_told);
             peer.queue = queue;

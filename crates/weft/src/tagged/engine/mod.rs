@@ -9,15 +9,10 @@ use crate::tagged::peer::{Peer, Sending};
 use crate::tagged::queues::{Posted, Slab, Waiting};
 use crate::tagged::{Envelope, PostError, Settings, Target, Working};
 use std::collections::HashMap;
+use weft_core::bulk::{Placement, Turns};
 use weft_core::{Endpoint, FlowId};
 use weft_wire::tagged::Label;
 use weft_wire::{Key, Name, Reason, MAX_PAYLOAD};
-
-/// Bytes of contents in one message.
-pub(super) const PIECE: usize = 16 << 10;
-
-/// Bytes of contents that are sent to one peer before others have their turn.
-const PIECES_MOST: usize = 1 << 20;
 
 /// Number of known peers at which unmapped peers that say hello are refused.
 pub(super) const UNMAPPED_MOST: usize = 1 << 16;
@@ -51,8 +46,7 @@ pub(crate) struct Engine {
     pub(super) operations: usize,
     pub(super) waiting_bytes: usize,
     injected_bytes: usize,
-    /// Peers to which there is more to send.
-    ready: Vec<u32>,
+    turns: Turns,
     /// The program freed the endpoint. It ends when its last words are sent.
     pub is_closing: bool,
     /// Messages that counted as sent and came back since.
@@ -121,9 +115,10 @@ pub(super) struct Transfer {
     pub message: Envelope,
     pub number: u32,
     pub wants_done: bool,
+    /// Where the contents begin in the buffer, and how many bytes are fetched.
     pub start: usize,
-    pub at: usize,
-    pub end: usize,
+    pub room: usize,
+    pub rest: Placement,
 }
 
 /// The matching space of a message: tagged and untagged messages are matched apart.
@@ -156,7 +151,7 @@ impl Engine {
             operations: 0,
             waiting_bytes: 0,
             injected_bytes: 0,
-            ready: Vec::new(),
+            turns: Turns::default(),
             is_closing: false,
             lost: 0,
         }

@@ -5,6 +5,7 @@ use crate::tagged::peer::{Ends, Sending};
 use crate::tagged::queues::Wanted;
 use crate::tagged::{self, Claim, Envelope, Outcome, Pattern, PostError, Source, Tags, Target, Working};
 use std::collections::VecDeque;
+use weft_core::bulk::Demand;
 use weft_core::Outgoing;
 use weft_wire::tagged::{self as wire, Label, Word};
 use weft_wire::Certainty;
@@ -288,7 +289,7 @@ impl Engine {
         self.matched(&message);
         match message.body {
             Body::Here(contents) => self.waiting_bytes -= contents.len(),
-            Body::There => self.say_fetch(message.peer, message.number, 0, 0),
+            Body::There => self.say_fetch(message.peer, Demand { number: message.number, into: 0, bytes: 0 }),
             Body::Gone(_) => {}
         }
         self.flush(cx, message.peer);

@@ -1,10 +1,12 @@
 //! Output to peers: words, messages with their contents, announcements, contents that are fetched.
 
-use super::{Engine, PIECE, PIECES_MOST};
+use super::Engine;
 use crate::tagged::peer::{Ends, Peer, Sending};
 use crate::tagged::{Outcome, Working};
+use weft_core::bulk::{Demand, Step, Turn};
 use weft_core::{Outgoing, SendError};
 use weft_wire::tagged::{self as wire, Word};
+use weft_wire::{Certainty, Reason};
 
 impl Engine {
     pub(in crate::tagged) fn say(&mut self, number: u32, word: Word) {
@@ -13,14 +15,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn say_fetch(&mut self, peer: u32, number: u32, receive: u32, bytes: u64) {
+    pub(super) fn say_fetch(&mut self, peer: u32, demand: Demand) {
+        let Demand { number, into: receive, bytes } = demand;
         // The credit is filled in when the word is sent.
         self.say(peer, Word::Fetch { number, receive, bytes, credit: wire::Told::default() });
     }
 
     /// Sends what there is to send to a peer, as far as there is room.
     pub(in crate::tagged) fn flush(&mut self, cx: &mut Working<'_>, number: u32) {
-        let Some(peer) = self.peer(number).filter(|p| !p.is_full && p.has_something()) else { return };
+        let Some(peer) = self.peer(number).filter(|p| !p.streams.is_full() && p.has_something()) else { return };
         if !peer.is_greeted {
             let hello = Word::Hello(self.key);
             if !self.push(cx, number, hello, &[]) {
@@ -34,7 +37,8 @@ impl Engine {
             self.flush_streams(cx, number);
         }
         let is_last = |p: &&mut Peer| p.says_bye && p.is_greeted && p.words.is_empty() && p.queue.is_empty();
-        let is_last = |p: &&mut Peer| is_last(p) && p.announced.is_empty() && p.streams.is_empty() && !p.is_full;
+        let is_last =
+            |p: &&mut Peer| is_last(p) && p.announced.is_empty() && p.streams.is_empty() && !p.streams.is_full();
         if self.peer(number).filter(is_last).is_some() && self.push(cx, number, Word::Bye, &[]) {
             if let Some(peer) = self.peer(number) {
                 peer.says_bye = false;
@@ -48,7 +52,7 @@ impl Engine {
         let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
         let sent = cx.state.try_send_urgent(self.endpoint, number, message);
         if let (Err(SendError::Full), Some(peer)) = (sent, self.peer(number)) {
-            peer.is_full = true;
+            peer.streams.set_full();
         }
         sent.is_ok()
     }
@@ -105,9 +109,8 @@ impl Engine {
             match (sent, is_whole) {
                 (true, true) => self.end_eager(cx, number, first),
                 (true, false) => {
-                    if let Some(peer) = self.peer(number) {
-                        peer.announced.insert(peer.window.next.wrapping_sub(1), first);
-                    }
+                    let message = self.peer(number).map_or(0, |peer| peer.window.next.wrapping_sub(1));
+                    self.offer(cx, number, message, first);
                 }
                 (false, _) => {
                     if let Some(peer) = self.peer(number) {
@@ -135,29 +138,24 @@ impl Engine {
     }
 
     fn flush_streams(&mut self, cx: &mut Working<'_>, number: u32) {
-        let mut left = PIECES_MOST;
-        let endpoint = self.endpoint;
+        let (endpoint, mut turn) = (self.endpoint, Turn::default());
         while let Some(peer) = self.peer(number) {
-            let Some(stream) = peer.streams.front_mut() else { return };
-            if left == 0 {
-                self.ready.push(number);
-                cx.state.come_again();
-                return;
-            }
-            let len = PIECE.min(stream.end - stream.at);
-            let packed = Word::Data(stream.receive).pack();
-            let payload = &stream.sending.contents.bytes()[stream.at..stream.at + len];
-            let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
-            if cx.state.try_send_urgent(endpoint, number, message).is_err() {
-                peer.is_full = true;
-                return;
-            }
-            left = left.saturating_sub(len);
-            stream.at += len;
-            if stream.at == stream.end {
-                if let Some(stream) = peer.streams.pop_front() {
-                    self.end_fetched(cx, number, stream.number, stream.sending);
+            let step = peer.streams.send(&mut turn, |stream, piece| {
+                let packed = Word::Data(stream.receive).pack();
+                let payload = &stream.sending.contents.bytes()[piece.range()];
+                let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
+                cx.state.try_send_urgent(endpoint, number, message)
+            });
+            match step {
+                Step::Left(stream) => self.end_fetched(cx, number, stream.number, stream.sending),
+                Step::Never(stream, _) => {
+                    // The peer would wait for the rest.
+                    let (reason, certainty) = (Reason::PeerLost, Certainty::NotDelivered);
+                    self.end_send(cx, stream.sending, Outcome::Failed { reason, certainty }, None);
+                    self.fail_peer(cx, number, reason);
                 }
+                Step::Stopped => return,
+                Step::TurnIsOver => return self.turns.come_again(cx.state, number),
             }
         }
     }
@@ -174,8 +172,11 @@ impl Engine {
 
     /// Continues with the peers that used up their turn.
     pub fn go_on(&mut self, cx: &mut Working<'_>) -> u32 {
-        let ready = std::mem::take(&mut self.ready);
+        let ready = self.turns.take();
         for &number in &ready {
+            if let Some(peer) = self.peer(number) {
+                peer.streams.begin_turn();
+            }
             self.flush(cx, number);
         }
         ready.len() as u32
