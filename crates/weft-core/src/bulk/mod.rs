@@ -7,7 +7,7 @@
 //! * [`Piece`]: where a transfer is cut.
 //! * [`Departures`]: the transfers to one destination, in order, as far as there is room, a turn at a time ([`Turn`], [`Turns`]).
 //! * [`Placement`]: where the next piece of a transfer goes at its receiver, and which piece is none.
-//! * [`Offers`]: contents that a receiver was told of, and fetches when it has room for them (*rendezvous*).
+//! * [`Announced`]: contents that a receiver was told of, and fetches when it has room for them (*rendezvous*).
 //! * [`Sum`]: one outcome from what became of the pieces.
 //!
 //! `docs/design/bulk.md` has the reasons.
@@ -29,15 +29,15 @@
 //! assert!(placement.is_whole() && there == contents);
 //! ```
 
+mod announced;
 mod departures;
-mod offers;
 mod placement;
 mod sum;
 #[cfg(test)]
 mod tests;
 
+pub use announced::{Announced, Demand};
 pub use departures::{Departures, Step, Turn, Turns};
-pub use offers::{Demand, Offers};
 pub use placement::Placement;
 pub use sum::{Failure, Sum};
 

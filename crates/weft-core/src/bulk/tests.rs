@@ -1,7 +1,7 @@
 //! Transfers from their departure to their end, with a receiver in the test's memory.
 
 use super::departures::TURN;
-use super::{Demand, Departures, Failure, Offers, Piece, Placement, Step, Sum, Turn, PIECE};
+use super::{Announced, Demand, Departures, Failure, Piece, Placement, Step, Sum, Turn, PIECE};
 use crate::message::SendError;
 use proptest::prelude::*;
 use weft_wire::{Certainty, Reason};
@@ -150,30 +150,30 @@ fn demand(number: u32, bytes: u64) -> Demand {
 }
 
 #[test]
-fn an_offer_is_answered_once() {
-    let mut offers = Offers::new(1);
-    assert_eq!(offers.offer(7, "contents", 8), None);
-    assert_eq!(offers.answer(demand(7, 9)), Err(Reason::Violation), "more than there is");
-    assert!(offers.contains(7));
-    assert_eq!(offers.answer(demand(7, 8)), Ok(Some(("contents", 8))));
-    assert_eq!(offers.answer(demand(7, 8)), Ok(None), "it may be offered again");
-    assert_eq!(offers.answer(demand(7, 8)), Err(Reason::Violation), "wanted twice");
-    assert_eq!(offers.answer(demand(8, 0)), Err(Reason::Violation), "too many that are not here");
-    assert_eq!(offers.offer(7, "more", 4), Some(demand(7, 8)));
-    assert_eq!(offers.answer(demand(8, 0)), Ok(None), "there is a place again");
+fn what_is_announced_is_fetched_once() {
+    let mut announced = Announced::new(1);
+    assert_eq!(announced.add(7, "contents", 8), None);
+    assert_eq!(announced.answer(demand(7, 9)), Err(Reason::Violation), "more than there is");
+    assert!(announced.contains(7));
+    assert_eq!(announced.answer(demand(7, 8)), Ok(Some(("contents", 8))));
+    assert_eq!(announced.answer(demand(7, 8)), Ok(None), "it may be announced again");
+    assert_eq!(announced.answer(demand(7, 8)), Err(Reason::Violation), "wanted twice");
+    assert_eq!(announced.answer(demand(8, 0)), Err(Reason::Violation), "too many that are not here");
+    assert_eq!(announced.add(7, "more", 4), Some(demand(7, 8)));
+    assert_eq!(announced.answer(demand(8, 0)), Ok(None), "there is a place again");
 }
 
 #[test]
-fn offers_are_taken_back() {
-    let mut offers = Offers::new(0);
+fn what_is_announced_is_taken_back() {
+    let mut announced = Announced::new(0);
     for number in [3, 1, 2] {
-        assert_eq!(offers.offer(number, number * 10, 1), None);
+        assert_eq!(announced.add(number, number * 10, 1), None);
     }
-    assert_eq!(offers.withdraw(|&contents| contents != 20), [(1, 10), (3, 30)]);
-    assert_eq!(offers.iter().collect::<Vec<_>>(), [&20]);
-    assert_eq!(offers.answer(demand(1, 1)), Err(Reason::Violation));
-    assert_eq!(offers.withdraw(|_| true), [(2, 20)]);
-    assert!(offers.is_empty());
+    assert_eq!(announced.withdraw(|&contents| contents != 20), [(1, 10), (3, 30)]);
+    assert_eq!(announced.iter().collect::<Vec<_>>(), [&20]);
+    assert_eq!(announced.answer(demand(1, 1)), Err(Reason::Violation));
+    assert_eq!(announced.withdraw(|_| true), [(2, 20)]);
+    assert!(announced.is_empty());
 }
 
 /// How a part ends: `None`, it is placed.

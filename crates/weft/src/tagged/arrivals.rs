@@ -350,7 +350,7 @@ impl Engine {
             let may_fetch = !is_closing || peer.says_bye;
             if reason == Reason::QueueFull && is_greeted && may_fetch && !peer.announced.contains(said.number) {
                 let sending = Sending { label: said.label, contents, ends: Ends::Bounced };
-                self.offer(cx, number, said.number, sending);
+                self.keep_announced(cx, number, said.number, sending);
                 return self.flush(cx, number);
             }
             // `fail_peer` below tells a send that waits for the message to be stored.
@@ -373,11 +373,11 @@ impl Engine {
     }
 
     /// Keeps a message until the peer fetches its contents. One that came back may be wanted already.
-    pub fn offer(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
+    pub fn keep_announced(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
         let Some(peer) = self.peer(number) else { return };
         peer.bounced += usize::from(sending.ends == Ends::Bounced);
         let len = sending.contents.bytes().len();
-        let Some(demand) = peer.announced.offer(message, sending, len) else { return };
+        let Some(demand) = peer.announced.add(message, sending, len) else { return };
         if let Err(Violation) = self.take_fetch(cx, number, demand) {
             self.fail_peer(cx, number, Reason::Violation);
         }

@@ -2,7 +2,7 @@
 
 use super::Source;
 use std::collections::{HashMap, VecDeque};
-use weft_core::bulk::{Departures, Offers};
+use weft_core::bulk::{Announced, Departures};
 use weft_core::{FlowId, SendError};
 use weft_wire::tagged::{Label, Told, Word, UNIT};
 use weft_wire::{Key, Name, Reason};
@@ -184,7 +184,7 @@ pub(super) struct Peer {
     pub words: VecDeque<Word>,
     pub queue: VecDeque<Sending>,
     /// Messages that wait to be fetched.
-    pub announced: Offers<Sending>,
+    pub announced: Announced<Sending>,
     /// Number of them that came back for want of memory at the receiver.
     pub bounced: usize,
     /// Contents that are being fetched. It also knows whether there is room for anything.
@@ -210,7 +210,7 @@ impl Peer {
             has_asked: false,
             words: VecDeque::new(),
             queue: VecDeque::new(),
-            announced: Offers::new(MESSAGES_MOST as usize),
+            announced: Announced::new(MESSAGES_MOST as usize),
             bounced: 0,
             streams: Departures::default(),
             unstored: HashMap::new(),

@@ -110,7 +110,7 @@ impl Engine {
                 (true, true) => self.end_eager(cx, number, first),
                 (true, false) => {
                     let message = self.peer(number).map_or(0, |peer| peer.window.next.wrapping_sub(1));
-                    self.offer(cx, number, message, first);
+                    self.keep_announced(cx, number, message, first);
                 }
                 (false, _) => {
                     if let Some(peer) = self.peer(number) {

@@ -19,23 +19,23 @@ pub struct Demand {
 /// The peer may know of contents before they are here: if it refused a message for want of memory, it fetches the contents when it has
 /// memory, which may be before the message is back. Such demands are kept until then, within a bound.
 #[derive(Debug)]
-pub struct Offers<S> {
-    offered: BTreeMap<u32, (S, usize)>,
+pub struct Announced<S> {
+    waiting: BTreeMap<u32, (S, usize)>,
     early: BTreeMap<u32, Demand>,
     early_most: usize,
 }
 
-impl<S> Offers<S> {
-    /// No offers. So many demands may come before the contents are here.
-    pub fn new(early_most: usize) -> Offers<S> {
-        Offers { offered: BTreeMap::new(), early: BTreeMap::new(), early_most }
+impl<S> Announced<S> {
+    /// Nothing. So many demands may come before the contents are here.
+    pub fn new(early_most: usize) -> Announced<S> {
+        Announced { waiting: BTreeMap::new(), early: BTreeMap::new(), early_most }
     }
 
     /// Keeps contents of so many bytes until the peer fetches them. Returns a demand that came before, which the client
-    /// [answers](Offers::answer) now.
+    /// [answers](Announced::answer) now.
     #[must_use = "a demand that came before is to be answered now"]
-    pub fn offer(&mut self, number: u32, contents: S, len: usize) -> Option<Demand> {
-        self.offered.insert(number, (contents, len));
+    pub fn add(&mut self, number: u32, contents: S, len: usize) -> Option<Demand> {
+        self.waiting.insert(number, (contents, len));
         self.early.remove(&number)
     }
 
@@ -45,7 +45,7 @@ impl<S> Offers<S> {
     /// [`Reason::Violation`] if the peer wants more bytes than there are, the same contents twice, or too many that are not here.
     pub fn answer(&mut self, demand: Demand) -> Result<Option<(S, usize)>, Reason> {
         let number = demand.number;
-        let Some(&(_, len)) = self.offered.get(&number) else {
+        let Some(&(_, len)) = self.waiting.get(&number) else {
             let is_new = self.early.len() < self.early_most && !self.early.contains_key(&number);
             if is_new {
                 self.early.insert(number, demand);
@@ -53,29 +53,29 @@ impl<S> Offers<S> {
             return is_new.then_some(None).ok_or(Reason::Violation);
         };
         let bytes = usize::try_from(demand.bytes).ok().filter(|&bytes| bytes <= len).ok_or(Reason::Violation)?;
-        Ok(self.offered.remove(&number).map(|(contents, _)| (contents, bytes)))
+        Ok(self.waiting.remove(&number).map(|(contents, _)| (contents, bytes)))
     }
 
     /// Takes back all contents that `is_one` selects, by number. The peer cannot fetch them any more.
     pub fn withdraw(&mut self, is_one: impl Fn(&S) -> bool) -> Vec<(u32, S)> {
         let (withdrawn, kept): (BTreeMap<_, _>, _) =
-            std::mem::take(&mut self.offered).into_iter().partition(|(_, (of, _))| is_one(of));
-        self.offered = kept;
+            std::mem::take(&mut self.waiting).into_iter().partition(|(_, (of, _))| is_one(of));
+        self.waiting = kept;
         withdrawn.into_iter().map(|(number, (contents, _))| (number, contents)).collect()
     }
 
     /// Whether contents of this number wait to be fetched.
     pub fn contains(&self, number: u32) -> bool {
-        self.offered.contains_key(&number)
+        self.waiting.contains_key(&number)
     }
 
     /// Whether nothing waits to be fetched.
     pub fn is_empty(&self) -> bool {
-        self.offered.is_empty()
+        self.waiting.is_empty()
     }
 
     /// What waits to be fetched, by number.
     pub fn iter(&self) -> impl Iterator<Item = &S> {
-        self.offered.values().map(|(contents, _)| contents)
+        self.waiting.values().map(|(contents, _)| contents)
     }
 }
