@@ -50,7 +50,9 @@ impl Readers {
         let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
         let mut here = Vec::new();
         for _ in 0..count {
-            let endpoint = bundle.memory_endpoint(Key(8), Settings::default()).expect("endpoint");
+            // Regions that were mapped would be read without a request.
+            let settings = Settings { is_direct: false, ..Settings::default() };
+            let endpoint = bundle.memory_endpoint(Key(8), settings).expect("endpoint");
             bundle.map(endpoint, 0, owner.name(), Key(9)).expect("map");
             here.push(endpoint);
         }
