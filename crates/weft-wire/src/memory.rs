@@ -3,6 +3,10 @@
 //! The operation of a message is a [`Word`]'s code, with bits for what the word has. Its arguments follow; values of 64 bits take two,
 //! low half first. A refused message comes back with a [`Reason`](crate::Reason), so there is no word for refusals.
 
+mod pull;
+
+pub use pull::{Origin, PullEnd};
+
 use crate::MAX_ARGS;
 
 /// The secret of a cookie.
@@ -133,6 +137,19 @@ pub enum Word {
         /// Whose the request is.
         mark: Mark,
     },
+    /// A request: a write of `len` bytes, which the owner reads in the memory of the process that asks. The payload is an [`Origin`].
+    Pull {
+        /// Where to.
+        place: Place,
+        /// How many bytes.
+        len: u64,
+        /// What the owner's program is to be told when all bytes are stored.
+        notice: Option<u64>,
+        /// Whose it is.
+        mark: Mark,
+    },
+    /// The reply to a pull that was taken up.
+    Pulled(Mark, PullEnd),
 }
 
 /// Operations on one word.
@@ -286,7 +303,9 @@ const DATA: u8 = 2;
 const READ: u8 = 3;
 const BYTES: u8 = 4;
 const ATOMIC: u8 = 5;
-const ATTACH: u8 = 6;
+const PULL: u8 = 6;
+const PULLED: u8 = 7;
+const ATTACH: u8 = 8;
 /// Bits of an operation.
 const BY_COOKIE: u8 = 0x80;
 const HAS_NOTICE: u8 = 0x40;
@@ -440,6 +459,23 @@ impl Word {
                 packed.push_mark(mark);
                 packed
             }
+            Word::Pull { place, len, notice, mark } => {
+                let mut packed = Packed::new(PULL);
+                packed.push_place(place);
+                packed.push_wide(len);
+                packed.push_mark(mark);
+                if let Some(notice) = notice {
+                    packed.op |= HAS_NOTICE;
+                    packed.push_wide(notice);
+                }
+                packed
+            }
+            Word::Pulled(mark, end) => {
+                let mut packed = Packed::new(PULLED);
+                packed.push_mark(mark);
+                packed.push(end.to_arg());
+                packed
+            }
         }
     }
 
@@ -465,6 +501,12 @@ impl Word {
                 Word::Atomic { place, atomic, of, mark: args.mark()? }
             }
             ATTACH => Word::Attach { by: args.credential(by)?, mark: args.mark()? },
+            code if code & !HAS_NOTICE == PULL => {
+                let (place, len, mark) = (args.place(by)?, args.wide()?, args.mark()?);
+                let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
+                Word::Pull { place, len, notice, mark }
+            }
+            PULLED if by == 0 => Word::Pulled(args.mark()?, PullEnd::from_arg(args.one()?)?),
             _ => return None,
         };
         args.0.is_empty().then_some(word)
@@ -500,6 +542,21 @@ mod tests {
             marks().prop_map(Word::Bytes),
             (places(), marks()).prop_map(|(place, mark)| Word::Attach { by: place.by, mark }),
             (places(), kinds, marks()).prop_map(|(place, (atomic, of), mark)| Word::Atomic { place, atomic, of, mark }),
+            (places(), any::<u64>(), any::<Option<u64>>(), marks()).prop_map(|(place, len, notice, mark)| Word::Pull {
+                place,
+                len,
+                notice,
+                mark
+            }),
+            (marks(), pull_ends()).prop_map(|(mark, end)| Word::Pulled(mark, end)),
+        ]
+    }
+
+    fn pull_ends() -> impl Strategy<Value = PullEnd> {
+        prop_oneof![
+            Just(PullEnd::Whole),
+            any::<bool>().prop_map(|is_partly| PullEnd::Unreadable { is_partly }),
+            any::<bool>().prop_map(|is_partly| PullEnd::Failed { reason: crate::Reason::Revoked, is_partly }),
         ]
     }
 
@@ -519,6 +576,11 @@ mod tests {
         let secret = [0x0302_0100, 0x0706_0504, 0x0b0a_0908, 0x0f0e_0d0c];
         assert_eq!((packed.op, &packed.args()[..5]), (0x85, &[3, secret[0], secret[1], secret[2], secret[3]][..]));
         assert_eq!(packed.args()[5..], [1, 0, 0x0502, 7, 9]);
+        let packed = Word::Pull { place, len: 1 << 32 | 2, notice: Some(4), mark }.pack();
+        assert_eq!((packed.op, &packed.args()[5..]), (0xc6, &[1, 0, 2, 1, 7, 9, 4, 0][..]));
+        let end = PullEnd::Failed { reason: crate::Reason::Revoked, is_partly: true };
+        let packed = Word::Pulled(mark, end).pack();
+        assert_eq!((packed.op, packed.args()), (7, &[7, 9, 19 << 16 | 1 << 8 | 2][..]));
     }
 
     #[test]
