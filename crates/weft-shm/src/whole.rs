@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use rustix::io::Errno;
 use rustix::mm::{madvise, Advice};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::ptr::with_exposed_provenance_mut;
+use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 use std::sync::atomic::{fence, Ordering};
 
 /// How often a call that a signal interrupted is made again.
@@ -53,7 +53,7 @@ pub(crate) fn write(at: usize, bytes: &[u8]) -> bool {
     if at / page != (end - 1) / page && !is_writable(at, bytes.len()) {
         return false;
     }
-    let (body, last) = bytes.split_at(bytes.len() - last_piece(end, bytes.len()));
+    let (body, last) = bytes.split_at(bytes.len() - last_piece(without_provenance_mut(at), bytes.len()));
     if !put(at, body) {
         return false;
     }

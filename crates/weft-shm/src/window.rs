@@ -32,7 +32,7 @@ pub struct Window {
     /// What keeps the memory, if it is weft's.
     memory: Option<Arc<Offered>>,
     /// Offsets are addresses; each access asks the kernel. See [`whole`].
-    is_whole: bool,
+    pub(crate) is_whole: bool,
 }
 
 // SAFETY: a window is an address and a length. Memory of weft's own stays mapped while a window lives, and `Window::lend` demands that
@@ -165,7 +165,7 @@ impl Window {
     }
 
     /// The address of bytes that are all within it.
-    fn at(&self, at: u64, len: usize) -> Option<*mut u8> {
+    pub(crate) fn at(&self, at: u64, len: usize) -> Option<*mut u8> {
         if self.memory.as_ref().is_some_and(|memory| memory.mapping.is_left_behind()) {
             return None;
         }
@@ -306,7 +306,7 @@ unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
     if len == 0 {
         return;
     }
-    let last = last_piece(to.addr().wrapping_add(len), len);
+    let last = last_piece(to, len);
     let body = len - last;
     let head = to.align_offset(16).min(body);
     // SAFETY: all of it is within `len`, for which the caller vouches. Behind `head` `to` is aligned to 16, so blocks and words are
@@ -331,22 +331,35 @@ unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
             store_byte(to.add(at), from.add(at).read());
             at += 1;
         }
-        let (to, from) = (to.add(body), from.add(body));
-        match last {
-            8 => AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release),
-            4 => AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Release),
-            _ => AtomicU8::from_ptr(to).store(from.read(), Ordering::Release),
-        }
+        store_last(from.add(body), to.add(body), last);
     }
 }
 
-/// How many of `len` bytes that end at an address are stored last, in one piece.
+/// How many of `len` bytes from `to` are stored last, in one piece.
 #[inline]
-pub(crate) fn last_piece(end: usize, len: usize) -> usize {
+pub(crate) fn last_piece(to: *mut u8, len: usize) -> usize {
+    let end = to.addr().wrapping_add(len);
     match len {
         8.. if end % 8 == 0 => 8,
         4.. if end % 4 == 0 => 4,
-        _ => 1.min(len),
+        1.. => 1,
+        0 => 0,
+    }
+}
+
+/// Stores the [last piece](last_piece) of some bytes with release.
+///
+/// # Safety
+/// As for `write`; `to` is aligned to `len`.
+pub(crate) unsafe fn store_last(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as the caller says.
+    unsafe {
+        match len {
+            8 => AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release),
+            4 => AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Release),
+            1 => AtomicU8::from_ptr(to).store(from.read(), Ordering::Release),
+            _ => {}
+        }
     }
 }
 
