@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use weft_wire::path::{Abandoned, Bells, Fate, Glance, Peek, PushError, Record, Rx, Traffic, Tx};
 use weft_wire::record::{lines, LINE, MAX_ARGS};
@@ -31,7 +32,10 @@ struct Queue {
 
 /// The writing end of a queue.
 #[derive(Debug)]
-pub struct MemTx(Rc<RefCell<Queue>>);
+pub struct MemTx {
+    queue: Rc<RefCell<Queue>>,
+    neighbour: Option<NonZeroU32>,
+}
 
 /// The reading end of a queue. Dropped, it leaves what a dead consumer leaves.
 #[derive(Debug)]
@@ -47,7 +51,7 @@ pub struct NoBells;
 /// A path that holds records of `room` lines in all.
 pub fn path(room: u32) -> (MemTx, MemRx) {
     let queue = Rc::new(RefCell::new(Queue { room, ..Queue::default() }));
-    (MemTx(queue.clone()), MemRx { queue, in_hand: None })
+    (MemTx { queue: queue.clone(), neighbour: None }, MemRx { queue, in_hand: None })
 }
 
 impl Queue {
@@ -73,9 +77,15 @@ impl MemRx {
 }
 
 impl MemTx {
+    /// A path to a process that can be trusted with memory.
+    #[must_use]
+    pub fn to_process(self, process: NonZeroU32) -> MemTx {
+        MemTx { neighbour: Some(process), ..self }
+    }
+
     /// Makes every further push fail as if the consumer had written nonsense.
     pub fn break_it(&self) {
-        self.0.borrow_mut().is_broken = true;
+        self.queue.borrow_mut().is_broken = true;
     }
 }
 
@@ -85,7 +95,7 @@ impl Tx for MemTx {
         if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
             return Err(PushError::TooLarge);
         }
-        let mut queue = self.0.borrow_mut();
+        let mut queue = self.queue.borrow_mut();
         let need = lines(args.len(), payload.len());
         if queue.is_broken {
             return Err(PushError::Broken);
@@ -109,13 +119,17 @@ impl Tx for MemTx {
         self.push(head, args, payload).is_ok()
     }
 
+    fn neighbour(&self) -> Option<NonZeroU32> {
+        self.neighbour
+    }
+
     fn has_room(&mut self, lines: u32) -> bool {
-        let queue = self.0.borrow();
+        let queue = self.queue.borrow();
         queue.is_broken || queue.lines == 0 || queue.lines + lines <= queue.room
     }
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
-        let mut queue = self.0.borrow_mut();
+        let mut queue = self.queue.borrow_mut();
         let taken_up = std::mem::take(&mut queue.taken_up);
         let taken_up = taken_up.into_iter().map(|(r, fate)| Abandoned { fate, ..Abandoned::clone(&r) });
         let untouched = queue.records.drain(..).map(|r| Abandoned::clone(&r));
@@ -123,7 +137,7 @@ impl Tx for MemTx {
     }
 
     fn traffic(&mut self) -> Traffic {
-        let Queue { pushed, lines, .. } = *self.0.borrow();
+        let Queue { pushed, lines, .. } = *self.queue.borrow();
         Traffic { pushed: pushed * LINE as u64, taken: (pushed - u64::from(lines)) * LINE as u64 }
     }
 
