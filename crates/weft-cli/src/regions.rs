@@ -36,19 +36,12 @@ pub fn lines(told: &RemoteMemory) -> Vec<String> {
 
 /// What peers did. `None` if they did nothing.
 fn counted(counters: &RemoteMemoryCounters) -> Option<String> {
-    let &RemoteMemoryCounters {
-        writes,
-        reads,
-        atomics,
-        bytes_written,
-        bytes_read,
-        refused,
-        refused_revoked,
-        direct: _,
-    } = counters;
+    let &RemoteMemoryCounters { writes, reads, atomics, bytes_written, bytes_pulled, bytes_read, .. } = counters;
+    let &RemoteMemoryCounters { refused, refused_revoked, .. } = counters;
     let mut parts = Vec::new();
     if writes > 0 {
-        parts.push(format!("{} ({})", many(writes, "write"), size(bytes_written)));
+        let pulled = if bytes_pulled > 0 { format!(", {} pulled", size(bytes_pulled)) } else { String::new() };
+        parts.push(format!("{} ({}{pulled})", many(writes, "write"), size(bytes_written)));
     }
     if reads > 0 {
         parts.push(format!("{} ({})", many(reads, "read"), size(bytes_read)));

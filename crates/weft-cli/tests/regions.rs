@@ -155,7 +155,8 @@ fn regions_and_what_peers_did_are_told_and_no_secret_is() {
             { "index": 1, "bytes": 100, "can_read": true, "can_write": false, "can_atomic": false, "is_lent": true, "mapped": 0 },
         ],
         "counters": {
-            "writes": 4, "reads": 1, "atomics": 0, "bytes_written": 40, "bytes_read": 50, "refused": 4, "refused_revoked": 2,
+            "writes": 4, "reads": 1, "atomics": 0, "bytes_written": 40, "pulls": 0, "bytes_pulled": 0, "bytes_read": 50,
+            "refused": 4, "refused_revoked": 2,
         },
         "notices": 4, "pending": 0, "completions": 0,
     });

@@ -122,6 +122,10 @@ pub struct Counters {
     pub atomics: u64,
     /// Bytes that peers have written.
     pub bytes_written: u64,
+    /// Writes among them whose bytes were read in the peer's memory.
+    pub pulls: u64,
+    /// Bytes that were read there and written, those of writes that are not whole included.
+    pub bytes_pulled: u64,
     /// Bytes that peers have read.
     pub bytes_read: u64,
     /// Operations on peers' regions that were done here, by loads and stores.
@@ -202,6 +206,11 @@ impl<P: Platform> Engine<P> {
     #[inline]
     pub fn needs_time(&self, message: &Delivery<'_>) -> bool {
         self.next_end().is_some() && self.owner.needs_time(message)
+    }
+
+    /// The same before [`Client::go_on`].
+    pub fn needs_time_to_go_on(&self) -> bool {
+        self.owner.pulls_need_time() && self.next_end().is_some()
     }
 
     /// When the next region or cookie ends, as [`Table::set_end`] was told.
@@ -289,7 +298,10 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
             (MessageKind::Reply, Some(Word::Bytes(mark))) => {
                 self.initiator.take_bytes(state, &mut self.done, message, mark)
             }
-            (MessageKind::Reply, _) | (_, None | Some(Word::Bytes(_))) => Err(Reason::NoHandler),
+            (MessageKind::Reply, Some(Word::Pulled(mark, end))) => {
+                self.initiator.pull_ended(state, &mut self.done, message.flow(), (mark, end))
+            }
+            (MessageKind::Reply, _) | (_, None | Some(Word::Bytes(_) | Word::Pulled(..))) => Err(Reason::NoHandler),
             (_, Some(word)) => self.owner.execute(state, message, word),
         };
         self.note(state, before);
@@ -331,7 +343,7 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
 
     fn go_on(&mut self, state: &mut State<T>) -> u32 {
         let before = self.lengths();
-        let work = self.initiator.go_on(state, &mut self.done);
+        let work = self.initiator.go_on(state, &mut self.done) + self.owner.go_on(state);
         self.note(state, before);
         work
     }
@@ -339,6 +351,7 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
     /// All regions are revoked, which blocks as [`Table::revoke`] does. Operations that were posted and have not left end with the endpoint.
     fn close(&mut self, state: &mut State<T>, _: Endpoint) {
         self.is_closing = true;
+        self.owner.close(state);
         self.revoke_all();
         self.initiator.close(state);
     }

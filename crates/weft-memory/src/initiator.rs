@@ -1,5 +1,8 @@
 //! The initiator's side: operations on regions of others.
 
+mod pulls;
+
+use self::pulls::{Lending, Pull, PULL_LEAST};
 use crate::direct::{Mapped, Neighbour};
 use crate::engine::{Completion, Engine, Outcome, PostError, Settings};
 use crate::flush::{Calls, Flushes, Ticket, Whom};
@@ -163,6 +166,8 @@ struct Operation<P: Platform> {
     pieces: Sum,
     /// Pieces that were answered: replies come in the order of their requests.
     answered: u32,
+    /// The owner was told to read it, and has not answered.
+    is_pulled: bool,
 }
 
 impl<P: Platform> Operation<P> {
@@ -206,6 +211,9 @@ struct Queue {
     fences_next: bool,
     flushes: Flushes,
     answers: Answers,
+    /// Operations whose bytes the owner was told to read, and has not answered.
+    pulls: u32,
+    lending: Lending,
 }
 
 impl Queue {
@@ -271,13 +279,13 @@ enum Room<'a, T> {
 pub(crate) struct Initiator<P: Platform> {
     pub endpoint: Endpoint,
     operations_most: usize,
+    /// By destination. Dropped before the operations: nobody reads in their memory any more then.
+    queues: Vec<Queue>,
     operations: Slab<Operation<P>>,
     pub lists: Lists<P>,
     pub calls: Calls<P>,
     /// Flushes that wait.
     flushes: usize,
-    /// By destination.
-    queues: Vec<Queue>,
     turns: Turns,
     serial: u32,
     /// Whether regions of neighbours are mapped.
@@ -299,11 +307,11 @@ impl<P: Platform> Initiator<P> {
         Initiator {
             endpoint,
             operations_most: settings.operations_most,
+            queues: Vec::new(),
             operations: Slab::new(),
             lists: Lists::new(),
             calls: Calls::new(),
             flushes: 0,
-            queues: Vec::new(),
             turns: Turns::default(),
             serial: 0,
             is_direct: settings.is_direct,
@@ -334,10 +342,10 @@ impl<P: Platform> Initiator<P> {
         for queue in &mut self.queues {
             queue.answers.give_back(state, usize::MAX);
         }
+        self.queues.clear();
         self.operations.clear();
         self.attaching = 0;
         self.lists.close();
-        self.queues.clear();
         self.close_neighbours();
     }
 
@@ -367,7 +375,10 @@ impl<P: Platform> Initiator<P> {
         let queue = self.queue(to);
         queue.pending += 1;
         is_fenced |= std::mem::take(&mut queue.fences_next);
-        let may_go = queue.departures.is_empty() && !queue.departures.is_full() && (!is_fenced || queue.pending == 1);
+        let may_go = queue.departures.is_empty()
+            && !queue.departures.is_full()
+            && queue.pulls == 0
+            && (!is_fenced || queue.pending == 1);
         let operation = Operation {
             context,
             to,
@@ -378,6 +389,7 @@ impl<P: Platform> Initiator<P> {
             kind,
             pieces: Sum::default(),
             answered: 0,
+            is_pulled: false,
         };
         let len = operation.len();
         let index = self.operations.insert(operation);
@@ -466,6 +478,19 @@ impl<P: Platform> Initiator<P> {
             if queue.has_under_way() && self.operations.get(first).is_some_and(|operation| operation.is_fenced) {
                 return queue.is_held = true;
             }
+            if queue.pulls > 0 || queue.departures.begins_with(PULL_LEAST) {
+                match self.pull(state, to, first) {
+                    Pull::No => {}
+                    Pull::Asked => continue,
+                    Pull::Waits => return,
+                    Pull::Never(reason) => {
+                        self.withdraw_first(to, first);
+                        self.give_up(done, first, reason);
+                        continue;
+                    }
+                }
+            }
+            let Some(queue) = self.queues.get_mut(to as usize) else { return };
             let (operations, lists, endpoint) = (&mut self.operations, &self.lists, self.endpoint);
             let Queue { departures, answers, .. } = queue;
             let step = departures.send(&mut turn, |&index, piece| match operations.get_mut(index) {
@@ -584,11 +609,15 @@ impl<P: Platform> Initiator<P> {
         let Some(operation) = self.operations.get_mut(index) else { return };
         operation.pieces.on_end(Err(failure));
         let to = operation.to;
-        // Nothing more of it is sent.
+        self.withdraw_first(to, index);
+        self.settle(done, index);
+    }
+
+    /// Nothing more of an operation is sent.
+    fn withdraw_first(&mut self, to: u32, index: usize) {
         if let Some(queue) = self.queues.get_mut(to as usize) {
             queue.departures.withdraw_first(|&first| first == index);
         }
-        self.settle(done, index);
     }
 
     // ---- what comes
@@ -626,6 +655,10 @@ impl<P: Platform> Initiator<P> {
                         Some(mark.operation as usize)
                     }
                     Some(Word::Attach { mark, .. }) => Some(mark.operation as usize),
+                    Some(Word::Pull { mark, .. }) => {
+                        self.pull_came_back(mark.operation as usize, message);
+                        Some(mark.operation as usize)
+                    }
                     _ => None,
                 }
             }
@@ -662,7 +695,7 @@ impl<P: Platform> Initiator<P> {
     ) -> Result<(), Reason> {
         let index = mark.operation as usize;
         let endpoint = self.endpoint;
-        let operation = self.operations.get_mut(index).ok_or(Reason::NoHandler)?;
+        let operation = self.operations.get_mut(index).filter(|o| !o.is_pulled).ok_or(Reason::NoHandler)?;
         // Another peer could say anything.
         let flow: Option<FlowId> = state.flow_to(endpoint, operation.to);
         if flow != Some(message.flow()) || !operation.pieces.is_under_way() {

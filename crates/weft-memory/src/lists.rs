@@ -132,6 +132,12 @@ impl<P: Platform> Lists<P> {
         source.and_then(|source| source.bytes().get(from..from.saturating_add(len))).unwrap_or_default()
     }
 
+    /// Where the bytes of a run are, if another process can read them there.
+    pub fn address(&self, run: Run) -> Option<u64> {
+        let source = self.0.get(run.list())?.buffers.sources.get(run.buffer as usize)?;
+        source.address()?.checked_add(run.at as u64)
+    }
+
     /// Bytes of a run have come.
     pub fn write(&mut self, run: Run, at: usize, bytes: &[u8]) {
         let list = self.0.get_mut(run.list());

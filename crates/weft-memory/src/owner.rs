@@ -1,5 +1,8 @@
 //! The owner's side: operations of peers on the regions here.
 
+mod pulls;
+
+use self::pulls::Pulls;
 use crate::engine::{Counters, Notice, Settings};
 use crate::platform::Space;
 use crate::table::{Grant, RegionId, Rights, Table};
@@ -9,6 +12,9 @@ use weft_core::{Delivery, FlowId, MessageKind, State};
 use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Reason, MAX_PAYLOAD};
+
+/// Writes of a flow whose bytes are to be read in the peer's memory, at a time.
+pub(crate) const PULLS_MOST: usize = 4;
 
 /// A write of which more bytes are to come by its flow.
 #[derive(Debug)]
@@ -36,6 +42,7 @@ pub(crate) struct Owner<S> {
     incoming: BTreeMap<FlowId, Incoming>,
     /// Neighbours may map regions.
     is_direct: bool,
+    pulls: Pulls,
     /// What is read, on its way into the reply.
     copy: Vec<u8>,
 }
@@ -51,6 +58,7 @@ impl<S: Space> Owner<S> {
             counters: Counters::default(),
             incoming: BTreeMap::new(),
             is_direct: settings.is_direct,
+            pulls: Pulls::default(),
             copy: Vec::new(),
         }
     }
@@ -69,11 +77,13 @@ impl<S: Space> Owner<S> {
             (Word::Read { place, len, mark }, MessageKind::Request) => self.read(state, message, place, len, mark),
             (Word::Attach { by, mark }, MessageKind::Request) => self.attach(state, message, by, mark),
             (Word::Atomic { place, atomic, of, mark }, _) => self.atomic(state, message, place, (atomic, of), mark),
+            (Word::Pull { place, len, notice, mark }, MessageKind::Request) => {
+                self.take_up(state, message, (place, len), notice, mark)
+            }
             _ => Err(Reason::NoHandler),
         };
         if let Err(reason) = done {
-            self.counters.refused += 1;
-            self.counters.refused_revoked += u64::from(reason == Reason::Revoked);
+            self.count_refusal(reason);
         }
         done
     }
@@ -83,18 +93,26 @@ impl<S: Space> Owner<S> {
         state.unread_by(message.flow().session) > 0 && state.unread() > self.unread_bytes_most
     }
 
+    fn count_refusal(&mut self, reason: Reason) {
+        self.counters.refused += 1;
+        self.counters.refused_revoked += u64::from(reason == Reason::Revoked);
+    }
+
     /// Whether what a message asks for depends on the time: its region or its cookie ends.
     pub fn needs_time(&self, message: &Delivery<'_>) -> bool {
         match Word::unpack(message.op(), message.args) {
-            Some(Word::Write { place, .. } | Word::Read { place, .. } | Word::Atomic { place, .. }) => {
-                self.table.is_timed(place.by)
-            }
+            Some(
+                Word::Write { place, .. }
+                | Word::Read { place, .. }
+                | Word::Atomic { place, .. }
+                | Word::Pull { place, .. },
+            ) => self.table.is_timed(place.by),
             Some(Word::Attach { by, .. }) => self.table.is_timed(by),
             Some(Word::Data) => {
                 let incoming = self.incoming.get(&message.flow());
                 incoming.is_some_and(|incoming| self.table.is_timed(incoming.by))
             }
-            Some(Word::Bytes(_)) | None => false,
+            Some(Word::Bytes(_) | Word::Pulled(..)) | None => false,
         }
     }
 
@@ -102,6 +120,7 @@ impl<S: Space> Owner<S> {
     pub fn flow_closed(&mut self, flow: FlowId) {
         self.forget(flow);
         self.table.flow_closed(flow);
+        self.flow_of_pulls_closed(flow);
     }
 
     fn forget(&mut self, flow: FlowId) {

@@ -1,6 +1,9 @@
 //! What memory is.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use weft_wire::memory::Origin;
 
 /// Memory that peers may be given access to. Others read and write it at any time, so it is never behind a reference.
 ///
@@ -25,6 +28,16 @@ pub trait Space {
     /// Copies bytes into it in ascending order. The last aligned word is stored last, with release: a reader that sees it sees all of
     /// them. False, and nothing was copied, if they are not all within it.
     fn write(&self, at: u64, bytes: &[u8]) -> bool;
+
+    /// Copies `len` bytes into it that another process has, from `skip` bytes behind an [`Origin`]: in any order, but the last aligned word
+    /// last, with release, when it is certain that the process still has them.
+    ///
+    /// # Errors
+    /// Some bytes may have been copied then, but not the last word.
+    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), PullError> {
+        let _ = (at, from);
+        Err(PullError::Unreadable)
+    }
 
     /// Whether the word of 4 or 8 bytes there is within it and aligned.
     fn is_word(&self, at: u64, bytes: usize) -> bool;
@@ -152,10 +165,70 @@ impl<T> Reach<T> for NoReach {
     }
 }
 
+/// Bytes of another process that [`Space::pull`] copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pulled<'a> {
+    /// The process.
+    pub process: NonZeroU32,
+    /// Where its bytes are.
+    pub origin: &'a Origin,
+    /// How many of them come before these.
+    pub skip: u64,
+    /// How many are copied.
+    pub len: usize,
+}
+
+/// Why bytes were not pulled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PullError {
+    /// The kernel does not let this process read them, or they are not there.
+    #[error("unreadable: the kernel does not let this process read the other one's memory there")]
+    Unreadable,
+    /// The process has ended, or has given the bytes up.
+    #[error("gone: the other process has ended, or has given the bytes up")]
+    Gone,
+    /// The range leaves the memory here.
+    #[error("outside: the range leaves the memory that is written")]
+    Outside,
+}
+
+/// A word by which the owner that pulls sees that it reads what it was asked to: in the process that asked, as long as that keeps the bytes.
+#[derive(Clone, Debug)]
+pub struct Proof(Arc<AtomicU64>);
+
+impl Proof {
+    pub(crate) fn new(value: u64) -> Proof {
+        Proof(Arc::new(AtomicU64::new(value)))
+    }
+
+    /// Where it is in this process.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr().addr() as u64
+    }
+
+    /// What it is now.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are read from now on are not the write's.
+    pub(crate) fn set(&self, value: u64) {
+        // What the program does with the bytes comes behind this: whoever reads them and then still sees the old value has the old bytes.
+        self.0.store(value, Ordering::SeqCst);
+    }
+}
+
 /// Bytes that an operation sends: they stay as they are until it has sent them.
 pub trait Source {
     /// The bytes.
     fn bytes(&self) -> &[u8];
+
+    /// Their address in this process, if another process can read them there.
+    fn address(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Room that an operation receives into: it is the operation's until it ends.
@@ -182,6 +255,11 @@ pub trait Platform {
     type Target: Target + std::fmt::Debug;
     /// Memory of neighbours that is mapped here.
     type Reach: Reach<Self::Target> + std::fmt::Debug;
+
+    /// Told of each proof that is made, for platforms whose processes are not real.
+    fn note_proof(proof: &Proof) {
+        let _ = proof;
+    }
 }
 
 impl Source for Vec<u8> {

@@ -1,12 +1,17 @@
 //! Memory for tests and the simulator: cells of bytes.
 
-use crate::platform::{NoReach, Platform, Space};
+mod shown;
+
+pub use shown::{allow_pulls, Showing, Shown};
+
+use crate::platform::{NoReach, Platform, Proof, PullError, Pulled, Source, Space};
 use crate::{Cookie, Engine, Part, RegionId, Rights, Settings, Table};
 use std::cell::RefCell;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use weft_core::testing::{path, MemRx, MemTx, NoBells};
 use weft_core::{Bundle, Client, Delivery, PeerId, Returned, Sink, State};
-use weft_wire::memory::{Credential, Mark, Place, RegionHandle, Word};
+use weft_wire::memory::{Credential, Mark, Origin, Place, RegionHandle, Word};
 use weft_wire::path::{Peek, Rx, Tx};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid, MAX_ARGS};
@@ -46,6 +51,10 @@ impl Space for Bytes {
 
     fn write(&self, at: u64, from: &[u8]) -> bool {
         self.with(at, from.len(), |bytes| bytes.copy_from_slice(from)).is_some()
+    }
+
+    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), PullError> {
+        shown::pull(self, at, from)
     }
 
     fn is_word(&self, at: u64, bytes: usize) -> bool {
@@ -96,7 +105,9 @@ pub fn attack(input: &[u8]) {
                 let word = input.word(&owner);
                 let packed = word.pack();
                 let kind = if step % 2 == 0 { Kind::Send } else { Kind::Request };
-                owner.push(kind, packed.op, packed.args(), input.rest_of_a_record());
+                let origin = matches!(word, Word::Pull { .. }).then(|| input.origin(&owner));
+                let payload = origin.as_ref().map_or_else(|| input.rest_of_a_record(), |origin| &origin[..]);
+                owner.push(kind, packed.op, packed.args(), payload);
             }
         }
     }
@@ -143,11 +154,26 @@ impl<'a> Input<'a> {
         taken
     }
 
+    /// Where a pull's bytes are, likely so that it can be carried out.
+    fn origin(&mut self, owner: &Attacked) -> [u8; Origin::BYTES] {
+        let proof = &owner.proof;
+        let mut origin =
+            Origin { from: owner.shown.address().unwrap_or(0), proof_at: proof.address(), proof: proof.value() };
+        match self.byte().unwrap_or(0) % 8 {
+            0 => origin.from = self.offset(),
+            1 => origin.proof_at = self.offset(),
+            2 => origin.proof = self.offset(),
+            3 => origin.from = origin.from.wrapping_add(self.number(1)),
+            _ => {}
+        }
+        origin.to_bytes()
+    }
+
     fn word(&mut self, owner: &Attacked) -> Word {
         let by = owner.credential(self.byte().unwrap_or(0));
         let place = Place { by, at: self.offset() };
         let mark = Mark { operation: self.number(1) as u32, piece: self.number(1) as u32 };
-        match self.byte().unwrap_or(0) % 9 {
+        match self.byte().unwrap_or(0) % 11 {
             0..=2 => {
                 let (len, notice) = (self.offset(), self.byte().filter(|n| n % 2 == 0).map(u64::from));
                 Word::Write { place, len, notice, mark: self.byte().filter(|n| n % 2 == 0).map(|_| mark) }
@@ -155,7 +181,11 @@ impl<'a> Input<'a> {
             3 => Word::Data,
             4 => Word::Read { place, len: self.offset() as u32, mark },
             5 => Word::Bytes(mark),
-            8 => Word::Attach { by, mark },
+            6..=7 => {
+                let (len, notice) = (self.offset(), self.byte().filter(|n| n % 2 == 0).map(u64::from));
+                Word::Pull { place, len, notice, mark }
+            }
+            10 => Word::Attach { by, mark },
             _ => {
                 let code = [self.byte().unwrap_or(0) % 10, self.byte().unwrap_or(0) % 6];
                 let args = [0, 0, 0, 0, u32::from(code[0]) | u32::from(code[1]) << 8, mark.operation, mark.piece];
@@ -188,6 +218,9 @@ struct Attacked {
     /// Of the region that is open to reads alone.
     handle: RegionHandle,
     free: u32,
+    /// What the attacker has to be pulled.
+    shown: Shown,
+    proof: Proof,
 }
 
 impl Attacked {
@@ -215,15 +248,18 @@ impl Attacked {
         table.revoke_cookie(cookies[1]);
         let Some(handle) = table.handle(regions[1], 100) else { panic!("it is open") };
         let ((to_peer, rx), (tx, from_peer)) = (path(LINES), path(LINES));
+        let (to_peer, proof) = (to_peer.to_process(NonZeroU32::MIN), Proof::new(7));
+        Showing::note_proof(&proof);
+        let shown = Shown::from(vec![1; 2 * BYTES]);
         let peer = PeerId { epoch: Epoch(2), bundle: BundleId(0), uid: Uid(1), address: HostAddress::NONE };
         if let Some(index) = core.reserve() {
             core.attach(index, peer, to_peer, from_peer);
         }
         let [cookie, revoked] = cookies;
-        let mut owner =
-            Attacked { core, engine, tx, rx, spaces, open: regions[0], cookie, revoked, handle, free: u32::MAX };
-        let open = Open { source: EndpointId(1), destination: EndpointId(1), key: Key(1), uid: Uid(1) };
-        owner.push_head(Head::new(Kind::Open), &open.to_args(), &[]);
+        let (open, free) = (regions[0], u32::MAX);
+        let mut owner = Attacked { core, engine, tx, rx, spaces, open, cookie, revoked, handle, free, shown, proof };
+        let setup = Open { source: EndpointId(1), destination: EndpointId(1), key: Key(1), uid: Uid(1) };
+        owner.push_head(Head::new(Kind::Open), &setup.to_args(), &[]);
         owner
     }
 

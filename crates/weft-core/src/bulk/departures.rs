@@ -89,6 +89,18 @@ impl<J> Departures<J> {
         self.waiting.push_back(Departure { of, len, next: Piece::numbered(0, len) });
     }
 
+    /// Puts a transfer before the first one that `is_later` selects. None of those may have begun. Sends nothing yet.
+    pub fn post_before(&mut self, of: J, len: usize, is_later: impl Fn(&J) -> bool) {
+        let at = self.waiting.iter().position(|other| is_later(&other.of)).unwrap_or(self.waiting.len());
+        self.waiting.insert(at, Departure { of, len, next: Piece::numbered(0, len) });
+    }
+
+    /// Whether the first transfer has at least so many bytes, of which none has left.
+    #[inline(always)]
+    pub fn begins_with(&self, bytes: usize) -> bool {
+        self.waiting.front().is_some_and(|first| first.len >= bytes && first.next.at == 0)
+    }
+
     /// Sends pieces by `send` until a transfer has left as a whole, or until it stops.
     pub fn send(&mut self, turn: &mut Turn, mut send: impl FnMut(&J, Piece) -> Result<(), SendError>) -> Step<J> {
         if self.is_full || self.awaits_turn {

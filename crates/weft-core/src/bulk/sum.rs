@@ -49,6 +49,12 @@ impl Sum {
         }
     }
 
+    /// All of it is to be sent again, and the parts that were sent count as ended.
+    pub fn start_again(&mut self, may_be_placed: bool) {
+        (self.under_way, self.is_all) = (0, false);
+        self.may_be_placed |= may_be_placed;
+    }
+
     /// It fails for a reason of its own. No more parts are to be sent. The first reason counts.
     pub fn fail(&mut self, reason: Reason) {
         self.failure.get_or_insert(reason);

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weft_core::report::EndpointReport;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
-use weft_memory::Report;
+use weft_memory::{PullError, Pulled, Report};
 use weft_shm::{Ticket, Window};
 use weft_wire::Reason;
 
@@ -22,6 +22,17 @@ struct Seat<H: Threads> {
     engine: Engine,
     on_notice: Option<H::NoticeHandler>,
     is_closing: bool,
+}
+
+impl<H: Threads> Seat<H> {
+    /// Has the program's handler run for the notices that came.
+    fn run_handler(&mut self, state: &mut State<Outlet>) {
+        if let Some(run) = &mut self.on_notice {
+            while let Some(notice) = self.engine.next_notice() {
+                run(&mut Memory { engine: &mut self.engine, state }, notice);
+            }
+        }
+    }
 }
 
 /// The engines of a bundle's endpoints for remote memory.
@@ -105,11 +116,7 @@ impl<H: Threads> Client<Outlet> for Face<H> {
             seat.engine.expire(now());
         }
         let taken = seat.engine.deliver(state, delivery);
-        if let Some(run) = &mut seat.on_notice {
-            while let Some(notice) = seat.engine.next_notice() {
-                run(&mut Memory { engine: &mut seat.engine, state }, notice);
-            }
-        }
+        seat.run_handler(state);
         taken
     }
 
@@ -141,8 +148,12 @@ impl<H: Threads> Client<Outlet> for Face<H> {
     fn go_on(&mut self, state: &mut State<Outlet>) -> u32 {
         let mut work = 0;
         for at in 0..self.endpoints.len() {
-            if let Some(engine) = self.engine(self.endpoints[at]) {
-                work += Client::<Outlet>::go_on(engine, state);
+            if let Some(seat) = self.seat(self.endpoints[at]) {
+                if seat.engine.needs_time_to_go_on() {
+                    seat.engine.expire(now());
+                }
+                work += Client::<Outlet>::go_on(&mut seat.engine, state);
+                seat.run_handler(state);
             }
         }
         work
@@ -220,6 +231,17 @@ impl weft_memory::Space for Space {
         self.0.write(at, bytes)
     }
 
+    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), PullError> {
+        let Pulled { process, origin, skip, len } = from;
+        let address = origin.from.checked_add(skip).ok_or(PullError::Unreadable)?;
+        let from = weft_shm::PullFrom { process, address, len, proof_at: origin.proof_at, proof: origin.proof };
+        self.0.pull(at, from).map_err(|error| match error {
+            weft_shm::PullError::Unreadable => PullError::Unreadable,
+            weft_shm::PullError::Gone => PullError::Gone,
+            weft_shm::PullError::Outside => PullError::Outside,
+        })
+    }
+
     fn is_word(&self, at: u64, bytes: usize) -> bool {
         self.0.is_word(at, bytes)
     }
@@ -251,6 +273,11 @@ impl weft_memory::Space for Space {
 impl weft_memory::Source for Source {
     fn bytes(&self) -> &[u8] {
         Source::bytes(self)
+    }
+
+    // Neither a vector's bytes nor lent ones move.
+    fn address(&self) -> Option<u64> {
+        Some(Source::bytes(self).as_ptr().addr() as u64)
     }
 }
 

@@ -214,6 +214,10 @@ pub struct RemoteMemoryCounters {
     pub atomics: u64,
     /// Bytes written.
     pub bytes_written: u64,
+    /// Writes whose bytes were read in the peer's memory.
+    pub pulls: u64,
+    /// Bytes that were read there, those of writes that are not whole included.
+    pub bytes_pulled: u64,
     /// Bytes read.
     pub bytes_read: u64,
     /// Messages that were refused.
@@ -459,17 +463,20 @@ impl From<&weft_memory::RegionReport> for Region {
 #[doc(hidden)]
 impl From<weft_memory::Counters> for RemoteMemoryCounters {
     fn from(counters: weft_memory::Counters) -> RemoteMemoryCounters {
-        let weft_memory::Counters {
+        let weft_memory::Counters { writes, reads, atomics, bytes_written, pulls, bytes_pulled, .. } = counters;
+        let weft_memory::Counters { bytes_read, refused, refused_revoked, direct, .. } = counters;
+        RemoteMemoryCounters {
             writes,
             reads,
             atomics,
             bytes_written,
+            pulls,
+            bytes_pulled,
             bytes_read,
             refused,
             refused_revoked,
             direct,
-        } = counters;
-        RemoteMemoryCounters { writes, reads, atomics, bytes_written, bytes_read, refused, refused_revoked, direct }
+        }
     }
 }
 
@@ -594,6 +601,8 @@ mod tests {
             reads: most,
             atomics: most,
             bytes_written: most,
+            pulls: most,
+            bytes_pulled: most,
             bytes_read: most,
             refused: most,
             refused_revoked: most,

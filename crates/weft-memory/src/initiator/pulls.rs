@@ -1,0 +1,170 @@
+//! Long writes to a process of this host that can be trusted with memory: it is told where the bytes are, and reads them there.
+//!
+//! Pulls are carried out one after the other, and what is no pull waits until those before it have ended. So a write whose bytes the
+//! other process cannot read can be sent after all, in its turn.
+
+use super::{tell_free, Done, Initiator, Kind, Operation};
+use crate::lists::Lists;
+use crate::owner::PULLS_MOST;
+use crate::platform::{Platform, Proof, Source};
+use weft_core::bulk::Failure;
+use weft_core::{FlowId, Outgoing, Returned, SendError, State};
+use weft_wire::memory::{Mark, Origin, PullEnd, Word};
+use weft_wire::path::Tx;
+use weft_wire::{Certainty, Reason};
+
+/// Bytes from which on a write is pulled: below, two copies in two processes at a time take less than one copy and a round trip.
+pub(super) const PULL_LEAST: usize = 64 << 10;
+
+/// What is known of pulls by a destination, beside how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Lending {
+    /// A flow by which nothing is pulled any more.
+    unreadable: Option<FlowId>,
+    /// What the owner sees as long as the bytes are there.
+    proof: Option<Withdrawn>,
+}
+
+/// A proof that is none any more when this is dropped.
+#[derive(Debug)]
+struct Withdrawn(Proof);
+
+impl Drop for Withdrawn {
+    fn drop(&mut self) {
+        self.0.set(0);
+    }
+}
+
+/// What became of the first operation of a queue.
+pub(super) enum Pull {
+    /// It is to be sent.
+    No,
+    /// The owner is told to read it.
+    Asked,
+    /// It waits, for room or until pulls before it have ended.
+    Waits,
+    /// It cannot be asked for.
+    Never(Reason),
+}
+
+/// Where the bytes of a write are that may be pulled.
+fn address<P: Platform>(lists: &Lists<P>, operation: &Operation<P>) -> Option<u64> {
+    if operation.len() < PULL_LEAST {
+        return None;
+    }
+    match (&operation.kind, operation.run()) {
+        (Kind::Write { source: Some(source), .. }, _) => source.address(),
+        (Kind::Write { source: None, .. }, Some(run)) => lists.address(run),
+        _ => None,
+    }
+}
+
+impl<P: Platform> Initiator<P> {
+    /// Has the owner read the first operation of a queue, of which nothing has left, if it is long and the owner can.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pull<T: Tx>(&mut self, state: &mut State<T>, to: u32, index: usize) -> Pull {
+        let endpoint = self.endpoint;
+        let (Some(queue), Some(operation)) = (self.queues.get_mut(to as usize), self.operations.get_mut(index)) else {
+            return Pull::No;
+        };
+        if queue.departures.is_full() {
+            return Pull::Waits;
+        }
+        let flow = state.flow_to(endpoint, to).filter(|flow| queue.lending.unreadable != Some(*flow));
+        let is_trusted = flow.is_some_and(|flow| state.neighbour(flow.session).is_some());
+        let from = address(&self.lists, operation).filter(|_| is_trusted);
+        let (Some(from), Kind::Write { write, len, .. }) = (from, &operation.kind) else {
+            return if queue.pulls > 0 { Pull::Waits } else { Pull::No };
+        };
+        if queue.pulls as usize >= PULLS_MOST {
+            return Pull::Waits;
+        }
+        let (serial, len) = (operation.serial, *len);
+        let proof = queue.lending.proof.get_or_insert_with(|| {
+            // Another process that gets the number of this one has another epoch, or none.
+            let epoch = state.name(endpoint).map_or(1, |name| name.epoch.0);
+            let proof = Proof::new(epoch.wrapping_add(u64::from(serial) << 1) | 1);
+            P::note_proof(&proof);
+            Withdrawn(proof)
+        });
+        let origin = Origin { from, proof_at: proof.0.address(), proof: proof.0.value() };
+        let mark = Mark { operation: index as u32, piece: 0 };
+        let packed = Word::Pull { place: write.place, len: len as u64, notice: write.notice, mark }.pack();
+        let payload = &origin.to_bytes();
+        let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
+        match state.try_request(endpoint, to, message) {
+            Ok(()) => {
+                operation.pieces.on_sent(true);
+                operation.is_pulled = true;
+                queue.pulls += 1;
+                queue.departures.withdraw_first(|&first| first == index);
+                Pull::Asked
+            }
+            Err(SendError::Full | SendError::TimedOut) => {
+                queue.departures.set_full();
+                Pull::Waits
+            }
+            Err(SendError::NotMapped(_)) => Pull::Never(Reason::NobodyThere),
+            Err(_) => Pull::Never(Reason::PeerLost),
+        }
+    }
+
+    /// A pull has ended, so says its owner.
+    ///
+    /// # Errors
+    /// If it had none.
+    pub fn pull_ended<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        done: &mut Done<P>,
+        by: FlowId,
+        (mark, end): (Mark, PullEnd),
+    ) -> Result<(), Reason> {
+        let index = mark.operation as usize;
+        let operation = self.operations.get_mut(index).filter(|o| o.is_pulled).ok_or(Reason::NoHandler)?;
+        let to = operation.to;
+        // Another peer could say anything.
+        if state.flow_to(self.endpoint, to) != Some(by) {
+            return Err(Reason::NoHandler);
+        }
+        let queue = self.queues.get_mut(to as usize).ok_or(Reason::NoHandler)?;
+        operation.is_pulled = false;
+        queue.pulls = queue.pulls.saturating_sub(1);
+        match end {
+            PullEnd::Whole => {
+                operation.pieces.on_end(Ok(()));
+                tell_free(done, &mut self.lists, operation);
+            }
+            PullEnd::Unreadable { is_partly } => {
+                operation.pieces.start_again(is_partly);
+                queue.lending.unreadable = Some(by);
+                // In its turn: behind those that were put back before, and before what was posted later.
+                let (serial, len) = (operation.serial, operation.len());
+                queue.departures.post_before(index, len, |&other| {
+                    let other = self.operations.get(other).map_or(serial, |operation| operation.serial);
+                    (other.wrapping_sub(serial) as i32) >= 0
+                });
+            }
+            PullEnd::Failed { reason, is_partly } => {
+                let certainty = if is_partly { Certainty::Unknown } else { Certainty::NotDelivered };
+                operation.pieces.on_end(Err(Failure { reason, certainty }));
+            }
+        }
+        self.settle(done, index);
+        self.send(state, done, to);
+        Ok(())
+    }
+
+    /// A request for a pull came back, or nobody will answer it.
+    pub(super) fn pull_came_back(&mut self, index: usize, message: &Returned) {
+        let Some(operation) = self.operations.get_mut(index).filter(|operation| operation.is_pulled) else { return };
+        operation.is_pulled = false;
+        let Some(queue) = self.queues.get_mut(operation.to as usize) else { return };
+        queue.pulls = queue.pulls.saturating_sub(1);
+        if message.certainty == Certainty::Unknown {
+            // The owner may be at it. What it reads from now on it takes for nothing.
+            queue.lending.proof = None;
+        }
+    }
+}
