@@ -255,31 +255,42 @@ fn bytes_that_cannot_be_read_are_sent_in_their_turn() {
     }
 }
 
+/// Revokes in the middle of a pull. `planted`: the revocation returns before it holds.
+fn revoke_in_the_middle(pieces: u64, planted: bool) {
+    let mut pair = Pair::new();
+    pair.initiator.write(Write::to(at(0)).with_notice(1), contents(3, MIB), 1);
+    pair.initiator.write(Write::to(at(8)), contents(4, MIB), 2);
+    pair.pull(pieces);
+    let at_end = pair.space.all();
+    if planted {
+        pair.pull(pieces + 1);
+    }
+    pair.owner.engine.table_mut().revoke(pair.region).expect("it is open");
+    pair.settle();
+    assert!(pair.space.all() == at_end, "something landed behind the revocation");
+    let refused = |certainty| failed(Reason::Revoked, certainty);
+    let expected = match pieces {
+        0 => [refused(Certainty::NotDelivered), refused(Certainty::NotDelivered)],
+        1..4 => [refused(Certainty::Unknown), refused(Certainty::NotDelivered)],
+        4 => [Outcome::Done, refused(Certainty::NotDelivered)],
+        _ => [Outcome::Done, refused(Certainty::Unknown)],
+    };
+    let ends = pair.ends();
+    assert_eq!(ends.iter().map(|(_, outcome)| *outcome).collect::<Vec<_>>(), expected, "{pieces}");
+    let counters = pair.owner.engine.counters();
+    assert_eq!(counters.bytes_pulled, pieces * PIECE);
+    assert_eq!(counters.refused_revoked, if pieces < 4 { 2 } else { 1 });
+    let has_notice = pair.owner.engine.next_notice().is_some();
+    assert_eq!(has_notice, pieces >= 4, "a notice is of a write that is whole");
+}
+
 #[test]
 fn nothing_lands_behind_a_revocation_in_the_middle_of_a_pull() {
-    for pieces in 0..8 {
-        let mut pair = Pair::new();
-        pair.initiator.write(Write::to(at(0)).with_notice(1), contents(3, MIB), 1);
-        pair.initiator.write(Write::to(at(8)), contents(4, MIB), 2);
-        pair.pull(pieces);
-        pair.owner.engine.table_mut().revoke(pair.region).expect("it is open");
-        let at_end = pair.space.all();
-        pair.settle();
-        assert!(pair.space.all() == at_end, "something landed behind the revocation");
-        let refused = |certainty| failed(Reason::Revoked, certainty);
-        let expected = match pieces {
-            0 => [refused(Certainty::NotDelivered), refused(Certainty::NotDelivered)],
-            1..4 => [refused(Certainty::Unknown), refused(Certainty::NotDelivered)],
-            4 => [Outcome::Done, refused(Certainty::NotDelivered)],
-            _ => [Outcome::Done, refused(Certainty::Unknown)],
-        };
-        let ends = pair.ends();
-        assert_eq!(ends.iter().map(|(_, outcome)| *outcome).collect::<Vec<_>>(), expected, "{pieces}");
-        let counters = pair.owner.engine.counters();
-        assert_eq!(counters.bytes_pulled, pieces * PIECE);
-        assert_eq!(counters.refused_revoked, if pieces < 4 { 2 } else { 1 });
-        let has_notice = pair.owner.engine.next_notice().is_some();
-        assert_eq!(has_notice, pieces >= 4, "a notice is of a write that is whole");
+    (0..8).for_each(|pieces| revoke_in_the_middle(pieces, false));
+    for pieces in 0..7 {
+        let planted = std::panic::catch_unwind(|| revoke_in_the_middle(pieces, true));
+        let said = planted.expect_err("a revocation that is late is found");
+        assert_eq!(said.downcast_ref(), Some(&"something landed behind the revocation"));
     }
 }
 
