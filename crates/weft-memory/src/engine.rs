@@ -304,6 +304,9 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
             (MessageKind::Reply, _) | (_, None | Some(Word::Bytes(_) | Word::Pulled(..))) => Err(Reason::NoHandler),
             (_, Some(word)) => self.owner.execute(state, message, word),
         };
+        if taken.is_err() && message.kind() == MessageKind::Reply {
+            self.initiator.reply_fits_nothing(state, &mut self.done, message.flow());
+        }
         self.note(state, before);
         if state.idle_polls() > 0 && self.lengths() != before {
             // The program waits for this, so it is told before anything else is looked for.

@@ -34,9 +34,9 @@ pub trait Space {
     ///
     /// # Errors
     /// Some bytes may have been copied then, but not the last word.
-    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), PullError> {
+    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), NotPulled> {
         let _ = (at, from);
-        Err(PullError::Unreadable)
+        Err(NotPulled::Unreadable)
     }
 
     /// Whether the word of 4 or 8 bytes there is within it and aligned.
@@ -179,16 +179,13 @@ pub struct Pulled<'a> {
 }
 
 /// Why bytes were not pulled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PullError {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotPulled {
     /// The kernel does not let this process read them, or they are not there.
-    #[error("unreadable: the kernel does not let this process read the other one's memory there")]
     Unreadable,
     /// The process has ended, or has given the bytes up.
-    #[error("gone: the other process has ended, or has given the bytes up")]
     Gone,
     /// The range leaves the memory here.
-    #[error("outside: the range leaves the memory that is written")]
     Outside,
 }
 

@@ -4,7 +4,7 @@ mod shown;
 
 pub use shown::{allow_pulls, Showing, Shown};
 
-use crate::platform::{NoReach, Platform, Proof, PullError, Pulled, Source, Space};
+use crate::platform::{NoReach, Platform, Proof, NotPulled, Pulled, Source, Space};
 use crate::{Cookie, Engine, Part, RegionId, Rights, Settings, Table};
 use std::cell::RefCell;
 use std::num::NonZeroU32;
@@ -53,7 +53,7 @@ impl Space for Bytes {
         self.with(at, from.len(), |bytes| bytes.copy_from_slice(from)).is_some()
     }
 
-    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), PullError> {
+    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), NotPulled> {
         shown::pull(self, at, from)
     }
 

@@ -8,8 +8,10 @@ use weft_core::testing::{path, MemRx, MemTx, NoBells};
 use weft_core::{Bundle, Client, Delivery, Endpoint, PeerId, Returned, SessionId, Sink, State};
 use weft_memory::testing::{allow_pulls, Bytes, Showing, Shown};
 use weft_memory::{Change, Engine, Fetch, Notice, Outcome, Part, RegionId, Rights, Settings, Write, WriteList};
-use weft_wire::memory::{Atomic, Place, RegionKey, Type};
-use weft_wire::{BundleId, Certainty, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+use weft_wire::memory::{Atomic, Mark, Origin, Place, PullEnd, RegionKey, Type, Word};
+use weft_wire::path::{Peek, Rx, Tx};
+use weft_wire::setup::Open;
+use weft_wire::{BundleId, Certainty, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid};
 
 const KEY: RegionKey = RegionKey(1);
 const BYTES: usize = 2 << 20;
@@ -464,4 +466,97 @@ proptest! {
         prop_assert_eq!(told, (0..notices).collect::<Vec<_>>());
         prop_assert_eq!(pair.initiator.engine.pending_in_all(), 0);
     }
+}
+
+/// The ends of the paths of a peer that says whatever it likes.
+struct Liar {
+    tx: MemTx,
+    rx: MemRx,
+}
+
+impl Liar {
+    fn with(victim: &mut Side) -> Liar {
+        let ((to_liar, rx), (tx, from_liar)) = (path(1 << 12), path(1 << 12));
+        victim.attach(Side::new(9).name, to_liar.to_process(NonZeroU32::MIN), from_liar);
+        Liar { tx, rx }
+    }
+
+    fn push(&mut self, head: Head, word: Word, payload: &[u8]) {
+        let packed = word.pack();
+        self.tx.push(Head { op: packed.op, ..head }, packed.args(), payload).expect("room");
+    }
+
+    /// All that has come.
+    fn take(&mut self) -> Vec<(Head, Vec<u32>)> {
+        let mut all = Vec::new();
+        while let Peek::Record(record) = self.rx.peek() {
+            all.push((record.head.head(), record.args.to_vec()));
+            self.rx.pop();
+        }
+        self.rx.release();
+        all
+    }
+}
+
+/// The owner holds peers to it, and says what it does not carry out.
+#[test]
+fn more_pulls_than_a_peer_may_have_open_are_refused() {
+    let mut pair = Pair::apart();
+    let mut liar = Liar::with(&mut pair.owner);
+    let open = Open { source: EndpointId(1), destination: EndpointId(1), key: Key(1), uid: Uid(1) };
+    liar.tx.push(Head::new(Kind::Open), &open.to_args(), &[]).expect("room");
+    let origin = Origin { from: 8, proof_at: 8, proof: 1 }.to_bytes();
+    for slot in 0..32 {
+        let mark = Mark { operation: slot, piece: 0 };
+        let word = Word::Pull { place: at(0), len: MIB as u64, notice: Some(1), mark };
+        // The last ones are none at all.
+        let payload = if slot < 30 { &origin[..] } else { &origin[1..] };
+        liar.push(Head { slot: slot as u16, ..Head::new(Kind::Request) }, word, payload);
+    }
+    (0..100).for_each(|_| _ = pair.owner.poll());
+    let (mut unreadable, mut refused) = (0, 0);
+    for (head, args) in liar.take() {
+        match head.kind {
+            Kind::Reply => {
+                let word = Word::unpack(head.op, &args);
+                assert!(matches!(word, Some(Word::Pulled(_, PullEnd::Unreadable { .. }))), "{word:?}");
+                unreadable += 1;
+            }
+            Kind::Return => refused += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((unreadable, refused), (4, 28), "addresses where nothing is, and four at a time");
+    assert_eq!((pair.owner.engine.counters().refused, pair.owner.engine.counters().writes), (28, 0));
+    assert_eq!(pair.owner.engine.next_notice(), None);
+}
+
+/// An owner that lies about pulls ends none of the operations that are no pulls, and no operation twice.
+#[test]
+fn ends_of_pulls_that_are_none_are_not_believed() {
+    let mut side = Side::new(2);
+    let target = Side::new(9).name;
+    side.core.state_mut().map(side.endpoint, 0, target, Key(1)).expect("mapped");
+    side.write(Write::to(at(0)), contents(1, 8), 0);
+    let mut liar = Liar::with(&mut side);
+    (0..10).for_each(|_| _ = side.poll());
+    side.write(Write::to(at(0)), contents(2, MIB), 1);
+    side.write(Write::to(at(0)), contents(3, 8), 2);
+    let came = liar.take();
+    let pull = came.iter().find(|(head, _)| head.kind == Kind::Request).expect("a pull");
+    let Some(Word::Pull { mark, .. }) = Word::unpack(pull.0.op, &pull.1) else { panic!("{came:?}") };
+    let reply = Head { slot: pull.0.slot, flow: pull.0.flow, ..Head::new(Kind::Reply) };
+    // Another operation's number.
+    let other = Mark { operation: mark.operation + 1, piece: 0 };
+    liar.push(reply, Word::Pulled(other, PullEnd::Unreadable { is_partly: false }), &[]);
+    (0..10).for_each(|_| _ = side.poll());
+    let end = side.engine.next_completion().expect("it is given up");
+    assert_eq!((end.context, end.outcome), (1, failed(Reason::Violation, Certainty::Unknown)));
+    // The one behind it leaves, and a second end of the first is refused.
+    assert!(liar.take().iter().any(|(head, _)| head.kind == Kind::Request || head.kind == Kind::Send));
+    assert_eq!(side.engine.pending(0), 2);
+    side.lose();
+    let ends: Vec<_> = std::iter::from_fn(|| side.engine.next_completion()).map(|end| end.context).collect();
+    assert_eq!(ends, [0, 2]);
+    assert_eq!(side.engine.pending_in_all(), 0);
 }

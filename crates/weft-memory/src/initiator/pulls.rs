@@ -156,6 +156,25 @@ impl<P: Platform> Initiator<P> {
         Ok(())
     }
 
+    /// An owner gave an answer that fits nothing. It may have been for a pull, so none of its is waited for any more.
+    #[cold]
+    pub fn reply_fits_nothing<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, by: FlowId) {
+        let endpoint = self.endpoint;
+        let mut queues = self.queues.iter_mut().zip(0u32..);
+        let found = queues.find(|(queue, to)| queue.pulls > 0 && state.flow_to(endpoint, *to) == Some(by));
+        let Some((queue, to)) = found else { return };
+        (queue.pulls, queue.lending.proof) = (0, None);
+        let mut pulls = Vec::new();
+        for (index, operation) in self.operations.iter_mut().filter(|(_, o)| o.is_pulled && o.to == to) {
+            operation.is_pulled = false;
+            pulls.push(index);
+        }
+        for index in pulls {
+            self.fail(done, index, Reason::Violation, Certainty::Unknown);
+        }
+        self.send(state, done, to);
+    }
+
     /// A request for a pull came back, or nobody will answer it.
     pub(super) fn pull_came_back(&mut self, index: usize, message: &Returned) {
         let Some(operation) = self.operations.get_mut(index).filter(|operation| operation.is_pulled) else { return };

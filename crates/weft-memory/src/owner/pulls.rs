@@ -5,7 +5,7 @@
 
 use super::{Owner, PULLS_MOST};
 use crate::engine::Notice;
-use crate::platform::{PullError, Pulled, Space};
+use crate::platform::{NotPulled, Pulled, Space};
 use crate::table::{RegionId, Rights};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
@@ -145,9 +145,9 @@ impl<S: Space> Owner<S> {
                 (pull.done == pull.len).then_some(PullEnd::Whole)
             }
             // Part of the piece may have been stored.
-            Err(PullError::Unreadable) => Some(PullEnd::Unreadable { is_partly: true }),
-            Err(PullError::Gone) => Some(PullEnd::Failed { reason: Reason::PeerLost, is_partly: true }),
-            Err(PullError::Outside) => Some(PullEnd::Failed { reason: Reason::OutsideRegion, is_partly }),
+            Err(NotPulled::Unreadable) => Some(PullEnd::Unreadable { is_partly: true }),
+            Err(NotPulled::Gone) => Some(PullEnd::Failed { reason: Reason::PeerLost, is_partly: true }),
+            Err(NotPulled::Outside) => Some(PullEnd::Failed { reason: Reason::OutsideRegion, is_partly }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Memory of processes that are not real: what one of them shows, the others can pull.
 
 use super::Bytes;
-use crate::platform::{NoReach, Platform, Proof, PullError, Pulled, Source};
+use crate::platform::{NoReach, Platform, Proof, NotPulled, Pulled, Source};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -67,21 +67,21 @@ impl Platform for Showing {
 }
 
 /// What `Space::pull` of [`Bytes`] does.
-pub(super) fn pull(to: &Bytes, at: u64, from: Pulled<'_>) -> Result<(), PullError> {
+pub(super) fn pull(to: &Bytes, at: u64, from: Pulled<'_>) -> Result<(), NotPulled> {
     let left = ALLOWED.get();
     ALLOWED.set(if left == u64::MAX { left } else { left.saturating_sub(1) });
     if left == 0 {
-        return Err(PullError::Unreadable);
+        return Err(NotPulled::Unreadable);
     }
     let Pulled { origin, skip, len, .. } = from;
-    let begin = origin.from.checked_add(skip).ok_or(PullError::Unreadable)?;
+    let begin = origin.from.checked_add(skip).ok_or(NotPulled::Unreadable)?;
     let found = SHOWN.with_borrow(|all| all.range(..=begin).next_back().map(|(at, bytes)| (*at, bytes.upgrade())));
-    let Some((first, Some(bytes))) = found else { return Err(PullError::Unreadable) };
-    let skipped = usize::try_from(begin - first).map_err(|_| PullError::Unreadable)?;
-    let bytes = skipped.checked_add(len).and_then(|end| bytes.get(skipped..end)).ok_or(PullError::Unreadable)?;
-    let proof = PROOFS.with_borrow(|all| all.get(&origin.proof_at).map(Proof::value)).ok_or(PullError::Unreadable)?;
+    let Some((first, Some(bytes))) = found else { return Err(NotPulled::Unreadable) };
+    let skipped = usize::try_from(begin - first).map_err(|_| NotPulled::Unreadable)?;
+    let bytes = skipped.checked_add(len).and_then(|end| bytes.get(skipped..end)).ok_or(NotPulled::Unreadable)?;
+    let proof = PROOFS.with_borrow(|all| all.get(&origin.proof_at).map(Proof::value)).ok_or(NotPulled::Unreadable)?;
     if proof != origin.proof {
-        return Err(PullError::Gone);
+        return Err(NotPulled::Gone);
     }
-    to.with(at, len, |room| room.copy_from_slice(bytes)).ok_or(PullError::Outside)
+    to.with(at, len, |room| room.copy_from_slice(bytes)).ok_or(NotPulled::Outside)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weft_core::report::EndpointReport;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, Returned, SendError, State};
-use weft_memory::{PullError, Pulled, Report};
+use weft_memory::{NotPulled, Pulled, Report};
 use weft_shm::{Ticket, Window};
 use weft_wire::Reason;
 
@@ -231,14 +231,14 @@ impl weft_memory::Space for Space {
         self.0.write(at, bytes)
     }
 
-    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), PullError> {
+    fn pull(&self, at: u64, from: Pulled<'_>) -> Result<(), NotPulled> {
         let Pulled { process, origin, skip, len } = from;
-        let address = origin.from.checked_add(skip).ok_or(PullError::Unreadable)?;
+        let address = origin.from.checked_add(skip).ok_or(NotPulled::Unreadable)?;
         let from = weft_shm::PullFrom { process, address, len, proof_at: origin.proof_at, proof: origin.proof };
         self.0.pull(at, from).map_err(|error| match error {
-            weft_shm::PullError::Unreadable => PullError::Unreadable,
-            weft_shm::PullError::Gone => PullError::Gone,
-            weft_shm::PullError::Outside => PullError::Outside,
+            weft_shm::PullError::Unreadable => NotPulled::Unreadable,
+            weft_shm::PullError::Gone => NotPulled::Gone,
+            weft_shm::PullError::Outside => NotPulled::Outside,
         })
     }
 
