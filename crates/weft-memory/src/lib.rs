@@ -25,6 +25,6 @@ pub use engine::{Completion, Counters, Engine, Notice, Outcome, PostError, Setti
 pub use flush::{Ticket, INLINE_MOST};
 pub use initiator::{Change, Fetch, Write};
 pub use lists::{Buffers, ReadList, WriteList, LIST_MOST};
-pub use platform::{Close, Closer, Missed, NoReach, Platform, Proof, NotPulled, Pulled, Reach, Source, Space, Target};
+pub use platform::{Close, Closer, Missed, NoReach, NotPulled, Platform, Proof, Pulled, Reach, Source, Space, Target};
 pub use report::{RegionReport, Report, LARGEST_MOST};
 pub use table::{Cookie, CookieError, Grant, Part, RegionError, RegionId, Rights, Table};

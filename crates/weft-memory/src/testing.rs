@@ -4,7 +4,7 @@ mod shown;
 
 pub use shown::{allow_pulls, Showing, Shown};
 
-use crate::platform::{NoReach, Platform, Proof, NotPulled, Pulled, Source, Space};
+use crate::platform::{NoReach, NotPulled, Platform, Proof, Pulled, Source, Space};
 use crate::{Cookie, Engine, Part, RegionId, Rights, Settings, Table};
 use std::cell::RefCell;
 use std::num::NonZeroU32;

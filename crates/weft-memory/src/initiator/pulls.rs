@@ -170,7 +170,7 @@ impl<P: Platform> Initiator<P> {
             pulls.push(index);
         }
         for index in pulls {
-            self.fail(done, index, Reason::Violation, Certainty::Unknown);
+            self.fail(done, index, Failure { reason: Reason::Violation, certainty: Certainty::Unknown });
         }
         self.send(state, done, to);
     }

@@ -1,7 +1,7 @@
 //! Memory of processes that are not real: what one of them shows, the others can pull.
 
 use super::Bytes;
-use crate::platform::{NoReach, Platform, Proof, NotPulled, Pulled, Source};
+use crate::platform::{NoReach, NotPulled, Platform, Proof, Pulled, Source};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
