@@ -61,7 +61,8 @@ impl Side {
         let mut core = Bundle::new(NoBells, weft_core::Settings::default());
         let name = Name { epoch: Epoch(epoch), endpoint: EndpointId(1), uid: Uid(1), address: HostAddress::NONE };
         let endpoint = core.state_mut().add_endpoint(name, Key(1));
-        let engine = Engine::new(endpoint, Settings::default());
+        // What can be mapped need not be pulled.
+        let engine = Engine::new(endpoint, Settings { is_direct: false, ..Settings::default() });
         engine.attach(core.state_mut());
         Side { core, engine, endpoint, name, session: None }
     }

@@ -12,6 +12,11 @@ const KEY: RegionKey = RegionKey(7);
 const BYTES: usize = 4 << 20;
 const MIB: usize = 1 << 20;
 
+/// What can be mapped need not be pulled.
+fn pulled() -> Settings {
+    Settings { is_direct: false, ..Settings::default() }
+}
+
 #[test]
 fn child() {
     support::play(&[("owner", owner), ("writer", writer)]);
@@ -20,7 +25,7 @@ fn child() {
 /// Has a region of lent memory in a serviced bundle, and says what it is asked.
 fn owner(orders: Orders) {
     let bundle = SharedBundle::serviced(&Node::new().expect("node")).expect("bundle");
-    let here = bundle.memory_endpoint(Key(9), Settings::default()).expect("endpoint");
+    let here = bundle.memory_endpoint(Key(9), pulled()).expect("endpoint");
     let window = Window::leaked(vec![0; BYTES].into());
     let region = bundle.with_memory(here, |m| m.open(window.clone(), KEY, Rights::ALL)).expect("ours").expect("new");
     tell(Address { name: bundle.name(here).expect("ours"), key: Key(9) });
@@ -63,7 +68,7 @@ struct Side {
 impl Side {
     fn to(there: Address) -> Side {
         let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
-        let here = bundle.memory_endpoint(Key(1), Settings::default()).expect("endpoint");
+        let here = bundle.memory_endpoint(Key(1), pulled()).expect("endpoint");
         bundle.map(here, 0, there.name, there.key).expect("map");
         Side { bundle, here }
     }
@@ -130,7 +135,7 @@ fn nothing_lands_behind_a_revocation_while_a_pull_goes_on() {
 fn an_initiator_that_dies_in_a_pull_leaves_a_whole_owner() {
     let _turn = turn("death in a pull");
     let bundle = SharedBundle::serviced(&Node::new().expect("node")).expect("bundle");
-    let here = bundle.memory_endpoint(Key(9), Settings::default()).expect("endpoint");
+    let here = bundle.memory_endpoint(Key(9), pulled()).expect("endpoint");
     let window = Window::leaked(vec![0; BYTES].into());
     bundle.with_memory(here, |m| m.open(window.clone(), KEY, Rights::ALL)).expect("ours").expect("new");
     let address = Address { name: bundle.name(here).expect("ours"), key: Key(9) };
