@@ -3,10 +3,14 @@
 mod support;
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{err, out};
-use weft::memory::{Completion, Cookie, Outcome, Part, Place, RegionId, RegionKey, Rights, Settings, Window, Write};
+use weft::memory::{
+    Atomic, Change, Completion, Cookie, Outcome, Part, Place, RegionId, RegionKey, Rights, Settings, Type, Window,
+    Write,
+};
 use weft::{Bundle, Endpoint, Key, Node, Reason, SharedBundle};
 
 const KEY: Key = Key(0x5eed_0ff0_dead_1e57);
@@ -204,6 +208,61 @@ fn regions_and_what_peers_did_are_told_and_no_secret_is() {
     }
 }
 
+/// What `weft trace --stages` says while a peer reads, writes and changes words of a region by its key and by a cookie.
+fn traced(pair: &mut Pair, cookie: Cookie, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(["trace", "--stages", "--count", "60"]).args(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it was built");
+    let (user, me) = (&mut pair.user, pair.me);
+    let since = Instant::now();
+    while child.try_wait().expect("it is ours").is_none() {
+        assert!(since.elapsed() < BOUND, "{arguments:?}: no operations are told");
+        user.write(me, 0, Write::to(Place::new(cookie, 8)), [1; 8]).expect("allowed");
+        user.read(me, 0, Place::new(REGION, 0), 64).expect("allowed");
+        let change = Change { place: Place::new(REGION, 16), atomic: Atomic::Add, of: Type::U64 };
+        user.change(me, 0, change, &[1, 0, 0, 0, 0, 0, 0, 0], &[]).expect("allowed");
+        std::thread::sleep(Duration::from_micros(200)); // others want the processor, too
+    }
+    let output = child.wait_with_output().expect("it is ours");
+    assert!(output.status.success(), "{}", err(&output));
+    out(&output) + &err(&output)
+}
+
+#[test]
+fn operations_are_traced_with_their_stages_and_region_and_without_secrets() {
+    let mut pair = Pair::new();
+    let cookie = pair.with(|memory| {
+        memory.open(Window::create(64).expect("memory"), LENT, Rights::READ).expect("room");
+        // Lent, so no peer maps it: all operations are requests.
+        let window = Window::leaked(vec![0; 4096].into());
+        let region = memory.open(window, REGION, Rights::ALL).expect("room");
+        memory.cookie(region, Part { at: 0, len: 4096 }, Rights::WRITE).expect("room")
+    });
+    let lines = traced(&mut pair, cookie, &["--json"]);
+    let told_of = |line: &str| serde_json::from_str::<Value>(line).ok().filter(|line| line["kind"] == "request");
+    let requests: Vec<Value> =
+        lines.lines().filter_map(told_of).filter(|line| line.get("operation").is_some()).collect();
+    let operations: BTreeSet<&str> = requests.iter().filter_map(|line| line["operation"].as_str()).collect();
+    assert_eq!(operations, BTreeSet::from(["change", "read", "write"]), "{lines}");
+    for request in &requests {
+        assert_eq!(request["region"], 1, "{request}");
+        let stages = request["stages_ns"].as_object().expect("stages");
+        let sum: u64 = stages.values().filter_map(Value::as_u64).sum();
+        assert!(stages.len() == 6 && request["round_trip_ns"] == sum, "{request}");
+    }
+    let table = traced(&mut pair, cookie, &[]);
+    for operation in ["read", "write", "change"] {
+        let title = |line: &str| {
+            line.contains(", memory: ") && line.contains(&format!(" {operation}")) && line.ends_with(" of region 1")
+        };
+        assert!(table.lines().any(title), "no {operation}: {table}");
+    }
+    let secrets = secrets(&[cookie]);
+    for said in [&lines, &table] {
+        assert_eq!(told(said, &secrets), Vec::<&str>::new(), "{said}");
+    }
+}
+
 #[test]
 fn an_initiator_tells_what_is_under_way() {
     let mut owner = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
@@ -238,14 +297,17 @@ fn an_initiator_tells_what_is_under_way() {
 #[test]
 fn as_many_regions_as_there_may_be_make_the_document_no_longer() {
     let pair = Pair::new();
-    let few = say(&["status", "--json"]).len();
+    // Of the endpoint alone: other tests have theirs in this process.
+    let length = |said: &str| find(&serde_json::from_str(said).expect("JSON"), &pair.name()).to_string().len();
+    let few = length(&say(&["status", "--json"]));
     let regions: Vec<RegionId> = pair.with(|memory| {
         let (first, window) = memory.allocate(1 << 20, RegionKey(0), Rights::ALL).expect("room");
         let more = (1..1 << 16).map(|key| memory.open(window.clone(), RegionKey(key), Rights::ALL).expect("room"));
         std::iter::once(first).chain(more).collect()
     });
     let said = say(&["status", "--json"]);
-    assert!(said.len() < few + 4096, "{} bytes and {few} before", said.len());
+    let many = length(&said);
+    assert!(many < few + 4096, "{many} bytes and {few} before");
     let document: Value = serde_json::from_str(&said).expect("JSON");
     let memory = &find(&document, &pair.name())["memory"];
     assert_eq!((&memory["regions"], &memory["bytes"]), (&65_536.into(), &(1u64 << 36).into()));

@@ -234,6 +234,26 @@ impl<P: Platform> Engine<P> {
         self.owner.notices.pop_front()
     }
 
+    /// The endpoint.
+    pub fn endpoint(&self) -> Endpoint {
+        self.initiator.endpoint
+    }
+
+    /// Requests of the engine's own to map a region that have not ended.
+    pub fn attaching(&self) -> usize {
+        self.initiator.attaching
+    }
+
+    /// The place in the table of the region that a message is for, if it names one.
+    pub fn region_of(&self, message: &Delivery<'_>) -> Option<u32> {
+        match Word::unpack(message.op(), message.args)? {
+            Word::Write { place, .. } | Word::Read { place, .. } | Word::Atomic { place, .. } => {
+                self.owner.table.place_of(place.by)
+            }
+            Word::Data | Word::Bytes(_) | Word::Attach { .. } => None,
+        }
+    }
+
     /// What was counted.
     pub fn counters(&self) -> Counters {
         Counters { direct: self.initiator.direct, ..self.owner.counters }

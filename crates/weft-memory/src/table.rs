@@ -612,6 +612,11 @@ impl<S: Space> Table<S> {
         self.space(id).ok_or(Reason::Revoked)
     }
 
+    /// The place in the table of the region of a credential, if it is good.
+    pub fn place_of(&self, by: Credential) -> Option<u32> {
+        self.find(by).ok().map(|(region, ..)| region.index)
+    }
+
     /// The region of a credential, and what a cookie narrows it to.
     fn find(&self, by: Credential) -> Result<(RegionId, Option<Part>, Option<Rights>), Reason> {
         match by {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weft::status::{Answered, Asked, Found, Look, StampedFlow, Stamps};
+use weft::status::{Answered, Asked, Found, Look, Operation, StampedFlow, Stamps};
 use weft::Name;
 use weft_wire::{EndpointId, Epoch};
 
@@ -43,6 +43,9 @@ impl Stages {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trip {
     pub pair: Pair,
+    /// What it does to a region, and which one that is, as far as the process that has it was seen.
+    pub operation: Option<Operation>,
+    pub region: Option<u32>,
     /// When the program called, by the machine's clock.
     pub called_ns: u64,
     pub stages: Stages,
@@ -218,7 +221,7 @@ impl Trip {
         let moments =
             [asked.called_ns, written, answered.seen_ns, answered.replied_ns, replied, asked.seen_ns, asked.done_ns];
         let stages: [u64; 6] = std::array::from_fn(|at| moments[at + 1] - moments[at]);
-        Trip::new(pair, asked, Stages::Six(stages))
+        Trip { region: answered.region, ..Trip::new(pair, asked, Stages::Six(stages)) }
     }
 
     fn half(pair: Pair, asked: &Asked) -> Trip {
@@ -230,7 +233,7 @@ impl Trip {
 
     fn new(pair: Pair, asked: &Asked, stages: Stages) -> Trip {
         let round_trip_ns = asked.done_ns - asked.called_ns;
-        Trip { pair, called_ns: asked.called_ns, stages, round_trip_ns }
+        Trip { pair, operation: asked.operation, region: None, called_ns: asked.called_ns, stages, round_trip_ns }
     }
 }
 
@@ -253,11 +256,20 @@ mod tests {
     }
 
     fn asked(number: u64, at: u64) -> Asked {
-        Asked { number, flow: 0, slot: 3, called_ns: at, written_ns: at + 10, seen_ns: at + 100, done_ns: at + 120 }
+        Asked {
+            number,
+            flow: 0,
+            slot: 3,
+            operation: None,
+            called_ns: at,
+            written_ns: at + 10,
+            seen_ns: at + 100,
+            done_ns: at + 120,
+        }
     }
 
     fn answered(number: u64, at: u64) -> Answered {
-        Answered { number, flow: 0, slot: 3, seen_ns: at + 40, replied_ns: at + 50, written_ns: at + 60 }
+        Answered { number, flow: 0, slot: 3, region: None, seen_ns: at + 40, replied_ns: at + 50, written_ns: at + 60 }
     }
 
     fn found(epoch: Epoch, stamps: &Stamps) -> Found {
@@ -305,6 +317,18 @@ mod tests {
         let again = look(&[asked(0, 1000), asked(1, 2000)], &[answered(0, 1000), answered(1, 2000)]);
         assert_eq!(joiner.take(&again), vec![]);
         assert_eq!(joiner.lost, Lost::default());
+    }
+
+    #[test]
+    fn what_the_initiator_knows_and_what_the_owner_knows_of_an_operation_come_together() {
+        let asked = Asked { operation: Some(Operation::Read), ..asked(0, 1000) };
+        let answered = Answered { region: Some(3), ..answered(0, 1000) };
+        let trips = Joiner::default().take(&look(&[asked], &[answered]));
+        assert_eq!(trips.first().map(|trip| (trip.operation, trip.region)), Some((Some(Operation::Read), Some(3))));
+        let mut alone = look(&[asked], &[]);
+        alone.processes.pop();
+        let trips = Joiner::default().take(&alone);
+        assert_eq!(trips.first().map(|trip| (trip.operation, trip.region)), Some((Some(Operation::Read), None)));
     }
 
     #[test]

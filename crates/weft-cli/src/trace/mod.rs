@@ -40,7 +40,8 @@ with one call is cut apart again. Wireshark and tshark read packets of weft with
 With --stages this user's processes (all users' if root asks) stamp some of their requests themselves while this runs, about one in \
 500 where there are many: when the program called, the message was written, a poll of the other process found it, that replied, the reply \
 was written, a poll found it, and its handler had run. That takes no privilege, and works through memory as well as over UDP. One-way and tagged \
-messages are not stamped: nobody answers them.";
+messages are not stamped: nobody answers them. Of operations on regions it is told what they do and at which place of its owner's table the \
+region is, never a key; stamped are those that one request carries out.";
 
 /// What can be asked of `weft trace`.
 #[derive(Clone, Debug, clap::Args)]

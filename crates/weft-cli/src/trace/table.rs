@@ -5,6 +5,7 @@ use crate::bench::table::{self, ns, right};
 use comfy_table::{Cell, Table};
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, VecDeque};
+use weft::status::Operation;
 
 /// Trips of a pair that figures are of, the last ones.
 const KEPT_MOST: usize = 1 << 14;
@@ -33,6 +34,10 @@ pub struct Line<'a> {
     from: &'a str,
     to: &'a str,
     path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<Operation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<u32>,
     /// When the program called, by the machine's clock.
     called_ns: u64,
     #[serde(serialize_with = "in_order")]
@@ -62,6 +67,8 @@ impl<'a> Line<'a> {
             from: &ends.from,
             to: &ends.to,
             path: ends.path,
+            operation: trip.operation,
+            region: trip.region,
             called_ns: trip.called_ns,
             stages_ns: names(&trip.stages).iter().zip(stages).map(|((name, ..), ns)| (*name, *ns)).collect(),
             sum_ns: stages.iter().sum(),
@@ -77,10 +84,13 @@ fn names(stages: &Stages) -> &'static [(&'static str, &'static str, &'static str
     }
 }
 
+/// Which requests are told together: who sends them to whom, and what they do to which region.
+type Kind = (Pair, Option<Operation>, Option<u32>);
+
 /// All that was seen.
 #[derive(Debug, Default)]
 pub struct Seen {
-    pairs: BTreeMap<Pair, Flow>,
+    pairs: BTreeMap<Kind, Flow>,
     /// Trips of pairs beyond those that are told apart.
     pub left_out: u64,
 }
@@ -95,11 +105,12 @@ struct Flow {
 
 impl Seen {
     pub fn take(&mut self, trip: Trip, ends: &Ends) {
-        if !self.pairs.contains_key(&trip.pair) && self.pairs.len() == PAIRS_MOST {
+        let kind = (trip.pair, trip.operation, trip.region);
+        if !self.pairs.contains_key(&kind) && self.pairs.len() == PAIRS_MOST {
             self.left_out += 1;
             return;
         }
-        let flow = self.pairs.entry(trip.pair);
+        let flow = self.pairs.entry(kind);
         let flow = flow.or_insert_with(|| Flow { ends: ends.clone(), all: 0, last: VecDeque::new() });
         // One that is seen no more, or now is: figures are of one kind.
         if flow.last.back().is_some_and(|last| last.stages.each().len() != trip.stages.each().len()) {
@@ -163,6 +174,10 @@ pub struct Figures<'a> {
     from: &'a str,
     to: &'a str,
     path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<Operation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<u32>,
     /// Requests so far; the figures are of the last 16,384 of them.
     n: u64,
     stages: Vec<Row>,
@@ -193,6 +208,8 @@ impl Flow {
             from,
             to,
             path,
+            operation: first.operation,
+            region: first.region,
             n: self.all,
             stages,
             sum_of_medians_ns,
@@ -208,9 +225,16 @@ impl Flow {
 impl Figures<'_> {
     /// As a title and a table.
     pub fn text(&self) -> String {
-        let Figures { from, to, path, n, .. } = self;
+        let Figures { from, to, path, n, operation, region, .. } = self;
+        let what = match operation {
+            None => "request",
+            Some(Operation::Read) => "read",
+            Some(Operation::Write) => "write",
+            Some(Operation::Change) => "change",
+        };
         let plural = if *n == 1 { "" } else { "s" };
-        format!("{from} → {to}, {path}: {n} request{plural}\n{}\n", self.table())
+        let region = region.map_or_else(String::new, |region| format!(" of region {region}"));
+        format!("{from} → {to}, {path}: {n} {what}{plural}{region}\n{}\n", self.table())
     }
 
     fn table(&self) -> Table {

@@ -8,17 +8,12 @@
 use super::{not_sent, Context, EndpointHandlers, Face, Mailbox, Message};
 use crate::bundle::Threads;
 use crate::paths::Outlet;
-use crate::status::stamps::{
-    now, Answered, Asked, Lease, StampedFlow, Stamps, FLOWS_MOST, KEPT_MOST, MESSAGES_LEAST, WINDOW,
-};
-use std::collections::VecDeque;
+use crate::status::recorder::{Place, Recorder, What};
+use crate::status::stamps::{now, Lease, Stamps};
 use std::sync::Arc;
-use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, ReplyError, ReplyToken, SendError, State};
+use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, ReplyError, ReplyToken, SendError, State};
 use weft_shm::Life;
 use weft_wire::Reason;
-
-/// Largest number of stamped messages under way that are remembered, of each kind.
-const UNDER_WAY_MOST: usize = 64;
 
 /// What each call of a bundle and its handlers checks first.
 #[derive(Debug)]
@@ -70,7 +65,7 @@ impl Gate {
             (&mut self.recorder, before, state.asking(from, to))
         {
             let slot = (after & !before).trailing_zeros() as u16;
-            recorder.asking.put(Place { flow, slot }, [called, written]);
+            recorder.asking.put(Place { flow, slot }, What::default(), [called, written]);
         }
         Ok(())
     }
@@ -202,7 +197,7 @@ impl<H: Threads> Face<H> {
         let place = Place { flow: delivery.flow(), slot: delivery.slot() };
         let is_reply = delivery.kind() == MessageKind::Reply;
         if let (MessageKind::Request, Some(recorder)) = (delivery.kind(), &mut self.gate.recorder) {
-            recorder.answering.put(place, [seen]);
+            recorder.answering.put(place, What::default(), [seen]);
         }
         run(&mut Message { context: Context { state, gate: &mut self.gate }, delivery });
         let done = now();
@@ -210,144 +205,32 @@ impl<H: Threads> Face<H> {
         if is_reply {
             recorder.end_question(place, seen, done);
         }
+        self.count_stamped(done);
+        Ok(())
+    }
+
+    /// A message was delivered while messages are stamped. Closes the window if there were enough.
+    pub(crate) fn count_stamped(&mut self, now: u64) {
+        let Some(recorder) = &mut self.gate.recorder else { return };
         recorder.messages += 1;
-        let lease = &self.gate.mailbox.signals.lease;
-        if recorder.has_enough(done) || done >= lease.until() {
+        if recorder.has_enough(now) || now >= self.gate.mailbox.signals.lease.until() {
             let signals = self.gate.mailbox.signals.clone();
             self.close_window(&signals.lease);
         }
-        Ok(())
+    }
+
+    /// The recorder, while messages are stamped.
+    #[inline(always)]
+    pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
+        match self.gate.is_shut() {
+            true => self.gate.recorder.as_deref_mut(),
+            false => None,
+        }
     }
 
     /// Returns the stamps for a report.
     #[cold]
     pub(crate) fn stamps(&self, state: &State<Outlet>) -> Option<Stamps> {
         self.gate.recorder.as_ref().map(|recorder| recorder.tell(state))
-    }
-}
-
-/// The place of a request under way: one request has it at a time, and it identifies the request on both sides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
-    flow: FlowId,
-    slot: u16,
-}
-
-/// Messages under way, with the times noted so far. A place that is used again drops its old times.
-#[derive(Debug)]
-struct UnderWay<const N: usize>(Vec<(Place, [u64; N])>);
-
-impl<const N: usize> Default for UnderWay<N> {
-    fn default() -> UnderWay<N> {
-        UnderWay(Vec::with_capacity(UNDER_WAY_MOST))
-    }
-}
-
-impl<const N: usize> UnderWay<N> {
-    fn put(&mut self, place: Place, moments: [u64; N]) {
-        self.take(place);
-        // Above this number nothing is noted: a sample is enough.
-        if self.0.len() < UNDER_WAY_MOST {
-            self.0.push((place, moments));
-        }
-    }
-
-    fn take(&mut self, place: Place) -> Option<[u64; N]> {
-        let at = self.0.iter().position(|(other, _)| *other == place)?;
-        Some(self.0.swap_remove(at).1)
-    }
-}
-
-/// The stamps of messages.
-#[derive(Debug, Default)]
-struct Recorder {
-    /// When the window opened.
-    opened: u64,
-    /// Messages delivered to handlers in this window.
-    messages: u32,
-    /// Our requests: when called, when written.
-    asking: UnderWay<2>,
-    /// Requests of peers: when seen.
-    answering: UnderWay<1>,
-    so_far: u64,
-    /// The last [`KEPT_MOST`] messages that ended.
-    kept: VecDeque<(u64, Place, Moments)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Moments {
-    /// When called, written, seen, done.
-    Asked([u64; 4]),
-    /// When seen, replied, written.
-    Answered([u64; 3]),
-}
-
-impl Recorder {
-    fn begin(&mut self) {
-        (self.opened, self.messages) = (now(), 0);
-        // Old places may belong to other requests by now.
-        self.asking.0.clear();
-        self.answering.0.clear();
-    }
-
-    fn has_enough(&self, now: u64) -> bool {
-        self.messages >= MESSAGES_LEAST && now.saturating_sub(self.opened) >= WINDOW.as_nanos() as u64
-    }
-
-    /// Notes that a reply's handler has run.
-    fn end_question(&mut self, place: Place, seen: u64, done: u64) {
-        if let Some([called, written]) = self.asking.take(place) {
-            self.keep(place, Moments::Asked([called, written, seen, done]));
-        }
-    }
-
-    /// Notes that a request was replied to.
-    fn end_answer(&mut self, place: Place, replied: u64, written: u64) {
-        if let Some([seen]) = self.answering.take(place) {
-            self.keep(place, Moments::Answered([seen, replied, written]));
-        }
-    }
-
-    fn keep(&mut self, place: Place, moments: Moments) {
-        if self.kept.len() == KEPT_MOST {
-            self.kept.pop_front();
-        }
-        self.kept.push_back((self.so_far, place, moments));
-        self.so_far += 1;
-    }
-
-    fn tell(&self, state: &State<Outlet>) -> Stamps {
-        let mut stamps = Stamps { so_far: self.so_far, ..Stamps::default() };
-        let mut flows: Vec<(FlowId, bool)> = Vec::new();
-        for &(number, Place { flow, slot }, moments) in &self.kept {
-            let asks = matches!(moments, Moments::Asked(_));
-            let known = flows.iter().rposition(|other| *other == (flow, asks));
-            let Some(flow) = known.or_else(|| {
-                let told = StampedFlow::of(state, flow, asks).filter(|_| flows.len() < FLOWS_MOST)?;
-                flows.push((flow, asks));
-                stamps.flows.push(told);
-                Some(flows.len() - 1)
-            }) else {
-                continue;
-            };
-            let flow = flow as u32;
-            match moments {
-                Moments::Asked([called_ns, written_ns, seen_ns, done_ns]) => {
-                    stamps.asked.push(Asked { number, flow, slot, called_ns, written_ns, seen_ns, done_ns });
-                }
-                Moments::Answered([seen_ns, replied_ns, written_ns]) => {
-                    stamps.answered.push(Answered { number, flow, slot, seen_ns, replied_ns, written_ns });
-                }
-            }
-        }
-        stamps
-    }
-}
-
-impl StampedFlow {
-    /// `None` if the flow's session has ended.
-    fn of(state: &State<Outlet>, flow: FlowId, asks: bool) -> Option<StampedFlow> {
-        let (from, to) = if asks { state.ends_out(flow)? } else { state.ends_in(flow)? };
-        Some(StampedFlow { from: from.to_string(), to: to.to_string(), number: flow.number })
     }
 }

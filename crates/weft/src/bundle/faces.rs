@@ -6,10 +6,12 @@
 use super::{own, Threads};
 use crate::node::Node;
 use crate::paths::Outlet;
+use crate::status::recorder::{Place, What};
+use crate::status::stamps::now;
 use crate::watch::Signals;
 use crate::{am, memory, tagged};
 use std::sync::Arc;
-use weft_core::{Back, Client, Delivery, Endpoint, Errand, Returned, SendError, Sink, State};
+use weft_core::{Back, Client, Delivery, Endpoint, Errand, MessageKind, Returned, SendError, Sink, State};
 use weft_wire::{BundleId, Reason};
 
 /// What the bundle needs from a face, in addition to the client for its endpoints.
@@ -93,6 +95,7 @@ macro_rules! faces {
             fn deliver_elsewhere(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
                 let seat = self.seats.get(delivery.endpoint.index()).and_then(Option::as_ref);
                 match seat.filter(|seat| seat.endpoint == delivery.endpoint).map(|seat| seat.kind) {
+                    Some(Kind::Memory) if self.am.recorder().is_some() => self.deliver_stamped(state, delivery),
                     $(Some(Kind::$kind) => self.$name.deliver(state, delivery),)*
                     None => Err(Reason::NoSuchEndpoint),
                 }
@@ -129,6 +132,30 @@ impl<H: Threads> std::fmt::Debug for Faces<H> {
 }
 
 impl<H: Threads> Faces<H> {
+    /// Delivers a message of remote memory while requests are stamped.
+    #[cold]
+    #[inline(never)]
+    fn deliver_stamped(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        let seen = now();
+        let place = Place { flow: delivery.flow(), slot: delivery.slot() };
+        let region = self.memory.region_of(delivery);
+        let taken = self.memory.deliver(state, delivery);
+        let done = now();
+        if let Some(recorder) = self.am.recorder() {
+            match delivery.kind() {
+                // The engine has replied within.
+                MessageKind::Request if taken.is_ok() => {
+                    recorder.answering.put(place, What { operation: None, region }, [seen]);
+                    recorder.end_answer(place, done, done);
+                }
+                MessageKind::Reply => recorder.end_question(place, seen, done),
+                MessageKind::Request | MessageKind::OneWay => {}
+            }
+        }
+        self.am.count_stamped(done);
+        taken
+    }
+
     /// Whether a poll can run code of the program's. True for good once a handler was set.
     pub fn may_run_handlers(&self) -> bool {
         self.am.may_run_handlers() || self.memory.may_run_handlers()

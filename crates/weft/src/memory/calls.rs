@@ -1,9 +1,12 @@
 //! Calls that post an operation and wait for its end.
 
+use super::stamps::stamped;
 use super::{Change, Completion, Credential, Engine, Fetch, Outcome, Place, PostError, Remote, Source, Target, Write};
 use crate::bundle::{AnyThread, Bundle, InHandler, SharedBundle, Threads};
 use crate::node::Error;
 use crate::paths::Outlet;
+use crate::status::recorder::Recorder;
+use crate::status::Operation;
 use std::time::Duration;
 use weft_core::{Endpoint, State};
 use weft_memory::Ticket;
@@ -43,7 +46,8 @@ impl From<InHandler> for OperationError {
 }
 
 /// What a call posts.
-type Post<'a> = &'a mut dyn FnMut(&mut Engine, &mut State<Outlet>) -> Result<Ticket, PostError>;
+type Post<'a> =
+    &'a mut dyn FnMut(&mut Engine, &mut State<Outlet>, &mut Option<&mut Recorder>) -> Result<Ticket, PostError>;
 
 fn ended(end: weft_memory::Completion<super::Platform>) -> Result<Completion, OperationError> {
     let end = Completion::from(end);
@@ -209,7 +213,7 @@ impl<H: Threads> Bundle<H> {
     /// # Errors
     /// As [`Bundle::write`].
     pub fn flush_to(&mut self, from: Endpoint, to: u32) -> Result<(), OperationError> {
-        self.call(None, from, &mut |engine, state| engine.flush_for_call(state, to)).map(|_| ())
+        self.call(None, from, &mut |engine, state, _| engine.flush_for_call(state, to)).map(|_| ())
     }
 
     /// As [`Bundle::flush_to`], but blocks for `limit` at most.
@@ -217,24 +221,24 @@ impl<H: Threads> Bundle<H> {
     /// # Errors
     /// As [`Bundle::flush_to`]; [`OperationError::TimedOut`].
     pub fn flush_to_within(&mut self, limit: Duration, from: Endpoint, to: u32) -> Result<(), OperationError> {
-        self.call(Some(limit), from, &mut |engine, state| engine.flush_for_call(state, to)).map(|_| ())
+        self.call(Some(limit), from, &mut |engine, state, _| engine.flush_for_call(state, to)).map(|_| ())
     }
 
     /// Takes the end of an operation if it has come. An error ends the wait, too.
     fn take_end(&mut self, from: Endpoint, ticket: Ticket) -> Option<Result<Completion, OperationError>> {
         match self.memory_parts(from) {
-            Ok((engine, _)) => engine.take_end(ticket).map(ended),
+            Ok((engine, ..)) => engine.take_end(ticket).map(ended),
             Err(error) => Some(Err(error.into())),
         }
     }
 
     fn post_for_call(&mut self, from: Endpoint, post: Post<'_>) -> Result<Ticket, OperationError> {
-        let (engine, state) = self.memory_parts(from)?;
-        Ok(post(engine, state)?)
+        let (engine, state, mut stamps) = self.memory_parts(from)?;
+        Ok(post(engine, state, &mut stamps)?)
     }
 
     fn forget_end(&mut self, from: Endpoint, ticket: Ticket) {
-        if let Ok((engine, _)) = self.memory_parts(from) {
+        if let Ok((engine, ..)) = self.memory_parts(from) {
             engine.forget_end(ticket);
         }
     }
@@ -253,9 +257,12 @@ trait Calls {
         bytes: Vec<u8>,
     ) -> Result<(), OperationError> {
         let mut source = Some(Source::from(bytes));
-        let post: Post<'_> = &mut |engine, state| {
+        let post: Post<'_> = &mut |engine, state, stamps| {
             // It is called once.
-            engine.write_for_call(state, to, write, source.take().unwrap_or_else(|| Vec::new().into()))
+            let source = source.take().unwrap_or_else(|| Vec::new().into());
+            stamped(stamps, (engine, state), (to, Operation::Write), |engine, state| {
+                engine.write_for_call(state, to, write, source)
+            })
         };
         self.call(limit, from, post).map(|_| ())
     }
@@ -268,7 +275,11 @@ trait Calls {
         place: Place,
         len: usize,
     ) -> Result<Vec<u8>, OperationError> {
-        let post: Post<'_> = &mut |engine, state| engine.read_for_call(state, to, place, vec![0; len].into());
+        let post: Post<'_> = &mut |engine, state, stamps| {
+            stamped(stamps, (engine, state), (to, Operation::Read), |engine, state| {
+                engine.read_for_call(state, to, place, vec![0; len].into())
+            })
+        };
         Ok(self.call(limit, from, post)?.target.unwrap_or_default())
     }
 
@@ -279,7 +290,7 @@ trait Calls {
         to: u32,
         by: Credential,
     ) -> Result<Option<Remote>, OperationError> {
-        let post: Post<'_> = &mut |engine, state| engine.attach_for_call(state, to, by);
+        let post: Post<'_> = &mut |engine, state, _| engine.attach_for_call(state, to, by);
         Ok(self.call(limit, from, post)?.remote)
     }
 
@@ -291,9 +302,11 @@ trait Calls {
         change: Change,
         (operands, second): (&[u8], &[u8]),
     ) -> Result<Vec<u8>, OperationError> {
-        let post: Post<'_> = &mut |engine, state| {
+        let post: Post<'_> = &mut |engine, state, stamps| {
             let old = Some(Target::from(vec![0; operands.len()]));
-            engine.change_for_call(state, to, change, operands, Fetch { second, old })
+            stamped(stamps, (engine, state), (to, Operation::Change), |engine, state| {
+                engine.change_for_call(state, to, change, operands, Fetch { second, old })
+            })
         };
         Ok(self.call(limit, from, post)?.target.unwrap_or_default())
     }
@@ -456,7 +469,7 @@ impl SharedBundle {
     /// # Errors
     /// As [`Bundle::flush_to`].
     pub fn flush_to(&self, from: Endpoint, to: u32) -> Result<(), OperationError> {
-        (&mut &*self).call(None, from, &mut |engine, state| engine.flush_for_call(state, to)).map(|_| ())
+        (&mut &*self).call(None, from, &mut |engine, state, _| engine.flush_for_call(state, to)).map(|_| ())
     }
 
     /// As [`Bundle::flush_to_within`].
@@ -464,6 +477,6 @@ impl SharedBundle {
     /// # Errors
     /// As [`Bundle::flush_to_within`].
     pub fn flush_to_within(&self, limit: Duration, from: Endpoint, to: u32) -> Result<(), OperationError> {
-        (&mut &*self).call(Some(limit), from, &mut |engine, state| engine.flush_for_call(state, to)).map(|_| ())
+        (&mut &*self).call(Some(limit), from, &mut |engine, state, _| engine.flush_for_call(state, to)).map(|_| ())
     }
 }

@@ -7,6 +7,7 @@ use crate::bundle::faces::Kind;
 use crate::bundle::{Bundle, Threads};
 use crate::node::Error;
 use crate::paths::Outlet;
+use crate::status::recorder::Recorder;
 use crate::watch::Signals;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ impl<H: Threads> Seat<H> {
     fn run_handler(&mut self, state: &mut State<Outlet>) {
         if let Some(run) = &mut self.on_notice {
             while let Some(notice) = self.engine.next_notice() {
-                run(&mut Memory { engine: &mut self.engine, state }, notice);
+                run(&mut Memory { engine: &mut self.engine, state, stamps: None }, notice);
             }
         }
     }
@@ -60,6 +61,11 @@ impl<H: Threads> Face<H> {
 
     fn engine(&mut self, endpoint: Endpoint) -> Option<&mut Engine> {
         self.seat(endpoint).map(|seat| &mut seat.engine)
+    }
+
+    /// The place of the region that a message is for.
+    pub fn region_of(&mut self, message: &Delivery<'_>) -> Option<u32> {
+        self.engine(message.endpoint)?.region_of(message)
     }
 
     /// Time until a region or a cookie ends, if one does.
@@ -194,11 +200,15 @@ impl<H: Threads> Bundle<H> {
         Ok(())
     }
 
-    /// Returns what the calls of an endpoint for remote memory work with.
-    pub(super) fn memory_parts(&mut self, endpoint: Endpoint) -> Result<(&mut Engine, &mut State<Outlet>), Error> {
+    /// Returns what the calls of an endpoint for remote memory work with, and what notes requests if they are stamped now.
+    #[allow(clippy::type_complexity)] // taken apart by each caller
+    pub(super) fn memory_parts(
+        &mut self,
+        endpoint: Endpoint,
+    ) -> Result<(&mut Engine, &mut State<Outlet>, Option<&mut Recorder>), Error> {
         self.life.check()?;
         match self.faces.memory.seat(endpoint).filter(|seat| !seat.is_closing) {
-            Some(seat) => Ok((&mut seat.engine, self.core.state_mut())),
+            Some(seat) => Ok((&mut seat.engine, self.core.state_mut(), self.faces.am.recorder())),
             None => Err(Error::Send(SendError::NoEndpoint)),
         }
     }

@@ -12,6 +12,7 @@ mod direct;
 mod face;
 mod lists;
 mod notices;
+mod stamps;
 
 pub use crate::buffers::{Source, Target};
 pub use calls::OperationError;
@@ -30,6 +31,9 @@ pub(crate) use face::Face;
 use crate::bundle::{AnyThread, Bundle, SharedBundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
+use crate::status::recorder::Recorder;
+use crate::status::Operation;
+use stamps::stamped;
 use std::time::Duration;
 use weft_core::{Endpoint, State};
 use weft_wire::Key;
@@ -111,6 +115,8 @@ impl From<weft_memory::Completion<Platform>> for Completion {
 pub struct Memory<'a> {
     engine: &'a mut Engine,
     state: &'a mut State<Outlet>,
+    /// Notes requests while they are stamped.
+    stamps: Option<&'a mut Recorder>,
 }
 
 impl<H: Threads> Bundle<H> {
@@ -140,8 +146,8 @@ impl<H: Threads> Bundle<H> {
     /// If the endpoint is not for remote memory or was freed.
     #[inline]
     pub fn memory(&mut self, endpoint: Endpoint) -> Result<Memory<'_>, Error> {
-        let (engine, state) = self.memory_parts(endpoint)?;
-        Ok(Memory { engine, state })
+        let (engine, state, stamps) = self.memory_parts(endpoint)?;
+        Ok(Memory { engine, state, stamps })
     }
 }
 
@@ -267,7 +273,10 @@ impl Memory<'_> {
         source: impl Into<Source>,
         context: u64,
     ) -> Result<(), (PostError, Source)> {
-        self.engine.try_write(self.state, to, write, source.into(), context)
+        let Memory { engine, state, stamps } = self;
+        stamped(stamps, (engine, state), (to, Operation::Write), |engine, state| {
+            engine.try_write(state, to, write, source.into(), context)
+        })
     }
 
     /// Reads from a region of the peer at index `to`, as many bytes as the target has. Ends as [`Outcome::Done`] when they are in the
@@ -282,7 +291,10 @@ impl Memory<'_> {
         target: impl Into<Target>,
         context: u64,
     ) -> Result<(), (PostError, Target)> {
-        self.engine.try_read(self.state, to, place, target.into(), context)
+        let Memory { engine, state, stamps } = self;
+        stamped(stamps, (engine, state), (to, Operation::Read), |engine, state| {
+            engine.try_read(state, to, place, target.into(), context)
+        })
     }
 
     /// Changes words in a region of the peer at index `to`, each in one step: as many as there are operands. The operands are copied.
@@ -298,7 +310,10 @@ impl Memory<'_> {
         fetch: Fetch<'_, Target>,
         context: u64,
     ) -> Result<(), PostError> {
-        self.engine.try_change(self.state, to, change, operands, fetch, context)
+        let Memory { engine, state, stamps } = self;
+        stamped(stamps, (engine, state), (to, Operation::Change), |engine, state| {
+            engine.try_change(state, to, change, operands, fetch, context)
+        })
     }
 
     /// Writes a few bytes to a region of the peer at index `to`, [`INLINE_MOST`] at most. The bytes are copied, so the source is free when
@@ -307,7 +322,10 @@ impl Memory<'_> {
     /// # Errors
     /// If it was not posted. [`PostError::TooLong`] if there are more bytes.
     pub fn try_write_inline(&mut self, to: u32, write: Write, bytes: &[u8], context: u64) -> Result<(), PostError> {
-        self.engine.try_write_inline(self.state, to, write, bytes, context)
+        let Memory { engine, state, stamps } = self;
+        stamped(stamps, (engine, state), (to, Operation::Write), |engine, state| {
+            engine.try_write_inline(state, to, write, bytes, context)
+        })
     }
 
     /// Posts a flush. It ends as [`Outcome::Done`] when all operations that were posted before it to index `to` have ended, however they

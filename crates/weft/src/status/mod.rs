@@ -14,6 +14,7 @@ mod ask;
 pub(crate) mod board;
 pub(crate) mod desk;
 mod document;
+pub(crate) mod recorder;
 pub(crate) mod stamps;
 mod way;
 
@@ -23,7 +24,7 @@ pub use document::{
     RemoteMemory, RemoteMemoryCounters, VERSION,
 };
 
-pub use stamps::{Answered, Asked, StampedFlow, Stamps};
+pub use stamps::{Answered, Asked, Operation, StampedFlow, Stamps};
 
 pub use crate::net::address::LeftOut;
 pub use crate::settings::switch;

@@ -55,6 +55,18 @@ pub struct StampedFlow {
     pub number: u16,
 }
 
+/// What a request of remote memory does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Reads bytes, or a piece of them.
+    Read,
+    /// Writes bytes: a write that nothing else was under way beside.
+    Write,
+    /// Changes words and asks for the old values.
+    Change,
+}
+
 /// A request, as who sent it saw it. Its slot is its own from `called_ns` to `seen_ns`, here and there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Asked {
@@ -64,6 +76,9 @@ pub struct Asked {
     pub flow: u32,
     /// Which of the flow's 32 requests under way.
     pub slot: u16,
+    /// What it does to a region of the peer's, if it is one of [remote memory](crate::memory).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
     /// The program called.
     pub called_ns: u64,
     /// The message was written.
@@ -83,6 +98,9 @@ pub struct Answered {
     pub flow: u32,
     /// Which of the flow's 32 requests under way.
     pub slot: u16,
+    /// The place of the region in the endpoint's table, if it was for one. Keys are told to nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<u32>,
     /// A poll found the request.
     pub seen_ns: u64,
     /// The program replied.
