@@ -160,7 +160,7 @@ fn regions_and_what_peers_did_are_told_and_no_secret_is() {
         ],
         "counters": {
             "writes": 4, "reads": 1, "atomics": 0, "bytes_written": 40, "pulls": 0, "bytes_pulled": 0, "bytes_read": 50,
-            "refused": 4, "refused_revoked": 2,
+            "refused": 4, "refused_revoked": 2, "direct": 0,
         },
         "notices": 4, "pending": 0, "completions": 0,
     });

@@ -247,10 +247,11 @@ impl<P: Platform> Engine<P> {
     /// The place in the table of the region that a message is for, if it names one.
     pub fn region_of(&self, message: &Delivery<'_>) -> Option<u32> {
         match Word::unpack(message.op(), message.args)? {
-            Word::Write { place, .. } | Word::Read { place, .. } | Word::Atomic { place, .. } => {
-                self.owner.table.place_of(place.by)
-            }
-            Word::Data | Word::Bytes(_) | Word::Attach { .. } => None,
+            Word::Write { place, .. }
+            | Word::Read { place, .. }
+            | Word::Atomic { place, .. }
+            | Word::Pull { place, .. } => self.owner.table.place_of(place.by),
+            Word::Data | Word::Bytes(_) | Word::Pulled(..) | Word::Attach { .. } => None,
         }
     }
 
