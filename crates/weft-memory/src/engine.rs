@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use weft_core::bulk::Failure;
 use weft_core::{Client, Delivery, Endpoint, Event, FlowId, MessageKind, Returned, State};
-use weft_wire::memory::Word;
+use weft_wire::memory::{Mark, ShortWrite, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
@@ -303,17 +303,9 @@ impl<P: Platform> Engine<P> {
         }
     }
 
-    fn lengths(&self) -> (usize, usize) {
-        (self.done.len().wrapping_add(self.initiator.calls.come), self.owner.notices.len())
-    }
-}
-
-#[doc(hidden)] // else the reference of `weft` lists it, whose users do not have the type
-impl<T: Tx, P: Platform> Client<T> for Engine<P> {
-    fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
-        if self.is_closing {
-            return Err(Reason::NoSuchEndpoint);
-        }
+    /// Takes any message.
+    #[inline(never)]
+    fn deliver_any<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
         let before = self.lengths();
         let taken = match (message.kind(), Word::unpack(message.op(), message.args)) {
             (MessageKind::Reply, Some(Word::Bytes(mark))) => {
@@ -334,6 +326,38 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
             state.end_visit();
         }
         taken
+    }
+
+    fn lengths(&self) -> (usize, usize) {
+        (self.done.len().wrapping_add(self.initiator.calls.come), self.owner.notices.len())
+    }
+}
+
+#[doc(hidden)] // else the reference of `weft` lists it, whose users do not have the type
+impl<T: Tx, P: Platform> Client<T> for Engine<P> {
+    fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
+        if self.is_closing {
+            return Err(Reason::NoSuchEndpoint);
+        }
+        match message.kind() {
+            MessageKind::Request => {
+                if let Some(write) = ShortWrite::unpack(message.op(), message.args) {
+                    return self.owner.write_short(state, message, write);
+                }
+            }
+            MessageKind::Reply => {
+                let mark = Mark::unpack(message.op(), message.args);
+                if mark.is_some_and(|mark| self.initiator.end_short(state, &mut self.done, message, mark)) {
+                    state.note();
+                    if state.idle_polls() > 0 {
+                        state.end_visit();
+                    }
+                    return Ok(());
+                }
+            }
+            MessageKind::OneWay => {}
+        }
+        self.deliver_any(state, message)
     }
 
     fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {

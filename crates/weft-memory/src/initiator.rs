@@ -1,6 +1,7 @@
 //! The initiator's side: operations on regions of others.
 
 mod pulls;
+mod short;
 
 use self::pulls::{Lending, Pull, PULL_LEAST};
 use crate::direct::{Mapped, Neighbour};
@@ -900,6 +901,27 @@ impl<P: Platform> Engine<P> {
     /// # Errors
     /// If it was not posted; the source comes back.
     pub fn try_write<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        to: u32,
+        write: Write,
+        source: P::Source,
+        context: u64,
+    ) -> Result<(), (PostError, P::Source)> {
+        let is_closing = self.is_closing();
+        let (initiator, done) = self.parts();
+        let source = match !is_closing && initiator.has_room_for(done, 1) {
+            true => match initiator.post_short(state, to, write, source, context) {
+                Ok(()) => return Ok(()),
+                Err(source) => source,
+            },
+            false => source,
+        };
+        self.write_any(state, to, write, source, context)
+    }
+
+    #[inline(never)]
+    fn write_any<T: Tx>(
         &mut self,
         state: &mut State<T>,
         to: u32,

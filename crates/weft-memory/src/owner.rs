@@ -1,6 +1,7 @@
 //! The owner's side: operations of peers on the regions here.
 
 mod pulls;
+mod short;
 
 use self::pulls::Pulls;
 use crate::engine::{Counters, Notice, Settings};

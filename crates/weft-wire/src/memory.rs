@@ -4,8 +4,10 @@
 //! low half first. A refused message comes back with a [`Reason`](crate::Reason), so there is no word for refusals.
 
 mod pull;
+mod short;
 
 pub use pull::{Origin, PullEnd};
+pub use short::ShortWrite;
 
 use crate::MAX_ARGS;
 
