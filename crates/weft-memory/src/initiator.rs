@@ -4,6 +4,7 @@ mod pulls;
 mod short;
 
 use self::pulls::{Lending, Pull, PULL_LEAST};
+use self::short::Short;
 use crate::direct::{Mapped, Neighbour};
 use crate::engine::{Completion, Engine, Outcome, PostError, Settings};
 use crate::flush::{Calls, Flushes, Ticket, Whom};
@@ -283,6 +284,9 @@ pub(crate) struct Initiator<P: Platform> {
     /// By destination. Dropped before the operations: nobody reads in their memory any more then.
     queues: Vec<Queue>,
     operations: Slab<Operation<P>>,
+    /// By destination, as `queues`: a write that has left in one request.
+    shorts: Vec<Option<Short<P::Source>>>,
+    shorts_under_way: usize,
     pub lists: Lists<P>,
     pub calls: Calls<P>,
     /// Flushes that wait.
@@ -310,6 +314,8 @@ impl<P: Platform> Initiator<P> {
             operations_most: settings.operations_most,
             queues: Vec::new(),
             operations: Slab::new(),
+            shorts: Vec::new(),
+            shorts_under_way: 0,
             lists: Lists::new(),
             calls: Calls::new(),
             flushes: 0,
@@ -330,7 +336,7 @@ impl<P: Platform> Initiator<P> {
     }
 
     pub fn pending_in_all(&self) -> usize {
-        self.operations.len().saturating_sub(self.attaching)
+        (self.operations.len() + self.shorts_under_way).saturating_sub(self.attaching)
     }
 
     /// All operations to a destination that have not ended.
@@ -346,6 +352,8 @@ impl<P: Platform> Initiator<P> {
         self.queues.clear();
         self.operations.clear();
         self.attaching = 0;
+        self.shorts.clear();
+        self.shorts_under_way = 0;
         self.lists.close();
         self.close_neighbours();
     }
@@ -405,6 +413,7 @@ impl<P: Platform> Initiator<P> {
         if self.queues.len() <= to as usize {
             // No longer than the endpoint's translation table, in which there is such an entry.
             self.queues.resize_with(to as usize + 1, Queue::default);
+            self.shorts.resize_with(to as usize + 1, || None);
             if self.is_direct {
                 self.neighbours.resize_with(to as usize + 1, Neighbour::default);
             }
@@ -649,6 +658,9 @@ impl<P: Platform> Initiator<P> {
             MessageKind::Request => {
                 // From this process's own memory, so it is what was sent.
                 match Word::unpack(message.op, &message.args) {
+                    Some(Word::Write { mark: Some(mark), .. }) if self.short_came_back(state, done, mark, message) => {
+                        None
+                    }
                     Some(
                         Word::Read { mark, .. } | Word::Atomic { mark, .. } | Word::Write { mark: Some(mark), .. },
                     ) => {

@@ -197,8 +197,13 @@ impl Window {
             return whole::write(to.addr(), bytes);
         }
         // SAFETY: the bytes are within the window, whose memory can be written; a slice that can be read is not of this memory, to which
-        // nobody has references.
-        unsafe { write(bytes.as_ptr(), to, bytes.len()) };
+        // nobody has references. One word is stored in one piece.
+        unsafe {
+            match bytes.len() == 8 && to.addr() % 8 == 0 {
+                true => store_last(bytes.as_ptr(), to, 8),
+                false => write(bytes.as_ptr(), to, bytes.len()),
+            }
+        }
         true
     }
 

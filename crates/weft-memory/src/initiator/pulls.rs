@@ -13,7 +13,7 @@ use weft_wire::memory::{Mark, Origin, PullEnd, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
-/// Bytes from which on a write is pulled: below, two copies in two processes at a time take less than one copy and a round trip.
+/// Bytes from which on a write is pulled. `docs/design/memory.md` says what that costs and gains.
 pub(super) const PULL_LEAST: usize = 64 << 10;
 
 /// What is known of pulls by a destination, beside how many there are.

@@ -1,11 +1,25 @@
-//! Short writes that are likely waited for, in as few steps as there can be.
+//! Short writes that are likely waited for, in as few steps as there can be: at most one to each destination, which is no entry among
+//! the other operations.
 
-use super::{Done, Initiator, Kind, Operation, Write};
+use super::{Done, Initiator, Write};
 use crate::engine::{Completion, Outcome};
 use crate::platform::{Platform, Source};
-use weft_core::{Delivery, Outgoing, State};
+use weft_core::{Delivery, Outgoing, Returned, State};
 use weft_wire::memory::{Credential, Mark, ShortWrite};
 use weft_wire::path::{Tx, SMALL_MOST};
+
+/// Tells the mark of a short write, whose other bits are its destination: an operation's number is below `u32::MAX / 2`, and so is a
+/// destination's.
+const SHORT: u32 = 1 << 31;
+
+/// A write that has left in one request.
+#[derive(Debug)]
+pub(super) struct Short<S> {
+    context: u64,
+    source: S,
+    /// The number of the flush that it is before.
+    flush: u32,
+}
 
 impl<P: Platform> Initiator<P> {
     /// Posts a write of a few bytes as a request, if nothing else is under way to the destination. Gives the source back if this is not
@@ -23,40 +37,24 @@ impl<P: Platform> Initiator<P> {
         let (Some(queue), Credential::Key(key), None) = (queue, write.place.by, write.notice) else {
             return Err(source);
         };
+        let Some(place) = self.shorts.get_mut(to as usize) else { return Err(source) };
         let bytes = source.bytes();
         if bytes.len() > SMALL_MOST || write.tells_when_free {
             return Err(source);
         }
-        let place = self.operations.vacant_entry();
-        let (len, mark) = (bytes.len(), Mark { operation: place.key() as u32, piece: 0 });
-        let args = ShortWrite { key, at: write.place.at, len: len as u64, mark }.to_args();
+        let mark = Mark { operation: SHORT | to, piece: 0 };
+        let args = ShortWrite { key, at: write.place.at, len: bytes.len() as u64, mark }.to_args();
         let message = Outgoing { op: ShortWrite::OP, args: &args, payload: bytes, completion: None };
         if state.try_request(self.endpoint, to, message).is_err() {
             return Err(source);
         }
-        self.serial = self.serial.wrapping_add(1);
         queue.pending = 1;
-        place.insert(Operation {
-            context,
-            to,
-            is_fenced: false,
-            special: None,
-            flush: queue.flushes.next(),
-            serial: self.serial,
-            kind: Kind::Write { write, source: Some(source), len },
-            issued: len,
-            is_issued: true,
-            under_way: 1,
-            answered: 0,
-            failure: None,
-            may_be_stored: false,
-            is_pulled: false,
-        });
+        self.shorts_under_way += 1;
+        *place = Some(Short { context, source, flush: queue.flushes.next() });
         Ok(())
     }
 
-    /// Ends a write that one request carried out, if this is the answer to one and nothing else hangs on it. False if not, and nothing
-    /// was changed.
+    /// Ends a short write, if this is the answer to one. False if not, and nothing was changed.
     #[inline(always)]
     pub fn end_short<T: Tx>(
         &mut self,
@@ -65,26 +63,64 @@ impl<P: Platform> Initiator<P> {
         message: &Delivery<'_>,
         mark: Mark,
     ) -> bool {
-        let index = mark.operation as usize;
-        let Some(operation) = self.operations.get_mut(index) else { return false };
-        let Kind::Write { source, .. } = &mut operation.kind else { return false };
-        let is_whole = operation.under_way == 1 && operation.is_issued && !operation.is_pulled;
-        let is_plain = operation.special.is_none() && operation.failure.is_none();
-        let fits = mark.piece == operation.answered && message.payload.is_empty();
-        if !(is_whole && is_plain && fits) {
-            return false;
-        }
-        let (to, context) = (operation.to, operation.context);
-        let queue = self.queues.get_mut(to as usize).filter(|q| q.flushes.is_empty() && q.operations.is_empty());
-        let Some(queue) = queue else { return false };
+        let to = mark.operation & !SHORT;
         // Another peer could say anything.
-        if state.flow_to(self.endpoint, to) != Some(message.flow()) {
+        let is_its = || state.flow_to(self.endpoint, to) == Some(message.flow()) && message.payload.is_empty();
+        if mark.operation & SHORT == 0 || !is_its() {
             return false;
         }
-        queue.pending = queue.pending.saturating_sub(1);
-        let source = source.take();
-        self.operations.try_remove(index);
-        done.push_back(Completion { context, outcome: Outcome::Done, source, target: None, buffers: None });
+        let Some(Short { context, source, flush }) = self.shorts.get_mut(to as usize).and_then(Option::take) else {
+            return false;
+        };
+        done.push_back(Completion {
+            context,
+            outcome: Outcome::Done,
+            source: Some(source),
+            target: None,
+            buffers: None,
+        });
+        self.shorts_under_way = self.shorts_under_way.saturating_sub(1);
+        let queue = self.queues.get_mut(to as usize);
+        let is_alone = queue.is_some_and(|queue| {
+            queue.pending = queue.pending.saturating_sub(1);
+            queue.pending == 0 && queue.flushes.is_empty()
+        });
+        if !is_alone {
+            self.go_on_behind(state, done, to, flush);
+        }
+        true
+    }
+
+    /// A short write has ended: what waits for that goes on.
+    #[cold]
+    #[inline(never)]
+    fn go_on_behind<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32, flush: u32) {
+        self.end_flushes(done, to, flush);
+        self.send(state, done, to);
+    }
+
+    /// Ends a short write that came back. False if the mark is none of one.
+    #[cold]
+    pub(super) fn short_came_back<T: Tx>(
+        &mut self,
+        state: &mut State<T>,
+        done: &mut Done<P>,
+        mark: Mark,
+        message: &Returned,
+    ) -> bool {
+        let to = mark.operation & !SHORT;
+        if mark.operation & SHORT == 0 {
+            return false;
+        }
+        if let Some(Short { context, source, flush }) = self.shorts.get_mut(to as usize).and_then(Option::take) {
+            let outcome = Outcome::Failed { reason: message.reason, certainty: message.certainty };
+            done.push_back(Completion { context, outcome, source: Some(source), target: None, buffers: None });
+            self.shorts_under_way = self.shorts_under_way.saturating_sub(1);
+            if let Some(queue) = self.queues.get_mut(to as usize) {
+                queue.pending = queue.pending.saturating_sub(1);
+            }
+            self.go_on_behind(state, done, to, flush);
+        }
         true
     }
 }
