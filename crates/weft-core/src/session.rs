@@ -70,12 +70,26 @@ impl Slot {
         self.args_len = args.len() as u8;
         copy_args(args, &mut self.args);
         // What need not be stored is not: docs/design/small-messages.md, "Few stores".
-        if !self.payload.is_empty() {
+        if !payload.is_empty() {
+            self.keep_payload(payload);
+        } else if !self.payload.is_empty() {
             self.payload.clear();
         }
-        if !payload.is_empty() {
-            self.payload.extend_from_slice(payload);
+    }
+
+    #[inline(always)]
+    fn keep_payload(&mut self, payload: &[u8]) {
+        // A word over a word is one store.
+        match (<&mut [u8; 8]>::try_from(&mut self.payload[..]), <&[u8; 8]>::try_from(payload)) {
+            (Ok(kept), Ok(word)) => *kept = *word,
+            _ => self.keep_bytes(payload),
         }
+    }
+
+    #[inline(never)]
+    fn keep_bytes(&mut self, payload: &[u8]) {
+        self.payload.clear();
+        self.payload.extend_from_slice(payload);
     }
 
     pub fn args(&self) -> &[u32] {

@@ -205,7 +205,7 @@ impl<P: Platform> Engine<P> {
     /// is one look at an empty set.
     #[inline]
     pub fn needs_time(&self, message: &Delivery<'_>) -> bool {
-        self.next_end().is_some() && self.owner.needs_time(message)
+        self.owner.table.has_ends() && self.owner.needs_time(message)
     }
 
     /// The same before [`Client::go_on`].
@@ -225,6 +225,7 @@ impl<P: Platform> Engine<P> {
     }
 
     /// Takes the oldest completion.
+    #[inline]
     pub fn next_completion(&mut self) -> Option<Completion<P>> {
         self.done.pop_front()
     }
@@ -303,9 +304,39 @@ impl<P: Platform> Engine<P> {
         }
     }
 
+    /// Takes a short write that tells no notice, or the answer to one. False if the message is another one or is not that easily taken,
+    /// and nothing was changed: then there is [`Client::deliver`].
+    #[inline(always)]
+    pub fn deliver_short<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> bool {
+        if self.is_closing {
+            return false;
+        }
+        match message.kind() {
+            // What ends in time needs the time.
+            MessageKind::Request if self.owner.table.has_ends() => false,
+            MessageKind::Request => ShortWrite::unpack(message.op(), message.args)
+                .is_some_and(|write| self.owner.write_short(state, message, write)),
+            MessageKind::Reply => {
+                let mark = Mark::unpack(message.op(), message.args);
+                let has_ended = mark.is_some_and(|mark| self.initiator.end_short(state, &mut self.done, message, mark));
+                if has_ended {
+                    state.note();
+                    if state.idle_polls() > 0 {
+                        state.end_visit();
+                    }
+                }
+                has_ended
+            }
+            MessageKind::OneWay => false,
+        }
+    }
+
     /// Takes any message.
     #[inline(never)]
     fn deliver_any<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
+        if self.is_closing {
+            return Err(Reason::NoSuchEndpoint);
+        }
         let before = self.lengths();
         let taken = match (message.kind(), Word::unpack(message.op(), message.args)) {
             (MessageKind::Reply, Some(Word::Bytes(mark))) => {
@@ -336,28 +367,10 @@ impl<P: Platform> Engine<P> {
 #[doc(hidden)] // else the reference of `weft` lists it, whose users do not have the type
 impl<T: Tx, P: Platform> Client<T> for Engine<P> {
     fn deliver(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> Result<(), Reason> {
-        if self.is_closing {
-            return Err(Reason::NoSuchEndpoint);
+        match self.deliver_short(state, message) {
+            true => Ok(()),
+            false => self.deliver_any(state, message),
         }
-        match message.kind() {
-            MessageKind::Request => {
-                if let Some(write) = ShortWrite::unpack(message.op(), message.args) {
-                    return self.owner.write_short(state, message, write);
-                }
-            }
-            MessageKind::Reply => {
-                let mark = Mark::unpack(message.op(), message.args);
-                if mark.is_some_and(|mark| self.initiator.end_short(state, &mut self.done, message, mark)) {
-                    state.note();
-                    if state.idle_polls() > 0 {
-                        state.end_visit();
-                    }
-                    return Ok(());
-                }
-            }
-            MessageKind::OneWay => {}
-        }
-        self.deliver_any(state, message)
     }
 
     fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {

@@ -912,6 +912,7 @@ impl<P: Platform> Engine<P> {
     ///
     /// # Errors
     /// If it was not posted; the source comes back.
+    #[inline]
     pub fn try_write<T: Tx>(
         &mut self,
         state: &mut State<T>,

@@ -617,6 +617,20 @@ impl<S: Space> Table<S> {
         self.find(by).ok().map(|(region, ..)| region.index)
     }
 
+    /// Whether something ends in time.
+    #[inline]
+    pub fn has_ends(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
+    /// The memory of a region that is open under a key, if so many bytes there may be written. If not, [`Table::check`] says why.
+    #[inline]
+    pub fn writable(&self, key: u64, at: u64, len: u64) -> Option<&S> {
+        let region = self.regions.places.get(*self.by_key.get(&key)? as usize)?;
+        let space = region.space.as_ref()?;
+        (region.rights.write && at.checked_add(len)? <= space.len()).then_some(space)
+    }
+
     /// The region of a credential, and what a cookie narrows it to.
     fn find(&self, by: Credential) -> Result<(RegionId, Option<Part>, Option<Rights>), Reason> {
         match by {

@@ -561,3 +561,38 @@ fn ends_of_pulls_that_are_none_are_not_believed() {
     assert_eq!(ends, [0, 2]);
     assert_eq!(side.engine.pending_in_all(), 0);
 }
+
+/// Short writes have a way of their own; they end as all others do, whatever goes on at either side.
+#[test]
+fn short_writes_end_once_and_what_is_behind_them_goes_on() {
+    let mut pair = Pair::new();
+    for ends in [false, true] {
+        // Something of the initiator's own that ends in time changes nothing.
+        let own = pair.initiator.engine.table_mut().open(9, Rights::ALL, Bytes::new(8)).expect("new");
+        let end = ends.then(|| std::time::Duration::from_secs(1));
+        pair.initiator.engine.table_mut().set_end(own, end);
+        pair.owner.engine.table_mut().set_end(pair.region, end);
+        pair.initiator.write(Write::to(at(0)), vec![1; 8], 1);
+        assert_eq!(pair.initiator.engine.pending(0), 1);
+        let Side { engine, core, .. } = &mut pair.initiator;
+        engine.try_flush(core.state_mut(), 0, 2).expect("posted");
+        engine.fence(core.state(), 0).expect("mapped");
+        pair.initiator.write(Write::to(at(0)), vec![2; 8], 3);
+        assert_eq!((pair.ends(), pair.initiator.engine.pending_in_all()), (Vec::new(), 2));
+        pair.settle();
+        assert_eq!(pair.ends(), [1, 2, 3].map(|n| (n, Outcome::Done)), "{ends}");
+        assert_eq!(pair.space.all()[..8], [2; 8]);
+        pair.owner.engine.table_mut().set_end(pair.region, None);
+        pair.initiator.engine.table_mut().revoke(own);
+    }
+    pair.initiator.write(Write::to(at(BYTES as u64 - 7)), vec![1; 8], 4);
+    pair.initiator.write(Write::to(at(16)), vec![3; 8], 5);
+    pair.settle();
+    let refused = failed(Reason::OutsideRegion, Certainty::NotDelivered);
+    assert_eq!(pair.ends(), [(4, refused), (5, Outcome::Done)]);
+    pair.initiator.write(Write::to(at(0)), vec![1; 8], 6);
+    pair.initiator.lose();
+    let ends = pair.ends();
+    assert!(matches!(ends[..], [(6, Outcome::Failed { reason: Reason::PeerLost, .. })]), "{ends:?}");
+    assert_eq!((pair.initiator.engine.pending(0), pair.initiator.engine.pending_in_all()), (0, 0));
+}

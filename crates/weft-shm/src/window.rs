@@ -165,6 +165,7 @@ impl Window {
     }
 
     /// The address of bytes that are all within it.
+    #[inline]
     pub(crate) fn at(&self, at: u64, len: usize) -> Option<*mut u8> {
         if self.memory.as_ref().is_some_and(|memory| memory.mapping.is_left_behind()) {
             return None;
@@ -191,6 +192,7 @@ impl Window {
 
     /// Copies bytes into it in ascending order. The last aligned word is stored last, with release: a reader that sees it sees all of
     /// them. False, and nothing was copied, if they are not all within it.
+    #[inline]
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.at(at, bytes.len()) else { return false };
         if self.is_whole {
@@ -200,8 +202,9 @@ impl Window {
         // nobody has references. One word is stored in one piece.
         unsafe {
             match bytes.len() == 8 && to.addr() % 8 == 0 {
-                true => store_last(bytes.as_ptr(), to, 8),
-                false => write(bytes.as_ptr(), to, bytes.len()),
+                true => AtomicU64::from_ptr(to.cast())
+                    .store(bytes.as_ptr().cast::<u64>().read_unaligned(), Ordering::Release),
+                false => write_any(bytes.as_ptr(), to, bytes.len()),
             }
         }
         true
@@ -338,6 +341,16 @@ unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
         }
         store_last(from.add(body), to.add(body), last);
     }
+}
+
+/// As [`write`], never inlined: so the store of one word is.
+///
+/// # Safety
+/// As for `write`.
+#[inline(never)]
+unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as the caller says.
+    unsafe { write(from, to, len) }
 }
 
 /// How many of `len` bytes from `to` are stored last, in one piece.

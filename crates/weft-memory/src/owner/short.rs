@@ -2,37 +2,24 @@
 
 use super::{answer, Owner};
 use crate::platform::Space;
-use crate::table::Rights;
 use weft_core::{Delivery, State};
-use weft_wire::memory::{Credential, Mark, Place, ShortWrite};
+use weft_wire::memory::{Mark, ShortWrite};
 use weft_wire::path::Tx;
-use weft_wire::Reason;
 
 impl<S: Space> Owner<S> {
-    /// Carries out a write of one message without a notice, and answers it.
+    /// Carries out a write of one message without a notice, and answers it. False if it is to be refused, and nothing was changed.
     #[inline]
-    pub fn write_short<T: Tx>(
-        &mut self,
-        state: &mut State<T>,
-        message: &Delivery<'_>,
-        write: ShortWrite,
-    ) -> Result<(), Reason> {
-        let place = Place { by: Credential::Key(write.key), at: write.at };
-        let stored = self.table.check(place, write.len, Rights::WRITE).and_then(|(grant, space)| {
-            match write.len == message.payload.len() as u64 {
-                true => space.write(grant.at, message.payload).then_some(()).ok_or(Reason::OutsideRegion),
-                false => Err(Reason::Violation),
-            }
-        });
-        if let Err(reason) = stored {
-            self.count_refusal(reason);
-            return Err(reason);
+    pub fn write_short<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, write: ShortWrite) -> bool {
+        let ShortWrite { key, at, len, mark } = write;
+        let space = self.table.writable(key, at, len).filter(|_| len == message.payload.len() as u64);
+        if !space.is_some_and(|space| space.write(at, message.payload)) {
+            return false;
         }
-        self.counters.bytes_written += write.len;
+        self.counters.bytes_written += len;
         self.counters.writes += 1;
-        if !state.reply_small(message, Mark::BYTES, &write.mark.to_args(), &[]) {
-            answer(state, message, write.mark, &[]);
+        if !state.reply_small(message, Mark::BYTES, &mark.to_args(), &[]) {
+            answer(state, message, mark, &[]);
         }
-        Ok(())
+        true
     }
 }

@@ -26,6 +26,17 @@ struct Seat<H: Threads> {
 }
 
 impl<H: Threads> Seat<H> {
+    #[inline(never)]
+    fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
+        if self.engine.needs_time(delivery) {
+            // The timer may be late.
+            self.engine.expire(now());
+        }
+        let taken = self.engine.deliver(state, delivery);
+        self.run_handler(state);
+        taken
+    }
+
     /// Has the program's handler run for the notices that came.
     fn run_handler(&mut self, state: &mut State<Outlet>) {
         if let Some(run) = &mut self.on_notice {
@@ -117,13 +128,10 @@ impl<H: Threads> Face<H> {
 impl<H: Threads> Client<Outlet> for Face<H> {
     fn deliver(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
         let Some(seat) = self.seat(delivery.endpoint) else { return Err(Reason::NoSuchEndpoint) };
-        if seat.engine.needs_time(delivery) {
-            // The timer may be late.
-            seat.engine.expire(now());
+        match seat.engine.deliver_short(state, delivery) {
+            true => Ok(()),
+            false => seat.deliver(state, delivery),
         }
-        let taken = seat.engine.deliver(state, delivery);
-        seat.run_handler(state);
-        taken
     }
 
     fn returned(&mut self, state: &mut State<Outlet>, message: Returned) -> Option<Returned> {

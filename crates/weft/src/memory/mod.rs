@@ -70,7 +70,7 @@ pub struct Completion {
 
 #[doc(hidden)] // users need not know the type
 impl From<weft_memory::Completion<Platform>> for Completion {
-    #[inline]
+    #[inline(always)]
     fn from(completion: weft_memory::Completion<Platform>) -> Completion {
         let weft_memory::Completion { context, outcome, source, target, buffers, mapped } = completion;
         let (source, target) = (source.and_then(Source::give_back), target.and_then(Target::give_back));
@@ -364,7 +364,10 @@ impl Memory<'_> {
 
     /// Takes the oldest completion of the endpoint. A completion ends a wait.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.engine.next_completion().map(Completion::from)
+        match self.engine.next_completion() {
+            Some(end) => Some(end.into()),
+            None => None,
+        }
     }
 
     /// Takes the oldest notice of a peer's write. A notice ends a wait.
