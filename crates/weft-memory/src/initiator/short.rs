@@ -64,9 +64,11 @@ impl<P: Platform> Initiator<P> {
         mark: Mark,
     ) -> bool {
         let to = mark.operation & !SHORT;
+        if mark.operation & SHORT == 0 || !message.payload.is_empty() {
+            return false;
+        }
         // Another peer could say anything.
-        let is_its = || state.flow_to(self.endpoint, to) == Some(message.flow()) && message.payload.is_empty();
-        if mark.operation & SHORT == 0 || !is_its() {
+        if state.flow_to(self.endpoint, to) != Some(message.flow()) {
             return false;
         }
         let Some(Short { context, source, flush }) = self.shorts.get_mut(to as usize).and_then(Option::take) else {

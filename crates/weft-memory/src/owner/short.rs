@@ -8,7 +8,7 @@ use weft_wire::path::Tx;
 
 impl<S: Space> Owner<S> {
     /// Carries out a write of one message without a notice, and answers it. False if it is to be refused, and nothing was changed.
-    #[inline]
+    #[inline(always)]
     pub fn write_short<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, write: ShortWrite) -> bool {
         let ShortWrite { key, at, len, mark } = write;
         let space = self.table.writable(key, at, len).filter(|_| len == message.payload.len() as u64);
