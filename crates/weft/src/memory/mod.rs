@@ -364,10 +364,7 @@ impl Memory<'_> {
 
     /// Takes the oldest completion of the endpoint. A completion ends a wait.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        match self.engine.next_completion() {
-            Some(end) => Some(end.into()),
-            None => None,
-        }
+        self.engine.next_completion().map(Completion::from)
     }
 
     /// Takes the oldest notice of a peer's write. A notice ends a wait.
