@@ -89,6 +89,8 @@ pub(crate) struct Neighbour<R> {
     mapped: Vec<(FlowId, Credential, Box<Mapped<R>>)>,
     /// Operations that were not direct, by credential: the oldest first.
     counted: VecDeque<(Credential, u32)>,
+    /// The region key of the last operation, if it is known that its region is not mapped here, nor will be soon.
+    executed: Option<u64>,
     /// Attachments that have not ended.
     pub attaching: usize,
     /// Of what the program has.
@@ -97,7 +99,7 @@ pub(crate) struct Neighbour<R> {
 
 impl<R> Default for Neighbour<R> {
     fn default() -> Self {
-        Neighbour { mapped: Vec::new(), counted: VecDeque::new(), attaching: 0, closers: Vec::new() }
+        Neighbour { mapped: Vec::new(), counted: VecDeque::new(), executed: None, attaching: 0, closers: Vec::new() }
     }
 }
 
@@ -106,6 +108,7 @@ impl<R> Neighbour<R> {
     pub fn close(&mut self) {
         self.mapped.clear();
         self.counted.clear();
+        self.executed = None;
         self.closers.drain(..).for_each(|closer| closer.0.close());
     }
 
@@ -124,6 +127,7 @@ impl<R> Neighbour<R> {
         self.mapped.retain(|(of, _, mapped)| *of == flow && mapped.reach.is_open());
         if self.mapped.len() < before {
             self.counted.clear();
+            self.executed = None;
         }
     }
 
@@ -131,6 +135,12 @@ impl<R> Neighbour<R> {
     #[inline(always)]
     fn find(&self, by: Credential, flow: FlowId) -> Option<usize> {
         self.mapped.iter().position(|(of, credential, _)| *of == flow && *credential == by)
+    }
+
+    /// Whether the owner is known to carry operations by a key out.
+    #[inline(always)]
+    pub fn is_executed(&self, key: u64) -> bool {
+        self.executed == Some(key)
     }
 
     /// Counts an operation that was not direct. Whether its credential is worth to be mapped, which is asked for once.
@@ -150,6 +160,10 @@ impl<R> Neighbour<R> {
         };
         let before = *times;
         *times = before.saturating_add(weight);
+        if let (Credential::Key(key), WORTH.., 0) = (by, before, self.attaching) {
+            // It was asked for, or cannot be.
+            self.executed = Some(key);
+        }
         before < WORTH && *times >= WORTH && self.mapped.len() < MAPPED_MOST
     }
 }
@@ -344,6 +358,9 @@ impl<P: Platform> Initiator<P> {
         self.attaching = self.attaching.saturating_sub(1);
         let Some(neighbour) = self.neighbours.get_mut(to as usize) else { return };
         neighbour.attaching = neighbour.attaching.saturating_sub(1);
+        if opened.is_some() {
+            neighbour.executed = None;
+        }
         neighbour.mapped.extend(opened.map(|(flow, mapped)| (flow, by, mapped)));
     }
 

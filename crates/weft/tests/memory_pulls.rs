@@ -117,10 +117,10 @@ fn nothing_lands_behind_a_revocation_while_a_pull_goes_on() {
         let mut side = Side::to(peer.address());
         assert_eq!(side.write(0, contents(1, 0, 8).1), Outcome::Done);
         let (here, write) = (side.here, Write::to(Place::new(KEY, 0)));
-        let mut number = 0;
+        let mut number = 0u8;
         let mut post = |side: &mut Side| {
             // Other bytes each time, so that late ones are seen.
-            number = number.wrapping_add(1u8);
+            number = number.wrapping_add(1);
             side.bundle.memory(here).expect("ours").try_write(0, write, vec![number; BYTES], 1).expect("posted");
         };
         (0..4).for_each(|_| post(&mut side));

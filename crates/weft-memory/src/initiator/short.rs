@@ -33,10 +33,14 @@ impl<P: Platform> Initiator<P> {
         source: P::Source,
         context: u64,
     ) -> Result<(), P::Source> {
-        let queue = self.queues.get_mut(to as usize).filter(|q| q.pending == 0 && !q.is_full && !q.fences_next);
+        let queue = self.queues.get_mut(to as usize);
+        let queue = queue.filter(|q| q.pending == 0 && !q.departures.is_full() && !q.fences_next);
         let (Some(queue), Credential::Key(key), None) = (queue, write.place.by, write.notice) else {
             return Err(source);
         };
+        if self.is_direct && !self.neighbours.get(to as usize).is_some_and(|neighbour| neighbour.is_executed(key)) {
+            return Err(source);
+        }
         let Some(place) = self.shorts.get_mut(to as usize) else { return Err(source) };
         let bytes = source.bytes();
         if bytes.len() > SMALL_MOST || write.tells_when_free {
@@ -80,6 +84,7 @@ impl<P: Platform> Initiator<P> {
             source: Some(source),
             target: None,
             buffers: None,
+            mapped: None,
         });
         self.shorts_under_way = self.shorts_under_way.saturating_sub(1);
         let queue = self.queues.get_mut(to as usize);
@@ -116,7 +121,14 @@ impl<P: Platform> Initiator<P> {
         }
         if let Some(Short { context, source, flush }) = self.shorts.get_mut(to as usize).and_then(Option::take) {
             let outcome = Outcome::Failed { reason: message.reason, certainty: message.certainty };
-            done.push_back(Completion { context, outcome, source: Some(source), target: None, buffers: None });
+            done.push_back(Completion {
+                context,
+                outcome,
+                source: Some(source),
+                target: None,
+                buffers: None,
+                mapped: None,
+            });
             self.shorts_under_way = self.shorts_under_way.saturating_sub(1);
             if let Some(queue) = self.queues.get_mut(to as usize) {
                 queue.pending = queue.pending.saturating_sub(1);
