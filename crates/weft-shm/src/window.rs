@@ -199,14 +199,8 @@ impl Window {
             return whole::write(to.addr(), bytes);
         }
         // SAFETY: the bytes are within the window, whose memory can be written; a slice that can be read is not of this memory, to which
-        // nobody has references. One word is stored in one piece.
-        unsafe {
-            match bytes.len() == 8 && to.addr() % 8 == 0 {
-                true => AtomicU64::from_ptr(to.cast())
-                    .store(bytes.as_ptr().cast::<u64>().read_unaligned(), Ordering::Release),
-                false => write_any(bytes.as_ptr(), to, bytes.len()),
-            }
-        }
+        // nobody has references.
+        unsafe { write(bytes.as_ptr(), to, bytes.len()) };
         true
     }
 
@@ -341,16 +335,6 @@ unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
         }
         store_last(from.add(body), to.add(body), last);
     }
-}
-
-/// As [`write`], never inlined: so the store of one word is.
-///
-/// # Safety
-/// As for `write`.
-#[inline(never)]
-unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller says.
-    unsafe { write(from, to, len) }
 }
 
 /// How many of `len` bytes from `to` are stored last, in one piece.
