@@ -4,7 +4,7 @@
 //! In front of the bytes the memfd has control lines, one for each offer that was taken up. A line has two words: the owner's
 //! *generation*, and the peer's *busy* word. The peer sets its busy word, looks whether the generation is still that of the offer,
 //! accesses the bytes, and clears the busy word. The owner changes the generation, issues the barrier, and waits until the busy word is
-//! clear. So the peer pays two stores to a line of its own and no fence; see [`barrier`](crate::barrier).
+//! clear. So the peer pays two stores to a line of its own and no fence; see [`barrier`].
 //!
 //! A peer that stays busy was stopped or killed in the middle. The owner cannot wait for it, so it puts a copy of the bytes in the place
 //! of the shared ones, which only that peer writes from then on.
