@@ -64,6 +64,7 @@ pub enum Outcome {
     },
 }
 
+#[doc(hidden)] // else the reference of `weft` lists it, whose users do not have the type
 impl From<Result<(), Failure>> for Outcome {
     fn from(end: Result<(), Failure>) -> Outcome {
         match end {

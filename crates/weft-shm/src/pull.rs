@@ -48,6 +48,7 @@ impl Window {
     /// # Errors
     /// [`PullError`]. Some bytes may have been stored then, but not the last word. If the process is another one under the same number, some
     /// may be its bytes.
+    #[doc(hidden)] // users of weft need not know the types
     pub fn pull(&self, at: u64, from: PullFrom) -> Result<(), PullError> {
         if self.is_whole {
             // There may be nothing at these addresses, and the last word is stored by this process.

@@ -125,6 +125,7 @@ impl Window {
 
     /// Offers `len` bytes from `at` to a process of the trusted class, which then can map them. `None` if they are not all within the
     /// window, the memory is lent, there are too many offers, or the kernel lacks something for it: then there are messages alone.
+    #[doc(hidden)] // users of weft need not know the types
     #[must_use]
     pub fn offer(&self, at: u64, len: u64) -> Option<(Ticket, Offer)> {
         self.at(at, usize::try_from(len).ok()?)?;
@@ -134,6 +135,7 @@ impl Window {
     /// Withdraws offers. When this returns, nobody reads or writes the memory by them. Blocks for some microseconds, and up to 200 ms if
     /// a peer was stopped or killed in the middle of an access: then all offers of this memory end, and this process has a copy of it
     /// from then on, at the same address. What another thread of this process writes there during the copying may be lost.
+    #[doc(hidden)]
     pub fn withdraw(&self, tickets: &[Ticket]) {
         if let Some(memory) = &self.memory {
             memory.withdraw(tickets);
@@ -141,6 +143,7 @@ impl Window {
     }
 
     /// Ends an offer of a peer that is gone, without waiting.
+    #[doc(hidden)]
     pub fn let_go(&self, ticket: Ticket) {
         if let Some(memory) = &self.memory {
             memory.let_go(ticket);

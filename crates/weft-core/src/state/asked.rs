@@ -61,6 +61,7 @@ impl Asked {
 
 impl<T: Tx> State<T> {
     /// Reserves so many bytes of an answer by the peer at an index of the endpoint's translation table.
+    #[doc(hidden)] // users need not know the type
     pub fn reserve_answer(&mut self, from: Endpoint, to: u32, bytes: usize) -> Reserved {
         let Some((index, flow)) = self.route(from, to) else { return Reserved::NoSession };
         let Some(place) = self.sessions.get_mut(index as usize) else { return Reserved::NoSession };
