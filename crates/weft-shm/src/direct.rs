@@ -42,6 +42,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// barrier is visible after a few microseconds at most.
 const SETTLING: Duration = Duration::from_micros(20);
 
+/// The generation of no offer.
+const CLOSED: u32 = 0;
+
 /// What a peer needs to map memory: numbers that lead to the owner's descriptor, and the part that it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
@@ -223,7 +226,7 @@ impl Offers {
             return Some(line);
         }
         if self.generations.len() < OFFERS_MOST {
-            self.generations.push(1);
+            self.generations.push(CLOSED + 1);
             return Some(self.generations.len() as u32 - 1);
         }
         if self.resting.is_empty() || !barrier::heavy() {
@@ -247,7 +250,7 @@ impl Offers {
 
     fn bump(&mut self, mapping: &Shared, line: u32) {
         if let Some(generation) = self.generations.get_mut(line as usize) {
-            *generation = generation.wrapping_add(1);
+            *generation = generation.checked_add(1).unwrap_or(CLOSED + 1);
             Line::of(mapping, line).generation.store(*generation, Ordering::Release);
         }
     }
@@ -343,7 +346,9 @@ impl Closer {
     /// Withdraws the memory on this side: an access that begins later is refused.
     pub fn close(&self) {
         if let Some(mapping) = self.mapping.upgrade().filter(|mapping| !mapping.is_left_behind()) {
-            Line::of(&mapping, self.line).generation.store(self.generation.wrapping_sub(1), Ordering::Relaxed);
+            // If the owner has ended the offer, the line may be another peer's.
+            let generation = Line::of(&mapping, self.line).generation;
+            let _ = generation.compare_exchange(self.generation, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -690,6 +695,30 @@ mod tests {
         assert_eq!(other.write(0, b"x"), Err(RemoteError::Withdrawn), "of the same memory");
         assert!(window.offer(0, 1).is_none() && window.offers() == 0);
         assert!(window.write(0, b"mine") && window.read(0, &mut seen));
+    }
+
+    /// All lines of a window but one have offers.
+    fn with_one_line(window: &Window) -> Vec<Ticket> {
+        barrier::register();
+        (1..OFFERS_MOST).map(|_| window.offer(0, 1).expect("a line").0).collect()
+    }
+
+    /// The owner gives the control line of an offer that has ended to another one.
+    #[test]
+    fn who_closes_a_mapping_opens_none_that_was_withdrawn_and_closes_no_other() {
+        let window = Window::create(64).expect("memfd");
+        let _others = with_one_line(&window);
+        let (first, revoked) = mapped(&window, 0, 64);
+        window.withdraw(&[first]);
+        let (second, mine) = mapped(&window, 0, 64);
+        assert_eq!(mine.line, revoked.line);
+        mine.closer().close();
+        assert_eq!(mine.write(0, &[1]), Err(RemoteError::Withdrawn));
+        assert_eq!(revoked.write(0, &[1]), Err(RemoteError::Withdrawn), "a late write");
+        window.withdraw(&[second]);
+        let (_, last) = mapped(&window, 0, 64);
+        mine.closer().close();
+        assert_eq!(last.write(0, &[1]), Ok(()));
     }
 
     /// Mappings that a writer gets at a time, each with a word of its own.
