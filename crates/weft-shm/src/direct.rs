@@ -1,10 +1,14 @@
 //! Direct access: a process maps memory that another one made, and reads and writes it by its own loads and stores until the owner
 //! withdraws that. For processes of the trusted class alone, which the kernel lets write each other's memory anyway.
 //!
-//! In front of the bytes the memfd has control lines, one for each offer that was taken up. A line has two words: the owner's
-//! *generation*, and the peer's *busy* word. The peer sets its busy word, looks whether the generation is still that of the offer,
-//! accesses the bytes, and clears the busy word. The owner changes the generation, issues the barrier, and waits until the busy word is
-//! clear. So the peer pays two stores to a line of its own and no fence; see [`barrier`].
+//! In front of the bytes the memfd has control lines, one for each offer that was taken up. A line has the owner's *generation*, and the
+//! peer's *busy* word. The peer sets its busy word, looks whether the generation is still that of the offer, accesses the bytes, and
+//! clears the busy word. The owner changes the generation, issues the barrier, and waits until the busy word is clear. So the peer pays
+//! two stores to a line of its own and no fence; see [`barrier`].
+//!
+//! A line is used again. A peer that had it before, and tries its mapping once more, must not clear the busy word of the one that has it
+//! now. So it looks at the generation before it sets busy, too; and if the owner changes it between the two, the word is still not the
+//! other one's: each line has a busy word for each of `BUSY_WORDS` generations in turn, and the line that is free for longest comes first.
 //!
 //! A peer that stays busy was stopped or killed in the middle. The owner cannot wait for it, so it puts a copy of the bytes in the place
 //! of the shared ones, which only that peer writes from then on.
@@ -20,6 +24,7 @@ use crate::window::{read, update, write};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd};
@@ -34,6 +39,9 @@ pub(crate) const CONTROL: usize = 16 << 10;
 
 /// Offers of one memory that can be taken up at a time. The first line is left free.
 const OFFERS_MOST: usize = CONTROL / LINE - 1;
+
+/// Busy words of a line: what is left of it beside the generation.
+const BUSY_WORDS: usize = LINE / size_of::<AtomicU32>() - 1;
 
 /// How long the owner waits for a peer that is busy.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -131,8 +139,8 @@ struct Offers {
     file: u64,
     /// By line: the generation, which an offer has if it is that offer's.
     generations: Vec<u32>,
-    /// Lines of no offer.
-    free: Vec<u32>,
+    /// Lines of no offer, the one that is free for longest first.
+    free: VecDeque<u32>,
     /// Lines of offers that were let go, whose peer may be in the middle of an access.
     resting: Vec<u32>,
 }
@@ -222,21 +230,22 @@ impl Offered {
 impl Offers {
     /// A line that no offer has, and no peer uses.
     fn free_line(&mut self, memory: &Offered) -> Option<u32> {
-        if let Some(line) = self.free.pop() {
-            return Some(line);
-        }
         if self.generations.len() < OFFERS_MOST {
             self.generations.push(CLOSED + 1);
             return Some(self.generations.len() as u32 - 1);
+        }
+        if let Some(line) = self.free.pop_front() {
+            return Some(line);
         }
         if self.resting.is_empty() || !barrier::heavy() {
             return None;
         }
         std::thread::sleep(SETTLING);
         let is_idle = |line: &u32| !Line::of(&memory.mapping, *line).is_busy();
-        let (idle, busy) = self.resting.drain(..).partition(is_idle);
-        (self.free, self.resting) = (idle, busy);
-        self.free.pop()
+        let (idle, busy): (Vec<u32>, Vec<u32>) = self.resting.drain(..).partition(is_idle);
+        self.free.extend(idle);
+        self.resting = busy;
+        self.free.pop_front()
     }
 
     /// Ends an offer. False if it had ended.
@@ -277,7 +286,7 @@ fn wait_until_idle(mapping: &Shared, lines: &[u32], most: Duration) -> bool {
 #[derive(Clone, Copy)]
 struct Line<'a> {
     generation: &'a AtomicU32,
-    busy: &'a AtomicU32,
+    busy: &'a [AtomicU32; BUSY_WORDS],
 }
 
 impl<'a> Line<'a> {
@@ -291,22 +300,19 @@ impl<'a> Line<'a> {
 
     /// # Safety
     /// There must be such a line of control lines for `'a`.
-    #[inline(always)]
-    unsafe fn at(first: NonNull<u32>) -> Line<'a> {
-        // SAFETY: the caller vouches for the line. Both processes access its two words as these atomics alone; what a peer stores there
+    unsafe fn at(first: NonNull<AtomicU32>) -> Line<'a> {
+        // SAFETY: the caller vouches for the line. Both processes access its words as these atomics alone; what a peer stores there
         // instead is a value like any other.
-        unsafe {
-            let generation = AtomicU32::from_ptr(first.as_ptr());
-            Line { generation, busy: AtomicU32::from_ptr(first.as_ptr().add(1)) }
-        }
+        unsafe { Line { generation: first.as_ref(), busy: first.add(1).cast().as_ref() } }
     }
 
-    fn first(&self) -> NonNull<u32> {
-        NonNull::from(self.generation).cast()
+    /// The busy word of an offer.
+    fn busy(&self, generation: u32) -> &'a AtomicU32 {
+        &self.busy[generation as usize % BUSY_WORDS]
     }
 
     fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire) != 0
+        self.busy.iter().any(|busy| busy.load(Ordering::Acquire) != 0)
     }
 }
 
@@ -315,8 +321,9 @@ impl<'a> Line<'a> {
 pub struct Remote {
     mapping: Arc<Shared>,
     line: u32,
-    /// The line's first word.
-    control: NonNull<u32>,
+    /// The two words of the line.
+    current: NonNull<AtomicU32>,
+    busy: NonNull<AtomicU32>,
     generation: u32,
     base: NonNull<u8>,
     len: usize,
@@ -324,7 +331,7 @@ pub struct Remote {
     one_thread: PhantomData<Cell<()>>,
 }
 
-// SAFETY: `base` and `control` are within the mapping, which any thread may use, and which the value owns. All accesses are volatile or
+// SAFETY: `base`, `current` and `busy` are within the mapping, which any thread may use, and which the value owns. All accesses are volatile or
 // atomic.
 unsafe impl Send for Remote {}
 
@@ -392,8 +399,9 @@ impl Remote {
         // SAFETY: the part lies within the mapping, behind the control lines.
         let base = unsafe { mapping.base().add(CONTROL + at) };
         let Offer { line, generation, .. } = *offer;
-        let control = Line::of(&mapping, line).first();
-        Some(Remote { mapping: Arc::new(mapping), line, control, generation, base, len, one_thread: PhantomData })
+        let words = Line::of(&mapping, line);
+        let (current, busy) = (NonNull::from(words.generation), NonNull::from(words.busy(generation)));
+        Some(Remote { mapping: Arc::new(mapping), line, current, busy, generation, base, len, one_thread: PhantomData })
     }
 
     /// How many bytes there are.
@@ -495,20 +503,21 @@ impl Remote {
     }
 
     #[inline(always)]
-    fn control(&self) -> Line<'_> {
-        // SAFETY: `open` found the line, which lives as long as the mapping.
-        unsafe { Line::at(self.control) }
-    }
-
-    #[inline(always)]
     fn is_current(&self) -> bool {
+        // SAFETY: `open` found the word, which lives as long as the mapping.
+        let generation = unsafe { self.current.as_ref() };
         // Acquire: an access is not made before this.
-        self.control().generation.load(Ordering::Acquire) == self.generation
+        generation.load(Ordering::Acquire) == self.generation
     }
 
     #[inline(always)]
     fn access<R>(&self, access: impl FnOnce() -> R) -> Result<R, RemoteError> {
-        let busy = self.control().busy;
+        if !self.is_current() {
+            // The busy word may be another peer's.
+            return Err(RemoteError::Withdrawn);
+        }
+        // SAFETY: as for the generation.
+        let busy = unsafe { self.busy.as_ref() };
         busy.store(1, Ordering::Relaxed);
         // The owner has the heavy side.
         barrier::light();
@@ -697,6 +706,35 @@ mod tests {
         assert!(window.write(0, b"mine") && window.read(0, &mut seen));
     }
 
+    /// Has a peer be in the middle of an access that adds 7 to the word at 8, while `meanwhile` runs. Returns how the access ended.
+    fn in_an_access(remote: Remote, meanwhile: impl FnOnce()) -> Result<u64, RemoteError> {
+        let [inside, go_on] = [(); 2].map(|()| AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let (inside, go_on) = (&inside, &go_on);
+            let access = scope.spawn(move || {
+                remote.update(8, 8, |old| {
+                    inside.store(true, Ordering::Release);
+                    while !go_on.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                    Some(old + 7)
+                })
+            });
+            while !inside.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            meanwhile();
+            go_on.store(true, Ordering::Release);
+            access.join().expect("it ended")
+        })
+    }
+
+    fn word_at_8(window: &Window) -> u64 {
+        let mut word = [0; 8];
+        assert!(window.read(8, &mut word));
+        u64::from_le_bytes(word)
+    }
+
     /// All lines of a window but one have offers.
     fn with_one_line(window: &Window) -> Vec<Ticket> {
         barrier::register();
@@ -719,6 +757,22 @@ mod tests {
         let (_, last) = mapped(&window, 0, 64);
         mine.closer().close();
         assert_eq!(last.write(0, &[1]), Ok(()));
+    }
+
+    /// One peer tries a mapping that was withdrawn, while another one, whose offer has the control line now, is in the middle of an access.
+    #[test]
+    fn who_tries_what_was_withdrawn_hides_no_access_of_another_one() {
+        let window = Window::create(64).expect("memfd");
+        let _others = with_one_line(&window);
+        let (first, revoked) = mapped(&window, 0, 64);
+        window.withdraw(&[first]);
+        let (second, remote) = mapped(&window, 0, 64);
+        assert_eq!(remote.line, revoked.line);
+        let end = in_an_access(remote, || {
+            assert_eq!(revoked.write(0, &[1]), Err(RemoteError::Withdrawn));
+            window.withdraw(&[second]);
+        });
+        assert_eq!((end, word_at_8(&window)), (Err(RemoteError::Interrupted), 0), "a late write");
     }
 
     /// Mappings that a writer gets at a time, each with a word of its own.
