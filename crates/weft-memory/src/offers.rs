@@ -67,3 +67,91 @@ impl Offers {
         taken.into_iter().map(|offer| offer.ticket).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::platform::Space;
+    use crate::{RegionId, Rights, Table};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use weft_core::{FlowId, SessionId};
+    use weft_wire::memory::Credential;
+
+    /// What a space was asked for.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    enum Asked {
+        LetGo(u64),
+        Withdraw(Vec<u64>),
+    }
+
+    /// Memory that says what it is asked for. Its offers have the numbers from 1.
+    #[derive(Clone, Default)]
+    struct Saying {
+        offers: Rc<RefCell<u64>>,
+        asked: Rc<RefCell<Vec<Asked>>>,
+    }
+
+    impl Saying {
+        fn take(&self) -> Vec<Asked> {
+            self.asked.take()
+        }
+    }
+
+    impl Space for Saying {
+        fn len(&self) -> u64 {
+            64
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> bool {
+            false
+        }
+
+        fn write(&self, _: u64, _: &[u8]) -> bool {
+            false
+        }
+
+        fn is_word(&self, _: u64, _: usize) -> bool {
+            false
+        }
+
+        fn update(&self, _: u64, _: usize, _: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
+            None
+        }
+
+        fn offer(&self, _: u64, _: u64) -> Option<(u64, Vec<u8>)> {
+            *self.offers.borrow_mut() += 1;
+            Some((*self.offers.borrow(), Vec::new()))
+        }
+
+        fn withdraw(&self, offers: &[u64]) {
+            self.asked.borrow_mut().push(Asked::Withdraw(offers.to_vec()));
+        }
+
+        fn let_go(&self, offer: u64) {
+            self.asked.borrow_mut().push(Asked::LetGo(offer));
+        }
+    }
+
+    const BY: Credential = Credential::Key(1);
+
+    fn flow(number: u16) -> FlowId {
+        FlowId { session: SessionId { index: 1, life: 1 }, number }
+    }
+
+    fn table() -> (Table<Saying>, RegionId, Saying) {
+        let (mut table, space) = (Table::new(4, 4), Saying::default());
+        let region = table.open(1, Rights::ALL, space.clone()).expect("room");
+        (table, region, space)
+    }
+
+    /// A peer that is gone may be in the middle of an access: the memory waits for it.
+    #[test]
+    fn memory_is_withdrawn_from_those_that_were_let_go() {
+        let (mut table, region, space) = table();
+        assert!(table.offer(BY, Some(flow(1))).is_ok_and(|mappable| mappable.is_some()));
+        table.flow_closed(flow(1));
+        assert_eq!(space.take(), [Asked::LetGo(1)]);
+        table.revoke(region);
+        assert_eq!(space.take(), [Asked::Withdraw(Vec::new())]);
+    }
+}

@@ -58,7 +58,8 @@ pub trait Space {
         None
     }
 
-    /// Withdraws offers by their numbers. When this returns nobody reads or writes the memory by them. May block, if a peer is stopped.
+    /// Withdraws offers by their numbers. When this returns nobody reads or writes the memory by them, nor by those that were
+    /// [let go](Space::let_go). May block, if a peer is stopped.
     fn withdraw(&self, offers: &[u64]) {
         let _ = offers;
     }

@@ -398,7 +398,7 @@ impl<S: Space> Table<S> {
     /// Ends the offers for a region that is still there.
     fn withdraw(&mut self, id: RegionId) {
         let tickets = self.offers.take_region(id);
-        if let Some(space) = self.space(id).filter(|_| !tickets.is_empty()) {
+        if let Some(space) = self.space(id) {
             space.withdraw(&tickets);
         }
     }
@@ -407,7 +407,7 @@ impl<S: Space> Table<S> {
     fn withdraw_cookie(&mut self, index: u32) {
         let Some(id) = self.cookies.places.get(index as usize).map(|narrow| narrow.region) else { return };
         let tickets = self.offers.take_cookie(id, index);
-        if let Some(space) = self.space(id).filter(|_| !tickets.is_empty()) {
+        if let Some(space) = self.space(id) {
             space.withdraw(&tickets);
         }
     }

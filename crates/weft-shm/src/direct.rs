@@ -187,15 +187,17 @@ impl Offered {
         }
     }
 
-    /// Withdraws offers. When this returns, nobody reads or writes the memory by them. Blocks for some microseconds, and up to 200 ms
-    /// if a peer was stopped or killed in the middle of an access: then all offers of this memory are withdrawn, and this process has a
+    /// Withdraws offers. When this returns, nobody reads or writes the memory by them, nor by those that were let go. Blocks for some
+    /// microseconds, and up to 200 ms if a peer was stopped or killed in the middle of an access: then all offers of this memory are withdrawn, and this process has a
     /// copy from then on. What another thread of this process writes there during the copying may be lost.
     pub fn withdraw(&self, tickets: &[Ticket]) {
         let mut offers = self.lock();
         if self.mapping.is_left_behind() {
             return;
         }
-        let lines: Vec<u32> = tickets.iter().filter(|t| offers.end(&self.mapping, **t)).map(|t| t.line).collect();
+        let mut lines: Vec<u32> = tickets.iter().filter(|t| offers.end(&self.mapping, **t)).map(|t| t.line).collect();
+        // They were for the same bytes.
+        lines.append(&mut offers.resting);
         if lines.is_empty() {
             return;
         }
@@ -773,6 +775,27 @@ mod tests {
             window.withdraw(&[second]);
         });
         assert_eq!((end, word_at_8(&window)), (Err(RemoteError::Interrupted), 0), "a late write");
+    }
+
+    /// A peer that was let go may be in the middle of an access. Whoever withdraws the last offers is safe from it.
+    #[test]
+    fn who_was_let_go_in_an_access_writes_nothing_behind_a_withdrawal() {
+        for with_another in [true, false] {
+            let window = Window::create(64).expect("memfd");
+            let (ticket, remote) = mapped(&window, 0, 64);
+            let (other, _) = mapped(&window, 0, 64);
+            let end = in_an_access(remote, || {
+                window.let_go(ticket);
+                window.withdraw(&[other][..usize::from(with_another)]);
+            });
+            assert_eq!((end, word_at_8(&window)), (Err(RemoteError::Interrupted), 0), "a late write");
+        }
+        // One that is not in an access keeps nobody waiting, and its line is free.
+        let window = Window::create(64).expect("memfd");
+        let (ticket, _) = mapped(&window, 0, 64);
+        window.let_go(ticket);
+        window.withdraw(&[]);
+        assert!(window.offer(0, 1).is_some(), "the memory is still shared");
     }
 
     /// Mappings that a writer gets at a time, each with a word of its own.

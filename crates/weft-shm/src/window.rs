@@ -132,8 +132,8 @@ impl Window {
         self.memory.as_ref()?.offer(at, len)
     }
 
-    /// Withdraws offers. When this returns, nobody reads or writes the memory by them. Blocks for some microseconds, and up to 200 ms if
-    /// a peer was stopped or killed in the middle of an access: then all offers of this memory end, and this process has a copy of it
+    /// Withdraws offers. When this returns, nobody reads or writes the memory by them, nor by those that were [let go](Window::let_go).
+    /// Blocks for some microseconds, and up to 200 ms if a peer was stopped or killed in the middle of an access: then all offers of this memory end, and this process has a copy of it
     /// from then on, at the same address. What another thread of this process writes there during the copying may be lost.
     #[doc(hidden)]
     pub fn withdraw(&self, tickets: &[Ticket]) {
