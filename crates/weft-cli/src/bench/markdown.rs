@@ -13,12 +13,12 @@ const FIGURES: [(Metric, &[Way]); 12] = [
     (Metric::Lone, &[Way::Plain]),
     (Metric::Word, &[Way::Plain]),
     (Metric::WordTail, &[Way::Plain]),
-    (Metric::Write, &[Way::Plain, Way::Lent]),
-    (Metric::WriteTime, &[Way::Plain]),
-    (Metric::Read, &[Way::Plain, Way::Lent]),
-    (Metric::ReadTime, &[Way::Plain]),
-    (Metric::FetchAdd, &[Way::Plain]),
-    (Metric::Adds, &[Way::Plain]),
+    (Metric::Write, &[Way::Plain, Way::Executed, Way::Lent]),
+    (Metric::WriteTime, &[Way::Plain, Way::Executed]),
+    (Metric::Read, &[Way::Plain, Way::Executed, Way::Lent]),
+    (Metric::ReadTime, &[Way::Plain, Way::Executed]),
+    (Metric::FetchAdd, &[Way::Plain, Way::Executed]),
+    (Metric::Adds, &[Way::Plain, Way::Executed]),
 ];
 
 /// The families that weft is compared with, in the order of the columns.
@@ -117,6 +117,7 @@ fn what(line: &Line<'_>) -> String {
         Way::Waiting => ", both sides wait",
         Way::Sleeping => ", both sides sleep",
         Way::Lent => ", lent memory",
+        Way::Executed => ", carried out by the owner",
         _ => "",
     };
     format!("{title}, {}{how}", bytes(line.weft.size))

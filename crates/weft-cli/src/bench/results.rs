@@ -152,6 +152,8 @@ pub enum Way {
     OtherUser,
     /// Of memory that the program lends, not weft's.
     Lent,
+    /// In weft's memory, where the owner carries the operations out: by messages.
+    Executed,
     /// Between bundles of one endpoint, measured as the next one is.
     OneEndpoint,
     /// Between bundles of many endpoints, of which one has something to do.
@@ -180,6 +182,7 @@ impl Way {
             Way::Foreign => "foreign",
             Way::OtherUser => "other-user",
             Way::Lent => "lent",
+            Way::Executed => "executed",
             Way::OneEndpoint => "one-endpoint",
             Way::OneOfMany => "one-of-many",
         }

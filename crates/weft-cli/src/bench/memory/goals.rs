@@ -47,9 +47,21 @@ struct Pair {
 }
 
 /// The pairs of ways that are compared.
-const PAIRS: [Pair; 2] = [
+const PAIRS: [Pair; 4] = [
     Pair { what: "writes, lent memory ahead of weft's", metric: Metric::Write, from: Way::Plain, to: Way::Lent },
     Pair { what: "reads, lent memory ahead of weft's", metric: Metric::Read, from: Way::Plain, to: Way::Lent },
+    Pair {
+        what: "writes, the owner ahead of the initiator's stores",
+        metric: Metric::Write,
+        from: Way::Plain,
+        to: Way::Executed,
+    },
+    Pair {
+        what: "reads, the owner ahead of the initiator's loads",
+        metric: Metric::Read,
+        from: Way::Plain,
+        to: Way::Executed,
+    },
 ];
 
 /// A way is ahead if it is faster by so much: less is noise.

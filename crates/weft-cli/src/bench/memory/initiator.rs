@@ -3,18 +3,18 @@
 //! All operations go through [`Remote`], so another way to carry them out is another body of its calls.
 
 use super::target::{
-    expect_done, not_posted, read_word, Does, MemoryJob, Whose, CONTROL, CONTROL_BYTES, DATA, DATA_MOST, STOP, TAKEN,
-    WORD,
+    expect_done, not_mapped, not_posted, not_stored, read_word, Does, MemoryJob, Whose, CONTROL, CONTROL_BYTES, DATA,
+    DATA_MOST, LOOKS, POSTED, STOP, TAKEN, WORD,
 };
 use crate::bench::meter::{summarize, Meter, Per, Sampled};
 use crate::bench::peer::contact;
 use crate::bench::source::sum_bytes;
-use crate::bench::talk::{Account, Job};
+use crate::bench::talk::{Account, Job, PATIENCE};
 use crate::bench::weft_side::{agree, clock_ns, Bench, Quiet};
 use crate::error::Error;
 use std::collections::VecDeque;
 use std::time::Instant;
-use weft::memory::{Atomic, Change, Fetch, Place, PostError, Rights, Settings, Type, Window, Write};
+use weft::memory::{Atomic, Change, Fetch, Place, PostError, Rights, Type, Window, Write};
 use weft::{Bundle, Endpoint};
 
 /// Exchanges of a word in one run.
@@ -65,8 +65,12 @@ impl Bench {
             for word in 1..=WARM + EXCHANGES as u64 {
                 let start = Instant::now();
                 remote.write_word(WORD, word)?;
+                let mut looks = 0u32;
                 while read_word(&remote.control, WORD) != word {
-                    remote.turn()?;
+                    looks += 1;
+                    if remote.mapped.is_none() || looks % LOOKS == 0 {
+                        remote.turn()?;
+                    }
                 }
                 if word > WARM {
                     samples.push((start.elapsed().as_nanos() as f64 - clock).max(0.0));
@@ -86,6 +90,11 @@ impl Bench {
     /// Bytes per second that are written to the other process's region and read there by its program.
     pub fn write_bytes(&mut self, size: usize, whose: Whose) -> Result<Sampled, Error> {
         let mut remote = self.remote(Does::Take, whose, size)?;
+        // What is stored is told by a word behind it; the others carry a notice.
+        let stores = whose == Whose::Weft && remote.mapped.is_some();
+        if stores {
+            remote.have_it_mapped()?;
+        }
         let mut pool = Pool::new(size);
         let sums = pool.fill(self.source.bytes());
         let mut meter = Meter::start(Per::Second, self.time);
@@ -98,11 +107,16 @@ impl Bench {
                 while posted - taken < slots && remote.under_way < most {
                     let Some((number, bytes)) = pool.next() else { break };
                     let place = posted % slots * size as u64;
-                    if let Err(bytes) = remote.try_write(place, bytes, number, Some(posted))? {
+                    let notice = (!stores).then_some(posted);
+                    if let Err(bytes) = remote.try_write(place, bytes, number, notice)? {
                         pool.refuse(number, bytes);
                         break;
                     }
                     posted += 1;
+                    if stores {
+                        remote.take_ends()?;
+                        remote.write_word(POSTED, posted)?;
+                    }
                 }
                 remote.turn_into(&mut pool)?;
                 if (taken - ticked) * size as u64 >= TICK_BYTES.min(slots * size as u64 / 4) {
@@ -172,8 +186,8 @@ impl Bench {
     }
 
     /// From the call until the end is told, with nothing else under way.
-    pub fn alone(&mut self, what: Alone, size: usize) -> Result<Sampled, Error> {
-        let mut remote = self.remote(Does::Serve, Whose::Weft, size)?;
+    pub fn alone(&mut self, what: Alone, size: usize, whose: Whose) -> Result<Sampled, Error> {
+        let mut remote = self.remote(Does::Serve, whose, size)?;
         let slots = slots(size) as u64;
         let mut spare = Some(self.source.bytes()[..size].to_vec());
         let mut meter = Meter::start(Per::Unit, self.time);
@@ -209,8 +223,8 @@ impl Bench {
     }
 
     /// Additions to one word per second, whose old values nobody wants.
-    pub fn additions(&mut self) -> Result<Sampled, Error> {
-        let mut remote = self.remote(Does::Serve, Whose::Weft, 8)?;
+    pub fn additions(&mut self, whose: Whose) -> Result<Sampled, Error> {
+        let mut remote = self.remote(Does::Serve, whose, 8)?;
         let mut meter = Meter::start(Per::Second, self.time);
         let mut run = || {
             let first = remote.read_word_at(0)?;
@@ -241,14 +255,15 @@ impl Bench {
     /// Has the peer do a job, and opens what it writes to.
     fn remote(&mut self, does: Does, whose: Whose, size: usize) -> Result<Remote, Error> {
         let mut bundle = Bundle::new(&self.node)?;
-        let me = bundle.memory_endpoint_with_random_key(Settings::default())?;
+        let me = bundle.memory_endpoint_with_random_key(whose.settings())?;
         let (_, control) = bundle.memory(me)?.allocate(CONTROL_BYTES, CONTROL, Rights::ALL)?;
         let to = contact(&bundle, me)?;
         let contacts = self.peer.give(&Job::Memory(MemoryJob { to, size, slots: slots(size), whose, does }))?;
         let (name, key) = contacts[0].read()?;
         bundle.map(me, 0, name, key)?;
+        let mapped = bundle.map_region_within(PATIENCE, me, 0, CONTROL).map_err(not_mapped)?;
         let (ended, quiet) = (VecDeque::new(), Quiet::new());
-        Ok(Remote { bundle, me, control, under_way: 0, ends: 0, ended, words: Vec::new(), quiet })
+        Ok(Remote { bundle, me, control, mapped, under_way: 0, ends: 0, ended, words: Vec::new(), quiet })
     }
 
     /// Ends the job. Returns what the peer counted.
@@ -268,9 +283,9 @@ impl Bench {
             if let Some(account) = self.peer.finished()? {
                 return Ok(account);
             }
-            if since.elapsed() > crate::bench::talk::PATIENCE {
+            if since.elapsed() > PATIENCE {
                 let what = "the target's word that it is done".to_owned();
-                return Err(Error::Silence { seconds: crate::bench::talk::PATIENCE.as_secs(), what });
+                return Err(Error::Silence { seconds: PATIENCE.as_secs(), what });
             }
         }
     }
@@ -282,6 +297,8 @@ struct Remote {
     me: Endpoint,
     /// What the other process writes to.
     control: Window,
+    /// The other process's control region, if it can be mapped.
+    mapped: Option<weft::memory::Remote>,
     /// Operations that have not ended.
     under_way: usize,
     /// Numbers and buffers of operations that have ended, but for words.
@@ -330,6 +347,9 @@ impl Remote {
     /// Writes a word to the control region.
     #[inline(always)]
     fn write_word(&mut self, at: u64, word: u64) -> Result<(), Error> {
+        if let Some(mapped) = &self.mapped {
+            return mapped.write(at, &word.to_le_bytes()).map_err(not_stored);
+        }
         let mut bytes = self.words.pop().unwrap_or_else(|| vec![0; 8]);
         bytes.copy_from_slice(&word.to_le_bytes());
         loop {
@@ -382,9 +402,29 @@ impl Remote {
     /// One poll, and what has ended.
     #[inline(always)]
     fn turn(&mut self) -> Result<(), Error> {
-        if self.bundle.poll() == 0 {
-            return self.quiet.look_now_and_then(&mut self.bundle, self.ends);
+        let (came, ends) = (self.bundle.poll(), self.ends);
+        self.take_ends()?;
+        match came == 0 && ends == self.ends {
+            true => self.quiet.look_now_and_then(&mut self.bundle, self.ends),
+            false => Ok(()),
         }
+    }
+
+    /// Writes nothing, until the data region is mapped.
+    fn have_it_mapped(&mut self) -> Result<(), Error> {
+        while self.bundle.memory(self.me)?.counters().direct == 0 {
+            while self.try_write(0, Vec::new(), 0, None)?.is_err() {
+                self.turn()?;
+            }
+            self.settle()?;
+            self.ended.clear();
+        }
+        Ok(())
+    }
+
+    /// Takes what has ended. Direct operations end without a poll.
+    #[inline(always)]
+    fn take_ends(&mut self) -> Result<(), Error> {
         while let Some(end) = self.bundle.memory(self.me)?.next_completion() {
             expect_done(end.outcome)?;
             self.under_way -= 1;

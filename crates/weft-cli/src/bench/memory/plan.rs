@@ -40,8 +40,8 @@ pub enum Probe {
     Word,
     Write(usize, Whose),
     Read(usize, Whose),
-    Alone(Alone, usize),
-    Adds,
+    Alone(Alone, usize, Whose),
+    Adds(Whose),
     /// A cache line that goes there and back.
     Line,
     /// The bare pipe, which stands beside a metric of ours.
@@ -60,15 +60,25 @@ impl Probe {
             Probe::Word => "weft, a word there and back".to_owned(),
             Probe::Write(size, whose) => format!("weft, writes of {size} B, {}", memory(whose)),
             Probe::Read(size, whose) => format!("weft, reads of {size} B, {}", memory(whose)),
-            Probe::Alone(Alone::Write, size) => format!("weft, one write of {size} B"),
-            Probe::Alone(Alone::Read, size) => format!("weft, one read of {size} B"),
-            Probe::Alone(Alone::FetchAdd, _) => "weft, one fetch-and-add".to_owned(),
-            Probe::Adds => "weft, additions".to_owned(),
+            Probe::Alone(Alone::Write, size, whose) => format!("weft, one write of {size} B, {}", memory(whose)),
+            Probe::Alone(Alone::Read, size, whose) => format!("weft, one read of {size} B, {}", memory(whose)),
+            Probe::Alone(Alone::FetchAdd, _, whose) => format!("weft, one fetch-and-add, {}", memory(whose)),
+            Probe::Adds(whose) => format!("weft, additions, {}", memory(whose)),
             Probe::Line => "limit: cache-line".to_owned(),
             Probe::Pipe(_, size) => format!("limit: pipe, {size} B"),
             Probe::Ucx(metric, Question { api, size, .. }) => format!("{}: {}, {size} B", api.system(), metric.name()),
             Probe::MessageTrip => "weft, round trip of an Active Message".to_owned(),
             Probe::MessageBytes => "weft, bandwidth of Active Messages".to_owned(),
+        }
+    }
+
+    /// Whose memory it is, if it is asked for.
+    fn whose(&self) -> Option<Whose> {
+        match *self {
+            Probe::Write(_, whose) | Probe::Read(_, whose) | Probe::Alone(.., whose) | Probe::Adds(whose) => {
+                Some(whose)
+            }
+            _ => None,
         }
     }
 
@@ -82,6 +92,7 @@ impl Probe {
 pub fn memory(whose: Whose) -> &'static str {
     match whose {
         Whose::Weft => "weft's memory",
+        Whose::Executed => "weft's memory, carried out by the owner",
         Whose::Lent => "lent memory",
     }
 }
@@ -100,34 +111,40 @@ pub fn probes(extent: Extent, groups: &[Group], is_of_hosts: bool) -> Vec<Probe>
         for &size in sizes {
             probes.push(Probe::Write(size, Whose::Lent));
             probes.extend((size == LARGE).then_some(Probe::MessageBytes));
-            probes.push(Probe::Write(size, Whose::Weft));
+            probes.extend([Probe::Write(size, Whose::Executed), Probe::Write(size, Whose::Weft)]);
             probes.extend((size <= PIPE_MOST).then_some(Probe::Pipe(Metric::Write, size)));
             probes.push(ucx(Metric::Write, Api::UcpPut, Metric::Bandwidth, size));
         }
-        probes.extend(ALONE_SIZES.map(|size| Probe::Alone(Alone::Write, size)));
+        probes.extend(ALONE_SIZES.iter().flat_map(|&size| OWN.map(|whose| Probe::Alone(Alone::Write, size, whose))));
     }
     if wants(Group::Read) {
         for &size in sizes {
-            probes.extend([Probe::Read(size, Whose::Lent), Probe::Read(size, Whose::Weft)]);
+            probes.extend([Whose::Lent, Whose::Executed, Whose::Weft].map(|whose| Probe::Read(size, whose)));
             probes.extend((size <= PIPE_MOST).then_some(Probe::Pipe(Metric::Read, size)));
             probes.push(ucx(Metric::Read, Api::UcpGet, Metric::Bandwidth, size));
         }
         for size in ALONE_SIZES {
-            probes.extend([Probe::Alone(Alone::Read, size), ucx(Metric::ReadTime, Api::UcpGet, Metric::Rtt, size)]);
+            probes.extend(OWN.map(|whose| Probe::Alone(Alone::Read, size, whose)));
+            probes.push(ucx(Metric::ReadTime, Api::UcpGet, Metric::Rtt, size));
         }
     }
     if wants(Group::Atomic) {
-        probes.extend([
-            Probe::Alone(Alone::FetchAdd, WORD_BYTES),
-            ucx(Metric::FetchAdd, Api::UcpAdd, Metric::Rtt, WORD_BYTES),
-            Probe::Adds,
-            ucx(Metric::Adds, Api::UcpAdd, Metric::Rate, WORD_BYTES),
-        ]);
+        probes.extend(OWN.map(|whose| Probe::Alone(Alone::FetchAdd, WORD_BYTES, whose)));
+        probes.push(ucx(Metric::FetchAdd, Api::UcpAdd, Metric::Rtt, WORD_BYTES));
+        probes.extend(OWN.map(Probe::Adds));
+        probes.push(ucx(Metric::Adds, Api::UcpAdd, Metric::Rate, WORD_BYTES));
     }
     let is_message = |probe: &Probe| matches!(probe, Probe::MessageTrip | Probe::MessageBytes);
-    probes.retain(|probe| if is_of_hosts { probe.is_weft() } else { !is_message(probe) });
+    // Between hosts the owner carries everything out.
+    probes.retain(|probe| match is_of_hosts {
+        true => probe.is_weft() && probe.whose() != Some(Whose::Executed),
+        false => !is_message(probe),
+    });
     probes
 }
+
+/// Weft's memory, both ways.
+const OWN: [Whose; 2] = [Whose::Executed, Whose::Weft];
 
 /// Bytes of the Active Messages that stand beside.
 pub const MESSAGE_TRIP: usize = SMALL;
@@ -147,5 +164,8 @@ mod tests {
         assert!(!local.contains(&Probe::MessageTrip));
         let hosts = probes(Extent::Full, &[Group::Word], true);
         assert_eq!(hosts, [Probe::MessageTrip, Probe::Word]);
+        let hosts = probes(Extent::Quick, &[], true);
+        assert!(hosts.iter().all(|probe| probe.whose() != Some(Whose::Executed)));
+        assert!(local.contains(&Probe::Adds(Whose::Executed)) && hosts.contains(&Probe::Adds(Whose::Weft)));
     }
 }

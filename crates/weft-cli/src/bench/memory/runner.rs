@@ -128,15 +128,15 @@ impl Runner {
             Probe::Read(size, whose) => {
                 (key(Metric::Read, size).by(way(whose)), weft.read_bytes(size, whose)?, memory(whose))
             }
-            Probe::Alone(what, size) => {
+            Probe::Alone(what, size, whose) => {
                 let metric = match what {
                     Alone::Write => Metric::WriteTime,
                     Alone::Read => Metric::ReadTime,
                     Alone::FetchAdd => Metric::FetchAdd,
                 };
-                (key(metric, size), weft.alone(what, size)?, "until its end is told")
+                (key(metric, size).by(way(whose)), weft.alone(what, size, whose)?, "until its end is told")
             }
-            Probe::Adds => (key(Metric::Adds, WORD_BYTES), weft.additions()?, "to one word"),
+            Probe::Adds(whose) => (key(Metric::Adds, WORD_BYTES).by(way(whose)), weft.additions(whose)?, "to one word"),
             Probe::MessageTrip => {
                 (key(Metric::Rtt, MESSAGE_TRIP), weft.round_trip(MESSAGE_TRIP)?, "a request and its reply")
             }
@@ -187,6 +187,7 @@ impl Runner {
 pub fn way(whose: Whose) -> Way {
     match whose {
         Whose::Weft => Way::Plain,
+        Whose::Executed => Way::Executed,
         Whose::Lent => Way::Lent,
     }
 }

@@ -47,7 +47,7 @@ pub fn render(
 
 /// Figures by metric and size.
 fn figures(results: &Results) -> Option<Table> {
-    let mut table = new(&["", "size", "weft", "p99", "lent", "limit", "", "÷", "UCX, unread", "÷"]);
+    let mut table = new(&["", "size", "weft", "p99", "by the owner", "lent", "limit", "", "÷", "UCX, unread", "÷"]);
     for (metric, title) in FIGURES {
         let mut sizes: Vec<usize> = results
             .series()
@@ -62,6 +62,7 @@ fn figures(results: &Results) -> Option<Table> {
         for size in sizes {
             let key = Key::plain(metric, size, "weft");
             let Some(weft) = results.get(&key) else { continue };
+            let executed = results.get(&key.clone().by(Way::Executed));
             let lent = results.get(&key.clone().by(Way::Lent));
             let limit = results.best(metric, size, |system| ["cache-line", "pipe"].contains(&system));
             let ucx = results.best(metric, size, is_ucx);
@@ -73,6 +74,7 @@ fn figures(results: &Results) -> Option<Table> {
                 right(bytes(size)),
                 told(Some(weft.median())),
                 told(Some(weft.p99())),
+                told(executed.map(|series| series.median())),
                 told(lent.map(|series| series.median())),
                 told(limit.map(|series| series.median())),
                 Cell::new(limit.map_or("", |series| &series.key.system)),

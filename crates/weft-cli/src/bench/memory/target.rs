@@ -2,11 +2,13 @@
 
 use crate::bench::peer::{contact, expect_jobs, expect_life, say, Gone};
 use crate::bench::source::{sum_bytes, Source};
-use crate::bench::talk::{Account, Answer, Contact};
+use crate::bench::talk::{Account, Answer, Contact, PATIENCE};
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
-use weft::memory::{Outcome, Place, PostError, RegionKey, Rights, Settings, Window, Write};
+use weft::memory::{
+    OperationError, Outcome, Place, PostError, RegionKey, Remote, RemoteError, Rights, Settings, Window, Write,
+};
 use weft::{Bundle, Endpoint, Node};
 
 /// The region that is written and read, and the one with the words below: each process has its own.
@@ -20,6 +22,9 @@ pub const CONTROL_BYTES: usize = 4096;
 pub const WORD: u64 = 0;
 pub const STOP: u64 = u64::MAX;
 
+/// In the control region of the target's process: how many writes there were, where they are stores.
+pub const POSTED: u64 = 128;
+
 /// In the control region of the process that measures: how many writes the target's program has read.
 pub const TAKEN: u64 = 64;
 
@@ -29,16 +34,28 @@ pub const DATA_MOST: usize = 16 << 20;
 /// Bytes that the program of the target copies out of a region at a time to read them: what stays in the nearest cache.
 const COPY: usize = 16 << 10;
 
+/// Looks at a word that others store between two polls.
+pub const LOOKS: u32 = 1024;
+
 /// Polls in vain between two looks whether the other process still lives.
 const LOOK_EVERY: u32 = 1 << 16;
 
 /// Whose the memory of the data region is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Whose {
-    /// Weft allocated it.
+    /// Weft allocated it. On one host the initiator maps it.
     Weft,
+    /// The same, and nobody maps it.
+    Executed,
     /// The program lent it.
     Lent,
+}
+
+impl Whose {
+    /// How the endpoints of both processes are made.
+    pub fn settings(self) -> Settings {
+        Settings { is_direct: self != Whose::Executed, ..Settings::default() }
+    }
 }
 
 /// A job: what to serve, and for whom.
@@ -73,12 +90,12 @@ pub fn serve(
     out: &mut dyn std::io::Write,
 ) -> Result<Answer, Error> {
     let mut bundle = Bundle::new(node)?;
-    let here = bundle.memory_endpoint_with_random_key(Settings::default())?;
+    let here = bundle.memory_endpoint_with_random_key(job.whose.settings())?;
     let (name, key) = job.to.read()?;
     bundle.map(here, 0, name, key)?;
     let bytes = (job.size * job.slots).min(DATA_MOST);
     let data = match job.whose {
-        Whose::Weft => bundle.memory(here)?.allocate(bytes, DATA, Rights::ALL)?.1,
+        Whose::Weft | Whose::Executed => bundle.memory(here)?.allocate(bytes, DATA, Rights::ALL)?.1,
         Whose::Lent => {
             let window = lent.get_or_init(|| Window::leaked(vec![0; DATA_MOST].into())).clone();
             bundle.memory(here)?.open(window.clone(), DATA, Rights::ALL).map_err(weft::Error::from)?;
@@ -92,7 +109,8 @@ pub fn serve(
     }
     let (_, control) = bundle.memory(here)?.allocate(CONTROL_BYTES, CONTROL, Rights::ALL)?;
     say(&Answer::Ready(vec![contact(&bundle, here)?]), out)?;
-    let mut target = Target { bundle, here, control, word: Some(vec![0; 8]), idle: 0, gone };
+    let mapped = bundle.map_region_within(PATIENCE, here, 0, CONTROL).map_err(not_mapped)?;
+    let mut target = Target { bundle, here, control, mapped, word: Some(vec![0; 8]), idle: 0, gone };
     match job.does {
         Does::Exchange => target.exchange(),
         Does::Take => target.take(&data, job),
@@ -105,6 +123,8 @@ struct Target<'a> {
     bundle: Bundle,
     here: Endpoint,
     control: Window,
+    /// The other process's control region, if it can be mapped.
+    mapped: Option<Remote>,
     /// What words are sent from; elsewhere while one is under way.
     word: Option<Vec<u8>>,
     idle: u32,
@@ -113,9 +133,12 @@ struct Target<'a> {
 
 impl Target<'_> {
     fn exchange(&mut self) -> Result<Account, Error> {
-        let (mut last, mut sent) = (0, 0);
+        let (mut last, mut sent, mut looks) = (0, 0, 0u32);
         loop {
-            self.turn()?;
+            looks = looks.wrapping_add(1);
+            if self.mapped.is_none() || looks % LOOKS == 0 {
+                self.turn()?;
+            }
             match read_word(&self.control, WORD) {
                 STOP => return Ok(Account { received: sent, received_sum: 0, sent }),
                 word if word != last => {
@@ -140,6 +163,14 @@ impl Target<'_> {
                 sum = sum.wrapping_add(sum_window(data, notice.at, job.size, &mut copy));
                 count += 1;
             }
+            let stored = read_word(&self.control, POSTED);
+            let has_come = count < stored;
+            while count < stored {
+                let at = count % job.slots as u64 * job.size as u64;
+                sum = sum.wrapping_add(sum_window(data, at, job.size, &mut copy));
+                count += 1;
+            }
+            let is_idle = is_idle && !has_come;
             if count > told && (is_idle || count - told >= every) && self.try_write_word(TAKEN, count)? {
                 told = count;
             }
@@ -158,7 +189,7 @@ impl Target<'_> {
     #[inline(always)]
     fn turn(&mut self) -> Result<u32, Error> {
         let came = self.bundle.poll();
-        if came == 0 {
+        if came == 0 && self.word.is_some() {
             self.idle = self.idle.wrapping_add(1);
             if self.idle % LOOK_EVERY == 0 {
                 expect_life(&mut self.bundle)?;
@@ -176,6 +207,9 @@ impl Target<'_> {
     /// Writes a word to the process that measures, unless one is under way.
     #[inline(always)]
     fn try_write_word(&mut self, at: u64, word: u64) -> Result<bool, Error> {
+        if let Some(mapped) = &self.mapped {
+            return mapped.write(at, &word.to_le_bytes()).map(|()| true).map_err(not_stored);
+        }
         let Some(mut bytes) = self.word.take() else { return Ok(false) };
         bytes.copy_from_slice(&word.to_le_bytes());
         let write = Write::to(Place::new(CONTROL, at));
@@ -217,6 +251,16 @@ pub fn expect_done(outcome: Outcome) -> Result<(), Error> {
         Outcome::Done | Outcome::Free => Ok(()),
         Outcome::Failed { reason, certainty } => Err(lost(format!("an operation failed, {certainty}: {reason}"))),
     }
+}
+
+/// A region that is not mapped although that was asked for.
+pub fn not_mapped(error: OperationError) -> Error {
+    lost(format!("a region was not mapped: {error}"))
+}
+
+/// A store that was refused.
+pub fn not_stored(error: RemoteError) -> Error {
+    lost(format!("a store was not made: {error}"))
 }
 
 /// An operation that cannot be posted.
