@@ -652,6 +652,29 @@ mod tests {
         assert_eq!(Offer::from_bytes(&offer.to_bytes()[1..]), None);
     }
 
+    /// A peer has the descriptor, and can make holes into the memory, control lines included. They read as zeros.
+    #[test]
+    fn holes_in_the_memory_break_nothing() {
+        use rustix::fs::FallocateFlags;
+        let window = Window::create(3 << 12).expect("memfd");
+        assert!(window.write(0, b"before"));
+        let (ticket, remote) = mapped(&window, 0, 3 << 12);
+        let (other, _) = mapped(&window, 0, 8);
+        let (_, offer) = window.offer(0, 8).expect("an offer");
+        let descriptor = fetch(std::process::id(), &offer).expect("this process may");
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&descriptor, punch, 0, offer.bytes).expect("holes can be made");
+        assert!(rustix::fs::ftruncate(&descriptor, 0).is_err(), "it cannot shrink");
+        let mut seen = [7; 6];
+        assert!(window.read(0, &mut seen) && seen == [0; 6]);
+        // Its generation is another one, so it writes nothing; the owner goes on as before.
+        assert_eq!((remote.write(0, b"x"), remote.is_open()), (Err(RemoteError::Withdrawn), false));
+        window.withdraw(&[ticket, other]);
+        let (_, remote) = mapped(&window, 0, 3 << 12);
+        assert_eq!(remote.write(0, b"after!"), Ok(()));
+        assert!(window.read(0, &mut seen) && &seen == b"after!");
+    }
+
     #[test]
     fn offers_are_bounded_and_their_lines_are_used_again() {
         let window = Window::create(100).expect("memfd");

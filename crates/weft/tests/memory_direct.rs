@@ -15,7 +15,7 @@ const LEN: usize = 4 << 20;
 
 #[test]
 fn child() {
-    support::play(&[("owner", owner), ("adder", adder), ("writer", writer)]);
+    support::play(&[("owner", owner), ("adder", adder), ("writer", writer), ("filler", filler)]);
 }
 
 /// A bundle with an endpoint for remote memory.
@@ -177,6 +177,21 @@ fn writer(orders: Orders) {
     }
 }
 
+/// Writes all of the region again and again, until it is killed.
+fn filler(orders: Orders) {
+    let mut side = Side::to(Address::parse(&orders.wait().expect("an address")), Settings::default());
+    let remote = side.mapped(KEY).expect("a neighbour");
+    let bytes = vec![1; LEN];
+    for round in 0u64.. {
+        if remote.write(0, &bytes).is_err() {
+            return;
+        }
+        if round == 0 {
+            tell("writing");
+        }
+    }
+}
+
 /// An owner as another process, and a side that is mapped to it.
 fn with_owner() -> (Peer, Side) {
     let peer = Peer::start("owner", &[]);
@@ -302,6 +317,24 @@ fn nothing_lands_after_a_revocation_while_another_process_writes() {
     assert!(mapped > 100, "it had the region mapped {mapped} times");
     owner.finish();
     writer.finish();
+}
+
+#[test]
+fn a_writer_that_is_killed_in_an_access_holds_up_no_revocation() {
+    let _turn = turn("killed writers");
+    let mut owner = Peer::start("owner", &[]);
+    let address = owner.address();
+    for round in 0..20 {
+        let mut filler = Peer::start("filler", &[]);
+        filler.say(&address.to_string());
+        assert_eq!(filler.hear(), "writing");
+        std::thread::sleep(Duration::from_micros(100 * round));
+        filler.kill();
+        let since = Instant::now();
+        assert_eq!(owner.ask("race"), "0", "a late write");
+        assert!(since.elapsed() < BOUND / 10, "the owner was held up for {:?}", since.elapsed());
+    }
+    owner.finish();
 }
 
 #[test]
