@@ -25,6 +25,8 @@ mod abi;
 mod addr;
 #[allow(unsafe_code)] // C calls it
 mod av;
+#[allow(unsafe_code)] // C calls it
+mod calls;
 #[allow(unsafe_code)] // a lock that may be left out
 mod cell;
 #[allow(unsafe_code)] // C calls it
@@ -37,6 +39,8 @@ mod ep;
 mod fabric;
 #[allow(unsafe_code)] // C calls it
 mod info;
+#[allow(unsafe_code)] // memory that C names
+mod messages;
 mod state;
 #[allow(unsafe_code)] // C calls it
 mod stubs;

@@ -1,0 +1,439 @@
+//! Sending and receiving messages: what the calls of `calls.rs` have in common.
+
+use crate::abi::{self, CqEntry, FiAddr};
+use crate::ep::Ep;
+use crate::info::{INJECT_MOST, IOV_MOST};
+use crate::state::{Op, State};
+use libc::iovec;
+use std::ffi::c_void;
+use std::time::{Duration, Instant};
+use weft::tagged::{Label, Lent, LentMut, Pattern, PostError, Source, Tags, Target};
+use weft::{AnyThread, Bundle};
+
+/// How long the first message to a peer waits for its session. One host takes less than a millisecond.
+const MEETING: Duration = Duration::from_millis(100);
+
+// ---- sending
+
+/// A send, as all calls mean it.
+pub struct Sending {
+    to: FiAddr,
+    label: Label,
+    context: usize,
+    /// The endpoint's own, if the call has none.
+    flags: Option<u64>,
+}
+
+impl Sending {
+    pub fn new(to: FiAddr, label: Label, context: *mut c_void, flags: Option<u64>) -> Sending {
+        Sending { to, label, context: context as usize, flags }
+    }
+}
+
+pub const AGAIN: isize = -(libc::EAGAIN as isize);
+
+/// What a refusal is to the client. *Full* is over when completions were read.
+fn refusal(error: PostError) -> isize {
+    match error {
+        PostError::Full => AGAIN,
+        PostError::NotMapped(_) | PostError::NoMessage => -(libc::EINVAL as isize),
+        PostError::TooLarge => -(libc::EMSGSIZE as isize),
+    }
+}
+
+fn kind(way: u64, is_tagged: bool) -> u64 {
+    way | if is_tagged { abi::TAGGED } else { abi::MSG }
+}
+
+impl Ep {
+    #[inline(always)]
+    pub fn inject(&self, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
+        self.state.with(|state| state.inject(self.slot, to, label, bytes))
+    }
+
+    /// Sends bytes in one piece.
+    ///
+    /// # Safety
+    /// They can be read, and stay as they are, until the operation has ended, or until this returns if they are injected.
+    #[inline(always)]
+    pub unsafe fn send(&self, start: *const c_void, len: usize, sending: &Sending) -> isize {
+        // SAFETY: the caller's promise.
+        let lent = unsafe { Lent::new(start.cast(), len) };
+        self.state.with(|state| state.send(self.slot, Source::Lent(lent), len, sending))
+    }
+
+    /// Sends pieces.
+    ///
+    /// # Safety
+    /// Until this returns there are `count` pieces at `iov`. For the bytes of each, as for [`Ep::send`].
+    pub unsafe fn send_pieces(&self, iov: *const iovec, count: usize, sending: &Sending) -> isize {
+        match count {
+            // SAFETY: there are no bytes.
+            0 => unsafe { self.send(std::ptr::null(), 0, sending) },
+            1 => {
+                // SAFETY: the caller's promise.
+                let piece = unsafe { *iov };
+                // SAFETY: as above.
+                unsafe { self.send(piece.iov_base, piece.iov_len, sending) }
+            }
+            2..=IOV_MOST => {
+                let mut bytes = Vec::new();
+                for at in 0..count {
+                    // SAFETY: the caller's promise.
+                    let piece = unsafe { *iov.add(at) };
+                    // SAFETY: as above; the bytes are copied at once, and the value is dropped.
+                    bytes.extend_from_slice(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) }.bytes());
+                }
+                let len = bytes.len();
+                self.state.with(|state| state.send(self.slot, Source::Owned(bytes), len, sending))
+            }
+            _ => -(libc::EINVAL as isize),
+        }
+    }
+}
+
+fn bytes(source: &Source) -> &[u8] {
+    match source {
+        Source::Owned(bytes) => bytes,
+        Source::Lent(lent) => lent.bytes(),
+    }
+}
+
+/// The same bytes, copied.
+fn owned(source: Source) -> Source {
+    Source::Owned(bytes(&source).to_vec())
+}
+
+/// The number that a peer is mapped at.
+pub fn index(address: FiAddr) -> Result<u32, isize> {
+    u32::try_from(address).map_err(|_| -(libc::EINVAL as isize))
+}
+
+impl State {
+    #[inline(always)]
+    fn inject(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
+        let ep = &self.eps[slot];
+        if bytes.len() > INJECT_MOST {
+            return -(libc::EMSGSIZE as isize);
+        }
+        let Ok(to) = index(to) else { return -(libc::EINVAL as isize) };
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let is_first = tagged.has_session(to) == Ok(false) && tagged.unsent(to) == Ok(0);
+        match tagged.try_inject(to, label, bytes) {
+            Ok(()) => {
+                if let Some(count) = &ep.tx_count {
+                    count.add(true);
+                }
+                if is_first {
+                    self.meet(slot, to);
+                }
+                0
+            }
+            Err(error) => {
+                self.progress();
+                refusal(error)
+            }
+        }
+    }
+
+    /// Waits a moment for the session that the first message to a peer asked for, so that the message goes though the program does
+    /// something else from now on.
+    #[cold]
+    #[inline(never)]
+    fn meet(&mut self, slot: usize, to: u32) {
+        let endpoint = self.eps[slot].endpoint;
+        self.progress_until(Instant::now(), MEETING, |bundle| {
+            let Ok(tagged) = bundle.tagged(endpoint) else { return true };
+            // An error means that it is not mapped any more: it was lost.
+            tagged.has_session(to) != Ok(false) || tagged.lost(to).is_some()
+        });
+    }
+
+    /// Makes progress until `done`, for `most` after `begin` at most; once in any case.
+    pub fn progress_until(
+        &mut self,
+        begin: Instant,
+        most: Duration,
+        mut done: impl FnMut(&mut Bundle<AnyThread>) -> bool,
+    ) {
+        loop {
+            self.progress();
+            if done(&mut self.bundle) || begin.elapsed() > most {
+                return;
+            }
+            // The peer may need this processor to answer.
+            std::thread::yield_now();
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, slot: usize, source: Source, len: usize, sending: &Sending) -> isize {
+        let ep = &self.eps[slot];
+        let (bound, flags) = (ep.tx, sending.flags.unwrap_or(ep.tx_flags));
+        let is_told = bound.is_some_and(|tx| tx.tells(flags));
+        let kind = kind(abi::SEND, sending.label.tag.is_some());
+        let is_stored = flags & abi::DELIVERY_COMPLETE != 0;
+        if is_told && !self.has_room(bound) {
+            self.progress();
+            return AGAIN;
+        }
+        if len > INJECT_MOST || is_stored {
+            let op = Op::new(sending.context, kind, is_told);
+            return match flags & abi::INJECT {
+                0 => self.post(slot, source, op, sending, is_stored),
+                _ if len > INJECT_MOST => -(libc::EMSGSIZE as isize),
+                _ => self.post(slot, owned(source), op, sending, is_stored),
+            };
+        }
+        // Copied now, and done: what a completion would say is known.
+        match self.inject(slot, sending.to, sending.label, bytes(&source)) {
+            0 => {
+                if let Some(cq) = bound.filter(|_| is_told).and_then(|bound| self.cqs.get_mut(bound.cq)) {
+                    let entry = CqEntry { op_context: sending.context, flags: kind, ..CqEntry::default() };
+                    cq.tell(entry, abi::ADDR_UNSPEC);
+                }
+                0
+            }
+            AGAIN if flags & abi::INJECT == 0 => {
+                self.post(slot, source, Op::new(sending.context, kind, is_told), sending, false)
+            }
+            error => error,
+        }
+    }
+
+    /// Posts a send that ends later: when the buffer is free again, or when the message is stored at the receiver.
+    fn post(&mut self, slot: usize, source: Source, op: Op, sending: &Sending, is_stored: bool) -> isize {
+        let ep = &mut self.eps[slot];
+        let Ok(to) = index(sending.to) else { return -(libc::EINVAL as isize) };
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
+        let at = ep.ops.insert(op);
+        let is_first = tagged.has_session(to) == Ok(false);
+        let posted = match is_stored {
+            false => tagged.try_send(to, sending.label, source, at as u64),
+            true => tagged.try_send_stored(to, sending.label, source, at as u64),
+        };
+        match posted {
+            Ok(()) => {
+                if is_first {
+                    self.meet(slot, to);
+                }
+                0
+            }
+            Err((error, _)) => self.refuse(slot, at, error),
+        }
+    }
+
+    /// An operation was not posted.
+    #[cold]
+    fn refuse(&mut self, slot: usize, at: usize, error: PostError) -> isize {
+        self.eps[slot].end(at);
+        self.progress();
+        refusal(error)
+    }
+}
+
+// ---- receiving
+
+/// What a call that posts a receive returns.
+#[inline(always)]
+fn answer(posted: Result<Option<usize>, isize>) -> isize {
+    posted.map_or_else(|error| error, |_| 0)
+}
+
+/// A receive, as all calls mean it.
+pub struct Receiving {
+    from: FiAddr,
+    tags: Option<Tags>,
+    context: usize,
+    /// The endpoint's own, if the call has none.
+    flags: Option<u64>,
+}
+
+impl Receiving {
+    pub fn new(from: FiAddr, tags: Option<Tags>, context: *mut c_void, flags: Option<u64>) -> Receiving {
+        Receiving { from, tags, context: context as usize, flags }
+    }
+}
+
+impl Ep {
+    /// Receives into one piece.
+    ///
+    /// # Safety
+    /// It can be written, and is left alone, until the operation has ended.
+    #[inline(always)]
+    pub unsafe fn receive(&self, start: *mut c_void, len: usize, receiving: &Receiving) -> isize {
+        // SAFETY: the caller's promise.
+        let lent = unsafe { LentMut::new(start.cast(), len) };
+        self.state.with(|state| answer(state.receive(self.slot, Target::Lent(lent), start as usize, receiving)))
+    }
+
+    /// Receives into pieces.
+    ///
+    /// # Safety
+    /// Until this returns there are `count` pieces at `iov`. For each piece, as for [`Ep::receive`]; no two overlap.
+    pub unsafe fn receive_pieces(&self, iov: *const iovec, count: usize, receiving: &Receiving) -> isize {
+        match count {
+            // SAFETY: there are no bytes.
+            0 => unsafe { self.receive(std::ptr::null_mut(), 0, receiving) },
+            1 => {
+                // SAFETY: the caller's promise.
+                let piece = unsafe { *iov };
+                // SAFETY: as above.
+                unsafe { self.receive(piece.iov_base, piece.iov_len, receiving) }
+            }
+            2..=IOV_MOST => {
+                // SAFETY: the caller's promise.
+                let pieces = (0..count).map(|at| unsafe { *iov.add(at) });
+                // SAFETY: as above.
+                let lent = pieces.map(|piece| unsafe { LentMut::new(piece.iov_base.cast(), piece.iov_len) });
+                let pieces: Vec<LentMut> = lent.collect();
+                let Some(len) = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len())) else {
+                    return -(libc::EINVAL as isize);
+                };
+                let target = Target::Owned(vec![0; len]);
+                self.state.with(|state| state.receive_into_pieces(self.slot, target, pieces, receiving))
+            }
+            _ => -(libc::EINVAL as isize),
+        }
+    }
+}
+
+impl State {
+    fn pattern(&self, slot: usize, receiving: &Receiving) -> Result<Pattern, isize> {
+        let source = match receiving.from {
+            abi::ADDR_UNSPEC => None,
+            _ if !self.eps[slot].is_directed => None,
+            address => Some(index(address)?),
+        };
+        Ok(Pattern { source, tags: receiving.tags })
+    }
+
+    /// Receives over a vector, whose bytes are distributed over pieces in the end.
+    fn receive_into_pieces(
+        &mut self,
+        slot: usize,
+        target: Target,
+        pieces: Vec<LentMut>,
+        receiving: &Receiving,
+    ) -> isize {
+        let flags = receiving.flags.unwrap_or(self.eps[slot].rx_flags);
+        if flags & abi::MULTI_RECV != 0 {
+            return -(libc::EINVAL as isize);
+        }
+        let posted = self.receive(slot, target, 0, receiving);
+        if let Ok(Some(at)) = posted {
+            // It has not ended for the client: that is only when what has ended is handed over.
+            let ep = &mut self.eps[slot];
+            ep.ops[at].has_pieces = true;
+            ep.pieces.insert(at, pieces);
+        }
+        answer(posted)
+    }
+
+    /// Posts a receive. Says which operation it is, if it is one.
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        slot: usize,
+        target: Target,
+        buf: usize,
+        receiving: &Receiving,
+    ) -> Result<Option<usize>, isize> {
+        let pattern = self.pattern(slot, receiving)?;
+        let flags = receiving.flags.unwrap_or(self.eps[slot].rx_flags);
+        let many = flags & abi::MULTI_RECV;
+        if flags & (abi::PEEK | abi::CLAIM) != 0 {
+            return self.receive_in_steps(slot, pattern, target, buf, receiving.context, flags);
+        }
+        if !self.has_room(self.eps[slot].rx) {
+            return Err(AGAIN);
+        }
+        let ep = &mut self.eps[slot];
+        let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
+        let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
+        let at = ep.ops.insert(Op { buf, is_for_any: pattern.source.is_none(), ..op });
+        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return Err(-(libc::EIO as isize)) };
+        let posted = match many {
+            0 => tagged.try_receive(pattern, target, at as u64),
+            _ => tagged.try_receive_many(pattern, target, ep.least, at as u64),
+        };
+        match posted {
+            Ok(()) => Ok(Some(at)),
+            Err((error, _)) => Err(self.refuse(slot, at, error)),
+        }
+    }
+
+    /// Looks for a message that waits, takes one out, or receives or drops one that was taken out. What is found is told by a completion at
+    /// once, and nothing by an error.
+    #[cold]
+    fn receive_in_steps(
+        &mut self,
+        slot: usize,
+        pattern: Pattern,
+        target: Target,
+        buf: usize,
+        context: usize,
+        flags: u64,
+    ) -> Result<Option<usize>, isize> {
+        let kind = kind(abi::RECV, pattern.tags.is_some());
+        if flags & abi::PEEK == 0 {
+            let ep = &mut self.eps[slot];
+            let claim = ep.claims.iter().position(|(of, _)| *of == context);
+            let (_, claim) = ep.claims.swap_remove(claim.ok_or(-(libc::EINVAL as isize))?);
+            let mut tagged = self.bundle.tagged(ep.endpoint).map_err(|_| -(libc::EIO as isize))?;
+            if flags & abi::DISCARD != 0 {
+                tagged.discard(claim);
+                let entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
+                return self.tell(slot, entry, abi::ADDR_UNSPEC, flags);
+            }
+            let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
+            let at = ep.ops.insert(Op { buf, ..Op::new(context, kind, is_told) });
+            return match tagged.try_receive_claimed(claim, target, at as u64) {
+                Ok(()) => Ok(Some(at)),
+                Err((error, claim, _)) => {
+                    ep.claims.push((context, claim));
+                    Err(self.refuse(slot, at, error))
+                }
+            };
+        }
+        self.progress();
+        let ep = &mut self.eps[slot];
+        let mut tagged = self.bundle.tagged(ep.endpoint).map_err(|_| -(libc::EIO as isize))?;
+        let found = match flags & (abi::CLAIM | abi::DISCARD) {
+            0 => tagged.peek(pattern).map(|found| found.map(|envelope| (envelope, None))),
+            _ => tagged.claim(pattern).map(|found| found.map(|(envelope, claim)| (envelope, Some(claim)))),
+        };
+        let mut entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
+        match found {
+            Err(error) => Err(refusal(error)),
+            Ok(None) => {
+                entry.tag = pattern.tags.map_or(0, |tags| tags.tag);
+                if let Some(cq) = ep.rx.and_then(|rx| self.cqs.get_mut(rx.cq)) {
+                    cq.refuse(entry, libc::ENOMSG);
+                }
+                Ok(None)
+            }
+            Ok(Some((envelope, claim))) => {
+                match claim {
+                    Some(claim) if flags & abi::DISCARD != 0 => tagged.discard(claim),
+                    Some(claim) => ep.claims.push((context, claim)),
+                    None => {}
+                }
+                entry.len = envelope.len;
+                entry.tag = envelope.label.tag.unwrap_or(0);
+                entry.data = envelope.label.data.unwrap_or(0);
+                entry.flags |= if envelope.label.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
+                self.tell(slot, entry, envelope.source.map_or(abi::ADDR_UNSPEC, u64::from), flags)
+            }
+        }
+    }
+
+    /// A completion of what has ended at once.
+    fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> Result<Option<usize>, isize> {
+        let bound = self.eps[slot].rx.filter(|rx| rx.tells(flags | abi::COMPLETION));
+        if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
+            cq.tell(entry, source);
+        }
+        Ok(None)
+    }
+}
