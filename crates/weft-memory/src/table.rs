@@ -236,7 +236,9 @@ struct Region<S> {
     space: Option<S>,
     /// When it is to be revoked, if it is.
     end: Option<Duration>,
-    /// Where offsets begin for those that name it by its handle; `None` if nobody may.
+    /// Where offsets begin for those that name it by its key.
+    key_base: u64,
+    /// The same for those that name it by its handle; `None` if nobody may.
     handle_base: Option<u64>,
 }
 
@@ -303,7 +305,7 @@ impl<S: Space> Table<S> {
         }
         let reused = self.regions.reuse()?;
         let bytes = space.len();
-        let mut region = Region { life: 0, key, rights, space: Some(space), end: None, handle_base: None };
+        let mut region = Region { life: 0, key, rights, space: Some(space), end: None, key_base: 0, handle_base: None };
         let index = match reused.and_then(|index| self.regions.places.get_mut(index as usize).map(|old| (index, old))) {
             Some((index, old)) => {
                 region.life = old.life;
@@ -377,7 +379,7 @@ impl<S: Space> Table<S> {
         let part = part.unwrap_or(Part { at: 0, len: space.len() });
         let rights = rights.unwrap_or(region.rights).and(region.rights);
         let (base, cookie) = match by {
-            Credential::Key(_) => (0, None),
+            Credential::Key(_) => (region.key_base, None),
             Credential::Handle(_) => (region.handle_base.unwrap_or(0), None),
             Credential::Cookie { index, .. } => (0, Some(index)),
         };
@@ -504,6 +506,14 @@ impl<S: Space> Table<S> {
         Some(handle)
     }
 
+    /// Sets from where offsets of accesses by a region's key count: with the region's address they are addresses. It is 0 before. False if
+    /// the region was revoked.
+    pub fn count_from(&mut self, id: RegionId, base: u64) -> bool {
+        let region = self.regions.places.get_mut(id.index as usize);
+        let region = region.filter(|region| region.life == id.life && region.space.is_some());
+        region.map(|region| region.key_base = base).is_some()
+    }
+
     // ---- ends in time
 
     /// Sets when a region is to be revoked by [`Table::expire`]: a time since whatever moment the caller counts from, or never. Replaces
@@ -585,10 +595,12 @@ impl<S: Space> Table<S> {
     pub fn check(&self, place: Place, len: u64, right: Rights) -> Result<(Grant, &S), Reason> {
         let (id, part, rights) = self.find(place.by)?;
         let (region, space) = self.region(id).ok_or(Reason::Revoked)?;
-        let offset = match (place.by, region.handle_base) {
-            (Credential::Handle(_), Some(base)) => place.at.checked_sub(base).ok_or(Reason::OutsideRegion)?,
-            _ => place.at,
+        let base = match place.by {
+            Credential::Key(_) => region.key_base,
+            Credential::Handle(_) => region.handle_base.unwrap_or(0),
+            Credential::Cookie { .. } => 0,
         };
+        let offset = place.at.checked_sub(base).ok_or(Reason::OutsideRegion)?;
         let end = offset.checked_add(len).ok_or(Reason::OutsideRegion)?;
         if !rights.unwrap_or(region.rights).and(region.rights).contain(right) {
             return Err(Reason::NoRight);
@@ -764,13 +776,16 @@ mod tests {
             assert_eq!(state(&table, by(handle, at)), Err(Reason::OutsideRegion), "{at:x}");
         }
         assert_eq!(state(&table, key(1, 8)), Ok(Grant { region, at: 8 }), "keys count from the beginning");
+        assert!(table.count_from(region, base - 8));
+        assert_eq!(state(&table, key(1, base)), Ok(Grant { region, at: 8 }), "keys count from where they are told");
+        assert_eq!(state(&table, key(1, base - 9)), Err(Reason::OutsideRegion));
         for bit in 0..32 {
             assert_eq!(state(&table, by(handle ^ 1 << bit, base)), Err(Reason::NoRegion), "bit {bit}");
         }
         assert_eq!(state(&table, by(0, base)), Err(Reason::NoRegion));
         table.revoke(region);
         assert_eq!(state(&table, by(handle, base)), Err(Reason::Revoked));
-        assert!(table.handle(region, 0).is_none());
+        assert!(table.handle(region, 0).is_none() && !table.count_from(region, 0));
         // Another region in the same place, after many.
         for n in 0..2 * REMEMBERED as u64 {
             let region = table.open(10 + n, ALL, Bytes::new(64)).expect("room");

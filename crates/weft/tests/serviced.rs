@@ -16,7 +16,7 @@ const PANIC: u8 = 3;
 
 #[test]
 fn child() {
-    support::play(&[("computer", computer), ("waiter", waiter)]);
+    support::play(&[("computer", computer), ("waiter", waiter), ("latecomer", latecomer)]);
 }
 
 /// A serviced bundle with an endpoint that echoes and panics.
@@ -33,6 +33,27 @@ fn computer(orders: Orders) {
     let (bundle, here) = serviced();
     tell(Address { name: bundle.name(here).expect("ours"), key: Key(5) });
     assert_eq!(orders.wait(), None);
+}
+
+/// Answers the first by itself, and then has a thread do it.
+fn latecomer(orders: Orders) {
+    let mut bundle = Bundle::for_any_thread(&Node::new().expect("node"), weft::Settings::default()).expect("bundle");
+    let here = bundle.endpoint(Key(5)).expect("endpoint");
+    let answered = Arc::new(AtomicU32::new(0));
+    let count = answered.clone();
+    bundle
+        .on(here, ECHO, move |m| {
+            _ = m.reply(ANSWER, m.args(), m.payload());
+            count.fetch_add(1, Ordering::Relaxed);
+        })
+        .expect("on");
+    tell(Address { name: bundle.name(here).expect("ours"), key: Key(5) });
+    assert!(bundle.poll_until_within(BOUND, |_| answered.load(Ordering::Relaxed) > 0));
+    let mut bundle = SharedBundle::from(bundle);
+    bundle.start_service().expect("a thread");
+    bundle.start_service().expect("the same");
+    assert_eq!(orders.wait(), None);
+    assert_eq!(threads_named("weft-service"), 1, "the second call started none");
 }
 
 /// Answers, and now waits, now polls, now computes.
@@ -86,6 +107,12 @@ fn all_are_answered_by(role: &'static str) {
 fn who_computes_answers_all_the_same() {
     let _turn = turn("computing");
     all_are_answered_by("computer");
+}
+
+#[test]
+fn a_bundle_becomes_serviced_with_its_sessions() {
+    let _turn = turn("becoming serviced");
+    all_are_answered_by("latecomer");
 }
 
 #[test]

@@ -237,6 +237,12 @@ impl Memory<'_> {
         self.engine.table_mut().handle(region, base)
     }
 
+    /// Sets from where offsets of accesses by the region's key count, for protocols whose peers name bytes by their address: with the
+    /// region's address they are addresses. It is 0 before. To be called before peers know the key. False if the region was revoked.
+    pub fn count_from(&mut self, region: RegionId, base: u64) -> bool {
+        self.engine.table_mut().count_from(region, base)
+    }
+
     /// Has a region and all of its cookies revoked when so much time is over. A later call replaces it: the time counts from then on.
     /// [`Duration::MAX`] is never. False if the region was revoked.
     ///

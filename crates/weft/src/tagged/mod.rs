@@ -319,6 +319,11 @@ impl SharedBundle {
     pub fn next_completion(&self) -> Result<Option<Completion>, InHandler> {
         self.with(|bundle| bundle.next_completion())
     }
+
+    /// As [`Bundle::next_completion_with`]. `take` runs under the bundle's lock.
+    pub fn next_completion_with<R>(&self, take: impl FnOnce(&mut Completion) -> R) -> Result<Option<R>, InHandler> {
+        self.with(|bundle| bundle.next_completion_with(take))
+    }
 }
 
 impl Tagged<'_> {

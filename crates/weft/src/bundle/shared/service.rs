@@ -72,12 +72,24 @@ impl SharedBundle {
     /// # Errors
     /// As [`SharedBundle::serviced`].
     pub fn serviced_with_settings(node: &Node, settings: Settings) -> Result<SharedBundle, Error> {
-        let wants_thread = settings::is_on(settings::SERVICE)?;
+        // Before anything is made: it fails for a setting that is none.
+        settings::is_on(settings::SERVICE)?;
         let mut shared = SharedBundle::from(Bundle::for_any_thread(node, settings)?);
-        if wants_thread {
-            shared.keeper = Some(Arc::new(Keeper::start(&shared.common)?));
-        }
+        shared.start_service()?;
         Ok(shared)
+    }
+
+    /// Makes a [serviced](SharedBundle::serviced) bundle of one that is not: for a program that finds out later that peers are to reach it
+    /// while it computes. Handles that were cloned before do not keep the thread; it ends with this one and those cloned from it. Does
+    /// nothing if this handle has a thread, or with `WEFT_SERVICE=off`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started; the bundle is as before.
+    pub fn start_service(&mut self) -> Result<(), Error> {
+        if self.keeper.is_none() && settings::is_on(settings::SERVICE)? {
+            self.keeper = Some(Arc::new(Keeper::start(&self.common)?));
+        }
+        Ok(())
     }
 }
 
