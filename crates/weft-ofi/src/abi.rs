@@ -20,12 +20,19 @@ pub const fn version(major: u32, minor: u32) -> u32 {
 // ---- capabilities, modes and flags
 
 pub const MSG: u64 = 1 << 1;
+pub const RMA: u64 = 1 << 2;
 pub const TAGGED: u64 = 1 << 3;
+pub const ATOMIC: u64 = 1 << 4;
+pub const READ: u64 = 1 << 8;
+pub const WRITE: u64 = 1 << 9;
 pub const RECV: u64 = 1 << 10;
 pub const SEND: u64 = 1 << 11;
+pub const REMOTE_READ: u64 = 1 << 12;
+pub const REMOTE_WRITE: u64 = 1 << 13;
 pub const MULTI_RECV: u64 = 1 << 16;
 pub const REMOTE_CQ_DATA: u64 = 1 << 17;
 pub const PEEK: u64 = 1 << 19;
+pub const FENCE: u64 = 1 << 21;
 pub const COMPLETION: u64 = 1 << 24;
 pub const INJECT: u64 = 1 << 25;
 pub const INJECT_COMPLETE: u64 = 1 << 26;
@@ -38,6 +45,9 @@ pub const DIRECTED_RECV: u64 = 1 << 59;
 /// Flags of a receive; the numbers are those of capabilities and of attributes elsewhere.
 pub const CLAIM: u64 = 1 << 59;
 pub const DISCARD: u64 = 1 << 58;
+/// Flags of a question for atomic operations.
+pub const FETCH_ATOMIC: u64 = 1 << 58;
+pub const COMPARE_ATOMIC: u64 = 1 << 59;
 /// Flag of a binding.
 pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
 /// Both halves of what an endpoint does.
@@ -48,6 +58,8 @@ pub const PROV_SPECIFIC: u32 = 1 << 31;
 pub const FORMAT_UNSPEC: u32 = 0;
 pub const MR_BASIC: c_int = 1;
 pub const MR_SCALABLE: c_int = 2;
+pub const MR_VIRT_ADDR: c_int = 1 << 4;
+pub const MR_PROV_KEY: c_int = 1 << 6;
 
 // ---- enumerations
 
@@ -78,6 +90,24 @@ pub const CONTROL_SETOPSFLAG: c_int = 3;
 pub const CONTROL_GETWAIT: c_int = 5;
 pub const CONTROL_ENABLE: c_int = 6;
 
+pub const INT32: c_int = 4;
+pub const UINT32: c_int = 5;
+pub const INT64: c_int = 6;
+pub const UINT64: c_int = 7;
+pub const FLOAT: c_int = 8;
+pub const DOUBLE: c_int = 9;
+
+pub const MIN: c_int = 0;
+pub const MAX: c_int = 1;
+pub const SUM: c_int = 2;
+pub const BOR: c_int = 6;
+pub const BAND: c_int = 7;
+pub const BXOR: c_int = 9;
+pub const ATOMIC_READ: c_int = 10;
+pub const ATOMIC_WRITE: c_int = 11;
+pub const CSWAP: c_int = 12;
+pub const MSWAP: c_int = 18;
+
 pub const CLASS_FABRIC: usize = 1;
 pub const CLASS_DOMAIN: usize = 2;
 pub const CLASS_EP: usize = 3;
@@ -95,6 +125,7 @@ pub const EAVAIL: c_int = 259;
 pub const EBADFLAGS: c_int = 260;
 pub const ENOCQ: c_int = 263;
 pub const ETRUNC: c_int = 265;
+pub const ENOKEY: c_int = 266;
 pub const ENOAV: c_int = 267;
 
 // ---- what describes a fabric
@@ -270,7 +301,7 @@ pub struct DomainOps {
     pub poll_open: Stub,
     pub stx_ctx: Stub,
     pub srx_ctx: Stub,
-    pub query_atomic: Stub,
+    pub query_atomic: unsafe extern "C" fn(*mut FidDomain, c_int, c_int, *mut AtomicAttr, u64) -> c_int,
     pub query_collective: Stub,
     pub endpoint2: unsafe extern "C" fn(*mut FidDomain, *mut Info, *mut *mut FidEp, u64, *mut c_void) -> c_int,
 }
@@ -427,9 +458,9 @@ pub struct FidEp {
     pub ops: &'static EpOps,
     pub cm: &'static CmOps,
     pub msg: &'static MsgOps,
-    pub rma: &'static StubOps<9>,
+    pub rma: &'static RmaOps,
     pub tagged: &'static TaggedOps,
-    pub atomic: &'static StubOps<13>,
+    pub atomic: &'static AtomicOps,
     pub collective: &'static StubOps<11>,
 }
 
@@ -488,6 +519,60 @@ pub struct TaggedArgs {
     pub data: u64,
 }
 
+#[repr(C)]
+pub struct RmaIov {
+    pub addr: u64,
+    pub len: usize,
+    pub key: u64,
+}
+
+#[repr(C)]
+pub struct RmaArgs {
+    pub iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: FiAddr,
+    pub rma_iov: *const RmaIov,
+    pub rma_iov_count: usize,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// Words here.
+#[repr(C)]
+pub struct Ioc {
+    pub addr: *mut c_void,
+    pub count: usize,
+}
+
+/// Words of another's.
+#[repr(C)]
+pub struct RmaIoc {
+    pub addr: u64,
+    pub count: usize,
+    pub key: u64,
+}
+
+#[repr(C)]
+pub struct AtomicArgs {
+    pub msg_iov: *const Ioc,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: FiAddr,
+    pub rma_iov: *const RmaIoc,
+    pub rma_iov_count: usize,
+    pub datatype: c_int,
+    pub op: c_int,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+pub struct AtomicAttr {
+    pub count: usize,
+    pub size: usize,
+}
+
 type Ep = *mut FidEp;
 type Iov = *const iovec;
 type Desc = *mut c_void;
@@ -523,6 +608,102 @@ pub struct TaggedOps {
     pub injectdata: unsafe extern "C" fn(Ep, ConstBuf, usize, u64, FiAddr, u64) -> isize,
 }
 
+#[repr(C)]
+pub struct RmaOps {
+    pub size: usize,
+    pub read: unsafe extern "C" fn(Ep, Buf, usize, Desc, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub readv: unsafe extern "C" fn(Ep, Iov, Descs, usize, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub readmsg: unsafe extern "C" fn(Ep, *const RmaArgs, u64) -> isize,
+    pub write: unsafe extern "C" fn(Ep, ConstBuf, usize, Desc, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub writev: unsafe extern "C" fn(Ep, Iov, Descs, usize, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub writemsg: unsafe extern "C" fn(Ep, *const RmaArgs, u64) -> isize,
+    pub inject: unsafe extern "C" fn(Ep, ConstBuf, usize, FiAddr, u64, u64) -> isize,
+    pub writedata: unsafe extern "C" fn(Ep, ConstBuf, usize, Desc, u64, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub injectdata: unsafe extern "C" fn(Ep, ConstBuf, usize, u64, FiAddr, u64, u64) -> isize,
+}
+
+type Iocs = *const Ioc;
+type IocsMut = *mut Ioc;
+
+#[repr(C)]
+#[allow(clippy::type_complexity)]
+pub struct AtomicOps {
+    pub size: usize,
+    pub write: unsafe extern "C" fn(Ep, ConstBuf, usize, Desc, FiAddr, u64, u64, c_int, c_int, *mut c_void) -> isize,
+    pub writev: unsafe extern "C" fn(Ep, Iocs, Descs, usize, FiAddr, u64, u64, c_int, c_int, *mut c_void) -> isize,
+    pub writemsg: unsafe extern "C" fn(Ep, *const AtomicArgs, u64) -> isize,
+    pub inject: unsafe extern "C" fn(Ep, ConstBuf, usize, FiAddr, u64, u64, c_int, c_int) -> isize,
+    pub readwrite: unsafe extern "C" fn(
+        Ep,
+        ConstBuf,
+        usize,
+        Desc,
+        Buf,
+        Desc,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub readwritev: unsafe extern "C" fn(
+        Ep,
+        Iocs,
+        Descs,
+        usize,
+        IocsMut,
+        Descs,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub readwritemsg: unsafe extern "C" fn(Ep, *const AtomicArgs, IocsMut, Descs, usize, u64) -> isize,
+    pub compwrite: unsafe extern "C" fn(
+        Ep,
+        ConstBuf,
+        usize,
+        Desc,
+        ConstBuf,
+        Desc,
+        Buf,
+        Desc,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub compwritev: unsafe extern "C" fn(
+        Ep,
+        Iocs,
+        Descs,
+        usize,
+        Iocs,
+        Descs,
+        usize,
+        IocsMut,
+        Descs,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub compwritemsg:
+        unsafe extern "C" fn(Ep, *const AtomicArgs, Iocs, Descs, usize, IocsMut, Descs, usize, u64) -> isize,
+    pub writevalid: unsafe extern "C" fn(Ep, c_int, c_int, *mut usize) -> c_int,
+    pub readwritevalid: unsafe extern "C" fn(Ep, c_int, c_int, *mut usize) -> c_int,
+    pub compwritevalid: unsafe extern "C" fn(Ep, c_int, c_int, *mut usize) -> c_int,
+}
+
 /// The sizes in the headers of 1.17 on 64-bit Linux: `tests/mpi/abi.c` compares them with the headers themselves.
 macro_rules! sizes {
     ($($structure:ty: $bytes:literal),* $(,)?) => { $(const _: () = assert!(size_of::<$structure>() == $bytes);)* };
@@ -530,8 +711,8 @@ macro_rules! sizes {
 sizes! {
     TxAttr: 80, RxAttr: 64, EpAttr: 96, DomainAttr: 192, FabricAttr: 32, Info: 120, Provider: 72, Fid: 24, Ops: 56, FidFabric: 40,
     FabricOps: 56, FidDomain: 40, DomainOps: 96, MrOps: 32, FidMr: 40, AvAttr: 48, FidAv: 32, AvOps: 64, FidEq: 32, EqOps: 48,
-    CqAttr: 40, FidCq: 32, CqOps: 64, CqEntry: 48, CqErrEntry: 80, FidCntr: 32, CntrOps: 64, FidEp: 80, EpOps: 64, CmOps: 80, StubOps<9>: 80, StubOps<13>: 112,
-    StubOps<11>: 96, MsgArgs: 48, TaggedArgs: 64, MsgOps: 80, TaggedOps: 80,
+    CqAttr: 40, FidCq: 32, CqOps: 64, CqEntry: 48, CqErrEntry: 80, FidCntr: 32, CntrOps: 64, FidEp: 80, EpOps: 64, CmOps: 80, RmaOps: 80, AtomicOps: 112,
+    StubOps<11>: 96, RmaIov: 24, RmaArgs: 64, Ioc: 16, RmaIoc: 24, AtomicArgs: 72, AtomicAttr: 16, MsgArgs: 48, TaggedArgs: 64, MsgOps: 80, TaggedOps: 80,
 }
 
 /// Fields that stand behind one of another size, as in the headers: the same list.
@@ -542,5 +723,5 @@ macro_rules! places {
 }
 places! {
     MrAttr, context: 40, DomainAttr, mr_mode: 36, DomainAttr, caps: 136, Info, addr_format: 24, Info, tx_attr: 72, CqErrEntry, olen: 48,
-    CqErrEntry, err: 56, EpOps, cancel: 8, FidEp, tagged: 56,
+    CqErrEntry, err: 56, EpOps, cancel: 8, FidEp, tagged: 56, AtomicArgs, datatype: 48,
 }

@@ -1,7 +1,7 @@
 //! Address vectors: which peer is meant by a number, at all endpoints that are bound to one.
 
 use crate::abi::{self, AvAttr, AvOps, FiAddr, Fid, FidAv, FidDomain, Ops};
-use crate::addr::{decode, encode, ADDRESS_BYTES};
+use crate::addr::{Peer, ADDRESS_BYTES};
 use crate::cell::DomainCell;
 use crate::fabric::Domain;
 use crate::state::{AvState, State};
@@ -77,11 +77,13 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
 pub fn map_all(state: &mut State, slot: usize) {
     let ep = &state.eps[slot];
     let Some(av) = ep.av.and_then(|av| state.avs.get(av)) else { return };
-    let Ok(mut tagged) = state.bundle.tagged(ep.endpoint) else { return };
-    for (at, &(name, key)) in &av.addresses {
-        // The number is one that `insert` gave, so there is room for it.
-        let _ = tagged.map(at as u32, name, key);
-    }
+    // It fails for no endpoint that is there.
+    let _ = state.bundle.tagged(ep.endpoint, |tagged| {
+        for (at, peer) in &av.addresses {
+            // The number is one that `insert` gave, so there is room for it.
+            let _ = tagged.map(at as u32, peer.name, peer.key);
+        }
+    });
 }
 
 unsafe extern "C" fn insert(
@@ -100,7 +102,7 @@ unsafe extern "C" fn insert(
         for at in 0..count {
             // SAFETY: the client's promise: there are `count` addresses, one behind the other, each of the length that `getname` gives.
             let address = unsafe { *addresses.add(at) };
-            let number = decode(&address).and_then(|peer| insert_one(state, av.number, peer));
+            let number = Peer::decode(&address).and_then(|peer| insert_one(state, av.number, peer));
             inserted += c_int::from(number.is_some());
             if !numbers.is_null() {
                 // SAFETY: the client's promise: there is room for `count` numbers.
@@ -111,12 +113,14 @@ unsafe extern "C" fn insert(
     })
 }
 
-fn insert_one(state: &mut State, av: usize, (name, key): (weft::Name, weft::Key)) -> Option<FiAddr> {
+/// Maps it for messages at all endpoints; for remote memory it is mapped when the first operation goes there.
+fn insert_one(state: &mut State, av: usize, peer: Peer) -> Option<FiAddr> {
     let addresses = &mut state.avs.get_mut(av)?.addresses;
-    let number = addresses.insert((name, key));
+    let number = addresses.insert(peer);
     for (_, ep) in state.eps.iter().filter(|(_, ep)| ep.av == Some(av)) {
-        let mut tagged = state.bundle.tagged(ep.endpoint).ok()?;
-        if u32::try_from(number).ok().is_none_or(|at| tagged.map(at, name, key).is_err()) {
+        let at = u32::try_from(number).ok()?;
+        let mapped = state.bundle.tagged(ep.endpoint, |tagged| tagged.map(at, peer.name, peer.key));
+        if !matches!(mapped, Ok(Ok(()))) {
             addresses.remove(number);
             return None;
         }
@@ -135,10 +139,11 @@ unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, 
             if vector.addresses.try_remove(number).is_none() {
                 return -libc::EINVAL;
             }
-            for (_, ep) in state.eps.iter().filter(|(_, ep)| ep.av == Some(av.number)) {
-                if let Ok(mut tagged) = state.bundle.tagged(ep.endpoint) {
-                    // Nothing is mapped there if it could not be.
-                    let _ = tagged.unmap(number as u32);
+            for (_, ep) in state.eps.iter_mut().filter(|(_, ep)| ep.av == Some(av.number)) {
+                // Nothing is mapped there if it could not be.
+                let _ = state.bundle.tagged(ep.endpoint, |tagged| tagged.unmap(number as u32));
+                if let Some(memory) = &mut ep.memory {
+                    memory.unmap(&mut state.bundle, number as u32);
                 }
             }
         }
@@ -150,10 +155,10 @@ unsafe extern "C" fn lookup(av: *mut FidAv, number: FiAddr, address: *mut c_void
     // SAFETY: it is an address vector of ours, open.
     let av = unsafe { &*av.cast::<Av>() };
     let found = av.state.with(|state| state.avs.get(av.number)?.addresses.get(number as usize).copied());
-    let Some((name, key)) = found else { return -libc::EINVAL };
+    let Some(peer) = found else { return -libc::EINVAL };
     // SAFETY: the client's promise: there is a length, and room for so many bytes.
     unsafe {
-        store_address(&encode(&name, key), address, len);
+        store_address(&peer.encode(), address, len);
     }
     0
 }
@@ -183,7 +188,8 @@ unsafe extern "C" fn straddr(
 ) -> *const c_char {
     // SAFETY: the client's promise: there is an address of the length that `getname` gives.
     let address = unsafe { *address.cast::<[u8; ADDRESS_BYTES]>() };
-    let words = decode(&address).map_or_else(|| String::from("no address of weft's"), |(name, _)| name.to_string());
+    let words =
+        Peer::decode(&address).map_or_else(|| String::from("no address of weft's"), |peer| peer.name.to_string());
     // SAFETY: the client's promise: there is a length.
     let room = unsafe { *len };
     if room > 0 {

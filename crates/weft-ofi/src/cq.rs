@@ -7,7 +7,6 @@ use crate::state::{CqState, Reader, State};
 use crate::stubs::{self, give};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::size_of;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::{Reason, Waker};
@@ -55,7 +54,15 @@ pub unsafe extern "C" fn open(
     if ![abi::WAIT_NONE, abi::WAIT_UNSPEC, abi::WAIT_FD, abi::WAIT_YIELD].contains(&attr.wait_obj) {
         return -libc::ENOSYS;
     }
-    let (number, waker) = domain.state.with(|state| (state.cqs.insert(CqState::default()), state.bundle.waker()));
+    let made = domain.state.with(|state| {
+        if attr.wait_obj == abi::WAIT_FD {
+            // A thread that serves the bundle would take what the descriptor is to tell of.
+            state.bundle.wait_fd()?;
+            state.fd_waits += 1;
+        }
+        Some((state.cqs.insert(CqState::default()), state.bundle.waker()))
+    });
+    let Some((number, waker)) = made else { return -libc::ENOSYS };
     let fid = FidCq { fid: Fid { fclass: abi::CLASS_CQ, context, ops: &OPS }, ops: &CQ };
     let cq = Cq { fid, state: domain.state.clone(), number, entry, wait_obj: attr.wait_obj, waker };
     // SAFETY: libfabric's promise.
@@ -65,12 +72,13 @@ pub unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let cq = fid.cast::<Cq>();
     // SAFETY: `open` made it, and it is still open.
-    let (state, number) = unsafe { (&(*cq).state, (*cq).number) };
+    let (state, number, wait_obj) = unsafe { (&(*cq).state, (*cq).number, (*cq).wait_obj) };
     let is_used = state.with(|state| {
         let is_bound = |bound: Option<crate::state::Bound>| bound.is_some_and(|bound| bound.cq == number);
         let is_used = state.eps.iter().any(|(_, ep)| is_bound(ep.tx) || is_bound(ep.rx));
         if !is_used {
             state.cqs.remove(number);
+            state.fd_waits -= usize::from(wait_obj == abi::WAIT_FD);
         }
         is_used
     });
@@ -88,7 +96,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     let cq = unsafe { &*fid.cast::<Cq>() };
     match (command, cq.wait_obj) {
         (abi::CONTROL_GETWAIT, abi::WAIT_FD) => {
-            let fd = cq.state.with(|state| state.bundle.wait_fd().as_raw_fd());
+            let Some(fd) = cq.state.with(|state| state.bundle.wait_fd()) else { return -libc::ENOSYS };
             // SAFETY: the client's promise: there is room for a descriptor.
             unsafe { *arg.cast::<c_int>() = fd };
             0
@@ -168,7 +176,7 @@ impl Cq {
             let is_signalled = self.state.with(|state| {
                 let most = left.min(LOOK_EVERY);
                 let since = Instant::now();
-                let waited = state.bundle.wait(Some(most));
+                let waited = state.bundle.wait(most);
                 waited == weft::Waited::Nothing && since.elapsed() < most
             });
             if is_signalled {

@@ -1,7 +1,8 @@
 //! Endpoints: how one is opened, bound, named and closed. The calls that send and receive are in `messages.rs` and `calls.rs`.
 
 use crate::abi::{self, CmOps, EpOps, Fid, FidDomain, FidEp, Info, Ops, StubOps};
-use crate::addr::encode;
+use crate::addr::Peer;
+use crate::atomic::ATOMIC;
 use crate::av::{map_all, store_address, Av};
 use crate::calls::{MSG, TAGGED};
 use crate::cell::DomainCell;
@@ -9,6 +10,8 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::fabric::Domain;
 use crate::info::Chosen;
+use crate::memory::EpMemory;
+use crate::rma::RMA;
 use crate::state::{Bound, EpState, State};
 use crate::stubs::{self, give, NONE};
 use slab::Slab;
@@ -17,7 +20,6 @@ use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft::tagged::Settings;
 
 /// How long closing an endpoint waits for what was sent last to be in its receivers' hands.
 const LINGER: Duration = Duration::from_secs(1);
@@ -56,8 +58,6 @@ static CM: CmOps = CmOps {
     shutdown: NONE,
     join: NONE,
 };
-static RMA: StubOps<9> = stubs::none();
-static ATOMIC: StubOps<13> = stubs::none();
 static COLLECTIVE: StubOps<11> = stubs::none();
 /// `fi_endpoint`. The endpoint has its name from now on.
 pub unsafe extern "C" fn open(
@@ -71,9 +71,10 @@ pub unsafe extern "C" fn open(
     // SAFETY: the client's promise: it is a description that `getinfo` gave, or a copy.
     let chosen = unsafe { Chosen::of(&*info) };
     let made = domain.state.with(|state| {
-        let endpoint = state.bundle.tagged_endpoint_with_random_key(Settings::default())?;
-        Ok::<usize, weft::Error>(state.add(EpState {
+        let (endpoint, memory) = state.bundle.endpoints(chosen.has_memory)?;
+        let slot = state.add(EpState {
             endpoint,
+            memory: memory.map(EpMemory::new),
             is_directed: chosen.is_directed,
             tx_flags: chosen.tx_flags,
             rx_flags: chosen.rx_flags,
@@ -82,11 +83,19 @@ pub unsafe extern "C" fn open(
             rx: None,
             tx_count: None,
             rx_count: None,
+            read_count: None,
+            write_count: None,
             least: LEAST,
             ops: Slab::new(),
             pieces: HashMap::new(),
             claims: Vec::new(),
-        }))
+        });
+        if let Err(error) = state.open_all(slot) {
+            state.free_endpoint(slot);
+            state.forget_endpoint(slot);
+            return Err(error);
+        }
+        Ok::<usize, weft::Error>(slot)
     });
     let slot = match made {
         Ok(slot) => slot,
@@ -155,13 +164,20 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
         abi::CLASS_CNTR => {
             // SAFETY: as for a queue.
             let count = unsafe { &(*other.cast::<Cntr>()).count };
+            // What peers do to memory here is not counted.
+            if flags & (abi::REMOTE_READ | abi::REMOTE_WRITE) != 0 {
+                return -libc::ENOSYS;
+            }
             ep.state.with(|state| {
                 let state = &mut state.eps[ep.slot];
-                if flags & abi::SEND != 0 {
-                    state.tx_count = Some(count.clone());
-                }
-                if flags & abi::RECV != 0 {
-                    state.rx_count = Some(count.clone());
+                let kinds = [
+                    (abi::SEND, &mut state.tx_count),
+                    (abi::RECV, &mut state.rx_count),
+                    (abi::READ, &mut state.read_count),
+                    (abi::WRITE, &mut state.write_count),
+                ];
+                for (_, place) in kinds.into_iter().filter(|(kind, _)| flags & kind != 0) {
+                    *place = Some(count.clone());
                 }
             });
             0
@@ -206,12 +222,12 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let ep = unsafe { Box::from_raw(fid.cast::<Ep>()) };
     ep.state.with(|state| {
         let begin = Instant::now();
+        state.finish_memory(ep.slot, LINGER);
         state.progress_until(begin, LINGER, |bundle| bundle.is_acknowledged());
         (state.eps[ep.slot].tx, state.eps[ep.slot].rx) = (None, None);
-        // It fails for no endpoint that is there.
-        let _ = state.bundle.free(state.eps[ep.slot].endpoint);
+        state.free_endpoint(ep.slot);
         state.progress_until(begin, LINGER, |bundle| bundle.is_acknowledged());
-        state.remove(ep.slot);
+        state.forget_endpoint(ep.slot);
     });
     0
 }
@@ -220,12 +236,13 @@ unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, len: *mut usiz
     // SAFETY: it is an endpoint of ours, open.
     let ep = unsafe { &*fid.cast::<Ep>() };
     let found = ep.state.with(|state| {
-        let endpoint = state.eps[ep.slot].endpoint;
-        Ok::<_, weft::Error>((state.bundle.name(endpoint)?, state.bundle.key(endpoint)?))
+        let EpState { endpoint, memory, .. } = &state.eps[ep.slot];
+        let memory = memory.as_ref().map(|memory| state.bundle.name(memory.endpoint)).transpose()?;
+        Ok::<_, weft::Error>(Peer { name: state.bundle.name(*endpoint)?, key: state.bundle.key(*endpoint)?, memory })
     });
-    let Ok((name, key)) = found else { return -abi::EOPBADSTATE };
+    let Ok(peer) = found else { return -abi::EOPBADSTATE };
     // SAFETY: the client's promise: there is room for `*len` bytes.
-    match unsafe { store_address(&encode(&name, key), address, len) } {
+    match unsafe { store_address(&peer.encode(), address, len) } {
         true => 0,
         false => -abi::ETOOSMALL,
     }
@@ -273,9 +290,8 @@ unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         let of =
             |kind: u64| mine.ops.iter().filter(move |(_, op)| op.context == context as usize && op.kind & kind != 0);
         let found: Vec<usize> = of(abi::RECV).chain(of(abi::SEND)).map(|(at, _)| at).collect();
-        if let Ok(mut tagged) = state.bundle.tagged(mine.endpoint) {
-            found.into_iter().any(|at| tagged.cancel(at as u64));
-        }
+        // It fails for no endpoint that is there.
+        let _ = state.bundle.tagged(mine.endpoint, |tagged| found.into_iter().any(|at| tagged.cancel(at as u64)));
         state.hand_over();
     });
     0

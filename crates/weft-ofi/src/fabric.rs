@@ -1,10 +1,12 @@
 //! The fabric, of which nothing but the name is of interest, and domains.
 
 use crate::abi::{self, DomainOps, FabricAttr, FabricOps, Fid, FidDomain, FidFabric, Info, Ops};
+use crate::bundle::DomainBundle;
 use crate::cell::DomainCell;
+use crate::regions::Registrations;
 use crate::state::State;
 use crate::stubs::{self, give, NONE};
-use crate::{av, cntr, cq, ep};
+use crate::{atomic, av, cntr, cq, ep, mr};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -39,7 +41,7 @@ static DOMAIN: DomainOps = DomainOps {
     poll_open: NONE,
     stx_ctx: NONE,
     srx_ctx: NONE,
-    query_atomic: NONE,
+    query_atomic: atomic::query,
     query_collective: NONE,
     endpoint2: ep::open2,
 };
@@ -68,8 +70,15 @@ unsafe extern "C" fn domain(
     // SAFETY: the client's promise: there is a description.
     let attr = unsafe { (*info).domain_attr };
     // SAFETY: the client's promise: the pointer is null, or there are attributes.
-    let threading = unsafe { attr.as_ref() }.map_or(abi::THREAD_SAFE, |attr| attr.threading);
-    let made = Node::new().and_then(|node| Bundle::for_any_thread(&node, Settings::default()));
+    let (threading, progress, mode) = unsafe { attr.as_ref() }
+        .map_or((abi::THREAD_SAFE, abi::PROGRESS_MANUAL, 0), |attr| (attr.threading, attr.data_progress, attr.mr_mode));
+    let made = Node::new().and_then(|node| {
+        let mut bundle = DomainBundle::Own(Bundle::for_any_thread(&node, Settings::default())?);
+        if progress == abi::PROGRESS_AUTO {
+            bundle.serve()?;
+        }
+        Ok(bundle)
+    });
     let bundle = match made {
         Ok(bundle) => bundle,
         Err(error) => {
@@ -78,9 +87,10 @@ unsafe extern "C" fn domain(
         }
     };
     // SAFETY: the client's promise, for which FI_THREAD_DOMAIN stands: no two threads use the objects of a domain at once.
-    let cell = unsafe { DomainCell::new(State::new(bundle), threading == abi::THREAD_DOMAIN) };
+    let cell =
+        unsafe { DomainCell::new(State::new(bundle, Registrations::new(mode)), threading == abi::THREAD_DOMAIN) };
     let fid = Fid { fclass: abi::CLASS_DOMAIN, context, ops: &DOMAIN_OPS };
-    let fid = FidDomain { fid, ops: &DOMAIN, mr: &stubs::MR };
+    let fid = FidDomain { fid, ops: &DOMAIN, mr: &mr::MR };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(Domain { fid, state: Arc::new(cell) }), place) }
 }

@@ -21,20 +21,33 @@ pub const FORMAT: u32 = abi::PROV_SPECIFIC | 0x7765_6674;
 const PROTOCOL: u32 = FORMAT;
 
 const MESSAGES: u64 = abi::MSG | abi::TAGGED;
-const PRIMARY: u64 = MESSAGES | abi::SEND | abi::RECV | abi::DIRECTED_RECV;
-const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
+const SIDES: u64 = abi::SEND | abi::RECV;
+const MEMORY: u64 = abi::RMA | abi::ATOMIC;
+const MEMORY_SIDES: u64 = abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOTE_WRITE;
+const PRIMARY: u64 = MESSAGES | SIDES | MEMORY | MEMORY_SIDES | abi::DIRECTED_RECV;
+const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::FENCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = PRIMARY | SECONDARY;
-const TX_CAPS: u64 = MESSAGES | abi::SEND | abi::LOCAL_COMM | abi::REMOTE_COMM;
-const RX_CAPS: u64 = MESSAGES | abi::RECV | SECONDARY | abi::DIRECTED_RECV;
+const TX_CAPS: u64 =
+    MESSAGES | abi::SEND | MEMORY | abi::READ | abi::WRITE | abi::FENCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
+const RX_CAPS: u64 = MESSAGES
+    | abi::RECV
+    | MEMORY
+    | abi::REMOTE_READ
+    | abi::REMOTE_WRITE
+    | abi::MULTI_RECV
+    | abi::SOURCE
+    | abi::LOCAL_COMM
+    | abi::REMOTE_COMM
+    | abi::DIRECTED_RECV;
 
 /// What an operation may ask of its end.
 const TX_FLAGS: u64 =
     abi::COMPLETION | abi::INJECT | abi::INJECT_COMPLETE | abi::TRANSMIT_COMPLETE | abi::DELIVERY_COMPLETE;
 const RX_FLAGS: u64 = abi::COMPLETION | abi::MULTI_RECV;
 
-/// Sends stay in order; of what there is not (reads, writes, atomics) any order can be had, so the bits for it may be asked for.
-const SEND_AFTER_SEND: u64 = 1 << 8;
-const ORDERS: u64 = 0x1ff | 0xff << 32;
+/// Sends stay in order, and so do reads, writes and atomic operations: the bits of both, and of the kinds of the latter. There is no order
+/// between a send and one of the others (bits 2 and 5 to 7).
+const ORDERS: u64 = 0b1_0001_1011 | 0xff << 32;
 
 /// libfabric's rules for results: caps and orders are what was asked for, where something was.
 fn asked_or(asked: u64, all: u64) -> u64 {
@@ -56,6 +69,7 @@ struct Wish {
     rx_order: u64,
     threading: c_int,
     control: c_int,
+    data: c_int,
     av_type: c_int,
     mr_mode: c_int,
 }
@@ -71,6 +85,7 @@ impl Wish {
         rx_order: 0,
         threading: abi::THREAD_UNSPEC,
         control: abi::PROGRESS_UNSPEC,
+        data: abi::PROGRESS_UNSPEC,
         av_type: abi::AV_UNSPEC,
         mr_mode: 0,
     };
@@ -118,7 +133,7 @@ impl Wish {
                 return None;
             }
             wish.threading = domain.threading;
-            wish.control = domain.control_progress;
+            (wish.control, wish.data) = (domain.control_progress, domain.data_progress);
             (wish.av_type, wish.mr_mode) = (domain.av_type, domain.mr_mode);
         }
         Some(wish)
@@ -143,7 +158,7 @@ fn suits_tx(tx: &TxAttr) -> bool {
         && tx.inject_size <= INJECT_MOST
         && tx.size <= OPERATIONS
         && tx.iov_limit <= IOV_MOST
-        && tx.rma_iov_limit == 0
+        && tx.rma_iov_limit <= 1
 }
 
 fn suits_rx(rx: &RxAttr) -> bool {
@@ -155,10 +170,8 @@ fn suits_rx(rx: &RxAttr) -> bool {
         && rx.iov_limit <= IOV_MOST
 }
 
-/// A domain of ours never makes messages go on without a call: that is for `data_progress` to say.
 fn suits_domain(domain: &DomainAttr) -> bool {
-    domain.data_progress != abi::PROGRESS_AUTO
-        && domain.cq_data_size <= size_of::<u64>()
+    domain.cq_data_size <= size_of::<u64>()
         && domain.caps & !(abi::LOCAL_COMM | abi::REMOTE_COMM) == 0
         && domain.max_ep_tx_ctx <= 1
         && domain.max_ep_rx_ctx <= 1
@@ -196,8 +209,9 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
     let (domain, fabric) =
         (made::<[DomainAttr; 2]>()?.cast::<DomainAttr>(), made::<[FabricAttr; 2]>()?.cast::<FabricAttr>());
     let caps = asked_or(wish.caps, CAPS);
-    // Halves that nobody named are both meant.
-    let caps = caps | if caps & (abi::SEND | abi::RECV) == 0 { abi::SEND | abi::RECV } else { 0 };
+    // Sides that nobody named are all meant.
+    let implied = |what: u64, sides: u64| if caps & what != 0 && caps & sides == 0 { sides } else { 0 };
+    let caps = caps | implied(MESSAGES, SIDES) | implied(MEMORY, MEMORY_SIDES);
     let caps = caps | abi::LOCAL_COMM | abi::REMOTE_COMM | abi::MULTI_RECV;
     // SAFETY: all of it was made above, so it is long enough, aligned for every type as `calloc` aligns it, and nobody else has it yet.
     // It holds zeros, which are a value of each type.
@@ -205,19 +219,19 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
         *tx = TxAttr {
             caps: asked_or(wish.tx_caps, caps & TX_CAPS),
             op_flags: wish.tx_flags,
-            msg_order: asked_or(wish.tx_order, SEND_AFTER_SEND),
+            msg_order: asked_or(wish.tx_order, ORDERS),
             inject_size: INJECT_MOST,
             size: OPERATIONS,
             iov_limit: IOV_MOST,
             mode: 0,
             comp_order: 0,
-            rma_iov_limit: 0,
+            rma_iov_limit: 1,
             tclass: 0,
         };
         *rx = RxAttr {
             caps: asked_or(wish.rx_caps, caps & RX_CAPS),
             op_flags: wish.rx_flags,
-            msg_order: asked_or(wish.rx_order, SEND_AFTER_SEND),
+            msg_order: asked_or(wish.rx_order, ORDERS),
             size: OPERATIONS,
             iov_limit: IOV_MOST,
             mode: 0,
@@ -228,6 +242,9 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
         (*ep).protocol = PROTOCOL;
         (*ep).protocol_version = 1;
         (*ep).max_msg_size = MESSAGE_MOST;
+        (*ep).max_order_raw_size = MESSAGE_MOST;
+        (*ep).max_order_war_size = MESSAGE_MOST;
+        (*ep).max_order_waw_size = MESSAGE_MOST;
         (*ep).mem_tag_format = u64::MAX;
         (*ep).tx_ctx_cnt = 1;
         (*ep).rx_ctx_cnt = 1;
@@ -235,13 +252,13 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
         (*domain).threading = if wish.threading == abi::THREAD_UNSPEC { abi::THREAD_SAFE } else { wish.threading };
         (*domain).control_progress =
             if wish.control == abi::PROGRESS_UNSPEC { abi::PROGRESS_MANUAL } else { wish.control };
-        (*domain).data_progress = abi::PROGRESS_MANUAL;
+        (*domain).data_progress = if wish.data == abi::PROGRESS_UNSPEC { abi::PROGRESS_MANUAL } else { wish.data };
         (*domain).resource_mgmt = abi::RM_ENABLED;
         (*domain).av_type = if wish.av_type == abi::AV_UNSPEC { abi::AV_TABLE } else { wish.av_type };
-        // Registration is never needed; before 1.5 that was called scalable.
+        // Nothing is demanded of the client; before 1.5 that was called scalable. Who knows nothing else gets what it knows.
         (*domain).mr_mode = match wish.mr_mode {
+            mode if mode & (abi::MR_BASIC | abi::MR_SCALABLE) == abi::MR_BASIC => abi::MR_BASIC,
             _ if version >= abi::version(1, 5) => 0,
-            abi::MR_BASIC => abi::MR_BASIC,
             _ => abi::MR_SCALABLE,
         };
         (*domain).mr_key_size = size_of::<u64>();
@@ -253,7 +270,7 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
         (*domain).max_ep_tx_ctx = 1;
         (*domain).max_ep_rx_ctx = 1;
         (*domain).cntr_cnt = 1 << 12;
-        (*domain).mr_iov_limit = IOV_MOST;
+        (*domain).mr_iov_limit = 1;
         (*domain).mr_cnt = 1 << 16;
         (*domain).caps = abi::LOCAL_COMM | abi::REMOTE_COMM;
         // libfabric fills in the provider's name.
@@ -319,6 +336,8 @@ pub unsafe extern "C" fn getinfo(
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen {
     pub is_directed: bool,
+    /// It reads, writes or changes memory of others, or others do so here.
+    pub has_memory: bool,
     pub tx_flags: u64,
     pub rx_flags: u64,
 }
@@ -331,7 +350,8 @@ impl Chosen {
         let tx_flags = unsafe { info.tx_attr.as_ref() }.map_or(0, |tx| tx.op_flags);
         // SAFETY: as above.
         let rx_flags = unsafe { info.rx_attr.as_ref() }.map_or(0, |rx| rx.op_flags);
-        Chosen { is_directed: info.caps & abi::DIRECTED_RECV != 0, tx_flags, rx_flags }
+        let (is_directed, has_memory) = (info.caps & abi::DIRECTED_RECV != 0, info.caps & MEMORY != 0);
+        Chosen { is_directed, has_memory, tx_flags, rx_flags }
     }
 }
 

@@ -1,8 +1,8 @@
 //! weft as a provider for libfabric: `libweft-fi.so`, which libfabric finds by `FI_PROVIDER_PATH`. MPI and others send and receive
 //! through it; `docs/mpi.md` says what to type.
 //!
-//! A domain is a node and a bundle of weft's; an endpoint is one for tagged messages ([`weft::tagged`]). The provider keeps what libfabric
-//! has beyond that: address vectors, completion queues, flags. It calls nothing of libfabric, so it goes with any
+//! A domain is a node and a bundle of weft's; an endpoint is one for tagged messages ([`weft::tagged`]) and, if it was asked for, one for
+//! remote memory ([`weft::memory`]): see `docs/design/libfabric.md`. The provider keeps what libfabric has beyond that: address vectors, completion queues, flags. It calls nothing of libfabric, so it goes with any
 //! version from 1.17 on: what is exchanged is in `abi.rs`.
 //!
 //! The modules that C calls are unsafe: each call from outside turns pointers into references once, at its beginning. A panic ends
@@ -24,7 +24,10 @@
 mod abi;
 mod addr;
 #[allow(unsafe_code)] // C calls it
+mod atomic;
+#[allow(unsafe_code)] // C calls it
 mod av;
+mod bundle;
 #[allow(unsafe_code)] // C calls it
 mod calls;
 #[allow(unsafe_code)] // a lock that may be left out
@@ -39,8 +42,14 @@ mod ep;
 mod fabric;
 #[allow(unsafe_code)] // C calls it
 mod info;
+mod memory;
 #[allow(unsafe_code)] // memory that C names
 mod messages;
+#[allow(unsafe_code)] // C calls it
+mod mr;
+mod regions;
+#[allow(unsafe_code)] // C calls it
+mod rma;
 mod state;
 #[allow(unsafe_code)] // C calls it
 mod stubs;

@@ -1,6 +1,7 @@
 //! Sending and receiving messages: what the calls of `calls.rs` have in common.
 
 use crate::abi::{self, CqEntry, FiAddr};
+use crate::bundle::DomainBundle;
 use crate::ep::Ep;
 use crate::info::{INJECT_MOST, IOV_MOST};
 use crate::state::{Op, State};
@@ -8,10 +9,9 @@ use libc::iovec;
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 use weft::tagged::{Label, Lent, LentMut, Pattern, PostError, Source, Tags, Target};
-use weft::{AnyThread, Bundle};
 
 /// How long the first message to a peer waits for its session. One host takes less than a millisecond.
-const MEETING: Duration = Duration::from_millis(100);
+pub const MEETING: Duration = Duration::from_millis(100);
 
 // ---- sending
 
@@ -117,10 +117,13 @@ impl State {
             return -(libc::EMSGSIZE as isize);
         }
         let Ok(to) = index(to) else { return -(libc::EINVAL as isize) };
-        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
-        let is_first = tagged.has_session(to) == Ok(false) && tagged.unsent(to) == Ok(0);
-        match tagged.try_inject(to, label, bytes) {
-            Ok(()) => {
+        let injected = self.bundle.tagged(ep.endpoint, |tagged| {
+            let is_first = tagged.has_session(to) == Ok(false) && tagged.unsent(to) == Ok(0);
+            tagged.try_inject(to, label, bytes).map(|()| is_first)
+        });
+        let Ok(injected) = injected else { return -(libc::EIO as isize) };
+        match injected {
+            Ok(is_first) => {
                 if let Some(count) = &ep.tx_count {
                     count.add(true);
                 }
@@ -143,19 +146,15 @@ impl State {
     fn meet(&mut self, slot: usize, to: u32) {
         let endpoint = self.eps[slot].endpoint;
         self.progress_until(Instant::now(), MEETING, |bundle| {
-            let Ok(tagged) = bundle.tagged(endpoint) else { return true };
             // An error means that it is not mapped any more: it was lost.
-            tagged.has_session(to) != Ok(false) || tagged.lost(to).is_some()
+            let met =
+                bundle.tagged(endpoint, |tagged| tagged.has_session(to) != Ok(false) || tagged.lost(to).is_some());
+            met.unwrap_or(true)
         });
     }
 
     /// Makes progress until `done`, for `most` after `begin` at most; once in any case.
-    pub fn progress_until(
-        &mut self,
-        begin: Instant,
-        most: Duration,
-        mut done: impl FnMut(&mut Bundle<AnyThread>) -> bool,
-    ) {
+    pub fn progress_until(&mut self, begin: Instant, most: Duration, mut done: impl FnMut(&mut DomainBundle) -> bool) {
         loop {
             self.progress();
             if done(&mut self.bundle) || begin.elapsed() > most {
@@ -205,21 +204,27 @@ impl State {
     fn post(&mut self, slot: usize, source: Source, op: Op, sending: &Sending, is_stored: bool) -> isize {
         let ep = &mut self.eps[slot];
         let Ok(to) = index(sending.to) else { return -(libc::EINVAL as isize) };
-        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return -(libc::EIO as isize) };
         let at = ep.ops.insert(op);
-        let is_first = tagged.has_session(to) == Ok(false);
-        let posted = match is_stored {
-            false => tagged.try_send(to, sending.label, source, at as u64),
-            true => tagged.try_send_stored(to, sending.label, source, at as u64),
-        };
+        let posted = self.bundle.tagged(ep.endpoint, |tagged| {
+            let is_first = tagged.has_session(to) == Ok(false);
+            let posted = match is_stored {
+                false => tagged.try_send(to, sending.label, source, at as u64),
+                true => tagged.try_send_stored(to, sending.label, source, at as u64),
+            };
+            posted.map(|()| is_first).map_err(|(error, _)| error)
+        });
         match posted {
-            Ok(()) => {
+            Ok(Ok(is_first)) => {
                 if is_first {
                     self.meet(slot, to);
                 }
                 0
             }
-            Err((error, _)) => self.refuse(slot, at, error),
+            Ok(Err(error)) => self.refuse(slot, at, error),
+            Err(_) => {
+                self.eps[slot].end(at);
+                -(libc::EIO as isize)
+            }
         }
     }
 
@@ -352,14 +357,21 @@ impl State {
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
         let at = ep.ops.insert(Op { buf, is_for_any: pattern.source.is_none(), ..op });
-        let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { return Err(-(libc::EIO as isize)) };
-        let posted = match many {
-            0 => tagged.try_receive(pattern, target, at as u64),
-            _ => tagged.try_receive_many(pattern, target, ep.least, at as u64),
-        };
+        let least = ep.least;
+        let posted = self.bundle.tagged(ep.endpoint, |tagged| {
+            let posted = match many {
+                0 => tagged.try_receive(pattern, target, at as u64),
+                _ => tagged.try_receive_many(pattern, target, least, at as u64),
+            };
+            posted.map_err(|(error, _)| error)
+        });
         match posted {
-            Ok(()) => Ok(Some(at)),
-            Err((error, _)) => Err(self.refuse(slot, at, error)),
+            Ok(Ok(())) => Ok(Some(at)),
+            Ok(Err(error)) => Err(self.refuse(slot, at, error)),
+            Err(_) => {
+                self.eps[slot].end(at);
+                Err(-(libc::EIO as isize))
+            }
         }
     }
 
@@ -377,32 +389,15 @@ impl State {
     ) -> Result<Option<usize>, isize> {
         let kind = kind(abi::RECV, pattern.tags.is_some());
         if flags & abi::PEEK == 0 {
-            let ep = &mut self.eps[slot];
-            let claim = ep.claims.iter().position(|(of, _)| *of == context);
-            let (_, claim) = ep.claims.swap_remove(claim.ok_or(-(libc::EINVAL as isize))?);
-            let mut tagged = self.bundle.tagged(ep.endpoint).map_err(|_| -(libc::EIO as isize))?;
-            if flags & abi::DISCARD != 0 {
-                tagged.discard(claim);
-                let entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
-                return self.tell(slot, entry, abi::ADDR_UNSPEC, flags);
-            }
-            let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
-            let at = ep.ops.insert(Op { buf, ..Op::new(context, kind, is_told) });
-            return match tagged.try_receive_claimed(claim, target, at as u64) {
-                Ok(()) => Ok(Some(at)),
-                Err((error, claim, _)) => {
-                    ep.claims.push((context, claim));
-                    Err(self.refuse(slot, at, error))
-                }
-            };
+            return self.receive_claimed(slot, target, buf, (context, kind), flags);
         }
         self.progress();
         let ep = &mut self.eps[slot];
-        let mut tagged = self.bundle.tagged(ep.endpoint).map_err(|_| -(libc::EIO as isize))?;
-        let found = match flags & (abi::CLAIM | abi::DISCARD) {
+        let found = self.bundle.tagged(ep.endpoint, |tagged| match flags & (abi::CLAIM | abi::DISCARD) {
             0 => tagged.peek(pattern).map(|found| found.map(|envelope| (envelope, None))),
             _ => tagged.claim(pattern).map(|found| found.map(|(envelope, claim)| (envelope, Some(claim)))),
-        };
+        });
+        let found = found.map_err(|_| -(libc::EIO as isize))?;
         let mut entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
         match found {
             Err(error) => Err(refusal(error)),
@@ -415,7 +410,10 @@ impl State {
             }
             Ok(Some((envelope, claim))) => {
                 match claim {
-                    Some(claim) if flags & abi::DISCARD != 0 => tagged.discard(claim),
+                    Some(claim) if flags & abi::DISCARD != 0 => {
+                        // It fails for no endpoint that is there.
+                        let _ = self.bundle.tagged(ep.endpoint, |tagged| tagged.discard(claim));
+                    }
                     Some(claim) => ep.claims.push((context, claim)),
                     None => {}
                 }
@@ -424,6 +422,40 @@ impl State {
                 entry.data = envelope.label.data.unwrap_or(0);
                 entry.flags |= if envelope.label.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
                 self.tell(slot, entry, envelope.source.map_or(abi::ADDR_UNSPEC, u64::from), flags)
+            }
+        }
+    }
+
+    /// Receives or drops a message that was taken out, by the context of who did it.
+    fn receive_claimed(
+        &mut self,
+        slot: usize,
+        target: Target,
+        buf: usize,
+        (context, kind): (usize, u64),
+        flags: u64,
+    ) -> Result<Option<usize>, isize> {
+        let ep = &mut self.eps[slot];
+        let claim = ep.claims.iter().position(|(of, _)| *of == context);
+        let (_, claim) = ep.claims.swap_remove(claim.ok_or(-(libc::EINVAL as isize))?);
+        if flags & abi::DISCARD != 0 {
+            // It fails for no endpoint that is there.
+            let _ = self.bundle.tagged(ep.endpoint, |tagged| tagged.discard(claim));
+            let entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
+            return self.tell(slot, entry, abi::ADDR_UNSPEC, flags);
+        }
+        let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
+        let at = ep.ops.insert(Op { buf, ..Op::new(context, kind, is_told) });
+        let posted = self.bundle.tagged(ep.endpoint, |tagged| tagged.try_receive_claimed(claim, target, at as u64));
+        match posted {
+            Ok(Ok(())) => Ok(Some(at)),
+            Ok(Err((error, claim, _))) => {
+                ep.claims.push((context, claim));
+                Err(self.refuse(slot, at, error))
+            }
+            Err(_) => {
+                ep.end(at);
+                Err(-(libc::EIO as isize))
             }
         }
     }

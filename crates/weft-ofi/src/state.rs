@@ -1,14 +1,18 @@
-//! What a domain is made of: one bundle, its endpoints, completion queues and address vectors, and how what happens in the bundle
-//! gets to the queues.
+//! What a domain is made of: one bundle, its endpoints, completion queues, address vectors and registrations, and how what happens in
+//! the bundle gets to the queues.
 
 use crate::abi::{self, CqEntry, CqErrEntry};
+use crate::addr::Peer;
+use crate::bundle::DomainBundle;
 use crate::cntr::Count;
+use crate::memory::EpMemory;
+use crate::regions::Registrations;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
 use weft::tagged::{CameBack, Claim, Completion, LentMut, Outcome, Received};
-use weft::{AnyThread, Bundle, Endpoint, Key, Name, Reason};
+use weft::{Endpoint, Name, Reason};
 
 /// Completions that a queue keeps; then operations that would add some are told to come again.
 const UNREAD_MOST: usize = 1 << 16;
@@ -24,6 +28,8 @@ const LOOKS: u32 = 64;
 #[derive(Debug)]
 pub struct EpState {
     pub endpoint: Endpoint,
+    /// Its side for reads, writes and atomic operations, if it has those capabilities.
+    pub memory: Option<EpMemory>,
     /// A receive's source counts.
     pub is_directed: bool,
     /// What operations do that carry no flags.
@@ -35,6 +41,9 @@ pub struct EpState {
     /// Who counts what has ended, each way.
     pub tx_count: Option<Arc<Count>>,
     pub rx_count: Option<Arc<Count>>,
+    /// The same for what was read, and for what was written, in memory of others.
+    pub read_count: Option<Arc<Count>>,
+    pub write_count: Option<Arc<Count>>,
     /// A receive of many is released when fewer bytes are left.
     pub least: usize,
     pub ops: Slab<Op>,
@@ -98,7 +107,7 @@ impl CqState {
         self.entries.push_back((entry, source));
     }
 
-    fn fail(&mut self, entry: CqEntry, err: c_int, prov_errno: c_int, olen: usize) {
+    pub fn fail(&mut self, entry: CqEntry, err: c_int, prov_errno: c_int, olen: usize) {
         self.errors.push_back(CqErrEntry { entry, olen, err, prov_errno, err_data: 0, err_data_size: 0 });
     }
 
@@ -114,6 +123,18 @@ impl CqState {
             Outcome::Failed { reason, .. } => self.fail(entry, errno(*reason), *reason as c_int, 0),
             Outcome::Sent | Outcome::Received(_) | Outcome::CameBack(_) => {}
         }
+    }
+
+    /// A completion, for who reads this queue just now or for the queue.
+    pub fn tell_or_hand(&mut self, number: usize, entry: CqEntry, source: u64, reader: &mut impl Reader) {
+        if !self.entries.is_empty() || !reader.takes(number, &entry, source) {
+            self.tell(entry, source);
+        }
+    }
+
+    /// Whether it keeps more completions.
+    pub fn has_room(&self) -> bool {
+        self.entries.len() < UNREAD_MOST
     }
 
     /// An operation found nothing, or was refused at once.
@@ -140,18 +161,23 @@ impl Reader for Nobody {
 /// An address vector.
 #[derive(Debug, Default)]
 pub struct AvState {
-    pub addresses: Slab<(Name, Key)>,
+    pub addresses: Slab<Peer>,
 }
 
 /// A domain.
 #[derive(Debug)]
 pub struct State {
-    pub bundle: Bundle<AnyThread>,
+    pub bundle: DomainBundle,
     pub eps: Slab<EpState>,
     /// By the numbers of the bundle's endpoints.
     slots: Vec<usize>,
     pub cqs: Slab<CqState>,
     pub avs: Slab<AvState>,
+    pub registrations: Registrations,
+    /// Endpoints with a side for remote memory.
+    pub with_memory: Vec<usize>,
+    /// Queues that were opened with a descriptor to wait for.
+    pub fd_waits: usize,
     lost: u64,
     reads: u32,
     /// The last read was in vain: the client waits.
@@ -159,15 +185,30 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(bundle: Bundle<AnyThread>) -> State {
+    pub fn new(bundle: DomainBundle, registrations: Registrations) -> State {
         let (eps, cqs, avs) = Default::default();
-        State { bundle, eps, slots: Vec::new(), cqs, avs, lost: 0, reads: 0, is_awaited: false }
+        State {
+            bundle,
+            eps,
+            slots: Vec::new(),
+            cqs,
+            avs,
+            registrations,
+            with_memory: Vec::new(),
+            fd_waits: 0,
+            lost: 0,
+            reads: 0,
+            is_awaited: false,
+        }
     }
 
     /// Enters an endpoint.
     pub fn add(&mut self, ep: EpState) -> usize {
-        let number = ep.endpoint.index();
+        let (number, has_memory) = (ep.endpoint.index(), ep.memory.is_some());
         let slot = self.eps.insert(ep);
+        if has_memory {
+            self.with_memory.push(slot);
+        }
         if self.slots.len() <= number {
             self.slots.resize(number + 1, usize::MAX);
         }
@@ -175,15 +216,27 @@ impl State {
         slot
     }
 
+    /// Frees an endpoint. Later polls may still send what it has to say.
+    pub fn free_endpoint(&mut self, slot: usize) {
+        let EpState { endpoint, memory, .. } = &self.eps[slot];
+        // It fails for no endpoint that is there.
+        let _ = self.bundle.free(*endpoint);
+        if let Some(memory) = memory {
+            let _ = self.bundle.free(memory.endpoint);
+        }
+    }
+
     /// Removes an endpoint that is freed. What still comes of it is nobody's.
-    pub fn remove(&mut self, slot: usize) {
+    pub fn forget_endpoint(&mut self, slot: usize) {
         self.slots.iter_mut().filter(|other| **other == slot).for_each(|other| *other = usize::MAX);
+        self.with_memory.retain(|other| *other != slot);
+        self.close_all(slot);
         self.eps.remove(slot);
     }
 
     /// Whether a queue has room for what more operations bring.
     pub fn has_room(&self, bound: Option<Bound>) -> bool {
-        bound.is_none_or(|bound| self.cqs.get(bound.cq).is_none_or(|cq| cq.entries.len() < UNREAD_MOST))
+        bound.is_none_or(|bound| self.cqs.get(bound.cq).is_none_or(CqState::has_room))
     }
 
     /// Does what there is to do, and hands over what has ended.
@@ -232,29 +285,32 @@ impl State {
         while take_next().is_some() {
             has_taken = true;
         }
-        has_taken
+        (!self.with_memory.is_empty() && self.hand_over_memory(reader)) || has_taken
     }
 
     /// Receives for whoever sends end where nobody is left who could: all peers that were inserted, but for this domain's own, are gone.
     #[cold]
     fn look_for_losses(&mut self) {
-        let lost = self.bundle.counters().sessions_lost;
+        let lost = self.bundle.sessions_lost();
         if std::mem::replace(&mut self.lost, lost) == lost {
             return;
         }
         let own: Vec<Name> = self.eps.iter().filter_map(|(_, ep)| self.bundle.name(ep.endpoint).ok()).collect();
         for (_, ep) in &mut self.eps {
             let Some(av) = ep.av.and_then(|av| self.avs.get(av)) else { continue };
-            let Ok(mut tagged) = self.bundle.tagged(ep.endpoint) else { continue };
-            let mut others = av.addresses.iter().filter(|(_, (name, _))| !own.contains(name)).peekable();
-            if others.peek().is_none() || others.any(|(at, _)| tagged.lost(at as u32).is_none()) {
-                continue;
-            }
-            // Not room for many messages: MPICH has some until it ends, which is after its peers have.
-            let waits = |op: &Op| op.is_for_any && op.kind & abi::MULTI_RECV == 0;
-            for (at, op) in ep.ops.iter_mut().filter(|(_, op)| waits(op)) {
-                op.is_orphan = tagged.cancel(at as u64);
-            }
+            let others: Vec<usize> =
+                av.addresses.iter().filter(|(_, peer)| !own.contains(&peer.name)).map(|(at, _)| at).collect();
+            // It fails for no endpoint that is there.
+            let _ = self.bundle.tagged(ep.endpoint, |tagged| {
+                if others.is_empty() || others.iter().any(|at| tagged.lost(*at as u32).is_none()) {
+                    return;
+                }
+                // Not room for many messages: MPICH has some until it ends, which is after its peers have.
+                let waits = |op: &Op| op.is_for_any && op.kind & abi::MULTI_RECV == 0;
+                for (at, op) in ep.ops.iter_mut().filter(|(_, op)| waits(op)) {
+                    op.is_orphan = tagged.cancel(at as u64);
+                }
+            });
         }
         self.hand_over();
     }

@@ -1,7 +1,6 @@
 //! Calls that there are not, and objects that need to do nothing.
 
-use crate::abi::{self, EqOps, Fid, FidEq, FidMr, MrAttr, MrOps, Ops, Stub, StubOps};
-use libc::iovec;
+use crate::abi::{self, EqOps, Fid, FidEq, Ops, Stub, StubOps};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
 use std::time::Duration;
@@ -50,72 +49,6 @@ pub unsafe fn give<T, F>(object: Box<T>, place: *mut *mut F) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { *place = Box::into_raw(object).cast() };
     0
-}
-
-// ---- memory regions: nothing needs one, and whoever registers memory all the same gets one
-
-static MR_OPS: Ops = Ops { bind: mr_bind, control: mr_control, ..ops(mr_close) };
-
-pub static MR: MrOps = MrOps { size: size_of::<MrOps>(), reg: mr_reg, regv: mr_regv, regattr: mr_regattr };
-
-/// # Safety
-/// `place` can be written.
-unsafe fn mr(key: u64, context: *mut c_void, place: *mut *mut FidMr) -> c_int {
-    let fid = Fid { fclass: abi::CLASS_MR, context, ops: &MR_OPS };
-    // SAFETY: the caller's promise.
-    unsafe { give(Box::new(FidMr { fid, mem_desc: std::ptr::null_mut(), key }), place) }
-}
-
-unsafe extern "C" fn mr_reg(
-    _domain: *mut Fid,
-    _start: *const c_void,
-    _len: usize,
-    _access: u64,
-    _offset: u64,
-    key: u64,
-    _flags: u64,
-    place: *mut *mut FidMr,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: libfabric's promise.
-    unsafe { mr(key, context, place) }
-}
-
-unsafe extern "C" fn mr_regv(
-    _domain: *mut Fid,
-    _iov: *const iovec,
-    _count: usize,
-    _access: u64,
-    _offset: u64,
-    key: u64,
-    _flags: u64,
-    place: *mut *mut FidMr,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: libfabric's promise.
-    unsafe { mr(key, context, place) }
-}
-
-unsafe extern "C" fn mr_regattr(_domain: *mut Fid, attr: *const MrAttr, _flags: u64, place: *mut *mut FidMr) -> c_int {
-    // SAFETY: libfabric's promise of the place, and the client's of the attributes.
-    unsafe { mr((*attr).requested_key, (*attr).context, place) }
-}
-
-unsafe extern "C" fn mr_close(fid: *mut Fid) -> c_int {
-    // SAFETY: `mr` made it, and nobody has it after this.
-    drop(unsafe { Box::from_raw(fid.cast::<FidMr>()) });
-    0
-}
-
-unsafe extern "C" fn mr_bind(_fid: *mut Fid, _other: *mut Fid, _flags: u64) -> c_int {
-    0
-}
-
-unsafe extern "C" fn mr_control(_fid: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
-    match command {
-        abi::CONTROL_ENABLE => 0,
-        _ => -libc::ENOSYS,
-    }
 }
 
 // ---- event queues: nothing ever happens in one, for endpoints without connections

@@ -1,0 +1,469 @@
+//! Atomic operations on memory of others, as C makes them.
+
+use crate::abi::{self, AtomicArgs, AtomicAttr, AtomicOps, FiAddr, FidDomain, FidEp, Ioc};
+use crate::ep::{of, Ep};
+use crate::info::IOV_MOST;
+use crate::memory::{Action, Changing, Remote};
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use weft::memory::{Atomic, Change, Lent, LentMut, Target, Type};
+
+pub static ATOMIC: AtomicOps = AtomicOps {
+    size: size_of::<AtomicOps>(),
+    write,
+    writev,
+    writemsg,
+    inject,
+    readwrite,
+    readwritev,
+    readwritemsg,
+    compwrite,
+    compwritev,
+    compwritemsg,
+    writevalid,
+    readwritevalid,
+    compwritevalid,
+};
+
+/// Bytes of the words that one operation changes.
+const WORDS_MOST: usize = 64 << 10;
+
+const INVALID: isize = -(libc::EINVAL as isize);
+const NO_SUCH: isize = -(libc::EOPNOTSUPP as isize);
+
+/// The three forms of calls.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// Nothing comes back.
+    Base,
+    /// Old values come back.
+    Fetch,
+    /// So they do, and there are values to compare with.
+    Compare,
+}
+
+/// What a client's numbers for type and operation mean, if there is such an operation in that form.
+fn meant(of: c_int, atomic: c_int, form: Form) -> Option<(Type, Atomic)> {
+    let of = match of {
+        abi::INT32 => Type::I32,
+        abi::UINT32 => Type::U32,
+        abi::INT64 => Type::I64,
+        abi::UINT64 => Type::U64,
+        abi::FLOAT => Type::F32,
+        abi::DOUBLE => Type::F64,
+        _ => return None,
+    };
+    let atomic = match (atomic, form) {
+        (abi::CSWAP, Form::Compare) => Atomic::CompareSwap,
+        (abi::MSWAP, Form::Compare) => Atomic::MaskedSwap,
+        (_, Form::Compare) => return None,
+        (abi::ATOMIC_READ, Form::Fetch) => Atomic::Read,
+        (abi::MIN, _) => Atomic::Min,
+        (abi::MAX, _) => Atomic::Max,
+        (abi::SUM, _) => Atomic::Add,
+        (abi::BOR, _) => Atomic::Or,
+        (abi::BAND, _) => Atomic::And,
+        (abi::BXOR, _) => Atomic::Xor,
+        (abi::ATOMIC_WRITE, _) => Atomic::Write,
+        _ => return None,
+    };
+    atomic.is_for(of).then_some((of, atomic))
+}
+
+/// Words of the client's, in pieces.
+#[derive(Clone, Copy)]
+struct Words {
+    iov: *const Ioc,
+    count: usize,
+}
+
+impl Words {
+    const NONE: Words = Words { iov: std::ptr::null(), count: 0 };
+
+    /// How many words there are. None for too many pieces, or too many words of this type.
+    ///
+    /// # Safety
+    /// There are so many pieces.
+    unsafe fn len(self, of: Type) -> Option<usize> {
+        if self.count > IOV_MOST {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let counts = (0..self.count).map(|at| unsafe { (*self.iov.add(at)).count });
+        let sum = counts.fold(0, usize::saturating_add);
+        (sum <= WORDS_MOST / of.bytes()).then_some(sum)
+    }
+
+    /// The words' bytes, copied.
+    ///
+    /// # Safety
+    /// There are so many pieces, `Words::len` of them has words, and all can be read.
+    unsafe fn copy(self, of: Type) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for at in 0..self.count {
+            // SAFETY: the caller's promise.
+            let piece = unsafe { &*self.iov.add(at) };
+            // SAFETY: the caller's promise. They are copied at once, and the value is dropped.
+            let lent = unsafe { Lent::new(piece.addr.cast(), piece.count * of.bytes()) };
+            bytes.extend_from_slice(lent.bytes());
+        }
+        bytes
+    }
+
+    /// The places for words.
+    ///
+    /// # Safety
+    /// As [`Words::copy`], but that they can be written, and are left alone, until the operation has ended.
+    unsafe fn places(self, of: Type) -> Vec<LentMut> {
+        // SAFETY: the caller's promise.
+        let pieces = (0..self.count).map(|at| unsafe { &*self.iov.add(at) });
+        // SAFETY: as above.
+        pieces.map(|piece| unsafe { LentMut::new(piece.addr.cast(), piece.count * of.bytes()) }).collect()
+    }
+}
+
+/// An atomic operation, as all calls mean it.
+struct Atomically {
+    remote: Remote,
+    of: c_int,
+    atomic: c_int,
+    form: Form,
+    operands: Words,
+    compare: Words,
+    result: Words,
+}
+
+impl Ep {
+    /// Posts an atomic operation.
+    ///
+    /// # Safety
+    /// All words are there: operands and values to compare with until this returns, and places for results until the operation has ended.
+    unsafe fn change(&self, it: Atomically) -> isize {
+        let Atomically { remote, operands, compare, result, form, .. } = it;
+        let Some((of, atomic)) = meant(it.of, it.atomic, form) else { return NO_SUCH };
+        // SAFETY: the caller's promise.
+        let lens = unsafe { [operands.len(of), compare.len(of), result.len(of)] };
+        let [Some(words), Some(compared), Some(results)] = lens else { return INVALID };
+        if form != Form::Base && results == 0 || form == Form::Compare && compared != words {
+            return INVALID;
+        }
+        // SAFETY: the caller's promise: they can be written until the operation has ended.
+        let mut places = unsafe { result.places(of) };
+        let (old, pieces) = match places.len() {
+            0 => (None, Vec::new()),
+            1 => (Some(Target::Lent(places.swap_remove(0))), Vec::new()),
+            _ => (Some(Target::Owned(vec![0; results * of.bytes()])), places),
+        };
+        let operands = match atomic {
+            // There may be none. What words are read is for the results to say.
+            Atomic::Read => vec![0; results * of.bytes()],
+            _ if form != Form::Base && results != words => return INVALID,
+            // SAFETY: the caller's promise: they can be read.
+            _ => unsafe { operands.copy(of) },
+        };
+        // SAFETY: as above.
+        let second = if form == Form::Compare { unsafe { compare.copy(of) } } else { Vec::new() };
+        let change = Change { place: remote.place(), atomic, of };
+        let changing = Changing { change, operands, second, old, pieces };
+        self.state.with(|state| state.operate(self.slot, &remote, Action::Change(changing)))
+    }
+}
+
+/// How words are named that lie in one piece.
+fn one(start: *const c_void, count: usize) -> Ioc {
+    Ioc { addr: start.cast_mut(), count }
+}
+
+fn words(piece: &Ioc) -> Words {
+    Words { iov: piece, count: 1 }
+}
+
+fn plain(to: FiAddr, addr: u64, key: u64, context: *mut c_void) -> Remote {
+    Remote { to, addr, key, context: context as usize, flags: None, data: None, is_quiet: false }
+}
+
+/// What a description says. None if it has other than one place at the target.
+///
+/// # Safety
+/// There are as many places as it counts.
+unsafe fn described(msg: &AtomicArgs, flags: u64, form: Form, compare: Words, result: Words) -> Option<Atomically> {
+    if msg.rma_iov_count != 1 {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let place = unsafe { &*msg.rma_iov };
+    let remote = Remote { flags: Some(flags), ..plain(msg.addr, place.addr, place.key, msg.context) };
+    let operands = Words { iov: msg.msg_iov, count: msg.iov_count };
+    Some(Atomically { remote, of: msg.datatype, atomic: msg.op, form, operands, compare, result })
+}
+
+unsafe extern "C" fn write(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    count: usize,
+    _desc: *mut c_void,
+    to: FiAddr,
+    addr: u64,
+    key: u64,
+    of_type: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let operands = one(buf, count);
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the words.
+    unsafe { writev(ep, &operands, std::ptr::null_mut(), 1, to, addr, key, of_type, op, context) }
+}
+
+unsafe extern "C" fn writev(
+    ep: *mut FidEp,
+    iov: *const Ioc,
+    _desc: *mut *mut c_void,
+    count: usize,
+    to: FiAddr,
+    addr: u64,
+    key: u64,
+    of_type: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let it = Atomically {
+        remote: plain(to, addr, key, context),
+        of: of_type,
+        atomic: op,
+        form: Form::Base,
+        operands: Words { iov, count },
+        compare: Words::NONE,
+        result: Words::NONE,
+    };
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the words.
+    unsafe { of(ep).change(it) }
+}
+
+unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const AtomicArgs, flags: u64) -> isize {
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the description.
+    let (ep, msg) = unsafe { (of(ep), &*msg) };
+    // SAFETY: the client's promise.
+    let described = unsafe { described(msg, flags, Form::Base, Words::NONE, Words::NONE) };
+    let Some(it) = described else { return INVALID };
+    // SAFETY: the client's promise.
+    unsafe { ep.change(it) }
+}
+
+unsafe extern "C" fn inject(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    count: usize,
+    to: FiAddr,
+    addr: u64,
+    key: u64,
+    of_type: c_int,
+    op: c_int,
+) -> isize {
+    let operands = one(buf, count);
+    let it = Atomically {
+        remote: Remote { is_quiet: true, ..plain(to, addr, key, std::ptr::null_mut()) },
+        of: of_type,
+        atomic: op,
+        form: Form::Base,
+        operands: words(&operands),
+        compare: Words::NONE,
+        result: Words::NONE,
+    };
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the words.
+    unsafe { of(ep).change(it) }
+}
+
+unsafe extern "C" fn readwrite(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    count: usize,
+    _desc: *mut c_void,
+    result: *mut c_void,
+    _result_desc: *mut c_void,
+    to: FiAddr,
+    addr: u64,
+    key: u64,
+    of_type: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let (operands, mut result) = (one(buf, count), one(result, count));
+    let none = std::ptr::null_mut();
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the words.
+    unsafe { readwritev(ep, &operands, none, 1, &mut result, none, 1, to, addr, key, of_type, op, context) }
+}
+
+unsafe extern "C" fn readwritev(
+    ep: *mut FidEp,
+    iov: *const Ioc,
+    _desc: *mut *mut c_void,
+    count: usize,
+    result: *mut Ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    to: FiAddr,
+    addr: u64,
+    key: u64,
+    of_type: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let it = Atomically {
+        remote: plain(to, addr, key, context),
+        of: of_type,
+        atomic: op,
+        form: Form::Fetch,
+        operands: Words { iov, count },
+        compare: Words::NONE,
+        result: Words { iov: result, count: result_count },
+    };
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the words.
+    unsafe { of(ep).change(it) }
+}
+
+unsafe extern "C" fn readwritemsg(
+    ep: *mut FidEp,
+    msg: *const AtomicArgs,
+    result: *mut Ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    flags: u64,
+) -> isize {
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the description.
+    let (ep, msg) = unsafe { (of(ep), &*msg) };
+    let result = Words { iov: result, count: result_count };
+    // SAFETY: the client's promise.
+    let Some(it) = (unsafe { described(msg, flags, Form::Fetch, Words::NONE, result) }) else { return INVALID };
+    // SAFETY: the client's promise.
+    unsafe { ep.change(it) }
+}
+
+unsafe extern "C" fn compwrite(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    count: usize,
+    _desc: *mut c_void,
+    compare: *const c_void,
+    _compare_desc: *mut c_void,
+    result: *mut c_void,
+    _result_desc: *mut c_void,
+    to: FiAddr,
+    addr: u64,
+    key: u64,
+    of_type: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let (operands, compare, result) = (one(buf, count), one(compare, count), one(result, count));
+    let it = Atomically {
+        remote: plain(to, addr, key, context),
+        of: of_type,
+        atomic: op,
+        form: Form::Compare,
+        operands: words(&operands),
+        compare: words(&compare),
+        result: words(&result),
+    };
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the words.
+    unsafe { of(ep).change(it) }
+}
+
+unsafe extern "C" fn compwritev(
+    ep: *mut FidEp,
+    iov: *const Ioc,
+    _desc: *mut *mut c_void,
+    count: usize,
+    compare: *const Ioc,
+    _compare_desc: *mut *mut c_void,
+    compare_count: usize,
+    result: *mut Ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    to: FiAddr,
+    addr: u64,
+    key: u64,
+    of_type: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let it = Atomically {
+        remote: plain(to, addr, key, context),
+        of: of_type,
+        atomic: op,
+        form: Form::Compare,
+        operands: Words { iov, count },
+        compare: Words { iov: compare, count: compare_count },
+        result: Words { iov: result, count: result_count },
+    };
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the words.
+    unsafe { of(ep).change(it) }
+}
+
+unsafe extern "C" fn compwritemsg(
+    ep: *mut FidEp,
+    msg: *const AtomicArgs,
+    compare: *const Ioc,
+    _compare_desc: *mut *mut c_void,
+    compare_count: usize,
+    result: *mut Ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    flags: u64,
+) -> isize {
+    // SAFETY: libfabric's promise of the endpoint, and the client's of the description.
+    let (ep, msg) = unsafe { (of(ep), &*msg) };
+    let compare = Words { iov: compare, count: compare_count };
+    let result = Words { iov: result, count: result_count };
+    // SAFETY: the client's promise.
+    let Some(it) = (unsafe { described(msg, flags, Form::Compare, compare, result) }) else { return INVALID };
+    // SAFETY: the client's promise.
+    unsafe { ep.change(it) }
+}
+
+/// Says how many words an operation may change, if there is such an operation.
+///
+/// # Safety
+/// `count` is null or can be written.
+unsafe fn valid(of: c_int, op: c_int, form: Form, count: *mut usize) -> c_int {
+    let Some((of, _)) = meant(of, op, form) else { return -libc::EOPNOTSUPP };
+    if !count.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *count = WORDS_MOST / of.bytes() };
+    }
+    0
+}
+
+unsafe extern "C" fn writevalid(_ep: *mut FidEp, of: c_int, op: c_int, count: *mut usize) -> c_int {
+    // SAFETY: the client's promise.
+    unsafe { valid(of, op, Form::Base, count) }
+}
+
+unsafe extern "C" fn readwritevalid(_ep: *mut FidEp, of: c_int, op: c_int, count: *mut usize) -> c_int {
+    // SAFETY: the client's promise.
+    unsafe { valid(of, op, Form::Fetch, count) }
+}
+
+unsafe extern "C" fn compwritevalid(_ep: *mut FidEp, of: c_int, op: c_int, count: *mut usize) -> c_int {
+    // SAFETY: the client's promise.
+    unsafe { valid(of, op, Form::Compare, count) }
+}
+
+/// `fi_query_atomic`.
+pub unsafe extern "C" fn query(
+    _domain: *mut FidDomain,
+    of: c_int,
+    op: c_int,
+    attr: *mut AtomicAttr,
+    flags: u64,
+) -> c_int {
+    let form = match flags {
+        0 => Form::Base,
+        abi::FETCH_ATOMIC => Form::Fetch,
+        abi::COMPARE_ATOMIC => Form::Compare,
+        _ => return -abi::EBADFLAGS,
+    };
+    let Some((of, _)) = meant(of, op, form) else { return -libc::EOPNOTSUPP };
+    // SAFETY: the client's promise: there are attributes, to be written.
+    unsafe { *attr = AtomicAttr { count: WORDS_MOST / of.bytes(), size: of.bytes() } };
+    0
+}

@@ -1,0 +1,164 @@
+//! The bundle of a domain: without a lock as long as the client's calls are all that polls it, and one that a thread of weft's polls too
+//! from when peers are to reach memory here while the client computes.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use weft::memory::Memory;
+use weft::tagged::{Completion, Tagged};
+use weft::{memory, tagged, AnyThread, Bundle, Endpoint, Error, Key, Name, SharedBundle, Waited, Waker};
+
+/// A domain's bundle.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // one in a domain, and each call uses it
+pub enum DomainBundle {
+    /// Used by the client's calls alone.
+    Own(Bundle<AnyThread>),
+    /// Used by a service thread, too.
+    Serviced(SharedBundle),
+    /// Between the two; never seen outside of `serve`.
+    OnTheWay,
+}
+
+/// The same call of either kind.
+macro_rules! of_either {
+    ($bundle:expr, $own:ident => $with_own:expr, $shared:ident => $with_shared:expr) => {
+        match $bundle {
+            DomainBundle::Own($own) => $with_own,
+            DomainBundle::Serviced($shared) => $with_shared,
+            DomainBundle::OnTheWay => unreachable!("`serve` leaves one of the others"),
+        }
+    };
+}
+
+impl DomainBundle {
+    /// Has a thread serve it, too. That it is so already is fine.
+    ///
+    /// # Errors
+    /// If the thread cannot be started. Then there is none, and all else goes on.
+    pub fn serve(&mut self) -> Result<(), Error> {
+        if let DomainBundle::Own(_) = self {
+            if let DomainBundle::Own(bundle) = std::mem::replace(self, DomainBundle::OnTheWay) {
+                *self = DomainBundle::Serviced(bundle.into());
+            }
+        }
+        of_either!(self, _own => Ok(()), shared => shared.start_service())
+    }
+
+    #[inline(always)]
+    pub fn poll(&mut self) -> u32 {
+        // A shared bundle refuses calls in handlers, which there are none of; here and below.
+        of_either!(self, own => own.poll(), shared => shared.poll().unwrap_or(0))
+    }
+
+    #[inline(always)]
+    pub fn tagged<R>(&mut self, endpoint: Endpoint, calls: impl FnOnce(&mut Tagged<'_>) -> R) -> Result<R, Error> {
+        of_either!(
+            self,
+            own => own.tagged(endpoint).map(|mut tagged| calls(&mut tagged)),
+            shared => shared.with_tagged(endpoint, calls)
+        )
+    }
+
+    #[inline(always)]
+    pub fn memory<R>(&mut self, endpoint: Endpoint, calls: impl FnOnce(&mut Memory<'_>) -> R) -> Result<R, Error> {
+        of_either!(
+            self,
+            own => own.memory(endpoint).map(|mut memory| calls(&mut memory)),
+            shared => shared.with_memory(endpoint, calls)
+        )
+    }
+
+    /// The next completion of tagged messages.
+    #[inline(always)]
+    pub fn next_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
+        of_either!(
+            self,
+            own => own.next_completion_with(take),
+            shared => shared.next_completion_with(take).unwrap_or(None)
+        )
+    }
+
+    /// Makes an endpoint for messages and, if it `has_memory`, one for remote memory with the same key.
+    ///
+    /// # Errors
+    /// As weft's. Nothing is left behind.
+    pub fn endpoints(&mut self, has_memory: bool) -> Result<(Endpoint, Option<Endpoint>), Error> {
+        let settings = tagged::Settings::default();
+        let endpoint = of_either!(
+            self,
+            own => own.tagged_endpoint_with_random_key(settings),
+            shared => shared.tagged_endpoint_with_random_key(settings)
+        )?;
+        if !has_memory {
+            return Ok((endpoint, None));
+        }
+        let made = self.key(endpoint).and_then(|key| {
+            let settings = memory::Settings::default();
+            of_either!(
+                self,
+                own => own.memory_endpoint(key, settings),
+                shared => shared.memory_endpoint(key, settings)
+            )
+        });
+        match made {
+            Ok(memory) => Ok((endpoint, Some(memory))),
+            Err(error) => {
+                // It fails for no endpoint that is there.
+                let _ = self.free(endpoint);
+                Err(error)
+            }
+        }
+    }
+
+    pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
+        of_either!(self, own => own.free(endpoint), shared => shared.free(endpoint))
+    }
+
+    pub fn name(&self, endpoint: Endpoint) -> Result<Name, Error> {
+        of_either!(self, own => own.name(endpoint), shared => shared.name(endpoint))
+    }
+
+    pub fn key(&self, endpoint: Endpoint) -> Result<Key, Error> {
+        of_either!(self, own => own.key(endpoint), shared => shared.key(endpoint))
+    }
+
+    /// For endpoints of remote memory; those for messages map by their own calls.
+    pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
+        of_either!(self, own => own.map(endpoint, index, name, key), shared => shared.map(endpoint, index, name, key))
+    }
+
+    pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
+        of_either!(self, own => own.unmap(endpoint, index), shared => shared.unmap(endpoint, index))
+    }
+
+    pub fn is_acknowledged(&mut self) -> bool {
+        of_either!(self, own => own.is_acknowledged(), shared => shared.is_acknowledged().unwrap_or(true))
+    }
+
+    pub fn sessions_lost(&self) -> u64 {
+        let counters = of_either!(self, own => own.counters(), shared => shared.counters().unwrap_or_default());
+        counters.sessions_lost
+    }
+
+    pub fn waker(&self) -> Waker {
+        of_either!(self, own => own.waker(), shared => shared.waker())
+    }
+
+    pub fn wait(&mut self, most: Duration) -> Waited {
+        of_either!(
+            self,
+            own => own.wait(Some(most)),
+            shared => shared.wait(Some(most)).unwrap_or(Waited::Nothing)
+        )
+    }
+
+    /// The descriptor to wait for. None if a thread serves the bundle: then it takes what the descriptor would tell of.
+    pub fn wait_fd(&self) -> Option<i32> {
+        of_either!(self, own => Some(own.wait_fd().as_raw_fd()), _shared => None)
+    }
+
+    /// Makes the descriptor ready. False if there is something already.
+    pub fn arm(&mut self) -> bool {
+        of_either!(self, own => own.arm(), _shared => true)
+    }
+}

@@ -1,0 +1,370 @@
+//! Reads, writes and atomic operations on memory of others: what the calls of `rma.rs` and `atomic.rs` have in common, and how operations
+//! end.
+
+use crate::abi::{self, CqEntry, FiAddr};
+use crate::addr::Peer;
+use crate::bundle::DomainBundle;
+use crate::info::INJECT_MOST;
+use crate::messages::{index, AGAIN, MEETING};
+use crate::state::{errno, CqState, EpState, Op, Reader, State};
+use slab::Slab;
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+use weft::memory::{
+    Change, Completion, Fetch, LentMut, Memory, Notice, Outcome, Part, Place, PostError, ReadList, RegionKey, Source,
+    Target, Write, WriteList,
+};
+use weft::Endpoint;
+
+/// An endpoint's side for the memory of others, and for that of this process as others see it.
+#[derive(Debug)]
+pub struct EpMemory {
+    pub endpoint: Endpoint,
+    /// Which peers of the address vector are mapped: those that some operation was for.
+    mapped: Vec<bool>,
+    /// Operations that have not ended.
+    under_way: usize,
+}
+
+impl EpMemory {
+    pub fn new(endpoint: Endpoint) -> EpMemory {
+        EpMemory { endpoint, mapped: Vec::new(), under_way: 0 }
+    }
+
+    fn has_mapped(&self, at: u32) -> bool {
+        self.mapped.get(at as usize) == Some(&true)
+    }
+
+    /// Maps a peer.
+    ///
+    /// # Errors
+    /// What the call returns: the peer has no such endpoint, or there is no room.
+    #[cold]
+    fn map(&mut self, bundle: &mut DomainBundle, at: u32, peer: Option<&Peer>) -> Result<(), isize> {
+        let peer = peer.ok_or(-(libc::EINVAL as isize))?;
+        let name = peer.memory.ok_or(-(libc::EOPNOTSUPP as isize))?;
+        bundle.map(self.endpoint, at, name, peer.key).map_err(|_| -(libc::ENOMEM as isize))?;
+        if self.mapped.len() <= at as usize {
+            self.mapped.resize(at as usize + 1, false);
+        }
+        self.mapped[at as usize] = true;
+        Ok(())
+    }
+
+    /// An address was removed.
+    pub fn unmap(&mut self, bundle: &mut DomainBundle, at: u32) {
+        if self.has_mapped(at) {
+            // It fails for nothing that is mapped.
+            let _ = bundle.unmap(self.endpoint, at);
+            self.mapped[at as usize] = false;
+        }
+    }
+}
+
+/// An operation on memory of others, as all calls mean it.
+pub struct Remote {
+    pub to: FiAddr,
+    pub addr: u64,
+    pub key: u64,
+    pub context: usize,
+    /// The endpoint's own, if the call has none.
+    pub flags: Option<u64>,
+    /// What the target's queue is told.
+    pub data: Option<u64>,
+    /// Nothing is told of it unless it fails.
+    pub is_quiet: bool,
+}
+
+impl Remote {
+    pub fn place(&self) -> Place {
+        Place::new(RegionKey(self.key), self.addr)
+    }
+}
+
+/// What an operation does, with the client's memory.
+pub enum Action {
+    Write(Source),
+    WriteAll(Vec<Source>),
+    Read(Target),
+    ReadAll(Vec<Target>),
+    Change(Changing),
+}
+
+/// An atomic operation.
+pub struct Changing {
+    pub change: Change,
+    pub operands: Vec<u8>,
+    pub second: Vec<u8>,
+    pub old: Option<Target>,
+    /// Where old values go that come as one piece, if the client has several.
+    pub pieces: Vec<LentMut>,
+}
+
+fn bytes(source: &Source) -> &[u8] {
+    match source {
+        Source::Owned(bytes) => bytes,
+        Source::Lent(lent) => lent.bytes(),
+    }
+}
+
+fn len(source: &Source) -> usize {
+    bytes(source).len()
+}
+
+fn owned(source: Source) -> Source {
+    match source {
+        Source::Owned(bytes) => Source::Owned(bytes),
+        Source::Lent(lent) => Source::Owned(lent.bytes().to_vec()),
+    }
+}
+
+fn room(target: &Target) -> usize {
+    match target {
+        Target::Owned(bytes) => bytes.len(),
+        Target::Lent(lent) => lent.len(),
+    }
+}
+
+impl Action {
+    /// What its completion says it was.
+    fn kind(&self) -> u64 {
+        match self {
+            Action::Write(_) | Action::WriteAll(_) => abi::RMA | abi::WRITE,
+            Action::Read(_) | Action::ReadAll(_) => abi::RMA | abi::READ,
+            Action::Change(Changing { old: None, .. }) => abi::ATOMIC | abi::WRITE,
+            Action::Change(_) => abi::ATOMIC | abi::READ,
+        }
+    }
+
+    /// Makes what it sends free when the call returns. False if there are more bytes than may be injected.
+    fn copy(&mut self) -> bool {
+        let whole: usize = match self {
+            Action::Write(source) => len(source),
+            Action::WriteAll(sources) => sources.iter().map(len).fold(0, usize::saturating_add),
+            // These are copied in any case.
+            Action::Change(changing) => changing.operands.len(),
+            Action::Read(_) | Action::ReadAll(_) => 0,
+        };
+        if whole > INJECT_MOST {
+            return false;
+        }
+        match self {
+            Action::Write(source) => *source = owned(std::mem::replace(source, Source::Owned(Vec::new()))),
+            Action::WriteAll(sources) => *sources = std::mem::take(sources).into_iter().map(owned).collect(),
+            _ => {}
+        }
+        true
+    }
+
+    /// Makes one piece of several: a list's notice tells the length of its last piece alone.
+    fn gather(&mut self) {
+        if let Action::WriteAll(sources) = self {
+            let bytes = std::mem::take(sources).iter().flat_map(|source| bytes(source).iter().copied()).collect();
+            *self = Action::Write(Source::Owned(bytes));
+        }
+    }
+
+    /// Posts it.
+    fn post(self, memory: &mut Memory<'_>, to: u32, remote: &Remote, at: u64) -> Result<(), PostError> {
+        let (place, by) = (remote.place(), RegionKey(remote.key));
+        let part = |len: usize| [Part { at: remote.addr, len: len as u64 }];
+        match self {
+            Action::Write(source) => {
+                let write = Write { notice: remote.data, ..Write::to(place) };
+                memory.try_write(to, write, source, at).map_err(|(error, _)| error)
+            }
+            Action::WriteAll(sources) => {
+                let parts = part(sources.iter().map(len).fold(0, usize::saturating_add));
+                memory.try_write_list(to, WriteList::to(by, &parts), sources, at).map_err(|(error, _)| error)
+            }
+            Action::Read(target) => memory.try_read(to, place, target, at).map_err(|(error, _)| error),
+            Action::ReadAll(targets) => {
+                let parts = part(targets.iter().map(room).fold(0, usize::saturating_add));
+                memory.try_read_list(to, ReadList::from(by, &parts), targets, at).map_err(|(error, _)| error)
+            }
+            Action::Change(Changing { change, operands, second, old, .. }) => {
+                memory.try_change(to, change, &operands, Fetch { second: &second, old }, at)
+            }
+        }
+    }
+}
+
+fn refusal(error: PostError) -> isize {
+    match error {
+        PostError::Full => AGAIN,
+        PostError::TooLong => -(libc::EMSGSIZE as isize),
+        PostError::NoSuchAtomic => -(libc::EOPNOTSUPP as isize),
+        PostError::NotMapped(_) | PostError::NoSuchList | PostError::NoEndpoint => -(libc::EINVAL as isize),
+    }
+}
+
+impl State {
+    /// Posts an operation. Returns what the call does.
+    #[inline(always)]
+    pub fn operate(&mut self, slot: usize, remote: &Remote, mut action: Action) -> isize {
+        let ep = &self.eps[slot];
+        let (bound, flags) = (ep.tx, remote.flags.unwrap_or(ep.tx_flags));
+        let is_told = !remote.is_quiet && bound.is_some_and(|tx| tx.tells(flags));
+        let (to, is_first) = match self.destination(slot, remote.to) {
+            Ok(found) => found,
+            Err(error) => return error,
+        };
+        if is_told && !self.has_room(bound) {
+            self.progress();
+            return AGAIN;
+        }
+        if (flags & abi::INJECT != 0 || remote.is_quiet) && !action.copy() {
+            return -(libc::EMSGSIZE as isize);
+        }
+        if remote.data.is_some() {
+            action.gather();
+        }
+        let EpState { memory: Some(memory), ops, pieces, .. } = &mut self.eps[slot] else {
+            return -(libc::EOPNOTSUPP as isize);
+        };
+        let at = ops.insert(Op::new(remote.context, action.kind(), is_told));
+        if let Action::Change(Changing { pieces: room, .. }) = &mut action {
+            if !room.is_empty() {
+                ops[at].has_pieces = true;
+                pieces.insert(at, std::mem::take(room));
+            }
+        }
+        let posted = self.bundle.memory(memory.endpoint, |calls| {
+            if flags & abi::FENCE != 0 {
+                calls.fence(to)?;
+            }
+            action.post(calls, to, remote, at as u64)
+        });
+        match posted {
+            Ok(Ok(())) => {
+                memory.under_way += 1;
+                if is_first && remote.is_quiet {
+                    self.send_first(slot, to);
+                }
+                0
+            }
+            Ok(Err(error)) => {
+                self.eps[slot].end(at);
+                self.progress();
+                refusal(error)
+            }
+            Err(_) => {
+                self.eps[slot].end(at);
+                -(libc::EIO as isize)
+            }
+        }
+    }
+
+    /// The number that a peer is mapped at, and whether this is the first operation for it.
+    fn destination(&mut self, slot: usize, to: FiAddr) -> Result<(u32, bool), isize> {
+        let to = index(to)?;
+        let EpState { memory, av, .. } = &mut self.eps[slot];
+        let memory = memory.as_mut().ok_or(-(libc::EOPNOTSUPP as isize))?;
+        if memory.has_mapped(to) {
+            return Ok((to, false));
+        }
+        let peer = av.and_then(|av| self.avs.get(av)).and_then(|av| av.addresses.get(to as usize));
+        memory.map(&mut self.bundle, to, peer)?;
+        Ok((to, true))
+    }
+
+    /// Waits a moment for the session that an operation asked for of which nothing will be told, so that it goes though the program does
+    /// something else from now on.
+    #[cold]
+    fn send_first(&mut self, slot: usize, to: u32) {
+        let Some(endpoint) = self.eps[slot].memory.as_ref().map(|memory| memory.endpoint) else { return };
+        self.progress_until(Instant::now(), MEETING, |bundle| {
+            bundle.memory(endpoint, |memory| memory.pending(to) == 0).unwrap_or(true)
+        });
+    }
+
+    /// Waits until all operations of an endpoint have ended, for so long at most.
+    pub fn finish_memory(&mut self, slot: usize, most: Duration) {
+        let begin = Instant::now();
+        let under_way = |state: &State| state.eps[slot].memory.as_ref().map_or(0, |memory| memory.under_way);
+        while under_way(self) > 0 && begin.elapsed() < most {
+            self.progress();
+            // The peer may need this processor to answer.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Hands over what has ended of operations here, and what peers say with writes. Says whether there was something.
+    pub fn hand_over_memory(&mut self, reader: &mut impl Reader) -> bool {
+        let State { bundle, eps, cqs, with_memory, registrations, .. } = self;
+        let mut has_taken = false;
+        for &slot in with_memory.iter() {
+            let ep = &mut eps[slot];
+            let Some((endpoint, under_way)) = ep.memory.as_ref().map(|memory| (memory.endpoint, memory.under_way))
+            else {
+                continue;
+            };
+            if under_way == 0 && !registrations.are_open() {
+                continue;
+            }
+            // It fails for no endpoint that is there.
+            let _ = bundle.memory(endpoint, |calls| {
+                while let Some(done) = calls.next_completion() {
+                    has_taken = true;
+                    ep.take_remote(done, cqs, reader);
+                }
+                while ep.hears(cqs) {
+                    let Some(notice) = calls.next_notice() else { break };
+                    has_taken = true;
+                    ep.take_notice(notice, cqs, reader);
+                }
+            });
+        }
+        has_taken
+    }
+}
+
+impl EpState {
+    /// Hands over the end of an operation.
+    fn take_remote(&mut self, done: Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
+        let at = done.context as usize;
+        let Some(op) = self.ops.get(at).copied() else { return };
+        if let Some(memory) = &mut self.memory {
+            memory.under_way = memory.under_way.saturating_sub(1);
+        }
+        let is_well = done.outcome == Outcome::Done;
+        let count = if op.kind & abi::READ != 0 { &self.read_count } else { &self.write_count };
+        if let Some(count) = count {
+            count.add(is_well);
+        }
+        if let (true, Some(bytes)) = (is_well && op.has_pieces, &done.target) {
+            let mut bytes = &bytes[..];
+            for mut piece in self.pieces.remove(&at).unwrap_or_default() {
+                let stored = piece.write(0, bytes);
+                bytes = bytes.get(stored..).unwrap_or_default();
+            }
+        }
+        let entry = CqEntry { op_context: op.context, flags: op.kind, ..CqEntry::default() };
+        if let Some((number, cq)) = self.tx.and_then(|tx| Some((tx.cq, cqs.get_mut(tx.cq)?))) {
+            match done.outcome {
+                Outcome::Failed { reason, .. } => cq.fail(entry, errno(reason), reason as c_int, 0),
+                _ if op.is_told => cq.tell_or_hand(number, entry, abi::ADDR_UNSPEC, reader),
+                _ => {}
+            }
+        }
+        self.end(at);
+    }
+
+    /// Whether there is room for what peers say with writes.
+    fn hears(&self, cqs: &Slab<CqState>) -> bool {
+        self.rx.and_then(|rx| cqs.get(rx.cq)).is_none_or(CqState::has_room)
+    }
+
+    /// Hands over what a peer says with a write.
+    fn take_notice(&mut self, notice: Notice, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
+        if let Some((number, cq)) = self.rx.and_then(|rx| Some((rx.cq, cqs.get_mut(rx.cq)?))) {
+            let entry = CqEntry {
+                flags: abi::RMA | abi::REMOTE_WRITE | abi::REMOTE_CQ_DATA,
+                len: usize::try_from(notice.len).unwrap_or(usize::MAX),
+                data: notice.value,
+                ..CqEntry::default()
+            };
+            cq.tell_or_hand(number, entry, abi::ADDR_UNSPEC, reader);
+        }
+    }
+}

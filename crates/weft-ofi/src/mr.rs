@@ -1,0 +1,133 @@
+//! Registered memory, as C makes it. What becomes of it is in `regions.rs`.
+
+use crate::abi::{self, Fid, FidMr, MrAttr, MrOps, Ops};
+use crate::cell::DomainCell;
+use crate::fabric::Domain;
+use crate::regions::{rights, Wanted};
+use crate::state::State;
+use crate::stubs::{self, give};
+use libc::iovec;
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::Arc;
+use weft::memory::Window;
+
+/// A registration.
+#[repr(C)]
+struct Mr {
+    fid: FidMr,
+    state: Arc<DomainCell<State>>,
+    number: usize,
+}
+
+static OPS: Ops = Ops { bind, control, ..stubs::ops(close) };
+
+pub static MR: MrOps = MrOps { size: size_of::<MrOps>(), reg, regv, regattr };
+
+/// Registers memory.
+///
+/// # Safety
+/// `domain` is a domain of ours, open, and `place` can be written. Until the registration is closed, the bytes can be read and written
+/// as far as `access` says that peers may.
+unsafe fn register(
+    domain: *mut Fid,
+    (start, len): (*mut c_void, usize),
+    access: u64,
+    key: u64,
+    context: *mut c_void,
+    place: *mut *mut FidMr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let domain = unsafe { &*domain.cast::<Domain>() };
+    let window = if len <= isize::MAX as usize {
+        // SAFETY: the caller's promise. Nobody has references to it on either side: the client is C, and uses it as such memory is used.
+        unsafe { Window::lend(start.cast(), len) }
+    } else if start.is_null() {
+        // All of the process's memory: the client names what is meant by addresses.
+        // SAFETY: as above; what is not mapped may be named, but not be accessed.
+        match unsafe { Window::whole_address_space() } {
+            Ok(window) => window,
+            Err(_) => return -libc::ENOSYS,
+        }
+    } else {
+        return -libc::EINVAL;
+    };
+    let wanted = Wanted { window, start: start as u64, key, rights: rights(access) };
+    match domain.state.with(|state| state.register(wanted)) {
+        Ok((number, key)) => {
+            let fid = Fid { fclass: abi::CLASS_MR, context, ops: &OPS };
+            let fid = FidMr { fid, mem_desc: std::ptr::null_mut(), key };
+            // SAFETY: the caller's promise.
+            unsafe { give(Box::new(Mr { fid, state: domain.state.clone(), number }), place) }
+        }
+        Err(error) => error,
+    }
+}
+
+unsafe extern "C" fn reg(
+    domain: *mut Fid,
+    start: *const c_void,
+    len: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    _flags: u64,
+    place: *mut *mut FidMr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: libfabric's promise of the domain and the place, and the client's of the memory.
+    unsafe { register(domain, (start.cast_mut(), len), access, key, context, place) }
+}
+
+unsafe extern "C" fn regv(
+    domain: *mut Fid,
+    iov: *const iovec,
+    count: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    _flags: u64,
+    place: *mut *mut FidMr,
+    context: *mut c_void,
+) -> c_int {
+    // More pieces than `mr_iov_limit` says.
+    if count != 1 {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the client's promise: there is a piece.
+    let piece = unsafe { *iov };
+    // SAFETY: as in `reg`.
+    unsafe { register(domain, (piece.iov_base, piece.iov_len), access, key, context, place) }
+}
+
+unsafe extern "C" fn regattr(domain: *mut Fid, attr: *const MrAttr, flags: u64, place: *mut *mut FidMr) -> c_int {
+    // SAFETY: the client's promise: there are attributes.
+    let attr = unsafe { &*attr };
+    let MrAttr { mr_iov, iov_count, access, offset, requested_key, context } = *attr;
+    // SAFETY: as in `reg`.
+    unsafe { regv(domain, mr_iov, iov_count, access, offset, requested_key, flags, place, context) }
+}
+
+/// When it returns, no peer reads or writes the memory by this registration any more.
+unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
+    // SAFETY: `register` made it, and nobody has it after this.
+    let mr = unsafe { Box::from_raw(fid.cast::<Mr>()) };
+    mr.state.with(|state| state.unregister(mr.number));
+    0
+}
+
+/// Endpoints may be bound, though all have it. Counters may not: what peers do is not counted.
+unsafe extern "C" fn bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int {
+    // SAFETY: the client's promise: it is an object that is open.
+    match unsafe { (*other).fclass } {
+        abi::CLASS_EP => 0,
+        _ => -libc::ENOSYS,
+    }
+}
+
+unsafe extern "C" fn control(_fid: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
+    match command {
+        abi::CONTROL_ENABLE => 0,
+        _ => -libc::ENOSYS,
+    }
+}

@@ -1,0 +1,384 @@
+//! Registered memory, and what is done to it by others.
+
+use super::*;
+
+const ALL: u64 = REMOTE_READ | REMOTE_WRITE;
+
+/// Memory that others read and write. Only ever used by its address, since there may be no reference to it.
+struct Shared(*mut u64, usize);
+
+impl Shared {
+    fn new(words: usize) -> Shared {
+        Shared(Box::into_raw(vec![0u64; words].into_boxed_slice()).cast(), words)
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        assert!(at < self.1);
+        // SAFETY: it is within the memory.
+        unsafe { self.0.add(at).read_volatile() }
+    }
+
+    fn set(&self, at: usize, word: u64) {
+        assert!(at < self.1);
+        // SAFETY: as above.
+        unsafe { self.0.add(at).write_volatile(word) };
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        (0..self.1).flat_map(|at| self.word(at).to_ne_bytes()).collect()
+    }
+
+    fn len(&self) -> usize {
+        8 * self.1
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let words = std::ptr::slice_from_raw_parts_mut(self.0, self.1);
+        // SAFETY: `new` made it; what was registered of it is closed.
+        drop(unsafe { Box::from_raw(words) });
+    }
+}
+
+fn memory(hints: &mut Hints) {
+    hints.info.caps = MSG | RMA | ATOMIC;
+}
+
+/// Addresses are those of the owner, and keys the provider's.
+fn basic(hints: &mut Hints) {
+    memory(hints);
+    hints.domain.mr_mode = MR_BASIC;
+}
+
+fn register(client: &Client, start: *mut c_void, len: usize, access: u64, key: u64) -> Result<*mut FidMr, c_int> {
+    let (domain, mut mr) = (client.domain, null_mut());
+    // SAFETY: a domain that is open; the tests close what they register before the memory goes.
+    match unsafe { ((*domain).mr.reg)(domain.cast(), start, len, access, 0, key, 0, &mut mr, null_mut()) } {
+        0 => Ok(mr),
+        error => Err(error),
+    }
+}
+
+fn registered(client: &Client, shared: &Shared, access: u64, key: u64) -> *mut FidMr {
+    register(client, shared.0.cast(), shared.len(), access, key).expect("it is registered")
+}
+
+fn key_of(mr: *mut FidMr) -> u64 {
+    // SAFETY: a registration that is open.
+    unsafe { (*mr).key }
+}
+
+impl Client {
+    fn write(&self, (addr, key): (u64, u64), bytes: &'static [u8], context: usize) -> isize {
+        let ep = self.eps[0];
+        let context = context as *mut c_void;
+        // SAFETY: the bytes stay.
+        unsafe { ((*ep).rma.write)(ep, bytes.as_ptr().cast(), bytes.len(), null_mut(), 1, addr, key, context) }
+    }
+
+    fn read(&self, (addr, key): (u64, u64), room: &mut [u8], context: usize) -> isize {
+        let (ep, len) = (self.eps[0], room.len());
+        let context = context as *mut c_void;
+        // SAFETY: the tests keep what they read into until its completion.
+        unsafe { ((*ep).rma.read)(ep, room.as_mut_ptr().cast(), len, null_mut(), 1, addr, key, context) }
+    }
+
+    /// The error that the next operation to end has.
+    fn next_error(&self) -> c_int {
+        self.next().expect_err("it fails").err
+    }
+}
+
+#[test]
+fn memory_is_written_and_read_by_offsets_and_the_clients_keys() {
+    let client = Client::new(2, memory, false);
+    let shared = Shared::new(1 << 15);
+    let mr = registered(&client, &shared, ALL, 77);
+    assert_eq!(key_of(mr), 77);
+    static BYTES: [u8; 100_000] = [0x5a; 100_000];
+    for (len, context) in [(0, 1), (1, 2), (8, 3), (4_000, 4), (100_000, 5)] {
+        assert_eq!(client.write((16, 77), &BYTES[..len], context), 0);
+        let (entry, _) = client.next().expect("written");
+        assert_eq!((entry.op_context, entry.flags), (context, RMA | WRITE));
+        let mut room = vec![0u8; len];
+        assert_eq!(client.read((16, 77), &mut room, context), 0);
+        let (entry, _) = client.next().expect("read");
+        assert_eq!((entry.op_context, entry.flags), (context, RMA | READ));
+        assert!(room[..] == BYTES[..len] && shared.bytes()[16..16 + len] == BYTES[..len]);
+        assert_eq!((shared.word(0), shared.word(1)), (0, 0));
+    }
+    assert_eq!(closed(mr.cast()), 0);
+}
+
+#[test]
+fn pieces_data_and_injected_bytes_arrive() {
+    let client = Client::new(2, memory, false);
+    let shared = Shared::new(8);
+    let mr = registered(&client, &shared, ALL, 1);
+    let ep = client.eps[0];
+    let pieces = [b"abc".as_slice(), b"defgh"]
+        .map(|piece| libc::iovec { iov_base: piece.as_ptr() as *mut c_void, iov_len: piece.len() });
+    let place = RmaIov { addr: 8, len: 8, key: 1 };
+    let context = 5 as *mut c_void;
+    let mut args = RmaArgs {
+        iov: pieces.as_ptr(),
+        desc: null_mut(),
+        iov_count: 2,
+        addr: 1,
+        rma_iov: &place,
+        rma_iov_count: 1,
+        context,
+        data: 0xda7a,
+    };
+    // SAFETY: an endpoint that is open; all of it stays until the completions.
+    unsafe {
+        assert_eq!(((*ep).rma.writemsg)(ep, &args, REMOTE_CQ_DATA | DELIVERY_COMPLETE | FENCE), 0);
+    }
+    let done = client.next_few(2);
+    assert_eq!((done[0].0.flags, done[0].0.data), (RMA | REMOTE_WRITE | REMOTE_CQ_DATA, 0xda7a));
+    assert_eq!((done[1].0.flags, done[1].0.op_context, done[0].0.len), (RMA | WRITE, 5, 8));
+    assert_eq!(&shared.bytes()[8..16], b"abcdefgh");
+    let (mut one, mut other) = ([0u8; 2], [0u8; 6]);
+    let rooms = [one.as_mut_ptr_range(), other.as_mut_ptr_range()];
+    let rooms =
+        rooms.map(|room| libc::iovec { iov_base: room.start.cast(), iov_len: room.end as usize - room.start as usize });
+    args.iov = rooms.as_ptr();
+    // SAFETY: as above.
+    assert_eq!(unsafe { ((*ep).rma.readmsg)(ep, &args, COMPLETION) }, 0);
+    assert_eq!(client.next().expect("read").0.op_context, 5);
+    assert_eq!((&one, &other), (b"ab", b"cdefgh"));
+    // Two places at the target are more than `rma_iov_limit` says.
+    args.rma_iov_count = 2;
+    // SAFETY: as above; it is refused before the second one is looked at.
+    assert_eq!(unsafe { ((*ep).rma.readmsg)(ep, &args, 0) }, -(libc::EINVAL as isize));
+    // Injected: nothing is told of it here, and the data there.
+    let bytes = *b"injected";
+    // SAFETY: an endpoint that is open; the bytes are copied.
+    unsafe {
+        assert_eq!(((*ep).rma.injectdata)(ep, bytes.as_ptr().cast(), 8, 9, 1, 0, 1), 0);
+        assert_eq!(((*ep).rma.inject)(ep, bytes.as_ptr().cast(), 1 << 20, 1, 0, 1), -(libc::EMSGSIZE as isize));
+    }
+    assert_eq!(client.next().expect("the data").0.data, 9);
+    assert_eq!(&shared.bytes()[..8], b"injected");
+    assert_eq!(client.try_next().err(), Some(AGAIN));
+    assert_eq!(closed(mr.cast()), 0);
+}
+
+#[test]
+fn basic_registrations_have_the_providers_keys_and_the_owners_addresses() {
+    let client = Client::new(2, basic, false);
+    let shared = Shared::new(8);
+    let (mr, other) = (registered(&client, &shared, ALL, 5), registered(&client, &shared, ALL, 5));
+    assert!(key_of(mr) != key_of(other) && key_of(mr) != 5);
+    let start = shared.0 as u64;
+    assert_eq!(client.write((start + 8, key_of(mr)), b"by name!", 1), 0);
+    client.next().expect("written");
+    assert_eq!(&shared.bytes()[8..16], b"by name!");
+    for addr in [8, start - 1, start + 57] {
+        assert_eq!(client.write((addr, key_of(mr)), b"by name!", 1), 0);
+        assert_eq!(client.next_error(), libc::EFAULT, "{addr:x}");
+    }
+    assert_eq!((closed(mr.cast()), closed(other.cast())), (0, 0));
+}
+
+#[test]
+fn all_memory_may_be_registered_at_once() {
+    let client = Client::new(2, memory, false);
+    let shared = Shared::new(2);
+    let mr = register(&client, null_mut(), usize::MAX, ALL, 3).expect("all of it");
+    assert_eq!(client.write((shared.0 as u64, 3), b"anywhere", 1), 0);
+    client.next().expect("written");
+    assert_eq!(&shared.bytes()[..8], b"anywhere");
+    assert_eq!(client.write((16, 3), b"anywhere", 1), 0);
+    assert_eq!(client.next_error(), libc::EFAULT);
+    assert_eq!(register(&client, 8 as *mut c_void, usize::MAX, ALL, 4).err(), Some(-libc::EINVAL));
+    assert_eq!(closed(mr.cast()), 0);
+}
+
+#[test]
+fn what_is_not_granted_is_refused_and_nothing_is_changed() {
+    let client = Client::new(2, memory, false);
+    let shared = Shared::new(8);
+    let (readable, writable) =
+        (registered(&client, &shared, REMOTE_READ, 1), registered(&client, &shared, REMOTE_WRITE, 2));
+    let mine = registered(&client, &shared, READ | WRITE, 3);
+    assert_eq!(register(&client, shared.0.cast(), 8, ALL, 1).err(), Some(-ENOKEY), "the key is taken");
+    let write_at = |place| {
+        assert_eq!(client.write(place, b"nothing!", 9), 0);
+        let told = client.next().expect_err("it is refused");
+        assert_eq!((told.entry.op_context, told.entry.flags), (9, RMA | WRITE));
+        (told.err, told.prov_errno)
+    };
+    assert_eq!(write_at((0, 1)).0, libc::EACCES, "it may be read only");
+    assert_eq!(write_at((0, 3)).0, libc::EACCES, "nobody else may do anything");
+    assert_eq!(write_at((0, 4)).0, libc::EACCES, "there is no such key");
+    assert_eq!(write_at((57, 2)).0, libc::EFAULT);
+    assert_eq!(write_at((u64::MAX - 3, 2)).0, libc::EFAULT);
+    let mut room = [7u8; 8];
+    assert_eq!(client.read((0, 2), &mut room, 1), 0);
+    assert_eq!((client.next_error(), room), (libc::EACCES, [7; 8]), "it may be written only");
+    assert_eq!(closed(writable.cast()), 0);
+    let (err, number) = write_at((0, 2));
+    assert_eq!(err, libc::EACCES);
+    // SAFETY: a queue that is open.
+    let words = unsafe { ((*client.cq).ops.strerror)(client.cq, number, null(), null_mut(), 0) };
+    // SAFETY: it is a string.
+    let words = unsafe { std::ffi::CStr::from_ptr(words) };
+    assert_eq!(words, c"the peer has no memory registered under that key");
+    // The key is free again.
+    let again = registered(&client, &shared, ALL, 2);
+    assert!(shared.bytes().iter().all(|byte| *byte == 0));
+    assert_eq!(client.write((0, 2), b"allowed.", 1), 0);
+    client.next().expect("written");
+    for mr in [readable, mine, again] {
+        assert_eq!(closed(mr.cast()), 0);
+    }
+    // An endpoint without the capability has no such memory, and reaches none.
+    let client = Client::new(2, plain_messages, false);
+    assert_eq!(client.write((0, 1), b"nothing!", 1), -(libc::EOPNOTSUPP as isize));
+    assert_eq!(client.send(0, 1, 1, b"a message", 1), 0);
+}
+
+#[test]
+fn words_are_changed_fetched_and_compared() {
+    let client = Client::new(2, memory, false);
+    let shared = Shared::new(4);
+    let mr = registered(&client, &shared, ALL, 1);
+    let (ep, context) = (client.eps[0], 2 as *mut c_void);
+    let (operands, compare) = ([5u64, 7], [5u64, 99]);
+    let (mut old, mut pieces) = ([1u64; 2], [[0u64; 1]; 2]);
+    let from: *const c_void = operands.as_ptr().cast();
+    let to: *mut c_void = old.as_mut_ptr().cast();
+    let next = || client.next().expect("changed").0.flags;
+    // SAFETY: an endpoint that is open; all words stay.
+    unsafe {
+        let calls = (*ep).atomic;
+        assert_eq!((calls.write)(ep, from, 2, null_mut(), 1, 8, 1, UINT64, SUM, context), 0);
+        assert_eq!((next(), shared.word(1), shared.word(2)), (ATOMIC | WRITE, 5, 7));
+        let none = null_mut();
+        assert_eq!((calls.readwrite)(ep, from, 2, none, to, none, 1, 8, 1, UINT64, SUM, context), 0);
+        assert_eq!((next(), old, shared.word(1), shared.word(2)), (ATOMIC | READ, [5, 7], 10, 14));
+        shared.set(1, 5);
+        let wanted = compare.as_ptr().cast();
+        let posted = (calls.compwrite)(ep, from, 2, none, wanted, none, to, none, 1, 8, 1, UINT64, CSWAP, context);
+        assert_eq!((posted, next(), old), (0, ATOMIC | READ, [5, 14]));
+        assert_eq!((shared.word(1), shared.word(2)), (5, 14), "the second one was another value");
+        // Read into two pieces, without operands.
+        let rooms = pieces.each_mut().map(|piece| Ioc { addr: piece.as_mut_ptr().cast(), count: 1 });
+        let mut rooms = rooms;
+        let rooms = rooms.as_mut_ptr();
+        let read =
+            (calls.readwritev)(ep, null(), null_mut(), 0, rooms, null_mut(), 2, 1, 8, 1, UINT64, ATOMIC_READ, context);
+        assert_eq!((read, next(), pieces), (0, ATOMIC | READ, [[5], [14]]));
+        assert_eq!((calls.inject)(ep, from, 1, 1, 0, 1, UINT32, ATOMIC_WRITE), 0);
+        // Behind it, in order.
+        assert_eq!((calls.readwrite)(ep, from, 1, none, to, none, 1, 0, 1, INT32, MAX, context), 0);
+        assert_eq!((next(), old[0] as u32, shared.word(0)), (ATOMIC | READ, 5, 5));
+        // What there is not, and what is not aligned.
+        assert_eq!(
+            (calls.write)(ep, from, 1, null_mut(), 1, 8, 1, DOUBLE, BXOR, context),
+            -(libc::EOPNOTSUPP as isize)
+        );
+        assert_eq!((calls.write)(ep, from, 1, null_mut(), 1, 8, 1, 0, SUM, context), -(libc::EOPNOTSUPP as isize));
+        assert_eq!((calls.write)(ep, from, 1, null_mut(), 1, 4, 1, UINT64, SUM, context), 0);
+    }
+    assert_eq!(client.next_error(), libc::EINVAL);
+    assert_eq!(closed(mr.cast()), 0);
+}
+
+#[test]
+fn what_is_said_of_atomic_operations_holds() {
+    let client = Client::new(2, memory, false);
+    let shared = Shared::new(2);
+    let mr = registered(&client, &shared, ALL, 1);
+    let (ep, domain) = (client.eps[0], client.domain);
+    let mut there_are = 0;
+    for (of, op) in (0..14).flat_map(|of| (0..19).map(move |op| (of, op))) {
+        let mut attr = AtomicAttr { count: 0, size: 0 };
+        let (operand, mut old, mut count) = ([0u64; 2], [0u64; 2], 0);
+        let from: *const c_void = operand.as_ptr().cast();
+        let to: *mut c_void = old.as_mut_ptr().cast();
+        let none = null_mut();
+        // SAFETY: what is open, and words of every size.
+        let (asked, valid, posted) = unsafe {
+            let calls = (*ep).atomic;
+            let asked = [0, FETCH_ATOMIC, COMPARE_ATOMIC]
+                .map(|form| ((*domain).ops.query_atomic)(domain, of, op, &mut attr, form) == 0);
+            let valid = [calls.writevalid, calls.readwritevalid, calls.compwritevalid]
+                .map(|valid| valid(ep, of, op, &mut count) == 0);
+            let posted = [
+                (calls.write)(ep, from, 1, none, 1, 0, 1, of, op, none),
+                (calls.readwrite)(ep, from, 1, none, to, none, 1, 0, 1, of, op, none),
+                (calls.compwrite)(ep, from, 1, none, from, none, to, none, 1, 0, 1, of, op, none),
+            ];
+            (asked, valid, posted.map(|posted| posted == 0))
+        };
+        assert_eq!((asked, asked), (valid, posted), "{of} {op}");
+        let there = asked.iter().filter(|there| **there).count();
+        client.next_few(there);
+        assert!(there == 0 || (attr.count == count && attr.count * attr.size == 64 << 10));
+        there_are += there;
+    }
+    // Of each of four integer types: six in two forms, two with comparison, written, swapped and read. Of two others without bitwise ones.
+    assert_eq!(there_are, 4 * (6 * 2 + 2 + 3) + 2 * (3 * 2 + 1 + 3));
+    assert_eq!(closed(mr.cast()), 0);
+}
+
+#[test]
+fn an_endpoint_that_comes_later_has_what_was_registered_before_and_counters_count() {
+    let mut owner = Client::new(0, memory, false);
+    let shared = Shared::new(2);
+    let mr = registered(&owner, &shared, ALL, 1);
+    owner.open(false);
+    let mut client = Client::new(1, memory, false);
+    let (mut number, mut cntr) = (0, null_mut());
+    let ep = client.eps[0];
+    // SAFETY: as a client calls them.
+    unsafe {
+        let address = owner.address(0);
+        assert_eq!(((*client.av).ops.insert)(client.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()), 1);
+        assert_eq!(((*client.domain).ops.cntr_open)(client.domain, null_mut(), &mut cntr, null_mut()), 0);
+        assert_eq!(((*ep).fid.ops.bind)(ep.cast(), cntr.cast(), READ | WRITE), 0);
+        assert_eq!(((*ep).fid.ops.bind)(ep.cast(), cntr.cast(), REMOTE_WRITE), -libc::ENOSYS);
+    }
+    // The owner calls nothing: a thread serves it.
+    assert_eq!(client.write((8, 1), b"serviced", 4), 0);
+    assert_eq!(client.next().expect("written").0.op_context, 4);
+    assert_eq!(&shared.bytes()[8..], b"serviced");
+    let mut room = [0u8; 8];
+    assert_eq!(client.read((100, 1), &mut room, 5), 0);
+    assert_eq!(client.next_error(), libc::EFAULT);
+    // SAFETY: a counter that is open.
+    unsafe { assert_eq!((((*cntr).ops.read)(cntr), ((*cntr).ops.readerr)(cntr)), (1, 1)) };
+    // The registration is in use as long as its domain.
+    assert_eq!(closed(mr.cast()), 0);
+    assert_eq!(client.read((8, 1), &mut room, 5), 0);
+    assert_eq!(client.next_error(), libc::EACCES);
+    assert_eq!(closed(client.eps.remove(0).cast()), 0);
+    assert_eq!(closed(cntr.cast()), 0);
+}
+
+#[test]
+fn a_domain_that_is_asked_for_makes_progress_by_itself() {
+    let auto = |hints: &mut Hints| {
+        plain_messages(hints);
+        hints.domain.data_progress = PROGRESS_AUTO;
+    };
+    let receiver = Client::new(1, auto, false);
+    let sender = Client::new(1, plain_messages, false);
+    let mut number = 0;
+    let mut room = vec![0u8; 1 << 20];
+    assert_eq!(receiver.receive(0, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+    let address = receiver.address(0);
+    // SAFETY: as a client calls it.
+    let inserted =
+        unsafe { ((*sender.av).ops.insert)(sender.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
+    assert_eq!((inserted, number), (1, 1));
+    static BYTES: [u8; 1 << 20] = [3; 1 << 20];
+    // Too long to be done before the receiver has done its part.
+    assert_eq!(sender.send(0, 1, 1, &BYTES, 2), 0);
+    assert_eq!(sender.next().expect("sent").0.op_context, 2);
+    assert_eq!(receiver.next().expect("received").0.len, BYTES.len());
+    assert!(room[..] == BYTES);
+}
