@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The steps, in order. Those with two hosts are run in network namespaces, and need root.
-steps=(info pingpong killed openmpi mpich pingpong-two killed-two openmpi-two mpich-two)
+steps=(info pingpong killed openmpi mpich onesided pingpong-two killed-two openmpi-two mpich-two onesided-two)
 # The parts of mpi4py's tests that are point to point or collective, and what these stand on.
 mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
 # weft's suspicion time, and what a program may take to end after it, in ms.
@@ -91,6 +91,24 @@ used_fabric() {
     fi
 }
 
+# onesided one|two: Open MPI reads, writes and changes memory of other ranks over btl/ofi, on 2 and 4 ranks. That it went so, `weft status`
+# says: what was written, read and changed at each rank by its peers.
+onesided() {
+    local place=$1 ranks name looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
+    cargo build --release --locked -p weft-cli --bin weft
+    build_program onesided openmpi
+    for ranks in 2 4; do
+        name=onesided-$place-$ranks
+        mpi_command openmpi "$place" "$ranks" "${openmpi_env[@]}" OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=rdma OMPI_MCA_btl=ofi,self \
+            -- "$mpi_dir/openmpi/onesided" "exec $looker status"
+        check "$name" 120 "${command[@]}"
+        expect "$name" 1 "^onesided: $ranks ranks: all as it should be$"
+        # Those that are seen from rank 0's host, each with other numbers.
+        [ "$fabric" != weft ] || expect "$name" "$([ "$place" = one ] && echo "$ranks" || echo $((ranks / 2)))" \
+            'by peers: [0-9]{2,} writes \(.*\), [0-9]{2,} reads \(.*\), [0-9]{3,} atomic operations'
+    done
+}
+
 # pingpong one|two MODE: fi_pingpong over all its sizes (0 B to 6 MiB), contents checked.
 pingpong() {
     local place=$1 name=pingpong-$1-$2
@@ -153,8 +171,10 @@ run_step() {
         pingpong) pingpong one msg && pingpong one tagged ;;
         killed) with_hosts killed one ;;
         openmpi | mpich) mpi_runs "$1" one ;;
+        onesided) onesided one ;;
         pingpong-two) with_hosts pingpong two msg && with_hosts pingpong two tagged ;;
         killed-two) with_hosts killed two ;;
+        onesided-two) with_hosts onesided two ;;
         openmpi-two | mpich-two) with_hosts mpi_runs "${1%-two}" two ;;
     esac
 }
