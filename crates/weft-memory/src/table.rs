@@ -635,12 +635,14 @@ impl<S: Space> Table<S> {
         !self.ends.is_empty()
     }
 
-    /// The memory of a region that is open under a key, if so many bytes there may be written. If not, [`Table::check`] says why.
+    /// The memory of a region that is open under a key, and where in it a place is, if so many bytes there may be written. If not,
+    /// [`Table::check`] says why.
     #[inline]
-    pub fn writable(&self, key: u64, at: u64, len: u64) -> Option<&S> {
+    pub fn writable(&self, key: u64, at: u64, len: u64) -> Option<(&S, u64)> {
         let region = self.regions.places.get(*self.by_key.get(&key)? as usize)?;
         let space = region.space.as_ref()?;
-        (region.rights.write && at.checked_add(len)? <= space.len()).then_some(space)
+        let at = at.checked_sub(region.key_base)?;
+        (region.rights.write && at.checked_add(len)? <= space.len()).then_some((space, at))
     }
 
     /// The region of a credential, and what a cookie narrows it to.
@@ -795,6 +797,16 @@ mod tests {
             table.revoke(region);
         }
         assert!(table.regions.places.len() < REMEMBERED + 4, "places were used again");
+    }
+
+    #[test]
+    fn short_writes_count_from_the_same_base_as_others() {
+        let mut table = Table::new(8, 8);
+        let region = table.open(1, Rights::WRITE, Bytes::new(64)).expect("room");
+        assert!(table.count_from(region, 1000));
+        let writable = |at| table.writable(1, at, 4).map(|(_, at)| at);
+        let places = [999, 1000, 1060, 1061, 8].map(writable);
+        assert_eq!(places, [None, Some(0), Some(60), None, None]);
     }
 
     #[test]

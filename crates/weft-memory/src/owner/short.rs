@@ -12,7 +12,7 @@ impl<S: Space> Owner<S> {
     pub fn write_short<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, write: ShortWrite) -> bool {
         let ShortWrite { key, at, len, mark } = write;
         let space = self.table.writable(key, at, len).filter(|_| len == message.payload.len() as u64);
-        if !space.is_some_and(|space| space.write(at, message.payload)) {
+        if !space.is_some_and(|(space, at)| space.write(at, message.payload)) {
             return false;
         }
         self.counters.bytes_written += len;
