@@ -5,6 +5,7 @@ mod support;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::{err, out};
 use weft::memory::{
@@ -30,8 +31,15 @@ fn say(arguments: &[&str]) -> String {
     out(&output) + &err(&output)
 }
 
+/// One test at a time: requests of this process are traced.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A process's owner of regions and a user of them, in this process.
 struct Pair {
+    _alone: MutexGuard<'static, ()>,
     owner: SharedBundle,
     regions: Endpoint,
     user: Bundle,
@@ -40,12 +48,13 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
+        let alone = alone();
         let owner = SharedBundle::serviced(&Node::new().expect("a node")).expect("a bundle");
         let regions = owner.memory_endpoint(KEY, Settings::default()).expect("an endpoint");
         let mut user = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
         let me = user.memory_endpoint(Key(2), Settings::default()).expect("an endpoint");
         user.map(me, 0, owner.name(regions).expect("ours"), KEY).expect("mapped");
-        Pair { owner, regions, user, me }
+        Pair { _alone: alone, owner, regions, user, me }
     }
 
     fn name(&self) -> String {
@@ -211,7 +220,9 @@ fn regions_and_what_peers_did_are_told_and_no_secret_is() {
 /// What `weft trace --stages` says while a peer reads, writes and changes words of a region by its key and by a cookie.
 fn traced(pair: &mut Pair, cookie: Cookie, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-    command.args(["trace", "--stages", "--count", "60"]).args(arguments);
+    // Other processes of this user have requests, too.
+    let this = std::process::id().to_string();
+    command.args(["trace", "--stages", "--count", "60", &this]).args(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it was built");
     let (user, me) = (&mut pair.user, pair.me);
     let since = Instant::now();
@@ -265,6 +276,7 @@ fn operations_are_traced_with_their_stages_and_region_and_without_secrets() {
 
 #[test]
 fn an_initiator_tells_what_is_under_way() {
+    let _alone = alone();
     let mut owner = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
     let there = owner.memory_endpoint(KEY, Settings::default()).expect("an endpoint");
     owner.memory(there).expect("ours").allocate(64, REGION, Rights::ALL).expect("room");
