@@ -502,7 +502,11 @@ impl<S: Space> Table<S> {
         let region = self.regions.places.get_mut(id.index as usize);
         let region = region.filter(|region| region.life == id.life && region.space.is_some())?;
         let handle = id.handle()?;
-        region.handle_base = Some(base);
+        let before = region.handle_base.replace(base);
+        if before.is_some_and(|before| before != base) {
+            // Neighbours count from the old one.
+            self.withdraw(id);
+        }
         Some(handle)
     }
 
@@ -511,7 +515,12 @@ impl<S: Space> Table<S> {
     pub fn count_from(&mut self, id: RegionId, base: u64) -> bool {
         let region = self.regions.places.get_mut(id.index as usize);
         let region = region.filter(|region| region.life == id.life && region.space.is_some());
-        region.map(|region| region.key_base = base).is_some()
+        let Some(region) = region else { return false };
+        if std::mem::replace(&mut region.key_base, base) != base {
+            // Neighbours count from the old one.
+            self.withdraw(id);
+        }
+        true
     }
 
     // ---- ends in time
