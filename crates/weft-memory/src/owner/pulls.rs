@@ -97,6 +97,7 @@ impl<S: Space> Owner<S> {
         let Some(mut pull) = self.pulls.flows.get_mut(&flow).and_then(VecDeque::pop_front) else { return 0 };
         if !state.is_open(&pull.token) {
             // The process may be gone, and its number another one's.
+            self.put_back(flow, pull);
             self.drop_pulls(flow);
             return 1;
         }
