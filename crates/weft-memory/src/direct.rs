@@ -252,6 +252,12 @@ impl<P: Platform> Initiator<P> {
         let Mapped { rights, base, reach } = &**mapped;
         let from = |place: Place| place.at.checked_sub(*base);
         let run = posting.run();
+        if let Kind::Write { write: Write { place, .. }, len, .. } | Kind::Read { place, len, .. } = kind {
+            // One access checks its bytes itself. Of several none is made if not all can be.
+            if *len > ACCESS_MOST && !from(*place).is_some_and(|at| reach.holds(at, *len)) {
+                return Direct::ByMessage;
+            }
+        }
         match kind {
             Kind::Write { write, source, len } if rights.write => {
                 let Some(to) = from(write.place) else { return Direct::ByMessage };
@@ -346,7 +352,10 @@ impl<P: Platform> Initiator<P> {
     #[cold]
     fn attach<T: Tx>(&mut self, state: &mut State<T>, done: &mut VecDeque<Completion<P>>, to: u32, by: Credential) {
         self.attaching += 1;
+        let flow = state.flow_to(self.endpoint, to);
         if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
+            // What led elsewhere is not used again.
+            neighbour.mapped.retain(|(of, ..)| Some(*of) == flow);
             neighbour.attaching += 1;
         }
         let posting = Posting { special: Some(Box::new(Special::Own)), ..Posting::new(to, 0) };

@@ -92,6 +92,9 @@ pub trait Reach<T>: Sized {
     /// If they were not, or perhaps not.
     fn read(&self, at: u64, target: &mut T, to: usize, len: usize) -> Result<(), Missed>;
 
+    /// Whether so many bytes from there are within it.
+    fn holds(&self, at: u64, len: usize) -> bool;
+
     /// Whether the word of 4 or 8 bytes there is within it and aligned.
     fn is_word(&self, at: u64, bytes: usize) -> bool;
 
@@ -150,6 +153,10 @@ impl<T> Reach<T> for NoReach {
     }
 
     fn read(&self, _: u64, _: &mut T, _: usize, _: usize) -> Result<(), Missed> {
+        match *self {}
+    }
+
+    fn holds(&self, _: u64, _: usize) -> bool {
         match *self {}
     }
 

@@ -162,14 +162,16 @@ impl Offered {
         unsafe { self.mapping.base().add(CONTROL) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Offers> {
-        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// `None` in a forked child: a thread that it does not have may have held the lock.
+    fn lock(&self) -> Option<MutexGuard<'_, Offers>> {
+        let is_here = !self.mapping.is_left_behind();
+        is_here.then(|| self.offers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes an offer of `len` bytes from `at`, which the caller found to be within the memory. `None` if there are too many offers, the
     /// kernel has no barrier, or the memory was exchanged.
     pub fn offer(&self, at: u64, len: u64) -> Option<(Ticket, Offer)> {
-        let mut offers = self.lock();
+        let mut offers = self.lock()?;
         let descriptor = offers.descriptor.as_ref().filter(|descriptor| descriptor.is_ours())?;
         let descriptor = u32::try_from(descriptor.as_fd().as_raw_fd()).ok()?;
         let line = offers.free_line(self)?;
@@ -181,7 +183,7 @@ impl Offered {
 
     /// Lets an offer go whose peer is gone, without waiting: the peer accesses nothing by it any more, but for an access that it is in.
     pub fn let_go(&self, ticket: Ticket) {
-        let mut offers = self.lock();
+        let Some(mut offers) = self.lock() else { return };
         if offers.end(&self.mapping, ticket) {
             offers.resting.push(ticket.line);
         }
@@ -191,10 +193,7 @@ impl Offered {
     /// microseconds, and up to 200 ms if a peer was stopped or killed in the middle of an access: then all offers of this memory are withdrawn, and this process has a
     /// copy from then on. What another thread of this process writes there during the copying may be lost.
     pub fn withdraw(&self, tickets: &[Ticket]) {
-        let mut offers = self.lock();
-        if self.mapping.is_left_behind() {
-            return;
-        }
+        let Some(mut offers) = self.lock() else { return };
         let mut lines: Vec<u32> = tickets.iter().filter(|t| offers.end(&self.mapping, **t)).map(|t| t.line).collect();
         // They were for the same bytes.
         lines.append(&mut offers.resting);
@@ -224,8 +223,7 @@ impl Offered {
 
     /// Offers that are taken up, or could be.
     pub fn offers(&self) -> usize {
-        let offers = self.lock();
-        offers.generations.len() - offers.free.len() - offers.resting.len()
+        self.lock().map_or(0, |offers| offers.generations.len() - offers.free.len() - offers.resting.len())
     }
 }
 
@@ -422,6 +420,12 @@ impl Remote {
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.mapping.is_left_behind() && self.is_current()
+    }
+
+    /// Whether so many bytes from there are within it.
+    #[must_use]
+    pub fn holds(&self, at: u64, len: usize) -> bool {
+        self.at(at, len).is_ok()
     }
 
     /// Whether the word of 4 or 8 bytes there is within it and aligned.

@@ -129,6 +129,11 @@ impl weft_memory::Reach<Target> for Reach {
     }
 
     #[inline(always)]
+    fn holds(&self, at: u64, len: usize) -> bool {
+        self.0.holds(at, len)
+    }
+
+    #[inline(always)]
     fn is_word(&self, at: u64, bytes: usize) -> bool {
         self.0.is_word(at, bytes)
     }
