@@ -14,6 +14,7 @@ use weft_core::bulk::{Failure, Sum};
 use weft_core::State;
 use weft_wire::memory::{Credential, Place};
 use weft_wire::path::Tx;
+use weft_wire::{Certainty, Reason};
 
 /// Parts of a region, and buffers, that an operation on lists may have, each.
 pub const LIST_MOST: usize = 64;
@@ -132,6 +133,11 @@ impl<P: Platform> Lists<P> {
         source.and_then(|source| source.bytes().get(from..from.saturating_add(len))).unwrap_or_default()
     }
 
+    /// Why a run of a list has failed, if one has and others have not ended.
+    fn failure(&self, list: usize) -> Option<Reason> {
+        self.0.get(list).and_then(|list| list.runs.failure())
+    }
+
     /// Where the bytes of a run are, if another process can read them there.
     pub fn address(&self, run: Run) -> Option<u64> {
         let source = self.0.get(run.list())?.buffers.sources.get(run.buffer as usize)?;
@@ -245,11 +251,10 @@ impl<P: Platform> Engine<P> {
             // What is told is true only if what went before was stored.
             let notice = write.notice.filter(|_| number == last);
             let is_fenced = notice.is_some() && last > 0;
-            let special = Some(Box::new(Special::Run(Run::new(list, buffer, here))));
+            let run = Run::new(list, buffer, here);
             let write = Write { place: Place { by: write.by, at: there }, notice, tells_when_free: false };
-            let (initiator, done) = self.parts();
-            let posting = Posting { special, is_fenced, ..Posting::new(to, context) };
-            initiator.post(state, done, posting, Kind::Write { write, source: None, len });
+            let posting = Posting { is_fenced, ..Posting::new(to, context) };
+            self.post_run(state, run, posting, Kind::Write { write, source: None, len });
         }
         Ok(())
     }
@@ -274,13 +279,23 @@ impl<P: Platform> Engine<P> {
         };
         let list = self.add_list(context, Buffers { sources: Vec::new(), targets }, cuts.len(), false);
         for Cut { there, buffer, here, len } in cuts {
-            let special = Some(Box::new(Special::Run(Run::new(list, buffer, here))));
             let place = Place { by: read.by, at: there };
-            let (initiator, done) = self.parts();
-            let posting = Posting { special, ..Posting::new(to, context) };
-            initiator.post(state, done, posting, Kind::Read { place, target: None, len });
+            let kind = Kind::Read { place, target: None, len };
+            self.post_run(state, Run::new(list, buffer, here), Posting::new(to, context), kind);
         }
         Ok(())
+    }
+
+    /// Posts a run of a list, but for one behind a run that has failed.
+    fn post_run<T: Tx>(&mut self, state: &mut State<T>, run: Run, posting: Posting, kind: Kind<P::Source, P::Target>) {
+        let (initiator, done) = self.parts();
+        if let Some(reason) = initiator.lists.failure(run.list()) {
+            let failure = Failure { reason, certainty: Certainty::NotDelivered };
+            initiator.lists.run_ended(done, run, Err(failure));
+            return state.note();
+        }
+        let special = Some(Box::new(Special::Run(run)));
+        initiator.post(state, done, Posting { special, ..posting }, kind);
     }
 
     fn may_post_list<T: Tx>(

@@ -71,6 +71,11 @@ impl Sum {
         self.failure.is_some()
     }
 
+    /// Why it has failed, if it has.
+    pub fn failure(&self) -> Option<Reason> {
+        self.failure
+    }
+
     /// The outcome, once every part that was sent has ended and no more are to be sent.
     #[inline(always)]
     pub fn outcome(&self) -> Option<Result<(), Failure>> {
