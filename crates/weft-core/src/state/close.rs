@@ -42,6 +42,12 @@ impl<T: Tx> State<T> {
         }
     }
 
+    /// Whether a sender by a flow was told that there is no room.
+    pub(crate) fn wants_room(&mut self, lead: &Lead) -> bool {
+        let out = self.live(lead.session).and_then(|s| s.flows_out.get(usize::from(lead.flow)));
+        out.is_some_and(|out| out.wants_room && out.phase == Phase::Open)
+    }
+
     /// Goes on with flows that began to close. No handler is running.
     pub(crate) fn drain_flows(&mut self) {
         for (id, flow) in std::mem::take(&mut self.draining) {

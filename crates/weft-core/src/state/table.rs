@@ -154,8 +154,14 @@ impl<T: Tx> State<T> {
         let entry = &mut table[index as usize];
         let Some(old) = entry.replace(Translation::new(name, key)) else { return Ok(()) };
         match old.name == name && old.key.matches(key) {
-            true => entry.iter_mut().for_each(|entry| entry.kept = old.flows().next()),
-            false => self.close_flows(endpoint, Lead::all(index, &old)),
+            true => {
+                entry.iter_mut().for_each(|entry| entry.kept = old.flows().next());
+                if matches!(old.route, Route::Calling) {
+                    // The answer to that call is not for this entry.
+                    self.tell(Event::CanSend { endpoint, destination: index });
+                }
+            }
+            false => self.give_up_entry(endpoint, index, &old),
         }
         Ok(())
     }
@@ -179,8 +185,18 @@ impl<T: Tx> State<T> {
         state.changes += 1;
         let entry = state.table.get_mut(index as usize).ok_or(SendError::NotMapped(index))?;
         let old = entry.take().ok_or(SendError::NotMapped(index))?;
-        self.close_flows(endpoint, Lead::all(index, &old));
+        self.give_up_entry(endpoint, index, &old);
         Ok(())
+    }
+
+    /// Nothing is sent where an entry led that is no more.
+    fn give_up_entry(&mut self, endpoint: Endpoint, index: u32, old: &Translation) {
+        let is_awaited = Lead::all(index, old).any(|lead| self.wants_room(&lead));
+        self.close_flows(endpoint, Lead::all(index, old));
+        if is_awaited || matches!(old.route, Route::Calling) || old.wants_event {
+            // Whoever was told that there is no room waits for what was there.
+            self.tell(Event::CanSend { endpoint, destination: index });
+        }
     }
 
     /// What an index of the translation table names.
