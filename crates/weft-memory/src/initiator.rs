@@ -163,6 +163,8 @@ struct Operation<P: Platform> {
     flush: u32,
     /// Tells it from those that had its place before.
     serial: u32,
+    /// The flow by which its pieces were sent, once one was.
+    by: Option<FlowId>,
     kind: Kind<P::Source, P::Target>,
     /// What became of its pieces.
     pieces: Sum,
@@ -254,6 +256,16 @@ impl Answers {
             }
             Reserved::NoSession => Some(0),
             Reserved::Full => None,
+        }
+    }
+
+    /// Gives back what was reserved for an operation's answer.
+    #[inline(always)]
+    fn give_back_of<P: Platform, T: Tx>(&mut self, state: &mut State<T>, operation: &Operation<P>, bytes: usize) {
+        match operation.by {
+            // The index leads to another session since.
+            Some(by) if self.of != Some(by.session) => state.answer_came(by.session, bytes),
+            _ => self.give_back(state, bytes),
         }
     }
 
@@ -395,6 +407,7 @@ impl<P: Platform> Initiator<P> {
             special,
             flush: queue.flushes.next(),
             serial: self.serial,
+            by: None,
             kind,
             pieces: Sum::default(),
             answered: 0,
@@ -691,7 +704,7 @@ impl<P: Platform> Initiator<P> {
         if let (Some(bytes), Some(queue)) =
             (operation.answer_bytes(mark.piece), self.queues.get_mut(operation.to as usize))
         {
-            queue.answers.give_back(state, bytes);
+            queue.answers.give_back_of(state, operation, bytes);
         }
     }
 
@@ -707,17 +720,15 @@ impl<P: Platform> Initiator<P> {
         mark: Mark,
     ) -> Result<(), Reason> {
         let index = mark.operation as usize;
-        let endpoint = self.endpoint;
         let operation = self.operations.get_mut(index).filter(|o| !o.is_pulled).ok_or(Reason::NoHandler)?;
         // Another peer could say anything.
-        let flow: Option<FlowId> = state.flow_to(endpoint, operation.to);
-        if flow != Some(message.flow()) || !operation.pieces.is_under_way() {
+        if operation.by != Some(message.flow()) || !operation.pieces.is_under_way() {
             return Err(Reason::NoHandler);
         }
         if let (Some(bytes), Some(queue)) =
             (operation.answer_bytes(mark.piece), self.queues.get_mut(operation.to as usize))
         {
-            queue.answers.give_back(state, bytes);
+            queue.answers.give_back_of(state, operation, bytes);
         }
         let is_next = mark.piece == operation.answered;
         operation.answered = operation.answered.saturating_add(1);
@@ -825,10 +836,16 @@ fn send_reserved<T: Tx, P: Platform>(
     (index, piece): (usize, Piece),
     is_alone: bool,
 ) -> Result<(), SendError> {
+    let flow = state.flow_to(endpoint, operation.to);
+    if flow.is_some() && operation.by.is_some_and(|by| flow != Some(by)) {
+        // The index leads to another peer since, which is not to get the rest.
+        return Err(SendError::NoEndpoint);
+    }
     let reserved = answers.reserve(state, endpoint, operation, piece.number).ok_or(SendError::Full)?;
     let sent = send_piece(state, lists, endpoint, operation, (index, piece), is_alone);
-    if sent.is_err() {
-        answers.give_back(state, reserved);
+    match sent {
+        Ok(()) => operation.by = flow,
+        Err(_) => answers.give_back(state, reserved),
     }
     sent
 }

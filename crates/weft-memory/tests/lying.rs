@@ -1,12 +1,13 @@
 //! An owner that answers as it likes: the operation fails as a whole, nothing is written outside of its room, and the next one goes well.
 
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use weft_core::bulk::PIECE;
 use weft_core::testing::{path, MemRx, MemTx, NoBells};
 use weft_core::{Bundle, Client, Delivery, PeerId, Returned, SessionId, Sink, State};
 use weft_memory::testing::Plain;
-use weft_memory::{Completion, Engine, Outcome, Settings};
-use weft_wire::memory::{Mark, Place, RegionKey, Word};
+use weft_memory::{Change, Completion, Engine, Fetch, Outcome, Part, ReadList, Settings, Write};
+use weft_wire::memory::{Atomic, Mark, Place, RegionKey, Type, Word};
 use weft_wire::path::{Peek, Rx, Tx};
 use weft_wire::{BundleId, Certainty, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid};
 
@@ -30,6 +31,10 @@ struct Asking {
     session: SessionId,
     tx: MemTx,
     rx: MemRx,
+}
+
+fn named(epoch: u64) -> Name {
+    Name { epoch: Epoch(epoch), endpoint: EndpointId(1), uid: Uid(1), address: HostAddress::NONE }
 }
 
 /// A bundle's only client.
@@ -57,17 +62,15 @@ impl Sink<MemTx> for Only<'_> {
 
 impl Asking {
     fn new() -> Asking {
-        let name =
-            |epoch| Name { epoch: Epoch(epoch), endpoint: EndpointId(1), uid: Uid(1), address: HostAddress::NONE };
         let mut core = Bundle::new(NoBells, weft_core::Settings::default());
-        let endpoint = core.state_mut().add_endpoint(name(1), Key(1));
+        let endpoint = core.state_mut().add_endpoint(named(1), Key(1));
         let engine = Engine::new(endpoint, Settings::default());
         engine.attach(core.state_mut());
         let ((to_owner, rx), (tx, from_owner)) = (path(1 << 12), path(1 << 14));
         let owner = PeerId { epoch: Epoch(2), bundle: BundleId(0), uid: Uid(1), address: HostAddress::NONE };
         let index = core.reserve().expect("the first session");
         let session = core.attach(index, owner, to_owner, from_owner);
-        core.state_mut().map(endpoint, 0, name(2), Key(1)).expect("an index");
+        core.state_mut().map(endpoint, 0, named(2), Key(1)).expect("an index");
         Asking { core, engine, session, tx, rx }
     }
 
@@ -142,25 +145,104 @@ fn a_true_owner_is_believed_and_a_short_answer_is_found() {
     assert_eq!(asking.engine.pending(0), 0);
 }
 
-#[test]
-fn an_answer_for_an_operation_that_is_none_ends_none() {
-    let mut asking = Asking::new();
+/// Operations of all kinds that have one request each, and one of which much is under way and more is to be sent.
+fn post_all(asking: &mut Asking) -> u64 {
+    let (engine, state) = (&mut asking.engine, asking.core.state_mut());
     let place = Place::new(RegionKey(1), 0);
-    asking.engine.try_read(asking.core.state_mut(), 0, place, vec![0; 8], 1).expect("room");
-    asking.poll();
-    let mut answered = 0;
-    while let Peek::Record(record) = asking.rx.peek() {
-        let head = record.head.head();
-        if let Some(Word::Read { mark, len, .. }) = Word::unpack(head.op, record.args) {
-            answered += 1;
-            reply(&mut asking.tx, &head, mark, len as usize, Answer::Operation(77));
+    let change = Change { place, atomic: Atomic::Add, of: Type::U64 };
+    engine.try_write(state, 0, Write::to(place), vec![1; 8], 1).expect("room");
+    engine.try_change(state, 0, change, &[1; 8], Fetch { second: &[], old: Some(vec![0; 8]) }, 2).expect("room");
+    engine
+        .try_read_list(state, 0, ReadList::from(RegionKey(1), &[Part { at: 0, len: 8 }]), vec![vec![0; 8]], 3)
+        .expect("room");
+    engine.try_read(state, 0, place, vec![0; 40 * PIECE], 4).expect("room");
+    4
+}
+
+/// An answer ends a request. If it fits nothing it is not known which one, and nobody must wait for that.
+#[test]
+fn what_waits_for_an_owner_ends_when_an_answer_fits_nothing() {
+    let mut asking = Asking::new();
+    asking.read(1, &[]);
+    for _ in 0..3 {
+        let posted = post_all(&mut asking);
+        asking.poll();
+        let (mut requests, mut lies) = (Vec::new(), 1);
+        while let Peek::Record(record) = asking.rx.peek() {
+            let head = record.head.head();
+            if let (Kind::Request, Some(word)) = (head.kind, Word::unpack(head.op, record.args)) {
+                requests.push((head, word));
+            }
+            asking.rx.pop();
         }
-        asking.rx.pop();
+        asking.rx.release();
+        for (head, word) in requests {
+            let (mark, len) = match word {
+                Word::Read { mark, len, .. } => (mark, len as usize),
+                Word::Atomic { mark, .. } => (mark, 8),
+                Word::Write { mark: Some(mark), .. } => (mark, 0),
+                other => panic!("{other:?} waits for no answer"),
+            };
+            let answer = if std::mem::take(&mut lies) == 1 { Answer::Operation(77) } else { Answer::Truth };
+            reply(&mut asking.tx, &head, mark, len, answer);
+        }
+        for _ in 0..10 {
+            asking.poll();
+        }
+        let mut ends: Vec<u64> = Vec::new();
+        while let Some(end) = asking.engine.next_completion() {
+            let failed = Outcome::Failed { reason: Reason::Violation, certainty: Certainty::Unknown };
+            assert_eq!(end.outcome, failed, "{}", end.context);
+            ends.push(end.context);
+        }
+        ends.sort_unstable();
+        assert_eq!((ends, asking.engine.pending(0)), ((1..=posted).collect(), 0));
+        let end = asking.read(3 * PIECE, &[]);
+        assert_eq!((end.outcome, end.target), (Outcome::Done, Some(expected(3 * PIECE))));
     }
-    asking.poll();
-    assert_eq!(answered, 1);
-    assert!(asking.engine.next_completion().is_none());
-    assert_eq!(asking.engine.pending(0), 1, "it ends with the session");
+}
+
+/// The index of the destination is given to another endpoint while an operation is under way.
+#[test]
+fn an_operation_ends_at_the_peer_where_it_began() {
+    for pieces in [1, 40] {
+        let mut asking = Asking::new();
+        asking.read(1, &[]);
+        let place = Place::new(RegionKey(1), 0);
+        asking.engine.try_read(asking.core.state_mut(), 0, place, vec![0; pieces * PIECE], 1).expect("room");
+        asking.poll();
+        let other = Name { endpoint: EndpointId(2), ..named(2) };
+        let endpoint = asking.engine.endpoint();
+        asking.core.state_mut().map(endpoint, 0, other, Key(1)).expect("an index");
+        asking.engine.try_read(asking.core.state_mut(), 0, place, vec![0; 8], 2).expect("room");
+        let (mut flows, mut ends) = (BTreeMap::<u16, usize>::new(), BTreeMap::new());
+        for _ in 0..100 {
+            asking.poll();
+            while let Peek::Record(record) = asking.rx.peek() {
+                let head = record.head.head();
+                if let (Kind::Request, Some(Word::Read { mark, len, .. })) =
+                    (head.kind, Word::unpack(head.op, record.args))
+                {
+                    *flows.entry(head.flow).or_default() += 1;
+                    reply(&mut asking.tx, &head, mark, len as usize, Answer::Truth);
+                }
+                asking.rx.pop();
+            }
+            asking.rx.release();
+            while let Some(end) = asking.engine.next_completion() {
+                ends.insert(end.context, end.outcome);
+            }
+        }
+        let is_whole = pieces == 1;
+        let cut = Outcome::Failed { reason: Reason::PeerLost, certainty: Certainty::Unknown };
+        assert_eq!(ends, BTreeMap::from([(1, if is_whole { Outcome::Done } else { cut }), (2, Outcome::Done)]));
+        assert_eq!(
+            flows.values().copied().min(),
+            Some(1),
+            "the other peer got a piece of the first operation: {flows:?}"
+        );
+        assert_eq!((flows.len(), asking.engine.pending(0)), (2, 0));
+    }
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use super::{tell_free, Done, Initiator, Kind, Operation};
 use crate::lists::Lists;
 use crate::owner::PULLS_MOST;
 use crate::platform::{Platform, Proof, Source};
+use std::collections::BTreeSet;
 use weft_core::bulk::Failure;
 use weft_core::{FlowId, Outgoing, Returned, SendError, State};
 use weft_wire::memory::{Mark, Origin, PullEnd, Word};
@@ -96,7 +97,7 @@ impl<P: Platform> Initiator<P> {
         match state.try_request(endpoint, to, message) {
             Ok(()) => {
                 operation.pieces.on_sent(true);
-                operation.is_pulled = true;
+                (operation.is_pulled, operation.by) = (true, flow);
                 queue.pulls += 1;
                 queue.departures.withdraw_first(|&first| first == index);
                 Pull::Asked
@@ -125,7 +126,7 @@ impl<P: Platform> Initiator<P> {
         let operation = self.operations.get_mut(index).filter(|o| o.is_pulled).ok_or(Reason::NoHandler)?;
         let to = operation.to;
         // Another peer could say anything.
-        if state.flow_to(self.endpoint, to) != Some(by) {
+        if operation.by != Some(by) {
             return Err(Reason::NoHandler);
         }
         let queue = self.queues.get_mut(to as usize).ok_or(Reason::NoHandler)?;
@@ -138,6 +139,7 @@ impl<P: Platform> Initiator<P> {
             }
             PullEnd::Unreadable { is_partly } => {
                 operation.pieces.start_again(is_partly);
+                operation.by = None;
                 queue.lending.unreadable = Some(by);
                 // In its turn: behind those that were put back before, and before what was posted later.
                 let (serial, len) = (operation.serial, operation.len());
@@ -156,23 +158,38 @@ impl<P: Platform> Initiator<P> {
         Ok(())
     }
 
-    /// An owner gave an answer that fits nothing. It may have been for a pull, so none of its is waited for any more.
+    /// An owner gave an answer that fits nothing. It may have been for any request, so no other answer of it is waited for: all that was
+    /// sent by that flow ends.
     #[cold]
     pub fn reply_fits_nothing<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, by: FlowId) {
-        let endpoint = self.endpoint;
-        let mut queues = self.queues.iter_mut().zip(0u32..);
-        let found = queues.find(|(queue, to)| queue.pulls > 0 && state.flow_to(endpoint, *to) == Some(by));
-        let Some((queue, to)) = found else { return };
-        (queue.pulls, queue.lending.proof) = (0, None);
-        let mut pulls = Vec::new();
-        for (index, operation) in self.operations.iter_mut().filter(|(_, o)| o.is_pulled && o.to == to) {
-            operation.is_pulled = false;
-            pulls.push(index);
+        let sent = self.operations.iter().filter(|(_, operation)| operation.by == Some(by));
+        let sent: Vec<(usize, u32)> = sent.map(|(index, operation)| (index, operation.to)).collect();
+        let failure = Failure { reason: Reason::Violation, certainty: Certainty::Unknown };
+        let mut queues: BTreeSet<u32> = self.fail_shorts(done, by, failure).into_iter().collect();
+        for (index, to) in sent {
+            queues.insert(to);
+            let queue = self.queues.get_mut(to as usize);
+            if let (Some(operation), Some(queue)) = (self.operations.get_mut(index), queue) {
+                if std::mem::take(&mut operation.is_pulled) {
+                    // What the owner reads from now on it takes for nothing.
+                    (queue.pulls, queue.lending.proof) = (queue.pulls.saturating_sub(1), None);
+                }
+                if queue.answers.of == Some(by.session) {
+                    queue.answers.give_back(state, usize::MAX);
+                }
+                // No end of a part is waited for.
+                operation.pieces.start_again(true);
+                operation.pieces.fail(failure.reason);
+            }
+            self.withdraw_first(to, index);
+            self.settle(done, index);
         }
-        for index in pulls {
-            self.fail(done, index, Failure { reason: Reason::Violation, certainty: Certainty::Unknown });
+        for to in queues {
+            if let Some(queue) = self.queues.get_mut(to as usize) {
+                queue.is_held = false;
+            }
+            self.send(state, done, to);
         }
-        self.send(state, done, to);
     }
 
     /// A request for a pull came back, or nobody will answer it.

@@ -4,7 +4,8 @@
 use super::{Done, Initiator, Write};
 use crate::engine::{Completion, Outcome};
 use crate::platform::{Platform, Source};
-use weft_core::{Delivery, Outgoing, Returned, State};
+use weft_core::bulk::Failure;
+use weft_core::{Delivery, FlowId, Outgoing, Returned, State};
 use weft_wire::memory::{Credential, Mark, ShortWrite};
 use weft_wire::path::{Tx, SMALL_MOST};
 
@@ -19,6 +20,8 @@ pub(super) struct Short<S> {
     source: S,
     /// The number of the flush that it is before.
     flush: u32,
+    /// The flow by which it was sent.
+    by: Option<FlowId>,
 }
 
 impl<P: Platform> Initiator<P> {
@@ -54,7 +57,8 @@ impl<P: Platform> Initiator<P> {
         }
         queue.pending = 1;
         self.shorts_under_way += 1;
-        *place = Some(Short { context, source, flush: queue.flushes.next() });
+        let by = state.flow_to(self.endpoint, to);
+        *place = Some(Short { context, source, flush: queue.flushes.next(), by });
         Ok(())
     }
 
@@ -72,12 +76,9 @@ impl<P: Platform> Initiator<P> {
             return false;
         }
         // Another peer could say anything.
-        if state.flow_to(self.endpoint, to) != Some(message.flow()) {
-            return false;
-        }
-        let Some(Short { context, source, flush }) = self.shorts.get_mut(to as usize).and_then(Option::take) else {
-            return false;
-        };
+        let short = self.shorts.get_mut(to as usize);
+        let short = short.and_then(|place| place.take_if(|short| short.by == Some(message.flow())));
+        let Some(Short { context, source, flush, .. }) = short else { return false };
         done.push_back(Completion {
             context,
             outcome: Outcome::Done,
@@ -106,6 +107,29 @@ impl<P: Platform> Initiator<P> {
         self.send(state, done, to);
     }
 
+    /// Ends the short writes that were sent by a flow, whose answers are not waited for. Returns their destinations.
+    #[cold]
+    pub(super) fn fail_shorts(&mut self, done: &mut Done<P>, by: FlowId, failure: Failure) -> Vec<u32> {
+        let mut failed = Vec::new();
+        for (place, to) in self.shorts.iter_mut().zip(0u32..) {
+            failed.extend(place.take_if(|short| short.by == Some(by)).map(|short| (to, short)));
+        }
+        failed.into_iter().map(|(to, short)| self.fail_short(done, to, short, failure)).collect()
+    }
+
+    /// Tells that a short write has failed. Returns its destination.
+    fn fail_short(&mut self, done: &mut Done<P>, to: u32, short: Short<P::Source>, failure: Failure) -> u32 {
+        let Short { context, source, flush, .. } = short;
+        let (source, outcome) = (Some(source), Outcome::from(Err(failure)));
+        done.push_back(Completion { context, outcome, source, target: None, buffers: None, mapped: None });
+        self.shorts_under_way = self.shorts_under_way.saturating_sub(1);
+        if let Some(queue) = self.queues.get_mut(to as usize) {
+            queue.pending = queue.pending.saturating_sub(1);
+        }
+        self.end_flushes(done, to, flush);
+        to
+    }
+
     /// Ends a short write that came back. False if the mark is none of one.
     #[cold]
     pub(super) fn short_came_back<T: Tx>(
@@ -119,21 +143,10 @@ impl<P: Platform> Initiator<P> {
         if mark.operation & SHORT == 0 {
             return false;
         }
-        if let Some(Short { context, source, flush }) = self.shorts.get_mut(to as usize).and_then(Option::take) {
-            let outcome = Outcome::Failed { reason: message.reason, certainty: message.certainty };
-            done.push_back(Completion {
-                context,
-                outcome,
-                source: Some(source),
-                target: None,
-                buffers: None,
-                mapped: None,
-            });
-            self.shorts_under_way = self.shorts_under_way.saturating_sub(1);
-            if let Some(queue) = self.queues.get_mut(to as usize) {
-                queue.pending = queue.pending.saturating_sub(1);
-            }
-            self.go_on_behind(state, done, to, flush);
+        if let Some(short) = self.shorts.get_mut(to as usize).and_then(Option::take) {
+            let failure = Failure { reason: message.reason, certainty: message.certainty };
+            self.fail_short(done, to, short, failure);
+            self.send(state, done, to);
         }
         true
     }
