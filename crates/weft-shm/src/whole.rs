@@ -83,6 +83,7 @@ fn populate(at: usize, len: usize) -> Result<(), Errno> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::Window;
+    use rustix::io::Errno;
     use rustix::mm::{mmap_anonymous, mprotect, munmap, MapFlags, MprotectFlags, ProtFlags};
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -122,9 +123,15 @@ mod tests {
         }
     }
 
-    fn whole() -> Window {
+    /// Nothing where the kernel does not allow it: a filter forbids the calls, or it is older than Linux 5.14.
+    fn whole() -> Option<Window> {
         // SAFETY: the tests access nothing by it but what they mapped for that.
-        unsafe { Window::whole_address_space() }.expect("Linux 5.14, and no filter")
+        let window = unsafe { Window::whole_address_space() };
+        if let Err(why) = &window {
+            assert!(matches!(Errno::from_io_error(why), Some(Errno::PERM | Errno::NOSYS | Errno::INVAL)), "{why}");
+            eprintln!("LEFT OUT: the whole address space as a window: {why}");
+        }
+        window.ok()
     }
 
     /// Addresses where nothing can be.
@@ -134,7 +141,8 @@ mod tests {
 
     #[test]
     fn offsets_are_addresses() {
-        let (window, pages) = (whole(), Pages::new());
+        let Some(window) = whole() else { return };
+        let pages = Pages::new();
         let word = AtomicU64::new(5);
         let mut bytes = [0; 8];
         assert!(window.read(word.as_ptr().expose_provenance() as u64, &mut bytes));
@@ -156,7 +164,8 @@ mod tests {
 
     #[test]
     fn nothing_is_written_where_not_all_can_be() {
-        let (window, pages) = (whole(), Pages::new());
+        let Some(window) = whole() else { return };
+        let pages = Pages::new();
         for (first, len) in [(2, 1), (3, 1), (4, 1), (2, page() + 1), (3, 2 * page())] {
             assert!(!window.write(pages.at(first, 0), &vec![1; len]), "{len} in page {first}");
         }
@@ -176,7 +185,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        let (window, pages) = (whole(), Pages::new());
+        let Some(window) = whole() else { return };
+        let pages = Pages::new();
         let mut bytes = vec![0; 2 * page()];
         assert!(window.read(pages.at(2, 0), &mut bytes[..page()]), "read-only");
         for (first, offset, len) in [(3, 0, 1), (4, 0, 1), (3, -1, 2), (2, 0, page() + 1), (4, -1, 2)] {
@@ -189,7 +199,8 @@ mod tests {
 
     #[test]
     fn words_are_changed_where_that_is_allowed() {
-        let (window, pages) = (whole(), Pages::new());
+        let Some(window) = whole() else { return };
+        let pages = Pages::new();
         assert_eq!(window.update(pages.at(1, -8), 8, |old| Some(old + 7)), Some(0));
         assert_eq!(window.update(pages.at(1, -8), 4, |_| None), Some(7));
         assert!(!window.is_word(pages.at(0, 4), 8) && window.update(pages.at(0, 4), 8, Some).is_none());

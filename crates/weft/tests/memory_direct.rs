@@ -3,7 +3,8 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::{over_udp, poll_until, tell, turn, Address, Orders, Peer, BOUND};
+use support::rights::may_read_memory;
+use support::{left_out, over_udp, poll_until, tell, turn, Address, Orders, Peer, Turn, BOUND};
 use weft::memory::{
     Atomic, Change, Completion, OperationError, Outcome, Part, Place, ReadList, RegionId, RegionKey, Remote,
     RemoteError, Rights, Settings, Type, Window, Write, WriteList,
@@ -207,9 +208,39 @@ fn pair() -> (Side, Side, RegionId, Window) {
     (a, b, region, window)
 }
 
+/// A turn, where neighbours map each other's regions.
+fn mapping(what: &str) -> Option<Turn> {
+    if !may_read_memory() {
+        left_out(&format!("{what}: nobody's memory can be read here, so nobody is trusted with a mapping"));
+        return None;
+    }
+    Some(turn(what))
+}
+
+#[test]
+fn a_region_is_mapped_where_neighbours_may_read_memory() {
+    let _turn = turn("who maps");
+    let (mut a, mut b, _, window) = pair();
+    assert_eq!(mapped(&mut a, &mut b, KEY).is_some(), may_read_memory());
+    // It is written with or without a mapping.
+    a.calls().try_write(0, Write::to(at(8)), vec![7; 8], 1).expect("room");
+    let since = Instant::now();
+    let end = loop {
+        a.bundle.poll();
+        b.bundle.poll();
+        if let Some(end) = a.calls().next_completion() {
+            break end;
+        }
+        assert!(since.elapsed() < BOUND, "a write does not end");
+    };
+    assert_eq!((end.context, end.outcome), (1, Outcome::Done));
+    let mut seen = [0; 8];
+    assert!(window.read(8, &mut seen) && seen == [7; 8]);
+}
+
 #[test]
 fn a_stopped_owner_is_written_read_and_changed() {
-    let _turn = turn("a stopped owner");
+    let Some(_turn) = mapping("a stopped owner") else { return };
     let (mut peer, mut side) = with_owner();
     side.warm_up(at(0));
     let executed: u64 = peer.ask("executed").parse().expect("a number");
@@ -242,7 +273,7 @@ fn a_stopped_owner_is_written_read_and_changed() {
 
 #[test]
 fn what_is_revoked_is_refused_and_what_is_opened_again_is_mapped_again() {
-    let _turn = turn("mapped and revoked");
+    let Some(_turn) = mapping("mapped and revoked") else { return };
     let (mut peer, mut side) = with_owner();
     for round in 0..3 {
         side.warm_up(at(0));
@@ -260,7 +291,7 @@ fn what_is_revoked_is_refused_and_what_is_opened_again_is_mapped_again() {
 
 #[test]
 fn a_message_is_behind_what_was_stored_before_it() {
-    let _turn = turn("stores and messages");
+    let Some(_turn) = mapping("stores and messages") else { return };
     let (mut peer, mut side) = with_owner();
     side.warm_up(at(0));
     for round in 1..=50u64 {
@@ -277,7 +308,7 @@ fn a_message_is_behind_what_was_stored_before_it() {
 
 #[test]
 fn direct_executed_and_own_atomics_agree() {
-    let _turn = turn("atomics of three kinds");
+    let Some(_turn) = mapping("atomics of three kinds") else { return };
     const TIMES: u64 = 2000;
     let mut owner = Peer::start("owner", &[]);
     let address = owner.address();
@@ -305,7 +336,7 @@ fn direct_executed_and_own_atomics_agree() {
 
 #[test]
 fn nothing_lands_after_a_revocation_while_another_process_writes() {
-    let _turn = turn("revocations and a writer");
+    let Some(_turn) = mapping("revocations and a writer") else { return };
     let mut owner = Peer::start("owner", &[]);
     let mut writer = Peer::start("writer", &[]);
     writer.say(&owner.address().to_string());
@@ -321,7 +352,7 @@ fn nothing_lands_after_a_revocation_while_another_process_writes() {
 
 #[test]
 fn a_writer_that_is_killed_in_an_access_holds_up_no_revocation() {
-    let _turn = turn("killed writers");
+    let Some(_turn) = mapping("killed writers") else { return };
     let mut owner = Peer::start("owner", &[]);
     let address = owner.address();
     for round in 0..20 {
@@ -339,7 +370,7 @@ fn a_writer_that_is_killed_in_an_access_holds_up_no_revocation() {
 
 #[test]
 fn a_mapping_has_the_part_and_the_rights_of_its_credential() {
-    let _turn = turn("mapped parts");
+    let Some(_turn) = mapping("mapped parts") else { return };
     let (peer, mut side) = with_owner();
     side.warm_up(at(0));
     // Outside of the region: the owner refuses it, as what is executed.
@@ -360,7 +391,7 @@ fn a_mapping_has_the_part_and_the_rights_of_its_credential() {
 
 #[test]
 fn cookies_and_handles_are_mapped_as_they_say() {
-    let _turn = turn("mapped cookies");
+    let Some(_turn) = mapping("mapped cookies") else { return };
     let (mut a, mut b, region, window) = pair();
     let cookie = b.calls().cookie(region, Part { at: 100, len: 50 }, Rights::WRITE).expect("a cookie");
     let timed = b.calls().cookie(region, Part { at: 0, len: 50 }, Rights::ALL).expect("a cookie");
@@ -409,7 +440,7 @@ fn mapped(a: &mut Side, b: &mut Side, by: impl Into<weft::memory::Credential>) -
 
 #[test]
 fn mappings_end_with_their_owner_and_with_their_initiator() {
-    let _turn = turn("ends of mappings");
+    let Some(_turn) = mapping("ends of mappings") else { return };
     let (mut peer, mut side) = with_owner();
     side.warm_up(at(0));
     let remote = side.mapped(KEY).expect("a neighbour");
@@ -455,7 +486,7 @@ fn another_host_maps_nothing() {
 
 #[test]
 fn who_does_not_want_it_maps_nothing_and_is_not_mapped() {
-    let _turn = turn("no direct access");
+    let Some(_turn) = mapping("no direct access") else { return };
     let off = Settings { is_direct: false, ..Settings::default() };
     let mut b = Side::new(off);
     b.own(KEY);
