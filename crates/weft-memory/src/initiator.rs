@@ -1,206 +1,31 @@
 //! The initiator's side: operations on regions of others.
 
+mod calls;
+mod operation;
 mod pulls;
 mod short;
 
+pub use self::calls::{Change, Fetch, Write};
+pub(crate) use self::operation::{operands, Kind, Posting, Special};
+
+use self::operation::Operation;
 use self::pulls::{Lending, Pull, PULL_LEAST};
 use self::short::Short;
 use crate::direct::{Mapped, Neighbour};
-use crate::engine::{Completion, Engine, Outcome, PostError, Settings};
-use crate::flush::{Calls, Flushes, Ticket, Whom};
+use crate::engine::{Completion, Outcome, Settings};
+use crate::flush::{Calls, Flushes, Whom};
 use crate::lists::{Lists, Run};
 use crate::platform::{Platform, Source, Target};
 use slab::Slab;
 use std::collections::VecDeque;
-use weft_core::bulk::{Departures, Failure, Piece, Step, Sum, Turn, Turns, PIECE};
+use weft_core::bulk::{Departures, Failure, Piece, Step, Sum, Turn, Turns};
 use weft_core::{Delivery, Endpoint, FlowId, MessageKind, Outgoing, Reserved, Returned, SendError, SessionId, State};
-use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
+use weft_wire::memory::{Credential, Mark, Place, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
 /// What the owner keeps beside the bytes of an answer that is not read.
 const ANSWER_KEPT: usize = 128;
-
-/// A write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Write {
-    /// Where to.
-    pub place: Place,
-    /// What the owner's program is to be told when all bytes are stored.
-    pub notice: Option<u64>,
-    /// One more completion says when the source is free.
-    pub tells_when_free: bool,
-}
-
-impl Write {
-    /// To a place, without a notice, with one completion.
-    #[must_use]
-    pub fn to(place: Place) -> Write {
-        Write { place, notice: None, tells_when_free: false }
-    }
-
-    /// The same, with a notice for the owner's program.
-    #[must_use]
-    pub fn with_notice(self, value: u64) -> Write {
-        Write { notice: Some(value), ..self }
-    }
-
-    /// The same, with one more completion when the source is free.
-    #[must_use]
-    pub fn telling_when_free(self) -> Write {
-        Write { tells_when_free: true, ..self }
-    }
-}
-
-/// An atomic operation on the words at a place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Change {
-    /// The first word.
-    pub place: Place,
-    /// What is done to each.
-    pub atomic: Atomic,
-    /// What the words are.
-    pub of: Type,
-}
-
-/// What an atomic operation needs beside its operands.
-#[derive(Debug)]
-pub struct Fetch<'a, T> {
-    /// Second operands, as many as first ones; for operations that have none, nothing.
-    pub second: &'a [u8],
-    /// Where the old values go; none are sent without it.
-    pub old: Option<T>,
-}
-
-impl<T> Default for Fetch<'_, T> {
-    fn default() -> Self {
-        Fetch { second: &[], old: None }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum Kind<S, T> {
-    /// The bytes of a run of a list are the list's.
-    Write { write: Write, source: Option<S>, len: usize },
-    /// The room of a run of a list is the list's.
-    Read { place: Place, target: Option<T>, len: usize },
-    /// The operands of a piece lie together, first and second ones.
-    Atomic { change: Change, operands: Vec<u8>, len: usize, old: Option<T> },
-    /// What the credential is for is to be mapped here.
-    Attach { by: Credential },
-}
-
-impl<S: Source, T: Target> Kind<S, T> {
-    #[inline(always)]
-    pub fn write(write: Write, source: S) -> Kind<S, T> {
-        let len = source.bytes().len();
-        Kind::Write { write, source: Some(source), len }
-    }
-
-    /// # Errors
-    /// If there is no such operation.
-    pub fn change(change: Change, operands: &[u8], fetch: Fetch<'_, T>) -> Result<Kind<S, T>, PostError> {
-        let Change { atomic, of, .. } = change;
-        let len = operands.len();
-        let seconds = if atomic.has_second() { len } else { 0 };
-        let is_right = len > 0 && len % of.bytes() == 0 && atomic.is_for(of) && fetch.second.len() == seconds;
-        if !is_right || fetch.old.as_ref().is_some_and(|old| old.len() != len) {
-            return Err(PostError::NoSuchAtomic);
-        }
-        let mut together = Vec::with_capacity(len + seconds);
-        for piece in Piece::all(len) {
-            together.extend_from_slice(&operands[piece.range()]);
-            together.extend_from_slice(fetch.second.get(piece.range()).unwrap_or_default());
-        }
-        Ok(Kind::Atomic { change, operands: together, len, old: fetch.old })
-    }
-}
-
-/// What is known of an operation beside what it does.
-#[derive(Debug)]
-pub(crate) struct Posting {
-    pub to: u32,
-    pub context: u64,
-    pub special: Option<Box<Special>>,
-    /// It begins when all operations before it to the same destination have ended.
-    pub is_fenced: bool,
-}
-
-impl Posting {
-    pub fn run(&self) -> Option<Run> {
-        match self.special.as_deref() {
-            Some(Special::Run(run)) => Some(*run),
-            _ => None,
-        }
-    }
-
-    #[inline(always)]
-    pub fn new(to: u32, context: u64) -> Posting {
-        Posting { to, context, special: None, is_fenced: false }
-    }
-}
-
-/// What few operations have.
-#[derive(Debug)]
-pub(crate) enum Special {
-    /// It is a run of a list, which has the buffers, and tells how all of it ended.
-    Run(Run),
-    /// A call waits for its end.
-    Call(Ticket),
-    /// It is the engine's own.
-    Own,
-}
-
-/// An operation that has not ended.
-#[derive(Debug)]
-struct Operation<P: Platform> {
-    context: u64,
-    to: u32,
-    is_fenced: bool,
-    /// `None` for most, which so stay small.
-    special: Option<Box<Special>>,
-    /// The number of the flush that it is before.
-    flush: u32,
-    /// Tells it from those that had its place before.
-    serial: u32,
-    /// The flow by which its pieces were sent, once one was.
-    by: Option<FlowId>,
-    kind: Kind<P::Source, P::Target>,
-    /// What became of its pieces.
-    pieces: Sum,
-    /// Pieces that were answered: replies come in the order of their requests.
-    answered: u32,
-    /// The owner was told to read it, and has not answered.
-    is_pulled: bool,
-}
-
-impl<P: Platform> Operation<P> {
-    /// Bytes at the owner's.
-    fn len(&self) -> usize {
-        match &self.kind {
-            Kind::Write { len, .. } | Kind::Read { len, .. } | Kind::Atomic { len, .. } => *len,
-            Kind::Attach { .. } => 0,
-        }
-    }
-
-    /// Bytes that the owner may have to keep for the answer to a piece, if it has one with bytes.
-    #[inline(always)]
-    fn answer_bytes(&self, piece: u32) -> Option<usize> {
-        match &self.kind {
-            Kind::Read { len, .. } | Kind::Atomic { len, old: Some(_), .. } => {
-                Some(Piece::numbered(piece, *len).len + ANSWER_KEPT)
-            }
-            Kind::Write { .. } | Kind::Atomic { old: None, .. } | Kind::Attach { .. } => None,
-        }
-    }
-
-    fn run(&self) -> Option<Run> {
-        match self.special.as_deref() {
-            Some(Special::Run(run)) => Some(*run),
-            _ => None,
-        }
-    }
-}
 
 /// What is to be sent to a destination.
 #[derive(Debug, Default)]
@@ -803,15 +628,6 @@ impl<P: Platform> Initiator<P> {
     }
 }
 
-/// The operands of the word at an offset, which lie as [`Kind::change`] has put them.
-pub(crate) fn operands(together: &[u8], len: usize, has_second: bool, at: usize, bytes: usize) -> (u64, u64) {
-    let piece = Piece::numbered((at / PIECE) as u32, len);
-    let begin = if has_second { piece.at.saturating_mul(2) } else { piece.at };
-    let at = begin + (at - piece.at);
-    let word = |at: usize| together.get(at..at + bytes).map_or(0, crate::owner::word);
-    (word(at), if has_second { word(at + piece.len) } else { 0 })
-}
-
 /// All of a write has left: its source is the program's again, if it wants to hear of that.
 #[inline(always)]
 fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &mut Operation<P>) {
@@ -908,105 +724,4 @@ fn send_piece<T: Tx, P: Platform>(
     }?;
     operation.pieces.on_sent(is_last);
     Ok(())
-}
-
-impl<P: Platform> Engine<P> {
-    pub(crate) fn may_post<T: Tx>(&mut self, state: &State<T>, to: u32) -> Result<(), PostError> {
-        if self.is_closing() {
-            return Err(PostError::NoEndpoint);
-        }
-        let (initiator, done) = self.parts();
-        if !state.is_mapped(initiator.endpoint, to) {
-            return Err(PostError::NotMapped(to));
-        }
-        match initiator.has_room_for(done, 1) {
-            true => Ok(()),
-            false => Err(PostError::Full),
-        }
-    }
-
-    /// Writes to a region of the peer at index `to`. It is done when all bytes are stored there. Does not block.
-    ///
-    /// # Errors
-    /// If it was not posted; the source comes back.
-    #[inline]
-    pub fn try_write<T: Tx>(
-        &mut self,
-        state: &mut State<T>,
-        to: u32,
-        write: Write,
-        source: P::Source,
-        context: u64,
-    ) -> Result<(), (PostError, P::Source)> {
-        let is_closing = self.is_closing();
-        let (initiator, done) = self.parts();
-        let source = match !is_closing && initiator.has_room_for(done, 1) {
-            true => match initiator.post_short(state, to, write, source, context) {
-                Ok(()) => return Ok(()),
-                Err(source) => source,
-            },
-            false => source,
-        };
-        self.write_any(state, to, write, source, context)
-    }
-
-    #[inline(never)]
-    fn write_any<T: Tx>(
-        &mut self,
-        state: &mut State<T>,
-        to: u32,
-        write: Write,
-        source: P::Source,
-        context: u64,
-    ) -> Result<(), (PostError, P::Source)> {
-        if let Err(error) = self.may_post(state, to) {
-            return Err((error, source));
-        }
-        let (initiator, done) = self.parts();
-        initiator.post(state, done, Posting::new(to, context), Kind::write(write, source));
-        Ok(())
-    }
-
-    /// Reads from a region of the peer at index `to`, as much as the target has room for. It is done when all bytes are in the target.
-    /// Does not block.
-    ///
-    /// # Errors
-    /// If it was not posted; the target comes back.
-    pub fn try_read<T: Tx>(
-        &mut self,
-        state: &mut State<T>,
-        to: u32,
-        place: Place,
-        target: P::Target,
-        context: u64,
-    ) -> Result<(), (PostError, P::Target)> {
-        if let Err(error) = self.may_post(state, to) {
-            return Err((error, target));
-        }
-        let (initiator, done) = self.parts();
-        let kind = Kind::Read { place, len: target.len(), target: Some(target) };
-        initiator.post(state, done, Posting::new(to, context), kind);
-        Ok(())
-    }
-
-    /// Changes the words at a place in a region of the peer at index `to`, each in one step: as many as there are operands. The operands
-    /// are copied. It is done when all words are changed and the old values, if they are wanted, are in the target. Does not block.
-    ///
-    /// # Errors
-    /// If it was not posted.
-    pub fn try_change<T: Tx>(
-        &mut self,
-        state: &mut State<T>,
-        to: u32,
-        change: Change,
-        operands: &[u8],
-        fetch: Fetch<'_, P::Target>,
-        context: u64,
-    ) -> Result<(), PostError> {
-        let kind = Kind::change(change, operands, fetch)?;
-        self.may_post(state, to)?;
-        let (initiator, done) = self.parts();
-        initiator.post(state, done, Posting::new(to, context), kind);
-        Ok(())
-    }
 }
