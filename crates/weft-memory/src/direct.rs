@@ -94,7 +94,7 @@ pub(crate) struct Neighbour<R> {
     /// Attachments that have not ended.
     pub attaching: usize,
     /// Of what the program has.
-    closers: Vec<Closer>,
+    closers: Vec<(FlowId, Closer)>,
 }
 
 impl<R> Default for Neighbour<R> {
@@ -109,13 +109,21 @@ impl<R> Neighbour<R> {
         self.mapped.clear();
         self.counted.clear();
         self.executed = None;
-        self.closers.drain(..).for_each(|closer| closer.0.close());
+        self.closers.drain(..).for_each(|(_, closer)| closer.0.close());
+    }
+
+    /// The destination's index leads by this flow now: what is mapped of another peer ends.
+    pub fn close_others(&mut self, flow: Option<FlowId>) {
+        self.mapped.retain(|(of, ..)| Some(*of) == flow);
+        let (kept, others) = self.closers.drain(..).partition(|(of, _)| Some(*of) == flow);
+        self.closers = kept;
+        others.into_iter().for_each(|(_, closer): (FlowId, Closer)| closer.0.close());
     }
 
     /// The program has something of it.
-    fn lend(&mut self, closer: Closer) {
-        self.closers.retain(|closer| !closer.0.is_done());
-        self.closers.push(closer);
+    fn lend(&mut self, flow: FlowId, closer: Closer) {
+        self.closers.retain(|(_, closer)| !closer.0.is_done());
+        self.closers.push((flow, closer));
     }
 
     /// Drops what was withdrawn, or leads elsewhere. What is opened there may be mapped again.
@@ -374,9 +382,9 @@ impl<P: Platform> Initiator<P> {
     }
 
     /// The program gets what was mapped.
-    pub fn lend(&mut self, to: u32, mapped: &Mapped<P::Reach>) {
+    pub fn lend(&mut self, to: u32, flow: FlowId, mapped: &Mapped<P::Reach>) {
         if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
-            neighbour.lend(mapped.reach.closer());
+            neighbour.lend(flow, mapped.reach.closer());
         }
     }
 }

@@ -417,10 +417,10 @@ impl<P: Platform> Initiator<P> {
         match (special.as_deref(), opened) {
             (Some(Special::Own), opened) => self.attached(to, by, opened),
             (special, opened) => {
-                let mapped = opened.map(|(_, mapped)| mapped);
-                if let Some(mapped) = &mapped {
-                    self.lend(to, mapped);
+                if let Some((flow, mapped)) = &opened {
+                    self.lend(to, *flow, mapped);
                 }
+                let mapped = opened.map(|(_, mapped)| mapped);
                 let end = Completion { context, outcome, source: None, target: None, buffers: None, mapped };
                 match special {
                     Some(Special::Call(ticket)) => self.calls.come(*ticket, end),
@@ -596,8 +596,11 @@ impl<P: Platform> Initiator<P> {
         Ok(())
     }
 
-    /// There may be room for what waits for a destination.
+    /// There may be room for what waits for a destination, or its index leads elsewhere.
     pub fn can_send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
+        if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
+            neighbour.close_others(state.flow_to(self.endpoint, to));
+        }
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
         queue.departures.on_room();
         self.send(state, done, to);
