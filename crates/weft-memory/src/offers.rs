@@ -32,6 +32,11 @@ impl Offers {
         self.by_region.get(&region).map_or(0, Vec::len)
     }
 
+    /// Forgets those of a region that have ended.
+    pub fn keep(&mut self, region: RegionId, is_offered: impl Fn(u64) -> bool) {
+        self.take(region, |offer| !is_offered(offer.ticket));
+    }
+
     /// Ends those for a region, and returns their tickets.
     pub fn take_region(&mut self, region: RegionId) -> Vec<u64> {
         self.take(region, |_| true)
@@ -127,6 +132,10 @@ mod tests {
             self.asked.borrow_mut().push(Asked::Withdraw(offers.to_vec()));
         }
 
+        fn is_offered(&self, offer: u64) -> bool {
+            offer + 3 > *self.offers.borrow()
+        }
+
         fn let_go(&self, offer: u64) {
             self.asked.borrow_mut().push(Asked::LetGo(offer));
         }
@@ -153,5 +162,18 @@ mod tests {
         assert_eq!(space.take(), [Asked::LetGo(1)]);
         table.revoke(region);
         assert_eq!(space.take(), [Asked::Withdraw(Vec::new())]);
+    }
+
+    /// A peer maps a region again and again, and the memory ends its old offers.
+    #[test]
+    fn offers_that_have_ended_are_not_kept() {
+        let (mut table, region, space) = table();
+        for _ in 0..10_000 {
+            assert!(table.offer(BY, Some(flow(1))).is_ok_and(|mappable| mappable.is_some()));
+            assert!(table.mapped(region) <= 256);
+        }
+        table.revoke(region);
+        let asked = space.take();
+        assert!(matches!(&asked[..], [Asked::Withdraw(tickets)] if tickets.contains(&10_000) && tickets.len() <= 256));
     }
 }

@@ -64,6 +64,12 @@ pub trait Space {
         let _ = offers;
     }
 
+    /// Whether an offer has not ended. It ends also when the peer has done with it, and other offers need its place.
+    fn is_offered(&self, offer: u64) -> bool {
+        let _ = offer;
+        true
+    }
+
     /// Ends an offer whose peer is gone.
     fn let_go(&self, offer: u64) {
         let _ = offer;

@@ -17,6 +17,9 @@ use weft_wire::Reason;
 /// Revoked regions and cookies that are remembered as such, of each kind. What was revoked before them is as if it had never been.
 const REMEMBERED: usize = 1024;
 
+/// With so many offers of a region, those are looked for that have ended. A window of weft's has 255 at a time.
+const OFFERS_KEPT: usize = 256;
+
 /// What is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rights {
@@ -384,6 +387,10 @@ impl<S: Space> Table<S> {
             Credential::Cookie { index, .. } => (0, Some(index)),
         };
         let Some((ticket, offer)) = space.offer(part.at, part.len) else { return Ok(None) };
+        if self.offers.of_region(id) >= OFFERS_KEPT {
+            let space = self.regions.places.get(id.index as usize).and_then(|region| region.space.as_ref());
+            self.offers.keep(id, |ticket| space.is_some_and(|space| space.is_offered(ticket)));
+        }
         self.offers.add(id, cookie, flow, ticket);
         Ok(Some(Mappable { rights, base, offer }))
     }

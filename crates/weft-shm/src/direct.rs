@@ -11,7 +11,10 @@
 //! other one's: each line has a busy word for each of `BUSY_WORDS` generations in turn, and the line that is free for longest comes first.
 //!
 //! A peer that stays busy was stopped or killed in the middle. The owner cannot wait for it, so it puts a copy of the bytes in the place
-//! of the shared ones, which only that peer writes from then on.
+//! of the shared ones, which only that peer writes from then on. Before it copies it says so in the first line, and issues the barrier. So
+//! a peer that finds nothing said there at the end of an access knows that its access is in the copy, or came before the withdrawal.
+//!
+//! A peer that has done with an offer says so in its busy word. The owner takes such lines back when it has no others.
 //!
 //! The peer gets the descriptor from the kernel by its number in the owner's process (pidfd_getfd(2)), for which the kernel asks what it
 //! asks for a write to the owner's memory.
@@ -52,6 +55,10 @@ const SETTLING: Duration = Duration::from_micros(20);
 
 /// The generation of no offer.
 const CLOSED: u32 = 0;
+
+/// What a busy word says: the peer is within an access, or it will not make another one.
+const BUSY: u32 = 1;
+const LEFT: u32 = 2;
 
 /// What a peer needs to map memory: numbers that lead to the owner's descriptor, and the part that it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,7 +183,10 @@ impl Offered {
         let descriptor = u32::try_from(descriptor.as_fd().as_raw_fd()).ok()?;
         let line = offers.free_line(self)?;
         let generation = offers.generations.get(line as usize).copied()?;
-        Line::of(&self.mapping, line).generation.store(generation, Ordering::Release);
+        let words = Line::of(&self.mapping, line);
+        // Of an offer that had the word before.
+        let _ = words.busy(generation).compare_exchange(LEFT, 0, Ordering::Relaxed, Ordering::Relaxed);
+        words.generation.store(generation, Ordering::Release);
         let (file, bytes) = (offers.file, self.mapping.bytes() as u64);
         Some((Ticket { line, generation }, Offer { descriptor, line, generation, file, bytes, at, len }))
     }
@@ -211,14 +221,23 @@ impl Offered {
         let busy = |line: &u32| Line::of(&self.mapping, *line).is_busy();
         let others: Vec<u32> =
             (0..offers.generations.len() as u32).filter(|line| !lines.contains(line) || !busy(line)).collect();
+        cut_word(&self.mapping).store(1, Ordering::Release);
+        // With the barrier behind which peers see the word, or have made their accesses.
         wait_until_idle(&self.mapping, &others, PATIENCE);
-        while self.mapping.become_private().is_err() {
+        let (mut copied, file) = (0, offers.descriptor.as_ref().map(AsFd::as_fd));
+        // The control lines stay as they are for those that have mapped them.
+        while self.mapping.become_private(&mut copied, file, CONTROL).is_err() {
             // No memory for a copy: what is left is to wait for the peer.
             if wait_until_idle(&self.mapping, &lines, PATIENCE) {
                 break;
             }
         }
         (offers.descriptor, offers.free, offers.resting, offers.generations) = Default::default();
+    }
+
+    /// Whether an offer has not ended.
+    pub fn is_offered(&self, ticket: Ticket) -> bool {
+        self.lock().is_some_and(|offers| offers.is(ticket))
     }
 
     /// Offers that are taken up, or could be.
@@ -237,6 +256,10 @@ impl Offers {
         if let Some(line) = self.free.pop_front() {
             return Some(line);
         }
+        self.take_back(&memory.mapping);
+        if let Some(line) = self.free.pop_front() {
+            return Some(line);
+        }
         if self.resting.is_empty() || !barrier::heavy() {
             return None;
         }
@@ -248,9 +271,26 @@ impl Offers {
         self.free.pop_front()
     }
 
+    /// Ends the offers whose peers have done with them.
+    fn take_back(&mut self, mapping: &Shared) {
+        for line in 0..self.generations.len() as u32 {
+            let generation = self.generations.get(line as usize).copied().unwrap_or(CLOSED);
+            let busy = Line::of(mapping, line).busy(generation);
+            // Acquire: the peer's accesses are over. Nobody has left a line without an offer, whose generation is a new one.
+            if busy.load(Ordering::Acquire) == LEFT {
+                self.bump(mapping, line);
+                self.free.push_back(line);
+            }
+        }
+    }
+
+    fn is(&self, ticket: Ticket) -> bool {
+        self.generations.get(ticket.line as usize) == Some(&ticket.generation) && self.descriptor.is_some()
+    }
+
     /// Ends an offer. False if it had ended.
     fn end(&mut self, mapping: &Shared, ticket: Ticket) -> bool {
-        let is_it = self.generations.get(ticket.line as usize) == Some(&ticket.generation) && self.descriptor.is_some();
+        let is_it = self.is(ticket);
         if is_it {
             self.bump(mapping, ticket.line);
         }
@@ -280,6 +320,13 @@ fn wait_until_idle(mapping: &Shared, lines: &[u32], most: Duration) -> bool {
             _ => std::thread::sleep(SETTLING),
         }
     }
+}
+
+/// The word that says that the owner has exchanged the memory for a copy: in the first line, which no offer has.
+fn cut_word(mapping: &Shared) -> &AtomicU32 {
+    assert!(mapping.bytes() >= CONTROL, "no room for control lines");
+    // SAFETY: it is within the control lines, which the mapping has, and lives as long as it. Both processes access it as this atomic alone.
+    unsafe { mapping.base().cast().as_ref() }
 }
 
 /// The words of a control line.
@@ -312,7 +359,7 @@ impl<'a> Line<'a> {
     }
 
     fn is_busy(&self) -> bool {
-        self.busy.iter().any(|busy| busy.load(Ordering::Acquire) != 0)
+        self.busy.iter().any(|busy| !matches!(busy.load(Ordering::Acquire), 0 | LEFT))
     }
 }
 
@@ -524,7 +571,7 @@ impl Remote {
         }
         // SAFETY: as for the generation.
         let busy = unsafe { self.busy.as_ref() };
-        busy.store(1, Ordering::Relaxed);
+        busy.store(BUSY, Ordering::Relaxed);
         // The owner has the heavy side.
         barrier::light();
         if !self.is_current() {
@@ -536,9 +583,28 @@ impl Remote {
         let was_current = self.is_current();
         // Release: the access is over.
         busy.store(0, Ordering::Release);
-        match was_current {
+        match was_current || self.is_in_time() {
             true => Ok(result),
             false => Err(RemoteError::Interrupted),
+        }
+    }
+
+    /// Whether an access that is over came before the memory was exchanged for a copy, if it was.
+    #[cold]
+    fn is_in_time(&self) -> bool {
+        barrier::light();
+        cut_word(&self.mapping).load(Ordering::Acquire) == 0
+    }
+}
+
+impl Drop for Remote {
+    /// The owner may have the line back.
+    fn drop(&mut self) {
+        if self.is_open() {
+            // SAFETY: as for the generation.
+            let busy = unsafe { self.busy.as_ref() };
+            // Release: its accesses are over.
+            busy.store(LEFT, Ordering::Release);
         }
     }
 }

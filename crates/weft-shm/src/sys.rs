@@ -3,12 +3,12 @@
 //! Nothing here has a name in a file system, so nothing stays behind when a process is killed.
 
 use crate::fork::{registry, Descriptor, Life};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{mremap_fixed, Advice, MapFlags, MremapFlags, ProtFlags};
 use rustix::process::{getrlimit, Resource};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 /// The file system of a memfd of ordinary pages (linux/magic.h).
@@ -112,38 +112,61 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts a copy of the bytes in the place of the mapping, at the same address. Whoever else has mapped the memory has the old bytes, and
-    /// does not see this process's any more. What others store during the copying is in the copy or is not.
+    /// Puts copies of the bytes in the place of the mapping, at the same addresses, from `done` on: in pieces, of which `done` counts the
+    /// bytes. Whoever else has mapped the memory has the old bytes, and does not see this process's any more. What others store during the
+    /// copying is in the copy or is not. What was copied is given back, but for the first `kept` bytes, if `file` is the memory's: so much free
+    /// memory is needed as a piece has.
     ///
     /// # Errors
-    /// If there is no memory; then nothing has changed.
-    pub(crate) fn become_private(&self) -> io::Result<()> {
-        /// Copied at a time. Pieces of zeros take no memory.
+    /// If there is no memory for a piece. Another call goes on there.
+    pub(crate) fn become_private(&self, done: &mut usize, file: Option<BorrowedFd<'_>>, kept: usize) -> io::Result<()> {
+        /// Each piece is a mapping of its own from then on, of which a process may have 65,530.
+        const PIECES_MOST: usize = 256;
+        const PIECE_LEAST: usize = 16 << 20;
+        let page = rustix::param::page_size();
+        let piece = self.bytes.div_ceil(PIECES_MOST).next_multiple_of(page).max(PIECE_LEAST);
+        let _registry = registry();
+        while *done < self.bytes {
+            let len = piece.min(self.bytes - *done);
+            self.exchange(*done, len)?;
+            if let Some(file) = file {
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                // Without it the old bytes only take memory.
+                let from = (*done).max(kept);
+                let _ = rustix::fs::fallocate(file, punch, from as u64, (*done + len).saturating_sub(from) as u64);
+            }
+            *done += len;
+        }
+        Ok(())
+    }
+
+    /// Puts a copy of whole pages of the mapping in their place.
+    fn exchange(&self, at: usize, len: usize) -> io::Result<()> {
+        /// Copied at a time. Steps of zeros take no memory.
         const STEP: usize = 4096;
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        let _registry = registry();
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let copy = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), self.bytes, rights, flags)? };
+        let copy = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, rights, flags)? };
         // SAFETY: the range is the mapping just made; forked children do not get it, like the one whose place it takes.
-        let _ = unsafe { rustix::mm::madvise(copy, self.bytes, Advice::LinuxDontFork) };
-        let mut piece = [0; STEP];
-        for at in (0..self.bytes).step_by(STEP) {
-            let len = STEP.min(self.bytes - at);
-            // SAFETY: the piece lies within both mappings, which are page-aligned; the copy is this thread's alone until it is moved.
+        let _ = unsafe { rustix::mm::madvise(copy, len, Advice::LinuxDontFork) };
+        let mut step = [0; STEP];
+        for from in (0..len).step_by(STEP) {
+            let bytes = STEP.min(len - from);
+            // SAFETY: the step lies within both mappings, for the caller's piece lies within this one; the copy is this thread's alone
+            // until it is moved.
             unsafe {
-                crate::foreign::copy(self.base.as_ptr().add(at), piece.as_mut_ptr(), len);
-                if piece[..len].iter().any(|byte| *byte != 0) {
-                    copy.cast::<u8>().add(at).copy_from_nonoverlapping(piece.as_ptr(), len);
+                crate::foreign::copy(self.base.as_ptr().add(at + from), step.as_mut_ptr(), bytes);
+                if step[..bytes].iter().any(|byte| *byte != 0) {
+                    copy.cast::<u8>().add(from).copy_from_nonoverlapping(step.as_ptr(), bytes);
                 }
             }
         }
-        let may_move = MremapFlags::MAYMOVE;
-        // SAFETY: both ranges are mappings of this size, the first one made here, the second this value's: it stays mapped at the same
-        // address, readable and writable, so that pointers into it stay good.
-        let moved = unsafe { mremap_fixed(copy, self.bytes, self.bytes, may_move, self.base.as_ptr().cast()) };
+        // SAFETY: both ranges are whole pages of mappings, the first one made here, the second one of this value's: it stays mapped at the
+        // same address, readable and writable, so that pointers into it stay good.
+        let moved = unsafe { mremap_fixed(copy, len, len, MremapFlags::MAYMOVE, self.base.as_ptr().add(at).cast()) };
         if let Err(error) = moved {
             // SAFETY: it was not moved, and nobody knows of it.
-            let _ = unsafe { rustix::mm::munmap(copy, self.bytes) };
+            let _ = unsafe { rustix::mm::munmap(copy, len) };
             return Err(error.into());
         }
         Ok(())

@@ -150,6 +150,13 @@ impl Window {
         }
     }
 
+    /// Whether an offer has not ended.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_offered(&self, ticket: Ticket) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.is_offered(ticket))
+    }
+
     /// Offers of this memory that have not ended.
     #[must_use]
     pub fn offers(&self) -> usize {

@@ -454,15 +454,13 @@ fn mappings_end_with_their_owner_and_with_their_initiator() {
     assert!(side.write(at(0), &[1]).is_err());
     // The initiator goes: its place is free again.
     let (mut a, mut b, _, window) = pair();
-    for _ in 0..600 {
-        assert!(mapped(&mut a, &mut b, KEY).is_some());
-        if window.offers() == 255 {
-            break;
-        }
-    }
+    let mut all: Vec<Remote> = (0..255).map(|_| mapped(&mut a, &mut b, KEY).expect("a place")).collect();
     assert_eq!(window.offers(), 255);
     assert!(mapped(&mut a, &mut b, KEY).is_none(), "there are no more places");
+    all.truncate(100);
+    assert!(mapped(&mut a, &mut b, KEY).is_some(), "there are some again");
     drop(a);
+    assert!(all.iter().all(|remote| !remote.is_open()));
     let since = Instant::now();
     while window.offers() > 0 {
         assert!(since.elapsed() < BOUND, "nobody noticed the end");
@@ -470,6 +468,66 @@ fn mappings_end_with_their_owner_and_with_their_initiator() {
     }
     let mut c = Side::to(Address::of(&b.bundle, b.here), Settings::default());
     assert!(mapped(&mut c, &mut b, KEY).is_some());
+}
+
+#[test]
+fn a_mapping_that_is_dropped_makes_room_for_another_one() {
+    let Some(_turn) = mapping("mapped and dropped") else { return };
+    let (peer, mut side) = with_owner();
+    let kept = side.mapped(KEY).expect("a neighbour");
+    for round in 0..2000u64 {
+        let remote = side.mapped(KEY).expect("there is room");
+        assert_eq!(remote.write(8, &round.to_le_bytes()), Ok(()));
+    }
+    assert_eq!(kept.change(8, (Atomic::Read, Type::U64), 0, 0), Ok(1999));
+    peer.finish();
+}
+
+#[test]
+fn a_mapping_ends_with_its_index() {
+    let Some(_turn) = mapping("mapped and unmapped") else { return };
+    let (mut a, mut b, ..) = pair();
+    let (_, c, ..) = pair();
+    let there = Address::of(&c.bundle, c.here);
+    let first = mapped(&mut a, &mut b, KEY).expect("a neighbour");
+    assert_eq!(first.write(0, &[1]), Ok(()));
+    a.bundle.map(a.here, 0, there.name, there.key).expect("map");
+    a.bundle.poll();
+    assert_eq!(first.write(0, &[2]), Err(RemoteError::Withdrawn));
+    let there = Address::of(&b.bundle, b.here);
+    a.bundle.map(a.here, 0, there.name, there.key).expect("map");
+    let second = mapped(&mut a, &mut b, KEY).expect("a neighbour");
+    a.bundle.unmap(a.here, 0).expect("it was mapped");
+    a.bundle.poll();
+    assert_eq!((second.write(0, &[2]), first.is_open()), (Err(RemoteError::Withdrawn), false));
+}
+
+#[test]
+fn of_a_long_write_that_leaves_the_region_nothing_is_stored() {
+    let Some(_turn) = mapping("long and outside") else { return };
+    let (mut peer, mut side) = with_owner();
+    side.warm_up(at(0));
+    assert_eq!(side.refusal(at(LEN as u64 - (1 << 20)), &vec![1; 3 << 20]), Reason::OutsideRegion);
+    assert_eq!(peer.ask("sum"), "0");
+    peer.finish();
+}
+
+#[test]
+fn a_region_that_counts_from_elsewhere_is_mapped_anew() {
+    let Some(_turn) = mapping("mapped and counted anew") else { return };
+    let (mut a, mut b, region, window) = pair();
+    let remote = mapped(&mut a, &mut b, KEY).expect("a neighbour");
+    assert!(b.calls().count_from(region, 4096));
+    assert!(!remote.is_open());
+    a.calls().try_write(0, Write::to(at(4096 + 8)), vec![7; 8], 1).expect("room");
+    let since = Instant::now();
+    while a.calls().next_completion().is_none() {
+        a.bundle.poll();
+        b.bundle.poll();
+        assert!(since.elapsed() < BOUND, "a write does not end");
+    }
+    let mut seen = [0; 8];
+    assert!(window.read(8, &mut seen) && seen == [7; 8]);
 }
 
 #[test]

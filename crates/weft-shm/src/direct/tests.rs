@@ -123,12 +123,62 @@ fn offers_are_bounded_and_their_lines_are_used_again() {
     assert!(window.offer(0, 1).is_none());
 }
 
-/// A peer that is stopped in the middle of an access does not keep the owner for long, and what it writes later reaches nobody.
+/// A peer that has done with a mapping needs no line any more; the others keep theirs.
+#[test]
+fn lines_of_mappings_that_are_gone_are_used_again() {
+    let window = Window::create(64).expect("memfd");
+    let (kept_by, kept) = mapped(&window, 0, 64);
+    for round in 0..20 * OFFERS_MOST as u64 {
+        let (ticket, remote) = mapped(&window, 0, 64);
+        assert_eq!(remote.write(8, &round.to_le_bytes()), Ok(()));
+        assert!(window.is_offered(ticket) && word_at_8(&window) == round);
+    }
+    assert_eq!(kept.write(0, &[1]), Ok(()));
+    window.withdraw(&[kept_by]);
+    assert!(!window.is_offered(kept_by) && !kept.is_open());
+}
+
+/// An access that ends while the owner waits for it was made. If the machine lets the owner wait for too long, it was cut.
+#[test]
+fn an_access_that_ends_while_the_owner_waits_is_made() {
+    let was_made = (0..10).any(|_| {
+        let window = Window::create(64).expect("memfd");
+        let (ticket, remote) = mapped(&window, 0, 64);
+        let (_, looking) = mapped(&window, 0, 64);
+        let (line, generation) = (Line::of(&looking.mapping, remote.line).generation, remote.generation);
+        let end = std::thread::scope(|scope| {
+            in_an_access(remote, || {
+                scope.spawn(|| window.withdraw(&[ticket]));
+                while line.load(Ordering::Acquire) == generation {
+                    std::thread::yield_now();
+                }
+            })
+        });
+        match end {
+            Ok(old) => assert_eq!((old, word_at_8(&window)), (0, 7)),
+            Err(error) => assert_eq!((error, word_at_8(&window)), (RemoteError::Interrupted, 0)),
+        }
+        end.is_ok()
+    });
+    assert!(was_made, "the owner waited 100 ms in vain, 10 times");
+}
+
+/// A peer that is stopped in the middle of an access does not keep the owner for long, and what it writes later reaches nobody. The old
+/// bytes take no memory.
 #[test]
 fn a_peer_that_stays_in_an_access_is_left_with_the_old_bytes() {
-    let window = Window::create(3 << 20).expect("memfd");
-    assert!(window.write(2 << 20, b"before"));
-    let (stopped, remote) = mapped(&window, 0, 3 << 20);
+    // More than one piece of the copy.
+    const LEN: u64 = 40 << 20;
+    let window = Window::create(LEN as usize).expect("memfd");
+    let marked = [2 << 20, (16 << 20) - 3, (32 << 20) + 5, LEN - 6];
+    for at in marked {
+        assert!(window.write(at, b"before"));
+    }
+    let (stopped, remote) = mapped(&window, 0, LEN);
+    let (_, offer) = window.offer(0, 8).expect("an offer");
+    let file = fetch(std::process::id(), &offer).expect("this process may");
+    let pages = || rustix::fs::fstat(&file).expect("a file").st_blocks;
+    assert!(pages() >= marked.len() as i64);
     let (_, other) = mapped(&window, 0, 8);
     let [inside, go_on] = [(); 2].map(|()| AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -156,8 +206,12 @@ fn a_peer_that_stays_in_an_access_is_left_with_the_old_bytes() {
     let mut seen = [0; 6];
     assert!(window.read(8, &mut seen));
     assert_eq!(seen, [0; 6], "a late write");
-    assert!(window.read(2 << 20, &mut seen));
-    assert_eq!(&seen, b"before");
+    for at in marked {
+        assert!(window.read(at, &mut seen));
+        assert_eq!(&seen, b"before", "at {at}");
+    }
+    let room_of_control = CONTROL as i64 / 512;
+    assert!(pages() <= room_of_control + 8, "the control lines, and the page of the late write: {}", pages());
     assert_eq!(other.write(0, b"x"), Err(RemoteError::Withdrawn), "of the same memory");
     assert!(window.offer(0, 1).is_none() && window.offers() == 0);
     assert!(window.write(0, b"mine") && window.read(0, &mut seen));

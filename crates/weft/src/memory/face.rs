@@ -282,6 +282,10 @@ impl weft_memory::Space for Space {
         self.0.withdraw(&tickets);
     }
 
+    fn is_offered(&self, offer: u64) -> bool {
+        self.0.is_offered(offer.into())
+    }
+
     fn let_go(&self, offer: u64) {
         self.0.let_go(offer.into());
     }
