@@ -853,6 +853,37 @@ fn freeing_an_endpoint_ends_what_is_posted_on_both_sides() {
 }
 
 #[test]
+fn receives_that_are_to_stay_do_so_until_their_peer_dies() {
+    let _turn = turn("tagged leaving");
+    let (mut a, mut b) = pair_with(Settings { receives_stay: true, ..Settings::default() }, Settings::default());
+    a.send(0, 1, vec![1; 100_000], 1); // announced
+    a.receive(Pattern::tagged(9).from(0), 8, 2);
+    settle(&mut a, &mut b);
+    b.bundle.free(b.here).expect("ours");
+    drop(b);
+    let since = Instant::now();
+    while a.bundle.sessions() > 0 {
+        assert!(since.elapsed() < BOUND, "nobody noticed the end");
+        a.poll();
+    }
+    assert_eq!(failed(&a.take(1).expect("a send ends")), (Reason::NoSuchEndpoint, Certainty::NotDelivered));
+    assert!(a.done.is_empty(), "the receive stays: {:?}", a.done);
+    assert!(a.calls().cancel(2));
+    assert_eq!(a.next().outcome, Outcome::Cancelled);
+    // Who dies says nothing.
+    let mut peer = Peer::start("idle", &[]);
+    a.map(1, peer.address());
+    a.receive(Pattern::tagged(1).from(1), 8, 3);
+    while !a.calls().greet(1).expect("mapped") {
+        assert!(since.elapsed() < BOUND, "there is no session");
+        a.poll();
+    }
+    peer.kill();
+    let end = a.next();
+    assert!(end.context == 3 && is_gone(&end));
+}
+
+#[test]
 fn nonsense_ends_its_sender_and_nobody_else() {
     let _turn = turn("tagged nonsense");
     let (mut a, mut b) = pair();

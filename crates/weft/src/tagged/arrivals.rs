@@ -116,7 +116,7 @@ impl Engine {
         }
         flows.peers[at] = Some(number);
         if let Some(peer) = self.peer(number) {
-            (peer.flow, peer.lost) = (Some(flow), None);
+            (peer.flow, peer.lost, peer.has_left) = (Some(flow), None, false);
         }
         // So that its death is noticed, and credit can be sent.
         self.greet(cx, number);
@@ -249,7 +249,7 @@ impl Engine {
             Word::Credit(told) => _ = self.take_credit(number, told)?,
             Word::Ask => self.peer(number).ok_or(Violation)?.due.asked = true,
             Word::Bye => {
-                self.fail_peer(cx, number, Reason::NoSuchEndpoint);
+                self.peer_left(cx, number);
                 return Ok(());
             }
             // `deliver` handles them.

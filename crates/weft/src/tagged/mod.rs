@@ -46,11 +46,20 @@ pub struct Settings {
     pub operations_most: usize,
     /// Bytes of injected messages that may wait here for room. Above that, injections return *full*.
     pub injected_most: usize,
+    /// Receives from a peer that has freed its endpoint stay posted until they are cancelled, or until the peer dies without having
+    /// said so. By default they fail, as they do when a peer dies. For libraries whose programs cancel such receives themselves.
+    pub receives_stay: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { eager_most: 16 << 10, unexpected_most: 64 << 20, operations_most: 1 << 16, injected_most: 1 << 20 }
+        Settings {
+            eager_most: 16 << 10,
+            unexpected_most: 64 << 20,
+            operations_most: 1 << 16,
+            injected_most: 1 << 20,
+            receives_stay: false,
+        }
     }
 }
 
@@ -407,6 +416,15 @@ impl Tagged<'_> {
     #[inline]
     pub fn has_session(&self, to: u32) -> Result<bool, PostError> {
         self.engine.has_session(to)
+    }
+
+    /// Asks for a session with the peer at index `to`, if there is none. Returns whether there is one now: polls go on with it. Does not
+    /// block.
+    ///
+    /// # Errors
+    /// If nothing is mapped there.
+    pub fn greet(&mut self, to: u32) -> Result<bool, PostError> {
+        self.engine.greet_at(&mut self.context, to)
     }
 
     /// Returns the number of messages to the peer at index `to` that count as sent and wait in this process: injected ones wait for the

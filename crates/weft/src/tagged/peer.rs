@@ -168,6 +168,8 @@ pub(super) struct Peer {
     pub life: u32,
     /// Why that happened the last time, unless it has sent something since.
     pub lost: Option<Reason>,
+    /// It has freed its endpoint, and receives from it stay.
+    pub has_left: bool,
     /// We have said hello.
     pub is_greeted: bool,
     /// Say hello even if there is nothing else to say.
@@ -201,6 +203,7 @@ impl Peer {
             index: None,
             life: 0,
             lost: None,
+            has_left: false,
             is_greeted: false,
             wants_hello: false,
             says_bye: false,

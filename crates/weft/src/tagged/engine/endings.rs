@@ -174,20 +174,31 @@ impl Engine {
 
     // ---- peers and the endpoint
 
-    /// Ends everything under way with a peer, except for messages whose contents are here.
+    /// A peer has freed its endpoint.
+    pub(in crate::tagged) fn peer_left(&mut self, cx: &mut Working<'_>, number: u32) {
+        let receives_stay = self.settings.receives_stay;
+        if let Some(peer) = self.peer(number) {
+            peer.has_left = receives_stay;
+        }
+        self.fail_peer(cx, number, Reason::NoSuchEndpoint);
+    }
+
+    /// Ends everything under way with a peer, except for messages whose contents are here, and for receives from a peer that
+    /// [left](Engine::peer_left) if they are to stay.
     pub(in crate::tagged) fn fail_peer(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
         let endpoint = self.endpoint;
         let Some(peer) = self.peer(number) else { return };
-        let (name, key, index) = (peer.name, peer.key, peer.index);
+        let (name, key, index, has_left) = (peer.name, peer.key, peer.index, peer.has_left);
         let life = peer.life.wrapping_add(1);
-        let before = std::mem::replace(peer, Peer { index, life, lost: Some(reason), ..Peer::new(name, key) });
+        let after = Peer { index, life, has_left, lost: Some(reason), ..Peer::new(name, key) };
+        let before = std::mem::replace(peer, after);
         // A later send calls the peer anew.
         let _ = cx.state.map(endpoint, number, name, key);
         if let Some(flow) = before.flow {
             self.forget_flow(flow);
         }
         self.end_sends(cx, before, reason);
-        self.fail_receives(cx, number, reason);
+        self.fail_receives(cx, number, reason, has_left);
     }
 
     /// Ends what is under way to a peer. What comes from it is still taken.
@@ -195,8 +206,9 @@ impl Engine {
         let endpoint = self.endpoint;
         let Some(peer) = self.peer(number) else { return };
         let (name, key, index, life, flow) = (peer.name, peer.key, peer.index, peer.life, peer.flow);
+        let has_left = peer.has_left;
         let due = std::mem::take(&mut peer.due);
-        let after = Peer { index, life, flow, due, lost: Some(reason), ..Peer::new(name, key) };
+        let after = Peer { index, life, flow, due, has_left, lost: Some(reason), ..Peer::new(name, key) };
         let before = std::mem::replace(peer, after);
         let _ = cx.state.map(endpoint, number, name, key);
         self.end_sends(cx, before, reason);
@@ -218,8 +230,8 @@ impl Engine {
         }
     }
 
-    /// Ends the receives that wait for this peer alone, and its announced messages.
-    fn fail_receives(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
+    /// Ends the receives that wait for this peer alone, unless those that are posted stay, and its announced messages.
+    fn fail_receives(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason, posted_stay: bool) {
         for transfer in self.transfers.numbers(|t| t.peer == number) {
             let Some(transfer) = self.transfers.remove(transfer) else { continue };
             if let Some(r) = self.receives.get_mut(transfer.receive) {
@@ -227,7 +239,8 @@ impl Engine {
             }
             self.fail_receive(cx, transfer.receive, reason, Certainty::NotDelivered);
         }
-        for space in 0..self.posted.len() {
+        let spaces = if posted_stay { 0 } else { self.posted.len() };
+        for space in 0..spaces {
             for receive in self.posted[space].take_all_of(number) {
                 if let Some(r) = self.receives.get_mut(receive) {
                     r.is_posted = false;

@@ -204,6 +204,13 @@ impl Engine {
         self.flush(cx, number);
     }
 
+    /// As [`Engine::greet`], for an index of the program's table. Whether there is a session.
+    pub fn greet_at(&mut self, cx: &mut Working<'_>, index: u32) -> Result<bool, PostError> {
+        let number = self.number_at(index)?;
+        self.greet(cx, number);
+        self.has_session(index)
+    }
+
     /// Removes a waiting message from its queues.
     fn take_waiting(&mut self, message: u32, space: usize) {
         let Some(waiting) = self.messages.get(message) else { return };
