@@ -165,7 +165,7 @@ impl Ep {
         let second = if form == Form::Compare { unsafe { compare.copy(of) } } else { Vec::new() };
         let change = Change { place: remote.place(), atomic, of };
         let changing = Changing { change, operands, second, old, pieces };
-        self.state.with(|state| state.operate(self.slot, &remote, Action::Change(changing)))
+        self.operate(&remote, Action::Change(changing))
     }
 }
 

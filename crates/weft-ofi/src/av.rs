@@ -9,6 +9,7 @@ use crate::stubs::{self, give, NONE};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
+use weft::Endpoint;
 
 /// An address vector.
 #[repr(C)]
@@ -41,7 +42,8 @@ pub unsafe extern "C" fn open(
     if ![abi::AV_UNSPEC, abi::AV_MAP, abi::AV_TABLE].contains(&attr.kind) {
         return -libc::EINVAL;
     }
-    let number = domain.state.with(|state| state.avs.insert(AvState::default()));
+    let number = domain.state.with(|state| Some(state.avs.insert(AvState::default())));
+    let Some(number) = number else { return -abi::EOPBADSTATE };
     let fid = Fid { fclass: abi::CLASS_AV, context, ops: &OPS };
     let av = Av { fid: FidAv { fid, ops: &AV }, state: domain.state.clone(), number };
     // SAFETY: libfabric's promise.
@@ -57,20 +59,24 @@ unsafe extern "C" fn bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: `open` made it, and nobody else uses it now. Afterwards nobody does if it is closed; if not, it is given back to C below.
-    let av = unsafe { Box::from_raw(fid.cast::<Av>()) };
-    let is_used = av.state.with(|state| {
-        let is_used = state.eps.iter().any(|(_, ep)| ep.av == Some(av.number));
-        if !is_used {
-            state.avs.remove(av.number);
-        }
-        is_used
-    });
-    if is_used {
-        let _ = Box::into_raw(av);
-        return -libc::EBUSY;
+    let av = fid.cast::<Av>();
+    // SAFETY: `open` made it, and it is still open.
+    let (state, number) = unsafe { (&(*av).state, (*av).number) };
+    if state.is_left_behind() {
+        return 0;
     }
-    0
+    let closed = state.with(|state| {
+        if state.eps.iter().any(|(_, ep)| ep.av == Some(number)) {
+            return -libc::EBUSY;
+        }
+        state.avs.remove(number);
+        0
+    });
+    if closed == 0 {
+        // SAFETY: as above, and nobody has it after this.
+        drop(unsafe { Box::from_raw(av) });
+    }
+    closed
 }
 
 /// Maps all addresses of a vector at an endpoint that is bound to it.
@@ -117,11 +123,17 @@ unsafe extern "C" fn insert(
 fn insert_one(state: &mut State, av: usize, peer: Peer) -> Option<FiAddr> {
     let addresses = &mut state.avs.get_mut(av)?.addresses;
     let number = addresses.insert(peer);
-    for (_, ep) in state.eps.iter().filter(|(_, ep)| ep.av == Some(av)) {
-        let at = u32::try_from(number).ok()?;
-        let mapped = state.bundle.tagged(ep.endpoint, |tagged| tagged.map(at, peer.name, peer.key));
-        if !matches!(mapped, Ok(Ok(()))) {
+    let ours: Vec<Endpoint> = state.eps.iter().filter(|(_, ep)| ep.av == Some(av)).map(|(_, ep)| ep.endpoint).collect();
+    for (done, endpoint) in ours.iter().enumerate() {
+        let mapped = u32::try_from(number).is_ok_and(|at| {
+            matches!(state.bundle.tagged(*endpoint, |tagged| tagged.map(at, peer.name, peer.key)), Ok(Ok(())))
+        });
+        if !mapped {
             addresses.remove(number);
+            for endpoint in &ours[..done] {
+                // It was mapped above.
+                let _ = state.bundle.tagged(*endpoint, |tagged| tagged.unmap(number as u32));
+            }
             return None;
         }
     }

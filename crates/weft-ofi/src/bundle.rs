@@ -7,6 +7,15 @@ use weft::memory::Memory;
 use weft::tagged::{Completion, Tagged};
 use weft::{memory, tagged, AnyThread, Bundle, Endpoint, Error, Key, Name, SharedBundle, Waited, Waker};
 
+/// What a thread sleeps on.
+#[derive(Debug)]
+pub enum Sleeper {
+    /// A descriptor that becomes readable when something comes. To be looked at after this time all the same.
+    Descriptor(i32, Duration),
+    /// The bundle's own wait.
+    Shared(SharedBundle),
+}
+
 /// A domain's bundle.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // one in a domain, and each call uses it
@@ -83,7 +92,8 @@ impl DomainBundle {
     /// # Errors
     /// As weft's. Nothing is left behind.
     pub fn endpoints(&mut self, has_memory: bool) -> Result<(Endpoint, Option<Endpoint>), Error> {
-        let settings = tagged::Settings::default();
+        // Clients cancel receives themselves when a peer leaves in good order.
+        let settings = tagged::Settings { receives_stay: true, ..tagged::Settings::default() };
         let endpoint = of_either!(
             self,
             own => own.tagged_endpoint_with_random_key(settings),
@@ -135,11 +145,6 @@ impl DomainBundle {
         of_either!(self, own => own.is_acknowledged(), shared => shared.is_acknowledged().unwrap_or(true))
     }
 
-    pub fn sessions_lost(&self) -> u64 {
-        let counters = of_either!(self, own => own.counters(), shared => shared.counters().unwrap_or_default());
-        counters.sessions_lost
-    }
-
     pub fn waker(&self) -> Waker {
         of_either!(self, own => own.waker(), shared => shared.waker())
     }
@@ -149,6 +154,15 @@ impl DomainBundle {
             self,
             own => own.wait(Some(most)),
             shared => shared.wait(Some(most)).unwrap_or(Waited::Nothing)
+        )
+    }
+
+    /// What a thread may sleep on that leaves the bundle to others meanwhile. None if there is something to do.
+    pub fn sleeper(&mut self) -> Option<Sleeper> {
+        of_either!(
+            self,
+            own => own.arm().then(|| Sleeper::Descriptor(own.wait_fd().as_raw_fd(), own.wait_limit())),
+            shared => Some(Sleeper::Shared(shared.clone()))
         )
     }
 

@@ -6,15 +6,55 @@
 //! is outside. From then on it is a lock as usual. (Biased locking, as Java's virtual machines had it. `weft_shm::biased` is for an owner that stays
 //! and a visitor that may go away again; here nobody may, and who comes second is as good as the first.)
 
+use crate::abi;
 use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use weft_shm::barrier;
 use weft_shm::biased::this_thread;
+use weft_shm::Life;
+
+/// What a call returns that cannot be made: this is a forked child of the process that the domain is of, or a call before it panicked.
+pub trait Refused {
+    fn refused() -> Self;
+}
+
+impl Refused for c_int {
+    fn refused() -> c_int {
+        -abi::EOPBADSTATE
+    }
+}
+
+impl Refused for isize {
+    fn refused() -> isize {
+        -(abi::EOPBADSTATE as isize)
+    }
+}
+
+impl Refused for () {
+    fn refused() {}
+}
+
+impl<T> Refused for Option<T> {
+    fn refused() -> Option<T> {
+        None
+    }
+}
+
+impl<T, E: Refused> Refused for Result<T, E> {
+    fn refused() -> Result<T, E> {
+        Err(E::refused())
+    }
+}
 
 /// A value that calls of a client use one at a time.
 #[derive(Debug)]
 pub struct DomainCell<T> {
+    life: Life,
+    /// A call panicked: nothing is known of the value.
+    is_broken: AtomicBool,
     /// The client lets no two threads into a domain at once (`FI_THREAD_DOMAIN`).
     is_serialised: bool,
     /// The first thread, once there was one.
@@ -53,6 +93,8 @@ impl<T> DomainCell<T> {
         // Without the barrier nobody could end the first thread's right.
         let has_first = is_serialised || (barrier::register() && barrier::heavy_here());
         DomainCell {
+            life: Life::current(),
+            is_broken: AtomicBool::new(false),
             is_serialised,
             first: AtomicUsize::new(0),
             is_inside: AtomicBool::new(false),
@@ -62,9 +104,39 @@ impl<T> DomainCell<T> {
         }
     }
 
-    /// Runs something that uses the value, and that does not come here again.
+    /// Whether this is a forked child. Nothing of the domain may be used there.
+    pub fn is_left_behind(&self) -> bool {
+        self.life.is_over()
+    }
+
+    /// Whether the client promised to let no two threads in at once.
+    pub fn is_serialised(&self) -> bool {
+        self.is_serialised
+    }
+
+    /// Runs something that uses the value, and that does not come here again. [Refused] in a forked child, before anything is locked. A
+    /// panic ends here, because it cannot go through C: it and all calls after it are refused.
     #[inline(always)]
-    pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
+    pub fn with<R: Refused>(&self, run: impl FnOnce(&mut T) -> R) -> R {
+        if self.life.is_over() || self.is_broken.load(Ordering::Relaxed) {
+            return R::refused();
+        }
+        // The value is not used again after a panic.
+        match catch_unwind(AssertUnwindSafe(|| self.with_value(run))) {
+            Ok(result) => result,
+            Err(_) => self.broken(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn broken<R: Refused>(&self) -> R {
+        self.is_broken.store(true, Ordering::Relaxed);
+        R::refused()
+    }
+
+    #[inline(always)]
+    fn with_value<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         if self.is_serialised {
             // SAFETY: no other thread is here (see `new`). `run` does not call this again: what this crate runs inside has the value,
             // and never the cell.
@@ -129,6 +201,17 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_ends_here_and_so_do_the_calls_after_it() {
+        for is_serialised in [false, true] {
+            // SAFETY: this thread alone uses it.
+            let cell = unsafe { DomainCell::new(0, is_serialised) };
+            assert_eq!(cell.with(|value| std::mem::replace(value, 1) as c_int), 0);
+            assert_eq!(cell.with(|_| -> c_int { panic!("as planned") }), -abi::EOPBADSTATE);
+            assert_eq!(cell.with(|value| Some(*value)), None);
+        }
+    }
+
+    #[test]
     fn nothing_is_lost_when_other_threads_come() {
         for round in 0..2000 {
             // SAFETY: it is not said to be serialised.
@@ -147,7 +230,7 @@ mod tests {
                 add(&cell, 20);
                 others.join().expect("it adds");
             });
-            assert_eq!(cell.with(|value| *value), 40 + u64::from(round % 2 == 0));
+            assert_eq!(cell.with(|value| Some(*value)), Some(40 + u64::from(round % 2 == 0)));
         }
     }
 }

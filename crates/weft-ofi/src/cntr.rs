@@ -5,6 +5,7 @@ use crate::cell::DomainCell;
 use crate::fabric::Domain;
 use crate::state::State;
 use crate::stubs::{self, give};
+use crate::wait::Turns;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,8 +53,12 @@ pub unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: `open` made it, and nobody has it after this.
-    drop(unsafe { Box::from_raw(fid.cast::<Cntr>()) });
+    let cntr = fid.cast::<Cntr>();
+    // SAFETY: `open` made it, and it is still open.
+    if !unsafe { (*cntr).state.is_left_behind() } {
+        // SAFETY: as above, and nobody has it after this.
+        drop(unsafe { Box::from_raw(cntr) });
+    }
     0
 }
 
@@ -106,7 +111,11 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) ->
     let cntr = unsafe { of(cntr) };
     let (begin, failed) = (Instant::now(), cntr.count.failed.load(Ordering::Relaxed));
     let most = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
+    let mut turns = Turns::default();
     loop {
+        if cntr.state.is_left_behind() {
+            return -abi::EOPBADSTATE;
+        }
         cntr.state.with(State::progress);
         if cntr.count.ended.load(Ordering::Relaxed) >= threshold {
             return 0;
@@ -114,8 +123,10 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) ->
         if cntr.count.failed.load(Ordering::Relaxed) != failed {
             return -abi::EAVAIL;
         }
-        if begin.elapsed() >= most {
+        let left = most.saturating_sub(begin.elapsed());
+        if left.is_zero() {
             return -libc::ETIMEDOUT;
         }
+        turns.wait(&cntr.state, left);
     }
 }

@@ -5,14 +5,13 @@ use crate::cell::DomainCell;
 use crate::fabric::Domain;
 use crate::state::{CqState, Reader, State};
 use crate::stubs::{self, give};
+use crate::wait::Turns;
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::size_of;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::{Reason, Waker};
-
-/// A wait looks so often whether another thread has got what it waits for.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
 
@@ -26,6 +25,8 @@ pub struct Cq {
     entry: usize,
     wait_obj: c_int,
     waker: Waker,
+    /// The client has signalled it, and no wait has ended for that.
+    is_signalled: AtomicBool,
 }
 
 static OPS: Ops = Ops { control, ..stubs::ops(close) };
@@ -64,7 +65,15 @@ pub unsafe extern "C" fn open(
     });
     let Some((number, waker)) = made else { return -libc::ENOSYS };
     let fid = FidCq { fid: Fid { fclass: abi::CLASS_CQ, context, ops: &OPS }, ops: &CQ };
-    let cq = Cq { fid, state: domain.state.clone(), number, entry, wait_obj: attr.wait_obj, waker };
+    let cq = Cq {
+        fid,
+        state: domain.state.clone(),
+        number,
+        entry,
+        wait_obj: attr.wait_obj,
+        waker,
+        is_signalled: false.into(),
+    };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(cq), place) }
 }
@@ -73,21 +82,23 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let cq = fid.cast::<Cq>();
     // SAFETY: `open` made it, and it is still open.
     let (state, number, wait_obj) = unsafe { (&(*cq).state, (*cq).number, (*cq).wait_obj) };
-    let is_used = state.with(|state| {
-        let is_bound = |bound: Option<crate::state::Bound>| bound.is_some_and(|bound| bound.cq == number);
-        let is_used = state.eps.iter().any(|(_, ep)| is_bound(ep.tx) || is_bound(ep.rx));
-        if !is_used {
-            state.cqs.remove(number);
-            state.fd_waits -= usize::from(wait_obj == abi::WAIT_FD);
-        }
-        is_used
-    });
-    if is_used {
-        return -libc::EBUSY;
+    if state.is_left_behind() {
+        return 0;
     }
-    // SAFETY: as above, and nobody has it after this.
-    drop(unsafe { Box::from_raw(cq) });
-    0
+    let closed = state.with(|state| {
+        let is_bound = |bound: Option<crate::state::Bound>| bound.is_some_and(|bound| bound.cq == number);
+        if state.eps.iter().any(|(_, ep)| is_bound(ep.tx) || is_bound(ep.rx)) {
+            return -libc::EBUSY;
+        }
+        state.cqs.remove(number);
+        state.fd_waits -= usize::from(wait_obj == abi::WAIT_FD);
+        0
+    });
+    if closed == 0 {
+        // SAFETY: as above, and nobody has it after this.
+        drop(unsafe { Box::from_raw(cq) });
+    }
+    closed
 }
 
 /// The descriptor to wait for.
@@ -116,14 +127,17 @@ pub unsafe extern "C" fn trywait(_fabric: *mut FidFabric, fids: *mut *mut Fid, c
         }
         // SAFETY: an object of this class that the client has of this provider is a queue of ours.
         let cq = unsafe { &*fid.cast::<Cq>() };
-        let is_quiet = cq.state.with(|state| {
+        let answer = cq.state.with(|state| {
             state.progress();
             let is_armed = is_empty(state, cq.number) && state.bundle.arm();
             state.hand_over();
-            is_armed && is_empty(state, cq.number)
+            match is_armed && is_empty(state, cq.number) {
+                true => 0,
+                false => -libc::EAGAIN,
+            }
         });
-        if !is_quiet {
-            return -libc::EAGAIN;
+        if answer != 0 {
+            return answer;
         }
     }
     0
@@ -166,22 +180,15 @@ impl Cq {
         }
         let begin = Instant::now();
         let most = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
+        let mut turns = Turns::default();
         loop {
             // SAFETY: the caller's promise.
             let taken = unsafe { self.take(buf, count, sources) };
             let left = most.saturating_sub(begin.elapsed());
-            if taken != AGAIN || left.is_zero() {
+            if taken != AGAIN || left.is_zero() || self.is_signalled.swap(false, Ordering::Acquire) {
                 return taken;
             }
-            let is_signalled = self.state.with(|state| {
-                let most = left.min(LOOK_EVERY);
-                let since = Instant::now();
-                let waited = state.bundle.wait(most);
-                waited == weft::Waited::Nothing && since.elapsed() < most
-            });
-            if is_signalled {
-                return AGAIN;
-            }
+            turns.wait(&self.state, left);
         }
     }
 }
@@ -302,7 +309,9 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, buf: *mut CqErrEntry, _flags: u64) 
 
 unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
     // SAFETY: it is a queue of ours, open.
-    unsafe { (*cq.cast::<Cq>()).waker.wake() };
+    let cq = unsafe { &*cq.cast::<Cq>() };
+    cq.is_signalled.store(true, Ordering::Release);
+    cq.waker.wake();
     0
 }
 

@@ -14,6 +14,7 @@ use crate::memory::EpMemory;
 use crate::rma::RMA;
 use crate::state::{Bound, EpState, State};
 use crate::stubs::{self, give, NONE};
+use crate::wait::Turns;
 use slab::Slab;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -71,38 +72,38 @@ pub unsafe extern "C" fn open(
     // SAFETY: the client's promise: it is a description that `getinfo` gave, or a copy.
     let chosen = unsafe { Chosen::of(&*info) };
     let made = domain.state.with(|state| {
-        let (endpoint, memory) = state.bundle.endpoints(chosen.has_memory)?;
-        let slot = state.add(EpState {
-            endpoint,
-            memory: memory.map(EpMemory::new),
-            is_directed: chosen.is_directed,
-            tx_flags: chosen.tx_flags,
-            rx_flags: chosen.rx_flags,
-            av: None,
-            tx: None,
-            rx: None,
-            tx_count: None,
-            rx_count: None,
-            read_count: None,
-            write_count: None,
-            least: LEAST,
-            ops: Slab::new(),
-            pieces: HashMap::new(),
-            claims: Vec::new(),
+        let made = state.bundle.endpoints(chosen.has_memory).and_then(|(endpoint, memory)| {
+            let slot = state.add(EpState {
+                endpoint,
+                memory: memory.map(EpMemory::new),
+                is_directed: chosen.is_directed,
+                tx_flags: chosen.tx_flags,
+                rx_flags: chosen.rx_flags,
+                av: None,
+                tx: None,
+                rx: None,
+                tx_count: None,
+                rx_count: None,
+                read_count: None,
+                write_count: None,
+                least: LEAST,
+                ops: Slab::new(),
+                pieces: HashMap::new(),
+                claims: Vec::new(),
+            });
+            state.open_all(slot).map(|()| slot).inspect_err(|_| {
+                state.free_endpoint(slot);
+                state.forget_endpoint(slot);
+            })
         });
-        if let Err(error) = state.open_all(slot) {
-            state.free_endpoint(slot);
-            state.forget_endpoint(slot);
-            return Err(error);
-        }
-        Ok::<usize, weft::Error>(slot)
+        made.map_err(|error| {
+            eprintln!("weft: libfabric's endpoint cannot be opened: {error}");
+            -libc::ENOMEM
+        })
     });
     let slot = match made {
         Ok(slot) => slot,
-        Err(error) => {
-            eprintln!("weft: libfabric's endpoint cannot be opened: {error}");
-            return -libc::ENOMEM;
-        }
+        Err(error) => return error,
     };
     let fid = FidEp {
         fid: Fid { fclass: abi::CLASS_EP, context, ops: &OPS },
@@ -218,18 +219,41 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
 /// What is posted comes to nothing and says nothing. What was sent has a moment to go out: it may wait for a session, for room, or for
 /// another host to acknowledge it.
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: `open` made it, and nobody has it after this.
-    let ep = unsafe { Box::from_raw(fid.cast::<Ep>()) };
+    let ep = fid.cast::<Ep>();
+    // SAFETY: `open` made it, and it is still open.
+    if unsafe { (*ep).state.is_left_behind() } {
+        return 0;
+    }
+    // SAFETY: as above, and nobody has it after this.
+    let ep = unsafe { Box::from_raw(ep) };
+    let begin = Instant::now();
+    ep.wait_for(begin, LINGER, |state| !state.has_memory_under_way(ep.slot));
+    ep.wait_for(begin, LINGER, |state| state.bundle.is_acknowledged());
     ep.state.with(|state| {
-        let begin = Instant::now();
-        state.finish_memory(ep.slot, LINGER);
-        state.progress_until(begin, LINGER, |bundle| bundle.is_acknowledged());
         (state.eps[ep.slot].tx, state.eps[ep.slot].rx) = (None, None);
         state.free_endpoint(ep.slot);
-        state.progress_until(begin, LINGER, |bundle| bundle.is_acknowledged());
-        state.forget_endpoint(ep.slot);
     });
+    ep.wait_for(begin, LINGER, |state| state.bundle.is_acknowledged());
+    ep.state.with(|state| state.forget_endpoint(ep.slot));
     0
+}
+
+impl Ep {
+    /// Makes progress until `done`, for `most` after `begin` at most; once in any case. Other threads have turns meanwhile.
+    pub fn wait_for(&self, begin: Instant, most: Duration, mut done: impl FnMut(&mut State) -> bool) {
+        let mut turns = Turns::default();
+        loop {
+            let is_done = self.state.with(|state| {
+                state.progress();
+                Some(done(state))
+            });
+            let left = most.saturating_sub(begin.elapsed());
+            if is_done != Some(false) || left.is_zero() {
+                return;
+            }
+            turns.wait(&self.state, left);
+        }
+    }
 }
 
 unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, len: *mut usize) -> c_int {
@@ -237,10 +261,11 @@ unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, len: *mut usiz
     let ep = unsafe { &*fid.cast::<Ep>() };
     let found = ep.state.with(|state| {
         let EpState { endpoint, memory, .. } = &state.eps[ep.slot];
-        let memory = memory.as_ref().map(|memory| state.bundle.name(memory.endpoint)).transpose()?;
-        Ok::<_, weft::Error>(Peer { name: state.bundle.name(*endpoint)?, key: state.bundle.key(*endpoint)?, memory })
+        let memory = memory.as_ref().map(|memory| state.bundle.name(memory.endpoint)).transpose().ok()?;
+        let (name, key) = (state.bundle.name(*endpoint).ok()?, state.bundle.key(*endpoint).ok()?);
+        Some(Peer { name, key, memory })
     });
-    let Ok(peer) = found else { return -abi::EOPBADSTATE };
+    let Some(peer) = found else { return -abi::EOPBADSTATE };
     // SAFETY: the client's promise: there is room for `*len` bytes.
     match unsafe { store_address(&peer.encode(), address, len) } {
         true => 0,
@@ -258,7 +283,7 @@ unsafe extern "C" fn getopt(fid: *mut Fid, level: c_int, name: c_int, value: *mu
     if unsafe { *len } < size_of::<usize>() {
         return -abi::ETOOSMALL;
     }
-    let least = ep.state.with(|state| state.eps[ep.slot].least);
+    let Some(least) = ep.state.with(|state| Some(state.eps[ep.slot].least)) else { return -abi::EOPBADSTATE };
     // SAFETY: the client's promise: there is room for `*len` bytes, of this option's type.
     unsafe { *value.cast::<usize>() = least };
     // SAFETY: the client's promise: the length can be written.
@@ -293,8 +318,8 @@ unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         // It fails for no endpoint that is there.
         let _ = state.bundle.tagged(mine.endpoint, |tagged| found.into_iter().any(|at| tagged.cancel(at as u64)));
         state.hand_over();
-    });
-    0
+        0
+    })
 }
 
 /// # Safety

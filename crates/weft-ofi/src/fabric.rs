@@ -12,10 +12,26 @@ use std::mem::size_of;
 use std::sync::Arc;
 use weft::{Bundle, Node, Settings};
 
+/// A fabric.
+#[repr(C)]
+pub struct Fabric {
+    fid: FidFabric,
+    /// Held by what was opened of it and is not closed.
+    users: Arc<()>,
+}
+
+impl Fabric {
+    /// Notes that something was opened of it, until the result is dropped.
+    pub fn user(&self) -> Arc<()> {
+        self.users.clone()
+    }
+}
+
 /// A domain.
 #[repr(C)]
 pub struct Domain {
     fid: FidDomain,
+    _fabric: Arc<()>,
     pub state: Arc<DomainCell<State>>,
 }
 
@@ -52,17 +68,24 @@ pub unsafe extern "C" fn open(attr: *mut FabricAttr, place: *mut *mut FidFabric,
     // SAFETY: libfabric's promise: these are attributes, the client's or a copy.
     let api_version = unsafe { (*attr).api_version };
     // SAFETY: libfabric's promise.
-    unsafe { give(Box::new(FidFabric { fid, ops: &FABRIC, api_version }), place) }
+    unsafe {
+        give(Box::new(Fabric { fid: FidFabric { fid, ops: &FABRIC, api_version }, users: Arc::default() }), place)
+    }
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: `open` made it, and nobody has it after this.
-    drop(unsafe { Box::from_raw(fid.cast::<FidFabric>()) });
+    let fabric = fid.cast::<Fabric>();
+    // SAFETY: `open` made it, and it is still open.
+    if Arc::strong_count(unsafe { &(*fabric).users }) > 1 {
+        return -libc::EBUSY;
+    }
+    // SAFETY: as above, and nobody has it after this.
+    drop(unsafe { Box::from_raw(fabric) });
     0
 }
 
 unsafe extern "C" fn domain(
-    _fabric: *mut FidFabric,
+    fabric: *mut FidFabric,
     info: *mut Info,
     place: *mut *mut FidDomain,
     context: *mut c_void,
@@ -91,8 +114,10 @@ unsafe extern "C" fn domain(
         unsafe { DomainCell::new(State::new(bundle, Registrations::new(mode)), threading == abi::THREAD_DOMAIN) };
     let fid = Fid { fclass: abi::CLASS_DOMAIN, context, ops: &DOMAIN_OPS };
     let fid = FidDomain { fid, ops: &DOMAIN, mr: &mr::MR };
+    // SAFETY: it is a fabric of ours, open.
+    let user = unsafe { &*fabric.cast::<Fabric>() }.user();
     // SAFETY: libfabric's promise.
-    unsafe { give(Box::new(Domain { fid, state: Arc::new(cell) }), place) }
+    unsafe { give(Box::new(Domain { fid, _fabric: user, state: Arc::new(cell) }), place) }
 }
 
 unsafe extern "C" fn domain2(
@@ -121,7 +146,11 @@ unsafe extern "C" fn domain_bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -
 unsafe extern "C" fn close_domain(fid: *mut Fid) -> c_int {
     let domain = fid.cast::<Domain>();
     // SAFETY: `domain` made it, and it is still open.
-    if Arc::strong_count(unsafe { &(*domain).state }) > 1 {
+    let state = unsafe { &(*domain).state };
+    if state.is_left_behind() {
+        return 0;
+    }
+    if Arc::strong_count(state) > 1 {
         return -libc::EBUSY;
     }
     // SAFETY: as above, and nobody has it after this.

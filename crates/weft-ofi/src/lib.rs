@@ -6,7 +6,7 @@
 //! version from 1.17 on: what is exchanged is in `abi.rs`.
 //!
 //! The modules that C calls are unsafe: each call from outside turns pointers into references once, at its beginning. A panic ends
-//! the process: it cannot go through C. What a domain does with its messages (`state.rs`) is safe code.
+//! in `cell.rs`, and all later calls of the domain are refused. What a domain does with its messages (`state.rs`) is safe code.
 //!
 //! # Promises
 //!
@@ -53,6 +53,8 @@ mod rma;
 mod state;
 #[allow(unsafe_code)] // C calls it
 mod stubs;
+#[allow(unsafe_code)] // a system call
+mod wait;
 
 use abi::Provider;
 use cell::DomainCell;

@@ -4,12 +4,13 @@
 use crate::abi::{self, CqEntry, FiAddr};
 use crate::addr::Peer;
 use crate::bundle::DomainBundle;
+use crate::ep::Ep;
 use crate::info::INJECT_MOST;
 use crate::messages::{index, AGAIN, MEETING};
 use crate::state::{errno, CqState, EpState, Op, Reader, State};
 use slab::Slab;
 use std::ffi::c_int;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weft::memory::{
     Change, Completion, Fetch, LentMut, Memory, Notice, Outcome, Part, Place, PostError, ReadList, RegionKey, Source,
     Target, Write, WriteList,
@@ -198,29 +199,47 @@ fn refusal(error: PostError) -> isize {
     }
 }
 
-impl State {
+impl Ep {
     /// Posts an operation. Returns what the call does.
     #[inline(always)]
-    pub fn operate(&mut self, slot: usize, remote: &Remote, mut action: Action) -> isize {
+    pub fn operate(&self, remote: &Remote, action: Action) -> isize {
+        match self.state.with(|state| state.operate(self.slot, remote, action)) {
+            Ok(None) => 0,
+            Ok(Some(to)) => self.send_first(to),
+            Err(error) => error,
+        }
+    }
+
+    /// Waits a moment for the session that an operation asked for of which nothing will be told, so that it goes though the program does
+    /// something else from now on.
+    #[cold]
+    #[inline(never)]
+    fn send_first(&self, to: u32) -> isize {
+        self.wait_for(Instant::now(), MEETING, |state| !state.is_pending(self.slot, to));
+        0
+    }
+}
+
+impl State {
+    /// Posts an operation. If it is the first one for a peer, and nothing will be told of it, the peer's number is returned.
+    #[inline(always)]
+    fn operate(&mut self, slot: usize, remote: &Remote, mut action: Action) -> Result<Option<u32>, isize> {
         let ep = &self.eps[slot];
         let (bound, flags) = (ep.tx, remote.flags.unwrap_or(ep.tx_flags));
         let is_told = !remote.is_quiet && bound.is_some_and(|tx| tx.tells(flags));
-        let (to, is_first) = match self.destination(slot, remote.to) {
-            Ok(found) => found,
-            Err(error) => return error,
-        };
+        let (to, is_first) = self.destination(slot, remote.to)?;
         if is_told && !self.has_room(bound) {
             self.progress();
-            return AGAIN;
+            return Err(AGAIN);
         }
         if (flags & abi::INJECT != 0 || remote.is_quiet) && !action.copy() {
-            return -(libc::EMSGSIZE as isize);
+            return Err(-(libc::EMSGSIZE as isize));
         }
         if remote.data.is_some() {
             action.gather();
         }
         let EpState { memory: Some(memory), ops, pieces, .. } = &mut self.eps[slot] else {
-            return -(libc::EOPNOTSUPP as isize);
+            return Err(-(libc::EOPNOTSUPP as isize));
         };
         let at = ops.insert(Op::new(remote.context, action.kind(), is_told));
         if let Action::Change(Changing { pieces: room, .. }) = &mut action {
@@ -238,19 +257,16 @@ impl State {
         match posted {
             Ok(Ok(())) => {
                 memory.under_way += 1;
-                if is_first && remote.is_quiet {
-                    self.send_first(slot, to);
-                }
-                0
+                Ok(Some(to).filter(|_| is_first && remote.is_quiet))
             }
             Ok(Err(error)) => {
                 self.eps[slot].end(at);
                 self.progress();
-                refusal(error)
+                Err(refusal(error))
             }
             Err(_) => {
                 self.eps[slot].end(at);
-                -(libc::EIO as isize)
+                Err(-(libc::EIO as isize))
             }
         }
     }
@@ -268,25 +284,16 @@ impl State {
         Ok((to, true))
     }
 
-    /// Waits a moment for the session that an operation asked for of which nothing will be told, so that it goes though the program does
-    /// something else from now on.
-    #[cold]
-    fn send_first(&mut self, slot: usize, to: u32) {
-        let Some(endpoint) = self.eps[slot].memory.as_ref().map(|memory| memory.endpoint) else { return };
-        self.progress_until(Instant::now(), MEETING, |bundle| {
-            bundle.memory(endpoint, |memory| memory.pending(to) == 0).unwrap_or(true)
-        });
+    /// Whether operations on a peer's memory have not ended.
+    fn is_pending(&mut self, slot: usize, to: u32) -> bool {
+        let endpoint = self.eps[slot].memory.as_ref().map(|memory| memory.endpoint);
+        // An error means that the endpoint is gone.
+        endpoint.is_some_and(|endpoint| self.bundle.memory(endpoint, |memory| memory.pending(to) > 0).unwrap_or(false))
     }
 
-    /// Waits until all operations of an endpoint have ended, for so long at most.
-    pub fn finish_memory(&mut self, slot: usize, most: Duration) {
-        let begin = Instant::now();
-        let under_way = |state: &State| state.eps[slot].memory.as_ref().map_or(0, |memory| memory.under_way);
-        while under_way(self) > 0 && begin.elapsed() < most {
-            self.progress();
-            // The peer may need this processor to answer.
-            std::thread::yield_now();
-        }
+    /// Whether operations of an endpoint have not ended.
+    pub fn has_memory_under_way(&self, slot: usize) -> bool {
+        self.eps[slot].memory.as_ref().is_some_and(|memory| memory.under_way > 0)
     }
 
     /// Hands over what has ended of operations here, and what peers say with writes. Says whether there was something.

@@ -1,7 +1,6 @@
 //! Sending and receiving messages: what the calls of `calls.rs` have in common.
 
 use crate::abi::{self, CqEntry, FiAddr};
-use crate::bundle::DomainBundle;
 use crate::ep::Ep;
 use crate::info::{INJECT_MOST, IOV_MOST};
 use crate::state::{Op, State};
@@ -9,6 +8,7 @@ use libc::iovec;
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 use weft::tagged::{Label, Lent, LentMut, Pattern, PostError, Source, Tags, Target};
+use weft::Error;
 
 /// How long the first message to a peer waits for its session. One host takes less than a millisecond.
 pub const MEETING: Duration = Duration::from_millis(100);
@@ -48,7 +48,60 @@ fn kind(way: u64, is_tagged: bool) -> u64 {
 impl Ep {
     #[inline(always)]
     pub fn inject(&self, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
-        self.state.with(|state| state.inject(self.slot, to, label, bytes))
+        match self.state.with(|state| state.inject(self.slot, to, label, bytes)) {
+            Ok(true) => 0,
+            Ok(false) => self.inject_first(to, label, bytes),
+            Err(error) => error,
+        }
+    }
+
+    /// Injects a message when there is a session with the peer. Without one nothing is injected: who makes no more calls would have the
+    /// message wait here.
+    #[cold]
+    #[inline(never)]
+    fn inject_first(&self, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
+        let lost = self.meet(to);
+        let injected = self.state.with(|state| match lost {
+            // If the peer is not there it comes back.
+            true => state.inject_anyway(self.slot, to, label, bytes),
+            false => state.inject(self.slot, to, label, bytes),
+        });
+        match injected {
+            Ok(true) => 0,
+            Ok(false) => AGAIN,
+            Err(error) => error,
+        }
+    }
+
+    /// Waits a moment for the session that was asked for, so that a message goes though the program does something else from now on. Whether
+    /// the peer was lost before.
+    #[cold]
+    #[inline(never)]
+    fn meet(&self, to: FiAddr) -> bool {
+        let Ok(to) = index(to) else { return false };
+        let mut is_lost = false;
+        self.wait_for(Instant::now(), MEETING, |state| {
+            let endpoint = state.eps[self.slot].endpoint;
+            let met = state.bundle.tagged(endpoint, |tagged| {
+                is_lost = tagged.lost(to).is_some();
+                tagged.has_session(to) != Ok(false) || is_lost
+            });
+            met.unwrap_or(true)
+        });
+        is_lost
+    }
+
+    /// What a call that sends returns.
+    #[inline(always)]
+    fn sent(&self, sent: Result<bool, isize>, to: FiAddr) -> isize {
+        match sent {
+            Ok(false) => 0,
+            Ok(true) => {
+                self.meet(to);
+                0
+            }
+            Err(error) => error,
+        }
     }
 
     /// Sends bytes in one piece.
@@ -59,7 +112,7 @@ impl Ep {
     pub unsafe fn send(&self, start: *const c_void, len: usize, sending: &Sending) -> isize {
         // SAFETY: the caller's promise.
         let lent = unsafe { Lent::new(start.cast(), len) };
-        self.state.with(|state| state.send(self.slot, Source::Lent(lent), len, sending))
+        self.sent(self.state.with(|state| state.send(self.slot, Source::Lent(lent), len, sending)), sending.to)
     }
 
     /// Sends pieces.
@@ -85,7 +138,8 @@ impl Ep {
                     bytes.extend_from_slice(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) }.bytes());
                 }
                 let len = bytes.len();
-                self.state.with(|state| state.send(self.slot, Source::Owned(bytes), len, sending))
+                let sent = self.state.with(|state| state.send(self.slot, Source::Owned(bytes), len, sending));
+                self.sent(sent, sending.to)
             }
             _ => -(libc::EINVAL as isize),
         }
@@ -110,63 +164,52 @@ pub fn index(address: FiAddr) -> Result<u32, isize> {
 }
 
 impl State {
+    /// Injects a message. False if there is no session with the peer yet: it was asked for, if it was not before.
     #[inline(always)]
-    fn inject(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
+    fn inject(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> Result<bool, isize> {
         let ep = &self.eps[slot];
         if bytes.len() > INJECT_MOST {
-            return -(libc::EMSGSIZE as isize);
+            return Err(-(libc::EMSGSIZE as isize));
         }
-        let Ok(to) = index(to) else { return -(libc::EINVAL as isize) };
-        let injected = self.bundle.tagged(ep.endpoint, |tagged| {
-            let is_first = tagged.has_session(to) == Ok(false) && tagged.unsent(to) == Ok(0);
-            tagged.try_inject(to, label, bytes).map(|()| is_first)
+        let to = index(to)?;
+        let injected = self.bundle.tagged(ep.endpoint, |tagged| match tagged.has_session(to)? {
+            true => tagged.try_inject(to, label, bytes).map(|()| true),
+            false => tagged.greet(to),
         });
-        let Ok(injected) = injected else { return -(libc::EIO as isize) };
-        match injected {
-            Ok(is_first) => {
-                if let Some(count) = &ep.tx_count {
+        self.injected(slot, injected)
+    }
+
+    /// Injects a message, which waits here until there is a session with the peer.
+    #[cold]
+    fn inject_anyway(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> Result<bool, isize> {
+        let to = index(to)?;
+        let endpoint = self.eps[slot].endpoint;
+        let injected = self.bundle.tagged(endpoint, |tagged| tagged.try_inject(to, label, bytes).map(|()| true));
+        self.injected(slot, injected)
+    }
+
+    #[inline(always)]
+    fn injected(&mut self, slot: usize, injected: Result<Result<bool, PostError>, Error>) -> Result<bool, isize> {
+        match injected.map_err(|_| -(libc::EIO as isize))? {
+            Ok(is_injected) => {
+                if let Some(count) = self.eps[slot].tx_count.as_ref().filter(|_| is_injected) {
                     count.add(true);
                 }
-                if is_first {
-                    self.meet(slot, to);
+                if !is_injected {
+                    self.progress();
                 }
-                0
+                Ok(is_injected)
             }
             Err(error) => {
                 self.progress();
-                refusal(error)
+                Err(refusal(error))
             }
         }
     }
 
-    /// Waits a moment for the session that the first message to a peer asked for, so that the message goes though the program does
-    /// something else from now on.
-    #[cold]
-    #[inline(never)]
-    fn meet(&mut self, slot: usize, to: u32) {
-        let endpoint = self.eps[slot].endpoint;
-        self.progress_until(Instant::now(), MEETING, |bundle| {
-            // An error means that it is not mapped any more: it was lost.
-            let met =
-                bundle.tagged(endpoint, |tagged| tagged.has_session(to) != Ok(false) || tagged.lost(to).is_some());
-            met.unwrap_or(true)
-        });
-    }
-
-    /// Makes progress until `done`, for `most` after `begin` at most; once in any case.
-    pub fn progress_until(&mut self, begin: Instant, most: Duration, mut done: impl FnMut(&mut DomainBundle) -> bool) {
-        loop {
-            self.progress();
-            if done(&mut self.bundle) || begin.elapsed() > most {
-                return;
-            }
-            // The peer may need this processor to answer.
-            std::thread::yield_now();
-        }
-    }
-
+    /// Sends a message. Whether it is the first one to its peer, which waits for the session.
     #[inline(always)]
-    fn send(&mut self, slot: usize, source: Source, len: usize, sending: &Sending) -> isize {
+    fn send(&mut self, slot: usize, source: Source, len: usize, sending: &Sending) -> Result<bool, isize> {
         let ep = &self.eps[slot];
         let (bound, flags) = (ep.tx, sending.flags.unwrap_or(ep.tx_flags));
         let is_told = bound.is_some_and(|tx| tx.tells(flags));
@@ -174,56 +217,53 @@ impl State {
         let is_stored = flags & abi::DELIVERY_COMPLETE != 0;
         if is_told && !self.has_room(bound) {
             self.progress();
-            return AGAIN;
+            return Err(AGAIN);
         }
         if len > INJECT_MOST || is_stored {
             let op = Op::new(sending.context, kind, is_told);
             return match flags & abi::INJECT {
                 0 => self.post(slot, source, op, sending, is_stored),
-                _ if len > INJECT_MOST => -(libc::EMSGSIZE as isize),
+                _ if len > INJECT_MOST => Err(-(libc::EMSGSIZE as isize)),
                 _ => self.post(slot, owned(source), op, sending, is_stored),
             };
         }
-        // Copied now, and done: what a completion would say is known.
+        // Copied now, and done: what a completion would say is known. Without a session it would not go out without further calls, so its
+        // completion comes when it has.
         match self.inject(slot, sending.to, sending.label, bytes(&source)) {
-            0 => {
+            Ok(true) => {
                 if let Some(cq) = bound.filter(|_| is_told).and_then(|bound| self.cqs.get_mut(bound.cq)) {
                     let entry = CqEntry { op_context: sending.context, flags: kind, ..CqEntry::default() };
                     cq.tell(entry, abi::ADDR_UNSPEC);
                 }
-                0
+                Ok(false)
             }
-            AGAIN if flags & abi::INJECT == 0 => {
+            Ok(false) | Err(AGAIN) if flags & abi::INJECT == 0 => {
                 self.post(slot, source, Op::new(sending.context, kind, is_told), sending, false)
             }
-            error => error,
+            Ok(false) => self.post(slot, owned(source), Op::new(sending.context, kind, is_told), sending, false),
+            Err(error) => Err(error),
         }
     }
 
-    /// Posts a send that ends later: when the buffer is free again, or when the message is stored at the receiver.
-    fn post(&mut self, slot: usize, source: Source, op: Op, sending: &Sending, is_stored: bool) -> isize {
+    /// Posts a send that ends later: when the buffer is free again, or when the message is stored at the receiver. Whether it waits for a
+    /// session.
+    fn post(&mut self, slot: usize, source: Source, op: Op, sending: &Sending, is_stored: bool) -> Result<bool, isize> {
         let ep = &mut self.eps[slot];
-        let Ok(to) = index(sending.to) else { return -(libc::EINVAL as isize) };
+        let to = index(sending.to)?;
         let at = ep.ops.insert(op);
         let posted = self.bundle.tagged(ep.endpoint, |tagged| {
-            let is_first = tagged.has_session(to) == Ok(false);
             let posted = match is_stored {
                 false => tagged.try_send(to, sending.label, source, at as u64),
                 true => tagged.try_send_stored(to, sending.label, source, at as u64),
             };
-            posted.map(|()| is_first).map_err(|(error, _)| error)
+            posted.map(|()| tagged.has_session(to) == Ok(false)).map_err(|(error, _)| error)
         });
         match posted {
-            Ok(Ok(is_first)) => {
-                if is_first {
-                    self.meet(slot, to);
-                }
-                0
-            }
-            Ok(Err(error)) => self.refuse(slot, at, error),
+            Ok(Ok(waits)) => Ok(waits),
+            Ok(Err(error)) => Err(self.refuse(slot, at, error)),
             Err(_) => {
                 self.eps[slot].end(at);
-                -(libc::EIO as isize)
+                Err(-(libc::EIO as isize))
             }
         }
     }
@@ -356,7 +396,7 @@ impl State {
         let ep = &mut self.eps[slot];
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
-        let at = ep.ops.insert(Op { buf, is_for_any: pattern.source.is_none(), ..op });
+        let at = ep.ops.insert(Op { buf, ..op });
         let least = ep.least;
         let posted = self.bundle.tagged(ep.endpoint, |tagged| {
             let posted = match many {

@@ -110,8 +110,13 @@ unsafe extern "C" fn regattr(domain: *mut Fid, attr: *const MrAttr, flags: u64, 
 
 /// When it returns, no peer reads or writes the memory by this registration any more.
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: `register` made it, and nobody has it after this.
-    let mr = unsafe { Box::from_raw(fid.cast::<Mr>()) };
+    let mr = fid.cast::<Mr>();
+    // SAFETY: `register` made it, and it is still open.
+    if unsafe { (*mr).state.is_left_behind() } {
+        return 0;
+    }
+    // SAFETY: as above, and nobody has it after this.
+    let mr = unsafe { Box::from_raw(mr) };
     mr.state.with(|state| state.unregister(mr.number));
     0
 }

@@ -35,10 +35,6 @@ unsafe fn described(msg: &RmaArgs, flags: u64) -> Option<Remote> {
 }
 
 impl Ep {
-    fn operate(&self, remote: &Remote, action: Action) -> isize {
-        self.state.with(|state| state.operate(self.slot, remote, action))
-    }
-
     /// Writes pieces, one behind the other.
     ///
     /// # Safety

@@ -66,6 +66,22 @@ fn closed(fid: *mut Fid) -> c_int {
 
 impl Client {
     fn new(count: usize, change: impl Fn(&mut Hints), selective: bool) -> Client {
+        let client = Client::with(count, change, selective);
+        for at in 0..count {
+            let (av, address, mut number) = (client.av, client.address(at), 0);
+            // SAFETY: an address vector that is open, an address, and a place for a number.
+            let inserted = unsafe { ((*av).ops.insert)(av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
+            assert_eq!((inserted, number), (1, at as u64));
+        }
+        client
+    }
+
+    /// One with an endpoint, which knows nobody.
+    fn unacquainted(change: impl Fn(&mut Hints)) -> Client {
+        Client::with(1, change, false)
+    }
+
+    fn with(count: usize, change: impl Fn(&mut Hints), selective: bool) -> Client {
         let mut hints = Hints::none();
         change(&mut hints);
         let info = hints.find().expect("it suits");
@@ -82,13 +98,6 @@ impl Client {
         }
         let mut client = Client { info, fabric, domain, av, cq, eps: Vec::new() };
         (0..count).for_each(|_| client.open(selective));
-        for at in 0..count {
-            let address = client.address(at);
-            let mut number = 0;
-            // SAFETY: as above.
-            let inserted = unsafe { ((*av).ops.insert)(av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
-            assert_eq!((inserted, number), (1, at as u64));
-        }
         client
     }
 
@@ -197,7 +206,9 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        assert_eq!(closed(self.domain.cast()), -libc::EBUSY, "there is something in it");
+        for fid in [self.domain.cast(), self.fabric.cast()] {
+            assert_eq!(closed(fid), -libc::EBUSY, "there is something in it");
+        }
         for &ep in &self.eps {
             assert_eq!(closed(ep.cast()), 0);
         }
@@ -466,8 +477,6 @@ fn a_descriptor_and_a_counter_tell_what_has_ended() {
     }
     let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     assert_eq!(client.send(0, 1, 1, b"now", 2), 0);
-    // What is sent completes at once, so there is nothing to wait for.
-    assert_eq!(try_wait(), -libc::EAGAIN);
     let mut contexts = Vec::new();
     while contexts.len() < 2 {
         assert!(begin.elapsed() < BOUND, "nothing completes");
@@ -496,6 +505,110 @@ fn a_descriptor_and_a_counter_tell_what_has_ended() {
         assert_eq!(closed(ep.cast()), 0);
     }
     assert_eq!((closed(cntr.cast()), closed(cq.cast())), (0, 0));
+}
+
+/// Two clients that know each other at number 0, with an endpoint each.
+fn two_clients() -> [Client; 2] {
+    let clients = [(); 2].map(|()| Client::unacquainted(directed));
+    for (client, other) in [(0, 1), (1, 0)] {
+        let (av, address, mut number) = (clients[client].av, clients[other].address(0), 7);
+        // SAFETY: an address vector that is open, an address, and a place for a number.
+        let inserted = unsafe { ((*av).ops.insert)(av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
+        assert_eq!((inserted, number), (1, 0));
+    }
+    clients
+}
+
+/// Who has read the completion of a send may sleep.
+#[test]
+fn what_has_completed_needs_no_more_calls_of_its_sender() {
+    for injects in [false, true] {
+        let [a, b] = two_clients();
+        let mut room = [0; 4];
+        assert_eq!(b.receive(0, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+        if injects {
+            let ep = a.eps[0];
+            // SAFETY: the bytes are there.
+            let inject = || unsafe { ((*ep).tagged.inject)(ep, b"away".as_ptr().cast(), 4, 0, 1) };
+            let begin = Instant::now();
+            while inject() == AGAIN {
+                assert!(begin.elapsed() < BOUND, "it cannot be sent");
+            }
+        } else {
+            assert_eq!(a.send(0, 0, 1, b"away", 2), 0);
+            assert_eq!(a.next().expect("sent").0.op_context, 2);
+        }
+        assert_eq!(b.next().expect("received").0.len, 4);
+        assert_eq!(&room, b"away");
+    }
+}
+
+#[test]
+fn receives_outlive_a_peer_that_leaves_in_good_order() {
+    let [a, mut b] = two_clients();
+    let (mut first, mut second, mut third) = ([0; 8], [0; 8], [0; 8]);
+    assert_eq!(a.receive(0, 0, 1, 0, &mut first, 1), 0);
+    assert_eq!(a.receive(0, 0, 2, 0, &mut second, 2), 0);
+    assert_eq!(a.receive(0, ADDR_UNSPEC, 3, 0, &mut third, 3), 0);
+    assert_eq!(b.send(0, 0, 1, b"bye", 9), 0);
+    assert_eq!(b.next().expect("sent").0.op_context, 9);
+    assert_eq!(closed(b.eps.pop().expect("one").cast()), 0);
+    drop(b);
+    assert_eq!(a.next().expect("received").0.op_context, 1);
+    // Long enough to hear of all that is told of the end.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(300) {
+        assert_eq!(a.try_next().map(|_| ()), Err(AGAIN), "a receive failed");
+    }
+    // Who sends there hears that nobody is left.
+    assert_eq!(a.send(0, 0, 1, b"hello?", 4), 0);
+    let error = a.next().expect_err("nobody is there");
+    assert_eq!((error.entry.op_context, error.err), (4, libc::ECONNREFUSED));
+    // The receives are still the client's.
+    for context in [2, 3] {
+        let ep = a.eps[0].cast::<Fid>();
+        // SAFETY: an endpoint that is open.
+        assert_eq!(unsafe { ((*a.eps[0]).ops.cancel)(ep, context as *mut c_void) }, 0);
+        let error = a.next().expect_err("it was cancelled");
+        assert_eq!((error.entry.op_context, error.err), (context, libc::ECANCELED));
+    }
+}
+
+/// What a forked child's calls return: an error, and nothing for what is closed.
+#[test]
+fn a_forked_child_is_refused() {
+    let client = Client::new(1, plain, false);
+    let child = || {
+        let ep = client.eps[0];
+        let mut room = [0; 8];
+        let refused = -(EOPBADSTATE as isize);
+        let is_refused = client.send(0, 0, 1, b"no", 1) == refused
+            && client.receive(0, ADDR_UNSPEC, 1, 0, &mut room, 2) == refused
+            && client.try_next().map(|_| ()) == Err(refused);
+        // SAFETY: objects that are open.
+        let is_cancelled = unsafe { ((*ep).ops.cancel)(ep.cast(), null_mut()) };
+        let mut entry = CqEntry::default();
+        // SAFETY: there is room for one.
+        let waited = unsafe { ((*client.cq).ops.sread)(client.cq, (&raw mut entry).cast(), 1, null(), 1000) };
+        let mut fids: [*mut Fid; 1] = [client.cq.cast()];
+        // SAFETY: one queue that is open.
+        let tried = unsafe { ((*client.fabric).ops.trywait)(client.fabric, fids.as_mut_ptr(), 1) };
+        let closed = [client.eps[0].cast(), client.cq.cast(), client.av.cast(), client.domain.cast()].map(closed);
+        is_refused && is_cancelled == refused && waited == refused && tried == -EOPBADSTATE && closed == [0; 4]
+    };
+    // SAFETY: the child calls nothing that another thread could have left locked, and ends without the handlers of an exit.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let is_well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+        // SAFETY: it may end.
+        unsafe { libc::_exit(if is_well { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:x}");
+    assert_eq!(client.send(0, 0, 1, b"on", 1), 0, "the parent goes on");
+    client.next().expect("sent");
 }
 
 #[test]

@@ -1,0 +1,48 @@
+//! Waiting for what ends, outside of the domain's lock.
+
+use crate::bundle::Sleeper;
+use crate::cell::DomainCell;
+use crate::state::State;
+use std::ffi::c_int;
+use std::time::Duration;
+
+/// A wait that nothing comes for takes so many turns before it sleeps, of which each looks many times: some 20 us in all. A wake-up
+/// costs about as much.
+const SPINS: u32 = 40;
+
+/// It looks so often whether another thread has got what it waits for.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// The turns of a wait.
+#[derive(Debug, Default)]
+pub struct Turns(u32);
+
+impl Turns {
+    /// Ends a turn in which nothing came: at once for the first ones, later when something comes or the time is over. `most` is what is
+    /// left of the wait. The domain is free meanwhile, except for clients that use it from one thread at a time.
+    pub fn wait(&mut self, state: &DomainCell<State>, most: Duration) {
+        self.0 = self.0.saturating_add(1);
+        if self.0 < SPINS {
+            return;
+        }
+        let most = most.min(LOOK_EVERY);
+        if state.is_serialised() {
+            return state.with(|state| _ = state.bundle.wait(most));
+        }
+        match state.with(State::sleeper) {
+            Some(Sleeper::Descriptor(fd, limit)) => sleep(fd, most.min(limit)),
+            // It fails in a handler alone, and there are none.
+            Some(Sleeper::Shared(bundle)) => _ = bundle.wait(Some(most)),
+            None => {}
+        }
+    }
+}
+
+/// Sleeps until a descriptor can be read, for so long at most.
+fn sleep(fd: c_int, most: Duration) {
+    let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // Rounded up: with 0 it would not sleep.
+    let most = most.as_micros().div_ceil(1000).try_into().unwrap_or(c_int::MAX);
+    // SAFETY: there is one structure, which the call may change. A descriptor that is none is told as such, and then this returns at once.
+    unsafe { libc::poll(&raw mut asked, 1, most) };
+}
