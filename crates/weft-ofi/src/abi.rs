@@ -48,6 +48,8 @@ pub const DISCARD: u64 = 1 << 58;
 /// Flags of a question for atomic operations.
 pub const FETCH_ATOMIC: u64 = 1 << 58;
 pub const COMPARE_ATOMIC: u64 = 1 << 59;
+/// Flag of a host's name that is an address.
+pub const NUMERICHOST: u64 = 1 << 55;
 /// Flag of a binding.
 pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
 /// Both halves of what an endpoint does.
@@ -123,6 +125,7 @@ pub const ETOOSMALL: c_int = 257;
 pub const EOPBADSTATE: c_int = 258;
 pub const EAVAIL: c_int = 259;
 pub const EBADFLAGS: c_int = 260;
+pub const EOVERRUN: c_int = 268;
 pub const ENOCQ: c_int = 263;
 pub const ETRUNC: c_int = 265;
 pub const ENOKEY: c_int = 266;
@@ -277,7 +280,7 @@ pub struct FabricOps {
     pub size: usize,
     pub domain: unsafe extern "C" fn(*mut FidFabric, *mut Info, *mut *mut FidDomain, *mut c_void) -> c_int,
     pub passive_ep: Stub,
-    pub eq_open: unsafe extern "C" fn(*mut FidFabric, *mut c_void, *mut *mut FidEq, *mut c_void) -> c_int,
+    pub eq_open: unsafe extern "C" fn(*mut FidFabric, *mut EqAttr, *mut *mut FidEq, *mut c_void) -> c_int,
     pub wait_open: Stub,
     pub trywait: unsafe extern "C" fn(*mut FidFabric, *mut *mut Fid, c_int) -> c_int,
     pub domain2: unsafe extern "C" fn(*mut FidFabric, *mut Info, *mut *mut FidDomain, u64, *mut c_void) -> c_int,
@@ -357,12 +360,21 @@ pub struct FidAv {
 pub struct AvOps {
     pub size: usize,
     pub insert: unsafe extern "C" fn(*mut FidAv, *const c_void, usize, *mut FiAddr, u64, *mut c_void) -> c_int,
-    pub insertsvc: Stub,
+    pub insertsvc:
+        unsafe extern "C" fn(*mut FidAv, *const c_char, *const c_char, *mut FiAddr, u64, *mut c_void) -> c_int,
     pub insertsym: Stub,
     pub remove: unsafe extern "C" fn(*mut FidAv, *mut FiAddr, usize, u64) -> c_int,
     pub lookup: unsafe extern "C" fn(*mut FidAv, FiAddr, *mut c_void, *mut usize) -> c_int,
     pub straddr: unsafe extern "C" fn(*mut FidAv, *const c_void, *mut c_char, *mut usize) -> *const c_char,
     pub av_set: Stub,
+}
+
+/// Of an event queue, as far as it is read.
+#[repr(C)]
+pub struct EqAttr {
+    pub size: usize,
+    pub flags: u64,
+    pub wait_obj: c_int,
 }
 
 #[repr(C)]
@@ -376,7 +388,7 @@ pub struct EqOps {
     pub size: usize,
     pub read: unsafe extern "C" fn(*mut FidEq, *mut u32, *mut c_void, usize, u64) -> isize,
     pub readerr: unsafe extern "C" fn(*mut FidEq, *mut c_void, u64) -> isize,
-    pub write: Stub,
+    pub write: unsafe extern "C" fn(*mut FidEq, u32, *const c_void, usize, u64) -> isize,
     pub sread: unsafe extern "C" fn(*mut FidEq, *mut u32, *mut c_void, usize, c_int, u64) -> isize,
     pub strerror: unsafe extern "C" fn(*mut FidEq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 }

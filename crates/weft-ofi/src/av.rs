@@ -1,7 +1,7 @@
 //! Address vectors: which peer is meant by a number, at all endpoints that are bound to one.
 
 use crate::abi::{self, AvAttr, AvOps, FiAddr, Fid, FidAv, FidDomain, Ops};
-use crate::addr::{Peer, ADDRESS_BYTES};
+use crate::addr::{self, Address, Peer, ADDRESS_BYTES};
 use crate::cell::DomainCell;
 use crate::fabric::Domain;
 use crate::state::{AvState, State};
@@ -21,7 +21,7 @@ pub struct Av {
 
 static OPS: Ops = Ops { bind, ..stubs::ops(close) };
 static AV: AvOps =
-    AvOps { size: size_of::<AvOps>(), insert, insertsvc: NONE, insertsym: NONE, remove, lookup, straddr, av_set: NONE };
+    AvOps { size: size_of::<AvOps>(), insert, insertsvc, insertsym: NONE, remove, lookup, straddr, av_set: NONE };
 
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
@@ -103,20 +103,50 @@ unsafe extern "C" fn insert(
     // SAFETY: it is an address vector of ours, open.
     let av = unsafe { &*av.cast::<Av>() };
     let addresses = addresses.cast::<[u8; ADDRESS_BYTES]>();
-    av.state.with(|state| {
-        let mut inserted = 0;
-        for at in 0..count {
-            // SAFETY: the client's promise: there are `count` addresses, one behind the other, each of the length that `getname` gives.
-            let address = unsafe { *addresses.add(at) };
-            let number = Peer::decode(&address).and_then(|peer| insert_one(state, av.number, peer));
-            inserted += c_int::from(number.is_some());
-            if !numbers.is_null() {
-                // SAFETY: the client's promise: there is room for `count` numbers.
-                unsafe { *numbers.add(at) = number.unwrap_or(abi::ADDR_UNSPEC) };
-            }
+    let mut inserted = 0;
+    for at in 0..count {
+        // SAFETY: the client's promise: there are `count` addresses, one behind the other, each of the length that `getname` gives.
+        let address = unsafe { *addresses.add(at) };
+        let number = Address::decode(&address).and_then(|address| av.insert(&address));
+        inserted += c_int::from(number.is_some());
+        if !numbers.is_null() {
+            // SAFETY: the client's promise: there is room for `count` numbers.
+            unsafe { *numbers.add(at) = number.unwrap_or(abi::ADDR_UNSPEC) };
         }
-        inserted
-    })
+    }
+    inserted
+}
+
+/// Inserts whoever is told at a host and port.
+unsafe extern "C" fn insertsvc(
+    av: *mut FidAv,
+    node: *const c_char,
+    service: *const c_char,
+    numbers: *mut FiAddr,
+    flags: u64,
+    _context: *mut c_void,
+) -> c_int {
+    // SAFETY: it is an address vector of ours, open.
+    let av = unsafe { &*av.cast::<Av>() };
+    if node.is_null() || service.is_null() {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the client's promise: they are strings.
+    let place = unsafe { addr::place(node, service, flags) };
+    let number = place.and_then(|place| av.insert(&Address::Place(place)));
+    if !numbers.is_null() {
+        // SAFETY: the client's promise: there is room for a number.
+        unsafe { *numbers = number.unwrap_or(abi::ADDR_UNSPEC) };
+    }
+    c_int::from(number.is_some())
+}
+
+impl Av {
+    /// Inserts an address, and returns its number. Whoever is told at a place is asked for before, with the domain free.
+    fn insert(&self, address: &Address) -> Option<FiAddr> {
+        let peer = address.peer()?;
+        self.state.with(|state| insert_one(state, self.number, peer))
+    }
 }
 
 /// Maps it for messages at all endpoints; for remote memory it is mapped when the first operation goes there.
@@ -201,7 +231,7 @@ unsafe extern "C" fn straddr(
     // SAFETY: the client's promise: there is an address of the length that `getname` gives.
     let address = unsafe { *address.cast::<[u8; ADDRESS_BYTES]>() };
     let words =
-        Peer::decode(&address).map_or_else(|| String::from("no address of weft's"), |peer| peer.name.to_string());
+        Address::decode(&address).map_or_else(|| String::from("no address of weft's"), |address| address.to_string());
     // SAFETY: the client's promise: there is a length.
     let room = unsafe { *len };
     if room > 0 {

@@ -2,6 +2,7 @@
 
 use crate::abi::{self, CqAttr, CqEntry, CqErrEntry, CqOps, FiAddr, Fid, FidCq, FidDomain, FidFabric, Ops};
 use crate::cell::DomainCell;
+use crate::eq::Eq;
 use crate::fabric::Domain;
 use crate::state::{CqState, Reader, State};
 use crate::stubs::{self, give};
@@ -122,8 +123,11 @@ pub unsafe extern "C" fn trywait(_fabric: *mut FidFabric, fids: *mut *mut Fid, c
         // SAFETY: the client's promise: there are `count` objects.
         let fid = unsafe { *fids.add(at) };
         // SAFETY: the client's promise: each is an object that is open.
-        if unsafe { (*fid).fclass } != abi::CLASS_CQ {
-            continue;
+        match unsafe { (*fid).fclass } {
+            abi::CLASS_CQ => {}
+            // SAFETY: an object of this class that the client has of this provider is a queue of ours.
+            abi::CLASS_EQ if !unsafe { &*fid.cast::<Eq>() }.is_empty() => return -libc::EAGAIN,
+            _ => continue,
         }
         // SAFETY: an object of this class that the client has of this provider is a queue of ours.
         let cq = unsafe { &*fid.cast::<Cq>() };

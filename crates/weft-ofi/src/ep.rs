@@ -1,7 +1,7 @@
 //! Endpoints: how one is opened, bound, named and closed. The calls that send and receive are in `messages.rs` and `calls.rs`.
 
 use crate::abi::{self, CmOps, EpOps, Fid, FidDomain, FidEp, Info, Ops, StubOps};
-use crate::addr::Peer;
+use crate::addr::tell_at;
 use crate::atomic::ATOMIC;
 use crate::av::{map_all, store_address, Av};
 use crate::calls::{MSG, TAGGED};
@@ -90,16 +90,26 @@ pub unsafe extern "C" fn open(
                 ops: Slab::new(),
                 pieces: HashMap::new(),
                 claims: Vec::new(),
+                told: None,
             });
             state.open_all(slot).map(|()| slot).inspect_err(|_| {
                 state.free_endpoint(slot);
                 state.forget_endpoint(slot);
             })
         });
-        made.map_err(|error| {
+        let slot = made.map_err(|error| {
             eprintln!("weft: libfabric's endpoint cannot be opened: {error}");
             -libc::ENOMEM
-        })
+        })?;
+        if let Some(place) = chosen.place {
+            let told = state.address(slot).ok_or(-libc::EIO).and_then(|peer| tell_at(place, &peer));
+            let told = told.inspect_err(|_| {
+                state.free_endpoint(slot);
+                state.forget_endpoint(slot);
+            })?;
+            state.eps[slot].told = Some(told);
+        }
+        Ok(slot)
     });
     let slot = match made {
         Ok(slot) => slot,
@@ -230,7 +240,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     ep.wait_for(begin, LINGER, |state| !state.has_memory_under_way(ep.slot));
     ep.wait_for(begin, LINGER, |state| state.bundle.is_acknowledged());
     ep.state.with(|state| {
-        (state.eps[ep.slot].tx, state.eps[ep.slot].rx) = (None, None);
+        (state.eps[ep.slot].tx, state.eps[ep.slot].rx, state.eps[ep.slot].told) = (None, None, None);
         state.free_endpoint(ep.slot);
     });
     ep.wait_for(begin, LINGER, |state| state.bundle.is_acknowledged());
@@ -259,13 +269,7 @@ impl Ep {
 unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: it is an endpoint of ours, open.
     let ep = unsafe { &*fid.cast::<Ep>() };
-    let found = ep.state.with(|state| {
-        let EpState { endpoint, memory, .. } = &state.eps[ep.slot];
-        let memory = memory.as_ref().map(|memory| state.bundle.name(memory.endpoint)).transpose().ok()?;
-        let (name, key) = (state.bundle.name(*endpoint).ok()?, state.bundle.key(*endpoint).ok()?);
-        Some(Peer { name, key, memory })
-    });
-    let Some(peer) = found else { return -abi::EOPBADSTATE };
+    let Some(peer) = ep.state.with(|state| state.address(ep.slot)) else { return -abi::EOPBADSTATE };
     // SAFETY: the client's promise: there is room for `*len` bytes.
     match unsafe { store_address(&peer.encode(), address, len) } {
         true => 0,

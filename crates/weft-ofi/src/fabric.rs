@@ -6,7 +6,7 @@ use crate::cell::DomainCell;
 use crate::regions::Registrations;
 use crate::state::State;
 use crate::stubs::{self, give, NONE};
-use crate::{atomic, av, cntr, cq, ep, mr};
+use crate::{atomic, av, cntr, cq, ep, eq, mr};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ static FABRIC: FabricOps = FabricOps {
     size: size_of::<FabricOps>(),
     domain,
     passive_ep: NONE,
-    eq_open: stubs::eq_open,
+    eq_open: eq::open,
     wait_open: NONE,
     trywait: cq::trywait,
     domain2,

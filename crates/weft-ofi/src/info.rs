@@ -1,8 +1,9 @@
 //! What the provider says of itself, and whether that is what a client asks for.
 
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
-use crate::addr::ADDRESS_BYTES;
-use std::ffi::{c_char, c_int, CStr};
+use crate::addr::{self, Address, ADDRESS_BYTES};
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::net::SocketAddr;
 
 /// Bytes that are copied before a call returns.
 pub const INJECT_MOST: usize = 4096;
@@ -27,8 +28,9 @@ const MEMORY_SIDES: u64 = abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOT
 const PRIMARY: u64 = MESSAGES | SIDES | MEMORY | MEMORY_SIDES | abi::DIRECTED_RECV;
 const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::FENCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = PRIMARY | SECONDARY;
-const TX_CAPS: u64 =
-    MESSAGES | abi::SEND | MEMORY | abi::READ | abi::WRITE | abi::FENCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
+/// Whom the domain reaches. Not the sides' to say.
+const COMM: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
+const TX_CAPS: u64 = MESSAGES | abi::SEND | MEMORY | abi::READ | abi::WRITE | abi::FENCE;
 const RX_CAPS: u64 = MESSAGES
     | abi::RECV
     | MEMORY
@@ -36,8 +38,6 @@ const RX_CAPS: u64 = MESSAGES
     | abi::REMOTE_WRITE
     | abi::MULTI_RECV
     | abi::SOURCE
-    | abi::LOCAL_COMM
-    | abi::REMOTE_COMM
     | abi::DIRECTED_RECV;
 
 /// What an operation may ask of its end.
@@ -151,7 +151,7 @@ fn suits_ep(ep: &EpAttr) -> bool {
 }
 
 fn suits_tx(tx: &TxAttr) -> bool {
-    tx.caps & !TX_CAPS == 0
+    tx.caps & !(TX_CAPS | COMM) == 0
         && tx.op_flags & !TX_FLAGS == 0
         && tx.msg_order & !ORDERS == 0
         && tx.comp_order == 0
@@ -162,7 +162,7 @@ fn suits_tx(tx: &TxAttr) -> bool {
 }
 
 fn suits_rx(rx: &RxAttr) -> bool {
-    rx.caps & !RX_CAPS == 0
+    rx.caps & !(RX_CAPS | COMM) == 0
         && rx.op_flags & !RX_FLAGS == 0
         && rx.msg_order & !ORDERS == 0
         && rx.comp_order == 0
@@ -172,7 +172,7 @@ fn suits_rx(rx: &RxAttr) -> bool {
 
 fn suits_domain(domain: &DomainAttr) -> bool {
     domain.cq_data_size <= size_of::<u64>()
-        && domain.caps & !(abi::LOCAL_COMM | abi::REMOTE_COMM) == 0
+        && domain.caps & !COMM == 0
         && domain.max_ep_tx_ctx <= 1
         && domain.max_ep_rx_ctx <= 1
         && domain.max_ep_stx_ctx == 0
@@ -201,8 +201,53 @@ fn named(name: &CStr) -> *mut c_char {
     unsafe { libc::strdup(name.as_ptr()) }
 }
 
+/// An address that libfabric frees.
+fn copied(address: &[u8; ADDRESS_BYTES]) -> Option<*mut c_void> {
+    let memory = made::<[u8; ADDRESS_BYTES]>()?;
+    // SAFETY: it was made for that.
+    unsafe { *memory = *address };
+    Some(memory.cast())
+}
+
+/// Where a description leads from and to.
+#[derive(Clone, Copy)]
+struct Ends {
+    source: [u8; ADDRESS_BYTES],
+    target: Option<[u8; ADDRESS_BYTES]>,
+}
+
+impl Ends {
+    /// Those that host and port name, or else the hints. None if there is no such host or port.
+    ///
+    /// # Safety
+    /// The names are null or strings. Of the hints, addresses have the lengths that they say.
+    unsafe fn of(node: *const c_char, service: *const c_char, flags: u64, hints: Option<&Info>) -> Option<Ends> {
+        let hinted = |address: *mut c_void, len: usize| {
+            let is_ours = !address.is_null() && len == ADDRESS_BYTES;
+            // SAFETY: the caller's promise.
+            is_ours.then(|| unsafe { *address.cast::<[u8; ADDRESS_BYTES]>() })
+        };
+        let source = hints.and_then(|hints| hinted(hints.src_addr, hints.src_addrlen));
+        let target = hints.and_then(|hints| hinted(hints.dest_addr, hints.dest_addrlen));
+        let (mut source, mut target) = (source.unwrap_or_else(|| Address::NOWHERE.encode()), target);
+        if !node.is_null() || !service.is_null() {
+            // SAFETY: the caller's promise.
+            let place = Address::Place(unsafe { addr::place(node, service, flags) }?).encode();
+            match (flags & abi::SOURCE != 0, node.is_null()) {
+                (true, _) => source = place,
+                (false, false) => target = Some(place),
+                // A port of nobody's.
+                (false, true) => return None,
+            }
+        }
+        Some(Ends { source, target })
+    }
+}
+
 /// A description that a client's wishes suit: the one there is. None if memory has run out.
-fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
+fn describe(version: u32, wish: &Wish, ends: &Ends) -> Option<*mut Info> {
+    let (source, target) = (copied(&ends.source)?, ends.target.as_ref().map(copied));
+    let target = target.map_or(Some(std::ptr::null_mut()), |target| target)?;
     let info = made::<Info>()?;
     let (tx, rx, ep) = (made::<TxAttr>()?, made::<RxAttr>()?, made::<EpAttr>()?);
     // Larger than ours, for libfabrics that append to it.
@@ -217,7 +262,7 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
     // It holds zeros, which are a value of each type.
     unsafe {
         *tx = TxAttr {
-            caps: asked_or(wish.tx_caps, caps & TX_CAPS),
+            caps: asked_or(wish.tx_caps & !COMM, caps & TX_CAPS),
             op_flags: wish.tx_flags,
             msg_order: asked_or(wish.tx_order, ORDERS),
             inject_size: INJECT_MOST,
@@ -229,7 +274,7 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
             tclass: 0,
         };
         *rx = RxAttr {
-            caps: asked_or(wish.rx_caps, caps & RX_CAPS),
+            caps: asked_or(wish.rx_caps & !COMM, caps & RX_CAPS),
             op_flags: wish.rx_flags,
             msg_order: asked_or(wish.rx_order, ORDERS),
             size: OPERATIONS,
@@ -282,10 +327,10 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
             caps,
             mode: 0,
             addr_format: FORMAT,
-            src_addrlen: 0,
-            dest_addrlen: 0,
-            src_addr: std::ptr::null_mut(),
-            dest_addr: std::ptr::null_mut(),
+            src_addrlen: ADDRESS_BYTES,
+            dest_addrlen: if target.is_null() { 0 } else { ADDRESS_BYTES },
+            src_addr: source,
+            dest_addr: target,
             handle: std::ptr::null_mut(),
             tx_attr: tx,
             rx_attr: rx,
@@ -298,31 +343,29 @@ fn describe(version: u32, wish: &Wish) -> Option<*mut Info> {
     Some(info)
 }
 
-/// `fi_getinfo`: one description, or `ENODATA`. Of a host and port nothing is known: addresses are what `fi_getname` gives.
+/// `fi_getinfo`: one description, or `ENODATA`. A host and port are where an endpoint's name is told, or where it is asked for.
 ///
 /// # Safety
 /// As libfabric calls it: `hints` is null or what a client made, `found` can be written.
 pub unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
-    _service: *const c_char,
+    service: *const c_char,
     flags: u64,
     hints: *const Info,
     found: *mut *mut Info,
 ) -> c_int {
-    /// The node and service are the caller's own.
-    const SOURCE: u64 = 1 << 57;
-    if !node.is_null() && flags & SOURCE == 0 {
-        return -libc::ENODATA;
-    }
     // SAFETY: the caller's promise.
-    let wish = match unsafe { hints.as_ref() } {
+    let hints = unsafe { hints.as_ref() };
+    let wish = match hints {
         None => Some(Wish::NONE),
         // SAFETY: as above.
         Some(hints) => unsafe { Wish::of(hints) },
     };
     let Some(wish) = wish else { return -libc::ENODATA };
-    match describe(version, &wish) {
+    // SAFETY: as above.
+    let Some(ends) = (unsafe { Ends::of(node, service, flags, hints) }) else { return -libc::ENODATA };
+    match describe(version, &wish, &ends) {
         Some(info) => {
             // SAFETY: the caller's promise.
             unsafe { *found = info };
@@ -340,6 +383,8 @@ pub struct Chosen {
     pub has_memory: bool,
     pub tx_flags: u64,
     pub rx_flags: u64,
+    /// Where its address is to be told.
+    pub place: Option<SocketAddr>,
 }
 
 impl Chosen {
@@ -351,7 +396,14 @@ impl Chosen {
         // SAFETY: as above.
         let rx_flags = unsafe { info.rx_attr.as_ref() }.map_or(0, |rx| rx.op_flags);
         let (is_directed, has_memory) = (info.caps & abi::DIRECTED_RECV != 0, info.caps & MEMORY != 0);
-        Chosen { is_directed, has_memory, tx_flags, rx_flags }
+        let source = (!info.src_addr.is_null() && info.src_addrlen == ADDRESS_BYTES)
+            // SAFETY: the caller's promise: an address is as long as it says.
+            .then(|| unsafe { *info.src_addr.cast::<[u8; ADDRESS_BYTES]>() });
+        let place = match source.as_ref().and_then(Address::decode) {
+            Some(Address::Place(place)) => Some(place).filter(|place| place.port() != 0),
+            Some(Address::Peer(_)) | None => None,
+        };
+        Chosen { is_directed, has_memory, tx_flags, rx_flags, place }
     }
 }
 

@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 mod abi;
+#[allow(unsafe_code)] // strings that C names
 mod addr;
 #[allow(unsafe_code)] // C calls it
 mod atomic;
@@ -38,6 +39,8 @@ mod cntr;
 mod cq;
 #[allow(unsafe_code)] // C calls it
 mod ep;
+#[allow(unsafe_code)] // C calls it
+mod eq;
 #[allow(unsafe_code)] // C calls it
 mod fabric;
 #[allow(unsafe_code)] // C calls it

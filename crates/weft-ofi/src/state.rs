@@ -11,6 +11,7 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
+use weft::names::NameServer;
 use weft::tagged::{CameBack, Claim, Completion, LentMut, Outcome, Received};
 use weft::{Endpoint, Reason};
 
@@ -48,6 +49,8 @@ pub struct EpState {
     pub pieces: HashMap<usize, Vec<LentMut>>,
     /// Messages taken out, by the context of who did it.
     pub claims: Vec<(usize, Claim)>,
+    /// Tells its address at a port, if the client wants that.
+    pub told: Option<NameServer>,
 }
 
 /// A queue that an endpoint is bound to.
@@ -200,6 +203,13 @@ impl State {
         }
         self.slots[number] = slot;
         slot
+    }
+
+    /// The address of an endpoint.
+    pub fn address(&self, slot: usize) -> Option<Peer> {
+        let EpState { endpoint, memory, .. } = &self.eps[slot];
+        let memory = memory.as_ref().map(|memory| self.bundle.name(memory.endpoint)).transpose().ok()?;
+        Some(Peer { name: self.bundle.name(*endpoint).ok()?, key: self.bundle.key(*endpoint).ok()?, memory })
     }
 
     /// Frees an endpoint. Later polls may still send what it has to say.

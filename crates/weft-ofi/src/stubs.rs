@@ -1,9 +1,8 @@
-//! Calls that there are not, and objects that need to do nothing.
+//! Calls that there are not.
 
-use crate::abi::{self, EqOps, Fid, FidEq, Ops, Stub, StubOps};
-use std::ffi::{c_char, c_int, c_void};
+use crate::abi::{Fid, Ops, Stub, StubOps};
+use std::ffi::{c_int, c_void};
 use std::mem::size_of;
-use std::time::Duration;
 
 /// The answer of every call that the provider does not have.
 pub unsafe extern "C" fn no_such_call() -> isize {
@@ -49,68 +48,4 @@ pub unsafe fn give<T, F>(object: Box<T>, place: *mut *mut F) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { *place = Box::into_raw(object).cast() };
     0
-}
-
-// ---- event queues: nothing ever happens in one, for endpoints without connections
-
-static EQ_OPS: Ops = ops(eq_close);
-static EQ: EqOps = EqOps {
-    size: size_of::<EqOps>(),
-    read: eq_read,
-    readerr: eq_readerr,
-    write: NONE,
-    sread: eq_sread,
-    strerror: eq_strerror,
-};
-
-pub unsafe extern "C" fn eq_open(
-    _fabric: *mut abi::FidFabric,
-    _attr: *mut c_void,
-    place: *mut *mut FidEq,
-    context: *mut c_void,
-) -> c_int {
-    let fid = Fid { fclass: abi::CLASS_EQ, context, ops: &EQ_OPS };
-    // SAFETY: libfabric's promise.
-    unsafe { give(Box::new(FidEq { fid, ops: &EQ }), place) }
-}
-
-unsafe extern "C" fn eq_close(fid: *mut Fid) -> c_int {
-    // SAFETY: `eq_open` made it, and nobody has it after this.
-    drop(unsafe { Box::from_raw(fid.cast::<FidEq>()) });
-    0
-}
-
-unsafe extern "C" fn eq_read(_eq: *mut FidEq, _event: *mut u32, _buf: *mut c_void, _len: usize, _flags: u64) -> isize {
-    -(libc::EAGAIN as isize)
-}
-
-unsafe extern "C" fn eq_readerr(_eq: *mut FidEq, _buf: *mut c_void, _flags: u64) -> isize {
-    -(libc::EAGAIN as isize)
-}
-
-unsafe extern "C" fn eq_sread(
-    _eq: *mut FidEq,
-    _event: *mut u32,
-    _buf: *mut c_void,
-    _len: usize,
-    timeout: c_int,
-    _flags: u64,
-) -> isize {
-    match u64::try_from(timeout) {
-        Ok(timeout) => std::thread::sleep(Duration::from_millis(timeout)),
-        Err(_) => loop {
-            std::thread::park();
-        },
-    }
-    -(libc::EAGAIN as isize)
-}
-
-unsafe extern "C" fn eq_strerror(
-    _eq: *mut FidEq,
-    _number: c_int,
-    _data: *const c_void,
-    _buf: *mut c_char,
-    _len: usize,
-) -> *const c_char {
-    c"there are no events".as_ptr()
 }

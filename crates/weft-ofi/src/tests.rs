@@ -7,6 +7,7 @@ use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
 mod memory;
+mod queues;
 
 const BOUND: Duration = Duration::from_secs(30);
 const AGAIN: isize = -(libc::EAGAIN as isize);
