@@ -563,6 +563,46 @@ fn a_flood_that_nobody_receives_waits_on_its_senders_side() {
 }
 
 #[test]
+fn a_receive_for_the_last_message_of_a_flood_is_matched_within_the_bound() {
+    let _turn = turn("tagged flood backwards");
+    const FLOOD: u64 = 40_000;
+    for (waiting_most, is_matched) in [(1 << 16, true), (10_000, false)] {
+        let (mut a, mut b) = pair_with(Settings::default(), Settings { waiting_most, ..Settings::default() });
+        for number in 0..FLOOD {
+            a.send(0, number, number.to_le_bytes().to_vec(), number);
+        }
+        settle(&mut a, &mut b);
+        assert_eq!(b.calls().waiting().0, WINDOW);
+        // Posted before the flood's end is known, and after it.
+        b.receive(Pattern::tagged(FLOOD - 1).from(0), 8, 1);
+        settle(&mut a, &mut b);
+        let waiting = b.calls().waiting().0;
+        if !is_matched {
+            assert!(b.done.is_empty() && (waiting_most..waiting_most + WINDOW).contains(&waiting), "{waiting} wait");
+            continue;
+        }
+        assert_eq!(b.take(1).map(|done| bytes(&done).to_vec()), Some((FLOOD - 1).to_le_bytes().to_vec()));
+        // Contents beyond 4 MiB, in units of 256 bytes, stay at the sender.
+        assert_eq!((waiting, a.done.len()), (FLOOD as usize - 1, 2 * WINDOW + 1));
+        // Backwards, and the next flood is bounded as the first one.
+        for number in (0..FLOOD - 1).rev() {
+            b.receive(Pattern::tagged(number), 8, number);
+            together(&mut [&mut a, &mut b], "the one before", |s| !s[1].done.is_empty());
+            let done = b.done.pop_front().expect("just seen");
+            assert_eq!((done.context, bytes(&done)), (number, &number.to_le_bytes()[..]));
+        }
+        settle(&mut a, &mut b);
+        assert_eq!((b.calls().waiting(), a.done.len()), ((0, 0), FLOOD as usize));
+        a.done.clear();
+        for number in 0..2 * WINDOW as u64 {
+            a.send(0, number, vec![1], number);
+        }
+        settle(&mut a, &mut b);
+        assert_eq!((b.calls().waiting().0, a.done.len()), (WINDOW, WINDOW));
+    }
+}
+
+#[test]
 fn contents_that_find_no_memory_go_back_and_are_fetched_in_their_turn() {
     let _turn = turn("tagged memory");
     let (mut a, mut b) = pair_with(Settings::default(), Settings { unexpected_most: 100_000, ..Settings::default() });

@@ -247,7 +247,10 @@ impl Engine {
                 self.end_unstored(cx, unstored, Outcome::Sent);
             }
             Word::Credit(told) => _ = self.take_credit(number, told)?,
-            Word::Ask => self.peer(number).ok_or(Violation)?.due.asked = true,
+            Word::Ask => {
+                self.peer(number).ok_or(Violation)?.due.asked = true;
+                self.asked(number);
+            }
             Word::Bye => {
                 self.peer_left(cx, number);
                 return Ok(());

@@ -41,6 +41,9 @@ pub struct Settings {
     /// Bytes of unmatched eager contents that may wait here, from all senders together. Above that, contents go back to
     /// their senders and are fetched later.
     pub unexpected_most: usize,
+    /// Number of messages that may wait here unmatched, from all senders together, before a sender gets credit for more than 8,192 of its
+    /// own. A sender gets that if a receive waits here which none of its messages has matched.
+    pub waiting_most: usize,
     /// Number of operations posted here plus completions of the bundle that were not taken. At this number further
     /// operations return *full*. With so many completions that were not taken, injections do too.
     pub operations_most: usize,
@@ -56,6 +59,7 @@ impl Default for Settings {
         Settings {
             eager_most: 16 << 10,
             unexpected_most: 64 << 20,
+            waiting_most: 1 << 18,
             operations_most: 1 << 16,
             injected_most: 1 << 20,
             receives_stay: false,

@@ -71,11 +71,13 @@ pub(super) struct Due {
     units: u32,
     matched_messages: u32,
     matched_units: u32,
-    /// How much of the matched was reported to the sender.
+    /// How much of the matched was reported to the sender; of messages more, if some were [granted](Due::grant).
     told_messages: u32,
     told_units: u32,
     /// The sender waits for credit.
     pub asked: bool,
+    /// Messages were granted, and the sender does not know.
+    owes_grant: bool,
 }
 
 impl Due {
@@ -97,26 +99,50 @@ impl Due {
         self.matched_units = self.matched_units.wrapping_add(units);
     }
 
+    /// Whether the sender has no credit for another message.
+    pub fn is_exhausted(&self) -> bool {
+        self.messages.wrapping_sub(self.told_messages) >= MESSAGES_MOST
+    }
+
+    /// Gives credit for all messages that came, though they were not matched.
+    pub fn grant(&mut self) {
+        self.told_messages = self.messages;
+        self.owes_grant = true;
+    }
+
+    /// Messages that were matched and not reported.
+    #[inline(always)]
+    fn unreported(&self) -> u32 {
+        let ahead = self.matched_messages.wrapping_sub(self.told_messages);
+        // What was granted is reported before it is matched.
+        if ahead > u32::MAX / 2 {
+            0
+        } else {
+            ahead
+        }
+    }
+
     /// Whether to report credit in a word of its own.
     #[inline(always)]
     pub fn is_urgent(&self) -> bool {
-        let messages = self.matched_messages.wrapping_sub(self.told_messages);
         let units = self.matched_units.wrapping_sub(self.told_units);
         let most = if self.asked { (1, 1) } else { (MESSAGES_MOST / 2, UNITS_MOST / 2) };
-        messages >= most.0 || units >= most.1
+        self.unreported() >= most.0 || units >= most.1 || self.owes_grant
     }
 
     /// The credit to report with the next word.
     #[inline(always)]
     pub fn to_tell(&self) -> Told {
-        Told { messages: self.matched_messages as u16, units: self.matched_units as u16 }
+        let messages = self.told_messages.wrapping_add(self.unreported());
+        Told { messages: messages as u16, units: self.matched_units as u16 }
     }
 
     /// Notes that the credit was reported.
     #[inline(always)]
     pub fn on_told(&mut self) {
-        (self.told_messages, self.told_units) = (self.matched_messages, self.matched_units);
-        self.asked = false;
+        self.told_messages = self.told_messages.wrapping_add(self.unreported());
+        self.told_units = self.matched_units;
+        (self.asked, self.owes_grant) = (false, false);
     }
 }
 
@@ -295,6 +321,33 @@ mod tests {
             lie.messages = lie.messages.wrapping_add(1);
             assert!(!window.take(lie));
         }
+    }
+
+    #[test]
+    fn what_is_granted_is_credit_once() {
+        let (mut window, mut due) = (Window::default(), Due::default());
+        for round in 1..=20u32 {
+            assert!(!due.is_exhausted());
+            for _ in 0..MESSAGES_MOST {
+                assert!(window.has_message() && due.arrive(window.next, 0));
+                window.spend(0);
+            }
+            assert!(!window.has_message() && due.is_exhausted() && !due.is_urgent(), "round {round}");
+            due.grant();
+            assert!(due.is_urgent() && window.take(due.to_tell()));
+            due.on_told();
+            assert!(!due.is_urgent());
+        }
+        // All of them are matched, which is no news; what comes then counts as before.
+        (0..20 * MESSAGES_MOST).for_each(|_| due.matched(0));
+        assert!(!due.is_urgent() && window.take(due.to_tell()));
+        for _ in 0..MESSAGES_MOST {
+            assert!(window.has_message() && due.arrive(window.next, 0));
+            window.spend(0);
+            due.matched(0);
+        }
+        assert!(!window.has_message() && due.is_urgent());
+        assert!(window.take(due.to_tell()) && window.has_message());
     }
 
     #[test]

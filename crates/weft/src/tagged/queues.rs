@@ -58,6 +58,11 @@ impl<T> Slab<T> {
         self.values.get(at as usize)?.as_ref()
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.values.len() - self.free.len()
+    }
+
     #[inline(always)]
     pub fn remove(&mut self, at: u32) -> Option<T> {
         let value = self.values.get_mut(at as usize)?.take()?;
@@ -220,6 +225,12 @@ impl Posted {
         };
         let at = line.iter().position(|w| w.receive == receive);
         at.is_some_and(|at| line.remove(at).is_some())
+    }
+
+    /// Whether a receive of one message waits that could be for one of this peer's.
+    pub fn waits_for(&self, peer: u32) -> bool {
+        let of_peer = self.of_peers.get(peer as usize).into_iter().flatten();
+        of_peer.chain(&self.any).any(|wanted| !wanted.is_of_many)
     }
 
     /// Removes the receives that are posted for this peer alone.

@@ -46,6 +46,8 @@ pub(crate) struct Engine {
     pub(super) operations: usize,
     pub(super) waiting_bytes: usize,
     injected_bytes: usize,
+    /// Peers that asked for credit for messages, and have got none.
+    asking: Vec<u32>,
     turns: Turns,
     /// The program freed the endpoint. It ends when its last words are sent.
     pub is_closing: bool,
@@ -151,6 +153,7 @@ impl Engine {
             operations: 0,
             waiting_bytes: 0,
             injected_bytes: 0,
+            asking: Vec::new(),
             turns: Turns::default(),
             is_closing: false,
             lost: 0,

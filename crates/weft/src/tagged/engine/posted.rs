@@ -168,6 +168,9 @@ impl Engine {
         if let Some(number) = peer {
             self.greet(cx, number);
         }
+        if !self.asking.is_empty() {
+            self.look_at_who_asks(cx);
+        }
         Ok(())
     }
 

@@ -21,6 +21,29 @@ impl Engine {
         self.say(peer, Word::Fetch { number, receive, bytes, credit: wire::Told::default() });
     }
 
+    /// A peer that asks for credit for messages gets it if a receive is posted that none of its messages has matched: the one that is meant may
+    /// be among those that it keeps. Otherwise it waits until there is such a receive, or until its messages are matched.
+    pub(in crate::tagged) fn asked(&mut self, number: u32) {
+        let has_room = self.messages.len() < self.settings.waiting_most;
+        let is_wanted = has_room && self.posted.iter().any(|posted| posted.waits_for(number));
+        let Some(peer) = self.peer(number).filter(|peer| peer.due.asked && peer.due.is_exhausted()) else { return };
+        if is_wanted {
+            peer.due.grant();
+        } else if !self.asking.contains(&number) {
+            self.asking.push(number);
+        }
+    }
+
+    /// A receive was posted that nothing has matched.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_at_who_asks(&mut self, cx: &mut Working<'_>) {
+        for number in std::mem::take(&mut self.asking) {
+            self.asked(number);
+            self.flush(cx, number);
+        }
+    }
+
     /// Sends what there is to send to a peer, as far as there is room.
     pub(in crate::tagged) fn flush(&mut self, cx: &mut Working<'_>, number: u32) {
         let Some(peer) = self.peer(number).filter(|p| !p.streams.is_full() && p.has_something()) else { return };
