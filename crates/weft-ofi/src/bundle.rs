@@ -1,11 +1,44 @@
 //! The bundle of a domain: without a lock as long as the client's calls are all that polls it, and one that a thread of weft's polls too
 //! from when peers are to reach memory here while the client computes.
 
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 use weft::memory::Memory;
 use weft::tagged::{Completion, Tagged};
 use weft::{memory, tagged, AnyThread, Bundle, Endpoint, Error, Key, Name, SharedBundle, Waited, Waker};
+
+/// How much of what was sent an endpoint keeps for receivers that have not asked for it, in MiB.
+const SEND_BUFFER: &str = "WEFT_SEND_BUFFER";
+const SEND_BUFFER_RANGE: RangeInclusive<usize> = 1..=1 << 20;
+const SEND_BUFFER_MIB: usize = 64;
+
+/// Messages that wait at an endpoint for receives, from all senders together, before no sender gets credit for more than a window of its own.
+const WAITING_MOST: usize = 1 << 20;
+
+/// What endpoints for messages are opened with.
+///
+/// # Errors
+/// What is wrong with a setting.
+pub fn message_settings() -> Result<tagged::Settings, String> {
+    let mib = match std::env::var_os(SEND_BUFFER).filter(|value| !value.is_empty()) {
+        None => SEND_BUFFER_MIB,
+        Some(value) => value
+            .to_str()
+            .and_then(|value| value.trim().parse().ok())
+            .filter(|mib| SEND_BUFFER_RANGE.contains(mib))
+            .ok_or_else(|| {
+                format!("{SEND_BUFFER}={} is no number of MiB from 1 to {}", value.to_string_lossy(), 1 << 20)
+            })?,
+    };
+    Ok(tagged::Settings {
+        // Clients cancel receives themselves when a peer leaves in good order.
+        receives_stay: true,
+        waiting_most: WAITING_MOST,
+        injected_most: mib << 20,
+        ..tagged::Settings::default()
+    })
+}
 
 /// What a thread sleeps on.
 #[derive(Debug)]
@@ -91,9 +124,11 @@ impl DomainBundle {
     ///
     /// # Errors
     /// As weft's. Nothing is left behind.
-    pub fn endpoints(&mut self, has_memory: bool) -> Result<(Endpoint, Option<Endpoint>), Error> {
-        // Clients cancel receives themselves when a peer leaves in good order.
-        let settings = tagged::Settings { receives_stay: true, ..tagged::Settings::default() };
+    pub fn endpoints(
+        &mut self,
+        settings: tagged::Settings,
+        has_memory: bool,
+    ) -> Result<(Endpoint, Option<Endpoint>), Error> {
         let endpoint = of_either!(
             self,
             own => own.tagged_endpoint_with_random_key(settings),

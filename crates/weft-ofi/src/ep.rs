@@ -72,7 +72,7 @@ pub unsafe extern "C" fn open(
     // SAFETY: the client's promise: it is a description that `getinfo` gave, or a copy.
     let chosen = unsafe { Chosen::of(&*info) };
     let made = domain.state.with(|state| {
-        let made = state.bundle.endpoints(chosen.has_memory).and_then(|(endpoint, memory)| {
+        let made = state.bundle.endpoints(state.settings, chosen.has_memory).and_then(|(endpoint, memory)| {
             let slot = state.add(EpState {
                 endpoint,
                 memory: memory.map(EpMemory::new),

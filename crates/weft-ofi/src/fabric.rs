@@ -1,7 +1,7 @@
 //! The fabric, of which nothing but the name is of interest, and domains.
 
 use crate::abi::{self, DomainOps, FabricAttr, FabricOps, Fid, FidDomain, FidFabric, Info, Ops};
-use crate::bundle::DomainBundle;
+use crate::bundle::{message_settings, DomainBundle};
 use crate::cell::DomainCell;
 use crate::regions::Registrations;
 use crate::state::State;
@@ -95,6 +95,13 @@ unsafe extern "C" fn domain(
     // SAFETY: the client's promise: the pointer is null, or there are attributes.
     let (threading, progress, mode) = unsafe { attr.as_ref() }
         .map_or((abi::THREAD_SAFE, abi::PROGRESS_MANUAL, 0), |attr| (attr.threading, attr.data_progress, attr.mr_mode));
+    let settings = match message_settings() {
+        Ok(settings) => settings,
+        Err(error) => {
+            eprintln!("weft: libfabric's domain cannot be opened: {error}");
+            return -libc::EINVAL;
+        }
+    };
     let made = Node::new().and_then(|node| {
         let mut bundle = DomainBundle::Own(Bundle::for_any_thread(&node, Settings::default())?);
         if progress == abi::PROGRESS_AUTO {
@@ -110,8 +117,9 @@ unsafe extern "C" fn domain(
         }
     };
     // SAFETY: the client's promise, for which FI_THREAD_DOMAIN stands: no two threads use the objects of a domain at once.
-    let cell =
-        unsafe { DomainCell::new(State::new(bundle, Registrations::new(mode)), threading == abi::THREAD_DOMAIN) };
+    let cell = unsafe {
+        DomainCell::new(State::new(bundle, Registrations::new(mode), settings), threading == abi::THREAD_DOMAIN)
+    };
     let fid = Fid { fclass: abi::CLASS_DOMAIN, context, ops: &DOMAIN_OPS };
     let fid = FidDomain { fid, ops: &DOMAIN, mr: &mr::MR };
     // SAFETY: it is a fabric of ours, open.

@@ -176,7 +176,7 @@ impl State {
             true => tagged.try_inject(to, label, bytes).map(|()| true),
             false => tagged.greet(to),
         });
-        self.injected(slot, injected)
+        self.injected(slot, to, injected)
     }
 
     /// Injects a message, which waits here until there is a session with the peer.
@@ -185,13 +185,19 @@ impl State {
         let to = index(to)?;
         let endpoint = self.eps[slot].endpoint;
         let injected = self.bundle.tagged(endpoint, |tagged| tagged.try_inject(to, label, bytes).map(|()| true));
-        self.injected(slot, injected)
+        self.injected(slot, to, injected)
     }
 
     #[inline(always)]
-    fn injected(&mut self, slot: usize, injected: Result<Result<bool, PostError>, Error>) -> Result<bool, isize> {
+    fn injected(
+        &mut self,
+        slot: usize,
+        to: u32,
+        injected: Result<Result<bool, PostError>, Error>,
+    ) -> Result<bool, isize> {
         match injected.map_err(|_| -(libc::EIO as isize))? {
             Ok(is_injected) => {
+                self.is_taken();
                 if let Some(count) = self.eps[slot].tx_count.as_ref().filter(|_| is_injected) {
                     count.add(true);
                 }
@@ -201,6 +207,9 @@ impl State {
                 Ok(is_injected)
             }
             Err(error) => {
+                if error == PostError::Full {
+                    self.is_full(slot, to);
+                }
                 self.progress();
                 Err(refusal(error))
             }

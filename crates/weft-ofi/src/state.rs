@@ -11,8 +11,9 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use weft::names::NameServer;
-use weft::tagged::{CameBack, Claim, Completion, LentMut, Outcome, Received};
+use weft::tagged::{self, CameBack, Claim, Completion, LentMut, Outcome, Received};
 use weft::{Endpoint, Reason};
 
 /// Completions that a queue keeps; then operations that would add some are told to come again.
@@ -21,6 +22,9 @@ const UNREAD_MOST: usize = 1 << 16;
 /// How often a read that nothing has come for looks, some 0.5 us. A client that waits does something else between two reads (MPICH gives way, a
 /// system call each time) and sees nothing meanwhile: with 64 looks its round trips are shorter by a quarter.
 const LOOKS: u32 = 64;
+
+/// After so long without room for a send it is told.
+const FULL_LONG: Duration = Duration::from_secs(5);
 
 /// An endpoint.
 #[derive(Debug)]
@@ -173,10 +177,15 @@ pub struct State {
     pub fd_waits: usize,
     /// The last read was in vain: the client waits.
     is_awaited: bool,
+    /// What endpoints for messages are opened with.
+    pub settings: tagged::Settings,
+    /// Since when no send has been taken, for want of room.
+    full_since: Option<Instant>,
+    has_told: bool,
 }
 
 impl State {
-    pub fn new(bundle: DomainBundle, registrations: Registrations) -> State {
+    pub fn new(bundle: DomainBundle, registrations: Registrations, settings: tagged::Settings) -> State {
         let (eps, cqs, avs) = Default::default();
         State {
             bundle,
@@ -188,7 +197,38 @@ impl State {
             with_memory: Vec::new(),
             fd_waits: 0,
             is_awaited: false,
+            settings,
+            full_since: None,
+            has_told: false,
         }
+    }
+
+    /// A send was taken.
+    #[inline(always)]
+    pub fn is_taken(&mut self) {
+        if self.full_since.is_some() {
+            self.full_since = None;
+        }
+    }
+
+    /// A send to a peer found no room. If that stays so, whoever looks at the program is told who waits for whom, once.
+    #[cold]
+    pub fn is_full(&mut self, slot: usize, to: u32) {
+        let now = Instant::now();
+        let since = *self.full_since.get_or_insert(now);
+        if self.has_told || now - since < FULL_LONG {
+            return;
+        }
+        self.has_told = true;
+        let av = self.eps[slot].av.and_then(|av| self.avs.get(av));
+        let peer = av.and_then(|av| av.addresses.get(to as usize));
+        let peer = peer.map_or_else(|| String::from("a peer"), |peer| peer.name.to_string());
+        let (mib, process) = (self.settings.injected_most >> 20, std::process::id());
+        eprintln!(
+            "weft: process {process} has waited {} s to send: {peer} (number {to}) has received none of {mib} MiB of messages. \
+             If it waits for this process, raise WEFT_SEND_BUFFER (now {mib})",
+            FULL_LONG.as_secs()
+        );
     }
 
     /// Enters an endpoint.

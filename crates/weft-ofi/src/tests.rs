@@ -575,6 +575,31 @@ fn receives_outlive_a_peer_that_leaves_in_good_order() {
     }
 }
 
+/// More than a receiver has room for, sent before anything is received, which then is done backwards.
+#[test]
+fn a_flood_is_sent_and_received_in_any_order() {
+    const FLOOD: u64 = 20_000;
+    let [a, b] = two_clients();
+    for tag in 0..FLOOD {
+        assert_eq!(a.send(0, 0, tag, b"one of many", 1), 0);
+        a.next().expect("it is copied");
+    }
+    let mut room = [0; 16];
+    for tag in (0..FLOOD).rev() {
+        assert_eq!(b.receive(0, 0, tag, 0, &mut room, tag as usize), 0);
+        let begin = Instant::now();
+        let (done, _) = loop {
+            match b.try_next() {
+                Ok(done) => break done,
+                Err(error) => assert_eq!(error, AGAIN),
+            }
+            assert_eq!(a.try_next().map(|_| ()), Err(AGAIN));
+            assert!(begin.elapsed() < BOUND, "{tag} does not come");
+        };
+        assert_eq!((done.op_context, done.tag, done.len), (tag as usize, tag, 11));
+    }
+}
+
 /// What a forked child's calls return: an error, and nothing for what is closed.
 #[test]
 fn a_forked_child_is_refused() {

@@ -34,6 +34,7 @@ const KNOWN: &[&str] = &[
     "WEFT_PORT",
     QUIET,
     "WEFT_SEED",
+    "WEFT_SEND_BUFFER",
     SERVICE,
     "WEFT_SUSPICION",
     TRUST,

@@ -99,7 +99,7 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 12] = [
     "WEFT_ADDR",
     "WEFT_PORT",
     "WEFT_SUSPICION",
@@ -109,6 +109,7 @@ const VARIABLES: [&str; 11] = [
     "WEFT_LOCAL",
     "WEFT_TRUST",
     "WEFT_SERVICE",
+    "WEFT_SEND_BUFFER",
     "WEFT_QUIET",
     "WEFT_LIMITS",
 ];
