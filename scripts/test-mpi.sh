@@ -95,17 +95,19 @@ used_fabric() {
 # `weft status` says: what was written, read and changed at each rank by its peers. Four ranks of two hosts that share two busy processors
 # can be silent for longer than the suspicion time.
 onesided() {
-    local place=$1 ranks name looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
+    local place=$1 ranks name seen looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
     cargo build --release --locked -p weft-cli --bin weft
     build_program onesided openmpi
     for ranks in 2 $([ "$place" = two ] || echo 4); do
         name=onesided-$place-$ranks
+        # Those that are seen from rank 0's host.
+        seen=$([ "$place" = one ] && echo "$ranks" || echo $((ranks / 2)))
         mpi_command openmpi "$place" "$ranks" "${openmpi_env[@]}" OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=rdma OMPI_MCA_btl=ofi,self \
-            -- "$mpi_dir/openmpi/onesided" "exec $looker status"
+            -- "$mpi_dir/openmpi/onesided" "exec $mpi_tests/looks.sh $looker $seen"
         check "$name" 120 "${command[@]}"
         expect "$name" 1 "^onesided: $ranks ranks: all as it should be$"
-        # Those that are seen from rank 0's host, each with other numbers.
-        [ "$fabric" != weft ] || expect "$name" "$([ "$place" = one ] && echo "$ranks" || echo $((ranks / 2)))" \
+        # Each has other numbers.
+        [ "$fabric" != weft ] || expect "$name" "$seen" \
             'by peers: [0-9]{2,} writes \(.*\), [0-9]{2,} reads \(.*\), [0-9]{3,} atomic operations'
     done
 }
