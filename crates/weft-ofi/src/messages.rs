@@ -458,18 +458,18 @@ impl State {
                 Ok(None)
             }
             Ok(Some((envelope, claim))) => {
+                entry.len = envelope.len;
+                entry.tag = envelope.label.tag.unwrap_or(0);
+                entry.data = envelope.label.data.unwrap_or(0);
+                entry.flags |= if envelope.label.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
                 match claim {
                     Some(claim) if flags & abi::DISCARD != 0 => {
                         // It fails for no endpoint that is there.
                         let _ = self.bundle.tagged(ep.endpoint, |tagged| tagged.discard(claim));
                     }
-                    Some(claim) => ep.claims.push((context, claim)),
+                    Some(claim) => ep.claims.push((context, claim, entry)),
                     None => {}
                 }
-                entry.len = envelope.len;
-                entry.tag = envelope.label.tag.unwrap_or(0);
-                entry.data = envelope.label.data.unwrap_or(0);
-                entry.flags |= if envelope.label.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
                 self.tell(slot, entry, envelope.source.map_or(abi::ADDR_UNSPEC, u64::from), flags)
             }
         }
@@ -485,13 +485,12 @@ impl State {
         flags: u64,
     ) -> Result<Option<usize>, isize> {
         let ep = &mut self.eps[slot];
-        let claim = ep.claims.iter().position(|(of, _)| *of == context);
-        let (_, claim) = ep.claims.swap_remove(claim.ok_or(-(libc::EINVAL as isize))?);
+        let claim = ep.claims.iter().position(|(of, ..)| *of == context);
+        let (_, claim, told) = ep.claims.swap_remove(claim.ok_or(-(libc::EINVAL as isize))?);
         if flags & abi::DISCARD != 0 {
             // It fails for no endpoint that is there.
             let _ = self.bundle.tagged(ep.endpoint, |tagged| tagged.discard(claim));
-            let entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
-            return self.tell(slot, entry, abi::ADDR_UNSPEC, flags);
+            return self.tell(slot, told, abi::ADDR_UNSPEC, flags);
         }
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let at = ep.ops.insert(Op { buf, ..Op::new(context, kind, is_told) });
@@ -499,7 +498,7 @@ impl State {
         match posted {
             Ok(Ok(())) => Ok(Some(at)),
             Ok(Err((error, claim, _))) => {
-                ep.claims.push((context, claim));
+                ep.claims.push((context, claim, told));
                 Err(self.refuse(slot, at, error))
             }
             Err(_) => {

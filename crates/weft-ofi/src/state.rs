@@ -51,8 +51,8 @@ pub struct EpState {
     pub ops: Slab<Op>,
     /// The pieces that operations receive into which have several.
     pub pieces: HashMap<usize, Vec<LentMut>>,
-    /// Messages taken out, by the context of who did it.
-    pub claims: Vec<(usize, Claim)>,
+    /// Messages taken out, by the context of who did it, with what was told of them.
+    pub claims: Vec<(usize, Claim, CqEntry)>,
     /// Tells its address at a port, if the client wants that.
     pub told: Option<NameServer>,
 }

@@ -364,10 +364,12 @@ fn messages_are_looked_at_taken_out_and_dropped() {
     assert_eq!(client.look(1, 3, PEEK | CLAIM, &mut [], 5), 0);
     client.next().expect("it is there");
     assert_eq!(client.look(1, 3, CLAIM | DISCARD, &mut [], 5), 0);
-    client.next().expect("dropped");
+    let (dropped, _) = client.next().expect("dropped");
+    assert_eq!((dropped.op_context, dropped.tag, dropped.flags), (5, 3, RECV | TAGGED));
     for tag in 1..4 {
         assert_eq!(client.look(1, tag, PEEK, &mut [], 6), 0);
-        assert_eq!(client.next().expect_err("all are gone").err, libc::ENOMSG);
+        let told = client.next().expect_err("all are gone");
+        assert_eq!((told.err, told.entry.op_context, told.entry.tag), (libc::ENOMSG, 6, tag));
     }
 }
 
