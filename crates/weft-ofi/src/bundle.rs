@@ -86,6 +86,12 @@ impl DomainBundle {
         of_either!(self, _own => Ok(()), shared => shared.start_service())
     }
 
+    /// Whether a thread may serve it, too.
+    #[inline(always)]
+    pub fn is_served(&self) -> bool {
+        matches!(self, DomainBundle::Serviced(_))
+    }
+
     #[inline(always)]
     pub fn poll(&mut self) -> u32 {
         // A shared bundle refuses calls in handlers, which there are none of; here and below.

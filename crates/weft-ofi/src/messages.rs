@@ -172,9 +172,9 @@ impl State {
             return Err(-(libc::EMSGSIZE as isize));
         }
         let to = index(to)?;
-        let injected = self.bundle.tagged(ep.endpoint, |tagged| match tagged.has_session(to)? {
-            true => tagged.try_inject(to, label, bytes).map(|()| true),
-            false => tagged.greet(to),
+        let injected = self.bundle.tagged(ep.endpoint, |tagged| match tagged.has_session(to)? || tagged.greet(to)? {
+            true => tagged.try_inject(to, label, bytes).map(|()| Some(tagged.keeps_injected())),
+            false => Ok(None),
         });
         self.injected(slot, to, injected)
     }
@@ -184,27 +184,32 @@ impl State {
     fn inject_anyway(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> Result<bool, isize> {
         let to = index(to)?;
         let endpoint = self.eps[slot].endpoint;
-        let injected = self.bundle.tagged(endpoint, |tagged| tagged.try_inject(to, label, bytes).map(|()| true));
+        let injected = self.bundle.tagged(endpoint, |tagged| tagged.try_inject(to, label, bytes).map(|()| Some(true)));
         self.injected(slot, to, injected)
     }
 
+    /// What became of an injection: none, for there is no session yet; or one, and whether copies wait here.
     #[inline(always)]
     fn injected(
         &mut self,
         slot: usize,
         to: u32,
-        injected: Result<Result<bool, PostError>, Error>,
+        injected: Result<Result<Option<bool>, PostError>, Error>,
     ) -> Result<bool, isize> {
         match injected.map_err(|_| -(libc::EIO as isize))? {
-            Ok(is_injected) => {
+            Ok(None) => {
+                self.progress();
+                Ok(false)
+            }
+            Ok(Some(keeps)) => {
                 self.is_taken();
-                if let Some(count) = self.eps[slot].tx_count.as_ref().filter(|_| is_injected) {
+                if keeps && !self.bundle.is_served() {
+                    self.serve_what_waits();
+                }
+                if let Some(count) = &self.eps[slot].tx_count {
                     count.add(true);
                 }
-                if !is_injected {
-                    self.progress();
-                }
-                Ok(is_injected)
+                Ok(true)
             }
             Err(error) => {
                 if error == PostError::Full {

@@ -320,6 +320,15 @@ impl State {
         (!self.with_memory.is_empty() && self.hand_over_memory(reader)) || has_taken
     }
 
+    /// What was told as sent waits here for its receiver. A thread of weft's goes on with it, for the client may make no more calls.
+    #[cold]
+    pub fn serve_what_waits(&mut self) {
+        // A thread that serves the bundle would take what a descriptor is to tell of. Without a thread the client's calls go on with it.
+        if self.fd_waits == 0 {
+            let _ = self.bundle.serve();
+        }
+    }
+
     /// What a thread may sleep on. None if there is something to do.
     pub fn sleeper(&mut self) -> Option<Sleeper> {
         self.bundle.sleeper()

@@ -602,6 +602,44 @@ fn a_flood_is_sent_and_received_in_any_order() {
     }
 }
 
+/// Who has read the completions of more than there is room for may sleep, too.
+#[test]
+fn a_flood_arrives_though_its_sender_makes_no_more_calls() {
+    const FLOOD: u64 = 20_000;
+    let [a, b] = two_clients();
+    for tag in 0..FLOOD {
+        assert_eq!(a.send(0, 0, tag, b"one of many", 1), 0);
+        a.next().expect("it is copied");
+    }
+    let mut room = [0; 16];
+    for tag in 0..FLOOD {
+        assert_eq!(b.receive(0, 0, tag, 0, &mut room, tag as usize), 0);
+        assert_eq!(b.next().expect("received").0.tag, tag);
+    }
+}
+
+/// Endpoints of one domain have one session, which is there when the second one sends its first message.
+#[test]
+fn the_first_message_of_each_endpoint_arrives() {
+    let client = Client::new(4, plain, false);
+    let mut rooms = [[0u8; 8]; 16];
+    for (number, room) in rooms.iter_mut().enumerate() {
+        assert_eq!(client.receive(number % 4, ADDR_UNSPEC, number as u64, 0, room, 100), 0);
+    }
+    for number in 0..16 {
+        let ep = client.eps[number / 4];
+        let to = (number % 4) as u64;
+        // SAFETY: an endpoint that is open, and bytes that are there.
+        let inject = || unsafe { ((*ep).tagged.inject)(ep, b"injected".as_ptr().cast(), 8, to, number as u64) };
+        let begin = Instant::now();
+        while inject() == AGAIN {
+            assert!(begin.elapsed() < BOUND, "it cannot be sent");
+        }
+    }
+    client.next_few(16);
+    assert!(rooms.iter().all(|room| room == b"injected"));
+}
+
 /// What a forked child's calls return: an error, and nothing for what is closed.
 #[test]
 fn a_forked_child_is_refused() {

@@ -431,6 +431,12 @@ impl Tagged<'_> {
         self.engine.greet_at(&mut self.context, to)
     }
 
+    /// Returns whether injected messages wait in this process, for whichever peer: see [`Tagged::unsent`].
+    #[inline]
+    pub fn keeps_injected(&self) -> bool {
+        self.engine.keeps_injected()
+    }
+
     /// Returns the number of messages to the peer at index `to` that count as sent and wait in this process: injected ones wait for the
     /// peer's answer to our first message, for room, or for credit. Polls send them, and a bundle that ends does.
     pub fn unsent(&self, to: u32) -> Result<usize, PostError> {

@@ -57,6 +57,12 @@ impl Engine {
         self.inject_later(cx, number, label, bytes)
     }
 
+    /// Whether copies of injected messages wait for room.
+    #[inline]
+    pub fn keeps_injected(&self) -> bool {
+        self.injected_bytes > 0
+    }
+
     /// Keeps a copy of an injected message until there is room.
     #[cold]
     #[inline(never)]
