@@ -184,8 +184,7 @@ impl Offered {
         let line = offers.free_line(self)?;
         let generation = offers.generations.get(line as usize).copied()?;
         let words = Line::of(&self.mapping, line);
-        // Of an offer that had the word before.
-        let _ = words.busy(generation).compare_exchange(LEFT, 0, Ordering::Relaxed, Ordering::Relaxed);
+        words.forget_left(generation);
         words.generation.store(generation, Ordering::Release);
         let (file, bytes) = (offers.file, self.mapping.bytes() as u64);
         Some((Ticket { line, generation }, Offer { descriptor, line, generation, file, bytes, at, len }))
@@ -224,8 +223,9 @@ impl Offered {
         cut_word(&self.mapping).store(1, Ordering::Release);
         // With the barrier behind which peers see the word, or have made their accesses.
         wait_until_idle(&self.mapping, &others, PATIENCE);
-        let (mut copied, file) = (0, offers.descriptor.as_ref().map(AsFd::as_fd));
-        // The control lines stay as they are for those that have mapped them.
+        // The control lines stay those that the peers have, if they are whole pages: what waits below looks at them.
+        let mut copied = if CONTROL % rustix::param::page_size() == 0 { CONTROL } else { 0 };
+        let file = offers.descriptor.as_ref().map(AsFd::as_fd);
         while self.mapping.become_private(&mut copied, file, CONTROL).is_err() {
             // No memory for a copy: what is left is to wait for the peer.
             if wait_until_idle(&self.mapping, &lines, PATIENCE) {
@@ -276,8 +276,8 @@ impl Offers {
         for line in 0..self.generations.len() as u32 {
             let generation = self.generations.get(line as usize).copied().unwrap_or(CLOSED);
             let busy = Line::of(mapping, line).busy(generation);
-            // Acquire: the peer's accesses are over. Nobody has left a line without an offer, whose generation is a new one.
-            if busy.load(Ordering::Acquire) == LEFT {
+            // Acquire: the peer's accesses are over. One that rests has no offer, and may have another access.
+            if busy.load(Ordering::Acquire) == LEFT && !self.resting.contains(&line) {
                 self.bump(mapping, line);
                 self.free.push_back(line);
             }
@@ -300,7 +300,9 @@ impl Offers {
     fn bump(&mut self, mapping: &Shared, line: u32) {
         if let Some(generation) = self.generations.get_mut(line as usize) {
             *generation = generation.checked_add(1).unwrap_or(CLOSED + 1);
-            Line::of(mapping, line).generation.store(*generation, Ordering::Release);
+            let words = Line::of(mapping, line);
+            words.forget_left(*generation);
+            words.generation.store(*generation, Ordering::Release);
         }
     }
 }
@@ -356,6 +358,11 @@ impl<'a> Line<'a> {
     /// The busy word of an offer.
     fn busy(&self, generation: u32) -> &'a AtomicU32 {
         &self.busy[generation as usize % BUSY_WORDS]
+    }
+
+    /// The word of a generation says nothing of the one that had it before.
+    fn forget_left(&self, generation: u32) {
+        let _ = self.busy(generation).compare_exchange(LEFT, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     fn is_busy(&self) -> bool {
@@ -603,8 +610,8 @@ impl Drop for Remote {
         if self.is_open() {
             // SAFETY: as for the generation.
             let busy = unsafe { self.busy.as_ref() };
-            // Release: its accesses are over.
-            busy.store(LEFT, Ordering::Release);
+            // Release: its accesses are over. If the line is another peer's by now, its access is not hidden.
+            let _ = busy.compare_exchange(0, LEFT, Ordering::Release, Ordering::Relaxed);
         }
     }
 }

@@ -138,6 +138,29 @@ fn lines_of_mappings_that_are_gone_are_used_again() {
     assert!(!window.is_offered(kept_by) && !kept.is_open());
 }
 
+/// A line whose offer was let go rests, whatever its busy words said of offers long ago, and goes to one peer alone.
+#[test]
+fn a_line_that_rests_is_not_given_to_two_peers() {
+    let window = Window::create(64).expect("memfd");
+    let mut others = with_one_line(&window);
+    // More often than a line has busy words.
+    for _ in 0..3 * BUSY_WORDS {
+        let (_, remote) = mapped(&window, 0, 64);
+        assert_eq!(remote.write(8, &[1]), Ok(()));
+    }
+    let (last, remote) = mapped(&window, 0, 64);
+    window.let_go(last);
+    drop(remote);
+    let (first, one) = mapped(&window, 0, 64);
+    assert!(window.offer(0, 1).is_none(), "there is one line");
+    window.withdraw(&[others.pop().expect("another")]);
+    let (_, two) = mapped(&window, 0, 64);
+    assert!(one.is_open() && two.is_open() && one.line != two.line);
+    assert_eq!(window.offers(), OFFERS_MOST);
+    window.withdraw(&[first]);
+    assert!(!one.is_open() && two.is_open());
+}
+
 /// An access that ends while the owner waits for it was made. If the machine lets the owner wait for too long, it was cut.
 #[test]
 fn an_access_that_ends_while_the_owner_waits_is_made() {
