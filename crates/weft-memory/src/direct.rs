@@ -114,7 +114,12 @@ impl<R> Neighbour<R> {
 
     /// The destination's index leads by this flow now: what is mapped of another peer ends.
     pub fn close_others(&mut self, flow: Option<FlowId>) {
+        let before = self.mapped.len();
         self.mapped.retain(|(of, ..)| Some(*of) == flow);
+        if self.mapped.len() < before {
+            self.counted.clear();
+            self.executed = None;
+        }
         let (kept, others) = self.closers.drain(..).partition(|(of, _)| Some(*of) == flow);
         self.closers = kept;
         others.into_iter().for_each(|(_, closer): (FlowId, Closer)| closer.0.close());
