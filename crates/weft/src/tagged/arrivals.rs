@@ -417,6 +417,8 @@ impl Engine {
         if is_mapped || !self.messages.numbers(|m| m.peer == number).is_empty() {
             return;
         }
+        // Those from a peer that had left: the number may be another one's soon.
+        self.fail_receives(cx, number, Reason::NoSuchEndpoint, false);
         if let Some(peer) = self.peers.get_mut(number as usize).and_then(Option::take) {
             self.by_name.remove(&peer.name);
             // Cannot fail: it was mapped when the peer was added.

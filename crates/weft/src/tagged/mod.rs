@@ -431,6 +431,11 @@ impl Tagged<'_> {
         self.engine.greet_at(&mut self.context, to)
     }
 
+    /// Returns whether the peer at an index has freed its endpoint, and receives from it [stay](Settings::receives_stay).
+    pub fn has_left(&self, index: u32) -> bool {
+        self.engine.has_left(index)
+    }
+
     /// Returns whether injected messages wait in this process, for whichever peer: see [`Tagged::unsent`].
     #[inline]
     pub fn keeps_injected(&self) -> bool {

@@ -231,7 +231,13 @@ impl Engine {
     }
 
     /// Ends the receives that wait for this peer alone, unless those that are posted stay, and its announced messages.
-    fn fail_receives(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason, posted_stay: bool) {
+    pub(in crate::tagged) fn fail_receives(
+        &mut self,
+        cx: &mut Working<'_>,
+        number: u32,
+        reason: Reason,
+        posted_stay: bool,
+    ) {
         for transfer in self.transfers.numbers(|t| t.peer == number) {
             let Some(transfer) = self.transfers.remove(transfer) else { continue };
             if let Some(r) = self.receives.get_mut(transfer.receive) {
@@ -309,6 +315,12 @@ impl Engine {
     pub fn has_session(&self, index: u32) -> Result<bool, PostError> {
         let number = self.number_at(index)?;
         Ok(self.peers.get(number as usize).and_then(Option::as_ref).is_some_and(|p| p.is_greeted))
+    }
+
+    /// Whether the peer at an index of the program's table has freed its endpoint, and receives from it stay.
+    pub fn has_left(&self, index: u32) -> bool {
+        let number = self.number_at(index).ok();
+        number.and_then(|number| self.peers.get(number as usize)?.as_ref()).is_some_and(|peer| peer.has_left)
     }
 
     /// As [`Engine::unsent`], of the messages to one destination, which is an index of the program's table.

@@ -174,9 +174,7 @@ impl Engine {
         if let Some(number) = peer {
             self.greet(cx, number);
         }
-        if !self.asking.is_empty() {
-            self.look_at_who_asks(cx);
-        }
+        self.there_is_room(cx);
         Ok(())
     }
 
@@ -241,6 +239,7 @@ impl Engine {
             Body::Gone(reason) => self.fail_receive(cx, receive, reason, Certainty::NotDelivered),
         }
         self.flush(cx, number);
+        self.there_is_room(cx);
     }
 
     pub(in crate::tagged) fn envelope(&self, message: &Message) -> Envelope {
@@ -309,6 +308,7 @@ impl Engine {
             Body::Gone(_) => {}
         }
         self.flush(cx, message.peer);
+        self.there_is_room(cx);
     }
 
     pub fn cancel(&mut self, cx: &mut Working<'_>, context: u64) -> bool {

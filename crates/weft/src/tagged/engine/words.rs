@@ -34,10 +34,17 @@ impl Engine {
         }
     }
 
-    /// A receive was posted that nothing has matched.
+    /// A receive was posted that nothing has matched, or there is room for one more message that waits: whoever asks may get credit.
+    #[inline(always)]
+    pub(super) fn there_is_room(&mut self, cx: &mut Working<'_>) {
+        if !self.asking.is_empty() {
+            self.look_at_who_asks(cx);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    pub(super) fn look_at_who_asks(&mut self, cx: &mut Working<'_>) {
+    fn look_at_who_asks(&mut self, cx: &mut Working<'_>) {
         for number in std::mem::take(&mut self.asking) {
             self.asked(number);
             self.flush(cx, number);
