@@ -186,6 +186,11 @@ impl DomainBundle {
         of_either!(self, own => own.is_acknowledged(), shared => shared.is_acknowledged().unwrap_or(true))
     }
 
+    pub fn sessions_lost(&self) -> u64 {
+        let counters = of_either!(self, own => own.counters(), shared => shared.counters().unwrap_or_default());
+        counters.sessions_lost
+    }
+
     pub fn waker(&self) -> Waker {
         of_either!(self, own => own.waker(), shared => shared.waker())
     }

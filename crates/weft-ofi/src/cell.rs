@@ -11,7 +11,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use weft_shm::barrier;
 use weft_shm::biased::this_thread;
 use weft_shm::Life;
@@ -160,7 +160,8 @@ impl<T> DomainCell<T> {
 
     #[inline(never)]
     fn with_lock<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
-        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // A panic under the lock poisons it: nothing is known of the value then.
+        let Ok(_turn) = self.lock.lock() else { panic!("a call before this one panicked") };
         if !self.is_shared.load(Ordering::Relaxed) {
             // Under the lock, so one thread becomes the first. It has the right from its next call on.
             let was_none = self.first.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();

@@ -113,10 +113,13 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) ->
     let most = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
     let mut turns = Turns::default();
     loop {
-        if cntr.state.is_left_behind() {
+        let is_usable = cntr.state.with(|state| {
+            state.progress();
+            Some(())
+        });
+        if is_usable.is_none() {
             return -abi::EOPBADSTATE;
         }
-        cntr.state.with(State::progress);
         if cntr.count.ended.load(Ordering::Relaxed) >= threshold {
             return 0;
         }

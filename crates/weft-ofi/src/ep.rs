@@ -16,7 +16,7 @@ use crate::state::{Bound, EpState, State};
 use crate::stubs::{self, give, NONE};
 use crate::wait::Turns;
 use slab::Slab;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -91,6 +91,7 @@ pub unsafe extern "C" fn open(
                 pieces: HashMap::new(),
                 claims: Vec::new(),
                 told: None,
+                met: HashSet::new(),
             });
             state.open_all(slot).map(|()| slot).inspect_err(|_| {
                 state.free_endpoint(slot);
@@ -240,7 +241,9 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     ep.wait_for(begin, LINGER, |state| !state.has_memory_under_way(ep.slot));
     ep.wait_for(begin, LINGER, |state| state.bundle.is_acknowledged());
     ep.state.with(|state| {
-        (state.eps[ep.slot].tx, state.eps[ep.slot].rx, state.eps[ep.slot].told) = (None, None, None);
+        let mine = &mut state.eps[ep.slot];
+        // Nobody is mapped there any more.
+        (mine.tx, mine.rx, mine.told, mine.av) = (None, None, None, None);
         state.free_endpoint(ep.slot);
     });
     ep.wait_for(begin, LINGER, |state| state.bundle.is_acknowledged());

@@ -110,8 +110,8 @@ impl Eq {
             return -(abi::EOVERRUN as isize);
         }
         events.waiting.push_back((event, data.to_vec()));
-        if let Some((_, to)) = &self.signal {
-            // A byte for each event: there are no more of them than the kernel keeps. Without room there are some already.
+        if let Some((_, to)) = self.signal.as_ref().filter(|_| events.waiting.len() == 1) {
+            // One byte as long as there are events, for which there is always room.
             let _ = (&mut &*to).write(&[1]);
         }
         drop(events);
@@ -130,7 +130,7 @@ impl Eq {
             return Ok((*event, data.clone()));
         }
         let first = events.waiting.pop_front().ok_or(AGAIN)?;
-        if let Some((from, _)) = &self.signal {
+        if let Some((from, _)) = self.signal.as_ref().filter(|_| events.waiting.is_empty()) {
             let _ = (&mut &*from).read(&mut [0]);
         }
         Ok(first)

@@ -73,14 +73,16 @@ impl Ep {
         }
     }
 
-    /// Waits a moment for the session that was asked for, so that a message goes though the program does something else from now on. Whether
-    /// the peer was lost before.
+    /// Waits a moment for the session that was asked for, so that a message goes though the program does something else from now on: once for
+    /// each peer. Whether the peer was lost before.
     #[cold]
     #[inline(never)]
     fn meet(&self, to: FiAddr) -> bool {
         let Ok(to) = index(to) else { return false };
         let mut is_lost = false;
-        self.wait_for(Instant::now(), MEETING, |state| {
+        let is_first = self.state.with(|state| Some(state.eps[self.slot].met.insert(to)));
+        let most = if is_first == Some(true) { MEETING } else { Duration::ZERO };
+        self.wait_for(Instant::now(), most, |state| {
             let endpoint = state.eps[self.slot].endpoint;
             let met = state.bundle.tagged(endpoint, |tagged| {
                 is_lost = tagged.lost(to).is_some();
@@ -184,7 +186,7 @@ impl State {
     fn inject_anyway(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> Result<bool, isize> {
         let to = index(to)?;
         let endpoint = self.eps[slot].endpoint;
-        let injected = self.bundle.tagged(endpoint, |tagged| tagged.try_inject(to, label, bytes).map(|()| Some(true)));
+        let injected = self.bundle.tagged(endpoint, |tagged| tagged.try_inject(to, label, bytes).map(|()| Some(false)));
         self.injected(slot, to, injected)
     }
 
@@ -410,7 +412,7 @@ impl State {
         let ep = &mut self.eps[slot];
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
-        let at = ep.ops.insert(Op { buf, ..op });
+        let at = ep.ops.insert(Op { buf, is_for_any: pattern.source.is_none(), ..op });
         let least = ep.least;
         let posted = self.bundle.tagged(ep.endpoint, |tagged| {
             let posted = match many {

@@ -117,8 +117,10 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     }
     // SAFETY: as above, and nobody has it after this.
     let mr = unsafe { Box::from_raw(mr) };
-    mr.state.with(|state| state.unregister(mr.number));
-    0
+    mr.state.with(|state| {
+        state.unregister(mr.number);
+        0
+    })
 }
 
 /// Endpoints may be bound, though all have it. Counters may not: what peers do is not counted.

@@ -8,16 +8,19 @@ use crate::cntr::Count;
 use crate::memory::EpMemory;
 use crate::regions::Registrations;
 use slab::Slab;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::names::NameServer;
 use weft::tagged::{self, CameBack, Claim, Completion, LentMut, Outcome, Received};
-use weft::{Endpoint, Reason};
+use weft::{Endpoint, Name, Reason};
 
 /// Completions that a queue keeps; then operations that would add some are told to come again.
 const UNREAD_MOST: usize = 1 << 16;
+
+/// Reads of completions between two looks for peers that are gone.
+const LOSSES_EVERY: u32 = 256;
 
 /// How often a read that nothing has come for looks, some 0.5 us. A client that waits does something else between two reads (MPICH gives way, a
 /// system call each time) and sees nothing meanwhile: with 64 looks its round trips are shorter by a quarter.
@@ -55,6 +58,8 @@ pub struct EpState {
     pub claims: Vec<(usize, Claim, CqEntry)>,
     /// Tells its address at a port, if the client wants that.
     pub told: Option<NameServer>,
+    /// Peers whose session was waited for once.
+    pub met: HashSet<u32>,
 }
 
 /// A queue that an endpoint is bound to.
@@ -83,12 +88,16 @@ pub struct Op {
     pub buf: usize,
     /// It receives into several pieces: see [`EpState::pieces`].
     pub has_pieces: bool,
+    /// A receive for whoever sends, which nobody can any more.
+    pub is_orphan: bool,
+    /// A receive for whoever sends.
+    pub is_for_any: bool,
 }
 
 impl Op {
     /// An operation that is nothing special.
     pub fn new(context: usize, kind: u64, is_told: bool) -> Op {
-        Op { context, kind, is_told, buf: 0, has_pieces: false }
+        Op { context, kind, is_told, buf: 0, has_pieces: false, is_orphan: false, is_for_any: false }
     }
 }
 
@@ -116,6 +125,9 @@ impl CqState {
     fn take_other(&mut self, outcome: &Outcome, op: Op, entry: CqEntry) {
         match outcome {
             Outcome::Sent if op.is_told => self.tell(entry, abi::ADDR_UNSPEC),
+            Outcome::Cancelled if op.is_orphan => {
+                self.fail(entry, libc::ECONNRESET, Reason::PeerLost as c_int, 0);
+            }
             Outcome::Cancelled => self.fail(entry, libc::ECANCELED, 0, 0),
             Outcome::Failed { reason, .. } => self.fail(entry, errno(*reason), *reason as c_int, 0),
             Outcome::Sent | Outcome::Received(_) | Outcome::CameBack(_) => {}
@@ -175,6 +187,8 @@ pub struct State {
     pub with_memory: Vec<usize>,
     /// Queues that were opened with a descriptor to wait for.
     pub fd_waits: usize,
+    lost: u64,
+    reads: u32,
     /// The last read was in vain: the client waits.
     is_awaited: bool,
     /// What endpoints for messages are opened with.
@@ -196,6 +210,8 @@ impl State {
             registrations,
             with_memory: Vec::new(),
             fd_waits: 0,
+            lost: 0,
+            reads: 0,
             is_awaited: false,
             settings,
             full_since: None,
@@ -294,6 +310,10 @@ impl State {
                 break;
             }
         }
+        self.reads = self.reads.wrapping_add(1);
+        if self.reads % LOSSES_EVERY == 0 {
+            self.look_for_losses();
+        }
     }
 
     /// Hands over what has ended.
@@ -318,6 +338,35 @@ impl State {
             has_taken = true;
         }
         (!self.with_memory.is_empty() && self.hand_over_memory(reader)) || has_taken
+    }
+
+    /// Receives for whoever sends end where nobody is left who could, and the last ones died: all peers that were inserted, but for this
+    /// domain's own. Those that left in good order say nothing of who may come.
+    #[cold]
+    fn look_for_losses(&mut self) {
+        let lost = self.bundle.sessions_lost();
+        if std::mem::replace(&mut self.lost, lost) == lost {
+            return;
+        }
+        let own: Vec<Name> = self.eps.iter().filter_map(|(_, ep)| self.bundle.name(ep.endpoint).ok()).collect();
+        for (_, ep) in &mut self.eps {
+            let Some(av) = ep.av.and_then(|av| self.avs.get(av)) else { continue };
+            let others: Vec<u32> =
+                av.addresses.iter().filter(|(_, peer)| !own.contains(&peer.name)).map(|(at, _)| at as u32).collect();
+            // It fails for no endpoint that is there.
+            let _ = self.bundle.tagged(ep.endpoint, |tagged| {
+                let are_gone = others.iter().all(|at| tagged.lost(*at).is_some());
+                if !are_gone || others.iter().all(|at| tagged.has_left(*at)) {
+                    return;
+                }
+                // Not room for many messages: MPICH has some until it ends, which is after its peers have.
+                let waits = |op: &Op| op.is_for_any && op.kind & abi::MULTI_RECV == 0;
+                for (at, op) in ep.ops.iter_mut().filter(|(_, op)| waits(op)) {
+                    op.is_orphan = tagged.cancel(at as u64);
+                }
+            });
+        }
+        self.hand_over();
     }
 
     /// What was told as sent waits here for its receiver. A thread of weft's goes on with it, for the client may make no more calls.
