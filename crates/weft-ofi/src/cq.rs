@@ -9,12 +9,16 @@ use crate::stubs::{self, give};
 use crate::wait::Turns;
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::size_of;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::{Reason, Waker};
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
+
+/// After so many reads in vain the client waits: each further one offers the processor to others, who may be what it waits for. With more
+/// ranks than processors each message of more than 16 KiB took a time slice or two without that.
+const VAIN: u32 = 16;
 
 /// A completion queue.
 #[repr(C)]
@@ -28,6 +32,8 @@ pub struct Cq {
     waker: Waker,
     /// The client has signalled it, and no wait has ended for that.
     is_signalled: AtomicBool,
+    /// Reads since one brought something.
+    vain: AtomicU32,
 }
 
 static OPS: Ops = Ops { control, ..stubs::ops(close) };
@@ -74,6 +80,7 @@ pub unsafe extern "C" fn open(
         wait_obj: attr.wait_obj,
         waker,
         is_signalled: false.into(),
+        vain: 0.into(),
     };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(cq), place) }
@@ -174,6 +181,28 @@ impl Cq {
         })
     }
 
+    /// The same for a client that reads again and again.
+    ///
+    /// # Safety
+    /// As [`Cq::take`].
+    #[inline(always)]
+    unsafe fn read(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
+        // SAFETY: the caller's promise.
+        let taken = unsafe { self.take(buf, count, sources) };
+        // Relaxed, and not counted in one step: it only decides whether to give way.
+        let vain = self.vain.load(Ordering::Relaxed);
+        if taken != AGAIN {
+            if vain > 0 {
+                self.vain.store(0, Ordering::Relaxed);
+            }
+        } else if vain < VAIN {
+            self.vain.store(vain + 1, Ordering::Relaxed);
+        } else {
+            std::thread::yield_now();
+        }
+        taken
+    }
+
     /// The same, and waits for the first of them.
     ///
     /// # Safety
@@ -267,12 +296,12 @@ unsafe fn store(entry: &CqEntry, bytes: usize, place: *mut u8) {
 
 unsafe extern "C" fn read(cq: *mut FidCq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: it is a queue of ours, open. The room is the client's promise.
-    unsafe { (*cq.cast::<Cq>()).take(buf, count, std::ptr::null_mut()) }
+    unsafe { (*cq.cast::<Cq>()).read(buf, count, std::ptr::null_mut()) }
 }
 
 unsafe extern "C" fn readfrom(cq: *mut FidCq, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
     // SAFETY: it is a queue of ours, open. The room is the client's promise.
-    unsafe { (*cq.cast::<Cq>()).take(buf, count, sources) }
+    unsafe { (*cq.cast::<Cq>()).read(buf, count, sources) }
 }
 
 unsafe extern "C" fn sread(
