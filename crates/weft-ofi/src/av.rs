@@ -142,7 +142,7 @@ unsafe extern "C" fn insertsvc(
 }
 
 impl Av {
-    /// Inserts an address, and returns its number. Whoever is told at a place is asked for before, with the domain free.
+    /// Inserts an address, and returns its number. A place is asked for its endpoint first, while the domain is not locked.
     fn insert(&self, address: &Address) -> Option<FiAddr> {
         let peer = address.peer()?;
         self.state.with(|state| insert_one(state, self.number, peer))

@@ -522,7 +522,7 @@ fn two_clients() -> [Client; 2] {
     clients
 }
 
-/// Who has read the completion of a send may sleep.
+/// A sender may sleep once it has read the completion of its send.
 #[test]
 fn what_has_completed_needs_no_more_calls_of_its_sender() {
     for injects in [false, true] {
@@ -563,7 +563,7 @@ fn receives_outlive_a_peer_that_leaves_in_good_order() {
     while begin.elapsed() < Duration::from_millis(300) {
         assert_eq!(a.try_next().map(|_| ()), Err(AGAIN), "a receive failed");
     }
-    // Who sends there hears that nobody is left.
+    // A sender hears that nobody is left there.
     assert_eq!(a.send(0, 0, 1, b"hello?", 4), 0);
     let error = a.next().expect_err("nobody is there");
     assert_eq!((error.entry.op_context, error.err), (4, libc::ECONNREFUSED));
@@ -602,7 +602,7 @@ fn a_flood_is_sent_and_received_in_any_order() {
     }
 }
 
-/// Who has read the completions of more than there is room for may sleep, too.
+/// A sender may sleep, too, once it has read the completions of more sends than there is room for.
 #[test]
 fn a_flood_arrives_though_its_sender_makes_no_more_calls() {
     const FLOOD: u64 = 20_000;

@@ -189,14 +189,14 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Nothing is sent where an entry led that is no more.
+    /// Closes the flows of an entry that is taken away or replaced.
     fn give_up_entry(&mut self, endpoint: Endpoint, index: u32, old: &Translation) {
         let is_awaited = Lead::all(index, old).any(|lead| self.wants_room(&lead));
         // A client may know something of the peer that is no longer there.
         let is_known = self.events.is_claimed(endpoint) && old.flows().next().is_some();
         self.close_flows(endpoint, Lead::all(index, old));
         if is_awaited || is_known || matches!(old.route, Route::Calling) || old.wants_event {
-            // Whoever was told that there is no room waits for what was there.
+            // A caller that was told of a full queue waits for this event.
             self.tell(Event::CanSend { endpoint, destination: index });
         }
     }

@@ -48,13 +48,13 @@ impl<S: Source, T: Target> Kind<S, T> {
     }
 }
 
-/// What is known of an operation beside what it does.
+/// Where an operation goes, and how it was posted.
 #[derive(Debug)]
 pub(crate) struct Posting {
     pub to: u32,
     pub context: u64,
     pub special: Option<Box<Special>>,
-    /// It begins when all operations before it to the same destination have ended.
+    /// The operation begins when all earlier ones to the same destination have ended.
     pub is_fenced: bool,
 }
 

@@ -141,7 +141,7 @@ fn what_has_ended_is_revoked_and_nothing_else() {
     assert_eq!((table.expire(Duration::MAX), table.next_end()), (1, None));
     assert_eq!(state(&table, Credential::Key(2)), Some(Reason::Revoked));
     assert_eq!(state(&table, Credential::Key(1)), None);
-    // What is revoked by hand has no end any more, nor have its cookies; and what has gone gets none.
+    // A region revoked by hand has no end any more, and neither have its cookies. A region that has gone gets no end.
     assert!(table.set_end(regions[0], time(7)) && table.set_cookie_end(cookies[2], time(8)));
     assert!(table.is_timed(cookies[2].into()));
     table.revoke(regions[0]);

@@ -309,7 +309,7 @@ fn who_tries_what_was_withdrawn_hides_no_access_of_another_one() {
     assert_eq!((end, word_at_8(&window)), (Err(RemoteError::Interrupted), 0), "a late write");
 }
 
-/// A peer that was let go may be in the middle of an access. Whoever withdraws the last offers is safe from it.
+/// A peer that was let go may be in the middle of an access. Withdrawing the last offers is safe from it.
 #[test]
 fn who_was_let_go_in_an_access_writes_nothing_behind_a_withdrawal() {
     for with_another in [true, false] {
