@@ -79,6 +79,12 @@ impl<P: Platform> Engine<P> {
         }
     }
 
+    /// Posts an operation for which [`Engine::may_post`] has found room.
+    fn post_admitted<T: Tx>(&mut self, state: &mut State<T>, to: u32, context: u64, kind: Kind<P::Source, P::Target>) {
+        let (initiator, done) = self.parts();
+        initiator.post(state, done, Posting::new(to, context), kind);
+    }
+
     /// Writes to a region of the peer at index `to`. It is done when all bytes are stored there. Does not block.
     ///
     /// # Errors
@@ -116,8 +122,7 @@ impl<P: Platform> Engine<P> {
         if let Err(error) = self.may_post(state, to) {
             return Err((error, source));
         }
-        let (initiator, done) = self.parts();
-        initiator.post(state, done, Posting::new(to, context), Kind::write(write, source));
+        self.post_admitted(state, to, context, Kind::write(write, source));
         Ok(())
     }
 
@@ -137,9 +142,7 @@ impl<P: Platform> Engine<P> {
         if let Err(error) = self.may_post(state, to) {
             return Err((error, target));
         }
-        let (initiator, done) = self.parts();
-        let kind = Kind::Read { place, len: target.len(), target: Some(target) };
-        initiator.post(state, done, Posting::new(to, context), kind);
+        self.post_admitted(state, to, context, Kind::Read { place, len: target.len(), target: Some(target) });
         Ok(())
     }
 
@@ -159,8 +162,7 @@ impl<P: Platform> Engine<P> {
     ) -> Result<(), PostError> {
         let kind = Kind::change(change, operands, fetch)?;
         self.may_post(state, to)?;
-        let (initiator, done) = self.parts();
-        initiator.post(state, done, Posting::new(to, context), kind);
+        self.post_admitted(state, to, context, kind);
         Ok(())
     }
 }
