@@ -37,11 +37,8 @@ pub struct Eq {
     signal: Option<(UnixStream, UnixStream)>,
 }
 
-#[derive(Debug, Default)]
-struct Events {
-    /// What each is, and its data.
-    waiting: VecDeque<(u32, Vec<u8>)>,
-}
+/// The events that wait to be read: what each is, and its data.
+type Events = VecDeque<(u32, Vec<u8>)>;
 
 static OPS: Ops = Ops { control, ..stubs::ops(close) };
 static EQ: EqOps = EqOps { size: size_of::<EqOps>(), read, readerr, write, sread, strerror };
@@ -100,17 +97,17 @@ impl Eq {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.events().is_none_or(|events| events.waiting.is_empty())
+        self.events().is_none_or(|events| events.is_empty())
     }
 
     /// Appends an event.
     fn push(&self, event: u32, data: &[u8]) -> isize {
         let Some(mut events) = self.events() else { return -(abi::EOPBADSTATE as isize) };
-        if events.waiting.len() >= self.most {
+        if events.len() >= self.most {
             return -(abi::EOVERRUN as isize);
         }
-        events.waiting.push_back((event, data.to_vec()));
-        if let Some((_, to)) = self.signal.as_ref().filter(|_| events.waiting.len() == 1) {
+        events.push_back((event, data.to_vec()));
+        if let Some((_, to)) = self.signal.as_ref().filter(|_| events.len() == 1) {
             // One byte as long as there are events, for which there is always room.
             let _ = (&mut &*to).write(&[1]);
         }
@@ -122,15 +119,15 @@ impl Eq {
     /// Takes the first event, or looks at it: its number, and its data if they find room.
     fn take(&self, room: usize, looks: bool) -> Result<(u32, Vec<u8>), isize> {
         let mut events = self.events().ok_or(-(abi::EOPBADSTATE as isize))?;
-        let (event, data) = events.waiting.front().ok_or(AGAIN)?;
+        let (event, data) = events.front().ok_or(AGAIN)?;
         if data.len() > room {
             return Err(-(abi::ETOOSMALL as isize));
         }
         if looks {
             return Ok((*event, data.clone()));
         }
-        let first = events.waiting.pop_front().ok_or(AGAIN)?;
-        if let Some((from, _)) = self.signal.as_ref().filter(|_| events.waiting.is_empty()) {
+        let first = events.pop_front().ok_or(AGAIN)?;
+        if let Some((from, _)) = self.signal.as_ref().filter(|_| events.is_empty()) {
             let _ = (&mut &*from).read(&mut [0]);
         }
         Ok(first)
@@ -140,7 +137,7 @@ impl Eq {
     fn wait(&self, most: Duration) {
         let begin = Instant::now();
         let Some(mut events) = self.events() else { return };
-        while events.waiting.is_empty() {
+        while events.is_empty() {
             let left = most.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 return;
