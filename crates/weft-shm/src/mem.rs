@@ -162,12 +162,13 @@ impl MapMem {
     #[inline(always)]
     fn word(&self, line: u32, index: usize) -> &AtomicU64 {
         assert!(line < self.lines && index < LINE / 8, "outside the ring");
+        // A line is the producer's until `publish` and then the consumer's until `set_head`: release stores, which the other
+        // side loads with acquire. So payload may lie where a header word was. Two accesses are to a line of the other side's.
+        // The consumer loads the first word where it expects a header: from the `clear` of that word to its `publish` the
+        // producer, too, accesses it only as this atomic. The producer looks at abandoned records: it only reads, and all that
+        // the consumer may store there is the second word, as this atomic.
         // SAFETY: the word is inside the mapping, by the assertion, and the mapping lives as long as `self`. It is aligned to 8
-        // because lines and `index * 8` are. A line is the producer's until `publish` and then the consumer's until `set_head`:
-        // release stores, which the other side loads with acquire. So payload may lie where a header word was. Two accesses are
-        // to a line of the other side's. The consumer loads the first word where it expects a header: from the `clear` of that
-        // word to its `publish` the producer, too, accesses it only as this atomic. The producer looks at abandoned records:
-        // it only reads, and all that the consumer may store there is the second word, as this atomic.
+        // because lines and `index * 8` are. Accesses that are not atomic cannot race with it, as said above.
         unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line as usize * LINE + index * 8).cast()) }
     }
 

@@ -485,10 +485,11 @@ impl<M: RingMem> Consumer<M> {
         }
         let payload = match &mut self.foreign {
             _ if copied => &bytes_of(&self.scratch)[args_len..args_len + len],
-            // SAFETY: the lines become the producer's again when the cursor is published behind this record. Every call that
-            // does so takes `self` exclusively, so the slice has ended by then. Before that this side stores only marks in second
-            // header words, also exclusively, and the producer does not write there if it keeps to the protocol. That is relied
-            // on: without `distrust` the producer is of the trusted class (see `new`).
+            // The lines become the producer's again when the cursor is published behind this record. Every call that does so
+            // takes `self` exclusively, so the slice has ended by then. Before that this side stores only marks in second header
+            // words, also exclusively.
+            // SAFETY: nothing on this side writes there while the slice lives, as said above. Nor does the producer if it keeps
+            // to the protocol, which is relied on: without `distrust` it is of the trusted class (see `new`).
             None => unsafe { self.mem.in_place(line, head.payload_at(), len) },
             Some(foreign) => {
                 self.mem.copy_payload(line, head.payload_at(), len, &mut foreign.payload);
