@@ -113,9 +113,9 @@ impl Shared {
     }
 
     /// Puts copies of the bytes in the place of the mapping, at the same addresses, from `done` on: in pieces, of which `done` counts the
-    /// bytes. Whoever else has mapped the memory has the old bytes, and does not see this process's any more. What others store during the
-    /// copying is in the copy or is not. What was copied is given back, but for the first `kept` bytes, if `file` is the memory's: so much free
-    /// memory is needed as a piece has.
+    /// bytes. Other processes that have mapped the memory keep the old bytes, and see none that this one stores later. What others store
+    /// during the copying is in the copy or is not. What was copied is given back, but for the first `kept` bytes, if `file` is the
+    /// memory's: so much free memory is needed as a piece has.
     ///
     /// # Errors
     /// If there is no memory for a piece. Another call goes on there.

@@ -911,7 +911,7 @@ fn receives_that_are_to_stay_do_so_until_their_peer_dies() {
     assert!(a.done.is_empty(), "the receive stays: {:?}", a.done);
     assert!(a.calls().cancel(2));
     assert_eq!(a.next().outcome, Outcome::Cancelled);
-    // Who dies says nothing.
+    // A process that dies sends no farewell.
     let mut peer = Peer::start("idle", &[]);
     a.map(1, peer.address());
     a.receive(Pattern::tagged(1).from(1), 8, 3);
