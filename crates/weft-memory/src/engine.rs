@@ -361,7 +361,8 @@ impl<P: Platform> Engine<P> {
     }
 
     fn lengths(&self) -> (usize, usize) {
-        (self.done.len().wrapping_add(self.initiator.calls.come), self.owner.notices.len())
+        let told = self.owner.notices.len().wrapping_add(self.owner.tallied);
+        (self.done.len().wrapping_add(self.initiator.calls.come), told)
     }
 }
 

@@ -683,12 +683,19 @@ fn send_piece<T: Tx, P: Platform>(
     let len = operation.len();
     let mark = Mark { operation: index as u32, piece: number };
     let (to, completion) = (operation.to, Some(u64::from(operation.serial) << 32 | index as u64));
+    let has_more_runs = operation.run().is_some_and(|run| run.is_part);
     let further = |place: Place| Place { at: place.at.saturating_add(at as u64), ..place };
     match &operation.kind {
         Kind::Write { write, source, .. } => {
             let mark = Some(mark).filter(|_| is_alone);
             let word = match at {
-                0 => Word::Write { place: write.place, len: len as u64, notice: write.notice, mark },
+                0 => Word::Write {
+                    place: write.place,
+                    len: len as u64,
+                    notice: write.notice,
+                    mark,
+                    is_part: has_more_runs,
+                },
                 _ => Word::Data,
             };
             let packed = word.pack();
@@ -704,13 +711,14 @@ fn send_piece<T: Tx, P: Platform>(
             }
         }
         Kind::Read { place, .. } => {
-            let packed = Word::Read { place: further(*place), len: bytes as u32, mark }.pack();
+            let is_part = !is_last || has_more_runs;
+            let packed = Word::Read { place: further(*place), len: bytes as u32, mark, is_part }.pack();
             let message = Outgoing { op: packed.op, args: packed.args(), ..Outgoing::default() };
             state.try_request(endpoint, to, message)
         }
         Kind::Atomic { change, operands, old, .. } => {
             let Change { place, atomic, of } = *change;
-            let packed = Word::Atomic { place: further(place), atomic, of, mark }.pack();
+            let packed = Word::Atomic { place: further(place), atomic, of, mark, is_part: !is_last }.pack();
             let each = if atomic.has_second() { 2 } else { 1 };
             let payload = &operands[at * each..(at + bytes) * each];
             let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };

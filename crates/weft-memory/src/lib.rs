@@ -18,6 +18,7 @@ mod owner;
 mod platform;
 mod report;
 mod table;
+mod tally;
 pub mod testing;
 
 pub use direct::{Mappable, Mapped};
@@ -28,3 +29,4 @@ pub use lists::{Buffers, ReadList, WriteList, LIST_MOST};
 pub use platform::{Close, Closer, Missed, NoReach, NotPulled, Platform, Proof, Pulled, Reach, Source, Space, Target};
 pub use report::{RegionReport, Report, LARGEST_MOST};
 pub use table::{Cookie, CookieError, Grant, Part, RegionError, RegionId, Rights, Table};
+pub use tally::Tally;

@@ -82,14 +82,17 @@ pub struct Buffers<P: Platform> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     list: NonZeroU32,
-    buffer: u32,
+    /// Below [`LIST_MOST`].
+    buffer: u16,
+    /// Others of the list are posted behind it.
+    pub is_part: bool,
     at: usize,
 }
 
 impl Run {
     /// There are no more than 2^32 lists: `operations_most` bounds them, and the initiator numbers its operations by as many bits.
-    fn new(list: usize, buffer: usize, at: usize) -> Run {
-        Run { list: NonZeroU32::MIN.saturating_add(list as u32), buffer: buffer as u32, at }
+    fn new(list: usize, buffer: usize, at: usize, is_part: bool) -> Run {
+        Run { list: NonZeroU32::MIN.saturating_add(list as u32), buffer: buffer as u16, is_part, at }
     }
 
     fn list(self) -> usize {
@@ -251,7 +254,7 @@ impl<P: Platform> Engine<P> {
             // What is told is true only if what went before was stored.
             let notice = write.notice.filter(|_| number == last);
             let is_fenced = notice.is_some() && last > 0;
-            let run = Run::new(list, buffer, here);
+            let run = Run::new(list, buffer, here, number < last);
             let write = Write { place: Place { by: write.by, at: there }, notice, tells_when_free: false };
             let posting = Posting { is_fenced, ..Posting::new(to, context) };
             self.post_run(state, run, posting, Kind::Write { write, source: None, len });
@@ -278,10 +281,11 @@ impl<P: Platform> Engine<P> {
             Err(error) => return Err((error, targets)),
         };
         let list = self.add_list(context, Buffers { sources: Vec::new(), targets }, cuts.len(), false);
-        for Cut { there, buffer, here, len } in cuts {
+        let last = cuts.len() - 1;
+        for (number, Cut { there, buffer, here, len }) in cuts.into_iter().enumerate() {
             let place = Place { by: read.by, at: there };
             let kind = Kind::Read { place, target: None, len };
-            self.post_run(state, Run::new(list, buffer, here), Posting::new(to, context), kind);
+            self.post_run(state, Run::new(list, buffer, here, number < last), Posting::new(to, context), kind);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use self::pulls::Pulls;
 use crate::engine::{Counters, Notice, Settings};
 use crate::platform::Space;
 use crate::table::{Grant, RegionId, Rights, Table};
+use crate::tally::Access;
 use std::collections::{BTreeMap, VecDeque};
 use weft_core::bulk::Placement;
 use weft_core::{Delivery, FlowId, MessageKind, State};
@@ -27,6 +28,16 @@ struct Incoming {
     rest: Placement,
     /// Where the write begins, and what is said at its end.
     notice: Option<Notice>,
+    /// Its operation does not end with it.
+    is_part: bool,
+}
+
+/// What a message says of a write beside where it goes.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    len: u64,
+    notice: Option<u64>,
+    is_part: bool,
 }
 
 /// Regions, and what peers do to them.
@@ -39,6 +50,8 @@ pub(crate) struct Owner<S> {
     /// Notices of writes that are not whole yet.
     notices_to_come: usize,
     pub counters: Counters,
+    /// Operations that tallies have.
+    pub tallied: usize,
     /// By flow, at most one of each.
     incoming: BTreeMap<FlowId, Incoming>,
     /// Neighbours may map regions.
@@ -57,6 +70,7 @@ impl<S: Space> Owner<S> {
             unread_bytes_most: settings.unread_bytes_most,
             notices_to_come: 0,
             counters: Counters::default(),
+            tallied: 0,
             incoming: BTreeMap::new(),
             is_direct: settings.is_direct,
             pulls: Pulls::default(),
@@ -68,18 +82,22 @@ impl<S: Space> Owner<S> {
     pub fn execute<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, word: Word) -> Result<(), Reason> {
         let done = match (word, message.kind()) {
             (_, MessageKind::Request) if self.is_unread(state, message) => Err(Reason::QueueFull),
-            (Word::Write { place, len, notice, mark: None }, MessageKind::OneWay) => {
-                self.write(message.flow(), place, len, notice, message.payload)
+            (Word::Write { place, len, notice, mark: None, is_part }, MessageKind::OneWay) => {
+                self.write(message.flow(), place, Writing { len, notice, is_part }, message.payload)
             }
-            (Word::Write { place, len, notice, mark: Some(mark) }, MessageKind::Request) => {
-                self.write_whole(state, message, place, len, notice, mark)
+            (Word::Write { place, len, notice, mark: Some(mark), is_part }, MessageKind::Request) => {
+                self.write_whole(state, message, place, Writing { len, notice, is_part }, mark)
             }
             (Word::Data, MessageKind::OneWay) => self.data(message.flow(), message.payload),
-            (Word::Read { place, len, mark }, MessageKind::Request) => self.read(state, message, place, len, mark),
+            (Word::Read { place, len, mark, is_part }, MessageKind::Request) => {
+                self.read(state, message, (place, len), mark, is_part)
+            }
             (Word::Attach { by, mark }, MessageKind::Request) => self.attach(state, message, by, mark),
-            (Word::Atomic { place, atomic, of, mark }, _) => self.atomic(state, message, place, (atomic, of), mark),
-            (Word::Pull { place, len, notice, mark }, MessageKind::Request) => {
-                self.take_up(state, message, (place, len), notice, mark)
+            (Word::Atomic { place, atomic, of, mark, is_part }, _) => {
+                self.atomic(state, message, place, (atomic, of), (mark, is_part))
+            }
+            (Word::Pull { place, len, notice, mark, is_part }, MessageKind::Request) => {
+                self.take_up(state, message, place, Writing { len, notice, is_part }, mark)
             }
             _ => Err(Reason::NoHandler),
         };
@@ -130,20 +148,15 @@ impl<S: Space> Owner<S> {
         }
     }
 
-    fn write(
-        &mut self,
-        flow: FlowId,
-        place: Place,
-        len: u64,
-        notice: Option<u64>,
-        payload: &[u8],
-    ) -> Result<(), Reason> {
+    fn write(&mut self, flow: FlowId, place: Place, writing: Writing, payload: &[u8]) -> Result<(), Reason> {
         // A write that its initiator gave up is followed by another one.
         self.forget(flow);
-        let begun = self.begin(place, len, notice, payload);
+        let begun = self.begin(place, writing, payload);
+        let Writing { len, is_part, .. } = writing;
         let first = payload.len() as u64;
         if first >= len {
-            self.end(begun?.1);
+            let (grant, notice) = begun?;
+            self.end(grant.region, is_part, notice);
             return Ok(());
         }
         let (to, at, notice) = match begun {
@@ -152,7 +165,7 @@ impl<S: Space> Owner<S> {
         };
         self.notices_to_come += usize::from(notice.is_some());
         let rest = Placement::new(at, len - first);
-        self.incoming.insert(flow, Incoming { to, by: place.by, rest, notice });
+        self.incoming.insert(flow, Incoming { to, by: place.by, rest, notice, is_part });
         begun.map(|_| ())
     }
 
@@ -162,15 +175,14 @@ impl<S: Space> Owner<S> {
         state: &mut State<T>,
         message: &Delivery<'_>,
         place: Place,
-        len: u64,
-        notice: Option<u64>,
+        writing: Writing,
         mark: Mark,
     ) -> Result<(), Reason> {
-        if len != message.payload.len() as u64 {
+        if writing.len != message.payload.len() as u64 {
             return Err(Reason::Violation);
         }
-        let (_, notice) = self.begin(place, len, notice, message.payload)?;
-        self.end(notice);
+        let (grant, notice) = self.begin(place, writing, message.payload)?;
+        self.end(grant.region, writing.is_part, notice);
         answer(state, message, mark, &[]);
         Ok(())
     }
@@ -179,8 +191,7 @@ impl<S: Space> Owner<S> {
     fn begin(
         &mut self,
         place: Place,
-        len: u64,
-        notice: Option<u64>,
+        Writing { len, notice, .. }: Writing,
         payload: &[u8],
     ) -> Result<(Grant, Option<Notice>), Reason> {
         let first = payload.len() as u64;
@@ -199,9 +210,17 @@ impl<S: Space> Owner<S> {
     }
 
     /// A write is whole.
-    fn end(&mut self, notice: Option<Notice>) {
+    fn end(&mut self, region: RegionId, is_part: bool, notice: Option<Notice>) {
         self.counters.writes += 1;
         self.notices.extend(notice);
+        self.tally(region, Access::Write, is_part);
+    }
+
+    /// What a message asks for is carried out, or part of it.
+    fn tally(&mut self, region: RegionId, access: Access, is_part: bool) {
+        if !is_part && self.table.add(region, access) {
+            self.tallied = self.tallied.wrapping_add(1);
+        }
     }
 
     fn data(&mut self, flow: FlowId, payload: &[u8]) -> Result<(), Reason> {
@@ -216,14 +235,14 @@ impl<S: Space> Owner<S> {
             // The rest goes back too, whatever is opened there.
             self.notices_to_come = self.notices_to_come.saturating_sub(1);
         }
-        let (is_whole, notice) = (incoming.rest.is_whole(), incoming.notice);
+        let (is_whole, notice, is_part) = (incoming.rest.is_whole(), incoming.notice, incoming.is_part);
         if is_whole {
             self.forget(flow);
         }
-        stored?;
+        let region = stored?;
         self.counters.bytes_written += payload.len() as u64;
         if is_whole {
-            self.end(notice);
+            self.end(region, is_part, notice);
         }
         Ok(())
     }
@@ -232,9 +251,9 @@ impl<S: Space> Owner<S> {
         &mut self,
         state: &mut State<T>,
         message: &Delivery<'_>,
-        place: Place,
-        len: u32,
+        (place, len): (Place, u32),
         mark: Mark,
+        is_part: bool,
     ) -> Result<(), Reason> {
         let (grant, space) = self.table.check(place, u64::from(len), Rights::READ)?;
         let len = usize::try_from(len).ok().filter(|&len| len <= MAX_PAYLOAD).ok_or(Reason::OutsideRegion)?;
@@ -245,6 +264,7 @@ impl<S: Space> Owner<S> {
         self.counters.reads += 1;
         self.counters.bytes_read += len as u64;
         answer(state, message, mark, &self.copy);
+        self.tally(grant.region, Access::Read, is_part);
         Ok(())
     }
 
@@ -273,7 +293,7 @@ impl<S: Space> Owner<S> {
         message: &Delivery<'_>,
         place: Place,
         (atomic, of): (Atomic, Type),
-        mark: Mark,
+        (mark, is_part): (Mark, bool),
     ) -> Result<(), Reason> {
         let bytes = of.bytes();
         let operands = match atomic.has_second() {
@@ -302,6 +322,12 @@ impl<S: Space> Owner<S> {
         }
         self.counters.atomics += (operands / bytes) as u64;
         answer(state, message, mark, &self.copy);
+        let access = match (atomic, message.kind()) {
+            (Atomic::Read, _) => Access::Read,
+            (_, MessageKind::Request) => Access::Fetch,
+            _ => Access::Write,
+        };
+        self.tally(grant.region, access, is_part);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use crate::direct::Mappable;
 use crate::offers::Offers;
 use crate::platform::Space;
+use crate::tally::{Access, Tally};
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
 use constant_time_eq::constant_time_eq_16;
@@ -243,6 +244,8 @@ struct Region<S> {
     key_base: u64,
     /// The same for those that name it by its handle; `None` if nobody may.
     handle_base: Option<u64>,
+    /// Where operations on it are counted. Empty for most.
+    tallies: Vec<Tally>,
 }
 
 #[derive(Debug)]
@@ -308,7 +311,8 @@ impl<S: Space> Table<S> {
         }
         let reused = self.regions.reuse()?;
         let bytes = space.len();
-        let mut region = Region { life: 0, key, rights, space: Some(space), end: None, key_base: 0, handle_base: None };
+        let (end, handle_base, tallies) = (None, None, Vec::new());
+        let mut region = Region { life: 0, key, rights, space: Some(space), end, key_base: 0, handle_base, tallies };
         let index = match reused.and_then(|index| self.regions.places.get_mut(index as usize).map(|old| (index, old))) {
             Some((index, old)) => {
                 region.life = old.life;
@@ -371,14 +375,15 @@ impl<S: Space> Table<S> {
     }
 
     /// Offers what a credential is for to the neighbour at the other end of a flow, if there is one there. `None` if it cannot be mapped,
-    /// or ends in time: an access that is carried out here is never late.
+    /// or ends in time: an access that is carried out here is never late. `None` too if operations on it are counted.
     ///
     /// # Errors
     /// If the credential is not good.
     pub fn offer(&mut self, by: Credential, neighbour: Option<FlowId>) -> Result<Option<Mappable>, Reason> {
         let (id, part, rights) = self.find(by)?;
         let (region, space) = self.region(id).ok_or(Reason::Revoked)?;
-        let Some(flow) = neighbour.filter(|_| !self.is_timed(by)) else { return Ok(None) };
+        let is_for_owner = self.is_timed(by) || !region.tallies.is_empty();
+        let Some(flow) = neighbour.filter(|_| !is_for_owner) else { return Ok(None) };
         let part = part.unwrap_or(Part { at: 0, len: space.len() });
         let rights = rights.unwrap_or(region.rights).and(region.rights);
         let (base, cookie) = match by {
@@ -460,6 +465,7 @@ impl<S: Space> Table<S> {
         self.withdraw(id);
         let region = self.regions.places.get_mut(id.index as usize).filter(|region| region.life == id.life)?;
         let space = region.space.take()?;
+        region.tallies.clear();
         region.life = region.life.wrapping_add(1);
         if let Some(end) = region.end.take() {
             self.ends.remove(&(end, Ends::Region(id.index)));
@@ -528,6 +534,27 @@ impl<S: Space> Table<S> {
             self.withdraw(id);
         }
         true
+    }
+
+    // ---- tallies
+
+    /// Counts operations on a region from now on, beside where they are counted already. False if the region was revoked.
+    ///
+    /// All of them are carried out here then: neighbours no longer map the region. Blocks as [`Table::revoke`] does.
+    pub fn count(&mut self, id: RegionId, tally: Tally) -> bool {
+        let region = self.regions.places.get_mut(id.index as usize);
+        let region = region.filter(|region| region.life == id.life && region.space.is_some());
+        let Some(region) = region else { return false };
+        region.tallies.push(tally);
+        self.withdraw(id);
+        true
+    }
+
+    /// An operation on a region has ended. Whether it is counted somewhere.
+    pub(crate) fn add(&self, id: RegionId, access: Access) -> bool {
+        let Some((region, _)) = self.region(id) else { return false };
+        region.tallies.iter().for_each(|tally| tally.add(access));
+        !region.tallies.is_empty()
     }
 
     // ---- ends in time
@@ -651,14 +678,14 @@ impl<S: Space> Table<S> {
         !self.ends.is_empty()
     }
 
-    /// The memory of a region that is open under a key, and where in it a place is, if so many bytes there may be written. If not,
-    /// [`Table::check`] says why.
+    /// The memory of a region that is open under a key, and where in it a place is, if so many bytes there may be written and nobody counts
+    /// that. If not, [`Table::check`] says why.
     #[inline]
     pub fn writable(&self, key: u64, at: u64, len: u64) -> Option<(&S, u64)> {
         let region = self.regions.places.get(*self.by_key.get(&key)? as usize)?;
         let space = region.space.as_ref()?;
         let at = at.checked_sub(region.key_base)?;
-        (region.rights.write && at.checked_add(len)? <= space.len()).then_some((space, at))
+        (region.rights.write && region.tallies.is_empty() && at.checked_add(len)? <= space.len()).then_some((space, at))
     }
 
     /// The region of a credential, and what a cookie narrows it to.

@@ -176,21 +176,26 @@ impl<'a> Input<'a> {
         match self.byte().unwrap_or(0) % 11 {
             0..=2 => {
                 let (len, notice) = (self.offset(), self.byte().filter(|n| n % 2 == 0).map(u64::from));
-                Word::Write { place, len, notice, mark: self.byte().filter(|n| n % 2 == 0).map(|_| mark) }
+                let is_part = notice.is_none() && self.byte().is_some_and(|n| n % 2 == 0);
+                Word::Write { place, len, notice, mark: self.byte().filter(|n| n % 2 == 0).map(|_| mark), is_part }
             }
             3 => Word::Data,
-            4 => Word::Read { place, len: self.offset() as u32, mark },
+            4 => {
+                Word::Read { place, len: self.offset() as u32, mark, is_part: self.byte().is_some_and(|n| n % 2 == 0) }
+            }
             5 => Word::Bytes(mark),
             6..=7 => {
                 let (len, notice) = (self.offset(), self.byte().filter(|n| n % 2 == 0).map(u64::from));
-                Word::Pull { place, len, notice, mark }
+                Word::Pull { place, len, notice, mark, is_part: false }
             }
             10 => Word::Attach { by, mark },
             _ => {
                 let code = [self.byte().unwrap_or(0) % 10, self.byte().unwrap_or(0) % 6];
                 let args = [0, 0, 0, 0, u32::from(code[0]) | u32::from(code[1]) << 8, mark.operation, mark.piece];
                 match Word::unpack(5, &args) {
-                    Some(Word::Atomic { atomic, of, mark, .. }) => Word::Atomic { place, atomic, of, mark },
+                    Some(Word::Atomic { atomic, of, mark, .. }) => {
+                        Word::Atomic { place, atomic, of, mark, is_part: false }
+                    }
                     _ => Word::Data,
                 }
             }

@@ -509,7 +509,7 @@ fn more_pulls_than_a_peer_may_have_open_are_refused() {
     let origin = Origin { from: 8, proof_at: 8, proof: 1 }.to_bytes();
     for slot in 0..32 {
         let mark = Mark { operation: slot, piece: 0 };
-        let word = Word::Pull { place: at(0), len: MIB as u64, notice: Some(1), mark };
+        let word = Word::Pull { place: at(0), len: MIB as u64, notice: Some(1), mark, is_part: false };
         // The last ones are none at all.
         let payload = if slot < 30 { &origin[..] } else { &origin[1..] };
         liar.push(Head { slot: slot as u16, ..Head::new(Kind::Request) }, word, payload);

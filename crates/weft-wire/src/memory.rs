@@ -106,6 +106,8 @@ pub enum Word {
         notice: Option<u64>,
         /// Whose it is, if it is a request. Then the payload is all of it, and the reply has none.
         mark: Option<Mark>,
+        /// Another write of the same operation follows by the same flow. Has no notice then.
+        is_part: bool,
     },
     /// The payload is the next bytes of the flow's write.
     Data,
@@ -117,6 +119,8 @@ pub enum Word {
         len: u32,
         /// Whose they are.
         mark: Mark,
+        /// Another read of the same operation follows by the same flow.
+        is_part: bool,
     },
     /// The reply to a request; the payload is the bytes that were read, or the old values.
     Bytes(Mark),
@@ -131,6 +135,8 @@ pub enum Word {
         of: Type,
         /// Whose the old values are.
         mark: Mark,
+        /// More words of the same operation follow by the same flow.
+        is_part: bool,
     },
     /// A request to map what the credential is for. The reply's payload says how, or is empty if it cannot be mapped.
     Attach {
@@ -149,6 +155,8 @@ pub enum Word {
         notice: Option<u64>,
         /// Whose it is.
         mark: Mark,
+        /// Another write of the same operation follows by the same flow. Has no notice then.
+        is_part: bool,
     },
     /// The reply to a pull that was taken up.
     Pulled(Mark, PullEnd),
@@ -313,6 +321,8 @@ const BY_COOKIE: u8 = 0x80;
 const HAS_NOTICE: u8 = 0x40;
 const HAS_MARK: u8 = 0x20;
 const BY_HANDLE: u8 = 0x10;
+/// Of a write, a read, an atomic operation or a pull: the codes of others have this bit, or are none with it.
+const IS_PART: u8 = 0x08;
 
 /// A word as a message has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -326,6 +336,10 @@ pub struct Packed {
 impl Packed {
     fn new(op: u8) -> Packed {
         Packed { op, args: [0; MAX_ARGS], len: 0 }
+    }
+
+    fn of_part(op: u8, is_part: bool) -> Packed {
+        Packed::new(if is_part { op | IS_PART } else { op })
     }
 
     fn push(&mut self, arg: u32) {
@@ -421,8 +435,8 @@ impl Word {
     /// The word as a message has it.
     pub fn pack(&self) -> Packed {
         match *self {
-            Word::Write { place, len, notice, mark } => {
-                let mut packed = Packed::new(WRITE);
+            Word::Write { place, len, notice, mark, is_part } => {
+                let mut packed = Packed::of_part(WRITE, is_part);
                 packed.push_place(place);
                 packed.push_wide(len);
                 if let Some(mark) = mark {
@@ -436,8 +450,8 @@ impl Word {
                 packed
             }
             Word::Data => Packed::new(DATA),
-            Word::Read { place, len, mark } => {
-                let mut packed = Packed::new(READ);
+            Word::Read { place, len, mark, is_part } => {
+                let mut packed = Packed::of_part(READ, is_part);
                 packed.push_place(place);
                 packed.push(len);
                 packed.push_mark(mark);
@@ -448,8 +462,8 @@ impl Word {
                 packed.push_mark(mark);
                 packed
             }
-            Word::Atomic { place, atomic, of, mark } => {
-                let mut packed = Packed::new(ATOMIC);
+            Word::Atomic { place, atomic, of, mark, is_part } => {
+                let mut packed = Packed::of_part(ATOMIC, is_part);
                 packed.push_place(place);
                 packed.push(u32::from(atomic as u8) | u32::from(of as u8) << 8);
                 packed.push_mark(mark);
@@ -461,8 +475,8 @@ impl Word {
                 packed.push_mark(mark);
                 packed
             }
-            Word::Pull { place, len, notice, mark } => {
-                let mut packed = Packed::new(PULL);
+            Word::Pull { place, len, notice, mark, is_part } => {
+                let mut packed = Packed::of_part(PULL, is_part);
                 packed.push_place(place);
                 packed.push_wide(len);
                 packed.push_mark(mark);
@@ -484,29 +498,35 @@ impl Word {
     /// Reads a word. Total; `None` for what is none.
     pub fn unpack(op: u8, args: &[u32]) -> Option<Word> {
         let by = op & (BY_COOKIE | BY_HANDLE);
+        let code = op & !(BY_COOKIE | BY_HANDLE);
+        let is_part = code & IS_PART != 0;
         let mut args = Args(args);
-        let word = match op & !(BY_COOKIE | BY_HANDLE) {
-            code if code & !(HAS_NOTICE | HAS_MARK) == WRITE => {
+        let word = match code {
+            ATTACH => Word::Attach { by: args.credential(by)?, mark: args.mark()? },
+            // What is told is told of the whole operation.
+            _ if is_part && code & HAS_NOTICE != 0 => return None,
+            code if code & !(HAS_NOTICE | HAS_MARK | IS_PART) == WRITE => {
                 let (place, len) = (args.place(by)?, args.wide()?);
                 let mark = if code & HAS_MARK != 0 { Some(args.mark()?) } else { None };
                 let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
-                Word::Write { place, len, notice, mark }
+                Word::Write { place, len, notice, mark, is_part }
             }
             DATA if by == 0 => Word::Data,
-            READ => Word::Read { place: args.place(by)?, len: args.one()?, mark: args.mark()? },
+            code if code & !IS_PART == READ => {
+                Word::Read { place: args.place(by)?, len: args.one()?, mark: args.mark()?, is_part }
+            }
             BYTES if by == 0 => Word::Bytes(args.mark()?),
-            ATOMIC => {
+            code if code & !IS_PART == ATOMIC => {
                 let place = args.place(by)?;
                 let [atomic, of, 0, 0] = args.one()?.to_le_bytes() else { return None };
                 let atomic = Atomic::ALL.into_iter().find(|known| *known as u8 == atomic)?;
                 let of = Type::ALL.into_iter().find(|known| *known as u8 == of)?;
-                Word::Atomic { place, atomic, of, mark: args.mark()? }
+                Word::Atomic { place, atomic, of, mark: args.mark()?, is_part }
             }
-            ATTACH => Word::Attach { by: args.credential(by)?, mark: args.mark()? },
-            code if code & !HAS_NOTICE == PULL => {
+            code if code & !(HAS_NOTICE | IS_PART) == PULL => {
                 let (place, len, mark) = (args.place(by)?, args.wide()?, args.mark()?);
                 let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
-                Word::Pull { place, len, notice, mark }
+                Word::Pull { place, len, notice, mark, is_part }
             }
             PULLED if by == 0 => Word::Pulled(args.mark()?, PullEnd::from_arg(args.one()?)?),
             _ => return None,
@@ -534,21 +554,38 @@ mod tests {
         (any::<u32>(), any::<u32>()).prop_map(|(operation, piece)| Mark { operation, piece })
     }
 
+    /// A notice, or that more follows, or neither.
+    fn ends() -> impl Strategy<Value = (Option<u64>, bool)> {
+        prop_oneof![any::<Option<u64>>().prop_map(|notice| (notice, false)), Just((None, true)),]
+    }
+
     fn words() -> impl Strategy<Value = Word> {
         let kinds = (proptest::sample::select(&Atomic::ALL[..]), proptest::sample::select(&Type::ALL[..]));
         prop_oneof![
-            (places(), any::<u64>(), any::<Option<u64>>(), proptest::option::of(marks()))
-                .prop_map(|(place, len, notice, mark)| Word::Write { place, len, notice, mark }),
+            (places(), any::<u64>(), ends(), proptest::option::of(marks()))
+                .prop_map(|(place, len, (notice, is_part), mark)| Word::Write { place, len, notice, mark, is_part }),
             Just(Word::Data),
-            (places(), any::<u32>(), marks()).prop_map(|(place, len, mark)| Word::Read { place, len, mark }),
+            (places(), any::<u32>(), marks(), any::<bool>()).prop_map(|(place, len, mark, is_part)| Word::Read {
+                place,
+                len,
+                mark,
+                is_part
+            }),
             marks().prop_map(Word::Bytes),
             (places(), marks()).prop_map(|(place, mark)| Word::Attach { by: place.by, mark }),
-            (places(), kinds, marks()).prop_map(|(place, (atomic, of), mark)| Word::Atomic { place, atomic, of, mark }),
-            (places(), any::<u64>(), any::<Option<u64>>(), marks()).prop_map(|(place, len, notice, mark)| Word::Pull {
+            (places(), kinds, marks(), any::<bool>()).prop_map(|(place, (atomic, of), mark, is_part)| Word::Atomic {
+                place,
+                atomic,
+                of,
+                mark,
+                is_part
+            }),
+            (places(), any::<u64>(), ends(), marks()).prop_map(|(place, len, (notice, is_part), mark)| Word::Pull {
                 place,
                 len,
                 notice,
-                mark
+                mark,
+                is_part
             }),
             (marks(), pull_ends()).prop_map(|(mark, end)| Word::Pulled(mark, end)),
         ]
@@ -565,20 +602,22 @@ mod tests {
     #[test]
     fn words_pack_into_the_golden_arguments() {
         let place = Place { by: Credential::Key(0x1122_3344_5566_7788), at: 5 << 32 | 16 };
-        let packed = Word::Write { place, len: 8, notice: None, mark: Some(Mark { operation: 2, piece: 0 }) }.pack();
+        let packed =
+            Word::Write { place, len: 8, notice: None, mark: Some(Mark { operation: 2, piece: 0 }), is_part: false }
+                .pack();
         assert_eq!((packed.op, &packed.args()[6..]), (0x21, &[2, 0][..]));
         assert_eq!(lines(packed.args().len(), 16), 1, "as a request it has room for 16");
-        let packed = Word::Write { place, len: 8, notice: None, mark: None }.pack();
+        let packed = Word::Write { place, len: 8, notice: None, mark: None, is_part: false }.pack();
         assert_eq!((packed.op, packed.args()), (1, &[0x5566_7788, 0x1122_3344, 16, 5, 8, 0][..]));
         assert_eq!(lines(packed.args().len(), 24), 1, "24 bytes and what they are about fit into a line");
         let secret = std::array::from_fn(|n| n as u8);
         let place = Place { by: Credential::Cookie { index: 3, secret }, at: 1 };
         let mark = Mark { operation: 7, piece: 9 };
-        let packed = Word::Atomic { place, atomic: Atomic::Add, of: Type::F64, mark }.pack();
+        let packed = Word::Atomic { place, atomic: Atomic::Add, of: Type::F64, mark, is_part: false }.pack();
         let secret = [0x0302_0100, 0x0706_0504, 0x0b0a_0908, 0x0f0e_0d0c];
         assert_eq!((packed.op, &packed.args()[..5]), (0x85, &[3, secret[0], secret[1], secret[2], secret[3]][..]));
         assert_eq!(packed.args()[5..], [1, 0, 0x0502, 7, 9]);
-        let packed = Word::Pull { place, len: 1 << 32 | 2, notice: Some(4), mark }.pack();
+        let packed = Word::Pull { place, len: 1 << 32 | 2, notice: Some(4), mark, is_part: false }.pack();
         assert_eq!((packed.op, &packed.args()[5..]), (0xc6, &[1, 0, 2, 1, 7, 9, 4, 0][..]));
         let end = PullEnd::Failed { reason: crate::Reason::Revoked, is_partly: true };
         let packed = Word::Pulled(mark, end).pack();
@@ -586,9 +625,24 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_an_operation_has_a_bit_for_that_and_no_notice() {
+        let (place, mark) = (Place::new(RegionKey(1), 2), Mark::default());
+        let ops = [
+            Word::Write { place, len: 4, notice: None, mark: None, is_part: true }.pack().op,
+            Word::Read { place, len: 4, mark, is_part: true }.pack().op,
+            Word::Atomic { place, atomic: Atomic::Add, of: Type::U64, mark, is_part: true }.pack().op,
+            Word::Pull { place, len: 4, notice: None, mark, is_part: true }.pack().op,
+        ];
+        assert_eq!(ops, [9, 11, 13, 14]);
+        let packed = Word::Write { place, len: 4, notice: Some(7), mark: None, is_part: false }.pack();
+        assert!(Word::unpack(packed.op, packed.args()).is_some());
+        assert_eq!(Word::unpack(packed.op | 8, packed.args()), None, "a part that tells something");
+    }
+
+    #[test]
     fn a_handle_takes_one_argument() {
         let place = Place::new(RegionHandle(0x0010_0003), 8);
-        let packed = Word::Write { place, len: 4, notice: None, mark: None }.pack();
+        let packed = Word::Write { place, len: 4, notice: None, mark: None, is_part: false }.pack();
         assert_eq!((packed.op, packed.args()), (0x11, &[0x0010_0003, 8, 0, 4, 0][..]));
         assert_eq!(Word::unpack(0x91, packed.args()), None, "by a cookie and by a handle");
         assert_eq!(Word::unpack(0x12, &[]), None, "bytes that follow name nothing");

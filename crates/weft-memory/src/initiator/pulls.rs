@@ -91,7 +91,8 @@ impl<P: Platform> Initiator<P> {
         });
         let origin = Origin { from, proof_at: proof.0.address(), proof: proof.0.value() };
         let mark = Mark { operation: index as u32, piece: 0 };
-        let packed = Word::Pull { place: write.place, len: len as u64, notice: write.notice, mark }.pack();
+        let is_part = operation.run().is_some_and(|run| run.is_part);
+        let packed = Word::Pull { place: write.place, len: len as u64, notice: write.notice, mark, is_part }.pack();
         let payload = &origin.to_bytes();
         let message = Outgoing { op: packed.op, args: packed.args(), payload, completion: None };
         match state.try_request(endpoint, to, message) {

@@ -3,7 +3,7 @@
 //! A pull is carried out in pieces, one piece in a poll, and the pulls of a flow one after the other. The credential is looked up again for
 //! each piece, so that nothing lands behind a revocation.
 
-use super::{Owner, PULLS_MOST};
+use super::{Owner, Writing, PULLS_MOST};
 use crate::engine::Notice;
 use crate::platform::{NotPulled, Pulled, Space};
 use crate::table::{RegionId, Rights};
@@ -31,6 +31,7 @@ struct Pull {
     len: u64,
     done: u64,
     notice: Option<Notice>,
+    is_part: bool,
 }
 
 /// Pulls that have not ended.
@@ -57,8 +58,8 @@ impl<S: Space> Owner<S> {
         &mut self,
         state: &mut State<T>,
         message: &Delivery<'_>,
-        (place, len): (Place, u64),
-        notice: Option<u64>,
+        place: Place,
+        Writing { len, notice, is_part }: Writing,
         mark: Mark,
     ) -> Result<(), Reason> {
         let flow = message.flow();
@@ -82,7 +83,7 @@ impl<S: Space> Owner<S> {
         self.notices_to_come += usize::from(notice.is_some());
         let notice = notice.map(|value| Notice { region: grant.region, at: grant.at, len, value });
         let (region, by, at) = (grant.region, place.by, grant.at);
-        let pull = Pull { token, mark, process, origin, region, by, at, len, done: 0, notice };
+        let pull = Pull { token, mark, process, origin, region, by, at, len, done: 0, notice, is_part };
         self.pulls.flows.entry(flow).or_default().push_back(pull);
         if open == 0 {
             self.pulls.turns.push_back(flow);
@@ -157,7 +158,7 @@ impl<S: Space> Owner<S> {
         match end {
             PullEnd::Whole => {
                 self.counters.pulls += 1;
-                self.end(pull.notice);
+                self.end(pull.region, pull.is_part, pull.notice);
             }
             PullEnd::Unreadable { .. } => {}
             PullEnd::Failed { reason, .. } => self.count_refusal(reason),

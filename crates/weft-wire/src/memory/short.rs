@@ -40,7 +40,13 @@ impl ShortWrite {
     /// The same as any word.
     pub fn word(self) -> Word {
         let ShortWrite { key, at, len, mark } = self;
-        Word::Write { place: Place { by: Credential::Key(key), at }, len, notice: None, mark: Some(mark) }
+        Word::Write {
+            place: Place { by: Credential::Key(key), at },
+            len,
+            notice: None,
+            mark: Some(mark),
+            is_part: false,
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub use lists::Buffers;
 pub use weft_memory::Cookie;
 pub use weft_memory::{
     Change, CookieError, Counters, Fetch, Notice, Outcome, Part, PostError, ReadList, RegionError, RegionId, Rights,
-    Settings, Write, WriteList, INLINE_MOST, LIST_MOST,
+    Settings, Tally, Write, WriteList, INLINE_MOST, LIST_MOST,
 };
 pub use weft_shm::{Lent, LentMut, RemoteError, Window};
 pub use weft_wire::memory::{Atomic, Credential, Place, RegionHandle, RegionKey, Type};
@@ -258,6 +258,32 @@ impl Memory<'_> {
     pub fn revoke_cookie_after(&mut self, cookie: Cookie, time: Duration) -> bool {
         let end = face::now().checked_add(time);
         self.engine.table_mut().set_cookie_end(cookie, end)
+    }
+
+    /// Counts peers' operations on a region from now on, in a tally of the program's. Each call adds a tally. An operation that is counted
+    /// ends a wait, as a notice does. False if the region was revoked.
+    ///
+    /// Neighbours cannot map a region that is counted, so this bundle's polls carry all operations on it out. Blocks as
+    /// [`Memory::revoke`] does.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering::Acquire};
+    /// use std::sync::Arc;
+    /// use weft::memory::{Place, RegionKey, Rights, Settings, Tally, Write};
+    /// use weft::{Bundle, Key, Node};
+    ///
+    /// let mut bundle = Bundle::new(&Node::new()?)?;
+    /// let me = bundle.memory_endpoint(Key(1), Settings::default())?;
+    /// bundle.map(me, 0, bundle.name(me)?, Key(1))?;
+    /// let (region, _) = bundle.memory(me)?.allocate(64, RegionKey(7), Rights::ALL)?;
+    /// let writes = Arc::new(AtomicU64::new(0));
+    /// bundle.memory(me)?.count(region, Tally { writes: Some(writes.clone()), ..Tally::default() });
+    /// bundle.write(me, 0, Write::to(Place::new(RegionKey(7), 0)), b"counted")?;
+    /// assert_eq!(writes.load(Acquire), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn count(&mut self, region: RegionId, tally: Tally) -> bool {
+        self.engine.table_mut().count(region, tally)
     }
 
     /// The memory of a region, if it was not revoked.

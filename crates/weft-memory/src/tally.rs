@@ -1,0 +1,41 @@
+//! Tallies: numbers that grow with each operation of a peer on a region, for programs that wait for so many of them and not for notices.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// Where a region's owner counts the operations of peers on it. Each number may be read and set by any thread at any time, and several
+/// regions may share one.
+///
+/// An operation counts once, when all of it is carried out. One that fails or is refused does not count. (libfabric's counters of remote
+/// accesses, `FI_RMA_EVENT`.)
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Reads.
+    pub reads: Option<Arc<AtomicU64>>,
+    /// Writes, and atomic operations whose old values nobody wants.
+    pub writes: Option<Arc<AtomicU64>>,
+    /// Atomic operations that return old values.
+    pub fetches: Option<Arc<AtomicU64>>,
+}
+
+/// What a peer's operation did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Fetch,
+}
+
+impl Tally {
+    pub(crate) fn add(&self, access: Access) {
+        let number = match access {
+            Access::Read => &self.reads,
+            Access::Write => &self.writes,
+            Access::Fetch => &self.fetches,
+        };
+        if let Some(number) = number {
+            // Release: a thread that sees the number sees what was written before.
+            number.fetch_add(1, Ordering::Release);
+        }
+    }
+}
