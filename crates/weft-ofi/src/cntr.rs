@@ -1,4 +1,4 @@
-//! Counters of what has ended at endpoints. MPICH opens one though it has nothing to count without reads and writes.
+//! Counters of what has ended at endpoints, and of what peers did to memory here.
 
 use crate::abi::{self, CntrOps, Fid, FidCntr, FidDomain, Ops};
 use crate::cell::DomainCell;
@@ -11,11 +11,14 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft::memory::Tally;
 
-/// What is counted. Relaxed throughout: who reads it has made progress under the lock, or wants no more than the number.
+/// What is counted. Relaxed for what ends in the client's calls, which are made under the lock. A service thread may count what peers do:
+/// with release, as [`Tally`] says, so reads of the number acquire.
 #[derive(Debug, Default)]
 pub struct Count {
-    ended: AtomicU64,
+    /// Tallies of regions add to it, too.
+    ended: Arc<AtomicU64>,
     failed: AtomicU64,
 }
 
@@ -24,6 +27,15 @@ impl Count {
     pub fn add(&self, is_well: bool) {
         let number = if is_well { &self.ended } else { &self.failed };
         number.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What counts operations of peers here, of the kinds that flags name: those on an endpoint's memory, or on a registration, where an
+    /// atomic operation that returns old values is also a write.
+    pub fn tally(&self, flags: u64, is_of_registration: bool) -> Tally {
+        let (reads, writes) = (flags & abi::REMOTE_READ != 0, flags & abi::REMOTE_WRITE != 0);
+        let number = |is_counted: bool| is_counted.then(|| self.ended.clone());
+        let fetches = reads || (writes && is_of_registration);
+        Tally { reads: number(reads), writes: number(writes), fetches: number(fetches) }
     }
 }
 
@@ -73,7 +85,7 @@ unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
     // SAFETY: libfabric's promise.
     let cntr = unsafe { of(cntr) };
     cntr.state.with(State::progress);
-    cntr.count.ended.load(Ordering::Relaxed)
+    cntr.count.ended.load(Ordering::Acquire)
 }
 
 unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
@@ -120,7 +132,7 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) ->
         if is_usable.is_none() {
             return -abi::EOPBADSTATE;
         }
-        if cntr.count.ended.load(Ordering::Relaxed) >= threshold {
+        if cntr.count.ended.load(Ordering::Acquire) >= threshold {
             return 0;
         }
         if cntr.count.failed.load(Ordering::Relaxed) != failed {

@@ -176,11 +176,10 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
         abi::CLASS_CNTR => {
             // SAFETY: as for a queue.
             let count = unsafe { &(*other.cast::<Cntr>()).count };
-            // What peers do to memory here is not counted.
-            if flags & (abi::REMOTE_READ | abi::REMOTE_WRITE) != 0 {
-                return -libc::ENOSYS;
-            }
             ep.state.with(|state| {
+                if flags & (abi::REMOTE_READ | abi::REMOTE_WRITE) != 0 {
+                    state.count_endpoint(ep.slot, count.tally(flags, false));
+                }
                 let state = &mut state.eps[ep.slot];
                 let kinds = [
                     (abi::SEND, &mut state.tx_count),

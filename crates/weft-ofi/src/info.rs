@@ -26,7 +26,7 @@ const SIDES: u64 = abi::SEND | abi::RECV;
 const MEMORY: u64 = abi::RMA | abi::ATOMIC;
 const MEMORY_SIDES: u64 = abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOTE_WRITE;
 const PRIMARY: u64 = MESSAGES | SIDES | MEMORY | MEMORY_SIDES | abi::DIRECTED_RECV;
-const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::FENCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
+const SECONDARY: u64 = abi::MULTI_RECV | abi::RMA_EVENT | abi::SOURCE | abi::FENCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = PRIMARY | SECONDARY;
 /// Whom the domain reaches. Not the sides' to say.
 const COMM: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
@@ -36,6 +36,7 @@ const RX_CAPS: u64 = MESSAGES
     | MEMORY
     | abi::REMOTE_READ
     | abi::REMOTE_WRITE
+    | abi::RMA_EVENT
     | abi::MULTI_RECV
     | abi::SOURCE
     | abi::DIRECTED_RECV;

@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use std::time::Instant;
 use weft::memory::{
     Change, Completion, Fetch, LentMut, Memory, Notice, Outcome, Part, Place, PostError, ReadList, RegionKey, Source,
-    Target, Write, WriteList,
+    Tally, Target, Write, WriteList,
 };
 use weft::Endpoint;
 
@@ -25,11 +25,13 @@ pub struct EpMemory {
     mapped: Vec<bool>,
     /// Operations that have not ended.
     under_way: usize,
+    /// Where what peers do here is counted.
+    pub tallies: Vec<Tally>,
 }
 
 impl EpMemory {
     pub fn new(endpoint: Endpoint) -> EpMemory {
-        EpMemory { endpoint, mapped: Vec::new(), under_way: 0 }
+        EpMemory { endpoint, mapped: Vec::new(), under_way: 0, tallies: Vec::new() }
     }
 
     fn has_mapped(&self, at: u32) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::abi::{self, Fid, FidMr, MrAttr, MrOps, Ops};
 use crate::cell::DomainCell;
+use crate::cntr::Cntr;
 use crate::fabric::Domain;
 use crate::regions::{rights, Wanted};
 use crate::state::State;
@@ -123,11 +124,22 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     })
 }
 
-/// Endpoints may be bound, though all have it. Counters may not: what peers do is not counted.
-unsafe extern "C" fn bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int {
+/// Endpoints may be bound, though all have it. Counters count what peers do.
+unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     // SAFETY: the client's promise: it is an object that is open.
     match unsafe { (*other).fclass } {
         abi::CLASS_EP => 0,
+        abi::CLASS_CNTR if flags & !(abi::REMOTE_READ | abi::REMOTE_WRITE) == 0 => {
+            // SAFETY: `register` made it, and it is still open.
+            let mr = unsafe { &*fid.cast::<Mr>() };
+            // SAFETY: an object of this class that the client has of this provider is a counter of ours.
+            let count = unsafe { &(*other.cast::<Cntr>()).count };
+            mr.state.with(|state| {
+                state.count_registration(mr.number, &count.tally(flags, true));
+                0
+            })
+        }
+        abi::CLASS_CNTR => -abi::EBADFLAGS,
         _ => -libc::ENOSYS,
     }
 }

@@ -5,7 +5,7 @@ use crate::state::State;
 use slab::Slab;
 use std::collections::HashSet;
 use std::ffi::c_int;
-use weft::memory::{RegionError, RegionId, RegionKey, Rights, Window};
+use weft::memory::{RegionError, RegionId, RegionKey, Rights, Tally, Window};
 use weft::{Error, SendError};
 
 /// Registrations of a domain, and how keys and addresses are meant.
@@ -40,6 +40,8 @@ struct Registration {
     rights: Rights,
     /// Where it is open: the endpoints by their slots.
     regions: Vec<(usize, RegionId)>,
+    /// Where what peers do to it is counted.
+    tallies: Vec<Tally>,
 }
 
 impl Registrations {
@@ -98,7 +100,8 @@ impl State {
             return Err(-abi::ENOKEY);
         }
         let base = if of.by_address { start } else { 0 };
-        let number = of.all.insert(Registration { window, key, base, rights, regions: Vec::new() });
+        let number =
+            of.all.insert(Registration { window, key, base, rights, regions: Vec::new(), tallies: Vec::new() });
         for at in 0..if is_open { self.with_memory.len() } else { 0 } {
             if let Err(error) = self.open_one(self.with_memory[at], number) {
                 self.unregister(number);
@@ -124,6 +127,28 @@ impl State {
                 let _ = self.bundle.memory(memory.endpoint, |memory| memory.revoke(region));
             }
         }
+    }
+
+    /// Counts what peers do to registered memory from now on.
+    pub fn count_registration(&mut self, number: usize, tally: &Tally) {
+        let Some(registration) = self.registrations.all.get_mut(number) else { return };
+        registration.tallies.push(tally.clone());
+        for &(slot, region) in &registration.regions {
+            if let Some(memory) = self.eps.get(slot).and_then(|ep| ep.memory.as_ref()) {
+                // It fails for no endpoint that is there.
+                let _ = self.bundle.memory(memory.endpoint, |memory| memory.count(region, tally.clone()));
+            }
+        }
+    }
+
+    /// Counts what peers do to memory by way of an endpoint from now on.
+    pub fn count_endpoint(&mut self, slot: usize, tally: Tally) {
+        let Some(memory) = self.eps.get_mut(slot).and_then(|ep| ep.memory.as_mut()) else { return };
+        let regions = self.registrations.all.iter().flat_map(|(_, registration)| &registration.regions);
+        for &(_, region) in regions.filter(|(at, _)| *at == slot) {
+            let _ = self.bundle.memory(memory.endpoint, |memory| memory.count(region, tally.clone()));
+        }
+        memory.tallies.push(tally);
     }
 
     /// Opens all that is registered at an endpoint.
@@ -156,10 +181,12 @@ impl State {
         let none = Error::Send(SendError::NoEndpoint);
         let Some(memory) = self.eps.get(slot).and_then(|ep| ep.memory.as_ref()) else { return Err(none) };
         let Some(registration) = self.registrations.all.get_mut(number) else { return Err(none) };
-        let Registration { window, key, base, rights, .. } = registration;
+        let Registration { window, key, base, rights, tallies, .. } = registration;
+        let tallies = tallies.iter().chain(&memory.tallies);
         let region = self.bundle.memory(memory.endpoint, |memory| {
             let region = memory.open(window.clone(), RegionKey(*key), *rights)?;
             memory.count_from(region, *base);
+            tallies.for_each(|tally| _ = memory.count(region, tally.clone()));
             Ok::<_, RegionError>(region)
         })??;
         registration.regions.push((slot, region));

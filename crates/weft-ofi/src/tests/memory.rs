@@ -345,7 +345,6 @@ fn an_endpoint_that_comes_later_has_what_was_registered_before_and_counters_coun
         assert_eq!(((*client.av).ops.insert)(client.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()), 1);
         assert_eq!(((*client.domain).ops.cntr_open)(client.domain, null_mut(), &mut cntr, null_mut()), 0);
         assert_eq!(((*ep).fid.ops.bind)(ep.cast(), cntr.cast(), READ | WRITE), 0);
-        assert_eq!(((*ep).fid.ops.bind)(ep.cast(), cntr.cast(), REMOTE_WRITE), -libc::ENOSYS);
     }
     // The owner calls nothing: a thread serves it.
     assert_eq!(client.write((8, 1), b"serviced", 4), 0);
@@ -362,6 +361,88 @@ fn an_endpoint_that_comes_later_has_what_was_registered_before_and_counters_coun
     assert_eq!(client.next_error(), libc::EACCES);
     assert_eq!(closed(client.eps.remove(0).cast()), 0);
     assert_eq!(closed(cntr.cast()), 0);
+}
+
+/// A counter of that client.
+fn counter(client: &Client) -> *mut FidCntr {
+    let mut cntr = null_mut();
+    // SAFETY: a domain that is open.
+    assert_eq!(unsafe { ((*client.domain).ops.cntr_open)(client.domain, null_mut(), &mut cntr, null_mut()) }, 0);
+    cntr
+}
+
+fn bound(fid: *mut Fid, cntr: *mut FidCntr, flags: u64) -> c_int {
+    // SAFETY: both are open.
+    unsafe { ((*fid).ops.bind)(fid, cntr.cast(), flags) }
+}
+
+/// Waits until a counter has a number.
+fn counted(cntr: *mut FidCntr, number: u64) {
+    // SAFETY: a counter that is open.
+    assert_eq!(unsafe { ((*cntr).ops.wait)(cntr, number, BOUND.as_millis() as c_int) }, 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { ((*cntr).ops.read)(cntr) }, number);
+}
+
+#[test]
+fn counters_count_what_peers_do_to_a_registration_and_by_way_of_an_endpoint() {
+    let events = |hints: &mut Hints| hints.info.caps = MSG | RMA | ATOMIC | RMA_EVENT;
+    let mut client = Client::new(2, events, false);
+    assert_ne!(unsafe { (*client.info).caps } & RMA_EVENT, 0);
+    let shared = Shared::new(4096);
+    let [by_endpoint, reads, writes] = [(); 3].map(|()| counter(&client));
+    assert_eq!(bound(client.eps[1].cast(), by_endpoint, REMOTE_READ | REMOTE_WRITE), 0);
+    let mr = registered(&client, &shared, ALL, 7);
+    assert_eq!((bound(mr.cast(), reads, REMOTE_READ), bound(mr.cast(), writes, REMOTE_WRITE)), (0, 0));
+    assert_eq!(bound(mr.cast(), writes, SEND), -EBADFLAGS);
+    static BYTES: [u8; 30_000] = [0x5a; 30_000];
+    let mut room = vec![0u8; 30_000];
+    for (len, context) in [(8, 1), (30_000, 2)] {
+        assert_eq!(client.write((0, 7), &BYTES[..len], context), 0);
+        counted(writes, context as u64);
+        assert_eq!(client.read((0, 7), &mut room[..len], context), 0);
+        counted(reads, context as u64);
+        counted(by_endpoint, 2 * context as u64);
+        client.next_few(2);
+    }
+    let ep = client.eps[0];
+    let (word, mut old) = (1u64, 0u64);
+    // SAFETY: an endpoint that is open; the words stay until the completions.
+    unsafe {
+        let (word, old, none) = ((&raw const word).cast(), (&raw mut old).cast(), null_mut());
+        assert_eq!(((*ep).atomic.write)(ep, word, 1, none, 1, 0, 7, UINT64, SUM, none), 0);
+        counted(writes, 3);
+        assert_eq!(((*ep).atomic.readwrite)(ep, word, 1, none, old, none, 1, 0, 7, UINT64, SUM, none), 0);
+        counted(reads, 3);
+        counted(writes, 4);
+        // A fetch is a read of an endpoint's, and both of a registration's.
+        counted(by_endpoint, 6);
+    }
+    client.next_few(2);
+    assert_eq!(old, 0x5a5a_5a5a_5a5a_5a5b);
+    // An endpoint that comes later counts for the registration too, and not for the other endpoint.
+    client.open(false);
+    let address = client.address(2);
+    let mut number = 0;
+    // SAFETY: as a client calls it.
+    assert_eq!(
+        unsafe { ((*client.av).ops.insert)(client.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) },
+        1
+    );
+    let to_third = |context: usize| {
+        let (ep, context) = (client.eps[0], context as *mut c_void);
+        // SAFETY: the bytes stay.
+        unsafe { ((*ep).rma.write)(ep, BYTES.as_ptr().cast(), 8, null_mut(), number, 0, 7, context) }
+    };
+    assert_eq!(to_third(9), 0);
+    counted(writes, 5);
+    assert_eq!(client.next().expect("written").0.op_context, 9);
+    // SAFETY: a counter that is open.
+    assert_eq!(unsafe { ((*by_endpoint).ops.read)(by_endpoint) }, 6);
+    assert_eq!(closed(mr.cast()), 0);
+    for cntr in [by_endpoint, reads, writes] {
+        assert_eq!(closed(cntr.cast()), 0);
+    }
 }
 
 #[test]
