@@ -1,12 +1,13 @@
 //! Atomic operations on memory of others, as C makes them.
 
-use crate::abi::{self, AtomicArgs, AtomicAttr, AtomicOps, FiAddr, FidDomain, FidEp, Ioc};
+use crate::abi::{self, AtomicArgs, AtomicAttr, AtomicOps, FiAddr, FidDomain, FidEp, Ioc, RmaIoc};
 use crate::ep::{of, Ep};
 use crate::info::IOV_MOST;
 use crate::memory::{Action, Changing, Remote};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
-use weft::memory::{Atomic, Change, Lent, LentMut, Target, Type};
+use weft::memory::{Atomic, Change, Lent, LentMut, Place, RegionKey, Target, Type};
 
 pub static ATOMIC: AtomicOps = AtomicOps {
     size: size_of::<AtomicOps>(),
@@ -123,8 +124,10 @@ impl Words {
 }
 
 /// An atomic operation, as all calls mean it.
-struct Atomically {
+struct Atomically<'a> {
     remote: Remote,
+    /// Its places, if there are several.
+    places: &'a [RmaIoc],
     of: c_int,
     atomic: c_int,
     form: Form,
@@ -138,8 +141,8 @@ impl Ep {
     ///
     /// # Safety
     /// All words are there: operands and values to compare with until this returns, and places for results until the operation has ended.
-    unsafe fn change(&self, it: Atomically) -> isize {
-        let Atomically { remote, operands, compare, result, form, .. } = it;
+    unsafe fn change(&self, it: Atomically<'_>) -> isize {
+        let Atomically { remote, places, operands, compare, result, form, .. } = it;
         let Some((of, atomic)) = meant(it.of, it.atomic, form) else { return NO_SUCH };
         // SAFETY: the caller's promise.
         let lens = unsafe { [operands.len(of), compare.len(of), result.len(of)] };
@@ -148,11 +151,11 @@ impl Ep {
             return INVALID;
         }
         // SAFETY: the caller's promise: they can be written until the operation has ended.
-        let mut places = unsafe { result.places(of) };
-        let (old, pieces) = match places.len() {
+        let mut rooms = unsafe { result.places(of) };
+        let (old, pieces) = match rooms.len() {
             0 => (None, Vec::new()),
-            1 => (Some(Target::Lent(places.swap_remove(0))), Vec::new()),
-            _ => (Some(Target::Owned(vec![0; results * of.bytes()])), places),
+            1 => (Some(Target::Lent(rooms.swap_remove(0))), Vec::new()),
+            _ => (Some(Target::Owned(vec![0; results * of.bytes()])), rooms),
         };
         let operands = match atomic {
             // There may be none. What words are read is for the results to say.
@@ -165,7 +168,13 @@ impl Ep {
         let second = if form == Form::Compare { unsafe { compare.copy(of) } } else { Vec::new() };
         let change = Change { place: remote.place(), atomic, of };
         let changing = Changing { change, operands, second, old, pieces };
-        self.operate(&remote, Action::Change(changing))
+        match places.len() {
+            0 | 1 => self.operate(&remote, Action::Change(changing)),
+            _ => match spread(changing, places) {
+                Some(actions) => self.operate_all(&remote, actions),
+                None => INVALID,
+            },
+        }
     }
 }
 
@@ -182,19 +191,63 @@ fn plain(to: FiAddr, addr: u64, key: u64, context: *mut c_void) -> Remote {
     Remote { to, addr, key, context: context as usize, flags: None, data: None, is_quiet: false }
 }
 
-/// What a description says. None if it has other than one place at the target.
+/// An operation on words at several places as one on each. None if these have not as many words as there are operands.
+fn spread(changing: Changing, places: &[RmaIoc]) -> Option<Vec<Action>> {
+    let Changing { change, operands, second, old, pieces } = changing;
+    let bytes = change.of.bytes();
+    let (mut operands, mut second) = (&operands[..], &second[..]);
+    let mut rooms: VecDeque<LentMut> = match old {
+        Some(Target::Lent(one)) => VecDeque::from([one]),
+        _ => pieces.into(),
+    };
+    let is_fetched = !rooms.is_empty();
+    let mut actions = Vec::new();
+    for place in places {
+        let (mut at, mut left) = (place.addr, place.count.checked_mul(bytes)?);
+        while left > 0 {
+            let old = match is_fetched {
+                true => Some(rooms.pop_front()?),
+                false => None,
+            };
+            let len = old.as_ref().map_or(left, |old| old.len().min(left));
+            let (these, rest) = operands.split_at_checked(len)?;
+            let (those, other) = second.split_at(len.min(second.len()));
+            (operands, second) = (rest, other);
+            let old = old.map(|old| {
+                let (old, rest) = old.split_at(len);
+                if !rest.is_empty() {
+                    rooms.push_front(rest);
+                }
+                Target::Lent(old)
+            });
+            let change = Change { place: Place::new(RegionKey(place.key), at), ..change };
+            let (operands, second) = (these.to_vec(), those.to_vec());
+            actions.push(Action::Change(Changing { change, operands, second, old, pieces: Vec::new() }));
+            (at, left) = (at.saturating_add(len as u64), left - len);
+        }
+    }
+    (operands.is_empty() && !actions.is_empty()).then_some(actions)
+}
+
+/// What a description says. None if it has too many places at the target, or none.
 ///
 /// # Safety
-/// There are as many places as it counts.
-unsafe fn described(msg: &AtomicArgs, flags: u64, form: Form, compare: Words, result: Words) -> Option<Atomically> {
-    if msg.rma_iov_count != 1 {
+/// There are as many places as it counts, until the result is dropped.
+unsafe fn described<'a>(
+    msg: &AtomicArgs,
+    flags: u64,
+    form: Form,
+    compare: Words,
+    result: Words,
+) -> Option<Atomically<'a>> {
+    if !(1..=IOV_MOST).contains(&msg.rma_iov_count) {
         return None;
     }
     // SAFETY: the caller's promise.
-    let place = unsafe { &*msg.rma_iov };
-    let remote = Remote { flags: Some(flags), ..plain(msg.addr, place.addr, place.key, msg.context) };
+    let places = unsafe { std::slice::from_raw_parts(msg.rma_iov, msg.rma_iov_count) };
+    let remote = Remote { flags: Some(flags), ..plain(msg.addr, places[0].addr, places[0].key, msg.context) };
     let operands = Words { iov: msg.msg_iov, count: msg.iov_count };
-    Some(Atomically { remote, of: msg.datatype, atomic: msg.op, form, operands, compare, result })
+    Some(Atomically { remote, places, of: msg.datatype, atomic: msg.op, form, operands, compare, result })
 }
 
 unsafe extern "C" fn write(
@@ -228,6 +281,7 @@ unsafe extern "C" fn writev(
 ) -> isize {
     let it = Atomically {
         remote: plain(to, addr, key, context),
+        places: &[],
         of: of_type,
         atomic: op,
         form: Form::Base,
@@ -262,6 +316,7 @@ unsafe extern "C" fn inject(
     let operands = one(buf, count);
     let it = Atomically {
         remote: Remote { is_quiet: true, ..plain(to, addr, key, std::ptr::null_mut()) },
+        places: &[],
         of: of_type,
         atomic: op,
         form: Form::Base,
@@ -310,6 +365,7 @@ unsafe extern "C" fn readwritev(
 ) -> isize {
     let it = Atomically {
         remote: plain(to, addr, key, context),
+        places: &[],
         of: of_type,
         atomic: op,
         form: Form::Fetch,
@@ -357,6 +413,7 @@ unsafe extern "C" fn compwrite(
     let (operands, compare, result) = (one(buf, count), one(compare, count), one(result, count));
     let it = Atomically {
         remote: plain(to, addr, key, context),
+        places: &[],
         of: of_type,
         atomic: op,
         form: Form::Compare,
@@ -388,6 +445,7 @@ unsafe extern "C" fn compwritev(
 ) -> isize {
     let it = Atomically {
         remote: plain(to, addr, key, context),
+        places: &[],
         of: of_type,
         atomic: op,
         form: Form::Compare,

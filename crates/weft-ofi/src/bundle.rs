@@ -1,6 +1,7 @@
 //! The bundle of a domain: without a lock as long as the client's calls are all that polls it, and one that a thread of weft's polls too
 //! from when peers are to reach memory here while the client computes.
 
+use crate::info::MEMORY_OPERATIONS;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -144,7 +145,7 @@ impl DomainBundle {
             return Ok((endpoint, None));
         }
         let made = self.key(endpoint).and_then(|key| {
-            let settings = memory::Settings::default();
+            let settings = memory::Settings { operations_most: MEMORY_OPERATIONS, ..memory::Settings::default() };
             of_either!(
                 self,
                 own => own.memory_endpoint(key, settings),

@@ -12,7 +12,10 @@ pub const INJECT_MOST: usize = 4096;
 pub const IOV_MOST: usize = 8;
 
 /// Operations under way at an endpoint, each way.
-const OPERATIONS: usize = 4096;
+pub const OPERATIONS: usize = 4096;
+
+/// The same as weft counts reads, writes and atomic operations: what is cut at the end of each piece here and of each place there.
+pub const MEMORY_OPERATIONS: usize = OPERATIONS * 2 * IOV_MOST;
 
 /// The longest message.
 const MESSAGE_MOST: usize = 1 << 40;
@@ -159,7 +162,7 @@ fn suits_tx(tx: &TxAttr) -> bool {
         && tx.inject_size <= INJECT_MOST
         && tx.size <= OPERATIONS
         && tx.iov_limit <= IOV_MOST
-        && tx.rma_iov_limit <= 1
+        && tx.rma_iov_limit <= IOV_MOST
 }
 
 fn suits_rx(rx: &RxAttr) -> bool {
@@ -271,7 +274,7 @@ fn describe(version: u32, wish: &Wish, ends: &Ends) -> Option<*mut Info> {
             iov_limit: IOV_MOST,
             mode: 0,
             comp_order: 0,
-            rma_iov_limit: 1,
+            rma_iov_limit: IOV_MOST,
             tclass: 0,
         };
         *rx = RxAttr {

@@ -5,7 +5,7 @@ use crate::abi::{self, CqEntry, FiAddr};
 use crate::addr::Peer;
 use crate::bundle::DomainBundle;
 use crate::ep::Ep;
-use crate::info::INJECT_MOST;
+use crate::info::{INJECT_MOST, OPERATIONS};
 use crate::messages::{index, AGAIN, MEETING};
 use crate::state::{errno, CqState, EpState, Op, Reader, State};
 use slab::Slab;
@@ -84,13 +84,19 @@ impl Remote {
     }
 }
 
-/// What an operation does, with the client's memory.
+/// What an operation does, with the client's memory. That of one or several pieces at one place, if it does not say the places.
 pub enum Action {
     Write(Source),
-    WriteAll(Vec<Source>),
+    WriteAll(Vec<Source>, Places),
     Read(Target),
-    ReadAll(Vec<Target>),
+    ReadAll(Vec<Target>, Places),
     Change(Changing),
+}
+
+/// Parts of a registration.
+pub struct Places {
+    pub key: u64,
+    pub parts: Vec<Part>,
 }
 
 /// An atomic operation.
@@ -121,19 +127,12 @@ fn owned(source: Source) -> Source {
     }
 }
 
-fn room(target: &Target) -> usize {
-    match target {
-        Target::Owned(bytes) => bytes.len(),
-        Target::Lent(lent) => lent.len(),
-    }
-}
-
 impl Action {
     /// What its completion says it was.
     fn kind(&self) -> u64 {
         match self {
-            Action::Write(_) | Action::WriteAll(_) => abi::RMA | abi::WRITE,
-            Action::Read(_) | Action::ReadAll(_) => abi::RMA | abi::READ,
+            Action::Write(_) | Action::WriteAll(..) => abi::RMA | abi::WRITE,
+            Action::Read(_) | Action::ReadAll(..) => abi::RMA | abi::READ,
             Action::Change(Changing { old: None, .. }) => abi::ATOMIC | abi::WRITE,
             Action::Change(_) => abi::ATOMIC | abi::READ,
         }
@@ -143,25 +142,28 @@ impl Action {
     fn copy(&mut self) -> bool {
         let whole: usize = match self {
             Action::Write(source) => len(source),
-            Action::WriteAll(sources) => sources.iter().map(len).fold(0, usize::saturating_add),
+            Action::WriteAll(sources, _) => sources.iter().map(len).fold(0, usize::saturating_add),
             // These are copied in any case.
             Action::Change(changing) => changing.operands.len(),
-            Action::Read(_) | Action::ReadAll(_) => 0,
+            Action::Read(_) | Action::ReadAll(..) => 0,
         };
         if whole > INJECT_MOST {
             return false;
         }
         match self {
             Action::Write(source) => *source = owned(std::mem::replace(source, Source::Owned(Vec::new()))),
-            Action::WriteAll(sources) => *sources = std::mem::take(sources).into_iter().map(owned).collect(),
+            Action::WriteAll(sources, _) => *sources = std::mem::take(sources).into_iter().map(owned).collect(),
             _ => {}
         }
         true
     }
 
-    /// Makes one piece of several: a list's notice tells the length of its last piece alone.
+    /// Makes one piece of several for one place: a list's notice tells the length of its last piece alone.
     fn gather(&mut self) {
-        if let Action::WriteAll(sources) = self {
+        if let Action::WriteAll(sources, Places { parts, .. }) = self {
+            if parts.len() > 1 {
+                return;
+            }
             let bytes = std::mem::take(sources).iter().flat_map(|source| bytes(source).iter().copied()).collect();
             *self = Action::Write(Source::Owned(bytes));
         }
@@ -169,22 +171,20 @@ impl Action {
 
     /// Posts it.
     fn post(self, memory: &mut Memory<'_>, to: u32, remote: &Remote, at: u64) -> Result<(), PostError> {
-        let (place, by) = (remote.place(), RegionKey(remote.key));
-        let part = |len: usize| [Part { at: remote.addr, len: len as u64 }];
+        let place = remote.place();
         match self {
             Action::Write(source) => {
                 let write = Write { notice: remote.data, ..Write::to(place) };
                 memory.try_write(to, write, source, at).map_err(|(error, _)| error)
             }
-            Action::WriteAll(sources) => {
-                let parts = part(sources.iter().map(len).fold(0, usize::saturating_add));
-                memory.try_write_list(to, WriteList::to(by, &parts), sources, at).map_err(|(error, _)| error)
+            Action::WriteAll(sources, Places { key, parts }) => {
+                let list = WriteList { notice: remote.data, ..WriteList::to(RegionKey(key), &parts) };
+                memory.try_write_list(to, list, sources, at).map_err(|(error, _)| error)
             }
             Action::Read(target) => memory.try_read(to, place, target, at).map_err(|(error, _)| error),
-            Action::ReadAll(targets) => {
-                let parts = part(targets.iter().map(room).fold(0, usize::saturating_add));
-                memory.try_read_list(to, ReadList::from(by, &parts), targets, at).map_err(|(error, _)| error)
-            }
+            Action::ReadAll(targets, Places { key, parts }) => memory
+                .try_read_list(to, ReadList::from(RegionKey(key), &parts), targets, at)
+                .map_err(|(error, _)| error),
             Action::Change(Changing { change, operands, second, old, .. }) => {
                 memory.try_change(to, change, &operands, Fetch { second: &second, old }, at)
             }
@@ -212,6 +212,14 @@ impl Ep {
         }
     }
 
+    /// Posts an operation that consists of several, each with its own places: they have one end.
+    pub fn operate_all(&self, remote: &Remote, actions: Vec<Action>) -> isize {
+        match self.state.with(|state| state.operate_all(self.slot, remote, actions)) {
+            Ok(()) => 0,
+            Err(error) => error,
+        }
+    }
+
     /// Waits a moment for the session that an operation asked for of which nothing will be told, so that it goes though the program does
     /// something else from now on.
     #[cold]
@@ -226,14 +234,7 @@ impl State {
     /// Posts an operation. If it is the first one for a peer, and nothing will be told of it, the peer's number is returned.
     #[inline(always)]
     fn operate(&mut self, slot: usize, remote: &Remote, mut action: Action) -> Result<Option<u32>, isize> {
-        let ep = &self.eps[slot];
-        let (bound, flags) = (ep.tx, remote.flags.unwrap_or(ep.tx_flags));
-        let is_told = !remote.is_quiet && bound.is_some_and(|tx| tx.tells(flags));
-        let (to, is_first) = self.destination(slot, remote.to)?;
-        if is_told && !self.has_room(bound) {
-            self.progress();
-            return Err(AGAIN);
-        }
+        let Admitted { to, is_first, is_told, flags } = self.admit(slot, remote)?;
         if (flags & abi::INJECT != 0 || remote.is_quiet) && !action.copy() {
             return Err(-(libc::EMSGSIZE as isize));
         }
@@ -270,6 +271,58 @@ impl State {
                 self.eps[slot].end(at);
                 Err(-(libc::EIO as isize))
             }
+        }
+    }
+
+    /// Whether an operation may be posted.
+    #[inline(always)]
+    fn admit(&mut self, slot: usize, remote: &Remote) -> Result<Admitted, isize> {
+        let ep = &self.eps[slot];
+        let (bound, flags) = (ep.tx, remote.flags.unwrap_or(ep.tx_flags));
+        let is_told = !remote.is_quiet && bound.is_some_and(|tx| tx.tells(flags));
+        let (to, is_first) = self.destination(slot, remote.to)?;
+        if self.eps[slot].has_full_memory() || is_told && !self.has_room(bound) {
+            self.progress();
+            return Err(AGAIN);
+        }
+        Ok(Admitted { to, is_first, is_told, flags })
+    }
+
+    /// Posts all operations that one consists of. None of them is refused for want of room: see [`EpState::has_full_memory`].
+    #[cold]
+    fn operate_all(&mut self, slot: usize, remote: &Remote, mut actions: Vec<Action>) -> Result<(), isize> {
+        let Admitted { to, is_told, flags, .. } = self.admit(slot, remote)?;
+        let (Some(first), Ok(to_end)) = (actions.first(), u8::try_from(actions.len())) else {
+            return Err(-(libc::EINVAL as isize));
+        };
+        let kind = first.kind();
+        // What is told with the last one would not say that those before it were stored.
+        if remote.data.is_some() && actions.len() > 1 {
+            return Err(-(libc::EINVAL as isize));
+        }
+        if flags & abi::INJECT != 0 && !actions.iter_mut().all(Action::copy) {
+            return Err(-(libc::EMSGSIZE as isize));
+        }
+        let EpState { memory: Some(memory), ops, .. } = &mut self.eps[slot] else {
+            return Err(-(libc::EOPNOTSUPP as isize));
+        };
+        let at = ops.insert(Op { to_end, ..Op::new(remote.context, kind, is_told) });
+        let mut posted = 0;
+        let ended = self.bundle.memory(memory.endpoint, |calls| {
+            if flags & abi::FENCE != 0 {
+                calls.fence(to)?;
+            }
+            actions.into_iter().try_for_each(|action| action.post(calls, to, remote, at as u64).map(|()| posted += 1))
+        });
+        memory.under_way += posted;
+        match ended {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) if posted == 0 => {
+                self.eps[slot].end(at);
+                Err(refusal(error))
+            }
+            // The endpoint is gone: nothing else refuses a later one.
+            _ => Err(-(libc::EIO as isize)),
         }
     }
 
@@ -328,7 +381,21 @@ impl State {
     }
 }
 
+/// What is known of an operation that may be posted.
+struct Admitted {
+    to: u32,
+    /// It is the first one for its peer.
+    is_first: bool,
+    is_told: bool,
+    flags: u64,
+}
+
 impl EpState {
+    /// Whether as many operations are under way as may be. Below that weft has room for all that one consists of.
+    fn has_full_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.under_way >= OPERATIONS)
+    }
+
     /// Hands over the end of an operation.
     fn take_remote(&mut self, done: Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
         let at = done.context as usize;
@@ -336,7 +403,15 @@ impl EpState {
         if let Some(memory) = &mut self.memory {
             memory.under_way = memory.under_way.saturating_sub(1);
         }
-        let is_well = done.outcome == Outcome::Done;
+        let failed = match done.outcome {
+            Outcome::Failed { reason, .. } => op.failed.or(Some(reason)),
+            Outcome::Done | Outcome::Free => op.failed,
+        };
+        if op.to_end > 1 {
+            self.ops[at] = Op { to_end: op.to_end - 1, failed, ..op };
+            return;
+        }
+        let is_well = failed.is_none();
         let count = if op.kind & abi::READ != 0 { &self.read_count } else { &self.write_count };
         if let Some(count) = count {
             count.add(is_well);
@@ -350,10 +425,10 @@ impl EpState {
         }
         let entry = CqEntry { op_context: op.context, flags: op.kind, ..CqEntry::default() };
         if let Some((number, cq)) = self.tx.and_then(|tx| Some((tx.cq, cqs.get_mut(tx.cq)?))) {
-            match done.outcome {
-                Outcome::Failed { reason, .. } => cq.fail(entry, errno(reason), reason as c_int, 0),
-                _ if op.is_told => cq.tell_or_hand(number, entry, abi::ADDR_UNSPEC, reader),
-                _ => {}
+            match failed {
+                Some(reason) => cq.fail(entry, errno(reason), reason as c_int, 0),
+                None if op.is_told => cq.tell_or_hand(number, entry, abi::ADDR_UNSPEC, reader),
+                None => {}
             }
         }
         self.end(at);

@@ -1,13 +1,13 @@
 //! The calls that read and write memory of others, as C makes them.
 
-use crate::abi::{self, FiAddr, FidEp, RmaArgs, RmaOps};
+use crate::abi::{self, FiAddr, FidEp, RmaArgs, RmaIov, RmaOps};
 use crate::ep::{of, Ep};
 use crate::info::IOV_MOST;
-use crate::memory::{Action, Remote};
+use crate::memory::{Action, Places, Remote};
 use libc::iovec;
 use std::ffi::c_void;
 use std::mem::size_of;
-use weft::memory::{Lent, LentMut, Source, Target};
+use weft::memory::{Lent, LentMut, Part, Source, Target};
 
 pub static RMA: RmaOps =
     RmaOps { size: size_of::<RmaOps>(), read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata };
@@ -19,19 +19,84 @@ fn plain(to: FiAddr, addr: u64, key: u64, context: *mut c_void) -> Remote {
     Remote { to, addr, key, context: context as usize, flags: None, data: None, is_quiet: false }
 }
 
-/// What a description says beside the client's memory. None if it has other than one place at the target.
+/// What a description says beside the client's memory, and its places at the target. None if it has too many of these, or none.
 ///
 /// # Safety
-/// There are as many places as it counts.
-unsafe fn described(msg: &RmaArgs, flags: u64) -> Option<Remote> {
-    if msg.rma_iov_count != 1 {
+/// There are as many places as it counts, until the result is dropped.
+unsafe fn described(msg: &RmaArgs, flags: u64) -> Option<(Remote, &[RmaIov])> {
+    if msg.rma_iov_count > IOV_MOST {
         return None;
     }
     // SAFETY: the caller's promise.
-    let place = unsafe { &*msg.rma_iov };
+    let places = unsafe { list(msg.rma_iov, msg.rma_iov_count) };
+    let first = places.first()?;
     let data = (flags & abi::REMOTE_CQ_DATA != 0).then_some(msg.data);
     let (to, context) = (msg.addr, msg.context as usize);
-    Some(Remote { to, addr: place.addr, key: place.key, context, flags: Some(flags), data, is_quiet: false })
+    Some((Remote { to, addr: first.addr, key: first.key, context, flags: Some(flags), data, is_quiet: false }, places))
+}
+
+/// A list of the client's. It may be null if there is nothing in it.
+///
+/// # Safety
+/// There are `count` of them, until the result is dropped.
+unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    match count {
+        0 => &[],
+        // SAFETY: the caller's promise.
+        _ => unsafe { std::slice::from_raw_parts(first, count) },
+    }
+}
+
+/// Pieces here, and the parts of one registration there that they are for.
+type Group = (Vec<iovec>, Places);
+
+/// Sorts pieces by the registrations that their bytes are for, one behind the other. None if the two sides have not the same number of bytes.
+fn grouped(pieces: &[iovec], places: &[RmaIov]) -> Option<Vec<Group>> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut pieces = pieces.iter().copied().filter(|piece| piece.iov_len > 0);
+    let mut rest = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    for place in places {
+        if groups.last().is_none_or(|(_, last)| last.key != place.key) {
+            groups.push((Vec::new(), Places { key: place.key, parts: Vec::new() }));
+        }
+        let (here, there) = groups.last_mut()?;
+        there.parts.push(Part { at: place.addr, len: place.len as u64 });
+        let mut left = place.len;
+        while left > 0 {
+            if rest.iov_len == 0 {
+                rest = pieces.next()?;
+            }
+            let iov_len = rest.iov_len.min(left);
+            here.push(iovec { iov_len, ..rest });
+            rest = iovec { iov_base: rest.iov_base.wrapping_byte_add(iov_len), iov_len: rest.iov_len - iov_len };
+            left -= iov_len;
+        }
+    }
+    (rest.iov_len == 0 && pieces.next().is_none()).then_some(groups)
+}
+
+/// The client's memory that it writes from.
+///
+/// # Safety
+/// Each piece can be read, and stays as it is as long as the results are there.
+unsafe fn sources(pieces: &[iovec]) -> Vec<Source> {
+    // SAFETY: the caller's promise.
+    pieces.iter().map(|piece| Source::Lent(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) })).collect()
+}
+
+/// The client's memory that it reads into.
+///
+/// # Safety
+/// Each piece can be written, and is left alone as long as the results are there.
+unsafe fn targets(pieces: &[iovec]) -> Vec<Target> {
+    // SAFETY: the caller's promise.
+    pieces.iter().map(|piece| Target::Lent(unsafe { LentMut::new(piece.iov_base.cast(), piece.iov_len) })).collect()
+}
+
+/// The one place of an operation whose pieces have so many bytes.
+fn at(remote: &Remote, pieces: &[iovec]) -> Places {
+    let len = pieces.iter().map(|piece| piece.iov_len).fold(0, usize::saturating_add) as u64;
+    Places { key: remote.key, parts: vec![Part { at: remote.addr, len }] }
 }
 
 impl Ep {
@@ -45,14 +110,13 @@ impl Ep {
             return INVALID;
         }
         // SAFETY: the caller's promise.
-        let pieces = (0..count).map(|at| unsafe { *iov.add(at) });
+        let pieces = unsafe { list(iov, count) };
         // SAFETY: as above.
-        let sources = pieces.map(|piece| Source::Lent(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) }));
-        let mut sources: Vec<Source> = sources.collect();
+        let mut sources = unsafe { sources(pieces) };
         let action = match sources.len() {
             0 => Action::Write(Source::Owned(Vec::new())),
             1 => Action::Write(sources.swap_remove(0)),
-            _ => Action::WriteAll(sources),
+            _ => Action::WriteAll(sources, at(remote, pieces)),
         };
         self.operate(remote, action)
     }
@@ -66,14 +130,13 @@ impl Ep {
             return INVALID;
         }
         // SAFETY: the caller's promise.
-        let pieces = (0..count).map(|at| unsafe { *iov.add(at) });
+        let pieces = unsafe { list(iov, count) };
         // SAFETY: as above.
-        let targets = pieces.map(|piece| Target::Lent(unsafe { LentMut::new(piece.iov_base.cast(), piece.iov_len) }));
-        let mut targets: Vec<Target> = targets.collect();
+        let mut targets = unsafe { targets(pieces) };
         let action = match targets.len() {
             0 => Action::Read(Target::Owned(Vec::new())),
             1 => Action::Read(targets.swap_remove(0)),
-            _ => Action::ReadAll(targets),
+            _ => Action::ReadAll(targets, at(remote, pieces)),
         };
         self.operate(remote, action)
     }
@@ -114,9 +177,19 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) ->
     // SAFETY: libfabric's promise of the endpoint, and the client's of the description.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     // SAFETY: the client's promise.
-    let Some(remote) = (unsafe { described(msg, flags) }) else { return INVALID };
+    let Some((remote, places)) = (unsafe { described(msg, flags) }) else { return INVALID };
+    if places.len() == 1 {
+        // SAFETY: the client's promise.
+        return unsafe { ep.read_pieces(msg.iov, msg.iov_count, &remote) };
+    }
+    if msg.iov_count > IOV_MOST {
+        return INVALID;
+    }
     // SAFETY: the client's promise.
-    unsafe { ep.read_pieces(msg.iov, msg.iov_count, &remote) }
+    let Some(groups) = grouped(unsafe { list(msg.iov, msg.iov_count) }, places) else { return INVALID };
+    // SAFETY: the client's promise: they are left alone until the operation has ended.
+    let actions = groups.into_iter().map(|(here, there)| Action::ReadAll(unsafe { targets(&here) }, there));
+    ep.operate_all(&remote, actions.collect())
 }
 
 unsafe extern "C" fn write(
@@ -154,9 +227,19 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) -
     // SAFETY: libfabric's promise of the endpoint, and the client's of the description.
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     // SAFETY: the client's promise.
-    let Some(remote) = (unsafe { described(msg, flags) }) else { return INVALID };
+    let Some((remote, places)) = (unsafe { described(msg, flags) }) else { return INVALID };
+    if places.len() == 1 {
+        // SAFETY: the client's promise.
+        return unsafe { ep.write_pieces(msg.iov, msg.iov_count, &remote) };
+    }
+    if msg.iov_count > IOV_MOST {
+        return INVALID;
+    }
     // SAFETY: the client's promise.
-    unsafe { ep.write_pieces(msg.iov, msg.iov_count, &remote) }
+    let Some(groups) = grouped(unsafe { list(msg.iov, msg.iov_count) }, places) else { return INVALID };
+    // SAFETY: the client's promise: they stay as they are until the operation has ended, or until this returns if it is injected.
+    let actions = groups.into_iter().map(|(here, there)| Action::WriteAll(unsafe { sources(&here) }, there));
+    ep.operate_all(&remote, actions.collect())
 }
 
 unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr, addr: u64, key: u64) -> isize {

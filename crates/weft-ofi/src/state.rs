@@ -92,12 +92,17 @@ pub struct Op {
     pub is_orphan: bool,
     /// A receive for whoever sends.
     pub is_for_any: bool,
+    /// Operations of weft's that it consists of and that have not ended.
+    pub to_end: u8,
+    /// Why one of these has failed, if one has.
+    pub failed: Option<Reason>,
 }
 
 impl Op {
     /// An operation that is nothing special.
     pub fn new(context: usize, kind: u64, is_told: bool) -> Op {
-        Op { context, kind, is_told, buf: 0, has_pieces: false, is_orphan: false, is_for_any: false }
+        let (has_pieces, is_orphan, is_for_any) = (false, false, false);
+        Op { context, kind, is_told, buf: 0, has_pieces, is_orphan, is_for_any, to_end: 1, failed: None }
     }
 }
 

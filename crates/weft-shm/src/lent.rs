@@ -73,6 +73,15 @@ impl LentMut {
         self.len == 0
     }
 
+    /// The first `at` bytes, or all if there are fewer, and the others.
+    #[must_use]
+    pub fn split_at(self, at: usize) -> (LentMut, LentMut) {
+        let at = at.min(self.len);
+        // SAFETY: `at` is at most `self.len`, so this is within the lent bytes or just behind them.
+        let rest = unsafe { self.start.add(at) };
+        (LentMut { start: self.start, len: at }, LentMut { start: rest, len: self.len - at })
+    }
+
     /// Where an offset is, if there is room for `len` bytes.
     pub(crate) fn room(&mut self, at: usize, len: usize) -> Option<NonNull<u8>> {
         let end = at.checked_add(len)?;
@@ -104,6 +113,18 @@ fn bounded(start: *mut u8, len: usize) -> (NonNull<u8>, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_lent_is_split_into_two_that_are_written_apart() {
+        let mut memory = [0u8; 5];
+        // SAFETY: `memory` outlives it and is not looked at before all of it is dropped.
+        let lent = unsafe { LentMut::new(memory.as_mut_ptr(), 5) };
+        let (mut first, rest) = lent.split_at(2);
+        let (mut rest, none) = rest.split_at(9);
+        assert_eq!((first.write(0, b"abc"), rest.write(1, b"xyz")), (2, 2));
+        assert_eq!((first.len(), rest.len(), none.is_empty()), (2, 3, true));
+        assert_eq!(&memory, b"ab\0xy");
+    }
 
     #[test]
     fn bytes_are_written_where_there_is_room_and_nowhere_else() {

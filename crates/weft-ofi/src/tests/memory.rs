@@ -148,8 +148,8 @@ fn pieces_data_and_injected_bytes_arrive() {
     assert_eq!(unsafe { ((*ep).rma.readmsg)(ep, &args, COMPLETION) }, 0);
     assert_eq!(client.next().expect("read").0.op_context, 5);
     assert_eq!((&one, &other), (b"ab", b"cdefgh"));
-    // Two places at the target are more than `rma_iov_limit` says.
-    args.rma_iov_count = 2;
+    // More places at the target than `rma_iov_limit` says.
+    args.rma_iov_count = 9;
     // SAFETY: as above; it is refused before the second one is looked at.
     assert_eq!(unsafe { ((*ep).rma.readmsg)(ep, &args, 0) }, -(libc::EINVAL as isize));
     // Injected: nothing is told of it here, and the data there.
@@ -243,6 +243,167 @@ fn what_is_not_granted_is_refused_and_nothing_is_changed() {
     let client = Client::new(2, plain_messages, false);
     assert_eq!(client.write((0, 1), b"nothing!", 1), -(libc::EOPNOTSUPP as isize));
     assert_eq!(client.send(0, 1, 1, b"a message", 1), 0);
+}
+
+#[test]
+fn operations_have_several_pieces_here_and_several_places_there() {
+    let client = Client::new(2, memory, false);
+    let shared = [(); 2].map(|()| Shared::new(1 << 15));
+    let mrs = [1, 2].map(|key| registered(&client, &shared[key as usize - 1], ALL, key));
+    let ep = client.eps[0];
+    static BYTES: [u8; 150_000] = [7; 150_000];
+    let context = 5 as *mut c_void;
+    /// The lengths of the pieces, and each place's address, length and key.
+    type Round = (&'static [usize], &'static [(u64, usize, u64)]);
+    let rounds: [Round; 5] = [
+        (&[8], &[(0, 3, 1), (100, 5, 1)]),
+        (&[3, 0, 5, 4], &[(0, 8, 1), (8, 0, 1), (16, 4, 2)]),
+        (&[100_000, 50_000], &[(0, 70_000, 1), (100_000, 10_000, 1), (8, 70_000, 2)]),
+        (
+            &[1, 1, 1, 1, 1, 1, 1, 1],
+            &[(0, 1, 1), (1, 1, 2), (2, 1, 1), (3, 1, 2), (4, 1, 1), (5, 1, 2), (6, 1, 1), (7, 1, 2)],
+        ),
+        (&[], &[(0, 0, 1), (0, 0, 2)]),
+    ];
+    for (lens, places) in rounds {
+        shared.iter().for_each(|shared| (0..1 << 15).for_each(|at| shared.set(at, 0)));
+        let whole: usize = lens.iter().sum();
+        let mut from = 0;
+        let pieces: Vec<libc::iovec> = lens
+            .iter()
+            .map(|&iov_len| {
+                from += iov_len;
+                libc::iovec { iov_base: BYTES[from - iov_len..].as_ptr().cast_mut().cast(), iov_len }
+            })
+            .collect();
+        let places: Vec<RmaIov> = places.iter().map(|&(addr, len, key)| RmaIov { addr, len, key }).collect();
+        let mut args = RmaArgs {
+            iov: pieces.as_ptr(),
+            desc: null_mut(),
+            iov_count: pieces.len(),
+            addr: 1,
+            rma_iov: places.as_ptr(),
+            rma_iov_count: places.len(),
+            context,
+            data: 0,
+        };
+        // SAFETY: an endpoint that is open; all of it stays until the completion.
+        assert_eq!(unsafe { ((*ep).rma.writemsg)(ep, &args, COMPLETION) }, 0);
+        assert_eq!(client.next().expect("written").0.op_context, 5);
+        let bytes = shared.each_ref().map(Shared::bytes);
+        let written: usize = bytes.iter().flatten().filter(|byte| **byte == 7).count();
+        assert_eq!(written, whole, "no byte is written elsewhere, or twice");
+        for RmaIov { addr, len, key } in &places {
+            let there = &bytes[*key as usize - 1][*addr as usize..][..*len];
+            assert!(there.iter().all(|byte| *byte == 7), "{addr} {len} {key}");
+        }
+        let mut room = vec![0u8; whole];
+        let mut rest = room.as_mut_ptr();
+        let rooms: Vec<libc::iovec> = lens
+            .iter()
+            .map(|&iov_len| {
+                let iov_base = rest.cast();
+                rest = rest.wrapping_add(iov_len);
+                libc::iovec { iov_base, iov_len }
+            })
+            .collect();
+        args.iov = rooms.as_ptr();
+        // SAFETY: as above.
+        assert_eq!(unsafe { ((*ep).rma.readmsg)(ep, &args, COMPLETION) }, 0);
+        assert_eq!(client.next().expect("read").0.op_context, 5);
+        assert!(room == BYTES[..whole]);
+        assert_eq!(client.try_next().err(), Some(AGAIN), "one completion each");
+        // Lengths that differ.
+        args.iov_count = 1;
+        let more = libc::iovec { iov_base: BYTES.as_ptr().cast_mut().cast(), iov_len: whole + 1 };
+        args.iov = &more;
+        // SAFETY: as above.
+        assert_eq!(unsafe { ((*ep).rma.writemsg)(ep, &args, 0) }, -(libc::EINVAL as isize));
+    }
+    let fails = |places: [RmaIov; 2], flags| {
+        let piece = libc::iovec { iov_base: BYTES.as_ptr().cast_mut().cast(), iov_len: 16 };
+        let args = RmaArgs {
+            iov: &piece,
+            desc: null_mut(),
+            iov_count: 1,
+            addr: 1,
+            rma_iov: places.as_ptr(),
+            rma_iov_count: 2,
+            context,
+            data: 3,
+        };
+        // SAFETY: as above.
+        unsafe { ((*ep).rma.writemsg)(ep, &args, flags) }
+    };
+    // One of the two fails: so does the operation, once.
+    let place = |addr, key| RmaIov { addr, len: 8, key };
+    assert_eq!(fails([place(0, 1), place(0, 3)], COMPLETION), 0);
+    assert_eq!(client.next_error(), libc::EACCES);
+    assert_eq!(fails([place(1 << 20, 1), place(0, 2)], INJECT | COMPLETION), 0);
+    assert_eq!(client.next_error(), libc::EFAULT);
+    assert_eq!(client.try_next().err(), Some(AGAIN));
+    // Data says that all is there, which nobody knows of several registrations; of one it is told.
+    assert_eq!(fails([place(0, 1), place(0, 2)], REMOTE_CQ_DATA), -(libc::EINVAL as isize));
+    assert_eq!(fails([place(0, 1), place(64, 1)], REMOTE_CQ_DATA | COMPLETION), 0);
+    let told = client.next_few(2);
+    assert!(told.iter().any(|(entry, _)| (entry.flags & REMOTE_CQ_DATA, entry.data) == (REMOTE_CQ_DATA, 3)));
+    for mr in mrs {
+        assert_eq!(closed(mr.cast()), 0);
+    }
+}
+
+#[test]
+fn words_at_several_places_are_changed_fetched_and_compared() {
+    let client = Client::new(2, memory, false);
+    let shared = [(); 2].map(|()| Shared::new(8));
+    let mrs = [1, 2].map(|key| registered(&client, &shared[key as usize - 1], ALL, key));
+    let ep = client.eps[0];
+    let (operands, mut old) = ([10u64, 20, 30, 40], [0u64; 4]);
+    let pieces = [Ioc { addr: operands.as_ptr().cast_mut().cast(), count: 4 }];
+    let places = [(0, 1, 1), (16, 2, 1), (8, 1, 2)].map(|(addr, count, key)| RmaIoc { addr, count, key });
+    let mut args = AtomicArgs {
+        msg_iov: pieces.as_ptr(),
+        desc: null_mut(),
+        iov_count: 1,
+        addr: 1,
+        rma_iov: places.as_ptr(),
+        rma_iov_count: 3,
+        datatype: UINT64,
+        op: SUM,
+        context: 6 as *mut c_void,
+        data: 0,
+    };
+    let all = || [shared[0].word(0), shared[0].word(2), shared[0].word(3), shared[1].word(1)];
+    let start: *mut u64 = old.as_mut_ptr();
+    let mut rooms = [(0, 3), (3, 1)].map(|(at, count)| Ioc { addr: start.wrapping_add(at).cast(), count });
+    let none = null_mut();
+    // SAFETY: an endpoint that is open; all words stay.
+    unsafe {
+        let calls = (*ep).atomic;
+        assert_eq!((calls.writemsg)(ep, &args, COMPLETION), 0);
+        assert_eq!((client.next().expect("changed").0.flags, all()), (ATOMIC | WRITE, operands));
+        assert_eq!((calls.readwritemsg)(ep, &args, rooms.as_mut_ptr(), none, 2, COMPLETION), 0);
+        assert_eq!((client.next().expect("fetched").0.flags, all()), (ATOMIC | READ, operands.map(|word| 2 * word)));
+        assert_eq!([0, 1, 2, 3].map(|at| start.add(at).read()), operands);
+        args.op = CSWAP;
+        let expected = [20u64, 0, 60, 80];
+        let compare = Ioc { addr: expected.as_ptr().cast_mut().cast(), count: 4 };
+        assert_eq!((calls.compwritemsg)(ep, &args, &compare, none, 1, rooms.as_mut_ptr(), none, 2, COMPLETION), 0);
+        client.next().expect("compared");
+        assert_eq!(all(), [10, 40, 30, 40], "the second one was another value");
+        args.rma_iov_count = 2;
+        assert_eq!(
+            (calls.writemsg)(ep, &args, COMPLETION),
+            -(libc::EOPNOTSUPP as isize),
+            "no such operation in that form"
+        );
+        args.op = SUM;
+        assert_eq!((calls.writemsg)(ep, &args, COMPLETION), -(libc::EINVAL as isize), "fewer words there than here");
+    }
+    assert_eq!(client.try_next().err(), Some(AGAIN));
+    for mr in mrs {
+        assert_eq!(closed(mr.cast()), 0);
+    }
 }
 
 #[test]
@@ -388,6 +549,7 @@ fn counted(cntr: *mut FidCntr, number: u64) {
 fn counters_count_what_peers_do_to_a_registration_and_by_way_of_an_endpoint() {
     let events = |hints: &mut Hints| hints.info.caps = MSG | RMA | ATOMIC | RMA_EVENT;
     let mut client = Client::new(2, events, false);
+    // SAFETY: it is there as long as the client.
     assert_ne!(unsafe { (*client.info).caps } & RMA_EVENT, 0);
     let shared = Shared::new(4096);
     let [by_endpoint, reads, writes] = [(); 3].map(|()| counter(&client));
@@ -425,10 +587,9 @@ fn counters_count_what_peers_do_to_a_registration_and_by_way_of_an_endpoint() {
     let address = client.address(2);
     let mut number = 0;
     // SAFETY: as a client calls it.
-    assert_eq!(
-        unsafe { ((*client.av).ops.insert)(client.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) },
-        1
-    );
+    let inserted =
+        unsafe { ((*client.av).ops.insert)(client.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
+    assert_eq!(inserted, 1);
     let to_third = |context: usize| {
         let (ep, context) = (client.eps[0], context as *mut c_void);
         // SAFETY: the bytes stay.
