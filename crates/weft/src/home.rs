@@ -346,8 +346,18 @@ impl Home {
         let calls: Vec<(Call, bool)> = self.retries.drain(..).chain(fresh).collect();
         for (call, is_alone) in calls {
             if let Err(reason) = self.make_call(core, call, is_alone) {
-                core.state_mut().refused(call, reason);
+                self.refused(core, call, is_alone, reason);
             }
+        }
+    }
+
+    /// A call is refused. If nobody is there, the peer may have set a session up itself, said something by it, and ended. That session
+    /// comes first: what it brought is taken before the call comes to nothing.
+    fn refused(&mut self, core: &mut Core, call: Call, is_alone: bool, reason: Reason) {
+        let is_gone = matches!(reason, Reason::NobodyThere | Reason::NoSuchEndpoint);
+        match is_gone && !self.node.office().has_heard_all() {
+            true => self.retries.push((call, is_alone)),
+            false => core.state_mut().refused(call, reason),
         }
     }
 
@@ -516,8 +526,8 @@ impl Home {
             Ok(Some(session)) => core.state_mut().connected(call, session),
             Ok(None) => {}
             Err(Answer::NotJoined) if !is_alone => self.retries.push((call, true)),
-            Err(Answer::NotJoined) => core.state_mut().refused(call, Reason::NobodyThere),
-            Err(Answer::Refused(reason)) => core.state_mut().refused(call, reason),
+            Err(Answer::NotJoined) => self.refused(core, call, is_alone, Reason::NobodyThere),
+            Err(Answer::Refused(reason)) => self.refused(core, call, is_alone, reason),
         }
     }
 

@@ -314,6 +314,14 @@ impl Office {
         can_accept
     }
 
+    /// As [`Office::service`]. Returns whether all that guests have said so far was heard: a session that one of them has set up, which may
+    /// have ended since, is with its bundle then. False if another thread is at it.
+    pub fn has_heard_all(&self) -> bool {
+        self.service();
+        let is_free = !matches!(self.serving.try_lock(), Err(TryLockError::WouldBlock));
+        is_free && !self.is_called.load(Ordering::SeqCst)
+    }
+
     fn look_at_guests(&self) -> bool {
         if !self.epoll.is_ours_lately() {
             return true; // the program closed it, and nobody can call any more
