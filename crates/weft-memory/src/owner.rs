@@ -332,7 +332,7 @@ impl<S: Space> Owner<S> {
     }
 }
 
-/// A word of 4 or 8 bytes.
+/// A word of 8 bytes at most.
 pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }

@@ -39,7 +39,7 @@ pub trait Space {
         Err(NotPulled::Unreadable)
     }
 
-    /// Whether the word of 4 or 8 bytes there is within it and aligned.
+    /// Whether the word of 1, 2, 4 or 8 bytes there is within it and aligned.
     fn is_word(&self, at: u64, bytes: usize) -> bool;
 
     /// Whether all these bytes can be changed. No for some bytes of memory that is within it only as far as something is mapped there.
@@ -47,7 +47,7 @@ pub trait Space {
         at.checked_add(len).is_some_and(|end| end <= self.len())
     }
 
-    /// Changes the word of 4 or 8 bytes there in one step, and returns the old value; `change` returns none to leave it, and may be
+    /// Changes the word of 1, 2, 4 or 8 bytes there in one step, and returns the old value; `change` returns none to leave it, and may be
     /// called more than once. `None` if there is [no such word](Space::is_word).
     fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64>;
 
@@ -101,7 +101,7 @@ pub trait Reach<T>: Sized {
     /// Whether so many bytes from there are within it.
     fn holds(&self, at: u64, len: usize) -> bool;
 
-    /// Whether the word of 4 or 8 bytes there is within it and aligned.
+    /// Whether the word of 1, 2, 4 or 8 bytes there is within it and aligned.
     fn is_word(&self, at: u64, bytes: usize) -> bool;
 
     /// Changes a word, as [`Space::update`].

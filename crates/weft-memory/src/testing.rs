@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use weft_core::testing::{path, MemRx, MemTx, NoBells};
 use weft_core::{Bundle, Client, Delivery, PeerId, Returned, Sink, State};
-use weft_wire::memory::{Credential, Mark, Origin, Place, RegionHandle, Word};
+use weft_wire::memory::{Atomic, Credential, Mark, Origin, Place, RegionHandle, Type, Word};
 use weft_wire::path::{Peek, Rx, Tx};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid, MAX_ARGS};
@@ -58,7 +58,7 @@ impl Space for Bytes {
     }
 
     fn is_word(&self, at: u64, bytes: usize) -> bool {
-        matches!(bytes, 4 | 8) && at % bytes as u64 == 0 && self.with(at, bytes, |_| ()).is_some()
+        matches!(bytes, 1 | 2 | 4 | 8) && at % bytes as u64 == 0 && self.with(at, bytes, |_| ()).is_some()
     }
 
     fn update(&self, at: u64, bytes: usize, mut change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
@@ -190,8 +190,9 @@ impl<'a> Input<'a> {
             }
             10 => Word::Attach { by, mark },
             _ => {
-                let code = [self.byte().unwrap_or(0) % 10, self.byte().unwrap_or(0) % 6];
-                let args = [0, 0, 0, 0, u32::from(code[0]) | u32::from(code[1]) << 8, mark.operation, mark.piece];
+                let [atomic, of] =
+                    [Atomic::ALL.len(), Type::ALL.len()].map(|kinds| self.byte().unwrap_or(0) % kinds as u8);
+                let args = [0, 0, 0, 0, u32::from(atomic) | u32::from(of) << 8, mark.operation, mark.piece];
                 match Word::unpack(5, &args) {
                     Some(Word::Atomic { atomic, of, mark, .. }) => {
                         Word::Atomic { place, atomic, of, mark, is_part: false }

@@ -46,6 +46,10 @@ enum Form {
 /// What a client's numbers for type and operation mean, if there is such an operation in that form.
 fn meant(of: c_int, atomic: c_int, form: Form) -> Option<(Type, Atomic)> {
     let of = match of {
+        abi::INT8 => Type::I8,
+        abi::UINT8 => Type::U8,
+        abi::INT16 => Type::I16,
+        abi::UINT16 => Type::U16,
         abi::INT32 => Type::I32,
         abi::UINT32 => Type::U32,
         abi::INT64 => Type::I64,
@@ -57,11 +61,20 @@ fn meant(of: c_int, atomic: c_int, form: Form) -> Option<(Type, Atomic)> {
     let atomic = match (atomic, form) {
         (abi::CSWAP, Form::Compare) => Atomic::CompareSwap,
         (abi::MSWAP, Form::Compare) => Atomic::MaskedSwap,
+        (abi::CSWAP_NE, Form::Compare) => Atomic::SwapIfOther,
+        (abi::CSWAP_LE, Form::Compare) => Atomic::SwapIfAtMost,
+        (abi::CSWAP_LT, Form::Compare) => Atomic::SwapIfBelow,
+        (abi::CSWAP_GE, Form::Compare) => Atomic::SwapIfAtLeast,
+        (abi::CSWAP_GT, Form::Compare) => Atomic::SwapIfAbove,
         (_, Form::Compare) => return None,
         (abi::ATOMIC_READ, Form::Fetch) => Atomic::Read,
         (abi::MIN, _) => Atomic::Min,
         (abi::MAX, _) => Atomic::Max,
         (abi::SUM, _) => Atomic::Add,
+        (abi::PROD, _) => Atomic::Multiply,
+        (abi::LAND, _) => Atomic::LogicalAnd,
+        (abi::LOR, _) => Atomic::LogicalOr,
+        (abi::LXOR, _) => Atomic::LogicalXor,
         (abi::BOR, _) => Atomic::Or,
         (abi::BAND, _) => Atomic::And,
         (abi::BXOR, _) => Atomic::Xor,

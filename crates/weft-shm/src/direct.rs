@@ -482,10 +482,10 @@ impl Remote {
         self.at(at, len).is_ok()
     }
 
-    /// Whether the word of 4 or 8 bytes there is within it and aligned.
+    /// Whether the word of 1, 2, 4 or 8 bytes there is within it and aligned.
     #[must_use]
     pub fn is_word(&self, at: u64, bytes: usize) -> bool {
-        matches!(bytes, 4 | 8) && self.at(at, bytes).is_ok_and(|word| word.addr() % bytes == 0)
+        matches!(bytes, 1 | 2 | 4 | 8) && self.at(at, bytes).is_ok_and(|word| word.addr() % bytes == 0)
     }
 
     /// Copies bytes to it in ascending order, the last aligned word last and with release: a reader that sees it sees all of them.
@@ -523,7 +523,7 @@ impl Remote {
         self.access(|| unsafe { read(from, to.as_ptr(), len) })
     }
 
-    /// Changes the word of 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
+    /// Changes the word of 1, 2, 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
     /// and may be called more than once.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::direct::{Offer, Offered, Ticket};
 use crate::whole;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{fence, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{fence, AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
 /// Bytes of a region. Clones are the same bytes, and memory of weft's own lives as long as one of them. In a forked child that memory is
@@ -214,13 +214,13 @@ impl Window {
         true
     }
 
-    /// Whether the word of 4 or 8 bytes there is within it and aligned.
+    /// Whether the word of 1, 2, 4 or 8 bytes there is within it and aligned.
     #[must_use]
     pub fn is_word(&self, at: u64, bytes: usize) -> bool {
-        self.at(at, bytes).is_some_and(|word| matches!(bytes, 4 | 8) && word.addr() % bytes == 0)
+        self.at(at, bytes).is_some_and(|word| matches!(bytes, 1 | 2 | 4 | 8) && word.addr() % bytes == 0)
     }
 
-    /// Changes the word of 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
+    /// Changes the word of 1, 2, 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
     /// and may be called more than once. `None` if there is [no such word](Window::is_word).
     pub fn update(&self, at: u64, bytes: usize, mut change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         if !self.is_word(at, bytes) {
@@ -237,24 +237,25 @@ impl Window {
 }
 
 /// # Safety
-/// `word` must be readable and writable for 4 or 8 bytes, whichever is said, and aligned to them.
+/// `word` must be readable and writable for 1, 2, 4 or 8 bytes, whichever is said, and aligned to them.
 #[inline]
 pub(crate) unsafe fn update(word: *mut u8, bytes: usize, change: &mut dyn FnMut(u64) -> Option<u64>) -> u64 {
-    let result = match bytes {
-        4 => {
+    /// The same for words of one type.
+    macro_rules! updated {
+        ($atomic:ty, $integer:ty) => {{
             // SAFETY: the caller vouches for the word.
-            let word = unsafe { AtomicU32::from_ptr(word.cast()) };
-            let change = |old| change(u64::from(old)).map(|new| new as u32);
-            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).map_err(u64::from).map(u64::from)
-        }
-        _ => {
-            // SAFETY: the caller vouches for the word.
-            let word = unsafe { AtomicU64::from_ptr(word.cast()) };
-            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change)
-        }
-    };
-    match result {
-        Ok(old) | Err(old) => old,
+            let word = unsafe { <$atomic>::from_ptr(word.cast()) };
+            let change = |old| change(u64::from(old)).map(|new| new as $integer);
+            match word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change) {
+                Ok(old) | Err(old) => u64::from(old),
+            }
+        }};
+    }
+    match bytes {
+        1 => updated!(AtomicU8, u8),
+        2 => updated!(AtomicU16, u16),
+        4 => updated!(AtomicU32, u32),
+        _ => updated!(AtomicU64, u64),
     }
 }
 
@@ -459,7 +460,10 @@ mod tests {
         assert_eq!(window.update(8, 8, |_| None), Some(5));
         assert_eq!(window.update(12, 4, |old| Some(old + 7)), Some(0));
         assert_eq!(window.update(8, 8, Some), Some(7 << 32 | 5));
-        for (at, bytes) in [(4, 8), (1, 4), (0, 2), (0, 16), (60, 8)] {
+        assert_eq!(window.update(17, 1, |old| Some(old + 0x1ff)), Some(0));
+        assert_eq!(window.update(18, 2, |old| Some(old + 0x1_0203)), Some(0));
+        assert_eq!(window.update(16, 8, Some), Some(0x0203_ff00), "no other byte is changed");
+        for (at, bytes) in [(4, 8), (1, 4), (1, 2), (0, 3), (0, 16), (60, 8), (64, 1)] {
             assert!(!window.is_word(at, bytes) && window.update(at, bytes, Some).is_none(), "{bytes} at {at}");
         }
     }

@@ -461,6 +461,59 @@ fn atomic_operations(is_direct: bool) {
     }
 }
 
+#[test]
+fn every_atomic_operation_there_is_does_to_words_of_every_type_what_it_says() {
+    let _turn = turn("atomics");
+    for is_direct in [false, true] {
+        every_atomic_operation(is_direct);
+    }
+}
+
+fn every_atomic_operation(is_direct: bool) {
+    let mut dice = Dice::fresh("atomics");
+    let (mut a, mut b, _, window) = pair(Settings { is_direct, ..Settings::default() });
+    for (of, atomic) in Type::ALL.into_iter().flat_map(|of| Atomic::ALL.map(|atomic| (of, atomic))) {
+        let bytes = of.bytes();
+        let words = 1 + dice.below(5) as usize;
+        // Small numbers, of which many are the same.
+        let mut some = || -> Vec<u8> {
+            let some = (0..words).map(|_| dice.below(4).wrapping_sub(1));
+            let as_float = |word: u64| word as i64 as f64;
+            some.flat_map(|word| match of {
+                Type::F32 => (as_float(word) as f32).to_bits().to_le_bytes().to_vec(),
+                Type::F64 => as_float(word).to_bits().to_le_bytes().to_vec(),
+                _ => word.to_le_bytes()[..bytes].to_vec(),
+            })
+            .collect()
+        };
+        let (before, operands, second) = (some(), some(), if atomic.has_second() { some() } else { Vec::new() });
+        assert!(window.write(8, &[0; 48]) && window.write(8, &before));
+        let change = Change { place: at(8), atomic, of };
+        let fetch = Fetch { second: &second, old: Some(vec![0; operands.len()].into()) };
+        let posted = a.calls().try_change(0, change, &operands, fetch, 0);
+        assert_eq!(posted.is_ok(), atomic.is_for(of), "{atomic:?} {of:?}");
+        if posted.is_err() {
+            continue;
+        }
+        assert_eq!(&end_of(&mut a, &mut b).target.expect("old values")[..], before, "{atomic:?} {of:?}");
+        let word = |all: &[u8], n: usize| {
+            all.chunks_exact(bytes)
+                .nth(n)
+                .map_or(0, |word| word.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
+        };
+        let expected: Vec<u8> = (0..words)
+            .flat_map(|n| {
+                let old = word(&before, n);
+                let new = atomic.apply(of, old, word(&operands, n), word(&second, n)).unwrap_or(old);
+                new.to_le_bytes()[..bytes].to_vec()
+            })
+            .collect();
+        assert_eq!(bytes_of(&window)[8..8 + expected.len()], expected, "{atomic:?} {of:?}");
+        assert!(bytes_of(&window)[8 + expected.len()..64].iter().all(|byte| *byte == 0), "{atomic:?} {of:?}");
+    }
+    assert_eq!(a.calls().counters().direct > 100, is_direct && may_read_memory());
+}
+
 fn processes_add_without_losing_any() {
     const TIMES: u64 = 2000;
     let peer = Peer::start("owner", &[]);

@@ -446,7 +446,11 @@ fn words_are_changed_fetched_and_compared() {
             (calls.write)(ep, from, 1, null_mut(), 1, 8, 1, DOUBLE, BXOR, context),
             -(libc::EOPNOTSUPP as isize)
         );
-        assert_eq!((calls.write)(ep, from, 1, null_mut(), 1, 8, 1, 0, SUM, context), -(libc::EOPNOTSUPP as isize));
+        const LONG_DOUBLE: c_int = 12;
+        assert_eq!(
+            (calls.write)(ep, from, 1, null_mut(), 1, 8, 1, LONG_DOUBLE, SUM, context),
+            -(libc::EOPNOTSUPP as isize)
+        );
         assert_eq!((calls.write)(ep, from, 1, null_mut(), 1, 4, 1, UINT64, SUM, context), 0);
     }
     assert_eq!(client.next_error(), libc::EINVAL);
@@ -486,8 +490,8 @@ fn what_is_said_of_atomic_operations_holds() {
         assert!(there == 0 || (attr.count == count && attr.count * attr.size == 64 << 10));
         there_are += there;
     }
-    // Of each of four integer types: six in two forms, two with comparison, written, swapped and read. Of two others without bitwise ones.
-    assert_eq!(there_are, 4 * (6 * 2 + 2 + 3) + 2 * (3 * 2 + 1 + 3));
+    // Of each of eight integer types: ten in two forms, seven with comparison, written, swapped and read. Of two others without bitwise ones.
+    assert_eq!(there_are, 8 * (10 * 2 + 7 + 3) + 2 * (7 * 2 + 6 + 3));
     assert_eq!(closed(mr.cast()), 0);
 }
 
