@@ -85,6 +85,7 @@ pub const FORMAT_TAGGED: c_int = 4;
 pub const WAIT_NONE: c_int = 0;
 pub const WAIT_UNSPEC: c_int = 1;
 pub const WAIT_FD: c_int = 3;
+pub const WAIT_MUTEX_COND: c_int = 4;
 pub const WAIT_YIELD: c_int = 5;
 pub const OPT_ENDPOINT: c_int = 0;
 pub const OPT_MIN_MULTI_RECV: c_int = 0;
@@ -314,7 +315,7 @@ pub struct DomainOps {
     pub cq_open: unsafe extern "C" fn(*mut FidDomain, *mut CqAttr, *mut *mut FidCq, *mut c_void) -> c_int,
     pub endpoint: unsafe extern "C" fn(*mut FidDomain, *mut Info, *mut *mut FidEp, *mut c_void) -> c_int,
     pub scalable_ep: Stub,
-    pub cntr_open: unsafe extern "C" fn(*mut FidDomain, *mut c_void, *mut *mut FidCntr, *mut c_void) -> c_int,
+    pub cntr_open: unsafe extern "C" fn(*mut FidDomain, *mut CntrAttr, *mut *mut FidCntr, *mut c_void) -> c_int,
     pub poll_open: Stub,
     pub stx_ctx: Stub,
     pub srx_ctx: Stub,
@@ -405,6 +406,21 @@ pub struct EqOps {
     pub write: unsafe extern "C" fn(*mut FidEq, u32, *const c_void, usize, u64) -> isize,
     pub sread: unsafe extern "C" fn(*mut FidEq, *mut u32, *mut c_void, usize, c_int, u64) -> isize,
     pub strerror: unsafe extern "C" fn(*mut FidEq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
+}
+
+#[repr(C)]
+pub struct CntrAttr {
+    pub events: c_int,
+    pub wait_obj: c_int,
+    pub wait_set: *mut c_void,
+    pub flags: u64,
+}
+
+/// What `FI_GETWAIT` tells of a mutex and a condition.
+#[repr(C)]
+pub struct MutexCondPlace {
+    pub mutex: *mut libc::pthread_mutex_t,
+    pub cond: *mut libc::pthread_cond_t,
 }
 
 #[repr(C)]
@@ -737,7 +753,7 @@ macro_rules! sizes {
 sizes! {
     TxAttr: 80, RxAttr: 64, EpAttr: 96, DomainAttr: 192, FabricAttr: 32, Info: 120, Provider: 72, Fid: 24, Ops: 56, FidFabric: 40,
     FabricOps: 56, FidDomain: 40, DomainOps: 96, MrOps: 32, FidMr: 40, AvAttr: 48, FidAv: 32, AvOps: 64, FidEq: 32, EqOps: 48,
-    CqAttr: 40, FidCq: 32, CqOps: 64, CqEntry: 48, CqErrEntry: 80, FidCntr: 32, CntrOps: 64, FidEp: 80, EpOps: 64, CmOps: 80, RmaOps: 80, AtomicOps: 112,
+    CntrAttr: 24, MutexCondPlace: 16, CqAttr: 40, FidCq: 32, CqOps: 64, CqEntry: 48, CqErrEntry: 80, FidCntr: 32, CntrOps: 64, FidEp: 80, EpOps: 64, CmOps: 80, RmaOps: 80, AtomicOps: 112,
     StubOps<11>: 96, RmaIov: 24, RmaArgs: 64, Ioc: 16, RmaIoc: 24, AtomicArgs: 72, AtomicAttr: 16, MsgArgs: 48, TaggedArgs: 64, MsgOps: 80, TaggedOps: 80,
 }
 

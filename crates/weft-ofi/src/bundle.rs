@@ -3,7 +3,7 @@
 
 use crate::info::MEMORY_OPERATIONS;
 use std::ops::RangeInclusive;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use weft::memory::Memory;
 use weft::tagged::{Completion, Tagged};
@@ -79,12 +79,22 @@ impl DomainBundle {
     /// # Errors
     /// If the thread cannot be started. Then there is none, and all else goes on.
     pub fn serve(&mut self) -> Result<(), Error> {
+        self.share();
+        of_either!(self, _own => Ok(()), shared => shared.start_service())
+    }
+
+    /// Has other threads be able to use it, too.
+    pub fn share(&mut self) {
         if let DomainBundle::Own(_) = self {
             if let DomainBundle::Own(bundle) = std::mem::replace(self, DomainBundle::OnTheWay) {
                 *self = DomainBundle::Serviced(bundle.into());
             }
         }
-        of_either!(self, _own => Ok(()), shared => shared.start_service())
+    }
+
+    /// It, if other threads may use it.
+    pub fn shared(&self) -> Option<&SharedBundle> {
+        of_either!(self, _own => None, shared => Some(shared))
     }
 
     /// Whether a thread may serve it, too.
@@ -213,12 +223,12 @@ impl DomainBundle {
         )
     }
 
-    /// The descriptor to wait for. None if a thread serves the bundle: then it takes what the descriptor would tell of.
-    pub fn wait_fd(&self) -> Option<i32> {
-        of_either!(self, own => Some(own.wait_fd().as_raw_fd()), _shared => None)
+    /// The descriptor that tells when something comes. None if other threads may take what it would tell of.
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        of_either!(self, own => Some(own.wait_fd()), _shared => None)
     }
 
-    /// Makes the descriptor ready. False if there is something already.
+    /// Makes the descriptor ready, if it has one that tells. False if there is something already.
     pub fn arm(&mut self) -> bool {
         of_either!(self, own => own.arm(), _shared => true)
     }

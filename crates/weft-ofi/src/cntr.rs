@@ -1,11 +1,11 @@
 //! Counters of what has ended at endpoints, and of what peers did to memory here.
 
-use crate::abi::{self, CntrOps, Fid, FidCntr, FidDomain, Ops};
+use crate::abi::{self, CntrAttr, CntrOps, Fid, FidCntr, FidDomain, Ops};
 use crate::cell::DomainCell;
 use crate::fabric::Domain;
 use crate::state::State;
 use crate::stubs::{self, give};
-use crate::wait::Turns;
+use crate::wait::{Turns, WaitObject};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,23 +43,57 @@ impl Count {
 #[repr(C)]
 pub struct Cntr {
     fid: FidCntr,
-    state: Arc<DomainCell<State>>,
+    pub state: Arc<DomainCell<State>>,
     pub count: Arc<Count>,
+    object: WaitObject,
+    /// What the client was told last: what has ended, and what has failed.
+    told: [AtomicU64; 2],
 }
 
-static OPS: Ops = Ops { bind: stubs::no_bind, ..stubs::ops(close) };
+impl Cntr {
+    /// Whether the numbers are others than what the client was told last.
+    pub fn has_news(&self) -> bool {
+        let Count { ended, failed } = &*self.count;
+        let [told, told_failed] = &self.told;
+        // Relaxed: they only decide whether the client looks, and then it acquires.
+        ended.load(Ordering::Relaxed) != told.load(Ordering::Relaxed)
+            || failed.load(Ordering::Relaxed) != told_failed.load(Ordering::Relaxed)
+    }
+
+    /// What has ended, as it is told now.
+    fn ended(&self) -> u64 {
+        let ended = self.count.ended.load(Ordering::Acquire);
+        self.told[0].store(ended, Ordering::Relaxed);
+        ended
+    }
+
+    /// What has failed, as it is told now.
+    fn failed(&self) -> u64 {
+        let failed = self.count.failed.load(Ordering::Relaxed);
+        self.told[1].store(failed, Ordering::Relaxed);
+        failed
+    }
+}
+
+static OPS: Ops = Ops { bind: stubs::no_bind, control, ..stubs::ops(close) };
 static CNTR: CntrOps = CntrOps { size: size_of::<CntrOps>(), read, readerr, add, set, wait, adderr, seterr };
 
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
-    _attr: *mut c_void,
+    attr: *mut CntrAttr,
     place: *mut *mut FidCntr,
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: it is a domain of ours, open.
     let domain = unsafe { &*domain.cast::<Domain>() };
     let fid = FidCntr { fid: Fid { fclass: abi::CLASS_CNTR, context, ops: &OPS }, ops: &CNTR };
-    let cntr = Cntr { fid, state: domain.state.clone(), count: Arc::default() };
+    // SAFETY: the client's promise: there are attributes, or none.
+    let kind = unsafe { attr.as_ref() }.map_or(abi::WAIT_UNSPEC, |attr| attr.wait_obj);
+    let object = match domain.state.with(|state| WaitObject::new(state, kind)) {
+        Ok(object) => object,
+        Err(error) => return error,
+    };
+    let cntr = Cntr { fid, state: domain.state.clone(), count: Arc::default(), object, told: Default::default() };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(cntr), place) }
 }
@@ -69,9 +103,21 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: `open` made it, and it is still open.
     if !unsafe { (*cntr).state.is_left_behind() } {
         // SAFETY: as above, and nobody has it after this.
-        drop(unsafe { Box::from_raw(cntr) });
+        let cntr = unsafe { Box::from_raw(cntr) };
+        cntr.state.with(|state| cntr.object.close(state));
     }
     0
+}
+
+/// What to wait for.
+unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: it is a counter of ours, open.
+    let cntr = unsafe { &*fid.cast::<Cntr>() };
+    match command {
+        // SAFETY: the client's promise: there is room for what the counter was opened with.
+        abi::CONTROL_GETWAIT => cntr.state.with(|state| unsafe { cntr.object.give(state, arg) }),
+        _ => -libc::ENOSYS,
+    }
 }
 
 /// # Safety
@@ -85,12 +131,12 @@ unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
     // SAFETY: libfabric's promise.
     let cntr = unsafe { of(cntr) };
     cntr.state.with(State::progress);
-    cntr.count.ended.load(Ordering::Acquire)
+    cntr.ended()
 }
 
 unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
     // SAFETY: libfabric's promise.
-    unsafe { of(cntr) }.count.failed.load(Ordering::Relaxed)
+    unsafe { of(cntr) }.failed()
 }
 
 unsafe extern "C" fn add(cntr: *mut FidCntr, value: u64) -> c_int {
@@ -132,7 +178,7 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) ->
         if is_usable.is_none() {
             return -abi::EOPBADSTATE;
         }
-        if cntr.count.ended.load(Ordering::Acquire) >= threshold {
+        if cntr.ended() >= threshold {
             return 0;
         }
         if cntr.count.failed.load(Ordering::Relaxed) != failed {

@@ -2,11 +2,12 @@
 
 use crate::abi::{self, CqAttr, CqEntry, CqErrEntry, CqOps, FiAddr, Fid, FidCq, FidDomain, FidFabric, Ops};
 use crate::cell::DomainCell;
+use crate::cntr::Cntr;
 use crate::eq::Eq;
 use crate::fabric::Domain;
 use crate::state::{CqState, Reader, State};
 use crate::stubs::{self, give};
-use crate::wait::Turns;
+use crate::wait::{Turns, WaitObject};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -28,7 +29,7 @@ pub struct Cq {
     pub number: usize,
     /// Bytes of one completion, in the format that was asked for.
     entry: usize,
-    wait_obj: c_int,
+    object: WaitObject,
     waker: Waker,
     /// The client has signalled it, and no wait has ended for that.
     is_signalled: AtomicBool,
@@ -59,25 +60,21 @@ pub unsafe extern "C" fn open(
     if attr.format == 0 {
         attr.format = abi::FORMAT_CONTEXT;
     }
-    if ![abi::WAIT_NONE, abi::WAIT_UNSPEC, abi::WAIT_FD, abi::WAIT_YIELD].contains(&attr.wait_obj) {
-        return -libc::ENOSYS;
-    }
     let made = domain.state.with(|state| {
-        if attr.wait_obj == abi::WAIT_FD {
-            // A thread that serves the bundle would take what the descriptor is to tell of.
-            state.bundle.wait_fd()?;
-            state.fd_waits += 1;
-        }
-        Some((state.cqs.insert(CqState::default()), state.bundle.waker()))
+        let object = WaitObject::new(state, attr.wait_obj)?;
+        Ok((state.cqs.insert(CqState::default()), state.bundle.waker(), object))
     });
-    let Some((number, waker)) = made else { return -libc::ENOSYS };
+    let (number, waker, object) = match made {
+        Ok(made) => made,
+        Err(error) => return error,
+    };
     let fid = FidCq { fid: Fid { fclass: abi::CLASS_CQ, context, ops: &OPS }, ops: &CQ };
     let cq = Cq {
         fid,
         state: domain.state.clone(),
         number,
         entry,
-        wait_obj: attr.wait_obj,
+        object,
         waker,
         is_signalled: false.into(),
         vain: 0.into(),
@@ -89,7 +86,7 @@ pub unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let cq = fid.cast::<Cq>();
     // SAFETY: `open` made it, and it is still open.
-    let (state, number, wait_obj) = unsafe { (&(*cq).state, (*cq).number, (*cq).wait_obj) };
+    let (state, number, object) = unsafe { (&(*cq).state, (*cq).number, &(*cq).object) };
     if state.is_left_behind() {
         return 0;
     }
@@ -99,7 +96,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
             return -libc::EBUSY;
         }
         state.cqs.remove(number);
-        state.fd_waits -= usize::from(wait_obj == abi::WAIT_FD);
+        object.close(state);
         0
     });
     if closed == 0 {
@@ -109,46 +106,42 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     closed
 }
 
-/// The descriptor to wait for.
+/// What to wait for.
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: it is a queue of ours, open.
     let cq = unsafe { &*fid.cast::<Cq>() };
-    match (command, cq.wait_obj) {
-        (abi::CONTROL_GETWAIT, abi::WAIT_FD) => {
-            let Some(fd) = cq.state.with(|state| state.bundle.wait_fd()) else { return -libc::ENOSYS };
-            // SAFETY: the client's promise: there is room for a descriptor.
-            unsafe { *arg.cast::<c_int>() = fd };
-            0
-        }
+    match command {
+        // SAFETY: the client's promise: there is room for what the queue was opened with.
+        abi::CONTROL_GETWAIT => cq.state.with(|state| unsafe { cq.object.give(state, arg) }),
         _ => -libc::ENOSYS,
     }
 }
 
-/// `fi_trywait`: makes ready to wait for the descriptors of queues, or says that there is something already.
+/// `fi_trywait`: makes ready to wait for queues and counters, or says that there is something already.
 pub unsafe extern "C" fn trywait(_fabric: *mut FidFabric, fids: *mut *mut Fid, count: c_int) -> c_int {
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the client's promise: there are `count` objects.
         let fid = unsafe { *fids.add(at) };
         // SAFETY: the client's promise: each is an object that is open.
-        match unsafe { (*fid).fclass } {
-            abi::CLASS_CQ => {}
-            // SAFETY: an object of this class that the client has of this provider is a queue of ours.
-            abi::CLASS_EQ if !unsafe { &*fid.cast::<Eq>() }.is_empty() => return -libc::EAGAIN,
-            _ => continue,
-        }
-        // SAFETY: an object of this class that the client has of this provider is a queue of ours.
-        let cq = unsafe { &*fid.cast::<Cq>() };
-        let answer = cq.state.with(|state| {
-            state.progress();
-            let is_armed = is_empty(state, cq.number) && state.bundle.arm();
-            state.hand_over();
-            match is_armed && is_empty(state, cq.number) {
-                true => 0,
-                false => -libc::EAGAIN,
+        let is_armed = match unsafe { (*fid).fclass } {
+            abi::CLASS_CQ => {
+                // SAFETY: an object of this class that the client has of this provider is a queue of ours.
+                let cq = unsafe { &*fid.cast::<Cq>() };
+                cq.state.with(|state| Some(state.arm(|state| !is_empty(state, cq.number))))
             }
-        });
-        if answer != 0 {
-            return answer;
+            abi::CLASS_CNTR => {
+                // SAFETY: as above, a counter.
+                let cntr = unsafe { &*fid.cast::<Cntr>() };
+                cntr.state.with(|state| Some(state.arm(|_| cntr.has_news())))
+            }
+            // SAFETY: as above, a queue of events.
+            abi::CLASS_EQ => Some(unsafe { &*fid.cast::<Eq>() }.is_empty()),
+            _ => Some(true),
+        };
+        match is_armed {
+            Some(true) => {}
+            Some(false) => return -libc::EAGAIN,
+            None => return -abi::EOPBADSTATE,
         }
     }
     0
@@ -208,7 +201,7 @@ impl Cq {
     /// # Safety
     /// As [`Cq::take`].
     unsafe fn wait(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr, timeout: c_int) -> isize {
-        if self.wait_obj == abi::WAIT_NONE {
+        if self.object.is_none() {
             return -(libc::ENOSYS as isize);
         }
         let begin = Instant::now();

@@ -2,6 +2,7 @@
 
 use crate::abi::{self, EqAttr, EqOps, Fid, FidEq, FidFabric, Ops};
 use crate::fabric::Fabric;
+use crate::mutex_cond::MutexCond;
 use crate::stubs::{self, give};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -35,6 +36,8 @@ pub struct Eq {
     news: Condvar,
     /// Readable while there are events: the end that the client waits for, and the one that is written to.
     signal: Option<(UnixStream, UnixStream)>,
+    /// Rung at each event.
+    cond: Option<Arc<MutexCond>>,
 }
 
 /// The events that wait to be read: what each is, and its data.
@@ -52,7 +55,8 @@ pub unsafe extern "C" fn open(
     // SAFETY: the client's promise: there are attributes, or none.
     let (size, flags, wait_obj) =
         unsafe { attr.as_ref() }.map_or((0, 0, abi::WAIT_UNSPEC), |attr| (attr.size, attr.flags, attr.wait_obj));
-    if ![abi::WAIT_NONE, abi::WAIT_UNSPEC, abi::WAIT_FD, abi::WAIT_YIELD].contains(&wait_obj) {
+    let kinds = [abi::WAIT_NONE, abi::WAIT_UNSPEC, abi::WAIT_FD, abi::WAIT_MUTEX_COND, abi::WAIT_YIELD];
+    if !kinds.contains(&wait_obj) {
         return -libc::ENOSYS;
     }
     let signal = match (wait_obj == abi::WAIT_FD).then(UnixStream::pair).transpose() {
@@ -71,6 +75,7 @@ pub unsafe extern "C" fn open(
         events: Mutex::default(),
         news: Condvar::new(),
         signal,
+        cond: (wait_obj == abi::WAIT_MUTEX_COND).then(MutexCond::new),
     };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(eq), place) }
@@ -113,6 +118,9 @@ impl Eq {
         }
         drop(events);
         self.news.notify_one();
+        if let Some(cond) = &self.cond {
+            cond.ring();
+        }
         data.len() as isize
     }
 
@@ -204,14 +212,19 @@ unsafe extern "C" fn readerr(_eq: *mut FidEq, _buf: *mut c_void, _flags: u64) ->
     AGAIN
 }
 
-/// The descriptor to wait for.
+/// What to wait for.
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: it is a queue of ours, open.
     let eq = unsafe { &*fid.cast::<Eq>() };
-    match (command, &eq.signal) {
-        (abi::CONTROL_GETWAIT, Some((from, _))) => {
+    match (command, &eq.signal, &eq.cond) {
+        (abi::CONTROL_GETWAIT, Some((from, _)), _) => {
             // SAFETY: the client's promise: there is room for a descriptor.
             unsafe { *arg.cast::<c_int>() = from.as_raw_fd() };
+            0
+        }
+        (abi::CONTROL_GETWAIT, None, Some(cond)) => {
+            // SAFETY: the client's promise: there is room for the two pointers.
+            unsafe { cond.give(arg) };
             0
         }
         _ => -libc::ENOSYS,

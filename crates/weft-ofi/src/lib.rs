@@ -24,6 +24,7 @@
 mod abi;
 #[allow(unsafe_code)] // strings that C names
 mod addr;
+mod alarm;
 #[allow(unsafe_code)] // C calls it
 mod atomic;
 #[allow(unsafe_code)] // C calls it
@@ -50,6 +51,8 @@ mod memory;
 mod messages;
 #[allow(unsafe_code)] // C calls it
 mod mr;
+#[allow(unsafe_code)] // calls of POSIX
+mod mutex_cond;
 mod regions;
 #[allow(unsafe_code)] // C calls it
 mod rma;

@@ -174,10 +174,8 @@ impl State {
     }
 
     fn open_one(&mut self, slot: usize, number: usize) -> Result<(), Error> {
-        // From now on peers may come while the client computes. Who waits for a descriptor is woken by it, and makes progress then.
-        if self.fd_waits == 0 {
-            self.bundle.serve()?;
-        }
+        // From now on peers may come while the client computes.
+        self.serve()?;
         let none = Error::Send(SendError::NoEndpoint);
         let Some(memory) = self.eps.get(slot).and_then(|ep| ep.memory.as_ref()) else { return Err(none) };
         let Some(registration) = self.registrations.all.get_mut(number) else { return Err(none) };

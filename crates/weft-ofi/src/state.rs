@@ -3,6 +3,7 @@
 
 use crate::abi::{self, CqEntry, CqErrEntry};
 use crate::addr::Peer;
+use crate::alarm::Alarm;
 use crate::bundle::{DomainBundle, Sleeper};
 use crate::cntr::Count;
 use crate::memory::EpMemory;
@@ -190,8 +191,8 @@ pub struct State {
     pub registrations: Registrations,
     /// Endpoints with a side for remote memory.
     pub with_memory: Vec<usize>,
-    /// Queues that were opened with a descriptor to wait for.
-    pub fd_waits: usize,
+    /// What the client waits for outside of calls, once it wants to.
+    alarm: Option<Alarm>,
     lost: u64,
     reads: u32,
     /// The last read was in vain: the client waits.
@@ -214,7 +215,7 @@ impl State {
             avs,
             registrations,
             with_memory: Vec::new(),
-            fd_waits: 0,
+            alarm: None,
             lost: 0,
             reads: 0,
             is_awaited: false,
@@ -377,10 +378,67 @@ impl State {
     /// What was told as sent waits here for its receiver. A thread of weft's goes on with it, for the client may make no more calls.
     #[cold]
     pub fn serve_what_waits(&mut self) {
-        // A thread that serves the bundle would take what a descriptor is to tell of. Without a thread the client's calls go on with it.
-        if self.fd_waits == 0 {
-            let _ = self.bundle.serve();
+        // Without a thread the client's calls go on with it.
+        let _ = self.serve();
+    }
+
+    /// Has a thread serve the bundle, too.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn serve(&mut self) -> Result<(), weft::Error> {
+        self.share();
+        self.bundle.serve()
+    }
+
+    /// Has other threads be able to use the bundle. Who waits outside of calls is told by a thread from now on.
+    #[cold]
+    fn share(&mut self) {
+        if self.bundle.shared().is_some() {
+            return;
         }
+        self.bundle.share();
+        if let (Some(alarm), Some(bundle)) = (&mut self.alarm, self.bundle.shared()) {
+            if let Err(error) = alarm.follow(bundle) {
+                eprintln!("weft: no thread can be had that wakes who waits for libfabric's queues: {error}");
+            }
+        }
+    }
+
+    /// What tells the client to look. If it `needs_thread`, a thread waits for it.
+    ///
+    /// # Errors
+    /// As C wants them.
+    pub fn alarm(&mut self, needs_thread: bool) -> Result<&Alarm, c_int> {
+        let failed = |error: std::io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
+        if needs_thread {
+            self.share();
+        }
+        if self.alarm.is_none() {
+            let mut alarm = Alarm::new().map_err(failed)?;
+            if let Some(fd) = self.bundle.wait_fd() {
+                alarm.listen(fd).map_err(failed)?;
+            }
+            self.alarm = Some(alarm);
+        }
+        let Some(alarm) = &mut self.alarm else { return Err(-libc::EIO) };
+        if let Some(bundle) = self.bundle.shared() {
+            alarm.follow(bundle).map_err(failed)?;
+        }
+        Ok(alarm)
+    }
+
+    /// Makes ready to wait outside of calls. False if something `is_there` that the client is to look at first.
+    pub fn arm(&mut self, is_there: impl Fn(&State) -> bool) -> bool {
+        let handle = self.alarm.as_ref().and_then(Alarm::begin);
+        self.progress();
+        let is_armed = !is_there(self) && self.bundle.arm();
+        self.hand_over();
+        let is_armed = is_armed && !is_there(self);
+        if let (Some(alarm), Some(handle)) = (&self.alarm, handle) {
+            alarm.end(handle, is_armed);
+        }
+        is_armed
     }
 
     /// What a thread may sleep on. None if there is something to do.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 mod memory;
 mod queues;
+mod waits;
 
 const BOUND: Duration = Duration::from_secs(30);
 const AGAIN: isize = -(libc::EAGAIN as isize);

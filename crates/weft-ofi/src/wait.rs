@@ -1,10 +1,83 @@
-//! Waiting for what ends, outside of the domain's lock.
+//! Waiting for what ends, outside of the domain's lock; and what a client may wait for by itself.
 
+use crate::abi;
 use crate::bundle::Sleeper;
 use crate::cell::DomainCell;
+use crate::mutex_cond::MutexCond;
 use crate::state::State;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// What a client waits for that a queue or a counter was opened with.
+#[derive(Debug)]
+pub enum WaitObject {
+    /// It reads again and again.
+    None,
+    /// The provider's choice: its own calls.
+    Calls,
+    Descriptor,
+    MutexCond(Arc<MutexCond>),
+}
+
+impl WaitObject {
+    /// One of the kind that C names so.
+    ///
+    /// # Errors
+    /// As C wants them: there is no such kind, or the system has no more.
+    pub fn new(state: &mut State, kind: c_int) -> Result<WaitObject, c_int> {
+        Ok(match kind {
+            abi::WAIT_NONE => WaitObject::None,
+            abi::WAIT_UNSPEC | abi::WAIT_YIELD => WaitObject::Calls,
+            abi::WAIT_FD => {
+                state.alarm(false)?;
+                WaitObject::Descriptor
+            }
+            abi::WAIT_MUTEX_COND => {
+                let cond = MutexCond::new();
+                state.alarm(true)?.add(cond.clone());
+                WaitObject::MutexCond(cond)
+            }
+            _ => return Err(-libc::ENOSYS),
+        })
+    }
+
+    /// Whether there are no calls that wait.
+    pub fn is_none(&self) -> bool {
+        matches!(self, WaitObject::None)
+    }
+
+    /// Nobody waits for it any more.
+    pub fn close(&self, state: &mut State) {
+        if let WaitObject::MutexCond(cond) = self {
+            // It fails for no alarm that is there.
+            let _ = state.alarm(true).map(|alarm| alarm.remove(cond));
+        }
+    }
+
+    /// Gives it to C (`FI_GETWAIT`).
+    ///
+    /// # Safety
+    /// There is room for what it is: a descriptor, or pointers to a mutex and a condition.
+    pub unsafe fn give(&self, state: &mut State, place: *mut c_void) -> c_int {
+        match self {
+            WaitObject::None | WaitObject::Calls => -libc::ENOSYS,
+            WaitObject::Descriptor => match state.alarm(false) {
+                Ok(alarm) => {
+                    // SAFETY: the caller's promise.
+                    unsafe { *place.cast::<c_int>() = alarm.descriptor() };
+                    0
+                }
+                Err(error) => error,
+            },
+            WaitObject::MutexCond(cond) => {
+                // SAFETY: the caller's promise.
+                unsafe { cond.give(place) };
+                0
+            }
+        }
+    }
+}
 
 /// A wait that nothing comes for takes so many turns before it sleeps, of which each looks many times: some 20 us in all. A wake-up
 /// costs about as much.

@@ -1,0 +1,66 @@
+//! A mutex and a condition that C waits for.
+
+use crate::abi::MutexCondPlace;
+use libc::{pthread_cond_t, pthread_mutex_t};
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A mutex and a condition of C, which a client waits for.
+#[derive(Debug)]
+pub struct MutexCond {
+    mutex: UnsafeCell<pthread_mutex_t>,
+    cond: UnsafeCell<pthread_cond_t>,
+}
+
+// SAFETY: both are used by the calls of POSIX alone, which any thread may make.
+unsafe impl Send for MutexCond {}
+// SAFETY: as above.
+unsafe impl Sync for MutexCond {}
+
+impl MutexCond {
+    /// They stay where they are from now on, as C wants it.
+    pub fn new() -> Arc<MutexCond> {
+        Arc::new(MutexCond {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            cond: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
+        })
+    }
+
+    fn mutex(&self) -> *mut pthread_mutex_t {
+        self.mutex.get()
+    }
+
+    fn cond(&self) -> *mut pthread_cond_t {
+        self.cond.get()
+    }
+
+    /// Tells C where both are.
+    ///
+    /// # Safety
+    /// There is room for the two pointers.
+    pub unsafe fn give(&self, place: *mut c_void) {
+        // SAFETY: the caller's promise.
+        unsafe { *place.cast::<MutexCondPlace>() = MutexCondPlace { mutex: self.mutex(), cond: self.cond() } };
+    }
+
+    /// Tells whoever waits. Under the mutex, so that nobody is between a look and a wait.
+    pub fn ring(&self) {
+        // SAFETY: both are made and not destroyed, and stay where they are.
+        unsafe {
+            libc::pthread_mutex_lock(self.mutex());
+            libc::pthread_cond_broadcast(self.cond());
+            libc::pthread_mutex_unlock(self.mutex());
+        }
+    }
+}
+
+impl Drop for MutexCond {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses them any more.
+        unsafe {
+            libc::pthread_cond_destroy(self.cond());
+            libc::pthread_mutex_destroy(self.mutex());
+        }
+    }
+}
