@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,13 +54,23 @@ pub fn turn(test: &str) -> Turn {
     Turn { _guard: guard }
 }
 
-/// Waits for the turn of a test of `make soak`, which may take as long as it takes.
+/// A long turn is taken: children have as long as the test.
+static IS_LONG: AtomicBool = AtomicBool::new(false);
+
+/// Bound of a child of such a test, in seconds: a day.
+const LONG_BOUND: &str = "86400";
+
+/// Waits for the turn of a test of `make soak`, which may take as long as it takes, and so may its children.
 pub fn long_turn() -> Turn {
-    Turn { _guard: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
+    let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Relaxed: the lock orders turns.
+    IS_LONG.store(true, Ordering::Relaxed);
+    Turn { _guard: guard }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        IS_LONG.store(false, Ordering::Relaxed);
         *now() = None;
     }
 }
@@ -174,6 +185,9 @@ impl Peer {
 
     /// The same, by a command that begins with another program and ends with this one.
     pub fn start_by(mut command: Command, role: &str, words: &[&str], environment: &[(&str, &OsStr)]) -> Peer {
+        if IS_LONG.load(Ordering::Relaxed) {
+            command.env(LONG, LONG_BOUND);
+        }
         let mut child = command
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
