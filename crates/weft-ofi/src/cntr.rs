@@ -5,7 +5,7 @@ use crate::cell::DomainCell;
 use crate::fabric::Domain;
 use crate::state::State;
 use crate::stubs::{self, give};
-use crate::wait::{Turns, WaitObject};
+use crate::wait::{Reads, Turns, WaitObject};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +46,7 @@ pub struct Cntr {
     pub state: Arc<DomainCell<State>>,
     pub count: Arc<Count>,
     object: WaitObject,
+    reads: Reads,
     /// What the client was told last: what has ended, and what has failed.
     told: [AtomicU64; 2],
 }
@@ -93,7 +94,14 @@ pub unsafe extern "C" fn open(
         Ok(object) => object,
         Err(error) => return error,
     };
-    let cntr = Cntr { fid, state: domain.state.clone(), count: Arc::default(), object, told: Default::default() };
+    let cntr = Cntr {
+        fid,
+        state: domain.state.clone(),
+        count: Arc::default(),
+        object,
+        reads: Reads::default(),
+        told: Default::default(),
+    };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(cntr), place) }
 }
@@ -131,7 +139,10 @@ unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
     // SAFETY: libfabric's promise.
     let cntr = unsafe { of(cntr) };
     cntr.state.with(State::progress);
-    cntr.ended()
+    let told = cntr.told[0].load(Ordering::Relaxed);
+    let ended = cntr.ended();
+    cntr.reads.note(ended == told);
+    ended
 }
 
 unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {

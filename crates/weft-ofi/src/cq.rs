@@ -7,19 +7,15 @@ use crate::eq::Eq;
 use crate::fabric::Domain;
 use crate::state::{CqState, Reader, State};
 use crate::stubs::{self, give};
-use crate::wait::{Turns, WaitObject};
+use crate::wait::{Reads, Turns, WaitObject};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::size_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::{Reason, Waker};
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
-
-/// After so many reads in vain the client waits: each further one offers the processor to others, who may be what it waits for. With more
-/// ranks than processors each message of more than 16 KiB took a time slice or two without that.
-const VAIN: u32 = 16;
 
 /// A completion queue.
 #[repr(C)]
@@ -33,8 +29,7 @@ pub struct Cq {
     waker: Waker,
     /// The client has signalled it, and no wait has ended for that.
     is_signalled: AtomicBool,
-    /// Reads since one brought something.
-    vain: AtomicU32,
+    reads: Reads,
 }
 
 static OPS: Ops = Ops { control, ..stubs::ops(close) };
@@ -77,7 +72,7 @@ pub unsafe extern "C" fn open(
         object,
         waker,
         is_signalled: false.into(),
-        vain: 0.into(),
+        reads: Reads::default(),
     };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(cq), place) }
@@ -182,17 +177,7 @@ impl Cq {
     unsafe fn read(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
         // SAFETY: the caller's promise.
         let taken = unsafe { self.take(buf, count, sources) };
-        // Relaxed, and not counted in one step: it only decides whether to give way.
-        let vain = self.vain.load(Ordering::Relaxed);
-        if taken != AGAIN {
-            if vain > 0 {
-                self.vain.store(0, Ordering::Relaxed);
-            }
-        } else if vain < VAIN {
-            self.vain.store(vain + 1, Ordering::Relaxed);
-        } else {
-            std::thread::yield_now();
-        }
+        self.reads.note(taken == AGAIN);
         taken
     }
 

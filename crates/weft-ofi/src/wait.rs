@@ -6,6 +6,7 @@ use crate::cell::DomainCell;
 use crate::mutex_cond::MutexCond;
 use crate::state::State;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,32 @@ const SPINS: u32 = 40;
 
 /// It looks so often whether another thread has got what it waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// After so many reads in vain the client waits: each further one offers the processor to others, who may be what it waits for. With more
+/// ranks than processors each message of more than 16 KiB took a time slice or two without that.
+const VAIN: u32 = 16;
+
+/// Reads of a queue or a counter since one brought something.
+#[derive(Debug, Default)]
+pub struct Reads(AtomicU32);
+
+impl Reads {
+    /// One was made. If it was in vain, as many before it, other threads of this processor have a turn.
+    #[inline(always)]
+    pub fn note(&self, is_vain: bool) {
+        // Relaxed, and not counted in one step: it only decides whether to give way.
+        let vain = self.0.load(Ordering::Relaxed);
+        if !is_vain {
+            if vain > 0 {
+                self.0.store(0, Ordering::Relaxed);
+            }
+        } else if vain < VAIN {
+            self.0.store(vain + 1, Ordering::Relaxed);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
 
 /// The turns of a wait.
 #[derive(Debug, Default)]
