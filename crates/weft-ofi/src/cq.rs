@@ -17,6 +17,9 @@ use weft::{Reason, Waker};
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
 
+/// Nothing has completed, but something was done, for a peer or towards an end. Clients are told [`AGAIN`].
+const NOT_YET: isize = isize::MIN;
+
 /// A completion queue.
 #[repr(C)]
 pub struct Cq {
@@ -163,7 +166,8 @@ impl Cq {
             }
             match count - room.left {
                 0 if !state.cqs[self.number].errors.is_empty() => -(abi::EAVAIL as isize),
-                0 => AGAIN,
+                0 if state.is_awaited() => AGAIN,
+                0 => NOT_YET,
                 taken => taken as isize,
             }
         })
@@ -178,7 +182,11 @@ impl Cq {
         // SAFETY: the caller's promise.
         let taken = unsafe { self.take(buf, count, sources) };
         self.reads.note(taken == AGAIN);
-        taken
+        if taken == NOT_YET {
+            AGAIN
+        } else {
+            taken
+        }
     }
 
     /// The same, and waits for the first of them.
@@ -196,6 +204,7 @@ impl Cq {
             // SAFETY: the caller's promise.
             let taken = unsafe { self.take(buf, count, sources) };
             let left = most.saturating_sub(begin.elapsed());
+            let taken = if taken == NOT_YET { AGAIN } else { taken };
             if taken != AGAIN || left.is_zero() || self.is_signalled.swap(false, Ordering::Acquire) {
                 return taken;
             }

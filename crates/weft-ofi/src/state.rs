@@ -322,6 +322,12 @@ impl State {
         }
     }
 
+    /// Whether the last progress was in vain.
+    #[inline(always)]
+    pub fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
     /// Hands over what has ended.
     pub fn hand_over(&mut self) {
         self.hand_over_to(&mut Nobody);
