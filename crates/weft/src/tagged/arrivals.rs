@@ -84,7 +84,11 @@ impl Engine {
         let number = match self.by_name.get(&name) {
             Some(&number) => number,
             None if self.by_name.len() >= UNMAPPED_MOST => return Err(Reason::NoRoom),
-            None => self.add_peer(cx, name, key).ok_or(Reason::NoRoom)?,
+            None => {
+                let number = self.add_peer(cx, name, key).ok_or(Reason::NoRoom)?;
+                self.enter_found(number, &name);
+                number
+            }
         };
         self.meet(cx, number, delivery.flow(), key)
     }

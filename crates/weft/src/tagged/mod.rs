@@ -9,12 +9,14 @@
 //! peer. The bundle has one queue of completions, [`Bundle::next_completion`]; a completion ends a wait.
 
 mod arrivals;
+mod directory;
 mod engine;
 mod face;
 mod peer;
 mod queues;
 
 pub use crate::buffers::{Source, Target};
+pub use directory::Directory;
 pub use queues::Tags;
 pub use weft_shm::{Lent, LentMut};
 pub use weft_wire::tagged::Label;
@@ -30,6 +32,7 @@ use crate::bundle::{Bundle, InHandler, SharedBundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
 use peer::Ends;
+use std::sync::Arc;
 use weft_core::{Endpoint, State};
 use weft_wire::{Certainty, Key, Name, Reason};
 
@@ -347,6 +350,18 @@ impl Tagged<'_> {
     /// If the index is above the largest index of a table, 1,048,575.
     pub fn map(&mut self, index: u32, name: Name, key: Key) -> Result<(), PostError> {
         self.engine.map(&mut self.context, index, name, key)
+    }
+
+    /// Has peers found in a directory for which nothing is mapped: when the program names their index, to send, to receive or to
+    /// [greet](Tagged::greet), and when they speak first. Replaces an earlier directory.
+    pub fn set_directory(&mut self, directory: Arc<dyn Directory>) {
+        self.engine.set_directory(directory);
+    }
+
+    /// As [`Tagged::map`], if the peer has spoken already; else nothing is done, and false returned. For peers that are entered in the
+    /// endpoint's [directory](Tagged::set_directory).
+    pub fn map_if_known(&mut self, index: u32, name: Name, key: Key) -> bool {
+        self.engine.knows(&name) && self.map(index, name, key).is_ok()
     }
 
     /// Enters a peer that has told its key by sending something.

@@ -7,8 +7,9 @@ mod words;
 
 use crate::tagged::peer::{Peer, Sending};
 use crate::tagged::queues::{Posted, Slab, Waiting};
-use crate::tagged::{Envelope, PostError, Settings, Target, Working};
+use crate::tagged::{Directory, Envelope, PostError, Settings, Target, Working};
 use std::collections::HashMap;
+use std::sync::Arc;
 use weft_core::bulk::{Placement, Turns};
 use weft_core::{Endpoint, FlowId};
 use weft_wire::tagged::Label;
@@ -32,6 +33,8 @@ pub(crate) struct Engine {
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_name: HashMap<Name, u32>,
     by_index: Vec<Option<u32>>,
+    /// Where peers are found that are not mapped.
+    directory: Option<Arc<dyn Directory>>,
     /// The peers that send by each flow, by session and number.
     pub(super) sources: Vec<Flows>,
     pub(super) receives: Slab<Receive>,
@@ -143,6 +146,7 @@ impl Engine {
             peers: Vec::new(),
             by_name: HashMap::new(),
             by_index: Vec::new(),
+            directory: None,
             sources: Vec::new(),
             receives: Slab::default(),
             posted: Default::default(),
@@ -173,6 +177,47 @@ impl Engine {
         self.set_key(cx, number, key);
         self.enter(index, number);
         Ok(())
+    }
+
+    /// Finds peers there that are not mapped.
+    pub fn set_directory(&mut self, directory: Arc<dyn Directory>) {
+        self.directory = Some(directory);
+    }
+
+    /// Whether a peer is mapped, or has spoken.
+    pub fn knows(&self, name: &Name) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Whether the directory has a peer at an index.
+    pub(super) fn is_in_directory(&self, index: u32) -> bool {
+        self.directory.as_ref().is_some_and(|directory| directory.peer_at(index).is_some())
+    }
+
+    /// The number of the peer at an index, which is mapped now if the directory has it.
+    #[inline(always)]
+    pub(super) fn number_for(&mut self, cx: &mut Working<'_>, index: u32) -> Result<u32, PostError> {
+        match self.number_at(index) {
+            Ok(number) => Ok(number),
+            Err(error) => self.find_peer(cx, index, error),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_peer(&mut self, cx: &mut Working<'_>, index: u32, error: PostError) -> Result<u32, PostError> {
+        let found = self.directory.as_ref().and_then(|directory| directory.peer_at(index));
+        let (name, key) = found.ok_or(error)?;
+        self.map(cx, index, name, key)?;
+        self.number_at(index)
+    }
+
+    /// A peer speaks that was not known: it has an index if the directory says so.
+    pub(super) fn enter_found(&mut self, number: u32, name: &Name) {
+        let found = self.directory.as_ref().and_then(|directory| directory.index_of(name));
+        if let Some(index) = found.filter(|&index| (index as usize) < TABLE_MOST && self.number_at(index).is_err()) {
+            self.enter(index, number);
+        }
     }
 
     pub fn map_peer(&mut self, index: u32, peer: u32) -> Result<(), PostError> {

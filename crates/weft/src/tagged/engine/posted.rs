@@ -25,7 +25,7 @@ impl Engine {
         contents: Source,
         ends: Ends,
     ) -> Result<(), (PostError, Source)> {
-        let number = match self.number_at(to) {
+        let number = match self.number_for(cx, to) {
             Ok(number) if !self.is_full(cx) => number,
             Ok(_) => return Err((PostError::Full, contents)),
             Err(error) => return Err((error, contents)),
@@ -48,7 +48,7 @@ impl Engine {
 
     #[inline(always)]
     pub fn inject(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
-        let number = self.number_at(to)?;
+        let number = self.number_for(cx, to)?;
         // It is no operation, but if it comes back there is one more completion.
         let has_room = cx.done.len() < self.settings.operations_most;
         if has_room && self.send_at_once(cx, number, label, bytes, false) {
@@ -151,7 +151,7 @@ impl Engine {
     ) -> Result<(), (PostError, Target)> {
         let peer = match pattern.source {
             None => None,
-            Some(index) => match self.number_at(index) {
+            Some(index) => match self.number_for(cx, index) {
                 Ok(number) => Some(number),
                 Err(error) => return Err((error, target)),
             },
@@ -213,7 +213,7 @@ impl Engine {
 
     /// As [`Engine::greet`], for an index of the program's table. Whether there is a session.
     pub fn greet_at(&mut self, cx: &mut Working<'_>, index: u32) -> Result<bool, PostError> {
-        let number = self.number_at(index)?;
+        let number = self.number_for(cx, index)?;
         self.greet(cx, number);
         self.has_session(index)
     }
@@ -262,7 +262,13 @@ impl Engine {
     }
 
     fn find(&self, pattern: Pattern) -> Result<Option<(u32, usize, Envelope)>, PostError> {
-        let peer = pattern.source.map(|index| self.number_at(index)).transpose()?;
+        let peer = match pattern.source.map(|index| (index, self.number_at(index))) {
+            None => None,
+            Some((_, Ok(number))) => Some(number),
+            // It has not spoken.
+            Some((index, Err(_))) if self.is_in_directory(index) => return Ok(None),
+            Some((_, Err(error))) => return Err(error),
+        };
         let space = space(pattern.tags.is_some());
         let found = self.waiting[space].find(peer, pattern.tags.unwrap_or_default());
         let message = found.and_then(|number| Some((number, self.messages.get(number)?)));
