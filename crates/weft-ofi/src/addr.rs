@@ -71,7 +71,7 @@ impl Address {
             Address::Place(place) => place.to_string(),
         };
         let Contact { name, key } = resolve(&place, ASKING).ok()?;
-        let memory = resolve(&format!("{place}/{MEMORY_LABEL}"), ASKING).ok().map(|contact| contact.name);
+        let memory = resolve(&format!("{place}/{MEMORY_LABEL}"), ASKING).ok().map(|contact| contact.name.endpoint);
         Some(Peer { name, key, memory })
     }
 }
@@ -100,7 +100,7 @@ pub fn tell_at(place: SocketAddr, peer: &Peer) -> Result<NameServer, c_int> {
         -libc::EADDRINUSE
     })?;
     let told = names.tell_with_key("", Contact { name: peer.name, key: peer.key });
-    let memory = peer.memory.map(|name| names.tell_with_key(MEMORY_LABEL, Contact { name, key: peer.key }));
+    let memory = peer.memory_name().map(|name| names.tell_with_key(MEMORY_LABEL, Contact { name, key: peer.key }));
     match (told, memory.transpose()) {
         (Ok(()), Ok(_)) => Ok(names),
         _ => Err(-libc::EIO),
@@ -136,19 +136,24 @@ pub struct Peer {
     pub name: Name,
     /// Of both endpoints.
     pub key: Key,
-    /// Of its endpoint for remote memory, if it has one.
-    pub memory: Option<Name>,
+    /// The number of its endpoint for remote memory, if it has one. That one's name is the same in all else.
+    pub memory: Option<EndpointId>,
 }
 
 impl Peer {
     /// The address of a peer.
+    /// The name of its endpoint for remote memory, if it has one.
+    pub fn memory_name(&self) -> Option<Name> {
+        self.memory.map(|endpoint| Name { endpoint, ..self.name })
+    }
+
     pub fn encode(&self) -> [u8; ADDRESS_BYTES] {
         let mut address = [0; ADDRESS_BYTES];
         let (name, rest) = address.split_at_mut(NAME_BYTES);
         let (key, number) = rest.split_at_mut(KEY_BYTES);
         name.copy_from_slice(&self.name.to_bytes());
         key.copy_from_slice(&self.key.0.to_le_bytes());
-        number.copy_from_slice(&self.memory.map_or(NO_MEMORY, |name| name.endpoint.0).to_le_bytes());
+        number.copy_from_slice(&self.memory.map_or(NO_MEMORY, |number| number.0).to_le_bytes());
         address
     }
 
@@ -159,7 +164,7 @@ impl Peer {
         let name = Name::from_bytes(name).ok()?;
         let memory = match u32::from_le_bytes(number.try_into().ok()?) {
             NO_MEMORY => None,
-            number => Some(Name { endpoint: EndpointId(number), ..name }),
+            number => Some(EndpointId(number)),
         };
         Some(Peer { name, key: Key(u64::from_le_bytes(key.try_into().ok()?)), memory })
     }
@@ -174,10 +179,10 @@ mod tests {
         let name: Name = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA"
             .parse()
             .expect("a name, as docs/wire.md has it");
-        for memory in [None, Some(Name { endpoint: EndpointId(77), ..name })] {
+        for memory in [None, Some(EndpointId(77))] {
             let again = Peer::decode(&Peer { name, key: Key(7), memory }.encode()).expect("an address");
             assert!(again.name.to_bytes() == name.to_bytes() && again.key.0 == 7);
-            assert_eq!(again.memory.map(|name| name.to_bytes()), memory.map(|name| name.to_bytes()));
+            assert_eq!(again.memory.map(|number| number.0), memory.map(|number| number.0));
         }
         assert!(Peer::decode(&[0xff; ADDRESS_BYTES]).is_none());
     }

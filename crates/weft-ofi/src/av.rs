@@ -4,12 +4,11 @@ use crate::abi::{self, AvAttr, AvOps, FiAddr, Fid, FidAv, FidDomain, Ops};
 use crate::addr::{self, Address, Peer, ADDRESS_BYTES};
 use crate::cell::DomainCell;
 use crate::fabric::Domain;
-use crate::state::{AvState, State};
+use crate::state::State;
 use crate::stubs::{self, give, NONE};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
-use weft::Endpoint;
 
 /// An address vector.
 #[repr(C)]
@@ -42,7 +41,7 @@ pub unsafe extern "C" fn open(
     if ![abi::AV_UNSPEC, abi::AV_MAP, abi::AV_TABLE].contains(&attr.kind) {
         return -libc::EINVAL;
     }
-    let number = domain.state.with(|state| Some(state.avs.insert(AvState::default())));
+    let number = domain.state.with(|state| Some(state.avs.insert(Arc::default())));
     let Some(number) = number else { return -abi::EOPBADSTATE };
     let fid = Fid { fclass: abi::CLASS_AV, context, ops: &OPS };
     let av = Av { fid: FidAv { fid, ops: &AV }, state: domain.state.clone(), number };
@@ -79,17 +78,12 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     closed
 }
 
-/// Maps all addresses of a vector at an endpoint that is bound to it.
-pub fn map_all(state: &mut State, slot: usize) {
+/// Has an endpoint that is bound to a vector find its addresses there.
+pub fn look_up_there(state: &mut State, slot: usize) {
     let ep = &state.eps[slot];
-    let Some(av) = ep.av.and_then(|av| state.avs.get(av)) else { return };
+    let Some(book) = ep.av.and_then(|av| state.avs.get(av)).cloned() else { return };
     // It fails for no endpoint that is there.
-    let _ = state.bundle.tagged(ep.endpoint, |tagged| {
-        for (at, peer) in &av.addresses {
-            // The number is one that `insert` gave, so there is room for it.
-            let _ = tagged.map(at as u32, peer.name, peer.key);
-        }
-    });
+    let _ = state.bundle.tagged(ep.endpoint, |tagged| tagged.set_directory(book));
 }
 
 unsafe extern "C" fn insert(
@@ -149,25 +143,15 @@ impl Av {
     }
 }
 
-/// Maps it for messages at all endpoints; for remote memory it is mapped when the first operation goes there.
+/// Enters it. Endpoints map it when the first operation goes there, or when it speaks; one that has spoken already is mapped now.
 fn insert_one(state: &mut State, av: usize, peer: Peer) -> Option<FiAddr> {
-    let addresses = &mut state.avs.get_mut(av)?.addresses;
-    let number = addresses.insert(peer);
-    let ours: Vec<Endpoint> = state.eps.iter().filter(|(_, ep)| ep.av == Some(av)).map(|(_, ep)| ep.endpoint).collect();
-    for (done, endpoint) in ours.iter().enumerate() {
-        let mapped = u32::try_from(number).is_ok_and(|at| {
-            matches!(state.bundle.tagged(*endpoint, |tagged| tagged.map(at, peer.name, peer.key)), Ok(Ok(())))
-        });
-        if !mapped {
-            addresses.remove(number);
-            for endpoint in &ours[..done] {
-                // It was mapped above.
-                let _ = state.bundle.tagged(*endpoint, |tagged| tagged.unmap(number as u32));
-            }
-            return None;
-        }
+    let number = state.avs.get(av)?.insert(peer)?;
+    let State { bundle, eps, .. } = state;
+    for (_, ep) in eps.iter().filter(|(_, ep)| ep.av == Some(av)) {
+        // It fails for no endpoint that is there.
+        let _ = bundle.tagged(ep.endpoint, |tagged| tagged.map_if_known(number, peer.name, peer.key));
     }
-    Some(number as FiAddr)
+    Some(number.into())
 }
 
 unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, _flags: u64) -> c_int {
@@ -177,12 +161,11 @@ unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, 
         for at in 0..count {
             // SAFETY: the client's promise: there are `count` numbers.
             let number = unsafe { *numbers.add(at) } as usize;
-            let Some(vector) = state.avs.get_mut(av.number) else { return -libc::EINVAL };
-            if vector.addresses.try_remove(number).is_none() {
+            if !state.avs.get(av.number).is_some_and(|book| book.remove(number)) {
                 return -libc::EINVAL;
             }
             for (_, ep) in state.eps.iter_mut().filter(|(_, ep)| ep.av == Some(av.number)) {
-                // Nothing is mapped there if it could not be.
+                // Nothing is mapped there if nothing went there.
                 let _ = state.bundle.tagged(ep.endpoint, |tagged| tagged.unmap(number as u32));
                 if let Some(memory) = &mut ep.memory {
                     memory.unmap(&mut state.bundle, number as u32);
@@ -196,7 +179,7 @@ unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, 
 unsafe extern "C" fn lookup(av: *mut FidAv, number: FiAddr, address: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: it is an address vector of ours, open.
     let av = unsafe { &*av.cast::<Av>() };
-    let found = av.state.with(|state| state.avs.get(av.number)?.addresses.get(number as usize).copied());
+    let found = av.state.with(|state| state.avs.get(av.number)?.get(number as usize));
     let Some(peer) = found else { return -libc::EINVAL };
     // SAFETY: the client's promise: there is a length, and room for so many bytes.
     unsafe {

@@ -3,7 +3,7 @@
 use crate::abi::{self, CmOps, EpOps, Fid, FidDomain, FidEp, Info, Ops, StubOps};
 use crate::addr::tell_at;
 use crate::atomic::ATOMIC;
-use crate::av::{map_all, store_address, Av};
+use crate::av::{look_up_there, store_address, Av};
 use crate::calls::{MSG, TAGGED};
 use crate::cell::DomainCell;
 use crate::cntr::Cntr;
@@ -169,7 +169,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
             let av = unsafe { (*other.cast::<Av>()).number };
             ep.state.with(|state| {
                 state.eps[ep.slot].av = Some(av);
-                map_all(state, ep.slot);
+                look_up_there(state, ep.slot);
             });
             0
         }

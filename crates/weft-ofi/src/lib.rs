@@ -29,6 +29,7 @@ mod alarm;
 mod atomic;
 #[allow(unsafe_code)] // C calls it
 mod av;
+mod book;
 mod bundle;
 #[allow(unsafe_code)] // C calls it
 mod calls;

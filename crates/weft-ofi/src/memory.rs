@@ -45,7 +45,7 @@ impl EpMemory {
     #[cold]
     fn map(&mut self, bundle: &mut DomainBundle, at: u32, peer: Option<&Peer>) -> Result<(), isize> {
         let peer = peer.ok_or(-(libc::EINVAL as isize))?;
-        let name = peer.memory.ok_or(-(libc::EOPNOTSUPP as isize))?;
+        let name = peer.memory_name().ok_or(-(libc::EOPNOTSUPP as isize))?;
         bundle.map(self.endpoint, at, name, peer.key).map_err(|_| -(libc::ENOMEM as isize))?;
         if self.mapped.len() <= at as usize {
             self.mapped.resize(at as usize + 1, false);
@@ -334,8 +334,8 @@ impl State {
         if memory.has_mapped(to) {
             return Ok((to, false));
         }
-        let peer = av.and_then(|av| self.avs.get(av)).and_then(|av| av.addresses.get(to as usize));
-        memory.map(&mut self.bundle, to, peer)?;
+        let peer = av.and_then(|av| self.avs.get(av)).and_then(|av| av.get(to as usize));
+        memory.map(&mut self.bundle, to, peer.as_ref())?;
         Ok((to, true))
     }
 

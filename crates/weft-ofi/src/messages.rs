@@ -174,10 +174,11 @@ impl State {
             return Err(-(libc::EMSGSIZE as isize));
         }
         let to = index(to)?;
-        let injected = self.bundle.tagged(ep.endpoint, |tagged| match tagged.has_session(to)? || tagged.greet(to)? {
-            true => tagged.try_inject(to, label, bytes).map(|()| Some(tagged.keeps_injected())),
-            false => Ok(None),
-        });
+        let injected =
+            self.bundle.tagged(ep.endpoint, |tagged| match tagged.has_session(to) == Ok(true) || tagged.greet(to)? {
+                true => tagged.try_inject(to, label, bytes).map(|()| Some(tagged.keeps_injected())),
+                false => Ok(None),
+            });
         self.injected(slot, to, injected)
     }
 

@@ -4,6 +4,7 @@
 use crate::abi::{self, CqEntry, CqErrEntry};
 use crate::addr::Peer;
 use crate::alarm::Alarm;
+use crate::book::Book;
 use crate::bundle::{DomainBundle, Sleeper};
 use crate::cntr::Count;
 use crate::memory::EpMemory;
@@ -173,12 +174,6 @@ impl Reader for Nobody {
     }
 }
 
-/// An address vector.
-#[derive(Debug, Default)]
-pub struct AvState {
-    pub addresses: Slab<Peer>,
-}
-
 /// A domain.
 #[derive(Debug)]
 pub struct State {
@@ -187,7 +182,7 @@ pub struct State {
     /// By the numbers of the bundle's endpoints.
     slots: Vec<usize>,
     pub cqs: Slab<CqState>,
-    pub avs: Slab<AvState>,
+    pub avs: Slab<Arc<Book>>,
     pub registrations: Registrations,
     /// Endpoints with a side for remote memory.
     pub with_memory: Vec<usize>,
@@ -243,7 +238,7 @@ impl State {
         }
         self.has_told = true;
         let av = self.eps[slot].av.and_then(|av| self.avs.get(av));
-        let peer = av.and_then(|av| av.addresses.get(to as usize));
+        let peer = av.and_then(|av| av.get(to as usize));
         let peer = peer.map_or_else(|| String::from("a peer"), |peer| peer.name.to_string());
         let (mib, process) = (self.settings.injected_most >> 20, std::process::id());
         eprintln!(
@@ -271,6 +266,7 @@ impl State {
     pub fn address(&self, slot: usize) -> Option<Peer> {
         let EpState { endpoint, memory, .. } = &self.eps[slot];
         let memory = memory.as_ref().map(|memory| self.bundle.name(memory.endpoint)).transpose().ok()?;
+        let memory = memory.map(|name| name.endpoint);
         Some(Peer { name: self.bundle.name(*endpoint).ok()?, key: self.bundle.key(*endpoint).ok()?, memory })
     }
 
@@ -363,8 +359,7 @@ impl State {
         let own: Vec<Name> = self.eps.iter().filter_map(|(_, ep)| self.bundle.name(ep.endpoint).ok()).collect();
         for (_, ep) in &mut self.eps {
             let Some(av) = ep.av.and_then(|av| self.avs.get(av)) else { continue };
-            let others: Vec<u32> =
-                av.addresses.iter().filter(|(_, peer)| !own.contains(&peer.name)).map(|(at, _)| at as u32).collect();
+            let others = av.numbers_but_for(&own);
             // It fails for no endpoint that is there.
             let _ = self.bundle.tagged(ep.endpoint, |tagged| {
                 let are_gone = others.iter().all(|at| tagged.lost(*at).is_some());

@@ -1,0 +1,79 @@
+//! The addresses of a vector. Endpoints look up there whom they have to do with.
+
+use crate::addr::Peer;
+use slab::Slab;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use weft::tagged::Directory;
+use weft::{Key, Name};
+
+/// Addresses that a vector has at most: an endpoint's table has room for so many.
+const ADDRESSES_MOST: usize = 1 << 20;
+
+/// Addresses by their numbers, and the other way round. A service thread may look up, too, so there is a lock; nobody calls anything
+/// under it.
+#[derive(Debug, Default)]
+pub struct Book(Mutex<Addresses>);
+
+#[derive(Debug, Default)]
+struct Addresses {
+    peers: Slab<Peer>,
+    /// By what tells a name from all others: its epoch, and the number of its endpoint.
+    numbers: HashMap<(u64, u32), u32>,
+}
+
+/// What tells a name from all others.
+fn identity(name: &Name) -> (u64, u32) {
+    (name.epoch.0, name.endpoint.0)
+}
+
+impl Book {
+    fn addresses(&self) -> MutexGuard<'_, Addresses> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters an address. Its number, if there is one left. An address that is entered twice has two numbers; what comes from it has the
+    /// last one.
+    pub fn insert(&self, peer: Peer) -> Option<u32> {
+        let mut addresses = self.addresses();
+        let number = Some(addresses.peers.vacant_key()).filter(|&number| number < ADDRESSES_MOST)? as u32;
+        addresses.peers.insert(peer);
+        addresses.numbers.insert(identity(&peer.name), number);
+        Some(number)
+    }
+
+    /// Removes an address. False if there is none of that number.
+    pub fn remove(&self, number: usize) -> bool {
+        let mut addresses = self.addresses();
+        let Some(peer) = addresses.peers.try_remove(number) else { return false };
+        let identity = identity(&peer.name);
+        if addresses.numbers.get(&identity).is_some_and(|&other| other as usize == number) {
+            addresses.numbers.remove(&identity);
+        }
+        true
+    }
+
+    pub fn get(&self, number: usize) -> Option<Peer> {
+        self.addresses().peers.get(number).copied()
+    }
+
+    /// All numbers, but for those of some names.
+    pub fn numbers_but_for(&self, names: &[Name]) -> Vec<u32> {
+        let addresses = self.addresses();
+        let others = addresses.peers.iter().filter(|(_, peer)| !names.contains(&peer.name));
+        others.map(|(number, _)| number as u32).collect()
+    }
+}
+
+impl Directory for Book {
+    fn peer_at(&self, index: u32) -> Option<(Name, Key)> {
+        self.get(index as usize).map(|peer| (peer.name, peer.key))
+    }
+
+    fn index_of(&self, name: &Name) -> Option<u32> {
+        let addresses = self.addresses();
+        let &number = addresses.numbers.get(&identity(name))?;
+        // All of the name, which its process alone may say.
+        addresses.peers.get(number as usize).filter(|peer| peer.name == *name).map(|_| number)
+    }
+}
