@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The steps, in order. Those with two hosts are run in network namespaces, and need root.
-steps=(info pingpong killed openmpi mpich onesided whole pingpong-two killed-two openmpi-two mpich-two onesided-two)
+steps=(info pingpong killed openmpi mpich onesided whole bench pingpong-two killed-two openmpi-two mpich-two onesided-two)
 # The parts of mpi4py's tests that are point to point or collective, and what these stand on.
 mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
 # weft's suspicion time, and what a program may take to end after it, in ms.
@@ -180,6 +180,19 @@ killed() {
     printf '  %-34s %7d ms  (ended with %d: %s)\n' "killed-$place" "$took" "$status" "$(tail -n1 "$log")"
 }
 
+# bench: `weft bench mpi` measures each MPI over each transport, for a moment each. Its program sees what is not as it was sent.
+bench() {
+    local weft=${CARGO_TARGET_DIR:-$root/target}/release/weft
+    cargo build --release --locked -p weft-cli --bin weft
+    command=("$weft" bench mpi --rounds 1 --ms 2 --json "$logs/bench.json")
+    check bench 300 "${command[@]}"
+    check bench-rows 20 /usr/bin/python3 "$mpi_tests/rows.py" "$logs/bench.json"
+    "$mpi_dir/openmpi/bin/mpicc" -DSPOIL -std=c11 -O2 -Wall -Wextra -Werror -o "$mpi_dir/openmpi/spoilt" bench/mpi/*.c -lm
+    mpi_command openmpi one 2 "${openmpi_env[@]}" -- "$mpi_dir/openmpi/spoilt" 0,1 1 rtt:8
+    ! "${command[@]}" >"$logs/bench-spoilt.log" 2>&1 || failed bench-spoilt "it ended as if all were well" "${command[@]}"
+    expect bench-spoilt 1 'measure: a message, 8 B: what arrived is not what was sent'
+}
+
 run_step() {
     case "$1" in
         info) # libfabric's headers say what the provider takes them to say; it finds the provider, and one way to use it
@@ -193,6 +206,7 @@ run_step() {
         openmpi | mpich) mpi_runs "$1" one ;;
         onesided) onesided one ;;
         whole) whole ;;
+        bench) bench ;;
         pingpong-two) with_hosts pingpong two msg && with_hosts pingpong two tagged ;;
         killed-two) with_hosts killed two ;;
         onesided-two) with_hosts onesided two ;;
