@@ -32,8 +32,11 @@ bench: ## weft beside the machine's limits, the kernel's sockets and UCX (ARGS="
 	$(MAKE) build
 	$(target)/release/weft bench local $(ARGS)
 
-bench-mpi: ## MPI over weft beside the MPIs' own ways (ARGS="--rounds 3 --json FILE")
-	scripts/bench-mpi.sh $(ARGS)
+bench-mpi: ## MPI over weft beside the MPIs' own transports and libfabric's (ARGS="--quick --json FILE")
+	scripts/get-mpi.sh
+	$(MAKE) -C bench/limits
+	$(cargo) build -p weft-cli --release --locked
+	$(target)/release/weft bench mpi $(ARGS)
 
 install: ## what was built: command, manual, completions, provider, docs (PREFIX=/usr/local DESTDIR=)
 	PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh install

@@ -58,7 +58,7 @@ case "${1-}" in
         put 644 "$work/bash" share/bash-completion/completions/weft
         put 644 "$work/zsh" "$zshdir/_weft"
         put 644 "$work/fish" share/fish/vendor_completions.d/weft.fish
-        for doc in README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs/*.md docs/*/*.md; do
+        for doc in README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs/*.md docs/*/*.md docs/*/*.svg; do
             put 644 "$doc" "share/doc/weft/$doc"
         done
         note_folders share/weft

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Open MPI, MPICH and the libfabric provider, for test-mpi.sh and bench-mpi.sh. Sourced after lib.sh, never run.
+# Open MPI, MPICH and the libfabric provider, for test-mpi.sh and get-mpi.sh. Sourced after lib.sh, never run.
 
 mpi_dir=$root/target/mpi
 ofi_dir=$root/target/ofi

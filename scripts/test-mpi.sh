@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The steps, in order. Those with two hosts are run in network namespaces, and need root.
-steps=(info pingpong killed openmpi mpich onesided whole pingpong-two killed-two openmpi-two mpich-two onesided-two)
+steps=(info pingpong killed openmpi mpich onesided whole bench pingpong-two killed-two openmpi-two mpich-two onesided-two bench-two)
 # The parts of mpi4py's tests that are point to point or collective, and what these stand on.
 mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
 # weft's suspicion time, and what a program may take to end after it, in ms.
@@ -180,6 +180,24 @@ killed() {
     printf '  %-34s %7d ms  (ended with %d: %s)\n' "killed-$place" "$took" "$status" "$(tail -n1 "$log")"
 }
 
+# bench_rows NAME OPTION...: `weft bench mpi` measures each MPI over each transport, for a moment each.
+bench_rows() {
+    local name=$1 weft=${CARGO_TARGET_DIR:-$root/target}/release/weft
+    shift
+    cargo build --release --locked -p weft-cli --bin weft
+    command=("$weft" bench mpi --rounds 1 --ms 2 --json "$logs/$name.json" "$@")
+    check "$name" 300 "${command[@]}"
+    check "$name-rows" 20 /usr/bin/python3 "$mpi_tests/rows.py" "$logs/$name.json"
+}
+# bench: the same on one host. Its program sees what is not as it was sent.
+bench() {
+    bench_rows bench
+    "$mpi_dir/openmpi/bin/mpicc" -DSPOIL -std=c11 -O2 -Wall -Wextra -Werror -o "$mpi_dir/openmpi/spoilt" bench/mpi/*.c -lm
+    mpi_command openmpi one 2 "${openmpi_env[@]}" -- "$mpi_dir/openmpi/spoilt" 0,1 1 rtt:8
+    ! "${command[@]}" >"$logs/bench-spoilt.log" 2>&1 || failed bench-spoilt "it ended as if all were well" "${command[@]}"
+    expect bench-spoilt 1 'measure: a message, 8 B: what arrived is not what was sent'
+}
+
 run_step() {
     case "$1" in
         info) # libfabric's headers say what the provider takes them to say; it finds the provider, and one way to use it
@@ -193,6 +211,8 @@ run_step() {
         openmpi | mpich) mpi_runs "$1" one ;;
         onesided) onesided one ;;
         whole) whole ;;
+        bench) bench ;;
+        bench-two) bench_rows bench-two --hosts ;;
         pingpong-two) with_hosts pingpong two msg && with_hosts pingpong two tagged ;;
         killed-two) with_hosts killed two ;;
         onesided-two) with_hosts onesided two ;;

@@ -31,9 +31,7 @@ impl Interrupt {
     ///
     /// To be called before there are other threads: those that there are go on to end the process.
     pub fn watch(at_once: impl Fn() + Send + 'static) -> Result<Interrupt, Error> {
-        let mut set = SigSet::empty();
-        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().for_each(|signal| set.add(signal));
-        let cannot = |e: nix::Error| Error::system("wait for signals", e, "Run it on Linux");
+        let set = noted();
         set.thread_block().map_err(cannot)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::system("make a descriptor", e, "Raise the limit of open files (ulimit -n)"))?;
@@ -86,6 +84,22 @@ impl Interrupt {
         // Interrupted by a signal or not: the caller looks again.
         let _ = poll(&mut fds, most.map(timespec).as_ref());
     }
+}
+
+/// The signals by which somebody asks for the end.
+fn noted() -> SigSet {
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect()
+}
+
+/// Why signals cannot be waited for, or heard.
+fn cannot(e: nix::Error) -> Error {
+    Error::system("wait for signals", e, "Run it on Linux")
+}
+
+/// In a child of a process that only notes these signals: they end it, or go to its handlers, as elsewhere. To be called before there are
+/// other threads.
+pub fn hear_again() -> Result<(), Error> {
+    noted().thread_unblock().map_err(cannot)
 }
 
 /// A time as the kernel wants it.

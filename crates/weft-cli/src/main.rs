@@ -79,6 +79,9 @@ enum What {
     /// The second process of `weft bench`; the first starts it.
     #[command(hide = true)]
     BenchPeer(bench::PeerOptions),
+    /// The launcher of an MPI; `weft bench mpi` starts it.
+    #[command(hide = true)]
+    BenchLauncher(bench::mpi::launch::LauncherOptions),
 }
 
 #[derive(Debug, Subcommand)]
@@ -89,6 +92,8 @@ enum Bench {
     Hosts(bench::hosts::Options),
     /// Remote memory: writes, reads and atomic operations of two processes, on one host or two.
     Memory(bench::memory::Options),
+    /// Open MPI and MPICH over weft, beside their own shared memory and libfabric's tcp and shm.
+    Mpi(bench::mpi::Options),
     /// Two real machines: one listens, the other connects and measures.
     Pair(bench::pair::Options),
     /// Draws one measurement, or two side by side, as one HTML file; or prints Markdown.
@@ -122,6 +127,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Local(options)) => bench::run(&options),
         What::Bench(Bench::Hosts(options)) => bench::hosts::run(&options),
         What::Bench(Bench::Memory(options)) => bench::memory::run(&options),
+        What::Bench(Bench::Mpi(options)) => bench::mpi::run(&options),
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Bench(Bench::Report(options)) => bench::report::run(&options),
         What::Bench(Bench::Compare(options)) => bench::compare::run(&options),
@@ -139,5 +145,6 @@ fn run(what: What) -> Result<(), Error> {
         What::DemoWorker => demo::run_worker(),
         What::WireHost(options) => wire::run_host(&options),
         What::BenchPeer(options) => bench::run_peer(&options),
+        What::BenchLauncher(options) => bench::mpi::launch::run_launcher(&options),
     }
 }

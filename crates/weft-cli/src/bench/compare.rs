@@ -2,7 +2,7 @@
 
 use super::json::{Document, Family, Row};
 use super::results::Metric;
-use super::table::{bytes, digits, figure, new, right};
+use super::table::{digits, figure, new, right, size_of};
 use crate::error::Error;
 use crate::tell::Form;
 use comfy_table::Cell;
@@ -108,7 +108,7 @@ fn compare(old: &Document, new: &Document) -> Comparison {
 
 fn name(row: &Row) -> String {
     let way = row.way.as_ref().map_or_else(String::new, |way| format!(" ({way})"));
-    format!("{} {} {}{way}", row.metric, bytes(row.size), row.system)
+    format!("{} {} {}{way}", row.metric, size_of(&row.metric, row.size), row.system)
 }
 
 fn change(before: &Row, after: &Row, documents: [&Document; 2]) -> Option<Change> {
@@ -174,7 +174,7 @@ impl Comparison {
             let way = change.way.as_ref().map_or_else(String::new, |way| format!(", {way}"));
             table.add_row(vec![
                 Cell::new(&change.metric),
-                right(bytes(change.size)),
+                right(size_of(&change.metric, change.size)),
                 Cell::new(format!("{}{way}", change.system)),
                 right(tell(change.old)),
                 right(tell(change.new)),

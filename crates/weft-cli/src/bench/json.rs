@@ -23,6 +23,9 @@ pub struct Document {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     pub rows: Vec<Row>,
+    /// Measurements that were left out or failed, with the reason. Of MPIs only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// The ratios that weft is held to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goals: Vec<Judged>,
@@ -108,7 +111,15 @@ impl Document {
         let rounds = results.rounds();
         let rows = results.series().iter().map(|series| row(place, series, rounds)).collect();
         let goals = goals.iter().map(Judged::from).collect();
-        Document { machine: machine.clone(), mtu, between: title, rounds: Some(rounds), rows, goals }
+        Document {
+            machine: machine.clone(),
+            mtu,
+            between: title,
+            rounds: Some(rounds),
+            rows,
+            left_out: Vec::new(),
+            goals,
+        }
     }
 
     /// What was written before.
@@ -180,6 +191,11 @@ impl Document {
     /// The sizes at which a metric was measured.
     pub fn sizes(&self, metric: Metric) -> BTreeSet<usize> {
         self.rows.iter().filter(|row| row.metric == metric.name()).map(|row| row.size).collect()
+    }
+
+    /// Whether it is of MPIs.
+    pub fn is_of_mpi(&self) -> bool {
+        self.rows.iter().any(|row| row.metric.starts_with("mpi."))
     }
 
     /// Whether it is of two hosts.

@@ -1,6 +1,7 @@
 //! The results as a part of a Markdown page: one table of figures beside their limits and peers, and one line of conditions.
 
 use super::json::{Document, Family, Judged, Row};
+use super::mpi::table::{by_mpi, cells, columns, heads, Line as MpiLine};
 use super::results::{Metric, Way};
 use super::table::{bytes, digits, figure, ns};
 use std::fmt::Write;
@@ -27,6 +28,9 @@ const OTHERS: [Family; 3] = [Family::Limit, Family::Kernel, Family::Ucx];
 /// The table and its conditions; and with `has_goals` the ratios that weft is held to.
 pub fn render(document: &Document, has_goals: bool) -> String {
     let mut text = String::new();
+    for (_, title, lines) in by_mpi(document) {
+        let _ = writeln!(text, "{}", of_mpi(title, &lines, document.is_of_hosts()));
+    }
     let lines = figures(document);
     if !lines.is_empty() {
         let _ = writeln!(text, "{}", beside(document, &lines));
@@ -93,6 +97,21 @@ fn beside(document: &Document, lines: &[Line<'_>]) -> String {
             cells.push(other.and_then(|row| line.weft.divided_by(row)).map_or_else(String::new, digits));
         }
         table.row(&cells);
+    }
+    table.text
+}
+
+/// The figures of an MPI over each transport.
+fn of_mpi(title: &str, lines: &[MpiLine<'_>], is_of_hosts: bool) -> String {
+    let columns = columns(lines);
+    let mut header = vec![title.to_owned()];
+    header.extend(heads(&columns, "ratio", is_of_hosts));
+    let mut table = Markdown::new(&header, 1);
+    for line in lines {
+        let what = [line.title.to_owned(), line.what()].join(", ");
+        let mut row = vec![what.trim_end_matches(", ").to_owned()];
+        row.extend(cells(line, &columns));
+        table.row(&row);
     }
     table.text
 }

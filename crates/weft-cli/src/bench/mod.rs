@@ -12,6 +12,7 @@ mod markdown;
 pub mod memory;
 pub mod meter;
 mod mixed;
+pub mod mpi;
 pub mod pair;
 mod peer;
 mod plan;

@@ -38,10 +38,26 @@ pub enum Metric {
     FetchAdd,
     /// Additions whose old values are not wanted.
     Adds,
+    /// Of an MPI: a message there and back.
+    MpiRtt,
+    /// Bytes, and messages, one way.
+    MpiBandwidth,
+    MpiRate,
+    MpiBarrier,
+    MpiAllReduce,
+    /// One put, or get, until it is complete; and bytes of many.
+    MpiPut,
+    MpiPutBytes,
+    MpiGet,
+    MpiGetBytes,
+    /// A step of particles that attract each other.
+    NBody,
+    /// The time of such a step by one rank, divided by that by two.
+    SpeedUp,
 }
 
 impl Metric {
-    const ALL: [Metric; 21] = [
+    const ALL: [Metric; 32] = [
         Metric::Rtt,
         Metric::Rate,
         Metric::Bandwidth,
@@ -63,6 +79,17 @@ impl Metric {
         Metric::ReadTime,
         Metric::FetchAdd,
         Metric::Adds,
+        Metric::MpiRtt,
+        Metric::MpiBandwidth,
+        Metric::MpiRate,
+        Metric::MpiBarrier,
+        Metric::MpiAllReduce,
+        Metric::MpiPut,
+        Metric::MpiPutBytes,
+        Metric::MpiGet,
+        Metric::MpiGetBytes,
+        Metric::NBody,
+        Metric::SpeedUp,
     ];
 
     /// The one that a row names.
@@ -94,22 +121,35 @@ impl Metric {
             Metric::ReadTime => "memory.read.time",
             Metric::FetchAdd => "memory.fetch-add",
             Metric::Adds => "memory.adds",
+            Metric::MpiRtt => "mpi.rtt",
+            Metric::MpiBandwidth => "mpi.bandwidth",
+            Metric::MpiRate => "mpi.rate",
+            Metric::MpiBarrier => "mpi.barrier",
+            Metric::MpiAllReduce => "mpi.allreduce",
+            Metric::MpiPut => "mpi.put",
+            Metric::MpiPutBytes => "mpi.put.bandwidth",
+            Metric::MpiGet => "mpi.get",
+            Metric::MpiGetBytes => "mpi.get.bandwidth",
+            Metric::NBody => "mpi.nbody",
+            Metric::SpeedUp => "mpi.nbody.speedup",
         }
     }
 
     /// Its unit, as it stands in rows.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rate | Metric::Adds => "1/s",
+            Metric::Rate | Metric::Adds | Metric::MpiRate => "1/s",
             Metric::Bandwidth | Metric::Write | Metric::Read => "B/s",
+            Metric::MpiBandwidth | Metric::MpiPutBytes | Metric::MpiGetBytes => "B/s",
             Metric::NHalf => "B",
+            Metric::SpeedUp => "times",
             _ => "ns",
         }
     }
 
     /// Whether a greater figure is a better one.
     pub fn more_is_better(self) -> bool {
-        matches!(self.unit(), "1/s" | "B/s")
+        matches!(self.unit(), "1/s" | "B/s" | "times")
     }
 }
 

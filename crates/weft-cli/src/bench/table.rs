@@ -156,10 +156,11 @@ pub fn right(text: String) -> Cell {
 
 /// A figure in a unit that suits it.
 pub fn figure(metric: Metric, value: f64) -> String {
-    match metric {
-        Metric::Rate | Metric::Adds => format!("{} M/s", digits(value / 1e6)),
-        Metric::Bandwidth | Metric::Write | Metric::Read => format!("{} GB/s", digits(value / 1e9)),
-        Metric::NHalf => format!("{value:.0} B"),
+    match metric.unit() {
+        "1/s" => format!("{} M/s", digits(value / 1e6)),
+        "B/s" => format!("{} GB/s", digits(value / 1e9)),
+        "B" => format!("{value:.0} B"),
+        "times" => digits(value),
         _ => ns(value),
     }
 }
@@ -187,5 +188,13 @@ pub fn bytes(size: usize) -> String {
         s if s >= 1 << 20 && s % (1 << 20) == 0 => format!("{} MiB", s >> 20),
         s if s >= 1024 && s % 1024 == 0 => format!("{} KiB", s / 1024),
         s => format!("{s} B"),
+    }
+}
+
+/// The size of a metric: particles where it is of particles.
+pub fn size_of(metric: &str, size: usize) -> String {
+    match Metric::named(metric) {
+        Some(Metric::NBody | Metric::SpeedUp) => format!("{size} particles"),
+        _ => bytes(size),
     }
 }

@@ -92,6 +92,31 @@ pub struct Frame<'a> {
     pub values: &'a str,
     pub width: u32,
     pub height: u32,
+    /// The kind of sizes on its axis.
+    pub sizes: Sizes,
+}
+
+/// The kind of sizes of a picture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sizes {
+    Bytes,
+    Particles,
+}
+
+impl Sizes {
+    fn axis(self) -> &'static str {
+        match self {
+            Sizes::Bytes => "size of a message (B: bytes, KiB: 1024 bytes), logarithmic",
+            Sizes::Particles => "particles, logarithmic",
+        }
+    }
+
+    fn told(self, size: usize) -> String {
+        match self {
+            Sizes::Bytes => bytes(size),
+            Sizes::Particles => size.to_string(),
+        }
+    }
 }
 
 impl Frame<'_> {
@@ -188,9 +213,9 @@ pub fn curves(frame: &Frame, curves: &[Curve], values: Range<f64>) -> Result<Str
             .light_line_style(TRANSPARENT)
             .label_style(text(12, INK, HPos::Center))
             .axis_desc_style(text(12, INK, HPos::Center))
-            .x_label_formatter(&|log| bytes(log.exp2().round() as usize))
+            .x_label_formatter(&|log| frame.sizes.told(log.exp2().round() as usize))
             .y_label_formatter(&|log| short(frame.metric, 10f64.powf(*log)))
-            .x_desc("size of a message (B: bytes, KiB: 1024 bytes), logarithmic")
+            .x_desc(frame.sizes.axis())
             .y_desc(frame.values)
             .draw()?;
         let mut names = Vec::new();
@@ -311,10 +336,11 @@ fn thinned(values: impl Iterator<Item = f64>, least: f64) -> Vec<f64> {
 
 /// A round value beside an axis, with its unit.
 fn short(metric: Metric, value: f64) -> String {
-    let units: &[(f64, &str)] = match metric {
-        Metric::Rate | Metric::Adds => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
-        Metric::Bandwidth | Metric::Write | Metric::Read => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")],
-        Metric::NHalf => &[(1.0, "B")],
+    let units: &[(f64, &str)] = match metric.unit() {
+        "1/s" => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
+        "B/s" => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")],
+        "B" => &[(1.0, "B")],
+        "times" => &[(1.0, "times")],
         _ => &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")],
     };
     let unit = units.iter().find(|(size, _)| value >= size * 0.999).or(units.last());
@@ -356,6 +382,7 @@ mod tests {
             values: "time",
             width: 820,
             height: 420,
+            sizes: Sizes::Bytes,
         };
         let points = vec![(8, 200.0), (64, 210.0), (65536, 12000.0)];
         let curve = Curve { who: Who::Family(Family::Weft), name: "weft".to_owned(), points };

@@ -1,6 +1,7 @@
 //! `weft bench report`: one measurement as pictures and tables, or two side by side, in one file for a browser; or as Markdown.
 
 mod draw;
+mod mpi;
 mod page;
 
 use super::json::{Document, Family};
@@ -8,13 +9,13 @@ use super::markdown;
 use super::results::Metric;
 use crate::error::Error;
 use crate::output::{print, print_line};
-use draw::{Curve, Dot, Frame, Name, Who};
+use draw::{Curve, Dot, Frame, Name, Sizes, Who};
 use page::Page;
 use std::path::{Path, PathBuf};
 
 /// What is said at the end of `--help`.
 const HELP: &str = "\
-The files are those that `weft bench local --json FILE` and `weft bench hosts --json FILE` write. Of the systems of a kind (the \
+The files are those that the benchmarks write with `--json FILE`. Of the systems of a kind (the \
 kernel's pipes and sockets; UCX's interfaces; the limit programs) the best one at each size is drawn; of UCX those go first whose \
 receivers read all bytes, as the others' do. Ratios are those of the \
 medians that stand in the files; the tables of `weft bench` form them within each round, which is better on a machine that changes \
@@ -36,6 +37,9 @@ pub struct Options {
     /// The page.
     #[arg(short, long, value_name = "FILE", default_value = "weft-report.html")]
     output: PathBuf,
+    /// Writes each picture as a file of its own as well, into this folder.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "markdown")]
+    svg: Option<PathBuf>,
 }
 
 /// Draws, and says where it is.
@@ -46,20 +50,47 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let parts: Vec<String> = documents.iter().map(|document| markdown::render(document, false)).collect();
         return print(parts.join("\n"));
     }
-    let written = write(&options.output, &documents)?;
+    let page = page(&documents)?;
+    if let Some(folder) = &options.svg {
+        write_pictures(folder, &page.pictures)?;
+    }
+    let written = write_page(&options.output, page)?;
     print_line(written.display().to_string())
 }
 
 /// Writes the page of one or two measurements. Returns where it is.
 pub fn write(path: &Path, documents: &[Document]) -> Result<PathBuf, Error> {
-    let page = page(documents)?;
-    std::fs::write(path, page).map_err(|source| Error::File {
+    write_page(path, page(documents)?)
+}
+
+fn write_page(path: &Path, page: Page) -> Result<PathBuf, Error> {
+    std::fs::write(path, page.finish()).map_err(|source| Error::File {
         verb: "write",
         path: path.to_path_buf(),
         source,
         way_out: "Name a file in a directory where you may write: --output FILE",
     })?;
     Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()))
+}
+
+/// Writes pictures, called by their titles: of two measurements the second one's ends with `-b`.
+fn write_pictures(folder: &Path, pictures: &[(String, String)]) -> Result<(), Error> {
+    let failed = |path: &Path, source| Error::File {
+        verb: "write",
+        path: path.to_path_buf(),
+        source,
+        way_out: "Name a folder where you may write: --svg FOLDER",
+    };
+    std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+    for (at, (title, picture)) in pictures.iter().enumerate() {
+        let words = title.to_lowercase();
+        let words = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let is_second = at > 0 && pictures[at - 1].0 == *title;
+        let name = words.chain(is_second.then_some("b")).collect::<Vec<_>>().join("-");
+        let path = folder.join(name + ".svg");
+        std::fs::write(&path, picture).map_err(|source| failed(&path, source))?;
+    }
+    Ok(())
 }
 
 /// A picture of values by size.
@@ -103,8 +134,9 @@ const LOGP_WORDS: &str = "o_s and o_r: how long sender and receiver are busy wit
                           round trip (RTT/2); 0 or less where both are busy at the same time. g: the time from one message to the next, \
                           of many. For requests of 16 B.";
 
-fn page(documents: &[Document]) -> Result<String, Error> {
+fn page(documents: &[Document]) -> Result<Page, Error> {
     let mut page = Page::new(documents);
+    mpi::add(&mut page, documents)?;
     for by_size in &BY_SIZE {
         page.figure(
             (by_size.title, by_size.words),
@@ -115,12 +147,12 @@ fn page(documents: &[Document]) -> Result<String, Error> {
     let (rate, parameters) = (rates(documents)?, logp(documents)?);
     page.figure(("One way, messages of 16 B per second", RATE_WORDS), rate, page::rates(documents));
     page.figure(("LogP: where the time of a message goes", LOGP_WORDS), parameters, page::logp(documents, &LOGP));
-    Ok(page.finish())
+    Ok(page)
 }
 
 /// How large pictures are: two beside each other have less room.
 fn frame<'a>(documents: &[Document], name: Name<'a>, metric: Metric, values: &'a str, height: u32) -> Frame<'a> {
-    Frame { name, metric, values, width: if documents.len() > 1 { 600 } else { 820 }, height }
+    Frame { name, metric, values, width: if documents.len() > 1 { 600 } else { 820 }, height, sizes: Sizes::Bytes }
 }
 
 /// What stands above a picture: which of two it is. The page has the title.

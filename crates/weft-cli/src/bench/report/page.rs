@@ -1,9 +1,12 @@
 //! The page around the pictures: the machine, a table beneath each picture, colours for paper and for the dark.
 
 use super::draw::{Who, GRID, INK};
+use super::mpi;
 use crate::bench::json::{Document, Family, Row};
+use crate::bench::mpi::table::Line;
+use crate::bench::mpi::Transport;
 use crate::bench::results::Metric;
-use crate::bench::table::{bytes, digits, figure, ns};
+use crate::bench::table::{bytes, digits, figure, ns, size_of};
 use plotters::style::RGBColor;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -40,6 +43,8 @@ const PRINT: &str = "
 pub struct Page {
     html: String,
     rest: String,
+    /// Each picture, and what it is of.
+    pub pictures: Vec<(String, String)>,
 }
 
 impl Page {
@@ -57,20 +62,19 @@ impl Page {
             let letter = if documents.len() > 1 { format!("<b>{}</b>: ", LETTERS[at % 2]) } else { String::new() };
             let _ = writeln!(html, "<p>{letter}{}</p>", machine(document));
         }
-        html.push_str(
-            "<p class=\"faint\">Figures are medians of the rounds' medians; p99: 99 of 100 samples were as good or better; n is the number of samples. Both axes \
-             are logarithmic. \
-             Ratios are of the medians shown; where ÷ stands, the first is divided by the second. The receivers of weft and of the \
-             limits read every byte. ",
-        );
-        html.push_str(match documents.iter().any(Document::has_ucx_that_reads) {
-            true => {
-                "So do UCX's where <i>reading</i> stands behind its name; elsewhere it is measured with ucx_perftest, whose receivers do \
-                 not read what they receive.</p>\n"
-            }
-            false => "UCX is measured with ucx_perftest, whose receivers do not read what they receive.</p>\n",
-        });
-        Page { html, rest: everything(documents) }
+        html.push_str("<p class=\"faint\">Figures are medians of the rounds' medians; p99: 99 of 100 samples were as good or better; n is the number of samples. Both axes are logarithmic. ");
+        if documents.iter().all(Document::is_of_mpi) {
+            html.push_str(
+                "Where ÷ stands, weft's figure is divided by the other one: the median of the rounds' ratios. The ranks check both ends of each \
+                 message.</p>\n",
+            );
+        } else {
+            html.push_str(others(documents));
+        }
+        for what in documents.iter().flat_map(|document| &document.left_out) {
+            let _ = writeln!(html, "<p class=\"faint\">left out: {}</p>", escaped(what));
+        }
+        Page { html, rest: everything(documents), pictures: Vec::new() }
     }
 
     /// A picture, or two beside each other, with what it means above and the table beneath.
@@ -78,17 +82,33 @@ impl Page {
         if pictures.is_empty() {
             return;
         }
+        let drawn = pictures.concat();
+        self.pictures.extend(pictures.into_iter().map(|picture| (title.to_owned(), picture)));
         let (title, words) = (escaped(title), escaped(words));
-        let pictures = pictures.concat();
         let _ = write!(
             self.html,
-            "<section>\n<h2>{title}</h2>\n<p class=\"faint\">{words}</p>\n<div class=\"pictures\">\n{pictures}</div>\n<div class=\"wide\">{table}</div>\n</section>\n"
+            "<section>\n<h2>{title}</h2>\n<p class=\"faint\">{words}</p>\n<div class=\"pictures\">\n{drawn}</div>\n<div class=\"wide\">{table}</div>\n</section>\n"
         );
     }
 
     /// All of it.
     pub fn finish(self) -> String {
         self.html + &self.rest + "</body>\n</html>\n"
+    }
+}
+
+/// How what is not of MPIs is measured.
+fn others(documents: &[Document]) -> &'static str {
+    match documents.iter().any(Document::has_ucx_that_reads) {
+        true => {
+            "Ratios are of the medians shown; where ÷ stands, the first is divided by the second. The receivers of weft and of the limits read \
+             every byte. So do UCX's where <i>reading</i> stands behind its name; elsewhere it is measured with ucx_perftest, whose receivers do \
+             not read what they receive.</p>\n"
+        }
+        false => {
+            "Ratios are of the medians shown; where ÷ stands, the first is divided by the second. The receivers of weft and of the limits read \
+             every byte. UCX is measured with ucx_perftest, whose receivers do not read what they receive.</p>\n"
+        }
     }
 }
 
@@ -112,6 +132,7 @@ fn by_night() -> String {
 fn machine(document: &Document) -> String {
     let machine = &document.machine;
     let between = match (document.is_of_hosts(), document.mtu) {
+        _ if document.is_of_mpi() => document.between.clone().unwrap_or_default(),
         (false, _) => format!("two processes of one host, on CPUs {} and {}", machine.cpus[0], machine.cpus[1]),
         (true, None) => "two hosts".to_owned(),
         (true, Some(mtu)) => format!("two hosts, MTU {mtu}"),
@@ -189,6 +210,40 @@ pub fn by_size(documents: &[Document], metric: Metric) -> String {
 /// The same at the one size of rates.
 pub fn rates(documents: &[Document]) -> String {
     by_size(documents, Metric::Rate)
+}
+
+/// A metric of an MPI over each transport: one measurement with ratios, or two beside each other.
+pub fn of_mpi(documents: &[Document], name: &str, metric: Metric) -> String {
+    let mut table = match documents {
+        [_] => Table::new(&["", "which", "median", "p99", "n", "weft ÷ it"]),
+        _ => Table::new(&["", "which", "A", "B", "B ÷ A", "A p99", "B p99", "A n", "B n"]),
+    };
+    let all: Vec<_> = documents.iter().map(|document| mpi::lines_of(document, name, metric)).collect();
+    let is_of_hosts = documents.iter().any(Document::is_of_hosts);
+    let mut lines: Vec<_> = all.iter().flatten().collect();
+    lines.sort_by_key(|line| line.size);
+    lines.dedup_by_key(|line| line.size);
+    for line in lines {
+        for (at, transport) in Transport::ALL.into_iter().enumerate() {
+            let found: Vec<Option<(&Row, f64)>> = all.iter().map(|lines| figure_in(lines, line.size, at)).collect();
+            let (what, which) = (line.what(), transport.title(is_of_hosts).to_owned());
+            match found.as_slice() {
+                [Some(one)] => {
+                    let [median, p99, n] = told(metric, Some(*one));
+                    table.row([what, which, median, p99, n, line.ratio(at).map_or_else(String::new, digits)]);
+                }
+                found if found.iter().any(Option::is_some) => table.row(in_both(what, which, metric, found)),
+                _ => {}
+            }
+        }
+    }
+    table.finish()
+}
+
+/// A figure of an MPI over a transport.
+fn figure_in<'a>(lines: &[Line<'a>], size: usize, transport: usize) -> Option<(&'a Row, f64)> {
+    let row = lines.iter().find(|line| line.size == size)?.rows[transport]?;
+    Some((row, row.median?))
 }
 
 fn beside_others(document: &Document, metric: Metric, sizes: &BTreeSet<usize>) -> String {
@@ -271,7 +326,14 @@ fn everything(documents: &[Document]) -> String {
             let value = |value: Option<f64>| value.map_or_else(String::new, tell);
             let rounds = row.rounds.map_or_else(String::new, |[a, b]| format!("{} to {}", tell(a), tell(b)));
             let how = row.detail.as_deref().or(row.way.as_deref()).unwrap_or_default();
-            let cells = [bytes(row.size), system(row), value(row.median), value(row.p99), row.n.to_string(), rounds];
+            let cells = [
+                size_of(&row.metric, row.size),
+                system(row),
+                value(row.median),
+                value(row.p99),
+                row.n.to_string(),
+                rounds,
+            ];
             let [size, system, median, p99, n, rounds] = cells.map(|cell| escaped(&cell));
             let _ = writeln!(
                 html,

@@ -1,0 +1,86 @@
+//! The program in C that the ranks run: its sources are in this command, and each MPI's own compiler builds it.
+
+use super::find::Mpi;
+use crate::child::{output_of, NoOutput};
+use crate::error::Error;
+use crate::progress::Progress;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The time that building it may take on a machine that has other work.
+const BUILD_MOST: Duration = Duration::from_secs(120);
+
+const SOURCES: [(&str, &str); 4] = [
+    ("measure.h", include_str!("../../../../../bench/mpi/measure.h")),
+    ("measure.c", include_str!("../../../../../bench/mpi/measure.c")),
+    ("onesided.c", include_str!("../../../../../bench/mpi/onesided.c")),
+    ("nbody.c", include_str!("../../../../../bench/mpi/nbody.c")),
+];
+
+/// A folder of this process, which goes with this value. MPIs have their sockets in it: its name is short.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes it, with the sources.
+    pub fn make() -> Result<Folder, Error> {
+        let path = std::env::temp_dir().join(format!("weft-mpi-{}", std::process::id()));
+        let failed = |path: &Path, source| Error::File {
+            verb: "write",
+            path: path.to_path_buf(),
+            source,
+            way_out: "Name a folder where you may write in TMPDIR",
+        };
+        fs::create_dir(&path).map_err(|source| failed(&path, source))?;
+        let folder = Folder(path);
+        for (name, text) in SOURCES {
+            let file = folder.0.join(name);
+            fs::write(&file, text).map_err(|source| failed(&file, source))?;
+        }
+        Ok(folder)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // If that fails, files stay in the folder for temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program, as one MPI's ranks run it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub mpi: Mpi,
+    pub path: PathBuf,
+}
+
+/// Builds it.
+pub fn build(mpi: &Mpi, folder: &Folder, progress: &Progress) -> Result<Program, Error> {
+    progress.say(format!("builds the program for {}", mpi.kind.title()));
+    let path = folder.path().join(format!("measure-{}", mpi.kind.name()));
+    let mpicc = mpi.program("mpicc");
+    let mut command = Command::new(&mpicc);
+    command.args(["-std=c11", "-O2", "-o"]).arg(&path).current_dir(folder.path());
+    command.args(SOURCES.iter().map(|source| source.0).filter(|name| name.ends_with(".c"))).arg("-lm");
+    let failed = |cause: String| Error::Process {
+        who: format!("`{}`, which builds the program of the ranks,", mpicc.display()),
+        cause,
+        way_out: "It needs a C compiler and the C library's headers (apt-get install gcc libc6-dev)",
+    };
+    match output_of(&mut command, BUILD_MOST) {
+        Ok(output) if output.status.success() => Ok(Program { mpi: mpi.clone(), path }),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&[output.stderr, output.stdout].concat()).trim().replace('\n', "; ");
+            Err(failed(if said.is_empty() { output.status.to_string() } else { said }))
+        }
+        Err(NoOutput::NotStarted(e)) => Err(failed(format!("it cannot be run: {e}"))),
+        Err(NoOutput::TooLong) => Err(failed(format!("no end after {} s", BUILD_MOST.as_secs()))),
+    }
+}

@@ -1,0 +1,169 @@
+//! The transports that an MPI may run over, and how each MPI is told.
+
+use super::find::Kind;
+use super::place::Place;
+use std::path::Path;
+
+/// A transport that an MPI runs over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Transport {
+    /// The provider of weft.
+    Weft,
+    /// The MPI's own shared memory.
+    Own,
+    /// libfabric's tcp over loopback.
+    Tcp,
+    /// libfabric's shm.
+    Shm,
+}
+
+impl Transport {
+    /// In the order of columns.
+    pub const ALL: [Transport; 4] = [Transport::Weft, Transport::Own, Transport::Tcp, Transport::Shm];
+
+    /// As it stands behind the name of an MPI.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Weft => "weft",
+            Transport::Own => "own",
+            Transport::Tcp => "tcp",
+            Transport::Shm => "shm",
+        }
+    }
+
+    /// As tables and pictures have it.
+    pub fn title(self, is_of_hosts: bool) -> &'static str {
+        match self {
+            Transport::Weft => "weft",
+            Transport::Own if is_of_hosts => "its own TCP",
+            Transport::Own => "its own",
+            Transport::Tcp => "libfabric tcp",
+            Transport::Shm => "libfabric shm",
+        }
+    }
+
+    /// The provider of libfabric. An MPI's own transport has none.
+    pub fn provider(self) -> Option<&'static str> {
+        match self {
+            Transport::Weft => Some("weft"),
+            Transport::Own => None,
+            // The MPIs' libfabric has a tcp of its own for unconnected endpoints as well: Open MPI 5.0.11 gets no message through it.
+            Transport::Tcp => Some("tcp;ofi_rxm"),
+            Transport::Shm => Some("shm"),
+        }
+    }
+}
+
+/// Those that were asked for, or all that lead there.
+pub fn wanted(over: &[Transport], is_of_hosts: bool) -> Vec<Transport> {
+    let all = Transport::ALL.into_iter().filter(|transport| over.is_empty() || over.contains(transport));
+    all.filter(|&transport| !is_of_hosts || transport != Transport::Shm).collect()
+}
+
+/// The two halves of the program. Open MPI sends messages by one component and carries one-sided operations out by another, and the second
+/// would be polled beside the first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Half {
+    Messages,
+    OneSided,
+}
+
+/// The environment of a run. All other variables of these programs are removed.
+#[derive(Debug)]
+pub struct Settings {
+    pub variables: Vec<(&'static str, String)>,
+    /// The MPI prints this if it uses the provider that it was told to use.
+    pub sign: Option<String>,
+    /// How the figures are told where the name of the transport does not say it.
+    pub detail: Option<&'static str>,
+}
+
+/// The settings with which this MPI uses this transport. `None` if the MPI has none of its own, or the same as under another name.
+pub fn settings(
+    kind: Kind,
+    transport: Transport,
+    half: Half,
+    provider: Option<&Path>,
+    place: &Place,
+) -> Option<Settings> {
+    let (is_of_hosts, interface) = (place.is_of_hosts(), place.interface());
+    let is_btl_tcp = (kind, transport, half) == (Kind::OpenMpi, Transport::Tcp, Half::OneSided);
+    if is_of_hosts && (is_btl_tcp || (kind, transport) == (Kind::Mpich, Transport::Own)) {
+        return None;
+    }
+    let mut variables: Vec<(&'static str, String)> = Vec::new();
+    let mut set = |name, value: &str| variables.push((name, value.to_owned()));
+    if let Some(name) = transport.provider() {
+        set("FI_PROVIDER", name);
+    }
+    match transport {
+        Transport::Weft => {
+            let folder = provider.map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
+            set("FI_PROVIDER_PATH", &folder);
+        }
+        Transport::Tcp => set("FI_TCP_IFACE", interface),
+        Transport::Own | Transport::Shm => {}
+    }
+    let (sign, detail) = match kind {
+        Kind::OpenMpi if is_btl_tcp || (transport == Transport::Own && is_of_hosts) => {
+            set("OMPI_MCA_pml", "ob1");
+            set("OMPI_MCA_osc", "rdma");
+            set("OMPI_MCA_btl", "tcp,self");
+            set("OMPI_MCA_btl_tcp_if_include", interface);
+            (None, Some("ob1, btl/tcp, not libfabric"))
+        }
+        Kind::OpenMpi => openmpi(transport, half, &mut set),
+        Kind::Mpich => mpich(transport, &mut set),
+    };
+    Some(Settings { variables, sign, detail })
+}
+
+type Signs = (Option<String>, Option<&'static str>);
+
+fn openmpi(transport: Transport, half: Half, set: &mut impl FnMut(&'static str, &str)) -> Signs {
+    let Some(name) = transport.provider() else {
+        set("OMPI_MCA_pml", "ob1");
+        set("OMPI_MCA_btl", "sm,self");
+        return (None, Some("ob1, btl/sm"));
+    };
+    set("OMPI_MCA_pml", "cm");
+    set("OMPI_MCA_mtl", "ofi");
+    // Without what is layered over it.
+    set("OMPI_MCA_mtl_ofi_provider_include", name.split(';').next().unwrap_or(name));
+    set("OMPI_MCA_mtl_ofi_verbose", "1");
+    if half == Half::OneSided {
+        set("OMPI_MCA_osc", "rdma");
+        set("OMPI_MCA_btl", "ofi,self");
+    }
+    (Some(format!("mtl:ofi:provider: {name}")), None)
+}
+
+fn mpich(transport: Transport, set: &mut impl FnMut(&'static str, &str)) -> Signs {
+    let Some(name) = transport.provider() else { return (None, Some("as it comes")) };
+    set("MPIR_CVAR_CH4_NETMOD", "ofi");
+    set("MPIR_CVAR_NOLOCAL", "1");
+    set("MPIR_CVAR_DEBUG_SUMMARY", "1");
+    (Some(format!("libfabric provider: {name} - ")), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mpi_is_told_the_provider_and_must_say_that_it_uses_it() {
+        for kind in Kind::ALL {
+            for transport in Transport::ALL {
+                for half in [Half::Messages, Half::OneSided] {
+                    let provider = Some(Path::new("/providers"));
+                    let settings = settings(kind, transport, half, provider, &Place::Here).expect("all lead here");
+                    let of = |name| settings.variables.iter().find(|v| v.0 == name).map(|v| v.1.as_str());
+                    assert_eq!(of("FI_PROVIDER"), transport.provider(), "{kind:?} {transport:?}");
+                    assert_eq!(of("FI_PROVIDER_PATH"), (transport == Transport::Weft).then_some("/providers"));
+                    // Without a sign stands how it is done instead.
+                    assert!(settings.sign.is_some() != settings.detail.is_some(), "{kind:?} {transport:?} {half:?}");
+                }
+            }
+        }
+    }
+}

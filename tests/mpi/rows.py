@@ -1,0 +1,26 @@
+"""Looks whether a file of `weft bench mpi` has every row: rows.py FILE. Rows may be missing if the file says why; those of weft may not."""
+import json
+import sys
+
+METRICS = "rtt bandwidth rate barrier allreduce put put.bandwidth get get.bandwidth nbody nbody.speedup"
+# On one host each MPI goes over each transport. Between two, MPICH has none of its own, and put and get of Open MPI's tcp are its own.
+LOCAL = [f"{mpi}-{transport}" for mpi in ("openmpi", "mpich") for transport in ("weft", "own", "tcp", "shm")]
+HOSTS = ["openmpi-weft", "openmpi-own", "openmpi-tcp", "mpich-weft", "mpich-tcp"]
+
+document = json.load(open(sys.argv[1]))
+rows = {}
+for row in document["rows"]:
+    assert row["median"] > 0 and row["n"] > 0, row
+    rows.setdefault(row["system"], set()).add((row["metric"], row["size"]))
+is_of_hosts = document["rows"][0]["where"] == "hosts"
+for system in HOSTS if is_of_hosts else LOCAL:
+    mpi, transport = system.split("-")
+    expected = rows[mpi + "-weft"]
+    assert {metric for metric, _ in expected} == {"mpi." + name for name in METRICS.split()}, expected
+    if is_of_hosts and system == "openmpi-tcp":
+        expected = {row for row in expected if not row[0].startswith(("mpi.put", "mpi.get"))}
+    found = rows.get(system, set())
+    told = [note for note in document.get("left_out", []) if note.startswith(system + ",")]
+    print(f"{system}: {len(found)} rows", *told, sep="\n  ")
+    assert found == expected or (told and transport not in ("weft", "own")), (system, expected - found, told)
+    assert not (told and transport == "weft"), told
