@@ -57,7 +57,8 @@ install_mpi() {
     # What the other MPI left would be taken for built; the C file that Cython makes is the same for both.
     rm -rf "$sources/build"
     # -O0: a module of 13 MB of C, compiled in 20 s instead of minutes; its speed is not what is tested.
-    MPICC=$venv/bin/mpicc CFLAGS=-O0 "$venv/bin/pip" --disable-pip-version-check install -q --no-deps --no-index \
+    # Its own folder first: else -lmpi may be the distribution's Open MPI.
+    MPICC=$venv/bin/mpicc CFLAGS=-O0 LDFLAGS=-L$venv/lib "$venv/bin/pip" --disable-pip-version-check install -q --no-deps --no-index \
         --no-build-isolation "$sources"
     cp "$mpi_tests/requirements.txt" "$venv/installed"
 }
