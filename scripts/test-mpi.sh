@@ -85,11 +85,13 @@ mpi_runs() {
 }
 # used_fabric MPI RANKS NAME: the MPI says so itself. (With Open MPI's pml cm and MPICH's netmod ofi there is no other way, either.)
 used_fabric() {
-    if [ "$1" = openmpi ]; then
-        expect "$3" "$2" "mtl:ofi:provider: $fabric\$"
-    else
-        expect "$3" 1 "^libfabric provider: $fabric - "
-    fi
+    case "$1" in
+        openmpi) expect "$3" "$2" "mtl:ofi:provider: $fabric\$" ;;
+        # Open MPI 4.1 names the provider's domain.
+        debian) expect "$3" "$2" "mtl:ofi:provider: $([ "$fabric" = weft ] && echo weft0 || echo '[^ ]+')\$" ;;
+        mpich) expect "$3" 1 "^libfabric provider: $fabric - " ;;
+        intel) expect "$3" 1 "MPI startup\(\): libfabric provider: $fabric\$" ;;
+    esac
 }
 
 # onesided one|two: Open MPI reads, writes and changes memory of other ranks over btl/ofi, on 2 and 4 ranks. That it went so, `weft status`
