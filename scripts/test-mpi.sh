@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Runs Open MPI, MPICH and libfabric's own tools over weft: scripts/test-mpi.sh [STEP...]
+# Runs MPIs, programs that use them, and libfabric's own tools over weft: scripts/test-mpi.sh [STEP...]
 #
-# Without arguments it sets the machine up first and runs all steps. What it installs lies below target/mpi, and is kept.
+# Without arguments it sets the machine up first and runs all steps. What it takes from PyPI lies below target/mpi, and is kept.
 # WEFT_TEST_FABRIC=tcp runs the MPI steps over another provider of libfabric, to tell whose fault something is.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 . scripts/mpi.sh
+. scripts/mpi-clients.sh
 exec </dev/null
 
 # The steps, in order. Those with two hosts are run in network namespaces, and need root.
-steps=(info pingpong killed openmpi mpich onesided whole pingpong-two killed-two openmpi-two mpich-two onesided-two)
+steps=(info pingpong killed openmpi mpich onesided whole pingpong-two killed-two openmpi-two mpich-two onesided-two
+    debian debian-two hpcc hpcc-two coarrays coarrays-two scalapack scalapack-two lammps lammps-two)
 # The parts of mpi4py's tests that are point to point or collective, and what these stand on.
 mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
 # weft's suspicion time, and what a program may take to end after it, in ms.
@@ -99,8 +101,8 @@ used_fabric() {
 # processes by session (sched_autogroup_enabled): the processes of one such host were seen to get no processor for 3 s. So a peer may be
 # silent for longer than that.
 onesided() {
-    local place=$1 ranks name seen looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
-    cargo build --release --locked -p weft-cli --bin weft
+    local place=$1 ranks name seen
+    build_looker
     build_program onesided openmpi
     for ranks in 2 4; do
         name=onesided-$place-$ranks
@@ -112,8 +114,7 @@ onesided() {
         check "$name" 120 "${command[@]}"
         expect "$name" 1 "^onesided: $ranks ranks: all as it should be$"
         # Each has other numbers.
-        [ "$fabric" != weft ] || expect "$name" "$seen" \
-            'by peers: [0-9]{2,} writes \(.*\), [0-9]{2,} reads \(.*\), [0-9]{3,} atomic operations'
+        used_memory "$name" "$seen" '[0-9]{2,} writes \(.*\), [0-9]{2,} reads \(.*\), [0-9]{3,} atomic operations'
     done
 }
 
@@ -200,6 +201,10 @@ run_step() {
         killed-two) with_hosts killed two ;;
         onesided-two) with_hosts onesided two ;;
         openmpi-two | mpich-two) with_hosts mpi_runs "${1%-two}" two ;;
+        debian) exchanges debian one ;;
+        debian-two) with_hosts exchanges debian two ;;
+        hpcc | coarrays | scalapack | lammps) "$1" one ;;
+        *-two) with_hosts "${1%-two}" two ;;
     esac
 }
 with_hosts() {
