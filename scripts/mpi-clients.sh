@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Real programs over weft, for test-mpi.sh: over Debian's Open MPI hpcc, OpenCoarrays, ScaLAPACK and LAMMPS. Sourced after mpi.sh, never run.
+# Real programs over weft, for test-mpi.sh: Intel MPI and its benchmarks; over Debian's Open MPI hpcc, OpenCoarrays, ScaLAPACK and LAMMPS.
+# Sourced after mpi.sh, never run.
 # shellcheck disable=SC2154  # test-mpi.sh sets `logs`
 
 looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
@@ -42,6 +43,43 @@ exchanges() {
         name=$mpi-$place-$ranks-exchange
         run_client "$mpi" "$place" "$ranks" "$name" 300 -- "$mpi_dir/$mpi/exchange"
         expect "$name" 1 "^exchange: $ranks ranks, 1 rounds: all as it should be$"
+    done
+}
+
+# intel one|two: the ranks write and read each other's memory too. Its benchmarks look at what arrives in IMB-MT alone.
+intel() {
+    local place=$1 ranks name seen program=$mpi_dir/intel/bin/IMB short=(-iter "20,10,20" -time 0.05)
+    exchanges intel "$place"
+    build_looker
+    build_program onesided intel
+    for ranks in 2 4; do
+        seen=$([ "$place" = one ] && echo "$ranks" || echo $((ranks / 2)))
+        name=intel-$place-$ranks
+        run_client intel "$place" "$ranks" "$name-onesided" 300 WEFT_SUSPICION=30000 \
+            -- "$mpi_dir/intel/onesided" "exec $mpi_tests/looks.sh $looker $seen" called
+        expect "$name-onesided" 1 "^onesided: $ranks ranks: all as it should be$"
+        used_memory "$name-onesided" "$seen" '[0-9]{2,} writes \(.*\), [0-9]{3,} reads \('
+
+        looking intel "$seen"
+        run_client intel "$place" "$ranks" "$name-rma" 300 "${look[@]}" WEFT_SUSPICION=30000 \
+            -- "$program-RMA" -npmin "$ranks" -msglog 3:17 "${short[@]}"
+        # The two that need a pair are not run on four.
+        expect "$name-rma" $((ranks == 2 ? 26 : 22)) '^# Benchmarking '
+        expect "$name-rma" 1 '^# All processes entering MPI_Finalize'
+        used_memory "$name-rma" "$seen" '[0-9]{4,} writes \(.*\), [0-9]{4,} reads \('
+        [ "$place" = one ] || continue
+
+        run_client intel one "$ranks" "$name-mpi1" 300 -- "$program-MPI1" -npmin "$ranks" -msgsize 0,1,1000,16384,16385,262144 "${short[@]}"
+        expect "$name-mpi1" 19 '^# Benchmarking '
+        expect "$name-mpi1" 1 '^# All processes entering MPI_Finalize'
+        run_client intel one "$ranks" "$name-p2p" 300 -- "$program-P2P" -iter 10 -msglog 14:15
+        expect "$name-p2p" $((ranks == 2 ? 6 : 7)) '^# *Benchmarking '
+        expect "$name-p2p" 1 '^# All processes entering MPI_Finalize'
+        # Two threads of each rank at once.
+        run_client intel one "$ranks" "$name-mt" 300 OMP_NUM_THREADS=2 \
+            -- "$program-MT" -thread_level multiple -check on -datatype int -count 1,100,4096,4097,65536 -repeat 20
+        expect "$name-mt" 10 '^# #processes = [24] \(threads: 2\)'
+        expect "$name-mt" 0 'CHECK FAILURES'
     done
 }
 

@@ -13,7 +13,7 @@ exec </dev/null
 
 # The steps, in order. Those with two hosts are run in network namespaces, and need root.
 steps=(info pingpong killed openmpi mpich onesided whole pingpong-two killed-two openmpi-two mpich-two onesided-two
-    debian debian-two hpcc hpcc-two coarrays coarrays-two scalapack scalapack-two lammps lammps-two)
+    debian debian-two hpcc hpcc-two coarrays coarrays-two scalapack scalapack-two lammps lammps-two intel intel-two)
 # The parts of mpi4py's tests that are point to point or collective, and what these stand on.
 mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
 # weft's suspicion time, and what a program may take to end after it, in ms.
@@ -203,7 +203,7 @@ run_step() {
         openmpi-two | mpich-two) with_hosts mpi_runs "${1%-two}" two ;;
         debian) exchanges debian one ;;
         debian-two) with_hosts exchanges debian two ;;
-        hpcc | coarrays | scalapack | lammps) "$1" one ;;
+        hpcc | coarrays | scalapack | lammps | intel) "$1" one ;;
         *-two) with_hosts "${1%-two}" two ;;
     esac
 }
@@ -212,7 +212,14 @@ with_hosts() {
     "$@"
     hosts_down
 }
-needs_root() { [[ $1 = *-two || $1 = killed ]]; }
+# Why a step cannot be run here, if so.
+obstacle() {
+    if [[ $1 = *-two || $1 = killed ]] && [ "$(id -u)" -ne 0 ]; then
+        echo "needs root, for network namespaces"
+    elif [[ $1 = intel* ]] && ! has_intel; then
+        echo "needs an x86-64 processor, for Intel MPI"
+    fi
+}
 
 if [ $# -eq 0 ]; then
     scripts/setup.sh --for mpi
@@ -231,13 +238,15 @@ shm_before=$(ls /dev/shm)
 build_provider
 install_mpi openmpi
 install_mpi mpich
+[[ ! " $* " =~ \ intel ]] || ! has_intel || install_intel
 say "all is built and installed: $((SECONDS - start)) s"
 
 left_out=()
 for step in "$@"; do
-    if needs_root "$step" && [ "$(id -u)" -ne 0 ]; then
-        [ -z "${CI-}" ] || die "step $step needs root, for network namespaces"
-        say "LEFT OUT: step $step needs root, for network namespaces"
+    obstacle=$(obstacle "$step")
+    if [ -n "$obstacle" ]; then
+        [ -z "${CI-}" ] || die "step $step $obstacle"
+        say "LEFT OUT: step $step $obstacle"
         left_out+=("$step")
         continue
     fi
