@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Real programs over weft, for test-mpi.sh: Intel MPI and its benchmarks; over Debian's Open MPI hpcc, OpenCoarrays, ScaLAPACK and LAMMPS.
-# Sourced after mpi.sh, never run.
+# Real programs over weft, for test-mpi.sh: Intel MPI and its benchmarks; over Debian's Open MPI hpcc, OpenCoarrays, ScaLAPACK and LAMMPS;
+# crowds of ranks. Sourced after mpi.sh, never run.
 # shellcheck disable=SC2154  # test-mpi.sh sets `logs`
 
 looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
@@ -180,3 +180,22 @@ lammps() {
 }
 # table LOG: the lines of numbers that LAMMPS prints, between its "Step" and "Loop".
 table() { sed -n '/^Step /,/^Loop /{/^[SL]/!p}' "$1"; }
+
+# crowd: more ranks than processors, all to one and all to all, and threads of all ranks. How long it takes is not tested. (Threads wait long for
+# each other in Open MPI with any provider of libfabric.)
+crowd() {
+    local mpi ranks name variables=()
+    for mpi in openmpi mpich debian $(! has_intel || echo intel); do
+        build_program crowd "$mpi"
+        variables=()
+        case "$mpi" in
+            openmpi) variables=(OMPI_MCA_mpi_yield_when_idle=1) ;;
+            mpich) variables=("$mpich_no_shortcut") ;;
+        esac
+        for ranks in 3 4 8; do
+            name=crowd-$mpi-$ranks
+            run_client "$mpi" one "$ranks" "$name" 300 "${variables[@]}" -- "$mpi_dir/$mpi/crowd"
+            expect "$name" 1 "^crowd: $ranks ranks: all as it should be$"
+        done
+    done
+}
