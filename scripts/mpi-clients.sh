@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Real programs over weft, for test-mpi.sh: Intel MPI and its benchmarks; over Debian's Open MPI hpcc, OpenCoarrays, ScaLAPACK and LAMMPS;
-# crowds of ranks. Sourced after mpi.sh, never run.
+# crowds of ranks, and a network that loses packets. Sourced after mpi.sh, never run.
 # shellcheck disable=SC2154  # test-mpi.sh sets `logs`
 
 looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
@@ -198,4 +198,26 @@ crowd() {
             expect "$name" 1 "^crowd: $ranks ranks: all as it should be$"
         done
     done
+}
+
+# lossy: the exchange between two hosts through a wire that loses one frame of a hundred, in both directions.
+lossy() {
+    local wire name=lossy-two-2-exchange log=$logs/wire.log
+    build_looker
+    build_program exchange openmpi
+    hosts_up wire
+    rm -f "$logs/wire.json"
+    ip netns exec "$MPI_HOSTS-wire" "$looker" wire to-1 to-2 --loss 1% --seed 7 --json "$logs/wire.json" >"$log" 2>&1 &
+    wire=$!
+    until grep -q 'forwarding between' "$log"; do
+        kill -0 "$wire" 2>/dev/null || die "lossy-two: no wire: $(cat "$log")"
+        sleep 0.05
+    done
+    run_client openmpi two 2 "$name" 300 OMPI_MCA_mpi_yield_when_idle=1 -- "$mpi_dir/openmpi/exchange"
+    expect "$name" 1 "^exchange: 2 ranks, 1 rounds: all as it should be$"
+    kill -TERM "$wire"
+    wait "$wire" || failed "$name" "the wire ended with $?: $(tail -n 3 "$log")" "${command[@]}"
+    hosts_down
+    cat "$logs/wire.json" >>"$logs/$name.log"
+    expect "$name" 2 '"lost": [0-9]{2,}'
 }

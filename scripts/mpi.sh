@@ -113,16 +113,26 @@ build_provider() {
 }
 
 # Two hosts: network namespaces with an interface each, $network.1 and $network.2. `hosts_down` ends what still runs there.
+# hosts_up [wire]: with it their interfaces lead to a third one, to-1 and to-2, for `weft wire`.
 hosts_up() {
     local i
     export MPI_HOSTS=weft-mpi-$$
-    for i in 1 2; do
+    for i in 1 2 "$@"; do
         ip netns add "$MPI_HOSTS-$i"
         # Open MPI's daemons would try its link-local addresses first.
         ip netns exec "$MPI_HOSTS-$i" sh -c 'echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
     done
     # eth0: weft takes an interface called veth... for one that leads to this host's own containers.
-    ip link add eth0 netns "$MPI_HOSTS-1" type veth peer name eth0 netns "$MPI_HOSTS-2"
+    if [ $# -eq 0 ]; then
+        ip link add eth0 netns "$MPI_HOSTS-1" type veth peer name eth0 netns "$MPI_HOSTS-2"
+    else
+        for i in 1 2; do
+            ip link add eth0 netns "$MPI_HOSTS-$i" type veth peer name "to-$i" netns "$MPI_HOSTS-$1"
+            ip -n "$MPI_HOSTS-$1" link set "to-$i" up
+            # The wire drops what a card would cut up.
+            ip -n "$MPI_HOSTS-$i" link set eth0 gso_max_segs 1
+        done
+    fi
     for i in 1 2; do
         ip -n "$MPI_HOSTS-$i" address add "$network.$i/24" dev eth0
         ip -n "$MPI_HOSTS-$i" link set lo up
@@ -136,7 +146,7 @@ hosts_up() {
 hosts_down() {
     local i pids
     [ -n "${MPI_HOSTS-}" ] || return 0
-    for i in 1 2; do
+    for i in 1 2 wire; do
         pids=$(ip netns pids "$MPI_HOSTS-$i" 2>/dev/null) || continue
         # shellcheck disable=SC2086  # a list
         [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true

@@ -13,7 +13,7 @@ exec </dev/null
 
 # The steps, in order. Those with two hosts are run in network namespaces, and need root.
 steps=(info pingpong killed openmpi mpich onesided whole pingpong-two killed-two openmpi-two mpich-two onesided-two
-    debian debian-two hpcc hpcc-two coarrays coarrays-two scalapack scalapack-two lammps lammps-two intel intel-two crowd)
+    debian debian-two hpcc hpcc-two coarrays coarrays-two scalapack scalapack-two lammps lammps-two intel intel-two crowd lossy-two)
 # The parts of mpi4py's tests that are point to point or collective, and what these stand on.
 mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
 # weft's suspicion time, and what a program may take to end after it, in ms.
@@ -204,6 +204,7 @@ run_step() {
         debian) exchanges debian one ;;
         debian-two) with_hosts exchanges debian two ;;
         crowd) crowd ;;
+        lossy-two) lossy ;;
         hpcc | coarrays | scalapack | lammps | intel) "$1" one ;;
         *-two) with_hosts "${1%-two}" two ;;
     esac
