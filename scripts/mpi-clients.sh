@@ -55,13 +55,13 @@ intel() {
     for ranks in 2 4; do
         seen=$([ "$place" = one ] && echo "$ranks" || echo $((ranks / 2)))
         name=intel-$place-$ranks
-        run_client intel "$place" "$ranks" "$name-onesided" 300 WEFT_SUSPICION=30000 \
+        run_client intel "$place" "$ranks" "$name-onesided" 300 \
             -- "$mpi_dir/intel/onesided" "exec $mpi_tests/looks.sh $looker $seen" called
         expect "$name-onesided" 1 "^onesided: $ranks ranks: all as it should be$"
         used_memory "$name-onesided" "$seen" '[0-9]{2,} writes \(.*\), [0-9]{3,} reads \('
 
         looking intel "$seen"
-        run_client intel "$place" "$ranks" "$name-rma" 300 "${look[@]}" WEFT_SUSPICION=30000 \
+        run_client intel "$place" "$ranks" "$name-rma" 300 "${look[@]}" \
             -- "$program-RMA" -npmin "$ranks" -msglog 3:17 "${short[@]}"
         # The two that need a pair are not run on four.
         expect "$name-rma" $((ranks == 2 ? 26 : 22)) '^# Benchmarking '
@@ -124,8 +124,7 @@ coarrays() {
     build_looker
     # One rank's memory holds what the others use.
     looking openmpi 1
-    look+=("LD_LIBRARY_PATH=$mpi_dir/openmpi/lib" OMPI_MCA_osc=rdma "OMPI_MCA_btl=ofi,self" OMPI_MCA_mpi_yield_when_idle=1
-        WEFT_SUSPICION=30000)
+    look+=("LD_LIBRARY_PATH=$mpi_dir/openmpi/lib" OMPI_MCA_osc=rdma "OMPI_MCA_btl=ofi,self" OMPI_MCA_mpi_yield_when_idle=1)
     for program in "${programs[@]}"; do
         name=coarrays-two-2-$program
         run_client openmpi two 2 "$name" 300 "${look[@]}" -- "${tests[0]}/$program"

@@ -165,9 +165,13 @@ on_host() {
 
 # mpi_command MPI one|two RANKS NAME=VALUE... -- PROGRAM...: sets `command` to what runs the program on so many ranks,
 # on this host or spread over the two. The variables are the program's; OMPI_MCA_... are Open MPI's options.
+#
+# Four ranks of two hosts share two processors here, and Linux groups processes by session (sched_autogroup_enabled): the processes of one
+# such host were seen to get no processor for 3 s. So a peer may be silent for longer than that.
 mpi_command() {
     local mpi=$1 place=$2 ranks=$3 each=$(($3 / 2)) env=() names=() remote=$mpi_tests/remote.sh
     shift 3
+    set -- WEFT_SUSPICION=30000 "$@"
     while [ "$1" != -- ]; do
         env+=("$1")
         names+=(-x "${1%%=*}")

@@ -97,9 +97,7 @@ used_fabric() {
 }
 
 # onesided one|two: Open MPI reads, writes and changes memory of other ranks over btl/ofi, on 2 and 4 ranks. That it went so, `weft status`
-# says: what was written, read and changed at each rank by its peers. Four ranks of two hosts share two processors here, and Linux groups
-# processes by session (sched_autogroup_enabled): the processes of one such host were seen to get no processor for 3 s. So a peer may be
-# silent for longer than that.
+# says: what was written, read and changed at each rank by its peers.
 onesided() {
     local place=$1 ranks name seen
     build_looker
@@ -108,7 +106,7 @@ onesided() {
         name=onesided-$place-$ranks
         # Those that are seen from rank 0's host.
         seen=$([ "$place" = one ] && echo "$ranks" || echo $((ranks / 2)))
-        mpi_command openmpi "$place" "$ranks" "${openmpi_env[@]}" OMPI_MCA_mpi_yield_when_idle=1 WEFT_SUSPICION=30000 \
+        mpi_command openmpi "$place" "$ranks" "${openmpi_env[@]}" OMPI_MCA_mpi_yield_when_idle=1 \
             OMPI_MCA_osc=rdma OMPI_MCA_btl=ofi,self \
             -- "$mpi_dir/openmpi/onesided" "exec $mpi_tests/looks.sh $looker $seen"
         check "$name" 120 "${command[@]}"
