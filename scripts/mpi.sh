@@ -202,9 +202,10 @@ openmpi_env=("${fabric_env[@]}" OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "OMPI_MCA_mtl_o
 # Numerical libraries would start threads of their own.
 debian_env=("${fabric_env[@]}" OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "OMPI_MCA_mtl_ofi_provider_include=$fabric" OMPI_MCA_mtl_base_verbose=1
     OMPI_MCA_mpi_yield_when_idle=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1)
-# Its own libfabric has its providers in files of their own. Without I_MPI_FABRICS its ranks of one host talk through its own shared memory.
-intel_env=(FI_PROVIDER_PATH="$ofi_dir:$mpi_dir/intel/lib" I_MPI_OFI_PROVIDER="$fabric" I_MPI_FABRICS=ofi I_MPI_DEBUG=2 I_MPI_PIN=0
-    I_MPI_ROOT="$mpi_dir/intel" LD_LIBRARY_PATH="$mpi_dir/intel/lib")
+# Its own libfabric has its providers in files of their own, and looks in the first folder of the path alone. Without I_MPI_FABRICS its ranks
+# of one host talk through its own shared memory.
+intel_env=(FI_PROVIDER_PATH="$([ "$fabric" = weft ] && echo "$ofi_dir" || echo "$mpi_dir/intel/lib")" I_MPI_OFI_PROVIDER="$fabric"
+    I_MPI_FABRICS=ofi I_MPI_DEBUG=2 I_MPI_PIN=0 I_MPI_ROOT="$mpi_dir/intel" LD_LIBRARY_PATH="$mpi_dir/intel/lib")
 mpich_env=("${fabric_env[@]}" MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_DEBUG_SUMMARY=1)
 # Without this, MPICH's ranks of one host talk through its own shared memory.
 mpich_no_shortcut=MPIR_CVAR_NOLOCAL=1
