@@ -24,7 +24,7 @@ demo: setup ## count words over Active Messages, then show what messages cost he
 test: ## everything that must hold: lints, builds and tests, as root and as an ordinary user
 	scripts/test.sh
 
-test-mpi: ## Open MPI, MPICH and libfabric's tools over weft (STEPS="openmpi killed" for some)
+test-mpi: ## MPIs, programs that use them, and libfabric's tools over weft (STEPS="openmpi killed" for some)
 	scripts/test-mpi.sh $(STEPS)
 
 bench: ## weft beside the machine's limits, the kernel's sockets and UCX (ARGS="--quick --json FILE")

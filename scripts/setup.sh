@@ -6,7 +6,8 @@
 #   test          these, a C++ compiler, util-linux, iproute2, valgrind, tshark and git, and the lint tools rustfmt and clippy where
 #                 they can be had
 #   bench         these of build, iproute2, and ucx_perftest and UCX's headers to compare with, where they can be had
-#   mpi           these of build, iproute2, libfabric's headers and tools, and Debian's Python with what environments and modules need
+#   mpi           these of build, iproute2, libfabric's headers and tools, Debian's Python with what environments and modules need, Open
+#                 MPI and programs that use it
 # Without root it installs nothing, and prints the command to type instead.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -44,6 +45,12 @@ system_packages() {
         has unshare || echo util-linux
         has fi_pingpong || echo libfabric-bin
         [ -e /usr/include/rdma/fabric.h ] || echo libfabric-dev
+        has mpiexec.openmpi || echo openmpi-bin
+        has mpicc.openmpi || echo libopenmpi-dev
+        has hpcc || echo hpcc
+        has lmp || echo lammps
+        compgen -G '/usr/lib/*/open-coarrays/openmpi/bin/OpenCoarrays-*-tests' >/dev/null || echo libcoarrays-openmpi-dev
+        compgen -G '/usr/lib/*/scalapack/openmpi-tests' >/dev/null || echo scalapack-mpi-test
         # Debian's Python, whatever others there are: its headers and pip's wheel are packages of their own.
         /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
         /usr/bin/python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || echo python3-dev

@@ -6,7 +6,7 @@ set -euo pipefail
 while [[ $1 = -* ]]; do shift; done
 number=${1##*.}
 shift
-unset "${!FI_@}" "${!WEFT_@}" "${!OMPI_@}" "${!MPIR_@}"
+unset LD_LIBRARY_PATH LD_PRELOAD "${!FI_@}" "${!WEFT_@}" "${!OMPI_@}" "${!MPIR_@}" "${!I_MPI_@}"
 # A name for each host: Open MPI takes hosts of one name for one host, and waits without end.
 exec ip netns exec "$MPI_HOSTS-$number" unshare --uts \
     bash -c 'echo "weft-host-$0" >/proc/sys/kernel/hostname; eval "$1"' "$number" "$*"

@@ -104,6 +104,11 @@ pub const ELSEWHERE: &[Row] = &[
         script("scripts/mpi.sh", "mtl_ofi_provider_include"),
     ),
     row("MPIR_CVAR_CH4_NETMOD=ofi mpiexec PROGRAM", "needs MPICH", script("scripts/mpi.sh", "MPIR_CVAR_CH4_NETMOD=ofi")),
+    row(
+        "I_MPI_OFI_PROVIDER=weft mpirun PROGRAM",
+        "needs Intel MPI",
+        script("scripts/mpi.sh", "I_MPI_OFI_PROVIDER=\"$fabric\""),
+    ),
     row("fi_pingpong -p weft -e rdm", "needs two processes", script("scripts/test-mpi.sh", "fi_pingpong \"${options[@]}\"")),
     row("fi_pingpong -p weft -e rdm HOST", "needs two processes", script("scripts/test-mpi.sh", "fi_pingpong \"${options[@]}\"")),
     row(
