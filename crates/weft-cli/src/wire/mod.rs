@@ -177,6 +177,12 @@ struct Line {
 
 impl Line {
     fn open([a, b]: [&str; 2], scenario: Scenario) -> Result<Line, Error> {
+        if a == b {
+            // Each frame would come in again where it went out.
+            let cause = format!("{a} cannot be wired to itself: each frame would go round for ever");
+            let way_out = "Name two interfaces, or have weft make two hosts with --here and --there".to_owned();
+            return Err(Error::Usage { cause, way_out });
+        }
         let ends = [End::open(a)?, End::open(b)?];
         let offloads = [Offloads::off(a)?, Offloads::off(b)?];
         let seed = scenario.seed;

@@ -27,6 +27,17 @@ fn is_refused(output: &Output) -> bool {
 }
 
 #[test]
+fn an_interface_is_not_wired_to_itself() {
+    let output = weft(&["lo", "lo"]).output().expect("it was built");
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(
+        err(&output).contains("lo cannot be wired to itself") && err(&output).contains("Name two"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
 fn two_commands_talk_over_a_wire_that_is_gone_afterwards() {
     let _turn = turn("commands::two_commands_talk_over_a_wire_that_is_gone_afterwards");
     let program = env!("CARGO_BIN_EXE_weft");
