@@ -182,7 +182,7 @@ impl Ep {
         let change = Change { place: remote.place(), atomic, of };
         let changing = Changing { change, operands, second, old, pieces };
         match places.len() {
-            0 | 1 => self.operate(&remote, Action::Change(changing)),
+            0 | 1 => self.operate(&remote, Action::Change(Box::new(changing))),
             _ => match spread(changing, places) {
                 Some(actions) => self.operate_all(&remote, actions),
                 None => INVALID,
@@ -235,7 +235,7 @@ fn spread(changing: Changing, places: &[RmaIoc]) -> Option<Vec<Action>> {
             });
             let change = Change { place: Place::new(RegionKey(place.key), at), ..change };
             let (operands, second) = (these.to_vec(), those.to_vec());
-            actions.push(Action::Change(Changing { change, operands, second, old, pieces: Vec::new() }));
+            actions.push(Action::Change(Box::new(Changing { change, operands, second, old, pieces: Vec::new() })));
             (at, left) = (at.saturating_add(len as u64), left - len);
         }
     }

@@ -84,13 +84,19 @@ impl Remote {
     }
 }
 
-/// What an operation does, with the client's memory. That of one or several pieces at one place, if it does not say the places.
+/// What an operation does, with the client's memory. Small, for it is moved several times: what few operations have is in a box.
 pub enum Action {
     Write(Source),
-    WriteAll(Vec<Source>, Places),
+    WriteAll(Box<Listed<Source>>),
     Read(Target),
-    ReadAll(Vec<Target>, Places),
-    Change(Changing),
+    ReadAll(Box<Listed<Target>>),
+    Change(Box<Changing>),
+}
+
+/// Pieces of the client's memory, and the places that they are for.
+pub struct Listed<T> {
+    pub pieces: Vec<T>,
+    pub places: Places,
 }
 
 /// Parts of a registration.
@@ -133,7 +139,7 @@ impl Action {
         match self {
             Action::Write(_) | Action::WriteAll(..) => abi::RMA | abi::WRITE,
             Action::Read(_) | Action::ReadAll(..) => abi::RMA | abi::READ,
-            Action::Change(Changing { old: None, .. }) => abi::ATOMIC | abi::WRITE,
+            Action::Change(changing) if changing.old.is_none() => abi::ATOMIC | abi::WRITE,
             Action::Change(_) => abi::ATOMIC | abi::READ,
         }
     }
@@ -142,7 +148,7 @@ impl Action {
     fn copy(&mut self) -> bool {
         let whole: usize = match self {
             Action::Write(source) => len(source),
-            Action::WriteAll(sources, _) => sources.iter().map(len).fold(0, usize::saturating_add),
+            Action::WriteAll(list) => list.pieces.iter().map(len).fold(0, usize::saturating_add),
             // These are copied in any case.
             Action::Change(changing) => changing.operands.len(),
             Action::Read(_) | Action::ReadAll(..) => 0,
@@ -152,7 +158,7 @@ impl Action {
         }
         match self {
             Action::Write(source) => *source = owned(std::mem::replace(source, Source::Owned(Vec::new()))),
-            Action::WriteAll(sources, _) => *sources = std::mem::take(sources).into_iter().map(owned).collect(),
+            Action::WriteAll(list) => list.pieces = std::mem::take(&mut list.pieces).into_iter().map(owned).collect(),
             _ => {}
         }
         true
@@ -160,11 +166,11 @@ impl Action {
 
     /// Makes one piece of several for one place: a list's notice tells the length of its last piece alone.
     fn gather(&mut self) {
-        if let Action::WriteAll(sources, Places { parts, .. }) = self {
-            if parts.len() > 1 {
+        if let Action::WriteAll(list) = self {
+            if list.places.parts.len() > 1 {
                 return;
             }
-            let bytes = std::mem::take(sources).iter().flat_map(|source| bytes(source).iter().copied()).collect();
+            let bytes = list.pieces.iter().flat_map(|source| bytes(source).iter().copied()).collect();
             *self = Action::Write(Source::Owned(bytes));
         }
     }
@@ -177,15 +183,19 @@ impl Action {
                 let write = Write { notice: remote.data, ..Write::to(place) };
                 memory.try_write(to, write, source, at).map_err(|(error, _)| error)
             }
-            Action::WriteAll(sources, Places { key, parts }) => {
+            Action::WriteAll(listed) => {
+                let Listed { pieces: sources, places: Places { key, parts } } = *listed;
                 let list = WriteList { notice: remote.data, ..WriteList::to(RegionKey(key), &parts) };
                 memory.try_write_list(to, list, sources, at).map_err(|(error, _)| error)
             }
             Action::Read(target) => memory.try_read(to, place, target, at).map_err(|(error, _)| error),
-            Action::ReadAll(targets, Places { key, parts }) => memory
-                .try_read_list(to, ReadList::from(RegionKey(key), &parts), targets, at)
-                .map_err(|(error, _)| error),
-            Action::Change(Changing { change, operands, second, old, .. }) => {
+            Action::ReadAll(listed) => {
+                let Listed { pieces: targets, places: Places { key, parts } } = *listed;
+                let list = ReadList::from(RegionKey(key), &parts);
+                memory.try_read_list(to, list, targets, at).map_err(|(error, _)| error)
+            }
+            Action::Change(changing) => {
+                let Changing { change, operands, second, old, .. } = *changing;
                 memory.try_change(to, change, &operands, Fetch { second: &second, old }, at)
             }
         }
@@ -245,10 +255,10 @@ impl State {
             return Err(-(libc::EOPNOTSUPP as isize));
         };
         let at = ops.insert(Op::new(remote.context, action.kind(), is_told));
-        if let Action::Change(Changing { pieces: room, .. }) = &mut action {
-            if !room.is_empty() {
+        if let Action::Change(changing) = &mut action {
+            if !changing.pieces.is_empty() {
                 ops[at].has_pieces = true;
-                pieces.insert(at, std::mem::take(room));
+                pieces.insert(at, std::mem::take(&mut changing.pieces));
             }
         }
         let posted = self.bundle.memory(memory.endpoint, |calls| {

@@ -3,7 +3,7 @@
 use crate::abi::{self, FiAddr, FidEp, RmaArgs, RmaIov, RmaOps};
 use crate::ep::{of, Ep};
 use crate::info::IOV_MOST;
-use crate::memory::{Action, Places, Remote};
+use crate::memory::{Action, Listed, Places, Remote};
 use libc::iovec;
 use std::ffi::c_void;
 use std::mem::size_of;
@@ -116,7 +116,7 @@ impl Ep {
         let action = match sources.len() {
             0 => Action::Write(Source::Owned(Vec::new())),
             1 => Action::Write(sources.swap_remove(0)),
-            _ => Action::WriteAll(sources, at(remote, pieces)),
+            _ => Action::WriteAll(Box::new(Listed { pieces: sources, places: at(remote, pieces) })),
         };
         self.operate(remote, action)
     }
@@ -136,7 +136,7 @@ impl Ep {
         let action = match targets.len() {
             0 => Action::Read(Target::Owned(Vec::new())),
             1 => Action::Read(targets.swap_remove(0)),
-            _ => Action::ReadAll(targets, at(remote, pieces)),
+            _ => Action::ReadAll(Box::new(Listed { pieces: targets, places: at(remote, pieces) })),
         };
         self.operate(remote, action)
     }
@@ -188,7 +188,8 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) ->
     // SAFETY: the client's promise.
     let Some(groups) = grouped(unsafe { list(msg.iov, msg.iov_count) }, places) else { return INVALID };
     // SAFETY: the client's promise: they are left alone until the operation has ended.
-    let actions = groups.into_iter().map(|(here, there)| Action::ReadAll(unsafe { targets(&here) }, there));
+    let lists = groups.into_iter().map(|(here, places)| Listed { pieces: unsafe { targets(&here) }, places });
+    let actions = lists.map(|list| Action::ReadAll(Box::new(list)));
     ep.operate_all(&remote, actions.collect())
 }
 
@@ -238,7 +239,8 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) -
     // SAFETY: the client's promise.
     let Some(groups) = grouped(unsafe { list(msg.iov, msg.iov_count) }, places) else { return INVALID };
     // SAFETY: the client's promise: they stay as they are until the operation has ended, or until this returns if it is injected.
-    let actions = groups.into_iter().map(|(here, there)| Action::WriteAll(unsafe { sources(&here) }, there));
+    let lists = groups.into_iter().map(|(here, places)| Listed { pieces: unsafe { sources(&here) }, places });
+    let actions = lists.map(|list| Action::WriteAll(Box::new(list)));
     ep.operate_all(&remote, actions.collect())
 }
 
