@@ -683,7 +683,7 @@ fn send_piece<T: Tx, P: Platform>(
     let len = operation.len();
     let mark = Mark { operation: index as u32, piece: number };
     let (to, completion) = (operation.to, Some(u64::from(operation.serial) << 32 | index as u64));
-    let has_more_runs = operation.run().is_some_and(|run| run.is_part);
+    let has_more_runs = || operation.run().is_some_and(|run| run.is_part);
     let further = |place: Place| Place { at: place.at.saturating_add(at as u64), ..place };
     match &operation.kind {
         Kind::Write { write, source, .. } => {
@@ -694,7 +694,7 @@ fn send_piece<T: Tx, P: Platform>(
                     len: len as u64,
                     notice: write.notice,
                     mark,
-                    is_part: has_more_runs,
+                    is_part: has_more_runs(),
                 },
                 _ => Word::Data,
             };
@@ -711,7 +711,7 @@ fn send_piece<T: Tx, P: Platform>(
             }
         }
         Kind::Read { place, .. } => {
-            let is_part = !is_last || has_more_runs;
+            let is_part = !is_last || has_more_runs();
             let packed = Word::Read { place: further(*place), len: bytes as u32, mark, is_part }.pack();
             let message = Outgoing { op: packed.op, args: packed.args(), ..Outgoing::default() };
             state.try_request(endpoint, to, message)

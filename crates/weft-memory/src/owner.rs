@@ -156,7 +156,7 @@ impl<S: Space> Owner<S> {
         let first = payload.len() as u64;
         if first >= len {
             let (grant, notice) = begun?;
-            self.end(grant.region, is_part, notice);
+            self.end(grant.counted(), is_part, notice);
             return Ok(());
         }
         let (to, at, notice) = match begun {
@@ -182,7 +182,7 @@ impl<S: Space> Owner<S> {
             return Err(Reason::Violation);
         }
         let (grant, notice) = self.begin(place, writing, message.payload)?;
-        self.end(grant.region, writing.is_part, notice);
+        self.end(grant.counted(), writing.is_part, notice);
         answer(state, message, mark, &[]);
         Ok(())
     }
@@ -209,14 +209,17 @@ impl<S: Space> Owner<S> {
         Ok((grant, notice.map(|value| Notice { region: grant.region, at: grant.at, len, value })))
     }
 
-    /// A write is whole.
-    fn end(&mut self, region: RegionId, is_part: bool, notice: Option<Notice>) {
+    /// A write is whole. It is counted if its region is.
+    fn end(&mut self, region: Option<RegionId>, is_part: bool, notice: Option<Notice>) {
         self.counters.writes += 1;
         self.notices.extend(notice);
-        self.tally(region, Access::Write, is_part);
+        if let Some(region) = region {
+            self.tally(region, Access::Write, is_part);
+        }
     }
 
-    /// What a message asks for is carried out, or part of it.
+    /// A message, or part of an operation, was carried out on a region that is counted, perhaps.
+    #[cold]
     fn tally(&mut self, region: RegionId, access: Access, is_part: bool) {
         if !is_part && self.table.add(region, access) {
             self.tallied = self.tallied.wrapping_add(1);
@@ -242,7 +245,7 @@ impl<S: Space> Owner<S> {
         let region = stored?;
         self.counters.bytes_written += payload.len() as u64;
         if is_whole {
-            self.end(region, is_part, notice);
+            self.end(Some(region), is_part, notice);
         }
         Ok(())
     }
@@ -264,7 +267,9 @@ impl<S: Space> Owner<S> {
         self.counters.reads += 1;
         self.counters.bytes_read += len as u64;
         answer(state, message, mark, &self.copy);
-        self.tally(grant.region, Access::Read, is_part);
+        if grant.is_counted {
+            self.tally(grant.region, Access::Read, is_part);
+        }
         Ok(())
     }
 
@@ -322,12 +327,14 @@ impl<S: Space> Owner<S> {
         }
         self.counters.atomics += (operands / bytes) as u64;
         answer(state, message, mark, &self.copy);
-        let access = match (atomic, message.kind()) {
-            (Atomic::Read, _) => Access::Read,
-            (_, MessageKind::Request) => Access::Fetch,
-            _ => Access::Write,
-        };
-        self.tally(grant.region, access, is_part);
+        if grant.is_counted {
+            let access = match (atomic, message.kind()) {
+                (Atomic::Read, _) => Access::Read,
+                (_, MessageKind::Request) => Access::Fetch,
+                _ => Access::Write,
+            };
+            self.tally(grant.region, access, is_part);
+        }
         Ok(())
     }
 }

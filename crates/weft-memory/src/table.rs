@@ -195,6 +195,15 @@ pub struct Grant {
     pub region: RegionId,
     /// Their beginning, from the region's.
     pub at: u64,
+    /// Whether operations on the region are counted.
+    pub is_counted: bool,
+}
+
+impl Grant {
+    /// The region, if operations on it are counted.
+    pub(crate) fn counted(self) -> Option<RegionId> {
+        self.is_counted.then_some(self.region)
+    }
 }
 
 /// Numbered places of regions or cookies. What was revoked keeps its place for a while, so that it can be told from what never was.
@@ -653,7 +662,7 @@ impl<S: Space> Table<S> {
             return Err(Reason::OutsideRegion);
         }
         let at = part.at.checked_add(offset).ok_or(Reason::OutsideRegion)?;
-        Ok((Grant { region: id, at }, space))
+        Ok((Grant { region: id, at, is_counted: !region.tallies.is_empty() }, space))
     }
 
     /// The memory of a region for an access that was checked before, if the credential it was checked by is still good.

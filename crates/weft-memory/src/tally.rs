@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Where a region's owner counts the operations of peers on it. Each number may be read and set by any thread at any time, and several
 /// regions may share one.
 ///
-/// An operation counts once, when all of it is carried out. One that fails or is refused does not count. (libfabric's counters of remote
+/// An operation counts once, when all of it is carried out. One that is refused does not count; a list counts with its last part. (libfabric's counters of remote
 /// accesses, `FI_RMA_EVENT`.)
 #[derive(Clone, Debug, Default)]
 pub struct Tally {

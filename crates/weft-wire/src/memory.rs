@@ -171,7 +171,7 @@ const BYTES: u8 = 4;
 const ATOMIC: u8 = 5;
 const PULL: u8 = 6;
 const PULLED: u8 = 7;
-const ATTACH: u8 = 8;
+const ATTACH: u8 = IS_PART;
 /// Bits of an operation.
 const BY_COOKIE: u8 = 0x80;
 const HAS_NOTICE: u8 = 0x40;
@@ -357,34 +357,33 @@ impl Word {
         let code = op & !(BY_COOKIE | BY_HANDLE);
         let is_part = code & IS_PART != 0;
         let mut args = Args(args);
-        let word = match code {
-            ATTACH => Word::Attach { by: args.credential(by)?, mark: args.mark()? },
-            // What is told is told of the whole operation.
-            _ if is_part && code & HAS_NOTICE != 0 => return None,
-            code if code & !(HAS_NOTICE | HAS_MARK | IS_PART) == WRITE => {
-                let (place, len) = (args.place(by)?, args.wide()?);
-                let mark = if code & HAS_MARK != 0 { Some(args.mark()?) } else { None };
-                let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
-                Word::Write { place, len, notice, mark, is_part }
-            }
-            DATA if by == 0 => Word::Data,
-            code if code & !IS_PART == READ => {
-                Word::Read { place: args.place(by)?, len: args.one()?, mark: args.mark()?, is_part }
-            }
-            BYTES if by == 0 => Word::Bytes(args.mark()?),
-            code if code & !IS_PART == ATOMIC => {
+        let word = match code & !IS_PART {
+            READ => Word::Read { place: args.place(by)?, len: args.one()?, mark: args.mark()?, is_part },
+            BYTES if by == 0 && !is_part => Word::Bytes(args.mark()?),
+            ATOMIC => {
                 let place = args.place(by)?;
                 let [atomic, of, 0, 0] = args.one()?.to_le_bytes() else { return None };
                 let atomic = Atomic::ALL.into_iter().find(|known| *known as u8 == atomic)?;
                 let of = Type::ALL.into_iter().find(|known| *known as u8 == of)?;
                 Word::Atomic { place, atomic, of, mark: args.mark()?, is_part }
             }
-            code if code & !(HAS_NOTICE | IS_PART) == PULL => {
+            DATA if by == 0 && !is_part => Word::Data,
+            PULLED if by == 0 && !is_part => Word::Pulled(args.mark()?, PullEnd::from_arg(args.one()?)?),
+            // Its code is the bit alone.
+            0 if is_part => Word::Attach { by: args.credential(by)?, mark: args.mark()? },
+            // A notice is told at the end of the whole operation.
+            code if is_part && code & HAS_NOTICE != 0 => return None,
+            code if code & !(HAS_NOTICE | HAS_MARK) == WRITE => {
+                let (place, len) = (args.place(by)?, args.wide()?);
+                let mark = if code & HAS_MARK != 0 { Some(args.mark()?) } else { None };
+                let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
+                Word::Write { place, len, notice, mark, is_part }
+            }
+            code if code & !HAS_NOTICE == PULL => {
                 let (place, len, mark) = (args.place(by)?, args.wide()?, args.mark()?);
                 let notice = if code & HAS_NOTICE != 0 { Some(args.wide()?) } else { None };
                 Word::Pull { place, len, notice, mark, is_part }
             }
-            PULLED if by == 0 => Word::Pulled(args.mark()?, PullEnd::from_arg(args.one()?)?),
             _ => return None,
         };
         args.0.is_empty().then_some(word)

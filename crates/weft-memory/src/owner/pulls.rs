@@ -158,7 +158,7 @@ impl<S: Space> Owner<S> {
         match end {
             PullEnd::Whole => {
                 self.counters.pulls += 1;
-                self.end(pull.region, pull.is_part, pull.notice);
+                self.end(Some(pull.region), pull.is_part, pull.notice);
             }
             PullEnd::Unreadable { .. } => {}
             PullEnd::Failed { reason, .. } => self.count_refusal(reason),

@@ -11,7 +11,10 @@ fn key(key: u64, at: u64) -> Place {
 fn ranges_are_checked_to_the_byte_and_sums_do_not_wrap() {
     let mut table = Table::new(4, 4);
     let region = table.open(7, ALL, Bytes::new(100)).expect("room");
-    assert_eq!(table.check(key(7, 90), 10, Rights::WRITE).map(|(grant, _)| grant), Ok(Grant { region, at: 90 }));
+    assert_eq!(
+        table.check(key(7, 90), 10, Rights::WRITE).map(|(grant, _)| grant),
+        Ok(Grant { region, at: 90, is_counted: false })
+    );
     assert_eq!(table.check(key(7, 100), 0, Rights::WRITE).map(|(grant, _)| grant.at), Ok(100));
     for (at, len) in [(90, 11), (101, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
         assert_eq!(table.check(key(7, at), len, Rights::READ).err(), Some(Reason::OutsideRegion), "{at} + {len}");
@@ -83,13 +86,21 @@ fn a_handle_is_of_one_region_and_only_if_it_was_asked_for() {
     let base = 0x7f00_0000_1000;
     let handle = table.handle(region, base).expect("it is open").0;
     assert!(handle != 0);
-    assert_eq!(state(&table, by(handle, base + 8)), Ok(Grant { region, at: 8 }));
+    assert_eq!(state(&table, by(handle, base + 8)), Ok(Grant { region, at: 8, is_counted: false }));
     for at in [0, base - 1, base + 61, u64::MAX] {
         assert_eq!(state(&table, by(handle, at)), Err(Reason::OutsideRegion), "{at:x}");
     }
-    assert_eq!(state(&table, key(1, 8)), Ok(Grant { region, at: 8 }), "keys count from the beginning");
+    assert_eq!(
+        state(&table, key(1, 8)),
+        Ok(Grant { region, at: 8, is_counted: false }),
+        "keys count from the beginning"
+    );
     assert!(table.count_from(region, base - 8));
-    assert_eq!(state(&table, key(1, base)), Ok(Grant { region, at: 8 }), "keys count from where they are told");
+    assert_eq!(
+        state(&table, key(1, base)),
+        Ok(Grant { region, at: 8, is_counted: false }),
+        "keys count from where they are told"
+    );
     assert_eq!(state(&table, key(1, base - 9)), Err(Reason::OutsideRegion));
     for bit in 0..32 {
         assert_eq!(state(&table, by(handle ^ 1 << bit, base)), Err(Reason::NoRegion), "bit {bit}");
