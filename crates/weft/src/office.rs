@@ -71,6 +71,8 @@ pub(crate) struct Office {
     serving: Mutex<()>,
     /// Asks the thread that serves guests to look again.
     is_called: AtomicBool,
+    /// The last look at the guests left some of them to the next one.
+    has_more: AtomicBool,
     /// Locked for a look or a change, never during a system call.
     inner: Mutex<Inner>,
     /// For the reading threads, which must not keep the office alive.
@@ -153,6 +155,7 @@ impl Office {
             foreigners: Foreigners::default(),
             serving: Mutex::default(),
             is_called: AtomicBool::new(false),
+            has_more: AtomicBool::new(false),
             inner: Mutex::new(inner),
             itself: itself.clone(),
         }))
@@ -318,6 +321,9 @@ impl Office {
     /// have ended since, is with its bundle then. False if another thread is at it.
     pub fn has_heard_all(&self) -> bool {
         self.service();
+        if self.has_more.load(Ordering::SeqCst) {
+            return false;
+        }
         let is_free = !matches!(self.serving.try_lock(), Err(TryLockError::WouldBlock));
         is_free && !self.is_called.load(Ordering::SeqCst)
     }
@@ -330,6 +336,7 @@ impl Office {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) {
+            self.has_more.store(ready.len() == EVENTS_MOST, Ordering::SeqCst);
             for event in ready.iter() {
                 match event.data.u64() {
                     LISTENER => can_accept = self.accept(),
@@ -351,6 +358,7 @@ impl Office {
                 Err(error) => return !matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
             }
         }
+        self.has_more.store(true, Ordering::SeqCst);
         true
     }
 

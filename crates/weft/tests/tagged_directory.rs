@@ -120,3 +120,36 @@ fn who_is_spoken_to_and_who_speaks_first_is_found() {
     a.receive(Some(9), 4).expect("posted");
     assert_eq!(source_of(&mut [&mut a, &mut c]), Some(9));
 }
+
+#[test]
+fn a_peer_with_two_indexes_is_found_by_either() {
+    let (mut a, mut b) = (Side::new(), Side::new());
+    b.list.enter(0, a.peer());
+    b.send(0, 1).expect("it is found");
+    next_of(&mut [&mut b, &mut a]);
+    a.receive(None, 1).expect("posted");
+    assert_eq!(source_of(&mut [&mut a, &mut b]), None);
+    // It has spoken before there is a directory.
+    let list = Arc::new(List::default());
+    list.enter(3, b.peer());
+    a.bundle.tagged(a.here).expect("ours").set_directory(list.clone());
+    b.send(0, 2).expect("it is mapped");
+    next_of(&mut [&mut b, &mut a]);
+    list.enter(4, b.peer());
+    let at = |index| Pattern { source: Some(index), ..Pattern::tagged(2) };
+    let since = Instant::now();
+    while a.bundle.tagged(a.here).expect("ours").peek(at(3)).expect("mapped").is_none() {
+        assert!(since.elapsed() < BOUND, "nothing has come");
+        a.bundle.poll();
+    }
+    assert!(a.bundle.tagged(a.here).expect("ours").peek(at(4)).expect("in the directory").is_some());
+    a.receive(Some(4), 2).expect("posted");
+    assert!(matches!(source_of(&mut [&mut a, &mut b]), Some(3 | 4)));
+    // Without one of the two it has the other.
+    list.0.lock().expect("whole").remove(&3);
+    a.bundle.tagged(a.here).expect("ours").unmap(3).expect("it was mapped");
+    b.send(0, 5).expect("it is mapped");
+    next_of(&mut [&mut b, &mut a]);
+    a.receive(None, 5).expect("posted");
+    assert_eq!(source_of(&mut [&mut a, &mut b]), Some(4));
+}

@@ -83,7 +83,9 @@ impl Engine {
         let name = cx.state.source(delivery).ok_or(Reason::PeerLost)?;
         let number = match self.by_name.get(&name) {
             Some(&number) => number,
-            None if self.by_name.len() >= UNMAPPED_MOST => return Err(Reason::NoRoom),
+            None if self.by_name.len() >= UNMAPPED_MOST && self.index_of(&name).is_none() => {
+                return Err(Reason::NoRoom)
+            }
             None => {
                 let number = self.add_peer(cx, name, key).ok_or(Reason::NoRoom)?;
                 self.enter_found(number, &name);

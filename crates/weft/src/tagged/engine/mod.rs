@@ -179,9 +179,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds peers there that are not mapped.
+    /// Finds peers there that are not mapped. Those that have spoken already are mapped now.
     pub fn set_directory(&mut self, directory: Arc<dyn Directory>) {
         self.directory = Some(directory);
+        let known: Vec<(Name, u32)> = self.by_name.iter().map(|(name, number)| (*name, *number)).collect();
+        for (name, number) in known {
+            if self.peers.get(number as usize).and_then(Option::as_ref).is_some_and(|peer| peer.index.is_none()) {
+                self.enter_found(number, &name);
+            }
+        }
     }
 
     /// Whether a peer is mapped, or has spoken.
@@ -189,9 +195,10 @@ impl Engine {
         self.by_name.contains_key(name)
     }
 
-    /// Whether the directory has a peer at an index.
-    pub(super) fn is_in_directory(&self, index: u32) -> bool {
-        self.directory.as_ref().is_some_and(|directory| directory.peer_at(index).is_some())
+    /// The number of the peer that the directory has at an index where none is mapped. The inner one is none if it has not spoken.
+    pub(super) fn known_at(&self, index: u32) -> Option<Option<u32>> {
+        let (name, _) = self.directory.as_ref()?.peer_at(index)?;
+        Some(self.by_name.get(&name).copied())
     }
 
     /// The number of the peer at an index, which is mapped now if the directory has it.
@@ -212,11 +219,22 @@ impl Engine {
         self.number_at(index)
     }
 
-    /// A peer speaks that was not known: it has an index if the directory says so.
+    /// The index of a peer in the directory.
+    pub(in crate::tagged) fn index_of(&self, name: &Name) -> Option<u32> {
+        self.directory.as_ref().and_then(|directory| directory.index_of(name))
+    }
+
+    /// A peer has no index: it has one if the directory says so.
     pub(super) fn enter_found(&mut self, number: u32, name: &Name) {
-        let found = self.directory.as_ref().and_then(|directory| directory.index_of(name));
-        if let Some(index) = found.filter(|&index| (index as usize) < TABLE_MOST && self.number_at(index).is_err()) {
-            self.enter(index, number);
+        let Some(index) = self.index_of(name).filter(|&index| (index as usize) < TABLE_MOST) else { return };
+        match self.number_at(index) {
+            Err(_) => self.enter(index, number),
+            Ok(same) if same == number => {
+                if let Some(peer) = self.peer(number) {
+                    peer.index = Some(index);
+                }
+            }
+            Ok(_) => {}
         }
     }
 
@@ -229,11 +247,22 @@ impl Engine {
     }
 
     pub fn unmap(&mut self, index: u32) -> Result<(), PostError> {
-        let number = self.by_index.get_mut(index as usize).and_then(Option::take).ok_or(PostError::NotMapped(index))?;
+        let number = self.empty(index).ok_or(PostError::NotMapped(index))?;
+        // It may be in the directory twice.
+        let without = self.peers.get(number as usize).and_then(Option::as_ref).filter(|peer| peer.index.is_none());
+        if let Some(name) = without.map(|peer| peer.name).filter(|name| self.index_of(name) != Some(index)) {
+            self.enter_found(number, &name);
+        }
+        Ok(())
+    }
+
+    /// Empties an index. Returns the number of the peer that was there.
+    fn empty(&mut self, index: u32) -> Option<u32> {
+        let number = self.by_index.get_mut(index as usize)?.take()?;
         if let Some(peer) = self.peer(number).filter(|p| p.index == Some(index)) {
             peer.index = None;
         }
-        Ok(())
+        Some(number)
     }
 
     pub fn lost(&self, index: u32) -> Option<Reason> {
@@ -247,7 +276,7 @@ impl Engine {
 
     fn enter(&mut self, index: u32, number: u32) {
         // Remove the previous entry.
-        let _ = self.unmap(index);
+        self.empty(index);
         if self.by_index.len() <= index as usize {
             self.by_index.resize(index as usize + 1, None);
         }

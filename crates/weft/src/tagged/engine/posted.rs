@@ -265,9 +265,10 @@ impl Engine {
         let peer = match pattern.source.map(|index| (index, self.number_at(index))) {
             None => None,
             Some((_, Ok(number))) => Some(number),
-            // It has not spoken.
-            Some((index, Err(_))) if self.is_in_directory(index) => return Ok(None),
-            Some((_, Err(error))) => return Err(error),
+            Some((index, Err(error))) => match self.known_at(index).ok_or(error)? {
+                Some(number) => Some(number),
+                None => return Ok(None),
+            },
         };
         let space = space(pattern.tags.is_some());
         let found = self.waiting[space].find(peer, pattern.tags.unwrap_or_default());
