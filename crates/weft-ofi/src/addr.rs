@@ -141,12 +141,12 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The address of a peer.
     /// The name of its endpoint for remote memory, if it has one.
     pub fn memory_name(&self) -> Option<Name> {
         self.memory.map(|endpoint| Name { endpoint, ..self.name })
     }
 
+    /// The address of a peer.
     pub fn encode(&self) -> [u8; ADDRESS_BYTES] {
         let mut address = [0; ADDRESS_BYTES];
         let (name, rest) = address.split_at_mut(NAME_BYTES);

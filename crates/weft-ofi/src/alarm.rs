@@ -1,16 +1,13 @@
-//! What a client waits for outside of libfabric's calls: a descriptor, or a mutex with a condition. `fi_trywait` arms it; then it tells
-//! when something has come.
+//! The bells of a domain, and the thread that rings them for what the bundle takes.
 //!
-//! As long as the client's calls alone poll the bundle, the bundle has a descriptor. Once a thread of weft's polls it too, that thread
-//! takes what the descriptor would tell of. So another thread waits for the client then, in the bundle's own wait, and tells it. The client
-//! has the same descriptor before and after: a set with the bundle's descriptor in it, or with the one that this thread rings.
+//! As long as the client's calls alone poll the bundle, its descriptor wakes a client that waits. Once a thread of weft's polls it too,
+//! that thread takes what the descriptor would tell of. So another thread waits for the client then, in the bundle's own wait. It knows
+//! nothing of the domain's state: it rings every bell that is armed.
 
-use crate::mutex_cond::MutexCond;
-use rustix::event::{epoll, eventfd, EventfdFlags};
-use std::ffi::c_int;
+use crate::bell::{Bell, Ringer};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft::{SharedBundle, Waited, Waker};
@@ -18,30 +15,14 @@ use weft::{SharedBundle, Waited, Waker};
 /// Looks before a wait, each of which finds nothing if nothing comes meanwhile.
 const LOOKS_MOST: u32 = 4;
 
-/// What is rung.
-#[derive(Debug)]
-struct Bells {
-    event: OwnedFd,
-    conds: Mutex<Vec<Arc<MutexCond>>>,
-}
-
-impl Bells {
-    fn ring(&self) {
-        // It fails if it has been rung so often that nobody can have missed it.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        lock(&self.conds).iter().for_each(|cond| cond.ring());
-    }
-
-    /// Has the descriptor be silent until the next ring.
-    fn hush(&self) {
-        // It fails if it is silent.
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
-    }
-}
+/// After so long a condition is tried again whose mutex the client had.
+const TRY_AGAIN: Duration = Duration::from_micros(200);
 
 /// Where the handle of the bundle is that the thread waits with.
 #[derive(Debug)]
 enum Handle {
+    /// There is no thread.
+    None,
     /// It is to be armed.
     Idle(SharedBundle),
     /// The thread is to wait with it.
@@ -52,63 +33,23 @@ enum Handle {
     Over,
 }
 
-/// A thread that waits for a client.
+/// What the thread and the domain share.
 #[derive(Debug)]
-struct Watcher {
-    place: Arc<(Mutex<Handle>, Condvar)>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
+struct Desk {
+    handle: Mutex<Handle>,
+    moved: Condvar,
+    bells: Mutex<Vec<Arc<Bell>>>,
+    /// Ends the thread's wait.
+    waker: OnceLock<Waker>,
 }
 
-impl Watcher {
-    fn start(bundle: &SharedBundle, bells: Arc<Bells>) -> io::Result<Watcher> {
-        let place = Arc::new((Mutex::new(Handle::Idle(bundle.clone())), Condvar::new()));
-        let (mine, waker) = (place.clone(), bundle.waker());
-        let thread = std::thread::Builder::new().name(String::from("weft-watch"));
-        let thread = thread.spawn(move || watch(&mine, &bells))?;
-        Ok(Watcher { place, waker, thread: Some(thread) })
-    }
-
-    fn put(&self, handle: Handle) {
-        *lock(&self.place.0) = handle;
-        self.place.1.notify_one();
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.put(Handle::Over);
-        self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // It ends after the wait that it is in. It does not panic.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What the thread does.
-fn watch(place: &(Mutex<Handle>, Condvar), bells: &Bells) {
-    let mut handle = lock(&place.0);
-    loop {
-        match std::mem::replace(&mut *handle, Handle::Used) {
-            Handle::Over => return,
-            Handle::Armed(bundle) => {
-                drop(handle);
-                // Whatever has come since it was armed ends it. It fails in a handler alone, and there are none.
-                let _ = bundle.wait(None);
-                handle = lock(&place.0);
-                if !matches!(*handle, Handle::Over) {
-                    // Before it rings: who is woken finds it idle, and arms it anew.
-                    *handle = Handle::Idle(bundle);
-                    drop(handle);
-                    bells.ring();
-                    handle = lock(&place.0);
-                }
-            }
-            other => {
-                *handle = other;
-                handle = place.1.wait(handle).unwrap_or_else(PoisonError::into_inner);
-            }
+impl Ringer for Desk {
+    fn look(&self) {
+        // Under the lock under which the thread looks before it sleeps.
+        drop(lock(&self.handle));
+        self.moved.notify_one();
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
         }
     }
 }
@@ -117,77 +58,146 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What tells a domain's client that something has come.
+impl Desk {
+    /// The bells, to be used without the lock.
+    fn bells(&self) -> Vec<Arc<Bell>> {
+        lock(&self.bells).clone()
+    }
+
+    fn put(&self, handle: Handle) {
+        *lock(&self.handle) = handle;
+        self.moved.notify_one();
+    }
+
+    /// Waits, and rings, until it is over.
+    fn watch(&self) {
+        // Conditions whose mutexes clients had.
+        let mut late: Vec<Arc<Bell>> = Vec::new();
+        loop {
+            late.extend(self.bells().into_iter().filter(|bell| bell.take_due()));
+            late.retain(|bell| !bell.try_ring());
+            let most = (!late.is_empty()).then_some(TRY_AGAIN);
+            let mut handle = lock(&self.handle);
+            match std::mem::replace(&mut *handle, Handle::Used) {
+                Handle::Over => return,
+                Handle::Armed(bundle) => {
+                    drop(handle);
+                    // It fails in a handler alone, and there are none.
+                    let has_news = bundle.wait(most) != Ok(Waited::Nothing);
+                    let mut handle = lock(&self.handle);
+                    if matches!(*handle, Handle::Over) {
+                        return;
+                    }
+                    // Before it rings: a client that is woken finds it idle, and arms it anew.
+                    *handle = if has_news { Handle::Idle(bundle) } else { Handle::Armed(bundle) };
+                    drop(handle);
+                    if has_news {
+                        // The next turn rings those that are due.
+                        self.bells().iter().for_each(|bell| bell.ring());
+                    }
+                }
+                other => {
+                    *handle = other;
+                    // A bell that is due from now on is told under this lock.
+                    if !lock(&self.bells).iter().any(|bell| bell.is_due()) {
+                        let most = most.unwrap_or(Duration::MAX);
+                        drop(self.moved.wait_timeout(handle, most).unwrap_or_else(PoisonError::into_inner));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A thread that waits for clients.
+#[derive(Debug)]
+struct Watcher {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.desk.put(Handle::Over);
+        self.desk.look();
+        if let Some(thread) = self.thread.take() {
+            // It ends after the wait that it is in. It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The bells of a domain.
 #[derive(Debug)]
 pub struct Alarm {
-    set: OwnedFd,
-    /// The bundle's descriptor, while it tells.
-    bundle: Option<OwnedFd>,
-    bells: Arc<Bells>,
+    desk: Arc<Desk>,
     watcher: Option<Watcher>,
 }
 
 impl Alarm {
-    /// One that tells nothing.
+    /// One without bells.
+    pub fn new() -> Alarm {
+        let (handle, moved, bells) = (Mutex::new(Handle::None), Condvar::new(), Mutex::default());
+        Alarm { desk: Arc::new(Desk { handle, moved, bells, waker: OnceLock::new() }), watcher: None }
+    }
+
+    /// Whether there is none.
+    pub fn has_no_bells(&self) -> bool {
+        lock(&self.desk.bells).is_empty()
+    }
+
+    /// Makes a bell that rings a descriptor. `bundle` is the bundle's, if it tells.
     ///
     /// # Errors
     /// As the system's.
-    pub fn new() -> io::Result<Alarm> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        add(&set, event.as_fd())?;
-        Ok(Alarm { set, bundle: None, bells: Arc::new(Bells { event, conds: Mutex::default() }), watcher: None })
+    pub fn add_event(&self, bundle: Option<BorrowedFd<'_>>) -> io::Result<Arc<Bell>> {
+        Ok(self.add(Bell::event(bundle)?))
     }
 
-    /// The descriptor that clients wait for.
-    pub fn descriptor(&self) -> c_int {
-        self.set.as_raw_fd()
+    /// Makes a bell that rings a condition. There is to be a thread that does so: see [`Alarm::follow`].
+    pub fn add_cond(&self) -> Arc<Bell> {
+        let desk: Arc<dyn Ringer> = self.desk.clone();
+        self.add(Bell::cond(Arc::downgrade(&desk)))
     }
 
-    /// Rings these, too.
-    pub fn add(&self, cond: Arc<MutexCond>) {
-        lock(&self.bells.conds).push(cond);
+    fn add(&self, bell: Bell) -> Arc<Bell> {
+        let bell = Arc::new(bell);
+        lock(&self.desk.bells).push(bell.clone());
+        bell
     }
 
-    /// Rings these no more.
-    pub fn remove(&self, cond: &Arc<MutexCond>) {
-        lock(&self.bells.conds).retain(|other| !Arc::ptr_eq(other, cond));
+    /// Forgets a bell.
+    pub fn remove(&self, bell: &Arc<Bell>) {
+        lock(&self.desk.bells).retain(|other| !Arc::ptr_eq(other, bell));
     }
 
-    /// Tells what a bundle's descriptor tells, until [`Alarm::follow`].
-    ///
-    /// # Errors
-    /// As the system's.
-    pub fn listen(&mut self, bundle: BorrowedFd<'_>) -> io::Result<()> {
-        let bundle = bundle.try_clone_to_owned()?;
-        add(&self.set, bundle.as_fd())?;
-        self.bundle = Some(bundle);
-        Ok(())
-    }
-
-    /// Has a thread wait for what a shared bundle takes from now on, once it is armed.
+    /// Has a thread wait for what a shared bundle takes from now on, once a bell is armed. Nothing is done if there is one.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub fn follow(&mut self, bundle: &SharedBundle) -> io::Result<()> {
-        if self.watcher.is_none() {
-            self.watcher = Some(Watcher::start(bundle, self.bells.clone())?);
+        if self.watcher.is_some() {
+            return Ok(());
         }
-        if let Some(before) = self.bundle.take() {
-            epoll::delete(&self.set, &before)?;
+        let desk = self.desk.clone();
+        desk.waker.get_or_init(|| bundle.waker());
+        desk.put(Handle::Idle(bundle.clone()));
+        let mine = desk.clone();
+        let thread = std::thread::Builder::new().name(String::from("weft-watch"));
+        let thread = thread.spawn(move || mine.watch()).inspect_err(|_| desk.put(Handle::None))?;
+        self.watcher = Some(Watcher { desk, thread: Some(thread) });
+        for bell in self.desk.bells() {
+            bell.leave_bundle();
+            // A client that waits looks once more, and arms it anew.
+            bell.ring();
         }
-        // Who waits now looks once more, and arms the thread.
-        self.bells.ring();
         Ok(())
     }
 
     /// Begins to arm the thread. It gives its handle, which has seen all that came so far; none if the thread is armed already, or there
     /// is none.
     pub fn begin(&self) -> Option<SharedBundle> {
-        let watcher = self.watcher.as_ref()?;
-        // What it rang for until now is looked at now. If it waits, it rings for what comes later.
-        self.bells.hush();
-        let mut place = lock(&watcher.place.0);
+        let mut place = lock(&self.desk.handle);
         let bundle = match std::mem::replace(&mut *place, Handle::Used) {
             Handle::Idle(bundle) => bundle,
             other => {
@@ -206,12 +216,6 @@ impl Alarm {
 
     /// Ends what [`Alarm::begin`] began: the thread waits from now on for what has come since, or is left alone.
     pub fn end(&self, bundle: SharedBundle, is_armed: bool) {
-        if let Some(watcher) = &self.watcher {
-            watcher.put(if is_armed { Handle::Armed(bundle) } else { Handle::Idle(bundle) });
-        }
+        self.desk.put(if is_armed { Handle::Armed(bundle) } else { Handle::Idle(bundle) });
     }
-}
-
-fn add(set: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(epoll::add(set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }

@@ -213,6 +213,7 @@ fn spread(changing: Changing, places: &[RmaIoc]) -> Option<Vec<Action>> {
         Some(Target::Lent(one)) => VecDeque::from([one]),
         _ => pieces.into(),
     };
+    rooms.retain(|room| !room.is_empty());
     let is_fetched = !rooms.is_empty();
     let mut actions = Vec::new();
     for place in places {

@@ -18,11 +18,13 @@ pub struct Book(Mutex<Addresses>);
 #[derive(Debug, Default)]
 struct Addresses {
     peers: Slab<Peer>,
-    /// By what tells a name from all others: its epoch, and the number of its endpoint.
+    /// By a name's identity.
     numbers: HashMap<(u64, u32), u32>,
+    /// Addresses that were entered although another one had the same identity.
+    doubles: usize,
 }
 
-/// What tells a name from all others.
+/// The epoch and the number of the endpoint: no two names have both.
 fn identity(name: &Name) -> (u64, u32) {
     (name.epoch.0, name.endpoint.0)
 }
@@ -32,13 +34,15 @@ impl Book {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters an address. Its number, if there is one left. An address that is entered twice has two numbers; what comes from it has the
-    /// last one.
+    /// Enters an address. Its number, if there is one left. An address that is entered twice has two numbers; what comes from it has one
+    /// of them.
     pub fn insert(&self, peer: Peer) -> Option<u32> {
         let mut addresses = self.addresses();
         let number = Some(addresses.peers.vacant_key()).filter(|&number| number < ADDRESSES_MOST)? as u32;
         addresses.peers.insert(peer);
-        addresses.numbers.insert(identity(&peer.name), number);
+        if addresses.numbers.insert(identity(&peer.name), number).is_some() {
+            addresses.doubles += 1;
+        }
         Some(number)
     }
 
@@ -47,8 +51,15 @@ impl Book {
         let mut addresses = self.addresses();
         let Some(peer) = addresses.peers.try_remove(number) else { return false };
         let identity = identity(&peer.name);
-        if addresses.numbers.get(&identity).is_some_and(|&other| other as usize == number) {
-            addresses.numbers.remove(&identity);
+        // Few clients enter an address twice, and then remove it.
+        let is_same = |(_, other): &(usize, &Peer)| self::identity(&other.name) == identity;
+        let other = if addresses.doubles > 0 { addresses.peers.iter().find(is_same) } else { None };
+        match other.map(|(number, _)| number as u32) {
+            Some(other) => {
+                addresses.numbers.insert(identity, other);
+                addresses.doubles -= 1;
+            }
+            None => _ = addresses.numbers.remove(&identity),
         }
         true
     }
@@ -73,7 +84,7 @@ impl Directory for Book {
     fn index_of(&self, name: &Name) -> Option<u32> {
         let addresses = self.addresses();
         let &number = addresses.numbers.get(&identity(name))?;
-        // All of the name, which its process alone may say.
+        // The rest of the name must be right, too.
         addresses.peers.get(number as usize).filter(|peer| peer.name == *name).map(|_| number)
     }
 }

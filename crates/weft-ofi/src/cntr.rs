@@ -1,6 +1,7 @@
 //! Counters of what has ended at endpoints, and of what peers did to memory here.
 
 use crate::abi::{self, CntrAttr, CntrOps, Fid, FidCntr, FidDomain, Ops};
+use crate::bell::Bell;
 use crate::cell::DomainCell;
 use crate::fabric::Domain;
 use crate::state::State;
@@ -19,6 +20,8 @@ use weft::memory::Tally;
 pub struct Count {
     /// Tallies of regions add to it, too.
     ended: Arc<AtomicU64>,
+    /// Rung when the client's own calls change it. For what a tally adds the bundle's waits end.
+    bell: Option<Arc<Bell>>,
     failed: AtomicU64,
 }
 
@@ -27,6 +30,13 @@ impl Count {
     pub fn add(&self, is_well: bool) {
         let number = if is_well { &self.ended } else { &self.failed };
         number.fetch_add(1, Ordering::Relaxed);
+        self.has_news();
+    }
+
+    fn has_news(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
     }
 
     /// What counts operations of peers here, of the kinds that flags name: those on an endpoint's memory, or on a registration, where an
@@ -47,32 +57,25 @@ pub struct Cntr {
     pub count: Arc<Count>,
     object: WaitObject,
     reads: Reads,
-    /// What the client was told last: what has ended, and what has failed.
-    told: [AtomicU64; 2],
+    /// What had ended and failed when the client was last told to look before it waits.
+    seen: [AtomicU64; 2],
 }
 
 impl Cntr {
-    /// Whether the numbers are others than what the client was told last.
+    /// Whether the numbers are others than when the client was last told so. It is told now.
     pub fn has_news(&self) -> bool {
-        let Count { ended, failed } = &*self.count;
-        let [told, told_failed] = &self.told;
         // Relaxed: they only decide whether the client looks, and then it acquires.
-        ended.load(Ordering::Relaxed) != told.load(Ordering::Relaxed)
-            || failed.load(Ordering::Relaxed) != told_failed.load(Ordering::Relaxed)
+        let now = [&*self.count.ended, &self.count.failed].map(|number| number.load(Ordering::Relaxed));
+        let before = [0, 1].map(|at| self.seen[at].swap(now[at], Ordering::Relaxed));
+        now != before
     }
 
-    /// What has ended, as it is told now.
+    pub fn bell(&self) -> Option<&Bell> {
+        self.object.bell().map(|bell| &**bell)
+    }
+
     fn ended(&self) -> u64 {
-        let ended = self.count.ended.load(Ordering::Acquire);
-        self.told[0].store(ended, Ordering::Relaxed);
-        ended
-    }
-
-    /// What has failed, as it is told now.
-    fn failed(&self) -> u64 {
-        let failed = self.count.failed.load(Ordering::Relaxed);
-        self.told[1].store(failed, Ordering::Relaxed);
-        failed
+        self.count.ended.load(Ordering::Acquire)
     }
 }
 
@@ -94,14 +97,9 @@ pub unsafe extern "C" fn open(
         Ok(object) => object,
         Err(error) => return error,
     };
-    let cntr = Cntr {
-        fid,
-        state: domain.state.clone(),
-        count: Arc::default(),
-        object,
-        reads: Reads::default(),
-        told: Default::default(),
-    };
+    let count = Arc::new(Count { bell: object.bell().cloned(), ..Count::default() });
+    let (reads, seen) = Default::default();
+    let cntr = Cntr { fid, state: domain.state.clone(), count, object, reads, seen };
     // SAFETY: libfabric's promise.
     unsafe { give(Box::new(cntr), place) }
 }
@@ -123,7 +121,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     let cntr = unsafe { &*fid.cast::<Cntr>() };
     match command {
         // SAFETY: the client's promise: there is room for what the counter was opened with.
-        abi::CONTROL_GETWAIT => cntr.state.with(|state| unsafe { cntr.object.give(state, arg) }),
+        abi::CONTROL_GETWAIT => unsafe { cntr.object.give(arg) },
         _ => -libc::ENOSYS,
     }
 }
@@ -138,39 +136,48 @@ unsafe fn of<'a>(cntr: *mut FidCntr) -> &'a Cntr {
 unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
     // SAFETY: libfabric's promise.
     let cntr = unsafe { of(cntr) };
-    cntr.state.with(State::progress);
-    let told = cntr.told[0].load(Ordering::Relaxed);
-    let ended = cntr.ended();
-    cntr.reads.note(ended == told);
-    ended
+    let is_vain = cntr.state.with(|state| {
+        state.progress();
+        Some(state.is_awaited())
+    });
+    cntr.reads.note(is_vain == Some(true));
+    cntr.ended()
 }
 
 unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
     // SAFETY: libfabric's promise.
-    unsafe { of(cntr) }.failed()
+    unsafe { of(cntr) }.count.failed.load(Ordering::Relaxed)
 }
 
 unsafe extern "C" fn add(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise.
-    unsafe { of(cntr) }.count.ended.fetch_add(value, Ordering::Relaxed);
+    let count = unsafe { &of(cntr).count };
+    count.ended.fetch_add(value, Ordering::Relaxed);
+    count.has_news();
     0
 }
 
 unsafe extern "C" fn adderr(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise.
-    unsafe { of(cntr) }.count.failed.fetch_add(value, Ordering::Relaxed);
+    let count = unsafe { &of(cntr).count };
+    count.failed.fetch_add(value, Ordering::Relaxed);
+    count.has_news();
     0
 }
 
 unsafe extern "C" fn set(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise.
-    unsafe { of(cntr) }.count.ended.store(value, Ordering::Relaxed);
+    let count = unsafe { &of(cntr).count };
+    count.ended.store(value, Ordering::Relaxed);
+    count.has_news();
     0
 }
 
 unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise.
-    unsafe { of(cntr) }.count.failed.store(value, Ordering::Relaxed);
+    let count = unsafe { &of(cntr).count };
+    count.failed.store(value, Ordering::Relaxed);
+    count.has_news();
     0
 }
 

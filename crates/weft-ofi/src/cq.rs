@@ -60,7 +60,8 @@ pub unsafe extern "C" fn open(
     }
     let made = domain.state.with(|state| {
         let object = WaitObject::new(state, attr.wait_obj)?;
-        Ok((state.cqs.insert(CqState::default()), state.bundle.waker(), object))
+        let cq = CqState { bell: object.bell().cloned(), ..CqState::default() };
+        Ok((state.cqs.insert(cq), state.bundle.waker(), object))
     });
     let (number, waker, object) = match made {
         Ok(made) => made,
@@ -110,7 +111,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     let cq = unsafe { &*fid.cast::<Cq>() };
     match command {
         // SAFETY: the client's promise: there is room for what the queue was opened with.
-        abi::CONTROL_GETWAIT => cq.state.with(|state| unsafe { cq.object.give(state, arg) }),
+        abi::CONTROL_GETWAIT => unsafe { cq.object.give(arg) },
         _ => -libc::ENOSYS,
     }
 }
@@ -125,12 +126,14 @@ pub unsafe extern "C" fn trywait(_fabric: *mut FidFabric, fids: *mut *mut Fid, c
             abi::CLASS_CQ => {
                 // SAFETY: an object of this class that the client has of this provider is a queue of ours.
                 let cq = unsafe { &*fid.cast::<Cq>() };
-                cq.state.with(|state| Some(state.arm(|state| !is_empty(state, cq.number))))
+                let bell = cq.object.bell().map(|bell| &**bell);
+                let is_signalled = || cq.is_signalled.swap(false, Ordering::Acquire);
+                cq.state.with(|state| Some(state.arm(bell, |state| !is_empty(state, cq.number) || is_signalled())))
             }
             abi::CLASS_CNTR => {
                 // SAFETY: as above, a counter.
                 let cntr = unsafe { &*fid.cast::<Cntr>() };
-                cntr.state.with(|state| Some(state.arm(|_| cntr.has_news())))
+                cntr.state.with(|state| Some(state.arm(cntr.bell(), |_| cntr.has_news())))
             }
             // SAFETY: as above, a queue of events.
             abi::CLASS_EQ => Some(unsafe { &*fid.cast::<Eq>() }.is_empty()),
@@ -332,6 +335,9 @@ unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
     let cq = unsafe { &*cq.cast::<Cq>() };
     cq.is_signalled.store(true, Ordering::Release);
     cq.waker.wake();
+    if let Some(bell) = cq.object.bell() {
+        bell.ring();
+    }
     0
 }
 

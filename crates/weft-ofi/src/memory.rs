@@ -15,7 +15,7 @@ use weft::memory::{
     Change, Completion, Fetch, LentMut, Memory, Notice, Outcome, Part, Place, PostError, ReadList, RegionKey, Source,
     Tally, Target, Write, WriteList,
 };
-use weft::Endpoint;
+use weft::{Endpoint, Reason};
 
 /// An endpoint's side for the memory of others, and for that of this process as others see it.
 #[derive(Debug)]
@@ -167,9 +167,6 @@ impl Action {
     /// Makes one piece of several for one place: a list's notice tells the length of its last piece alone.
     fn gather(&mut self) {
         if let Action::WriteAll(list) = self {
-            if list.places.parts.len() > 1 {
-                return;
-            }
             let bytes = list.pieces.iter().flat_map(|source| bytes(source).iter().copied()).collect();
             *self = Action::Write(Source::Owned(bytes));
         }
@@ -185,7 +182,7 @@ impl Action {
             }
             Action::WriteAll(listed) => {
                 let Listed { pieces: sources, places: Places { key, parts } } = *listed;
-                let list = WriteList { notice: remote.data, ..WriteList::to(RegionKey(key), &parts) };
+                let list = WriteList::to(RegionKey(key), &parts);
                 memory.try_write_list(to, list, sources, at).map_err(|(error, _)| error)
             }
             Action::Read(target) => memory.try_read(to, place, target, at).map_err(|(error, _)| error),
@@ -306,8 +303,8 @@ impl State {
             return Err(-(libc::EINVAL as isize));
         };
         let kind = first.kind();
-        // What is told with the last one would not say that those before it were stored.
-        if remote.data.is_some() && actions.len() > 1 {
+        // The target would be told the length of the last place alone, and not whether those before it were stored.
+        if remote.data.is_some() {
             return Err(-(libc::EINVAL as isize));
         }
         if flags & abi::INJECT != 0 && !actions.iter_mut().all(Action::copy) {
@@ -331,8 +328,16 @@ impl State {
                 self.eps[slot].end(at);
                 Err(refusal(error))
             }
-            // The endpoint is gone: nothing else refuses a later one.
-            _ => Err(-(libc::EIO as isize)),
+            // The endpoint is gone, so those before it fail as well; the last of them tells it.
+            _ if posted > 0 => {
+                let op = &mut self.eps[slot].ops[at];
+                (op.to_end, op.failed) = (posted as u8, Some(Reason::NoSuchEndpoint));
+                Ok(())
+            }
+            _ => {
+                self.eps[slot].end(at);
+                Err(-(libc::EIO as isize))
+            }
         }
     }
 

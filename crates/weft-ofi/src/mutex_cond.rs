@@ -21,10 +21,20 @@ unsafe impl Sync for MutexCond {}
 impl MutexCond {
     /// They stay where they are from now on, as C wants it.
     pub fn new() -> Arc<MutexCond> {
-        Arc::new(MutexCond {
+        let made = Arc::new(MutexCond {
             mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
             cond: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
-        })
+        });
+        // SAFETY: zero is a value of it, which the first call makes attributes of; the mutex is made anew before anybody uses it.
+        unsafe {
+            let mut kind: libc::pthread_mutexattr_t = std::mem::zeroed();
+            libc::pthread_mutexattr_init(&mut kind);
+            // A thread that has the mutex is told so, where it would wait for itself.
+            libc::pthread_mutexattr_settype(&mut kind, libc::PTHREAD_MUTEX_ERRORCHECK);
+            libc::pthread_mutex_init(made.mutex(), &kind);
+            libc::pthread_mutexattr_destroy(&mut kind);
+        }
+        made
     }
 
     fn mutex(&self) -> *mut pthread_mutex_t {
@@ -44,13 +54,29 @@ impl MutexCond {
         unsafe { *place.cast::<MutexCondPlace>() = MutexCondPlace { mutex: self.mutex(), cond: self.cond() } };
     }
 
-    /// Tells whoever waits. Under the mutex, so that nobody is between a look and a wait.
+    /// Wakes all threads that wait. Under the mutex, so that none is between its look and its wait. Blocks while another thread has the
+    /// mutex. If this thread has it, no other one is there.
     pub fn ring(&self) {
         // SAFETY: both are made and not destroyed, and stay where they are.
         unsafe {
-            libc::pthread_mutex_lock(self.mutex());
+            let is_locked = libc::pthread_mutex_lock(self.mutex()) == 0;
             libc::pthread_cond_broadcast(self.cond());
-            libc::pthread_mutex_unlock(self.mutex());
+            if is_locked {
+                libc::pthread_mutex_unlock(self.mutex());
+            }
+        }
+    }
+
+    /// The same without blocking. False if another thread has the mutex.
+    pub fn try_ring(&self) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            let is_locked = libc::pthread_mutex_trylock(self.mutex()) == 0;
+            if is_locked {
+                libc::pthread_cond_broadcast(self.cond());
+                libc::pthread_mutex_unlock(self.mutex());
+            }
+            is_locked
         }
     }
 }

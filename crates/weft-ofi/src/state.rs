@@ -4,6 +4,7 @@
 use crate::abi::{self, CqEntry, CqErrEntry};
 use crate::addr::Peer;
 use crate::alarm::Alarm;
+use crate::bell::Bell;
 use crate::book::Book;
 use crate::bundle::{DomainBundle, Sleeper};
 use crate::cntr::Count;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use weft::names::NameServer;
 use weft::tagged::{self, CameBack, Claim, Completion, LentMut, Outcome, Received};
 use weft::{Endpoint, Name, Reason};
+use weft_shm::biased::this_thread;
 
 /// Completions that a queue keeps; then operations that would add some are told to come again.
 const UNREAD_MOST: usize = 1 << 16;
@@ -114,6 +116,8 @@ pub struct CqState {
     /// With the sources.
     pub entries: VecDeque<(CqEntry, u64)>,
     pub errors: VecDeque<CqErrEntry>,
+    /// Rung at each entry and error.
+    pub bell: Option<Arc<Bell>>,
 }
 
 impl CqState {
@@ -121,10 +125,19 @@ impl CqState {
     #[inline(always)]
     pub fn tell(&mut self, entry: CqEntry, source: u64) {
         self.entries.push_back((entry, source));
+        self.has_news();
+    }
+
+    #[inline(always)]
+    fn has_news(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
     }
 
     pub fn fail(&mut self, entry: CqEntry, err: c_int, prov_errno: c_int, olen: usize) {
         self.errors.push_back(CqErrEntry { entry, olen, err, prov_errno, err_data: 0, err_data_size: 0 });
+        self.has_news();
     }
 
     /// The end of an operation that received nothing.
@@ -186,8 +199,10 @@ pub struct State {
     pub registrations: Registrations,
     /// Endpoints with a side for remote memory.
     pub with_memory: Vec<usize>,
-    /// What the client waits for outside of calls, once it wants to.
-    alarm: Option<Alarm>,
+    /// What wakes a client that waits outside of calls.
+    alarm: Alarm,
+    /// The thread that made ready to wait for the bundle's descriptor, and has looked at nothing since. 0 if there is none.
+    waits_by_descriptor: usize,
     lost: u64,
     reads: u32,
     /// The last read was in vain: the client waits.
@@ -210,7 +225,8 @@ impl State {
             avs,
             registrations,
             with_memory: Vec::new(),
-            alarm: None,
+            alarm: Alarm::new(),
+            waits_by_descriptor: 0,
             lost: 0,
             reads: 0,
             is_awaited: false,
@@ -302,6 +318,9 @@ impl State {
     /// The same while somebody reads. Looks several times, if the last read was in vain too.
     #[inline(always)]
     pub fn progress_for(&mut self, reader: &mut impl Reader) {
+        if self.waits_by_descriptor != 0 {
+            self.is_looked_at();
+        }
         let mut looks = if self.is_awaited { LOOKS } else { 1 };
         loop {
             let work = self.bundle.poll();
@@ -388,56 +407,100 @@ impl State {
     /// # Errors
     /// If the thread cannot be started.
     pub fn serve(&mut self) -> Result<(), weft::Error> {
-        self.share();
+        self.share_or_say();
         self.bundle.serve()
     }
 
-    /// Has other threads be able to use the bundle. Who waits outside of calls is told by a thread from now on.
+    /// Lets other threads use the bundle. A client that waits outside of calls is woken by a thread from now on.
+    ///
+    /// # Errors
+    /// If that thread cannot be started.
     #[cold]
-    fn share(&mut self) {
-        if self.bundle.shared().is_some() {
-            return;
-        }
+    fn share(&mut self) -> std::io::Result<()> {
         self.bundle.share();
-        if let (Some(alarm), Some(bundle)) = (&mut self.alarm, self.bundle.shared()) {
-            if let Err(error) = alarm.follow(bundle) {
-                eprintln!("weft: no thread can be had that wakes who waits for libfabric's queues: {error}");
-            }
+        match self.bundle.shared() {
+            Some(bundle) if !self.alarm.has_no_bells() => self.alarm.follow(bundle),
+            _ => Ok(()),
         }
     }
 
-    /// What tells the client to look. If it `needs_thread`, a thread waits for it.
+    /// A bell that rings a descriptor.
     ///
     /// # Errors
     /// As C wants them.
-    pub fn alarm(&mut self, needs_thread: bool) -> Result<&Alarm, c_int> {
-        let failed = |error: std::io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
-        if needs_thread {
-            self.share();
-        }
-        if self.alarm.is_none() {
-            let mut alarm = Alarm::new().map_err(failed)?;
-            if let Some(fd) = self.bundle.wait_fd() {
-                alarm.listen(fd).map_err(failed)?;
-            }
-            self.alarm = Some(alarm);
-        }
-        let Some(alarm) = &mut self.alarm else { return Err(-libc::EIO) };
-        if let Some(bundle) = self.bundle.shared() {
-            alarm.follow(bundle).map_err(failed)?;
-        }
-        Ok(alarm)
+    pub fn new_event(&mut self) -> Result<Arc<Bell>, c_int> {
+        let bell = self.alarm.add_event(self.bundle.wait_fd()).map_err(in_c)?;
+        self.follow(bell)
     }
 
-    /// Makes ready to wait outside of calls. False if something `is_there` that the client is to look at first.
-    pub fn arm(&mut self, is_there: impl Fn(&State) -> bool) -> bool {
-        let handle = self.alarm.as_ref().and_then(Alarm::begin);
+    /// A bell that rings a mutex and a condition.
+    ///
+    /// # Errors
+    /// As C wants them.
+    pub fn new_cond(&mut self) -> Result<Arc<Bell>, c_int> {
+        let bell = self.alarm.add_cond();
+        self.bundle.share();
+        self.follow(bell)
+    }
+
+    /// Has the thread wait for a new bell, if there is to be one.
+    fn follow(&mut self, bell: Arc<Bell>) -> Result<Arc<Bell>, c_int> {
+        let followed = self.bundle.shared().map_or(Ok(()), |bundle| self.alarm.follow(bundle));
+        match followed {
+            Ok(()) => Ok(bell),
+            Err(error) => {
+                self.alarm.remove(&bell);
+                Err(in_c(error))
+            }
+        }
+    }
+
+    /// Nobody waits for it any more.
+    pub fn remove_bell(&mut self, bell: &Arc<Bell>) {
+        self.alarm.remove(bell);
+    }
+
+    /// A thread looks at the bundle, so its descriptor tells no more until it is armed again. If another thread waits for it, the bundle is
+    /// shared from now on.
+    #[cold]
+    fn is_looked_at(&mut self) {
+        let waits = std::mem::replace(&mut self.waits_by_descriptor, 0);
+        if waits != this_thread() {
+            self.share_or_say();
+        }
+    }
+
+    /// As [`State::share`]. If there can be no thread, that is said.
+    fn share_or_say(&mut self) {
+        if let Err(error) = self.share() {
+            eprintln!("weft: no thread can be had that wakes clients which wait for libfabric's queues: {error}");
+        }
+    }
+
+    /// Makes ready to wait outside of calls, for a bell if there is one. False if something `is_there` that the client is to look at first.
+    pub fn arm(&mut self, bell: Option<&Bell>, is_there: impl Fn(&State) -> bool) -> bool {
+        if let Some(bell) = bell {
+            bell.hush();
+            // Before the thread's handle is looked for: a thread that waits already rings it for what comes from now on.
+            bell.arm(true);
+        }
+        if self.waits_by_descriptor != 0 {
+            // Before the thread's handle is taken, which there may be from now on.
+            self.is_looked_at();
+        }
+        let handle = self.alarm.begin();
         self.progress();
-        let is_armed = !is_there(self) && self.bundle.arm();
+        let is_quiet = !is_there(self) && self.bundle.arm();
         self.hand_over();
-        let is_armed = is_armed && !is_there(self);
-        if let (Some(alarm), Some(handle)) = (&self.alarm, handle) {
-            alarm.end(handle, is_armed);
+        let is_armed = is_quiet && !is_there(self);
+        if let Some(bell) = bell.filter(|_| !is_armed) {
+            bell.arm(false);
+        }
+        if let Some(handle) = handle {
+            self.alarm.end(handle, is_armed);
+        }
+        if is_armed && bell.is_some() && self.bundle.shared().is_none() {
+            self.waits_by_descriptor = this_thread();
         }
         is_armed
     }
@@ -531,6 +594,11 @@ fn fill(entry: &mut CqEntry, op: &Op, received: &Received) {
         entry.flags |= abi::REMOTE_CQ_DATA;
         entry.data = data;
     }
+}
+
+/// An error of the system's as C wants it.
+fn in_c(error: std::io::Error) -> c_int {
+    -error.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// The system's number for why something came back.

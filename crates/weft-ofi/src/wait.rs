@@ -1,9 +1,9 @@
 //! Waiting for what ends, outside of the domain's lock; and what a client may wait for by itself.
 
 use crate::abi;
+use crate::bell::Bell;
 use crate::bundle::Sleeper;
 use crate::cell::DomainCell;
-use crate::mutex_cond::MutexCond;
 use crate::state::State;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,8 +17,8 @@ pub enum WaitObject {
     None,
     /// The provider's choice: its own calls.
     Calls,
-    Descriptor,
-    MutexCond(Arc<MutexCond>),
+    /// A descriptor, or a mutex and a condition.
+    Bell(Arc<Bell>),
 }
 
 impl WaitObject {
@@ -30,15 +30,8 @@ impl WaitObject {
         Ok(match kind {
             abi::WAIT_NONE => WaitObject::None,
             abi::WAIT_UNSPEC | abi::WAIT_YIELD => WaitObject::Calls,
-            abi::WAIT_FD => {
-                state.alarm(false)?;
-                WaitObject::Descriptor
-            }
-            abi::WAIT_MUTEX_COND => {
-                let cond = MutexCond::new();
-                state.alarm(true)?.add(cond.clone());
-                WaitObject::MutexCond(cond)
-            }
+            abi::WAIT_FD => WaitObject::Bell(state.new_event()?),
+            abi::WAIT_MUTEX_COND => WaitObject::Bell(state.new_cond()?),
             _ => return Err(-libc::ENOSYS),
         })
     }
@@ -48,11 +41,18 @@ impl WaitObject {
         matches!(self, WaitObject::None)
     }
 
+    /// The bell, if it is one.
+    pub fn bell(&self) -> Option<&Arc<Bell>> {
+        match self {
+            WaitObject::Bell(bell) => Some(bell),
+            WaitObject::None | WaitObject::Calls => None,
+        }
+    }
+
     /// Nobody waits for it any more.
     pub fn close(&self, state: &mut State) {
-        if let WaitObject::MutexCond(cond) = self {
-            // It fails for no alarm that is there.
-            let _ = state.alarm(true).map(|alarm| alarm.remove(cond));
+        if let WaitObject::Bell(bell) = self {
+            state.remove_bell(bell);
         }
     }
 
@@ -60,23 +60,11 @@ impl WaitObject {
     ///
     /// # Safety
     /// There is room for what it is: a descriptor, or pointers to a mutex and a condition.
-    pub unsafe fn give(&self, state: &mut State, place: *mut c_void) -> c_int {
-        match self {
-            WaitObject::None | WaitObject::Calls => -libc::ENOSYS,
-            WaitObject::Descriptor => match state.alarm(false) {
-                Ok(alarm) => {
-                    // SAFETY: the caller's promise.
-                    unsafe { *place.cast::<c_int>() = alarm.descriptor() };
-                    0
-                }
-                Err(error) => error,
-            },
-            WaitObject::MutexCond(cond) => {
-                // SAFETY: the caller's promise.
-                unsafe { cond.give(place) };
-                0
-            }
-        }
+    pub unsafe fn give(&self, place: *mut c_void) -> c_int {
+        let Some(bell) = self.bell() else { return -libc::ENOSYS };
+        // SAFETY: the caller's promise.
+        unsafe { bell.give(place) };
+        0
     }
 }
 

@@ -16,6 +16,9 @@ enum Object {
     MutexCond(MutexCondPlace),
 }
 
+// SAFETY: the mutex and the condition are for any thread.
+unsafe impl Send for Object {}
+
 impl Object {
     fn of(fid: *mut Fid, kind: c_int) -> Object {
         // SAFETY: an object that is open, and room for what it was opened with.
@@ -259,6 +262,152 @@ fn who_waits_for_a_counter_is_woken_when_it_counts() {
         assert_eq!((closed(mr.cast()), closed(cntr.cast())), (0, 0));
         // SAFETY: nobody writes there any more.
         drop(unsafe { Box::from_raw(memory) });
+    }
+}
+
+/// A client for two threads, of which each makes its own calls.
+struct Both(Client);
+
+// SAFETY: the client's domain is for any number of threads, and its pointers are read alone.
+unsafe impl Sync for Both {}
+
+/// What a client's own calls do.
+const OWN_CALLS: [fn(&Client, *mut FidCntr); 4] = [
+    |client, _| assert_eq!(client.send(0, 0, 1, b"to itself", 3), 0),
+    |client, _| {
+        let mut room = [0; 8];
+        // A miss, which is an error in the queue.
+        assert_eq!(client.look(0, 7, PEEK, &mut room, 4), 0);
+    },
+    |client, _| {
+        let ep = client.eps[0].cast::<Fid>();
+        // SAFETY: an endpoint that is open.
+        assert_eq!(unsafe { ((*client.eps[0]).ops.cancel)(ep, 99 as *mut c_void) }, 0);
+    },
+    // SAFETY: a counter that is open.
+    |_, cntr| assert_eq!(unsafe { ((*cntr).ops.add)(cntr, 1) }, 0),
+];
+
+#[test]
+fn who_waits_is_woken_by_what_another_thread_of_the_client_does() {
+    for kind in [WAIT_FD, WAIT_MUTEX_COND] {
+        for change in [plain_messages as fn(&mut Hints), automatic] {
+            for (which, call) in OWN_CALLS.into_iter().enumerate() {
+                let (client, object) = Client::with_waits(change, kind);
+                let mut attr = CntrAttr { events: 0, wait_obj: kind, wait_set: null_mut(), flags: 0 };
+                let mut cntr = null_mut();
+                // SAFETY: a domain that is open, attributes, and a place.
+                let opened =
+                    unsafe { ((*client.domain).ops.cntr_open)(client.domain, &mut attr, &mut cntr, null_mut()) };
+                assert_eq!(opened, 0);
+                assert_eq!(client.inserted(&client.address(0)), 0);
+                let mut room = [0; 8];
+                assert_eq!(client.receive(0, ADDR_UNSPEC, 5, 0, &mut room, 99), 0);
+                let is_of_counter = which == OWN_CALLS.len() - 1;
+                let counted = Object::of(cntr.cast(), kind);
+                let (fid, object) =
+                    if is_of_counter { (cntr.cast::<Fid>(), counted) } else { (client.cq.cast(), object) };
+                assert!(client.is_silent(&object));
+                let (fid, counter, both) = (fid as usize, cntr as usize, &Both(client));
+                thread::scope(|scope| {
+                    scope.spawn(move || {
+                        thread::sleep(Duration::from_millis(3));
+                        call(&both.0, counter as *mut FidCntr);
+                    });
+                    let fid = fid as *mut Fid;
+                    for _ in 0..VAIN_MOST {
+                        // Until something is there to look at.
+                        let woken = object.wait(BOUND, || both.0.try_wait(fid) == 0);
+                        assert_ne!(woken, Some(false), "call {which} of {kind} wakes nobody");
+                        if woken.is_none() {
+                            return;
+                        }
+                    }
+                    panic!("woken again and again");
+                });
+                assert_eq!(closed(cntr.cast()), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn each_of_several_threads_is_woken_for_its_own_queue() {
+    for kind in [WAIT_FD, WAIT_MUTEX_COND] {
+        for (is_served, change) in [(false, plain_messages as fn(&mut Hints)), (true, automatic)] {
+            let (mut client, first) = Client::with_waits(change, kind);
+            let (domain, mut cq) = (client.domain, null_mut());
+            // SAFETY: a domain that is open, attributes, and a place.
+            unsafe {
+                let mut attr: CqAttr = std::mem::zeroed();
+                (attr.format, attr.wait_obj) = (FORMAT_TAGGED, kind);
+                assert_eq!(((*domain).ops.cq_open)(domain, &mut attr, &mut cq, null_mut()), 0);
+            }
+            let second = Object::of(cq.cast(), kind);
+            let queues = [std::mem::replace(&mut client.cq, cq), cq];
+            client.open(false);
+            let orders = [0, 1].map(|at| other(send, client.address(at), plain_messages));
+            let (queues, mut whole) = (queues.map(|cq| cq as usize), Both(client));
+            let both = &whole;
+            thread::scope(|scope| {
+                for (at, object) in [first, second].into_iter().enumerate() {
+                    let orders = orders[at].clone();
+                    scope.spawn(move || {
+                        let mut room = vec![0u8; 100_000];
+                        let cq = queues[at] as *mut FidCq;
+                        for round in 0..ROUNDS {
+                            assert_eq!(both.0.receive(at, ADDR_UNSPEC, 1, 0, &mut room, round), 0);
+                            orders.send(round).expect("it is there");
+                            let mut entry = CqEntry::default();
+                            // SAFETY: a queue that is open, and room for one.
+                            while unsafe { ((*cq).ops.read)(cq, (&raw mut entry).cast(), 1) } != 1 {
+                                let woken = object.wait(BOUND, || both.0.try_wait(cq.cast()) == 0);
+                                assert_ne!(
+                                    woken,
+                                    Some(false),
+                                    "queue {at}, round {round}, kind {kind}, served {is_served}"
+                                );
+                            }
+                        }
+                    });
+                }
+            });
+            drop(orders);
+            assert_eq!(closed(whole.0.eps.remove(0).cast()), 0);
+            assert_eq!(closed(queues[0] as *mut Fid), 0);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_has_a_mutex_may_open_and_close_others_and_write_events() {
+    for change in [plain_messages as fn(&mut Hints), serialised] {
+        let (client, object) = Client::with_waits(change, WAIT_MUTEX_COND);
+        let Object::MutexCond(place) = &object else { panic!("it was asked for") };
+        // SAFETY: the mutex is there as long as the queue; what is opened is open.
+        unsafe {
+            assert_eq!(libc::pthread_mutex_lock(place.mutex), 0);
+            for kind in [WAIT_FD, WAIT_MUTEX_COND] {
+                let mut cq = null_mut();
+                let mut attr: CqAttr = std::mem::zeroed();
+                attr.wait_obj = kind;
+                assert_eq!(((*client.domain).ops.cq_open)(client.domain, &mut attr, &mut cq, null_mut()), 0);
+                Object::of(cq.cast(), kind);
+                assert_eq!(closed(cq.cast()), 0);
+            }
+            assert_eq!(libc::pthread_mutex_unlock(place.mutex), 0);
+        }
+        let mut attr = EqAttr { size: 4, flags: WRITE, wait_obj: WAIT_MUTEX_COND };
+        let mut eq = null_mut();
+        // SAFETY: a fabric that is open, attributes, and a place; then a queue that is open, and its mutex.
+        unsafe {
+            assert_eq!(((*client.fabric).ops.eq_open)(client.fabric, &mut attr, &mut eq, null_mut()), 0);
+            let Object::MutexCond(place) = Object::of(eq.cast(), WAIT_MUTEX_COND) else { panic!("it was asked for") };
+            assert_eq!(libc::pthread_mutex_lock(place.mutex), 0);
+            assert_eq!(((*eq).ops.write)(eq, 3, b"".as_ptr().cast(), 0, 0), 0);
+            assert_eq!(libc::pthread_mutex_unlock(place.mutex), 0);
+        }
+        assert_eq!(closed(eq.cast()), 0);
     }
 }
 
