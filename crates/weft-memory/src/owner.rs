@@ -32,7 +32,7 @@ struct Incoming {
     is_part: bool,
 }
 
-/// What a message says of a write beside where it goes.
+/// A write as its message describes it, but for where it goes.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
     len: u64,

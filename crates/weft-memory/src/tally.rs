@@ -18,7 +18,7 @@ pub struct Tally {
     pub fetches: Option<Arc<AtomicU64>>,
 }
 
-/// What a peer's operation did.
+/// The kinds of operations that are counted apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,

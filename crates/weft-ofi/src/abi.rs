@@ -416,7 +416,7 @@ pub struct CntrAttr {
     pub flags: u64,
 }
 
-/// What `FI_GETWAIT` tells of a mutex and a condition.
+/// A mutex and a condition, as `FI_GETWAIT` tells them.
 #[repr(C)]
 pub struct MutexCondPlace {
     pub mutex: *mut libc::pthread_mutex_t,

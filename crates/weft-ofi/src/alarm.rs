@@ -33,7 +33,7 @@ enum Handle {
     Over,
 }
 
-/// What the thread and the domain share.
+/// The part that the thread and the domain share.
 #[derive(Debug)]
 struct Desk {
     handle: Mutex<Handle>,

@@ -37,7 +37,7 @@ pub trait Ringer: std::fmt::Debug + Send + Sync {
 /// A descriptor that a client waits for.
 #[derive(Debug)]
 struct Event {
-    /// What the client has: the next two.
+    /// The client has this one. The next two are in it.
     set: OwnedFd,
     event: OwnedFd,
     /// The bundle's descriptor, while it tells.

@@ -39,7 +39,7 @@ impl Count {
         }
     }
 
-    /// What counts operations of peers here, of the kinds that flags name: those on an endpoint's memory, or on a registration, where an
+    /// A tally of peers' operations here, of the kinds that flags name: those on an endpoint's memory, or on a registration, where an
     /// atomic operation that returns old values is also a write.
     pub fn tally(&self, flags: u64, is_of_registration: bool) -> Tally {
         let (reads, writes) = (flags & abi::REMOTE_READ != 0, flags & abi::REMOTE_WRITE != 0);
@@ -57,7 +57,7 @@ pub struct Cntr {
     pub count: Arc<Count>,
     object: WaitObject,
     reads: Reads,
-    /// What had ended and failed when the client was last told to look before it waits.
+    /// The numbers of ended and of failed operations when the client was last told to look before it waits.
     seen: [AtomicU64; 2],
 }
 
@@ -115,7 +115,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     0
 }
 
-/// What to wait for.
+/// Gives the wait object.
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: it is a counter of ours, open.
     let cntr = unsafe { &*fid.cast::<Cntr>() };

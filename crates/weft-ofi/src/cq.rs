@@ -105,7 +105,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     closed
 }
 
-/// What to wait for.
+/// Gives the wait object.
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: it is a queue of ours, open.
     let cq = unsafe { &*fid.cast::<Cq>() };

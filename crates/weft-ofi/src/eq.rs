@@ -212,7 +212,7 @@ unsafe extern "C" fn readerr(_eq: *mut FidEq, _buf: *mut c_void, _flags: u64) ->
     AGAIN
 }
 
-/// What to wait for.
+/// Gives the wait object.
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: it is a queue of ours, open.
     let eq = unsafe { &*fid.cast::<Eq>() };

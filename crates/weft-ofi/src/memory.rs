@@ -84,7 +84,7 @@ impl Remote {
     }
 }
 
-/// What an operation does, with the client's memory. Small, for it is moved several times: what few operations have is in a box.
+/// An operation, with the client's memory. Small, for it is moved several times: what few operations have is in a box.
 pub enum Action {
     Write(Source),
     WriteAll(Box<Listed<Source>>),
@@ -396,7 +396,7 @@ impl State {
     }
 }
 
-/// What is known of an operation that may be posted.
+/// The answer to whether an operation may be posted: it may, in this way.
 struct Admitted {
     to: u32,
     /// It is the first one for its peer.

@@ -199,7 +199,7 @@ pub struct State {
     pub registrations: Registrations,
     /// Endpoints with a side for remote memory.
     pub with_memory: Vec<usize>,
-    /// What wakes a client that waits outside of calls.
+    /// Wakes clients that wait outside of calls.
     alarm: Alarm,
     /// The thread that made ready to wait for the bundle's descriptor, and has looked at nothing since. 0 if there is none.
     waits_by_descriptor: usize,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a client waits for that a queue or a counter was opened with.
+/// The wait object of a queue or a counter.
 #[derive(Debug)]
 pub enum WaitObject {
     /// It reads again and again.

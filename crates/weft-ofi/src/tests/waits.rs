@@ -10,7 +10,7 @@ const ROUNDS: usize = 30;
 /// Wakes in vain that a wait may have: what comes need not be for the queue.
 const VAIN_MOST: usize = 100;
 
-/// What a client waits for, as `FI_GETWAIT` gives it.
+/// The object that a client waits for, as `FI_GETWAIT` gives it.
 enum Object {
     Descriptor(c_int),
     MutexCond(MutexCondPlace),
@@ -271,7 +271,7 @@ struct Both(Client);
 // SAFETY: the client's domain is for any number of threads, and its pointers are read alone.
 unsafe impl Sync for Both {}
 
-/// What a client's own calls do.
+/// Calls of a client that bring news by themselves.
 const OWN_CALLS: [fn(&Client, *mut FidCntr); 4] = [
     |client, _| assert_eq!(client.send(0, 0, 1, b"to itself", 3), 0),
     |client, _| {

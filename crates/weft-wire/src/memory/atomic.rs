@@ -230,7 +230,7 @@ impl Atomic {
     }
 }
 
-/// What is computed with.
+/// Numbers as atomic operations compute with them.
 trait Number: Copy + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
