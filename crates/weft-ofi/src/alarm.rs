@@ -141,7 +141,7 @@ impl Alarm {
         Alarm { desk: Arc::new(Desk { handle, moved, bells, waker: OnceLock::new() }), watcher: None }
     }
 
-    /// Whether there is none.
+    /// Whether nobody has asked for a bell.
     pub fn has_no_bells(&self) -> bool {
         lock(&self.desk.bells).is_empty()
     }

@@ -75,6 +75,18 @@ fn grouped(pieces: &[iovec], places: &[RmaIov]) -> Option<Vec<Group>> {
     (rest.iov_len == 0 && pieces.next().is_none()).then_some(groups)
 }
 
+/// A description's pieces, sorted. None if there are too many of them, and as [`grouped`].
+///
+/// # Safety
+/// There are as many pieces as it counts.
+unsafe fn sorted(msg: &RmaArgs, places: &[RmaIov]) -> Option<Vec<Group>> {
+    if msg.iov_count > IOV_MOST {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    grouped(unsafe { list(msg.iov, msg.iov_count) }, places)
+}
+
 /// The client's memory that it writes from.
 ///
 /// # Safety
@@ -182,11 +194,8 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) ->
         // SAFETY: the client's promise.
         return unsafe { ep.read_pieces(msg.iov, msg.iov_count, &remote) };
     }
-    if msg.iov_count > IOV_MOST {
-        return INVALID;
-    }
     // SAFETY: the client's promise.
-    let Some(groups) = grouped(unsafe { list(msg.iov, msg.iov_count) }, places) else { return INVALID };
+    let Some(groups) = (unsafe { sorted(msg, places) }) else { return INVALID };
     // SAFETY: the client's promise: they are left alone until the operation has ended.
     let lists = groups.into_iter().map(|(here, places)| Listed { pieces: unsafe { targets(&here) }, places });
     let actions = lists.map(|list| Action::ReadAll(Box::new(list)));
@@ -233,11 +242,8 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) -
         // SAFETY: the client's promise.
         return unsafe { ep.write_pieces(msg.iov, msg.iov_count, &remote) };
     }
-    if msg.iov_count > IOV_MOST {
-        return INVALID;
-    }
     // SAFETY: the client's promise.
-    let Some(groups) = grouped(unsafe { list(msg.iov, msg.iov_count) }, places) else { return INVALID };
+    let Some(groups) = (unsafe { sorted(msg, places) }) else { return INVALID };
     // SAFETY: the client's promise: they stay as they are until the operation has ended, or until this returns if it is injected.
     let lists = groups.into_iter().map(|(here, places)| Listed { pieces: unsafe { sources(&here) }, places });
     let actions = lists.map(|list| Action::WriteAll(Box::new(list)));
