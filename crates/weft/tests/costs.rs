@@ -788,8 +788,10 @@ fn expect_no_more_than_recorded(example: &str, kind: &str, words: &[&str]) {
         return left_out("instructions: they are recorded for release builds");
     }
     let example = counted_example(example);
-    let [few, more] = [1000, 11_000].map(|count| instructions(&example, count, words, &[]));
-    let per_message = (more - few) as f64 / 10_000.0;
+    // The session is set up by a number of polls that differs from run to run. Stores are so cheap that many are needed to hide that.
+    let between = if kind == "mapped" { 200_000 } else { 10_000 };
+    let [few, more] = [1000, 1000 + between].map(|count| instructions(&example, count, words, &[]));
+    let per_message = (more - few) as f64 / f64::from(between);
     let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/instructions.txt");
     let text = std::fs::read_to_string(&record).expect("docs/instructions.txt, with comment lines and a line a kind");
     let number = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '));
