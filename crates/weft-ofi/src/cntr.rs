@@ -140,7 +140,7 @@ unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
         state.progress();
         Some(state.is_awaited())
     });
-    cntr.reads.note(is_vain == Some(true));
+    cntr.reads.note(is_vain == Some(true), &cntr.state);
     cntr.ended()
 }
 

@@ -1,7 +1,7 @@
 //! Completion queues.
 
 use crate::abi::{self, CqAttr, CqEntry, CqErrEntry, CqOps, FiAddr, Fid, FidCq, FidDomain, FidFabric, Ops};
-use crate::cell::DomainCell;
+use crate::cell::{DomainCell, Refused};
 use crate::cntr::Cntr;
 use crate::eq::Eq;
 use crate::fabric::Domain;
@@ -17,8 +17,19 @@ use weft::{Reason, Waker};
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
 
-/// Nothing has completed, but something was done, for a peer or towards an end. Clients are told [`AGAIN`].
-const NOT_YET: isize = isize::MIN;
+/// What [`Cq::take`] took.
+struct Taken {
+    /// Number of completions, or why there is none, as C wants it.
+    result: isize,
+    /// Nothing has completed, and nothing was done for a peer or towards an end.
+    is_vain: bool,
+}
+
+impl Refused for Taken {
+    fn refused() -> Taken {
+        Taken { result: isize::refused(), is_vain: false }
+    }
+}
 
 /// A completion queue.
 #[repr(C)]
@@ -159,7 +170,7 @@ impl Cq {
     /// Until this returns there is room for `count` completions of the queue's format at `buf`, and for as many addresses at `sources`,
     /// if that is not null.
     #[inline(always)]
-    unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
+    unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> Taken {
         let room = Room { queue: self.number, place: buf.cast(), entry: self.entry, sources, left: count };
         self.state.with(|state| {
             let mut room = room;
@@ -167,12 +178,12 @@ impl Cq {
                 true => state.progress_for(&mut room),
                 false => room.fill(&mut state.cqs[self.number]),
             }
-            match count - room.left {
+            let result = match count - room.left {
                 0 if !state.cqs[self.number].errors.is_empty() => -(abi::EAVAIL as isize),
-                0 if state.is_awaited() => AGAIN,
-                0 => NOT_YET,
+                0 => AGAIN,
                 taken => taken as isize,
-            }
+            };
+            Taken { result, is_vain: result == AGAIN && state.is_awaited() }
         })
     }
 
@@ -184,12 +195,8 @@ impl Cq {
     unsafe fn read(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
         // SAFETY: the caller's promise.
         let taken = unsafe { self.take(buf, count, sources) };
-        self.reads.note(taken == AGAIN);
-        if taken == NOT_YET {
-            AGAIN
-        } else {
-            taken
-        }
+        self.reads.note(taken.is_vain, &self.state);
+        taken.result
     }
 
     /// The same, and waits for the first of them.
@@ -205,9 +212,8 @@ impl Cq {
         let mut turns = Turns::default();
         loop {
             // SAFETY: the caller's promise.
-            let taken = unsafe { self.take(buf, count, sources) };
+            let taken = unsafe { self.take(buf, count, sources) }.result;
             let left = most.saturating_sub(begin.elapsed());
-            let taken = if taken == NOT_YET { AGAIN } else { taken };
             if taken != AGAIN || left.is_zero() || self.is_signalled.swap(false, Ordering::Acquire) {
                 return taken;
             }

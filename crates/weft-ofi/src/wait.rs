@@ -8,7 +8,7 @@ use crate::state::State;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The wait object of a queue or a counter.
 #[derive(Debug)]
@@ -79,24 +79,52 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// ranks than processors each message of more than 16 KiB took a time slice or two without that.
 const VAIN: u32 = 16;
 
-/// Reads of a queue or a counter since one brought something.
+/// Another program computes if giving way took so long: it kept the processor for a time slice.
+const LONG: Duration = Duration::from_micros(500);
+
+/// After that so many reads in vain doze instead. Who dozes gets the processor back as soon as something comes.
+const DOZES: u32 = 1000;
+
+/// A doze without an arrival takes so long. The client may wait for something else, so it is short beside a time slice.
+const DOZE: Duration = Duration::from_micros(100);
+
+/// Reads of a queue or a counter.
 #[derive(Debug, Default)]
-pub struct Reads(AtomicU32);
+pub struct Reads {
+    /// Number of them in vain since one brought something, up to [`VAIN`].
+    vain: AtomicU32,
+    /// Number of dozes left before a read gives way again.
+    dozes: AtomicU32,
+}
 
 impl Reads {
     /// One was made. If it was in vain, as many before it, other threads of this processor have a turn.
     #[inline(always)]
-    pub fn note(&self, is_vain: bool) {
-        // Relaxed, and not counted in one step: it only decides whether to give way.
-        let vain = self.0.load(Ordering::Relaxed);
+    pub fn note(&self, is_vain: bool, state: &DomainCell<State>) {
+        // Relaxed, and not counted in one step, here and below: it only decides whether to give way.
+        let vain = self.vain.load(Ordering::Relaxed);
         if !is_vain {
             if vain > 0 {
-                self.0.store(0, Ordering::Relaxed);
+                self.vain.store(0, Ordering::Relaxed);
             }
         } else if vain < VAIN {
-            self.0.store(vain + 1, Ordering::Relaxed);
+            self.vain.store(vain + 1, Ordering::Relaxed);
         } else {
-            std::thread::yield_now();
+            self.give_way(state);
+        }
+    }
+
+    #[inline(never)]
+    fn give_way(&self, state: &DomainCell<State>) {
+        let left = self.dozes.load(Ordering::Relaxed);
+        if left > 0 {
+            self.dozes.store(left - 1, Ordering::Relaxed);
+            return doze(state, DOZE);
+        }
+        let begin = Instant::now();
+        std::thread::yield_now();
+        if begin.elapsed() >= LONG {
+            self.dozes.store(DOZES, Ordering::Relaxed);
         }
     }
 }
@@ -113,24 +141,32 @@ impl Turns {
         if self.0 < SPINS {
             return;
         }
-        let most = most.min(LOOK_EVERY);
-        if state.is_serialised() {
-            return state.with(|state| _ = state.bundle.wait(most));
-        }
-        match state.with(State::sleeper) {
-            Some(Sleeper::Descriptor(fd, limit)) => sleep(fd, most.min(limit)),
-            // It fails in a handler alone, and there are none.
-            Some(Sleeper::Shared(bundle)) => _ = bundle.wait(Some(most)),
-            None => {}
-        }
+        doze(state, most.min(LOOK_EVERY));
+    }
+}
+
+/// Sleeps until something comes, for so long at most. The domain is free meanwhile, except for clients that use it from one thread at a
+/// time.
+fn doze(state: &DomainCell<State>, most: Duration) {
+    if state.is_serialised() {
+        return state.with(|state| _ = state.bundle.wait(most));
+    }
+    match state.with(State::sleeper) {
+        Some(Sleeper::Descriptor(fd, limit)) => sleep(fd, most.min(limit)),
+        // It fails in a handler alone, and there are none.
+        Some(Sleeper::Shared(bundle)) => _ = bundle.wait(Some(most)),
+        None => {}
     }
 }
 
 /// Sleeps until a descriptor can be read, for so long at most.
 fn sleep(fd: c_int, most: Duration) {
     let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // Rounded up: with 0 it would not sleep.
-    let most = most.as_micros().div_ceil(1000).try_into().unwrap_or(c_int::MAX);
-    // SAFETY: there is one structure, which the call may change. A descriptor that is none is told as such, and then this returns at once.
-    unsafe { libc::poll(&raw mut asked, 1, most) };
+    let most = libc::timespec {
+        tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: most.subsec_nanos().into(),
+    };
+    // SAFETY: there is one structure, which the call may change, and a time, which it reads. A descriptor that is none is told as such, and
+    // then this returns at once.
+    unsafe { libc::ppoll(&raw mut asked, 1, &raw const most, std::ptr::null()) };
 }
