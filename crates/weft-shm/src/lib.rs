@@ -3,7 +3,7 @@
 //! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` and `bell` (loads
-//! and stores in that memory), `arrival`, `biased`, `copy`, `direct`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages`, `pull`, `whole` and `window`. The ring is safe code
+//! and stores in that memory), `arrival`, `biased`, `copy`, `direct`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages`, `pull`, `segment`, `whole` and `window`. The ring is safe code
 //! over the trait [`mem::RingMem`], so that loom explores the very ring that ships. Its only unsafe code reads the payload of a
 //! trusted producer where it lies, and looks at copied words as arguments and bytes.
 //!
@@ -28,6 +28,7 @@ pub mod pages;
 mod pull;
 pub mod rights;
 pub mod ring;
+pub mod segment;
 pub mod sys;
 mod whole;
 pub mod window;
@@ -40,5 +41,6 @@ pub use mem::{MapMem, RingMem};
 pub use pages::{Pages, Splicer};
 pub use pull::{PullError, PullFrom};
 pub use ring::{wakes_by_this_thread, Consumer, Lanes, Producer, Ringing, Steps, Waker};
+pub use segment::{AwakePage, AwakeView, SegmentFile};
 pub use sys::{OpenError, Shared};
 pub use window::Window;

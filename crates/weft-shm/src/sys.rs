@@ -70,32 +70,30 @@ impl Shared {
     /// # Errors
     /// What the kernel says. `FBIG` if the process may not make files of this size (`ulimit -f`).
     pub fn create(label: &str, bytes: usize) -> io::Result<(Shared, Descriptor)> {
-        // The kernel would send SIGXFSZ to a thread that sizes the memfd beyond the limit, and that ends the process.
-        if getrlimit(Resource::Fsize).current.is_some_and(|most| bytes as u64 > most) {
-            return Err(Errno::FBIG.into());
-        }
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = Descriptor::make_memfd(|| rustix::fs::memfd_create(label, flags))?;
-        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        let fd = make_file(label, bytes)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok((Shared::map(&fd, bytes)?, fd))
+        Ok((Shared::map(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE)?, fd))
+    }
+
+    /// As [`Shared::create`]. Nobody else can map the memory to write there, or write to it by a call.
+    pub(crate) fn create_read_only(label: &str, bytes: usize) -> io::Result<(Shared, Descriptor)> {
+        let fd = make_file(label, bytes)?;
+        let shared = Shared::map(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE;
+        rustix::fs::fcntl_add_seals(&fd, seals)?;
+        Ok((shared, fd))
+    }
+
+    /// Maps memory of [`Shared::create_read_only`]. A store there ends the process.
+    pub(crate) fn open_to_read(fd: impl AsFd, bytes: usize) -> Result<Shared, OpenError> {
+        check_file(&fd, bytes, SealFlags::SHRINK | SealFlags::FUTURE_WRITE)?;
+        Ok(Shared::map(&fd, bytes, ProtFlags::READ)?)
     }
 
     /// Maps memory that a peer sent, if it is sealed and has exactly the announced size.
     pub fn open(fd: impl AsFd, bytes: usize) -> Result<Shared, OpenError> {
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| OpenError::NotSealed)?;
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(OpenError::NotSealed);
-        }
-        // A sealed memfd is of tmpfs or of hugetlbfs. A huge page that the machine does not have is a SIGBUS when touched.
-        if rustix::fs::fstatfs(&fd).map_err(io::Error::from)?.f_type as u64 & 0xffff_ffff != TMPFS_MAGIC {
-            return Err(OpenError::NotOrdinary);
-        }
-        let have = rustix::fs::fstat(&fd).map_err(io::Error::from)?.st_size as u64;
-        if have != bytes as u64 {
-            return Err(OpenError::Size { want: bytes as u64, have });
-        }
-        Ok(Shared::map(&fd, bytes)?)
+        check_file(&fd, bytes, SealFlags::SHRINK)?;
+        Ok(Shared::map(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE)?)
     }
 
     /// Gives the pages of a range back to the kernel, for every process that maps them. They read as zero afterwards.
@@ -187,20 +185,13 @@ impl Shared {
         self.base
     }
 
-    fn map(fd: impl AsFd, bytes: usize) -> io::Result<Shared> {
+    fn map(fd: impl AsFd, bytes: usize, rights: ProtFlags) -> io::Result<Shared> {
         let life = Life::current();
         let mut registry = registry();
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. Both callers have seen that the memfd has
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. All callers have seen that the memfd has
         // `bytes` and is sealed against shrinking, so no access inside the mapping is behind the end of the memfd.
         let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                fd,
-                0,
-            )?
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, rights, MapFlags::SHARED | MapFlags::NORESERVE, fd, 0)?
         };
         // SAFETY: the range is the mapping just made. DONTFORK only keeps it out of forked children. Every kernel knows it.
         unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxDontFork)? };
@@ -208,6 +199,35 @@ impl Shared {
         registry.add_mapping(base, bytes);
         Ok(Shared { base: first, bytes, life })
     }
+}
+
+/// A memfd of so many zeros, to be sealed.
+fn make_file(label: &str, bytes: usize) -> io::Result<Descriptor> {
+    // The kernel would send SIGXFSZ to a thread that sizes the memfd beyond the limit, and that ends the process.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| bytes as u64 > most) {
+        return Err(Errno::FBIG.into());
+    }
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = Descriptor::make_memfd(|| rustix::fs::memfd_create(label, flags))?;
+    rustix::fs::ftruncate(&fd, bytes as u64)?;
+    Ok(fd)
+}
+
+/// Whether what a peer sent is memory of this size with these seals.
+fn check_file(fd: impl AsFd, bytes: usize, seals: SealFlags) -> Result<(), OpenError> {
+    let has = rustix::fs::fcntl_get_seals(&fd).map_err(|_| OpenError::NotSealed)?;
+    if !has.contains(seals) {
+        return Err(OpenError::NotSealed);
+    }
+    // A sealed memfd is of tmpfs or of hugetlbfs. A huge page that the machine does not have is a SIGBUS when touched.
+    if rustix::fs::fstatfs(&fd).map_err(io::Error::from)?.f_type as u64 & 0xffff_ffff != TMPFS_MAGIC {
+        return Err(OpenError::NotOrdinary);
+    }
+    let have = rustix::fs::fstat(&fd).map_err(io::Error::from)?.st_size as u64;
+    if have != bytes as u64 {
+        return Err(OpenError::Size { want: bytes as u64, have });
+    }
+    Ok(())
 }
 
 /// Whether this process gets so much more address space. It is given back at once, so another thread can take it before the caller does.

@@ -4,6 +4,8 @@
 //! Every decoder is total: any bytes give a value or an error, never a panic.
 #![forbid(unsafe_code)]
 
+pub mod attach;
+pub mod descriptor;
 mod error;
 pub mod frame;
 pub mod memory;
@@ -14,6 +16,7 @@ pub mod proof;
 pub mod reason;
 pub mod record;
 pub mod rendezvous;
+pub mod segment;
 pub mod setup;
 pub mod tagged;
 

@@ -224,6 +224,12 @@ impl HeadWords {
         Head { kind, op, args: self.args() as u8, len: self.len() as u32, flow, slot, credit }
     }
 
+    /// The two words.
+    #[inline(always)]
+    pub fn words(self) -> [u64; 2] {
+        [self.first, self.second]
+    }
+
     /// What the record is.
     #[inline(always)]
     pub fn kind(self) -> Kind {
