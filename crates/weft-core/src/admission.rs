@@ -65,6 +65,22 @@ impl Admission {
         }
     }
 
+    /// All of them, in the order of their codes.
+    const ALL: [Admission; 5] =
+        [Admission::Nobody, Admission::OwnUser, Admission::AnyUser, Admission::OwnUserWithoutKey, Admission::Anybody];
+
+    /// The number by which weftd is told of it.
+    #[doc(hidden)] // for the home of a bundle
+    pub fn code(self) -> u8 {
+        Admission::ALL.iter().position(|other| *other == self).unwrap_or(0) as u8
+    }
+
+    /// The one with this number.
+    #[doc(hidden)] // for weftd
+    pub fn from_code(code: u8) -> Option<Admission> {
+        Admission::ALL.get(usize::from(code)).copied()
+    }
+
     /// Whether processes of other users may be admitted.
     pub fn admits_others(self) -> bool {
         matches!(self, Admission::AnyUser | Admission::Anybody)

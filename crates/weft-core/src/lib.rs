@@ -25,6 +25,7 @@ mod event;
 mod message;
 mod moving;
 pub mod ni;
+pub mod port;
 mod receive;
 pub mod report;
 mod service;

@@ -54,8 +54,17 @@ impl SegmentFile {
         if bytes <= PARTS || bytes % PAGE != 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let (shared, fd) = Shared::create("weft-segment", bytes)?;
+        let (shared, fd) = Shared::create_to_seal("weft-segment", bytes)?;
         Ok((SegmentFile(shared), fd))
+    }
+
+    /// From now on nobody can map the file to write there, write to it by a call, or punch holes into it, which would let accesses here wait.
+    /// Mappings that there are stay. For the daemon, once the program has mapped it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn seal(fd: impl AsFd) -> io::Result<()> {
+        Shared::seal_for_good(fd)
     }
 
     /// Maps a file that the daemon made.
@@ -67,14 +76,6 @@ impl SegmentFile {
             return Err(OpenError::Size { want: bytes as u64, have: 0 });
         }
         Ok(SegmentFile(Shared::open(fd, bytes)?))
-    }
-
-    /// Gives pages back to the kernel. They read as zeros afterwards.
-    ///
-    /// # Errors
-    /// What the kernel says, and `InvalidInput` if they are not in the file.
-    pub fn give_back(&self, at: usize, bytes: usize) -> io::Result<()> {
-        self.0.give_back(at, bytes)
     }
 
     /// The address of a range that is checked to be inside the mapping.
@@ -360,6 +361,19 @@ mod tests {
         let mut found = vec![7; 3];
         other_view.read(PARTS + 64, bytes.len(), &mut found);
         assert_eq!(found, bytes);
+    }
+
+    #[test]
+    fn a_sealed_file_stays_as_it_is_mapped() {
+        let (daemon, fd) = SegmentFile::create(2 * PARTS).expect("a file");
+        let program = SegmentFile::open(&fd, 2 * PARTS).expect("the same file");
+        SegmentFile::seal(&fd).expect("sealed");
+        program.set_cursor(PARTS, 5);
+        assert_eq!(daemon.cursor(PARTS), 5);
+        assert!(SegmentFile::open(&fd, 2 * PARTS).is_err(), "a mapping to write");
+        assert!(program.0.give_back(PARTS, PAGE).is_err(), "a hole");
+        assert!(rustix::io::pwrite(&fd, b"x", 0).is_err());
+        assert_eq!(daemon.cursor(PARTS), 5);
     }
 
     #[test]

@@ -77,11 +77,21 @@ impl Shared {
 
     /// As [`Shared::create`]. Nobody else can map the memory to write there, or write to it by a call.
     pub(crate) fn create_read_only(label: &str, bytes: usize) -> io::Result<(Shared, Descriptor)> {
-        let fd = make_file(label, bytes)?;
-        let shared = Shared::map(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE;
-        rustix::fs::fcntl_add_seals(&fd, seals)?;
+        let (shared, fd) = Shared::create_to_seal(label, bytes)?;
+        Shared::seal_for_good(&fd)?;
         Ok((shared, fd))
+    }
+
+    /// As [`Shared::create`], to be sealed further by [`Shared::seal_for_good`].
+    pub(crate) fn create_to_seal(label: &str, bytes: usize) -> io::Result<(Shared, Descriptor)> {
+        let fd = make_file(label, bytes)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok((Shared::map(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE)?, fd))
+    }
+
+    /// From now on the memory is mapped to write nowhere but where it is, and has no holes punched.
+    pub(crate) fn seal_for_good(fd: impl AsFd) -> io::Result<()> {
+        Ok(rustix::fs::fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
     }
 
     /// Maps memory of [`Shared::create_read_only`]. A store there ends the process.

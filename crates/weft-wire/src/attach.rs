@@ -6,6 +6,7 @@
 //!   Hello(version, epoch and token, if it has some) ->
 //!                                <- Welcome(epoch, token, address, user, bytes) + descriptors [file, page, eventfd]
 //!                                or Refuse(reason), and the socket is closed
+//!   Mapped ->                        the file is mapped; nobody else can map it from now on
 //!                                <- Wake, whenever something came for a program that sleeps
 //! ```
 //!
@@ -63,6 +64,8 @@ pub enum Message {
     Welcome(Welcome),
     /// It is not, and why.
     Refuse(Reason),
+    /// The program has mapped the file.
+    Mapped,
     /// Something came.
     Wake,
 }
@@ -92,6 +95,7 @@ impl Message {
             }
             Message::Refuse(reason) => (b[6], b[8]) = (3, reason.code()),
             Message::Wake => b[6] = 4,
+            Message::Mapped => b[6] = 5,
         }
         b
     }
@@ -122,6 +126,7 @@ impl Message {
             })),
             3 => Ok(Message::Refuse(Reason::from_code(b[8]).ok_or(SetupError::Reason(b[8]))?)),
             4 => Ok(Message::Wake),
+            5 => Ok(Message::Mapped),
             other => Err(SetupError::Type(other)),
         }
     }
@@ -184,8 +189,8 @@ pub enum Answer {
         /// The page where it begins.
         page: u32,
     },
-    /// The line.
-    Line(u32),
+    /// The line, and the peer's user where the kernel says it; [`Uid::UNKNOWN`] otherwise.
+    Line(u32, Uid),
     /// It was not done.
     Refused(Reason),
 }
@@ -277,7 +282,7 @@ impl Answer {
         match *self {
             Answer::Done => then(code::DONE, &[]),
             Answer::Part { part, page } => then(code::PART, &[part, page]),
-            Answer::Line(line) => then(code::LINE, &[line]),
+            Answer::Line(line, user) => then(code::LINE, &[line, user.0]),
             Answer::Refused(reason) => then(code::REFUSED, &[reason.code().into()]),
         }
     }
@@ -290,7 +295,7 @@ impl Answer {
         match (op, args) {
             (code::DONE, []) => Ok(Answer::Done),
             (code::PART, &[part, page]) => Ok(Answer::Part { part, page }),
-            (code::LINE, &[line]) => Ok(Answer::Line(line)),
+            (code::LINE, &[line, user]) => Ok(Answer::Line(line, Uid(user))),
             (code::REFUSED, &[reason]) => {
                 let reason = u8::try_from(reason).ok().and_then(Reason::from_code);
                 Ok(Answer::Refused(reason.ok_or(RequestError::Arguments(op))?))
@@ -331,6 +336,7 @@ mod tests {
             Message::Welcome(welcome),
             Message::Refuse(Reason::NoRoom),
             Message::Wake,
+            Message::Mapped,
         ] {
             let bytes = message.to_bytes();
             let back = Message::from_bytes(&bytes).expect("own message");
@@ -354,7 +360,7 @@ mod tests {
             assert_eq!(said(&back), said(&request));
         }
         let answers =
-            [Answer::Done, Answer::Part { part: 1, page: 2 }, Answer::Line(3), Answer::Refused(Reason::NoRoom)];
+            [Answer::Done, Answer::Part { part: 1, page: 2 }, Answer::Line(3, Uid(7)), Answer::Refused(Reason::NoRoom)];
         for answer in answers {
             assert_eq!(answer.with(Answer::from_record), Ok(answer));
         }

@@ -4,7 +4,7 @@
 //! word 0   bits 0..16 lap | 16..24 kind, never 0 | 24..32 zero | 32..64 line
 //! word 1   bits 0..32 taken | 32..64 where the contents lie in the area, in units of 64 bytes
 //! word 2.. of a `Record`: its header, and its contents if they have at most 32 bytes
-//!          of a `Closed`: the reason's code | touched << 32
+//!          of a `Closed` or `Refused`: the reason's code | touched, or from where, << 32
 //! ```
 //!
 //! The first word is stored last. Its lap counts how often the ring came round, from one, so a ring of zeros is empty and nobody clears
@@ -74,6 +74,17 @@ pub enum Said {
     Taken,
     /// To a program: a peer opened this line. The area has the peer's name.
     Opened,
+    /// To a program: not for now. Records from this place on were dropped; send them again after `Ready`.
+    Refused {
+        /// Why.
+        reason: Reason,
+        /// Where the first dropped record begins.
+        from: Place,
+    },
+    /// To a program: send again what was refused.
+    Ready,
+    /// To the daemon: what follows on the line begins where it was refused.
+    Again,
     /// The line has ended. Records that begin at `touched` or behind were handed to nobody; those before *taken* were taken.
     Closed {
         /// Why.
@@ -123,6 +134,9 @@ mod code {
     pub const TAKEN: u8 = 2;
     pub const OPENED: u8 = 3;
     pub const CLOSED: u8 = 4;
+    pub const REFUSED: u8 = 5;
+    pub const READY: u8 = 6;
+    pub const AGAIN: u8 = 7;
 }
 
 /// Bytes that a record's arguments and payload take, one behind the other.
@@ -166,9 +180,10 @@ impl Descriptor {
             }
             Said::Taken => (code::TAKEN, 0, 0),
             Said::Opened => (code::OPENED, 0, 0),
-            Said::Closed { reason, touched } => {
-                (code::CLOSED, u64::from(reason.code()) | u64::from(touched.0) << 32, 0)
-            }
+            Said::Ready => (code::READY, 0, 0),
+            Said::Again => (code::AGAIN, 0, 0),
+            Said::Closed { reason, touched: place } => (code::CLOSED, reason_at(reason, place), 0),
+            Said::Refused { reason, from: place } => (code::REFUSED, reason_at(reason, place), 0),
         };
         let first = u64::from(lap) | u64::from(kind) << 16 | u64::from(self.line.0) << 32;
         [first, u64::from(self.taken.0) | u64::from(self.at) << 32, second, third, 0, 0, 0, 0]
@@ -188,10 +203,16 @@ impl Descriptor {
             code::RECORD => Said::Record(HeadWords::check([third, fourth])?),
             code::TAKEN => Said::Taken,
             code::OPENED => Said::Opened,
-            code::CLOSED => Said::Closed {
-                reason: Reason::from_code(third as u8).ok_or(DescriptorError::Reason(third as u8))?,
-                touched: Place((third >> 32) as u32),
-            },
+            code::READY => Said::Ready,
+            code::AGAIN => Said::Again,
+            kind @ (code::CLOSED | code::REFUSED) => {
+                let reason = Reason::from_code(third as u8).ok_or(DescriptorError::Reason(third as u8))?;
+                let place = Place((third >> 32) as u32);
+                match kind {
+                    code::CLOSED => Said::Closed { reason, touched: place },
+                    _ => Said::Refused { reason, from: place },
+                }
+            }
             kind => return Err(DescriptorError::Kind(kind)),
         };
         Ok(Descriptor {
@@ -201,6 +222,10 @@ impl Descriptor {
             said,
         })
     }
+}
+
+fn reason_at(reason: Reason, place: Place) -> u64 {
+    u64::from(reason.code()) | u64::from(place.0) << 32
 }
 
 /// The contents that a descriptor holds.
@@ -263,6 +288,9 @@ mod tests {
             Said::Taken,
             Said::Opened,
             Said::Closed { reason: Reason::PeerLost, touched: Place(u32::MAX) },
+            Said::Refused { reason: Reason::QueueFull, from: Place(5) },
+            Said::Ready,
+            Said::Again,
         ] {
             let words = descriptor(said).words(500);
             assert_eq!(lap(words[0]), 500);
@@ -304,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_a_descriptor_or_an_error(words: [u64; WORDS], kind in 0u64..8) {
+        fn any_words_are_a_descriptor_or_an_error(words: [u64; WORDS], kind in 0u64..9) {
             let mut words = words;
             words[0] = words[0] & !0xffff_0000 | kind << 16;
             if let Ok(descriptor) = Descriptor::check(&words) {

@@ -12,10 +12,10 @@
 //! A part:
 //!
 //! ```text
-//! line 0  written by the program: descriptors taken from the receive ring; units read of the receive area
-//! line 1  written by the daemon: descriptors taken from the send ring
+//! line 0  written by the program: descriptors of the receive ring that it has claimed, and taken; units read of the receive area
+//! line 1  written by the daemon: descriptors of the send ring that it has claimed, and taken; whether it wants to hear of room
 //! line 2  the send ring, the receive ring
-//! page    the send area, the receive area, the rest area
+//! page    the send area, the receive area
 //! ```
 //!
 //! Bells are a tree of words: one bit for each part, 64 parts a word, 64 words a word above. One side sets bits from the leaf up, the other
@@ -48,11 +48,6 @@ pub const RING_ORDERS: std::ops::RangeInclusive<u32> = 4..=14;
 /// The smallest and the largest area, in pages. The smallest one holds two records of any size.
 pub const AREA_PAGES: std::ops::RangeInclusive<u32> = 33..=1 << 16;
 
-/// Descriptors that a frame may hold for an endpoint, and so the rest area.
-pub const PARKED_MOST: usize = 256;
-
-const REST_BYTES: usize = PARKED_MOST * DESCRIPTOR;
-
 /// The sizes of an endpoint's part, which its program chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
@@ -77,7 +72,7 @@ impl Sizes {
 
     /// Bytes of a part of these sizes: whole pages.
     pub fn bytes(self) -> usize {
-        self.send_area() + 2 * self.area_bytes() + REST_BYTES
+        self.send_area() + 2 * self.area_bytes()
     }
 
     /// Descriptors in a ring.
@@ -103,6 +98,19 @@ impl Sizes {
     }
 }
 
+/// What a side tells of the ring that it reads, by words that only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cursor {
+    /// Descriptors that it has begun to look at. Of those between *taken* and *claimed* nobody can say what became of them if it dies.
+    Claimed = 0,
+    /// Descriptors that it is through with.
+    Taken = 1,
+    /// Units of the area that it has read. The program's; the daemon reads the send area in no order.
+    Read = 2,
+    /// The daemon's: not 0 if it wants the program to ring when it has taken something.
+    WantsRoom = 3,
+}
+
 /// An endpoint's part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
@@ -113,14 +121,16 @@ pub struct Part {
 }
 
 impl Part {
-    /// The line that the program writes.
-    pub fn here(self) -> usize {
-        self.at
+    /// A word of the line that the program writes.
+    #[inline(always)]
+    pub fn here(self, word: Cursor) -> usize {
+        self.at + word as usize * 8
     }
 
-    /// The line that the daemon writes.
-    pub fn there(self) -> usize {
-        self.at + LINE
+    /// A word of the line that the daemon writes.
+    #[inline(always)]
+    pub fn there(self, word: Cursor) -> usize {
+        self.at + LINE + word as usize * 8
     }
 
     /// A descriptor of the send ring.
@@ -145,11 +155,6 @@ impl Part {
     #[inline(always)]
     pub fn receive_area(self) -> usize {
         self.send_area() + self.sizes.area_bytes()
-    }
-
-    /// The rest area.
-    pub fn rest_area(self) -> usize {
-        self.receive_area() + self.sizes.area_bytes()
     }
 
     /// The byte behind it.
@@ -204,15 +209,14 @@ mod tests {
             let part = Part { at: PARTS, sizes };
             let last = u64::from(sizes.ring()) - 1;
             let places = [
-                part.here(),
-                part.there(),
+                part.here(Cursor::Claimed),
+                part.there(Cursor::Claimed),
                 part.sent(0),
                 part.sent(last),
                 part.received(0),
                 part.received(last),
                 part.send_area(),
                 part.receive_area(),
-                part.rest_area(),
                 part.end(),
             ];
             assert!(places.windows(2).all(|pair| pair[0] + LINE <= pair[1]), "{places:?}");

@@ -1,0 +1,391 @@
+//! The sessions of a bundle by lines of weftd: how they begin and end.
+
+use super::{PortEvent, PortHandle, PortRx, PortTx};
+use crate::{Admission, Bundle, Call, PeerId, SessionId, Sink};
+use std::collections::{BTreeMap, VecDeque};
+use weft_wire::attach::{Answer, Request};
+use weft_wire::descriptor::LineId;
+use weft_wire::path::{Bells, Rx, Tx};
+use weft_wire::segment::{Part, Sizes, PAGE};
+use weft_wire::{BundleId, EndpointId, Epoch, Key, Name, Reason, Uid};
+
+/// Rounds of records of different lines in a turn.
+const ROUNDS: u32 = 64;
+
+/// Turns without an event after which the daemon is told what was read.
+const QUIET_TURNS: u32 = 256;
+
+/// The bundle of a peer that is reached by a line: its own number is not known.
+const BY_LINE: BundleId = BundleId(u32::MAX);
+
+/// An endpoint here and a peer there.
+type Pair = (u32, Epoch, EndpointId);
+
+/// What a request was for.
+#[derive(Debug)]
+enum Asked {
+    Open(Call, u32),
+    Allocate(EndpointId, Sizes),
+    Other,
+}
+
+/// A line with its session.
+#[derive(Debug)]
+struct Entry {
+    session: Option<SessionId>,
+    pair: Pair,
+    /// The peer knows of it. Before, it may be refused because of the first flow's key, and other flows do not go by it.
+    is_known: bool,
+}
+
+/// Whether an endpoint was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allocated {
+    /// The daemon has not answered.
+    NotYet,
+    /// It was.
+    Yes,
+    /// It was not.
+    No(Reason),
+}
+
+/// Connects a port to a bundle.
+#[derive(Debug)]
+pub struct PortSessions<H> {
+    port: H,
+    user: Uid,
+    /// The parts of endpoints.
+    parts: BTreeMap<EndpointId, u32>,
+    entries: BTreeMap<LineId, Entry>,
+    lines: BTreeMap<Pair, LineId>,
+    asked: BTreeMap<u16, Asked>,
+    /// Calls and changes that wait until there is room for a request.
+    calls: VecDeque<Call>,
+    changes: VecDeque<Request>,
+    /// The endpoint that was made last.
+    allocated: Allocated,
+    quiet: u32,
+    is_lost: bool,
+}
+
+impl<H: PortHandle> PortSessions<H> {
+    /// Without endpoints. The daemon says that the program is this user's.
+    pub fn new(port: H, user: Uid) -> PortSessions<H> {
+        PortSessions {
+            port,
+            user,
+            parts: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            calls: VecDeque::new(),
+            changes: VecDeque::new(),
+            allocated: Allocated::NotYet,
+            quiet: 0,
+            is_lost: false,
+        }
+    }
+
+    /// The port.
+    #[inline(always)]
+    pub fn port(&self) -> &H {
+        &self.port
+    }
+
+    /// Asks for an endpoint. False if there is no room for the request now. [`PortSessions::allocated`] says what became of it, once
+    /// [`PortSessions::look`] has taken the answer. One at a time.
+    pub fn allocate(&mut self, endpoint: EndpointId, key: Key, sizes: Sizes) -> bool {
+        let request = Request::Allocate { endpoint, key, admission: Admission::default().code(), sizes };
+        let Some(slot) = self.port.borrow_mut().ask(&request) else { return false };
+        self.asked.insert(slot, Asked::Allocate(endpoint, sizes));
+        self.allocated = Allocated::NotYet;
+        true
+    }
+
+    /// What became of the last endpoint that was asked for.
+    pub fn allocated(&self) -> Allocated {
+        self.allocated
+    }
+
+    /// An endpoint's key has changed.
+    pub fn set_key(&mut self, endpoint: EndpointId, key: Key) {
+        if let Some(&part) = self.parts.get(&endpoint) {
+            self.change(Request::SetKey { part, key });
+        }
+    }
+
+    /// An endpoint's admission has changed.
+    pub fn set_admission(&mut self, endpoint: EndpointId, admission: Admission) {
+        if let Some(&part) = self.parts.get(&endpoint) {
+            self.change(Request::SetAdmission { part, admission: admission.code() });
+        }
+    }
+
+    /// Calls a peer for an endpoint here.
+    pub fn call<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, call: Call)
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+    {
+        let part = core.state().name(call.endpoint).ok().and_then(|name| self.parts.get(&name.endpoint).copied());
+        let Some(part) = part.filter(|_| !self.is_lost) else {
+            return core.state_mut().refused(call, Reason::NobodyThere);
+        };
+        let pair = (part, call.name.epoch, call.name.endpoint);
+        let known = self.lines.get(&pair).and_then(|line| self.entries.get(line)).filter(|entry| entry.is_known);
+        if let Some(session) = known.and_then(|entry| entry.session) {
+            return core.state_mut().connected(call, session);
+        }
+        let asked = self.port.borrow_mut().ask(&Request::Open { part, to: call.name });
+        match asked {
+            Some(slot) => _ = self.asked.insert(slot, Asked::Open(call, part)),
+            None => self.calls.push_back(call),
+        }
+    }
+
+    /// Takes what came, and hands records to the bundle. Returns how many messages were taken.
+    #[inline]
+    pub fn look<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, budget: u32, sink: &mut S) -> u32
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+        S: Sink<T>,
+    {
+        let mut work = 0;
+        for _ in 0..ROUNDS {
+            self.port.borrow_mut().look();
+            if !self.take_events(core, sink) {
+                break;
+            }
+            work += core.poll(budget, sink);
+            if work >= budget {
+                break;
+            }
+        }
+        if !self.calls.is_empty() || !self.changes.is_empty() {
+            self.ask_again(core);
+        }
+        match work {
+            0 => {
+                self.quiet = self.quiet.saturating_add(1);
+                if self.quiet == QUIET_TURNS {
+                    self.port.borrow_mut().tell_all();
+                }
+            }
+            _ => self.quiet = 0,
+        }
+        work
+    }
+
+    /// Tells the daemon of all that was read: before the bundle sleeps.
+    pub fn lie_down(&mut self) {
+        self.port.borrow_mut().tell_all();
+    }
+
+    /// Whether something is to be done that no bell tells of.
+    pub fn has_unfinished(&self) -> bool {
+        !self.calls.is_empty() || !self.changes.is_empty() || self.port.borrow_mut().has_unfinished()
+    }
+
+    /// Closes the line of a session that was cut off here. Call before [`Bundle::lose`].
+    pub fn close(&mut self, session: SessionId, reason: Reason) {
+        let found = self.entries.iter().find(|(_, entry)| entry.session == Some(session)).map(|(line, _)| *line);
+        if let Some(line) = found {
+            self.port.borrow_mut().leave(line, reason);
+            self.forget(line);
+        }
+    }
+
+    /// The daemon is gone: what it has delivered is taken, and all sessions end.
+    pub fn lose_all<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S)
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+        S: Sink<T>,
+    {
+        if std::mem::replace(&mut self.is_lost, true) {
+            return;
+        }
+        self.look(core, u32::MAX, sink);
+        self.port.borrow_mut().daemon_ended();
+        for (_, entry) in std::mem::take(&mut self.entries) {
+            if let Some(session) = entry.session {
+                core.lose(session, Reason::PeerLost, sink);
+            }
+        }
+        self.lines.clear();
+        let calls = std::mem::take(&mut self.calls);
+        let asked = std::mem::take(&mut self.asked).into_values();
+        let calls = calls.into_iter().chain(asked.filter_map(|asked| match asked {
+            Asked::Open(call, _) => Some(call),
+            _ => None,
+        }));
+        for call in calls {
+            core.state_mut().refused(call, Reason::NobodyThere);
+        }
+        self.allocated = Allocated::No(Reason::NobodyThere);
+    }
+
+    /// Whether the daemon is gone, or broke the protocol.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    fn change(&mut self, request: Request) {
+        // In order, behind those that wait.
+        self.changes.push_back(request);
+        self.ask_changes();
+    }
+
+    fn ask_changes(&mut self) {
+        while let Some(request) = self.changes.front() {
+            let Some(slot) = self.port.borrow_mut().ask(request) else { return };
+            self.asked.insert(slot, Asked::Other);
+            self.changes.pop_front();
+        }
+    }
+
+    #[cold]
+    fn ask_again<R, T, B>(&mut self, core: &mut Bundle<R, T, B>)
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+    {
+        self.ask_changes();
+        for call in std::mem::take(&mut self.calls) {
+            self.call(core, call);
+        }
+    }
+
+    /// Handles what the daemon said. Returns true if records wait; then the bundle is to be polled.
+    fn take_events<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S) -> bool
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+        S: Sink<T>,
+    {
+        let mut is_readable = false;
+        loop {
+            let Some(event) = self.port.borrow_mut().poll_event() else { return is_readable };
+            match event {
+                PortEvent::Readable(line) => {
+                    is_readable = true;
+                    let entry = self.entries.get_mut(&line);
+                    match entry.and_then(|entry| entry.session.inspect(|_| entry.is_known = true)) {
+                        Some(session) => core.ring(session),
+                        None => self.port.borrow_mut().leave(line, Reason::NoRoom),
+                    }
+                }
+                PortEvent::Opened(line, part, name) => self.opened(core, line, part, &name),
+                PortEvent::Ended(line, reason) => {
+                    if let Some(session) = self.entries.get(&line).and_then(|entry| entry.session) {
+                        // It asks for what the peer has not taken, and so leaves the line.
+                        core.lose(session, reason, sink);
+                    }
+                    self.port.borrow_mut().leave(line, reason);
+                    self.forget(line);
+                }
+                PortEvent::Answered(slot, answer) => self.answered(core, slot, answer),
+                PortEvent::Broken => self.lose_all(core, sink),
+            }
+        }
+    }
+
+    #[cold]
+    fn opened<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, line: LineId, part: u32, name: &Name)
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+    {
+        let peer = PeerId { epoch: name.epoch, bundle: BY_LINE, uid: name.uid, address: name.address };
+        if self.give_session(core, line, peer, (part, name.epoch, name.endpoint), true).is_none() {
+            self.port.borrow_mut().leave(line, Reason::NoRoom);
+        }
+    }
+
+    #[cold]
+    fn answered<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, slot: u16, answer: Answer)
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+    {
+        match (self.asked.remove(&slot), answer) {
+            (Some(Asked::Open(call, part)), Answer::Line(line, user)) => {
+                let line = LineId(line);
+                self.port.borrow_mut().add_line(line, part);
+                let name = call.name;
+                let reason = match () {
+                    () if user != Uid::UNKNOWN && !user.is_same_as(name.uid) => Reason::WrongOwner,
+                    () => {
+                        let peer = PeerId { epoch: name.epoch, bundle: BY_LINE, uid: user, address: name.address };
+                        match self.give_session(core, line, peer, (part, name.epoch, name.endpoint), false) {
+                            Some(session) => return core.state_mut().connected(call, session),
+                            None => Reason::NoRoom,
+                        }
+                    }
+                };
+                self.port.borrow_mut().leave(line, reason);
+                core.state_mut().refused(call, reason);
+            }
+            (Some(Asked::Open(call, _)), Answer::Refused(reason)) => core.state_mut().refused(call, reason),
+            (Some(Asked::Allocate(endpoint, sizes)), Answer::Part { part, page }) => {
+                self.parts.insert(endpoint, part);
+                self.port.borrow_mut().add_part(part, Part { at: page as usize * PAGE, sizes });
+                self.allocated = Allocated::Yes;
+            }
+            (Some(Asked::Allocate(..)), Answer::Refused(reason)) => self.allocated = Allocated::No(reason),
+            _ => {}
+        }
+    }
+
+    fn give_session<R, T, B>(
+        &mut self,
+        core: &mut Bundle<R, T, B>,
+        line: LineId,
+        peer: PeerId,
+        pair: Pair,
+        is_known: bool,
+    ) -> Option<SessionId>
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+    {
+        let index = core.reserve()?;
+        let is_other = peer.uid != Uid::UNKNOWN && !peer.uid.is_same_as(self.user);
+        let tx = PortTx::new(self.port.clone(), line);
+        let rx = PortRx::new(self.port.clone(), line, is_other);
+        let session = core.attach(index, peer, tx.into(), rx.into());
+        self.entries.insert(line, Entry { session: Some(session), pair, is_known });
+        self.lines.insert(pair, line);
+        Some(session)
+    }
+
+    fn forget(&mut self, line: LineId) {
+        if let Some(entry) = self.entries.remove(&line) {
+            if self.lines.get(&entry.pair) == Some(&line) {
+                self.lines.remove(&entry.pair);
+            }
+        }
+    }
+}
+
+impl<H: PortHandle> PortSessions<H> {
+    /// An endpoint is freed: call once the core has said all that it says of it. False if there is no room for the request now.
+    pub fn free(&mut self, endpoint: EndpointId) -> bool {
+        let Some(&part) = self.parts.get(&endpoint) else { return true };
+        let asked = self.port.borrow_mut().ask(&Request::Free { part });
+        if let Some(slot) = asked {
+            self.asked.insert(slot, Asked::Other);
+            self.parts.remove(&endpoint);
+        }
+        asked.is_some()
+    }
+}

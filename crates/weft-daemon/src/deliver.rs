@@ -1,0 +1,366 @@
+//! What is stored in the receive rings of programs: records, and words about lines.
+
+use crate::engine::{refused, Engine, Fate};
+use crate::lines::{LineRef, Marks, Peer};
+use crate::rows::{Residence, RowId};
+use std::collections::BTreeMap;
+use weft_wire::attach::OPENED_BYTES;
+use weft_wire::descriptor::{contents_bytes, is_inline, lap_at, units, Descriptor, LineId, Place, Said, Words, UNIT};
+use weft_wire::frame::stream_bytes;
+use weft_wire::segment::{Cursor, Segment, ASLEEP, TO_PROGRAM};
+use weft_wire::{HeadWords, Name};
+
+/// Why a record was not delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotNow {
+    /// Its ring or its area is full, or others wait.
+    Full,
+    /// There is no such endpoint any more.
+    Gone,
+}
+
+/// Where the contents of a record lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub attachment: u32,
+    /// In the sender's file. Not used if they lie in the descriptor.
+    pub at: usize,
+}
+
+impl<S: Segment> Engine<S> {
+    /// Hands a record to the program at the other end of a line. `is_ready`: it goes ahead of those that wait for room.
+    pub(crate) fn deliver(
+        &mut self,
+        to: LineRef,
+        head: HeadWords,
+        words: &Words,
+        source: Source,
+        is_ready: bool,
+    ) -> Result<(), NotNow> {
+        let row_id = self.line_mut(to).ok_or(NotNow::Gone)?.row;
+        self.have_room_for(row_id, head, is_ready)?;
+        let row = self.rows.get_mut(row_id).ok_or(NotNow::Gone)?;
+        let bytes = contents_bytes(head);
+        let mut words = *words;
+        let at = match is_inline(head) {
+            true => 0,
+            false => {
+                let at = row.give_area(bytes);
+                let from = &self.attachments[source.attachment as usize].segment;
+                let other = &self.attachments[to.attachment as usize].segment;
+                from.copy_to(source.at, bytes, other, row.part.receive_area() + at as usize * UNIT);
+                at
+            }
+        };
+        self.counters.copied += bytes as u64;
+        self.counters.delivered += 1;
+        if let Residence::Resident(frame) = row.residence {
+            self.frames.note_use(frame);
+        }
+        let attachment = &mut self.attachments[to.attachment as usize];
+        let Some(line) = attachment.lines.get_mut(to.line as usize) else { return Err(NotNow::Gone) };
+        line.came = line.came.plus(stream_bytes(head.args(), head.len()) as u32);
+        (line.told, _) = (line.taken, line.marks.take(Marks::OWES_TAKEN));
+        let descriptor = Descriptor { line: LineId(to.line), taken: line.taken, at, said: Said::Record(head) };
+        let lap = lap_at(row.received, row.part.sizes.ring_order);
+        let [first, second, third, fourth, ..] = descriptor.words(lap);
+        // The contents that lie in the descriptor go over as they are.
+        (words[0], words[1], words[2], words[3]) = (first, second, third, fourth);
+        attachment.segment.publish(row.part.received(row.received), &words);
+        row.received += 1;
+        let part = row.part_number;
+        self.ring(to.attachment, part);
+        Ok(())
+    }
+
+    /// Whether an endpoint can take a record now. It needs no frame for that: what comes by the loop goes into its program's memory.
+    #[inline(always)]
+    fn have_room_for(&mut self, id: RowId, head: HeadWords, is_ready: bool) -> Result<(), NotNow> {
+        let row = self.rows.get_mut(id).ok_or(NotNow::Gone)?;
+        if row.has_stalled && !is_ready {
+            return Err(NotNow::Full);
+        }
+        let needed = if is_inline(head) { 0 } else { units(contents_bytes(head)) };
+        if row.has_room(needed) {
+            return Ok(());
+        }
+        let segment = &self.attachments[row.attachment as usize].segment;
+        if !row.look_for_room(segment) {
+            let attachment = row.attachment;
+            self.break_off(attachment);
+            return Err(NotNow::Gone);
+        }
+        match row.has_room(needed) {
+            true => Ok(()),
+            false => Err(NotNow::Full),
+        }
+    }
+
+    /// Sets a part's bell, and has its program woken if it sleeps.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self, index: u32, part: u32) {
+        let attachment = &mut self.attachments[index as usize];
+        attachment.segment.ring(TO_PROGRAM, part);
+        attachment.segment.light_barrier();
+        let sleep = attachment.segment.cursor(ASLEEP);
+        if sleep != 0 && attachment.woken != sleep {
+            attachment.woken = sleep;
+            let id = attachment.id(index);
+            self.wakes.push(id);
+        }
+    }
+
+    /// Tells an endpoint's program that a peer opened a line. There is room for it.
+    pub(crate) fn store_opened(&mut self, line: LineRef, id: RowId, peer: &Name) {
+        let Some(row) = self.rows.get_mut(id) else { return };
+        let at = row.give_area(OPENED_BYTES);
+        let segment = &self.attachments[line.attachment as usize].segment;
+        segment.write(row.part.receive_area() + at as usize * UNIT, &peer.to_bytes());
+        let descriptor = Descriptor { line: LineId(line.line), taken: Place::default(), at, said: Said::Opened };
+        let words = descriptor.words(lap_at(row.received, row.part.sizes.ring_order));
+        segment.publish(row.part.received(row.received), &words);
+        row.received += 1;
+        let part = row.part_number;
+        self.ring(line.attachment, part);
+    }
+
+    /// Stores a word about a line, without contents. False if there is no room.
+    fn say(&mut self, line: LineRef, said: Said) -> bool {
+        let Some(attachment) = self.attachments.get_mut(line.attachment as usize) else { return true };
+        let Some(entry) = attachment.lines.get_mut(line.line as usize) else { return true };
+        let Some(row) = self.rows.get_mut(entry.row) else { return true };
+        if !row.has_room(0) && !(row.look_for_room(&attachment.segment) && row.has_room(0)) {
+            return false;
+        }
+        let descriptor = Descriptor { line: LineId(line.line), taken: entry.taken, at: 0, said };
+        let words = descriptor.words(lap_at(row.received, row.part.sizes.ring_order));
+        attachment.segment.publish(row.part.received(row.received), &words);
+        (entry.told, _) = (entry.taken, entry.marks.take(Marks::OWES_TAKEN));
+        row.received += 1;
+        let part = row.part_number;
+        self.ring(line.attachment, part);
+        true
+    }
+
+    /// Says what is to be said of a line. What finds no room is said when there is some.
+    pub(crate) fn tell(&mut self, line: LineRef) {
+        if !self.tell_now(line) {
+            let Some(entry) = self.line_mut(line) else { return };
+            let row = entry.row;
+            let is_listed = entry.marks.has(Marks::IS_LISTED);
+            entry.marks.set(Marks::IS_LISTED);
+            if !is_listed {
+                self.owing.entry(row).or_default().push_back(line.line);
+            }
+            self.block(row);
+        }
+    }
+
+    /// The same; false if there was no room for all of it.
+    fn tell_now(&mut self, line: LineRef) -> bool {
+        loop {
+            let Some(entry) = self.line_mut(line) else { return true };
+            let (said, mark) = match entry.marks {
+                marks if marks.has(Marks::OWES_REFUSED) => (refused(entry.delivered), Marks::OWES_REFUSED),
+                marks if marks.has(Marks::OWES_READY) => (Said::Ready, Marks::OWES_READY),
+                marks if marks.has(Marks::OWES_CLOSED) => {
+                    (Said::Closed { reason: entry.reason, touched: entry.touched }, Marks::OWES_CLOSED)
+                }
+                marks if marks.has(Marks::OWES_TAKEN) => (Said::Taken, Marks::OWES_TAKEN),
+                _ => return true,
+            };
+            if !self.say(line, said) {
+                return false;
+            }
+            if let Some(entry) = self.line_mut(line) {
+                entry.marks.clear(mark);
+                if mark == Marks::OWES_CLOSED {
+                    entry.marks.set(Marks::IS_TOLD);
+                    self.forget_line(line);
+                }
+            }
+        }
+    }
+
+    /// An endpoint's ring is full, and something waits for that to change.
+    pub(crate) fn block(&mut self, id: RowId) {
+        let Some(row) = self.rows.get_mut(id) else { return };
+        if std::mem::replace(&mut row.is_blocked, true) {
+            return;
+        }
+        self.blocked.push_back(id);
+        if let Some(found) = self.attachments.get(row.attachment as usize) {
+            found.segment.set_cursor(row.part.there(Cursor::WantsRoom), 1);
+        }
+    }
+
+    /// Looks whether an endpoint's ring has room, and uses it: for what is to be said to its program, and then for lines that wait.
+    pub(crate) fn look_for_room(&mut self, id: RowId) -> u32 {
+        let Some(row) = self.rows.get_mut(id) else { return 0 };
+        if !row.has_stalled && !self.owing.contains_key(&id) {
+            return 0;
+        }
+        let attachment = row.attachment;
+        let Some(found) = self.attachments.get(attachment as usize).filter(|found| !found.is_broken) else { return 0 };
+        if !row.look_for_room(&found.segment) {
+            self.break_off(attachment);
+            return 0;
+        }
+        let work = self.tell_owing(id, attachment) + self.wake_stalled(id);
+        let Some(row) = self.rows.get_mut(id) else { return work };
+        if row.has_stalled || self.owing.contains_key(&id) {
+            self.block(id);
+        } else if let Some(found) = self.attachments.get(attachment as usize) {
+            found.segment.set_cursor(row.part.there(Cursor::WantsRoom), 0);
+        }
+        work
+    }
+
+    fn tell_owing(&mut self, id: RowId, attachment: u32) -> u32 {
+        let mut work = 0;
+        while let Some(&line) = self.owing.get(&id).and_then(|owing| owing.front()) {
+            let line = LineRef { attachment, line };
+            if !self.tell_now(line) {
+                break;
+            }
+            work += 1;
+            if let Some(entry) = self.line_mut(line) {
+                entry.marks.clear(Marks::IS_LISTED);
+            }
+            if let Some(owing) = self.owing.get_mut(&id) {
+                owing.pop_front();
+                if owing.is_empty() {
+                    self.owing.remove(&id);
+                }
+            }
+        }
+        work
+    }
+
+    /// Tells lines that wait that there is room: as many as there are places, the first ones first.
+    fn wake_stalled(&mut self, id: RowId) -> u32 {
+        let Some(row) = self.rows.get_mut(id).filter(|row| row.has_stalled) else { return 0 };
+        let mut room = row.room();
+        let mut work = 0;
+        while room > 0 {
+            let Some(line) = self.stalled.get_mut(&id).and_then(|stalled| stalled.pop_front()) else { break };
+            let Some(entry) = self.line_mut(line) else { continue };
+            entry.marks.clear(Marks::WAITS);
+            entry.marks.set(Marks::READIED);
+            entry.marks.set(Marks::OWES_READY);
+            self.tell(line);
+            room -= 1;
+            work += 1;
+        }
+        if self.stalled.get(&id).is_none_or(|stalled| stalled.is_empty()) {
+            self.stalled.remove(&id);
+            if let Some(row) = self.rows.get_mut(id) {
+                row.has_stalled = false;
+            }
+        }
+        work
+    }
+
+    /// A line's records find no room at an endpoint: it waits, behind those that wait already.
+    pub(crate) fn stall(&mut self, line: LineRef, at: RowId) {
+        self.counters.refused += 1;
+        let Some(entry) = self.line_mut(line) else { return };
+        entry.marks.set(Marks::REFUSED);
+        entry.marks.clear(Marks::READIED);
+        entry.marks.set(Marks::OWES_REFUSED);
+        let waits = entry.marks.has(Marks::WAITS);
+        entry.marks.set(Marks::WAITS);
+        if !waits {
+            self.stalled.entry(at).or_default().push_back(line);
+        }
+        if let Some(row) = self.rows.get_mut(at) {
+            row.has_stalled = true;
+        }
+        self.tell(line);
+        self.block(at);
+    }
+
+    /// A program has taken records of a line up to a place: its peer is told, unless something else tells it soon.
+    pub(crate) fn note_got(&mut self, line: LineRef, is_explicit: bool) {
+        let Some(entry) = self.line_mut(line) else { return };
+        let (got, Peer::Line(peer)) = (entry.got, entry.peer) else { return };
+        let Some(other) = self.line_mut(peer) else { return };
+        other.note_taken(got);
+        if is_explicit && other.told != other.taken {
+            other.marks.set(Marks::OWES_TAKEN);
+            self.tell(peer);
+        }
+    }
+
+    /// What became of the records in an endpoint's receive ring that its program has not taken, by line. Reads the ring again: what the
+    /// program has written there since says something of records for this program alone.
+    pub(crate) fn fates(&mut self, id: RowId) -> BTreeMap<u32, Fate> {
+        let mut fates: BTreeMap<u32, Fate> = BTreeMap::new();
+        let Some(row) = self.rows.get_mut(id) else { return fates };
+        let Some(found) = self.attachments.get(row.attachment as usize) else { return fates };
+        let cursor = |which| found.segment.cursor(row.part.here(which));
+        let taken = cursor(Cursor::Taken).clamp(row.received_known, row.received);
+        let claimed = cursor(Cursor::Claimed).clamp(taken, row.received);
+        for position in taken..row.received {
+            let words = found.segment.look(row.part.received(position), lap_at(position, row.part.sizes.ring_order));
+            let Some(Ok(Descriptor { line, said: Said::Record(head), .. })) =
+                words.map(|words| Descriptor::check(&words))
+            else {
+                continue;
+            };
+            let fate = fates.entry(line.0).or_default();
+            let bytes = stream_bytes(head.args(), head.len()) as u32;
+            match position < claimed {
+                true => fate.in_hand = fate.in_hand.wrapping_add(bytes),
+                false => fate.untouched = fate.untouched.wrapping_add(bytes),
+            }
+        }
+        fates
+    }
+}
+
+impl crate::rows::Row {
+    /// Whether the receive ring has a place, and the receive area so many units.
+    #[inline(always)]
+    pub fn has_room(&self, needed: u32) -> bool {
+        self.room() > 0 && (needed == 0 || self.has_area(needed))
+    }
+
+    /// Places in the receive ring.
+    #[inline(always)]
+    pub fn room(&self) -> u64 {
+        u64::from(self.part.sizes.ring()) - (self.received - self.received_known)
+    }
+
+    fn has_area(&self, needed: u32) -> bool {
+        let (_, end) = self.place_in_area(needed);
+        end - self.area_known <= u64::from(self.part.sizes.area_units())
+    }
+
+    /// Where the next units lie, and the end of the area in use then: they do not go over its end.
+    fn place_in_area(&self, needed: u32) -> (u32, u64) {
+        let units = u64::from(self.part.sizes.area_units());
+        let at = self.area % units;
+        let skipped = if at + u64::from(needed) > units { units - at } else { 0 };
+        (((at + skipped) % units) as u32, self.area + skipped + u64::from(needed))
+    }
+
+    /// Gives out room for so many bytes, which there is.
+    fn give_area(&mut self, bytes: usize) -> u32 {
+        let (at, end) = self.place_in_area(units(bytes));
+        self.area = end;
+        at
+    }
+
+    /// Looks how far the program has read. False if it says what cannot be.
+    pub fn look_for_room(&mut self, segment: &impl Segment) -> bool {
+        let taken = segment.cursor(self.part.here(Cursor::Taken));
+        let read = segment.cursor(self.part.here(Cursor::Read));
+        let is_possible =
+            (self.received_known..=self.received).contains(&taken) && (self.area_known..=self.area).contains(&read);
+        if is_possible {
+            (self.received_known, self.area_known) = (taken, read);
+        }
+        is_possible
+    }
+}

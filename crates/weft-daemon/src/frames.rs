@@ -1,0 +1,217 @@
+//! Frames: which endpoints are resident, which wait, and which one goes when another one is to come.
+
+use crate::rows::{Residence, RowId};
+use std::collections::{BTreeMap, VecDeque};
+use weft_transport::{Random, Time};
+use weft_wire::Uid;
+
+/// How the resident endpoint is chosen that gives its frame to another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Policy {
+    /// By lot, as the seed does.
+    Random,
+    /// The first one that was not used since the hand passed it (CLOCK).
+    #[default]
+    Clock,
+    /// The one that was used least recently.
+    Lru,
+}
+
+/// A frame with its endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    row: RowId,
+    user: Uid,
+    since: Time,
+    /// The last turn in which it was visited, or something was delivered to it. 0: not since it came.
+    used_at: u64,
+    /// It was used since the hand passed.
+    is_referenced: bool,
+    /// Visits since it came.
+    visits: u32,
+    /// It has nothing to send.
+    is_idle: bool,
+}
+
+/// An endpoint that was made resident and not used may be sent away after this time: who it was made resident for may never come.
+const STAY_NANOS: u64 = 1_000_000;
+
+/// An endpoint that has more to send stays for so many visits: at one visit each, most of the time would go into coming and going.
+const VISITS_LEAST: u32 = 8;
+
+/// All frames, and the queues of those that wait for one.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    frames: Vec<Option<Frame>>,
+    free: Vec<u32>,
+    policy: Policy,
+    random: Random,
+    hand: usize,
+    turn: u64,
+    /// Endpoints that wait, by user.
+    waiting: BTreeMap<Uid, VecDeque<RowId>>,
+    /// Users with endpoints that wait, whose turn it is first.
+    users: VecDeque<Uid>,
+    /// Frames of each user that has some.
+    held: BTreeMap<Uid, u32>,
+}
+
+impl Frames {
+    pub fn new(frames: u32, policy: Policy, seed: u64) -> Frames {
+        Frames {
+            frames: vec![None; frames as usize],
+            free: (0..frames).rev().collect(),
+            policy,
+            random: Random::new(seed),
+            hand: 0,
+            turn: 0,
+            waiting: BTreeMap::new(),
+            users: VecDeque::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// A new turn begins: what was used in the last one was used longer ago.
+    pub fn turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// Puts an endpoint at the end of its user's queue.
+    pub fn wait(&mut self, row: RowId, user: Uid) {
+        let queue = self.waiting.entry(user).or_default();
+        if queue.is_empty() {
+            self.users.push_back(user);
+        }
+        queue.push_back(row);
+    }
+
+    /// The next endpoint that waits: of each user in turn.
+    pub fn next_waiting(&mut self) -> Option<RowId> {
+        let user = self.users.pop_front()?;
+        let queue = self.waiting.get_mut(&user)?;
+        let row = queue.pop_front();
+        match queue.is_empty() {
+            true => _ = self.waiting.remove(&user),
+            false => self.users.push_back(user),
+        }
+        row
+    }
+
+    pub fn has_waiting(&self) -> bool {
+        !self.users.is_empty()
+    }
+
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Gives a free frame to an endpoint.
+    pub fn give(&mut self, row: RowId, user: Uid, now: Time) -> Option<Residence> {
+        let at = self.free.pop()?;
+        let frame = Frame { row, user, since: now, used_at: 0, is_referenced: true, visits: 0, is_idle: true };
+        self.frames[at as usize] = Some(frame);
+        *self.held.entry(user).or_default() += 1;
+        Some(Residence::Resident(at))
+    }
+
+    /// Takes a frame back.
+    pub fn take_back(&mut self, at: u32) {
+        let Some(frame) = self.frames.get_mut(at as usize).and_then(Option::take) else { return };
+        self.free.push(at);
+        if let Some(held) = self.held.get_mut(&frame.user) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&frame.user);
+            }
+        }
+    }
+
+    /// Something was delivered to the endpoint in a frame.
+    #[inline(always)]
+    pub fn note_use(&mut self, at: u32) {
+        if let Some(Some(frame)) = self.frames.get_mut(at as usize) {
+            frame.used_at = self.turn;
+            frame.is_referenced = true;
+        }
+    }
+
+    /// The endpoint in a frame was visited, and has more to send or not.
+    pub fn note_visit(&mut self, at: u32, has_more: bool) {
+        if let Some(Some(frame)) = self.frames.get_mut(at as usize) {
+            frame.used_at = self.turn;
+            frame.is_referenced = true;
+            frame.visits = frame.visits.saturating_add(1);
+            frame.is_idle = !has_more;
+        }
+    }
+
+    /// An endpoint waits no more, because it is gone.
+    pub fn forget(&mut self, row: RowId, user: Uid) {
+        let Some(queue) = self.waiting.get_mut(&user) else { return };
+        queue.retain(|other| *other != row);
+        if queue.is_empty() {
+            self.waiting.remove(&user);
+            self.users.retain(|other| *other != user);
+        }
+    }
+
+    /// The endpoint that is to give its frame away: one that was used since it came and has nothing to send or had its visits, or one that
+    /// came a while ago. First those of users that have more than their share. `None` if there is no such endpoint.
+    pub fn victim(&mut self, now: Time) -> Option<RowId> {
+        let users = self.held.len().max(1);
+        let share = (self.frames.len() / users).max(1) as u32;
+        let is_rich = self.held.values().any(|held| *held > share);
+        let may_go = |frame: &Frame| {
+            let had_its_turn = frame.used_at != 0 && (frame.is_idle || frame.visits >= VISITS_LEAST);
+            had_its_turn || now.nanos_since(frame.since) >= STAY_NANOS
+        };
+        if is_rich {
+            let held = &self.held;
+            let is_above = |frame: &Frame| held.get(&frame.user).is_some_and(|held| *held > share);
+            let may_go_first = |frame: &Frame| may_go(frame) && is_above(frame);
+            let found = choose(&mut self.frames, self.policy, &mut self.random, &mut self.hand, may_go_first);
+            if found.is_some() {
+                return found;
+            }
+        }
+        choose(&mut self.frames, self.policy, &mut self.random, &mut self.hand, may_go)
+    }
+
+    /// Frames in use.
+    pub fn in_use(&self) -> usize {
+        self.frames.len() - self.free.len()
+    }
+}
+
+/// Chooses among the frames that `may_go`.
+fn choose(
+    frames: &mut [Option<Frame>],
+    policy: Policy,
+    random: &mut Random,
+    hand: &mut usize,
+    may_go: impl Fn(&Frame) -> bool,
+) -> Option<RowId> {
+    let len = frames.len();
+    match policy {
+        Policy::Random => {
+            let begin = random.below(len as u64) as usize;
+            let at = |step: usize| (begin + step) % len;
+            (0..len).find_map(|step| frames[at(step)].filter(|frame| may_go(frame))).map(|frame| frame.row)
+        }
+        Policy::Lru => {
+            let those = frames.iter().flatten().filter(|frame| may_go(frame));
+            those.min_by_key(|frame| frame.used_at).map(|frame| frame.row)
+        }
+        Policy::Clock => {
+            // Twice round: the first one takes the marks away.
+            for _ in 0..2 * len {
+                *hand = (*hand + 1) % len;
+                let Some(frame) = frames[*hand].as_mut().filter(|frame| may_go(frame)) else { continue };
+                if !std::mem::take(&mut frame.is_referenced) {
+                    return Some(frame.row);
+                }
+            }
+            None
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The engine of weftd: it moves the messages of endpoints that belong to programs which do not trust each other.
+//!
+//! A value that is polled: no operating system, no clock, no thread. The process `weftd` gives it the memory that it shares with programs
+//! ([`Segment`](weft_wire::segment::Segment)); the simulator and the tests give it ordinary memory. `docs/design/weftd.md` has the design.
+//!
+//! ```text
+//! attach(..)    a program came; detach(..) it went
+//! poll(..)      bells, requests, endpoints in turn; returns how much was done
+//! take_wakes()  the attachments to wake, for something came and they sleep
+//! take_broken() the attachments that broke the protocol: to be detached
+//! ```
+#![forbid(unsafe_code)]
+
+mod deliver;
+mod engine;
+mod frames;
+mod lines;
+mod pages;
+mod quota;
+mod requests;
+mod rows;
+pub mod testing;
+mod visit;
+
+pub use engine::{system_sizes, AttachmentId, Counters, Engine, Newcomer, Refused, Settings};
+pub use frames::Policy;
+pub use quota::{Limits, Quota};

@@ -1,0 +1,100 @@
+//! Where the parts of endpoints lie in a file: ranges of pages that are given out and come back.
+
+use std::collections::BTreeMap;
+
+/// The pages of a file that no part has.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    /// By their first page: how many. No two of them touch.
+    free: BTreeMap<u32, u32>,
+    /// Pages from here on were never given out, and are zero.
+    fresh: u32,
+    end: u32,
+}
+
+/// A range that was given out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    pub page: u32,
+    /// It was another part's before, and is not zero.
+    pub is_used: bool,
+}
+
+impl Pages {
+    /// The pages from `begin` to before `end`.
+    pub fn new(begin: u32, end: u32) -> Pages {
+        Pages { free: BTreeMap::new(), fresh: begin, end: end.max(begin) }
+    }
+
+    /// Gives out so many pages: the first range that has them. `None` if there is none.
+    pub fn take(&mut self, pages: u32) -> Option<Taken> {
+        let found = self.free.iter().find(|(_, free)| **free >= pages).map(|(page, free)| (*page, *free));
+        if let Some((page, free)) = found {
+            self.free.remove(&page);
+            if free > pages {
+                self.free.insert(page + pages, free - pages);
+            }
+            return Some(Taken { page, is_used: true });
+        }
+        let page = self.fresh;
+        let end = page.checked_add(pages).filter(|end| *end <= self.end)?;
+        self.fresh = end;
+        Some(Taken { page, is_used: false })
+    }
+
+    /// Takes a range back that was given out.
+    pub fn give_back(&mut self, page: u32, pages: u32) {
+        let (mut page, mut pages) = (page, pages);
+        if let Some(behind) = self.free.remove(&(page + pages)) {
+            pages += behind;
+        }
+        let before = self.free.range(..page).next_back().map(|(before, count)| (*before, *count));
+        if let Some((before, count)) = before.filter(|(before, count)| before + count == page) {
+            self.free.remove(&before);
+            (page, pages) = (before, pages + count);
+        }
+        self.free.insert(page, pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranges_are_used_again_and_grow_together() {
+        let mut pages = Pages::new(10, 20);
+        let given: Vec<u32> = (0..5).map(|_| pages.take(2).expect("room").page).collect();
+        assert_eq!(given, [10, 12, 14, 16, 18]);
+        assert_eq!(pages.take(1), None);
+        pages.give_back(12, 2);
+        pages.give_back(16, 2);
+        assert_eq!(pages.take(4), None, "they do not touch");
+        pages.give_back(14, 2);
+        assert_eq!(pages.take(7), None);
+        assert_eq!(pages.take(6), Some(Taken { page: 12, is_used: true }));
+    }
+
+    proptest! {
+        #[test]
+        fn no_page_is_given_out_twice(steps in proptest::collection::vec((1u32..9, any::<bool>(), any::<u8>()), 1..200)) {
+            let mut pages = Pages::new(3, 67);
+            let mut given: Vec<(u32, u32)> = Vec::new();
+            for (count, takes, which) in steps {
+                if takes {
+                    if let Some(Taken { page, .. }) = pages.take(count) {
+                        prop_assert!(page >= 3 && page + count <= 67);
+                        prop_assert!(given.iter().all(|(other, len)| page + count <= *other || other + len <= page));
+                        given.push((page, count));
+                    }
+                } else if !given.is_empty() {
+                    let (page, count) = given.swap_remove(usize::from(which) % given.len());
+                    pages.give_back(page, count);
+                }
+            }
+            given.drain(..).for_each(|(page, count)| pages.give_back(page, count));
+            prop_assert!(pages.take(64).is_some() || pages.fresh < 67);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The table of endpoints: a row for each, whether it is resident or not.
+
+use std::mem::size_of;
+use weft_core::Admission;
+use weft_wire::segment::Part;
+use weft_wire::{EndpointId, Key};
+
+/// A place in the table, and how often endpoints came and went there: what was meant for one of them is not for the next. (The seed's
+/// logical clock.)
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct RowId {
+    pub index: u32,
+    clock: u32,
+}
+
+/// Where an endpoint's working state is. See `docs/design/weftd.md`, "Residency".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Residence {
+    /// Nowhere: it has nothing to do.
+    Idle,
+    /// Nowhere, and it has something to do. It stands in the queue for frames.
+    Waiting,
+    /// In this frame.
+    Resident(u32),
+}
+
+/// What is known of an endpoint. The cursors are the daemon's own: the program cannot change them.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub attachment: u32,
+    /// Its number among the parts of its attachment: its bell.
+    pub part_number: u32,
+    pub endpoint: EndpointId,
+    pub part: Part,
+    pub key: Key,
+    pub admission: Admission,
+    pub residence: Residence,
+    /// Visits in a round of the schedule.
+    pub weight: u32,
+    /// Descriptors taken from the send ring.
+    pub sent: u64,
+    /// Descriptors stored in the receive ring, and taken from there as far as is known.
+    pub received: u64,
+    pub received_known: u64,
+    /// Units of the receive area given out, and read as far as is known.
+    pub area: u64,
+    pub area_known: u64,
+    /// Its lines.
+    pub lines: u32,
+    /// It stands in the schedule.
+    pub is_scheduled: bool,
+    /// It stands in the list of those whose ring was full.
+    pub is_blocked: bool,
+    /// Lines that were refused here wait to be told that there is room.
+    pub has_stalled: bool,
+}
+
+const _: () = assert!(size_of::<Row>() <= 256, "a row takes 256 bytes at most");
+
+#[derive(Debug)]
+struct Place {
+    clock: u32,
+    row: Option<Row>,
+}
+
+/// All rows.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+impl Rows {
+    pub fn add(&mut self, row: Row) -> RowId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { clock: 0, row: None });
+            (self.places.len() - 1) as u32
+        });
+        let place = &mut self.places[index as usize];
+        place.row = Some(row);
+        RowId { index, clock: place.clock }
+    }
+
+    pub fn remove(&mut self, id: RowId) -> Option<Row> {
+        let place = self.places.get_mut(id.index as usize).filter(|place| place.clock == id.clock)?;
+        let row = place.row.take()?;
+        place.clock = place.clock.wrapping_add(1);
+        self.free.push(id.index);
+        Some(row)
+    }
+
+    #[inline(always)]
+    pub fn get(&self, id: RowId) -> Option<&Row> {
+        self.places.get(id.index as usize).filter(|place| place.clock == id.clock)?.row.as_ref()
+    }
+
+    #[inline(always)]
+    pub fn get_mut(&mut self, id: RowId) -> Option<&mut Row> {
+        self.places.get_mut(id.index as usize).filter(|place| place.clock == id.clock)?.row.as_mut()
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+}

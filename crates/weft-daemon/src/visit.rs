@@ -1,0 +1,285 @@
+//! A visit to an endpoint: its send ring is read, and what is there goes to the other ends of its lines.
+
+use crate::deliver::{NotNow, Source};
+use crate::engine::Engine;
+use crate::lines::{Line, LineRef, Marks, Peer};
+use crate::quota::Quota;
+use crate::rows::RowId;
+use std::collections::BTreeMap;
+use weft_wire::attach::OPENED_BYTES;
+use weft_wire::descriptor::{
+    contents, contents_bytes, is_inline, lap_at, put_contents, units, Descriptor, LineId, Place, Said, Words, UNIT,
+};
+use weft_wire::frame::stream_bytes;
+use weft_wire::segment::{Cursor, Segment};
+use weft_wire::setup::Open;
+use weft_wire::{EndpointId, HeadWords, Kind, Name, Reason, Uid};
+
+/// Descriptors taken in a visit, at most. (The seed loiters for as many messages.)
+const LOITER: u32 = 64;
+
+/// Bytes of contents copied in a visit, at most, but for the last record.
+const BYTES: usize = 256 << 10;
+
+/// A program wrote what none writes.
+pub(crate) struct Violation;
+
+/// Where a descriptor comes from.
+#[derive(Clone, Copy)]
+struct From {
+    row: RowId,
+    attachment: u32,
+    user: Uid,
+    endpoint: EndpointId,
+    send_area: usize,
+    area_units: u32,
+}
+
+impl<S: Segment> Engine<S> {
+    /// Takes descriptors from an endpoint's send ring. Returns how many, and whether there may be more.
+    pub(crate) fn visit(&mut self, id: RowId) -> (u32, bool) {
+        let Some(row) = self.rows.get(id) else { return (0, false) };
+        let weight = row.weight.max(1);
+        self.take_descriptors(id, LOITER * weight, BYTES * weight as usize)
+    }
+
+    /// The last visit to an endpoint whose program has ended: takes all that it left.
+    pub(crate) fn visit_last(&mut self, id: RowId) {
+        let Some(row) = self.rows.get(id) else { return };
+        let ring = row.part.sizes.ring();
+        self.take_descriptors(id, ring, usize::MAX);
+    }
+
+    fn take_descriptors(&mut self, id: RowId, most: u32, bytes: usize) -> (u32, bool) {
+        let Some(row) = self.rows.get(id) else { return (0, false) };
+        let (part, mut position) = (row.part, row.sent);
+        let Some(found) = self.attachments.get(row.attachment as usize).filter(|found| !found.is_broken) else {
+            return (0, false);
+        };
+        let from = From {
+            row: id,
+            attachment: row.attachment,
+            user: found.user,
+            endpoint: row.endpoint,
+            send_area: part.send_area(),
+            area_units: part.sizes.area_units(),
+        };
+        let copied = self.counters.copied;
+        let (mut taken, mut has_more) = (0, true);
+        while taken < most && ((self.counters.copied - copied) as usize) < bytes {
+            let segment = &self.attachments[from.attachment as usize].segment;
+            let Some(words) = segment.look(part.sent(position), lap_at(position, part.sizes.ring_order)) else {
+                has_more = false;
+                break;
+            };
+            // Should this process die now, nobody can say what becomes of it.
+            segment.set_cursor(part.there(Cursor::Claimed), position + 1);
+            if self.take(from, &words).is_err() {
+                self.break_off(from.attachment);
+                return (taken, false);
+            }
+            position += 1;
+            taken += 1;
+            if let Some(found) = self.attachments.get(from.attachment as usize) {
+                found.segment.set_cursor(part.there(Cursor::Taken), position);
+            }
+        }
+        if let Some(row) = self.rows.get_mut(id) {
+            row.sent = position;
+        }
+        (taken, has_more)
+    }
+
+    /// Does what a descriptor says.
+    #[inline(always)]
+    fn take(&mut self, from: From, words: &Words) -> Result<(), Violation> {
+        let Descriptor { line: LineId(number), taken, at, said } = Descriptor::check(words).map_err(|_| Violation)?;
+        let line = LineRef { attachment: from.attachment, line: number };
+        let entry = self.line_mut(line).filter(|entry| entry.row == from.row).ok_or(Violation)?;
+        if entry.marks.has(Marks::IS_LEFT) || !taken.is_between(entry.got, entry.came) {
+            return Err(Violation);
+        }
+        let (has_got, marks, peer) = (entry.got != taken, entry.marks, entry.peer);
+        entry.got = taken;
+        if has_got {
+            self.note_got(line, said == Said::Taken);
+        }
+        match said {
+            Said::Record(head) => self.forward(from, line, (peer, marks), head, at, words),
+            Said::Taken => Ok(()),
+            Said::Again => {
+                if let Some(entry) = self.line_mut(line) {
+                    entry.marks.clear(Marks::REFUSED);
+                }
+                Ok(())
+            }
+            Said::Closed { reason, touched } => {
+                self.leave(line, reason, touched);
+                Ok(())
+            }
+            Said::Opened | Said::Refused { .. } | Said::Ready => Err(Violation),
+        }
+    }
+
+    /// A record goes to the other end of its line.
+    #[inline(always)]
+    fn forward(
+        &mut self,
+        from: From,
+        line: LineRef,
+        (peer, marks): (Peer, Marks),
+        head: HeadWords,
+        at: u32,
+        words: &Words,
+    ) -> Result<(), Violation> {
+        if marks.has(Marks::REFUSED) || peer == Peer::None {
+            // It comes again, or the line has ended and its program knows, or will know, how far it was read.
+            return Ok(());
+        }
+        let mut words = *words;
+        let offset = match is_inline(head) {
+            true => 0,
+            false => {
+                let end = at.checked_add(units(contents_bytes(head))).ok_or(Violation)?;
+                if end > from.area_units {
+                    return Err(Violation);
+                }
+                from.send_area + at as usize * UNIT
+            }
+        };
+        let source = Source { attachment: from.attachment, at: offset };
+        let opened = match head.kind() {
+            Kind::Pad | Kind::Switch => return Err(Violation),
+            Kind::Open => Some(check_open(from, head, &mut words)?),
+            _ => None,
+        };
+        let to = match (peer, opened) {
+            (Peer::Line(to), None) => to,
+            (Peer::Line(to), Some(open)) => {
+                // A line joins two endpoints and no others.
+                let row = self.line_mut(to).map(|peer| peer.row);
+                let endpoint = row.and_then(|row| self.rows.get(row)).map(|row| row.endpoint);
+                if endpoint.is_some_and(|endpoint| endpoint != open.destination) {
+                    return Err(Violation);
+                }
+                to
+            }
+            (Peer::Unopened(row), Some(open)) => match self.open_at_peer(from, line, row, &open) {
+                Opened::Yes(to) => to,
+                Opened::Later => {
+                    self.stall(line, row);
+                    return Ok(());
+                }
+                Opened::No(reason) => {
+                    self.end_line(line, reason);
+                    return Ok(());
+                }
+            },
+            (Peer::Unopened(_), None) => return Err(Violation),
+            (Peer::None, _) => return Ok(()),
+        };
+        let delivered = self.deliver(to, head, &words, source, marks.has(Marks::READIED));
+        match delivered {
+            Ok(()) => {
+                if let Some(entry) = self.line_mut(line) {
+                    entry.delivered = entry.delivered.plus(stream_bytes(head.args(), head.len()) as u32);
+                }
+            }
+            Err(NotNow::Gone) => {}
+            Err(NotNow::Full) => {
+                if let Some(row) = self.line_mut(to).map(|peer| peer.row) {
+                    self.stall(line, row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first record of a line, which its peer has not heard of.
+    #[cold]
+    fn open_at_peer(&mut self, from: From, line: LineRef, at: RowId, open: &Open) -> Opened {
+        let Some(row) = self.rows.get(at) else { return Opened::No(Reason::NoSuchEndpoint) };
+        let Some(found) = self.attachments.get(row.attachment as usize) else {
+            return Opened::No(Reason::NoSuchEndpoint);
+        };
+        if row.endpoint != open.destination {
+            return Opened::No(Reason::NoSuchEndpoint);
+        }
+        if let Err(reason) = row.admission.admit(found.user, row.key, from.user, open.key) {
+            return Opened::No(reason);
+        }
+        let (index, has_stalled) = (row.attachment, row.has_stalled);
+        let Some(row) = self.rows.get_mut(at) else { return Opened::No(Reason::NoSuchEndpoint) };
+        let is_ready = self.attachments[from.attachment as usize]
+            .lines
+            .get(line.line as usize)
+            .is_some_and(|entry| entry.marks.has(Marks::READIED));
+        let found = &mut self.attachments[index as usize];
+        if !row.look_for_room(&found.segment) {
+            self.break_off(index);
+            return Opened::No(Reason::Violation);
+        }
+        // A place for this, and one for the record that opens the flow.
+        if row.room() < 2 || !row.has_room(units(OPENED_BYTES)) || (has_stalled && !is_ready) {
+            return Opened::Later;
+        }
+        // Both ends of the line are the caller's to answer for, so its user pays for them.
+        if !self.accounts.take(from.user, Quota::Lines, 1) {
+            return Opened::No(Reason::NoRoom);
+        }
+        let epoch = self.attachments[from.attachment as usize].epoch;
+        let name = Name { epoch, endpoint: from.endpoint, uid: from.user, address: self.settings.address };
+        let found = &mut self.attachments[index as usize];
+        let number = found.lines.insert(Line::new(at, Peer::Line(line), from.user)) as u32;
+        let Some(row) = self.rows.get_mut(at) else { return Opened::No(Reason::NoSuchEndpoint) };
+        row.lines += 1;
+        let to = LineRef { attachment: index, line: number };
+        self.store_opened(to, at, &name);
+        if let Some(entry) = self.line_mut(line) {
+            entry.peer = Peer::Line(to);
+        }
+        Opened::Yes(to)
+    }
+
+    /// A program is through with a line.
+    #[cold]
+    fn leave(&mut self, line: LineRef, reason: Reason, touched: Place) {
+        let Some(entry) = self.line_mut(line) else { return };
+        entry.marks.set(Marks::IS_LEFT);
+        // What it did not touch comes back to the peer as not delivered.
+        let touched = if touched.is_between(entry.got, entry.came) { touched } else { entry.came };
+        let (came, got) = (entry.came, entry.got);
+        let fate = crate::engine::Fate { in_hand: touched.since(got), untouched: came.since(touched) };
+        self.settle_peer(line, reason, &BTreeMap::from([(line.line, fate)]));
+        self.end_line(line, reason);
+        self.forget_line(line);
+    }
+}
+
+/// Whether a line was opened at its peer.
+enum Opened {
+    Yes(LineRef),
+    Later,
+    No(Reason),
+}
+
+/// Checks a record that opens a flow: it says its own endpoint, and its user is written into it.
+#[cold]
+fn check_open(from: From, head: HeadWords, words: &mut Words) -> Result<Open, Violation> {
+    if !is_inline(head) || !head.is_empty() {
+        return Err(Violation);
+    }
+    let mut packed = contents(words);
+    let args: Vec<u32> =
+        packed.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]).take(head.args()).collect();
+    let open = Open::from_args(&args).ok_or(Violation)?;
+    if open.source != from.endpoint {
+        return Err(Violation);
+    }
+    let open = Open { uid: from.user, ..open };
+    for (word, pair) in packed.iter_mut().zip(open.to_args().chunks(2)) {
+        *word = u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(0)) << 32;
+    }
+    put_contents(words, packed);
+    Ok(open)
+}

@@ -1,0 +1,200 @@
+//! Messages between programs of one host through the daemon.
+
+mod hostile;
+mod world;
+
+use weft_core::{Admission, MessageKind};
+use weft_daemon::{Limits, Policy, Settings};
+use weft_wire::segment::{Sizes, AREA_PAGES};
+use weft_wire::{Certainty, Reason};
+use world::World;
+
+const SMALL: Sizes = Sizes { ring_order: 4, area_pages: *AREA_PAGES.start() };
+
+fn pair() -> (World, (usize, weft_core::Endpoint), (usize, weft_core::Endpoint)) {
+    let mut world = World::new(Settings::default());
+    let (a, b) = (world.attach(1000), world.attach(1000));
+    let (x, y) = (world.endpoint(a, 7), world.endpoint(b, 8));
+    world.map((a, x), 0, (b, y), 8);
+    world.map((b, y), 0, (a, x), 7);
+    (world, (a, x), (b, y))
+}
+
+#[test]
+fn messages_of_all_sizes_come_in_order_with_their_contents() {
+    let (mut world, from, to) = pair();
+    let sizes = [0, 1, 8, 16, 24, 32, 33, 100, 1000, 4096, 5000, 65_536, 3, 65_535];
+    for (number, &bytes) in sizes.iter().cycle().take(400).enumerate() {
+        let payload: Vec<u8> = (0..bytes).map(|at| (at * 7 + number) as u8).collect();
+        let args: Vec<u32> = (0..number as u32 % 17).map(|arg| arg + number as u32).collect();
+        world.send(from, 0, &args, &payload);
+    }
+    world.settle();
+    let messages = std::mem::take(&mut world.programs[to.0].log.messages);
+    assert_eq!(messages.len(), 400);
+    for ((number, &bytes), (endpoint, kind, op, args, payload)) in sizes.iter().cycle().enumerate().zip(messages) {
+        assert_eq!((endpoint, kind, op), (to.1, MessageKind::OneWay, 1));
+        assert_eq!(args, (0..number as u32 % 17).map(|arg| arg + number as u32).collect::<Vec<_>>());
+        assert!(
+            payload.len() == bytes && payload.iter().enumerate().all(|(at, byte)| *byte == (at * 7 + number) as u8)
+        );
+    }
+    world.drain(from.0);
+}
+
+#[test]
+fn requests_are_answered_both_ways() {
+    let (mut world, a, b) = pair();
+    for number in 0..1000u32 {
+        world.request(a, 0, &[number], &number.to_le_bytes());
+        world.request(b, 0, &[number, 1], &[]);
+    }
+    world.settle();
+    for (program, expected) in [(a.0, 1000), (b.0, 1000)] {
+        let log = &world.programs[program].log;
+        let count = |wanted| log.messages.iter().filter(|(_, kind, ..)| *kind == wanted).count();
+        assert_eq!([count(MessageKind::Request), count(MessageKind::Reply)], [expected, expected]);
+        assert!(log.returned.is_empty());
+    }
+}
+
+#[test]
+fn callers_without_the_key_and_other_users_are_refused() {
+    let mut world = World::new(Settings::default());
+    let (a, b) = (world.attach(1000), world.attach(1001));
+    let (x, y, open) = (world.endpoint(a, 7), world.endpoint(b, 8), world.endpoint(b, 9));
+    let set = &mut world.programs[b];
+    let id = set.core.state().name(open).expect("an endpoint").endpoint;
+    set.sessions.set_admission(id, Admission::AnyUser);
+    set.core.state_mut().set_admission(open, Admission::AnyUser).expect("set");
+    world.programs[a].core.state_mut().set_admission(x, Admission::AnyUser).expect("set");
+    world.map((a, x), 0, (b, y), 8);
+    world.map((a, x), 1, (b, open), 8);
+    world.map((a, x), 2, (b, open), 9);
+    for to in 0..3 {
+        world.send((a, x), to, &[to], b"to whom it may concern");
+    }
+    world.settle();
+    let reasons: Vec<_> = world.programs[a].log.returned.iter().map(|r| (r.reason, r.certainty)).collect();
+    let not_delivered = Certainty::NotDelivered;
+    assert_eq!(reasons, [(Reason::ForeignUser, not_delivered), (Reason::ForeignUser, not_delivered)]);
+    assert_eq!(world.programs[b].log.messages.len(), 1);
+}
+
+#[test]
+fn who_does_not_poll_holds_up_its_own_messages_alone() {
+    let mut world = World::new(Settings::default());
+    let programs = [0; 3].map(|_| world.attach(1000));
+    let [y, z] = [1, 2].map(|program| (programs[program], world.endpoint(programs[program], 5)));
+    // Each may have half a ring of messages under way, so the ring of the one that stops is full before they are told *full*.
+    let senders = [1, 2, 3, 4].map(|key| (0, world.endpoint(0, key)));
+    for from in senders {
+        world.map(from, 0, y, 5);
+        world.map(from, 1, z, 5);
+        world.send(from, 0, &[0], b"first");
+        world.send(from, 1, &[0], b"first");
+    }
+    world.settle();
+    let stopped = world.programs.remove(1);
+    let mut sent = [1; 4];
+    for (from, sent) in senders.iter().zip(&mut sent) {
+        while world.programs[0].core.state_mut().try_send(from.1, 0, outgoing(&[*sent], b"to one that sleeps")).is_ok()
+        {
+            *sent += 1;
+            world.turn();
+        }
+    }
+    for number in 1..2000u32 {
+        for from in senders {
+            world.send(from, 1, &[number], b"to one that listens");
+        }
+    }
+    world.settle_without_returns();
+    assert_eq!(world.programs[1].log.messages.len(), 4 * 2000);
+    assert!(world.engine.counters().refused > 0 && world.engine.stalled() > 0);
+    // It wakes up, and gets all, in order.
+    world.programs.insert(1, stopped);
+    world.settle();
+    let log = &world.programs[1].log;
+    assert_eq!(log.messages.len() as u32, sent.iter().sum::<u32>());
+    assert_eq!(world.engine.stalled(), 0);
+    world.drain(0);
+}
+
+fn outgoing<'a>(args: &'a [u32], payload: &'a [u8]) -> weft_core::Outgoing<'a> {
+    weft_core::Outgoing { op: 1, args, payload, completion: None }
+}
+
+#[test]
+fn more_endpoints_than_frames_all_get_their_messages() {
+    for policy in [Policy::Random, Policy::Clock, Policy::Lru] {
+        let mut world = World::new(Settings { frames: 4, policy, ..Settings::default() });
+        let (a, b) = (world.attach(1000), world.attach(1000));
+        let mut small = |program, key| world.endpoint_with(program, key, SMALL).expect("an endpoint");
+        let pairs: Vec<_> = (0..40).map(|n| (small(a, n + 1), small(b, n + 100))).collect();
+        for (number, (x, y)) in pairs.iter().enumerate() {
+            world.map((a, *x), 0, (b, *y), number as u64 + 100);
+        }
+        for round in 0..30u32 {
+            for (x, _) in &pairs {
+                world.send((a, *x), 0, &[round], &[round as u8; 100]);
+            }
+        }
+        world.settle();
+        for (_, y) in &pairs {
+            let log = &world.programs[b].log;
+            let rounds: Vec<u32> =
+                log.messages.iter().filter(|(to, ..)| to == y).map(|(.., args, _)| args[0]).collect();
+            assert_eq!(rounds, (0..30).collect::<Vec<_>>(), "{policy:?}");
+        }
+        assert!(world.engine.resident() <= 4);
+        assert!(world.engine.counters().evicted > 40, "{:?}", world.engine.counters());
+    }
+}
+
+#[test]
+fn what_a_dead_program_had_not_taken_comes_back() {
+    let (mut world, a, b) = pair();
+    world.send(a, 0, &[], b"taken");
+    world.settle();
+    let dead = world.programs.remove(b.0);
+    for number in 0..50u32 {
+        world.send(a, 0, &[number], &[number as u8; 60]);
+        world.turn();
+    }
+    world.programs.insert(b.0, dead);
+    world.kill(b.0);
+    world.programs.remove(b.0);
+    world.settle();
+    let log = &world.programs[a.0].log;
+    let numbers: Vec<u32> = log.returned.iter().map(|returned| returned.args[0]).collect();
+    assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+    assert!(log.returned.iter().all(|r| (r.reason, r.certainty) == (Reason::PeerLost, Certainty::NotDelivered)));
+    assert_eq!((world.engine.attachments(), world.engine.endpoints()), (1, 1));
+}
+
+#[test]
+fn what_a_program_sent_before_it_died_comes() {
+    let (mut world, a, b) = pair();
+    world.send(a, 0, &[], b"first");
+    world.settle();
+    for number in 0..20u32 {
+        let message = outgoing(std::slice::from_ref(&number), b"last words");
+        world.programs[a.0].core.state_mut().try_send(a.1, 0, message).expect("room");
+    }
+    world.kill(a.0);
+    world.programs.remove(a.0);
+    world.settle();
+    assert_eq!(world.programs[0].log.messages.len(), 21);
+    let _ = b;
+}
+
+#[test]
+fn the_quota_of_a_user_leaves_something_to_the_next() {
+    let limits = Limits { endpoints: 12, ..Limits::default() };
+    let mut world = World::new(Settings { limits, ..Settings::default() });
+    let (a, b) = (world.attach(1000), world.attach(1001));
+    let made =
+        |world: &mut World, program| (0..12).take_while(|n| world.endpoint_with(program, *n, SMALL).is_ok()).count();
+    assert_eq!([made(&mut world, a), made(&mut world, b)], [6, 2]);
+}
