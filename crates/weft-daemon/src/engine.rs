@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weft_core::Admission;
 use weft_transport::Time;
 use weft_wire::descriptor::{Place, Said};
-use weft_wire::segment::{Part, Segment, Sizes, AREA_PAGES, PAGE, PARTS, RING_ORDERS, TO_DAEMON};
+use weft_wire::segment::{Part, Segment, PAGE, PARTS, SYSTEM, TO_DAEMON};
 use weft_wire::{EndpointId, Epoch, HostAddress, Key, Reason, Uid};
 
 /// Visits to endpoints in a turn.
@@ -24,14 +24,6 @@ const BLOCKED: usize = 64;
 
 /// Endpoints that are made resident in a turn.
 const BINDS: usize = 8;
-
-/// The sizes of a system endpoint's part.
-const SYSTEM: Sizes = Sizes { ring_order: *RING_ORDERS.start() + 2, area_pages: *AREA_PAGES.start() };
-
-/// The sizes of a system endpoint's part, which is the first one of its file.
-pub const fn system_sizes() -> Sizes {
-    SYSTEM
-}
 
 /// How an engine is set.
 #[derive(Clone, Copy, Debug)]

@@ -22,6 +22,6 @@ mod rows;
 pub mod testing;
 mod visit;
 
-pub use engine::{system_sizes, AttachmentId, Counters, Engine, Newcomer, Refused, Settings};
+pub use engine::{AttachmentId, Counters, Engine, Newcomer, Refused, Settings};
 pub use frames::Policy;
 pub use quota::{Limits, Quota};

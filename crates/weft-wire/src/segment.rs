@@ -57,10 +57,13 @@ pub struct Sizes {
     pub area_pages: u32,
 }
 
+/// The sizes of the system endpoint's part, which is the first one of a file.
+pub const SYSTEM: Sizes = Sizes { ring_order: 6, area_pages: *AREA_PAGES.start() };
+
 impl Default for Sizes {
-    /// 256 descriptors and 1 MiB each way.
+    /// 256 descriptors and 256 KiB each way.
     fn default() -> Sizes {
-        Sizes { ring_order: 8, area_pages: 256 }
+        Sizes { ring_order: 8, area_pages: 64 }
     }
 }
 

@@ -4,6 +4,7 @@
 //! some turns. So a message costs no system call. No step blocks. Each connection is a small state machine, and one epoll
 //! descriptor watches all of them. `office.rs` answers callers.
 
+use crate::daemon::Daemon;
 use crate::net::{Net, Times, Users};
 use crate::node::{random_u64, Error, Node};
 use crate::office::address;
@@ -26,11 +27,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_core::{Call, PeerId, Report, SessionId, Sink};
+use weft_core::{Admission, Call, PeerId, Report, SessionId, Sink};
 use weft_shm::{BellPage, Descriptor};
 use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Hello, Message, Nonce};
-use weft_wire::{BundleId, Epoch, HostAddress, Key, Name, Reason, Uid};
+use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 /// Number of looks after a step of a set-up that do not wait for the helper.
 const QUICK_LOOKS: u32 = 10_000;
@@ -105,10 +106,15 @@ pub(crate) struct Home {
     is_stuck: bool,
     /// The way to other hosts, if there is one.
     net: Option<Net>,
+    /// The attachment to weftd, which is the way to other hosts then.
+    daemon: Option<Daemon>,
 }
 
 /// The token of the office's descriptor in the epoll set; lines have others.
 const OFFICE_TOKEN: u64 = 0;
+
+/// The token of weftd's socket.
+const DAEMON_TOKEN: u64 = 1;
 
 impl Home {
     /// The home of a new bundle, which finds in `signals` what is left for it.
@@ -130,19 +136,24 @@ impl Home {
         }
         let bells = Descriptor::make_memfd(|| bells.fd().try_clone_to_owned());
         let bells = bells.map_err(|e| Error::shortage("cannot hand out the bell page", e))?;
-        let (id, reception) = node.office().add_bundle(signals.clone(), bells);
+        let attached = node.attach()?;
+        let (id, reception) = node.office().add_bundle(signals.clone(), bells, attached.is_some());
+        let (epoll, is_attached) = (Arc::new(epoll), attached.is_some());
         let helper = node.helper();
         let is_watched = helper.is_some();
         let watched = helper.map_or(Ok(()), |helper| helper.add(id, &epoll, signals.clone()));
-        let opened = watched.and_then(|()| node.open_network(users, is_watched, times)).and_then(|mut net| {
+        let open = || if is_attached { Ok(None) } else { node.open_network(users, is_watched, times) };
+        let daemon = attached.map(|attached| Daemon::new(attached, users, &epoll, DAEMON_TOKEN)).transpose();
+        let daemon = watched.and_then(|()| daemon.map_err(failed));
+        let opened = daemon.and_then(|daemon| Ok((daemon, open()?))).and_then(|(daemon, mut net)| {
             if let (Some(net), Some(helper)) = (&mut net, helper) {
                 let failed = |e| Error::shortage("cannot make the deputy's timer", e);
                 helper.add_deputy(id, net.deputy(signals).map_err(failed)?)?;
                 net.watch_at_first(|socket| helper.watch_network(id, socket));
             }
-            Ok(net)
+            Ok((daemon, net))
         });
-        let net = opened.inspect_err(|_| {
+        let (daemon, net) = opened.inspect_err(|_| {
             // As if it had not been begun.
             if let Some(helper) = helper {
                 helper.remove(id, &epoll);
@@ -153,21 +164,62 @@ impl Home {
             node: node.clone(),
             id,
             reception,
-            epoll: Arc::new(epoll),
+            epoll,
             lines: HashMap::new(),
-            next_line: OFFICE_TOKEN + 1,
+            next_line: DAEMON_TOKEN + 1,
             retries: Vec::new(),
             is_watched,
             quick_looks: 0,
             is_stuck: false,
             net,
+            daemon,
         })
     }
 
-    /// A name for a new endpoint.
-    pub fn add_endpoint(&self, key: Key) -> Name {
+    /// A name for a new endpoint. If the bundle is attached to weftd, this blocks until the daemon has made the endpoint.
+    ///
+    /// # Errors
+    /// If the daemon does not.
+    pub fn add_endpoint(&mut self, key: Key) -> Result<Name, Error> {
         let address = self.net.as_ref().map_or(HostAddress::NONE, Net::address);
-        self.node.office().add_endpoint(self.id, key, address)
+        let address = self.daemon.as_ref().map_or(address, Daemon::address);
+        let name = self.node.office().add_endpoint(self.id, key, address);
+        if let Some(daemon) = &mut self.daemon {
+            daemon
+                .add_endpoint(name.endpoint, key)
+                .inspect_err(|_| self.node.office().remove_endpoint(name.endpoint))?;
+        }
+        Ok(name)
+    }
+
+    /// An endpoint has another key.
+    pub fn set_key(&mut self, endpoint: EndpointId, key: Key) {
+        self.node.office().set_key(endpoint, key);
+        if let Some(daemon) = &mut self.daemon {
+            daemon.set_key(endpoint, key);
+        }
+    }
+
+    /// An endpoint admits others than before.
+    pub fn set_admission(&mut self, endpoint: EndpointId, admission: Admission) {
+        self.node.office().set_admission(endpoint, admission);
+        if let Some(daemon) = &mut self.daemon {
+            daemon.set_admission(endpoint, admission);
+        }
+    }
+
+    /// The bundle is about to sleep: from the barrier that follows on, weftd wakes it.
+    pub fn arm(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.arm();
+        }
+    }
+
+    /// The bundle is awake.
+    pub fn disarm(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.disarm();
+        }
     }
 
     /// A count of the polls until the next look at the network, which others set to zero.
@@ -178,6 +230,9 @@ impl Home {
     /// Looks for packets of other hosts. Returns how many messages were taken, and the polls until the next look.
     #[inline]
     pub fn look_at_network<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> (u32, u32) {
+        if let Some(daemon) = &mut self.daemon {
+            return (daemon.look(core, budget, sink), 0);
+        }
         let Some(net) = &mut self.net else { return (0, u32::MAX) };
         let looked = net.look(core, budget, sink);
         if let (Some(watch), Some(helper)) = (looked.watch, self.node.helper()) {
@@ -204,7 +259,7 @@ impl Home {
 
     /// Whether other hosts have said that they have all that was sent.
     pub fn is_acknowledged(&self) -> bool {
-        self.net.as_ref().is_none_or(Net::is_acknowledged)
+        self.net.as_ref().is_none_or(Net::is_acknowledged) && self.daemon.as_ref().is_none_or(Daemon::is_handed_over)
     }
 
     /// Whether nothing goes to other hosts any more, because the program closed the sockets by their numbers.
@@ -214,7 +269,7 @@ impl Home {
 
     /// Tells other hosts that the bundle is gone. Returns the number of messages that may be lost.
     pub fn say_goodbye(&mut self) -> u64 {
-        self.net.as_mut().map_or(0, Net::say_goodbye)
+        self.net.as_mut().map_or(0, Net::say_goodbye) + self.daemon.as_ref().map_or(0, Daemon::unsent)
     }
 
     /// Packets came.
@@ -323,7 +378,7 @@ impl Home {
 
     /// Whether calls are to be made again that nobody answered.
     pub fn has_retries(&self) -> bool {
-        !self.retries.is_empty()
+        !self.retries.is_empty() || self.daemon.as_ref().is_some_and(Daemon::has_unfinished)
     }
 
     /// Makes calls, answers callers, and notices peers that died. Does not block.
@@ -335,6 +390,9 @@ impl Home {
         // Before places are filled up, so that those of broken sessions count.
         self.close_broken(core, sink);
         self.seat_arrivals(core);
+        if let Some(daemon) = &mut self.daemon {
+            self.reception.take_freed().into_iter().for_each(|endpoint| daemon.free(endpoint));
+        }
         self.quick_looks = match self.lines.values().any(|l| matches!(l.talk, Talk::Calling(_))) {
             true => self.quick_looks.saturating_sub(1),
             false => 0,
@@ -423,6 +481,10 @@ impl Home {
 
     /// Calls a life that has no set-up socket on this host. If all its addresses are ours, it has ended.
     fn call_host(&mut self, core: &mut Core, call: Call) -> Result<(), Reason> {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.call(core, call);
+            return Ok(());
+        }
         let there = call.name.address;
         let net = self.net.as_mut().filter(|_| !there.is_none()).ok_or(Reason::NobodyThere)?;
         let is_here = |net: &Net| {
@@ -457,6 +519,10 @@ impl Home {
         for &token in &tokens[..events] {
             if token == OFFICE_TOKEN {
                 self.is_stuck = !self.node.office().service();
+            } else if token == DAEMON_TOKEN {
+                if let Some(daemon) = &mut self.daemon {
+                    daemon.hear(core, sink);
+                }
             } else if let Some(line) = self.lines.remove(&token) {
                 self.hear(token, line, core, sink);
             }
@@ -654,6 +720,9 @@ impl Home {
             }
             if let Some(net) = &mut self.net {
                 net.close(id, Reason::Violation);
+            }
+            if let Some(daemon) = &mut self.daemon {
+                daemon.close(id, Reason::Violation);
             }
             core.lose(id, Reason::Violation, sink);
         }

@@ -41,6 +41,7 @@ pub mod am;
 mod bells;
 mod buffers;
 mod bundle;
+mod daemon;
 mod foreigners;
 mod home;
 pub mod memory;

@@ -1,5 +1,6 @@
 //! The node: one process's network interface on its host.
 
+use crate::daemon::{Attached, Door};
 use crate::net::address::{linger_from_environment, Wanted};
 use crate::net::{Net, NetworkError, Times, Users};
 use crate::office::Office;
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weft_core::ni::Secrets;
 use weft_shm::{Forked, Own};
-use weft_wire::Uid;
+use weft_wire::attach::Token;
+use weft_wire::{Epoch, Uid};
 
 /// Why the operating system's part of weft failed.
 #[derive(thiserror::Error)]
@@ -103,6 +105,18 @@ struct Shared {
     uses_memory: bool,
     /// `None` if the program or `WEFT_HELPER=off` wants none: then bundles look for themselves.
     helper: Option<Helper>,
+    /// The way to weftd, if bundles attach there.
+    entrance: Option<Entrance>,
+}
+
+/// How bundles of an attached process attach.
+#[derive(Debug)]
+struct Entrance {
+    door: Door,
+    /// Of the process's names.
+    life: (Epoch, Token),
+    /// The first attachment, until a bundle takes it.
+    first: Mutex<Option<Attached>>,
 }
 
 /// A panic elsewhere leaves these lists whole: every change is one push or one take.
@@ -139,7 +153,16 @@ impl Node {
         let wanted = Wanted::from_environment()?;
         let linger = linger_from_environment()?;
         let uses_memory = settings::is_on(settings::LOCAL)?;
-        let office = Office::open(settings::is_on(settings::TRUST)?)?;
+        let trusts = settings::is_on(settings::TRUST)?;
+        let entrance = match Door::find()? {
+            None => None,
+            Some(door) => door.attach(None)?.map(|attached| Entrance {
+                door,
+                life: attached.life(),
+                first: Mutex::new(Some(attached)),
+            }),
+        };
+        let office = Office::open(trusts, entrance.as_ref().map(|entrance| entrance.life.0))?;
         if let Some(helper) = &helper {
             helper.open_office(office.clone())?;
             helper.open_desk(office.epoch, Uid(rustix::process::geteuid().as_raw()));
@@ -151,6 +174,7 @@ impl Node {
             unsettled: AtomicU64::new(0),
             uses_memory,
             helper,
+            entrance,
         }))))
     }
 
@@ -191,6 +215,13 @@ impl Node {
 
     pub(crate) fn helper(&self) -> Option<&Helper> {
         self.0.helper.as_ref()
+    }
+
+    /// An attachment to weftd for a bundle, if the process is attached. Blocks for 2 s at most.
+    pub(crate) fn attach(&self) -> Result<Option<Attached>, Error> {
+        let Some(entrance) = &self.0.entrance else { return Ok(None) };
+        let first = lock(&entrance.first).take();
+        first.map_or_else(|| entrance.door.attach(Some(entrance.life)), |first| Ok(Some(first)))
     }
 
     /// A network interface for a bundle, or none if this host has no network, or is to have none.

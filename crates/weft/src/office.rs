@@ -128,9 +128,9 @@ enum Greeted {
 }
 
 impl Office {
-    /// Opens the set-up socket under a fresh random epoch. Without `trusts`, no process is trusted.
-    pub fn open(trusts: bool) -> Result<Arc<Office>, Error> {
-        let epoch = Epoch(random_u64()?);
+    /// Opens the set-up socket under an epoch, which weftd drew, or a fresh random one. Without `trusts`, no process is trusted.
+    pub fn open(trusts: bool, epoch: Option<Epoch>) -> Result<Arc<Office>, Error> {
+        let epoch = epoch.map_or_else(|| random_u64().map(Epoch), Ok)?;
         let nonce = Nonce(u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1);
         let listener = Listener::open(&address(epoch)?, SocketType::SEQPACKET, BACKLOG)
             .map_err(|e| Error::shortage("cannot make the set-up socket", e))?;
@@ -217,11 +217,16 @@ impl Office {
 
     // ---- bundles and endpoints
 
-    pub fn add_bundle(&self, signals: Arc<Signals>, bells: Descriptor) -> (BundleId, Arc<Reception>) {
+    pub fn add_bundle(
+        &self,
+        signals: Arc<Signals>,
+        bells: Descriptor,
+        is_attached: bool,
+    ) -> (BundleId, Arc<Reception>) {
         let mut inner = lock(&self.inner);
         let id = BundleId(inner.next_bundle);
         inner.next_bundle += 1;
-        let reception = Arc::new(Reception::new(id, signals, bells));
+        let reception = Arc::new(Reception::new(id, signals, bells, is_attached));
         inner.receptions.insert(id, reception.clone());
         (id, reception)
     }
@@ -289,7 +294,11 @@ impl Office {
     }
 
     pub fn remove_endpoint(&self, endpoint: EndpointId) {
-        lock(&self.inner).endpoints.remove(&endpoint);
+        let mut inner = lock(&self.inner);
+        let reception = inner.endpoints.remove(&endpoint).and_then(|resident| inner.receptions.get(&resident.bundle));
+        if let Some(reception) = reception {
+            reception.note_freed(endpoint);
+        }
     }
 
     // ---- guests

@@ -2,9 +2,11 @@
 //! checked once per record, by a word next to the fields that are needed next.
 
 use crate::bells::Pages;
+use crate::daemon::DaemonPort;
 use crate::net::UdpNi;
 use std::num::NonZeroU32;
 use weft_core::ni::{StreamRx, StreamTx};
+use weft_core::port::{PortRx, PortTx};
 use weft_core::Bundle;
 use weft_shm::{Consumer, MapMem, Ringing};
 use weft_wire::path::{Abandoned, Glance, Peek, PushError, Rx, Traffic, Tx};
@@ -37,6 +39,8 @@ enum Way {
     Ring(Ringing),
     /// To another host.
     Stream(StreamTx<UdpNi>),
+    /// By weftd.
+    Line(PortTx<DaemonPort>),
 }
 
 /// The reading end of a path.
@@ -48,12 +52,27 @@ pub(crate) enum Inlet {
     Ring(Consumer<MapMem>),
     /// From another host.
     Stream(StreamRx<UdpNi>),
+    /// By weftd. Apart, for it has room for a record's arguments.
+    Line(Box<PortRx<DaemonPort>>),
 }
 
 #[doc(hidden)]
 impl From<StreamTx<UdpNi>> for Outlet {
     fn from(stream: StreamTx<UdpNi>) -> Outlet {
         Outlet { way: Way::Stream(stream), neighbour: None }
+    }
+}
+
+#[doc(hidden)]
+impl From<PortTx<DaemonPort>> for Outlet {
+    fn from(line: PortTx<DaemonPort>) -> Outlet {
+        Outlet { way: Way::Line(line), neighbour: None }
+    }
+}
+
+impl From<PortRx<DaemonPort>> for Inlet {
+    fn from(line: PortRx<DaemonPort>) -> Inlet {
+        Inlet::Line(Box::new(line))
     }
 }
 
@@ -68,9 +87,9 @@ impl Tx for Outlet {
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         match &mut self.way {
             Way::Ring(ring) => ring.push(head, args, payload),
-            Way::Stream(stream) => {
+            way => {
                 let [first, second] = head.pack();
-                push_far(stream, first, second, args, payload)
+                push_far(way, first, second, args, payload)
             }
         }
     }
@@ -79,7 +98,7 @@ impl Tx for Outlet {
     fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
         match &mut self.way {
             Way::Ring(ring) => ring.push_small(head, args, payload),
-            Way::Stream(_) => false,
+            Way::Stream(_) | Way::Line(_) => false,
         }
     }
 
@@ -100,6 +119,7 @@ impl Tx for Outlet {
         match &mut self.way {
             Way::Ring(ring) => ring.push(head, args, payload),
             Way::Stream(stream) => stream.push_unreliable(head, args, payload),
+            Way::Line(line) => line.push_unreliable(head, args, payload),
         }
     }
 
@@ -111,6 +131,7 @@ impl Tx for Outlet {
         match &mut self.way {
             Way::Ring(ring) => ring.has_room(lines),
             Way::Stream(stream) => stream.has_room(lines),
+            Way::Line(line) => line.has_room(lines),
         }
     }
 
@@ -118,6 +139,7 @@ impl Tx for Outlet {
         match &mut self.way {
             Way::Ring(ring) => ring.abandoned(),
             Way::Stream(stream) => stream.abandoned(),
+            Way::Line(line) => line.abandoned(),
         }
     }
 
@@ -125,6 +147,7 @@ impl Tx for Outlet {
         match &mut self.way {
             Way::Ring(ring) => ring.traffic(),
             Way::Stream(stream) => stream.traffic(),
+            Way::Line(line) => line.traffic(),
         }
     }
 
@@ -132,6 +155,7 @@ impl Tx for Outlet {
         match &mut self.way {
             Way::Ring(ring) => ring.rest(),
             Way::Stream(stream) => stream.rest(),
+            Way::Line(line) => line.rest(),
         }
     }
 }
@@ -142,6 +166,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.peek(),
             Inlet::Stream(stream) => stream.peek(),
+            Inlet::Line(line) => line.peek(),
         }
     }
 
@@ -150,7 +175,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.glance(),
             // `More`, not the record: a glance at a stream would force the records of rings through memory too.
-            Inlet::Stream(_) => Glance::More,
+            Inlet::Stream(_) | Inlet::Line(_) => Glance::More,
         }
     }
 
@@ -159,6 +184,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.pop(),
             Inlet::Stream(stream) => stream.pop(),
+            Inlet::Line(line) => line.pop(),
         }
     }
 
@@ -166,6 +192,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.hold(reason),
             Inlet::Stream(stream) => stream.hold(reason),
+            Inlet::Line(line) => line.hold(reason),
         }
     }
 
@@ -173,6 +200,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.let_go(records),
             Inlet::Stream(stream) => stream.let_go(records),
+            Inlet::Line(line) => line.let_go(records),
         }
     }
 
@@ -181,6 +209,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.release(),
             Inlet::Stream(stream) => stream.release(),
+            Inlet::Line(line) => line.release(),
         }
     }
 
@@ -188,6 +217,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.set_attention(wanted),
             Inlet::Stream(stream) => stream.set_attention(wanted),
+            Inlet::Line(line) => line.set_attention(wanted),
         }
     }
 
@@ -196,6 +226,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.allowance(most),
             Inlet::Stream(stream) => stream.allowance(most),
+            Inlet::Line(line) => line.allowance(most),
         }
     }
 
@@ -204,6 +235,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.note_visit(one_way, caught_up),
             Inlet::Stream(stream) => stream.note_visit(one_way, caught_up),
+            Inlet::Line(line) => line.note_visit(one_way, caught_up),
         }
     }
 
@@ -211,6 +243,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.stays_cold(),
             Inlet::Stream(stream) => stream.stays_cold(),
+            Inlet::Line(line) => line.stays_cold(),
         }
     }
 
@@ -218,6 +251,7 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.is_of_other_user(),
             Inlet::Stream(stream) => stream.is_of_other_user(),
+            Inlet::Line(line) => line.is_of_other_user(),
         }
     }
 
@@ -226,20 +260,20 @@ impl Rx for Inlet {
         match self {
             Inlet::Ring(ring) => ring.note_bell(),
             Inlet::Stream(stream) => stream.note_bell(),
+            Inlet::Line(line) => line.note_bell(),
         }
     }
 }
 
-/// Pushes a record to another host. The header is passed in two words: passed by reference, it would have to be stored
+/// Pushes a record to another host, or to weftd. The header is passed in two words: passed by reference, it would have to be stored
 /// to memory for rings too, which slows the sender.
 #[inline(never)]
-fn push_far(
-    stream: &mut StreamTx<UdpNi>,
-    first: u64,
-    second: u64,
-    args: &[u32],
-    payload: &[u8],
-) -> Result<(), PushError> {
+fn push_far(way: &mut Way, first: u64, second: u64, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
     let head = Head::unpack([first, second]).map_err(|_| PushError::TooLarge)?;
-    stream.push(head, args, payload)
+    match way {
+        // Rings are not far.
+        Way::Ring(ring) => ring.push(head, args, payload),
+        Way::Stream(stream) => stream.push(head, args, payload),
+        Way::Line(line) => line.push(head, args, payload),
+    }
 }

@@ -13,7 +13,7 @@ use weft_core::{Back, Errand, PeerId};
 use weft_shm::{BellPage, Consumer, Descriptor, MapMem, Ringing};
 use weft_wire::proof::KeyProof;
 use weft_wire::setup::{Geometry, Hello, Message, Nonce};
-use weft_wire::{BundleId, Reason, Uid};
+use weft_wire::{BundleId, EndpointId, Reason, Uid};
 
 /// Places that a bundle sets aside for callers while its program computes.
 pub(crate) const PLACES: usize = 4;
@@ -33,6 +33,8 @@ pub(crate) struct Reception {
     bells: Descriptor,
     has_arrivals: AtomicBool,
     has_nonces: AtomicBool,
+    /// Endpoints that were freed, if weftd is to hear of that.
+    freed: Option<Mutex<Vec<EndpointId>>>,
     desk: Mutex<Desk>,
     /// Bounded by what each of the other bundles may hold.
     post: Mutex<Vec<Post>>,
@@ -125,9 +127,24 @@ impl Drop for Booking {
 }
 
 impl Reception {
-    pub fn new(id: BundleId, signals: Arc<Signals>, bells: Descriptor) -> Reception {
+    /// `is_attached`: the bundle is attached to weftd.
+    pub fn new(id: BundleId, signals: Arc<Signals>, bells: Descriptor, is_attached: bool) -> Reception {
         let (desk, post) = (Mutex::default(), Mutex::default());
-        Reception { id, signals, bells, has_arrivals: false.into(), has_nonces: false.into(), desk, post }
+        let freed = is_attached.then(Mutex::default);
+        Reception { id, signals, bells, has_arrivals: false.into(), has_nonces: false.into(), freed, desk, post }
+    }
+
+    /// An endpoint was freed.
+    pub fn note_freed(&self, endpoint: EndpointId) {
+        if let Some(freed) = &self.freed {
+            lock(freed).push(endpoint);
+            self.signals.raise(Signals::SOCKETS);
+        }
+    }
+
+    /// Takes the endpoints that were freed, of a bundle that is attached to weftd.
+    pub fn take_freed(&self) -> Vec<EndpointId> {
+        self.freed.as_ref().map(|freed| std::mem::take(&mut *lock(freed))).unwrap_or_default()
     }
 
     pub fn id(&self) -> BundleId {

@@ -31,6 +31,7 @@ const KNOWN: &[&str] = &[
     "WEFT_LIMITS",
     "WEFT_LINGER",
     LOCAL,
+    "WEFT_NI",
     "WEFT_PORT",
     QUIET,
     "WEFT_SEED",

@@ -107,6 +107,7 @@ const VARIABLES: [&str; 12] = [
     "WEFT_CONGESTION",
     "WEFT_HELPER",
     "WEFT_LOCAL",
+    "WEFT_NI",
     "WEFT_TRUST",
     "WEFT_SERVICE",
     "WEFT_SEND_BUFFER",

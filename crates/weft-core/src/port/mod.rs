@@ -230,6 +230,37 @@ impl<P: Platform> Port<P> {
         !self.unfinished.is_empty() || !self.events.is_empty()
     }
 
+    /// Puts events back that were taken too early, in front of all others.
+    fn put_back(&mut self, events: VecDeque<PortEvent>) {
+        events.into_iter().rev().for_each(|event| self.events.push_front(event));
+    }
+
+    /// Whether the daemon has taken all that was sent, and has refused nothing of it.
+    pub fn is_handed_over(&mut self) -> bool {
+        let segment = self.platform.segment();
+        let has_taken = |part: &PartPort| segment.cursor(part.part.there(Cursor::Taken)) == part.sent;
+        let is_over = |line: &Line| matches!(line.stage, Stage::Open | Stage::Ended(_));
+        self.parts.iter().flatten().all(has_taken) && self.lines.iter().flatten().all(is_over)
+    }
+
+    /// Messages that the daemon has refused for now, or not taken.
+    pub fn unsent(&mut self) -> u64 {
+        let mut unsent = 0;
+        for entry in self.lines.iter().flatten() {
+            let Some(part) = self.parts.get(entry.part as usize).and_then(Option::as_ref) else { continue };
+            let taken = self.platform.segment().cursor(part.part.there(Cursor::Taken));
+            let from = match entry.stage {
+                Stage::Refused(from) | Stage::Again(from) => Some(from),
+                _ => None,
+            };
+            let is_refused =
+                |kept: &&Kept| from.is_some_and(|from| kept.end.since(entry.taken) > from.since(entry.taken));
+            let those = entry.kept.iter().filter(|kept| kept.position >= taken || is_refused(kept));
+            unsent += those.filter(|kept| kept.head.kind().is_message()).count() as u64;
+        }
+        unsent
+    }
+
     /// Asks the daemon for something. Returns the number of the request, which its answer has. `None` if too many wait.
     pub fn ask(&mut self, request: &Request) -> Option<u16> {
         let slot = self.asked.iter().position(Option::is_none)?;

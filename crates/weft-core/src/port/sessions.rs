@@ -107,6 +107,32 @@ impl<H: PortHandle> PortSessions<H> {
         self.allocated
     }
 
+    /// Looks for the answer to the last request for an endpoint, and leaves everything else for later.
+    pub fn look_for_endpoint(&mut self) -> Allocated {
+        let mut port = self.port.borrow_mut();
+        port.look();
+        let mut others = VecDeque::new();
+        while let Some(event) = port.poll_event() {
+            match event {
+                PortEvent::Answered(slot, answer) if matches!(self.asked.get(&slot), Some(Asked::Allocate(..))) => {
+                    let Some(Asked::Allocate(endpoint, sizes)) = self.asked.remove(&slot) else { continue };
+                    self.allocated = match answer {
+                        Answer::Part { part, page } => {
+                            self.parts.insert(endpoint, part);
+                            port.add_part(part, Part { at: page as usize * PAGE, sizes });
+                            Allocated::Yes
+                        }
+                        Answer::Refused(reason) => Allocated::No(reason),
+                        _ => Allocated::No(Reason::Violation),
+                    };
+                }
+                other => others.push_back(other),
+            }
+        }
+        port.put_back(others);
+        self.allocated
+    }
+
     /// An endpoint's key has changed.
     pub fn set_key(&mut self, endpoint: EndpointId, key: Key) {
         if let Some(&part) = self.parts.get(&endpoint) {
@@ -378,14 +404,10 @@ impl<H: PortHandle> PortSessions<H> {
 }
 
 impl<H: PortHandle> PortSessions<H> {
-    /// An endpoint is freed: call once the core has said all that it says of it. False if there is no room for the request now.
-    pub fn free(&mut self, endpoint: EndpointId) -> bool {
-        let Some(&part) = self.parts.get(&endpoint) else { return true };
-        let asked = self.port.borrow_mut().ask(&Request::Free { part });
-        if let Some(slot) = asked {
-            self.asked.insert(slot, Asked::Other);
-            self.parts.remove(&endpoint);
+    /// An endpoint is freed: call once the core has said all that it says of it.
+    pub fn free(&mut self, endpoint: EndpointId) {
+        if let Some(part) = self.parts.remove(&endpoint) {
+            self.change(Request::Free { part });
         }
-        asked.is_some()
     }
 }

@@ -5,7 +5,7 @@ use crate::{pair, SMALL};
 use proptest::prelude::*;
 use weft_daemon::Settings;
 use weft_wire::descriptor::{lap_at, Descriptor, LineId, Place, Said};
-use weft_wire::segment::{Cursor, Part, Segment, ASLEEP, PARTS, TO_DAEMON};
+use weft_wire::segment::{Cursor, Part, Segment, ASLEEP, PARTS, SYSTEM, TO_DAEMON};
 use weft_wire::{EndpointId, Head, Key, Kind, Reason};
 
 /// Where a wild store goes, and what it stores.
@@ -47,7 +47,7 @@ proptest! {
         world.map((wild, endpoint), 0, b, 8);
         world.map(a, 1, (wild, endpoint), 3);
         let segment = world.programs[wild].sessions.port().borrow().platform().segment.clone();
-        let part = Part { at: PARTS + weft_daemon::system_sizes().bytes(), sizes: SMALL };
+        let part = Part { at: PARTS + SYSTEM.bytes(), sizes: SMALL };
         world.send((wild, endpoint), 0, &[], b"an honest one first");
         world.turn();
         // From here on it does not poll any more: it goes wild.
@@ -123,7 +123,7 @@ fn what_is_not_a_programs_to_say_breaks_it_off() {
         sessions.port().borrow_mut().ask(&asked).expect("room");
         world.turn();
         let segment = world.programs[a].sessions.port().borrow().platform().segment.clone();
-        let part = Part { at: PARTS + weft_daemon::system_sizes().bytes(), sizes: SMALL };
+        let part = Part { at: PARTS + SYSTEM.bytes(), sizes: SMALL };
         segment.publish(part.sent(0), &words);
         segment.ring(TO_DAEMON, 1);
         world.turn();

@@ -10,7 +10,7 @@ use weft_core::{Bundle, Delivery, Endpoint, MessageKind, Outgoing, Returned, Sen
 use weft_daemon::testing::MemSegment;
 use weft_daemon::{AttachmentId, Engine, Newcomer};
 use weft_transport::Time;
-use weft_wire::segment::{Part, Sizes, PARTS};
+use weft_wire::segment::{Part, Sizes, PARTS, SYSTEM};
 use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 /// Bytes of a program's file.
@@ -97,7 +97,7 @@ impl World {
         let newcomer = Newcomer { segment: segment.clone(), user: Uid(user), epoch };
         let id = self.engine.attach(newcomer).expect("attached");
         let memory = Memory { segment, asleep: Rc::default(), wakes: Rc::default() };
-        let system = Part { at: PARTS, sizes: weft_daemon::system_sizes() };
+        let system = Part { at: PARTS, sizes: SYSTEM };
         let port = Rc::new(RefCell::new(Port::new(memory, system)));
         self.programs.push(Program {
             core: Core::new(NoBells, Settings::default()),

@@ -171,7 +171,7 @@ impl<H: Threads> Bundle<H> {
     /// Makes an endpoint that accepts messages which carry `key`.
     pub fn endpoint(&mut self, key: Key) -> Result<Endpoint, Error> {
         self.life.check()?;
-        let name = self.home.add_endpoint(key);
+        let name = self.home.add_endpoint(key)?;
         let endpoint = self.core.state_mut().add_endpoint(name, key);
         self.faces.seat(endpoint, Kind::Am);
         Ok(endpoint)
@@ -218,7 +218,7 @@ impl<H: Threads> Bundle<H> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
         let name = self.name(endpoint)?;
-        self.home.node().office().set_key(name.endpoint, key);
+        self.home.set_key(name.endpoint, key);
         Ok(self.core.state_mut().set_key(endpoint, key)?)
     }
 
@@ -258,7 +258,7 @@ impl<H: Threads> Bundle<H> {
         self.life.check()?;
         self.faces.expect_here(endpoint)?;
         let name = self.name(endpoint)?;
-        self.home.node().office().set_admission(name.endpoint, admission);
+        self.home.set_admission(name.endpoint, admission);
         Ok(self.core.state_mut().set_admission(endpoint, admission)?)
     }
 

@@ -485,6 +485,7 @@ impl<H: Threads> Bundle<H> {
             self.home.service(&mut self.core, &mut self.faces);
         }
         self.core.arm();
+        self.home.arm();
         self.sleeper.is_sure = weft_shm::barrier::heavy();
         self.sleeper.took_word = false;
         let (mut waited, mut is_still) = self.poll_once(since);
@@ -535,6 +536,7 @@ impl<H: Threads> Bundle<H> {
         }
         self.signals.get_up();
         self.core.disarm();
+        self.home.disarm();
         self.faces.memory.expire();
         if told & !WAKER != 0 {
             self.signals.raise(told & !WAKER);

@@ -1,0 +1,194 @@
+//! How a bundle attaches to weftd: which socket it trusts, and what it gets there.
+
+use super::Memory;
+use crate::net::NetworkError;
+use crate::node::Error;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weft_shm::{AwakeView, Descriptor, SegmentFile};
+use weft_wire::attach::{Message, Token, Welcome, MESSAGE_BYTES};
+use weft_wire::{Epoch, Reason};
+
+/// Which network interface programs use: `process`, `weftd`, or the path of a daemon's socket.
+const NI: &str = "WEFT_NI";
+
+/// Where the administrator's daemon listens.
+const SOCKET: &str = "/run/weftd/socket";
+
+/// For how long the daemon's answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Descriptors that come with the answer: the file, the page, and what wakes the daemon.
+const DESCRIPTORS: usize = 3;
+
+/// The socket of a daemon, and whether the user wants no other way.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    path: PathBuf,
+    /// The user named it, and vouches for it.
+    is_named: bool,
+}
+
+/// An attachment that no bundle has yet.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(super) socket: Descriptor,
+    pub(super) memory: Memory,
+    pub(super) welcome: Welcome,
+}
+
+impl Attached {
+    /// The epoch of the program's names, and what shows that it is the program's.
+    pub fn life(&self) -> (Epoch, Token) {
+        (self.welcome.epoch, self.welcome.token)
+    }
+}
+
+impl Door {
+    /// The door that the environment says, or the administrator's if it is there and can be trusted. `None` if the process is to be its own
+    /// network interface.
+    ///
+    /// # Errors
+    /// If `WEFT_NI` says what it cannot, or wants the administrator's daemon and there is none to trust.
+    pub fn find() -> Result<Option<Door>, Error> {
+        // A program that runs with rights that its user has not is not told by its user who its interface is.
+        let said = std::env::var_os(NI).filter(|said| !said.is_empty() && !has_borrowed_rights());
+        let administrators = Door { path: SOCKET.into(), is_named: false };
+        match said {
+            None => Ok(administrators.is_trusted().is_ok().then_some(administrators)),
+            Some(said) if said == "process" => Ok(None),
+            Some(said) if said == "weftd" => match administrators.is_trusted() {
+                Ok(()) => Ok(Some(Door { is_named: true, ..administrators })),
+                Err(error) => Err(Error::system(
+                    "cannot trust the socket of weftd (/run/weftd/socket)",
+                    error,
+                    "start weftd as root (weftd --foreground), or name the socket of your own: WEFT_NI=PATH",
+                )),
+            },
+            Some(said) if Path::new(&said).is_absolute() => Ok(Some(Door { path: said.into(), is_named: true })),
+            Some(said) => Err(NetworkError::Setting {
+                variable: NI,
+                value: said.to_string_lossy().into_owned(),
+                wanted: "process, weftd, or the absolute path of a daemon's socket",
+            }
+            .into()),
+        }
+    }
+
+    /// Attaches, with the life of an earlier attachment of this process if there was one. `None` if the daemon refuses, or does not answer,
+    /// and the user did not name it. Blocks for 2 s at most.
+    ///
+    /// # Errors
+    /// If it cannot, and the user named the door.
+    pub fn attach(&self, life: Option<(Epoch, Token)>) -> Result<Option<Attached>, Error> {
+        match self.try_attach(life) {
+            Ok(attached) => Ok(Some(attached)),
+            // A bundle of an attached process cannot do without.
+            Err(_) if !self.is_named && life.is_none() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn try_attach(&self, life: Option<(Epoch, Token)>) -> Result<Attached, Error> {
+        let failed = |error| Error::system("cannot attach to weftd", error, "see that it runs: weft doctor");
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None));
+        let socket = socket.map_err(|error| Error::shortage("cannot make a socket for weftd", error))?;
+        let address = SocketAddrUnix::new(&self.path).map_err(failed)?;
+        net::connect(&socket, &address).map_err(failed)?;
+        if !self.is_named || self.path == Path::new(SOCKET) {
+            let peer = net::sockopt::socket_peercred(&socket).map_err(failed)?;
+            if !peer.uid.is_root() && Some(peer.uid.as_raw()) != daemons_user() {
+                return Err(failed(Errno::PERM));
+            }
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        net::send(&socket, &Message::Hello(life).to_bytes(), flags).map_err(failed)?;
+        let (welcome, fds) = hear(&socket)?;
+        let Ok([file, page, waker]) = <[OwnedFd; DESCRIPTORS]>::try_from(fds) else {
+            return Err(failed(Errno::BADMSG));
+        };
+        let unmapped = |_| Error::shortage("cannot map the memory of weftd", Errno::NOMEM);
+        let segment = SegmentFile::open(&file, usize::try_from(welcome.bytes).unwrap_or(0)).map_err(unmapped)?;
+        let awake = AwakeView::open(&page).map_err(unmapped)?;
+        let waker = Descriptor::make(|| Ok::<_, Errno>(waker)).map_err(failed)?;
+        net::send(&socket, &Message::Mapped.to_bytes(), flags).map_err(failed)?;
+        Ok(Attached { socket, memory: Memory { segment, awake, waker }, welcome })
+    }
+
+    /// Whether nobody but root could have put the socket where it is.
+    fn is_trusted(&self) -> io::Result<()> {
+        for path in self.path.ancestors() {
+            let found = std::fs::symlink_metadata(path)?;
+            let is_socket = path == self.path;
+            // Those who may not write to the socket may not attach; that is the daemon's to say. Its folders are root's alone.
+            if found.uid() != 0 || found.is_symlink() || (!is_socket && found.mode() & 0o022 != 0) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the program runs with rights that its user has not.
+fn has_borrowed_rights() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    getuid() != geteuid() || getgid() != getegid()
+}
+
+/// The user that the administrator says the daemon runs as.
+fn daemons_user() -> Option<u32> {
+    let found = std::fs::symlink_metadata("/etc/weftd/user").ok()?;
+    let text = std::fs::read_to_string("/etc/weftd/user").ok()?;
+    (found.uid() == 0 && found.mode() & 0o022 == 0).then(|| text.trim().parse().ok())?
+}
+
+/// The daemon's answer.
+fn hear(socket: &Descriptor) -> Result<(Welcome, Vec<OwnedFd>), Error> {
+    let failed = |error| Error::system("weftd does not answer", error, "see that it runs: weft doctor");
+    let most = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let mut asked = [PollFd::new(socket, PollFlags::IN)];
+    match poll(&mut asked, Some(&most)) {
+        Ok(0) => return Err(failed(Errno::TIMEDOUT)),
+        Ok(_) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let mut bytes = [0; MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags).map_err(failed)?.bytes;
+    let fds = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
+    });
+    let fds = fds.collect();
+    match Message::from_bytes(&bytes[..got]) {
+        Ok(Message::Welcome(welcome)) => Ok((welcome, fds)),
+        Ok(Message::Refuse(reason)) => Err(refused(reason)),
+        Ok(_) | Err(_) => Err(failed(Errno::PROTO)),
+    }
+}
+
+fn refused(reason: Reason) -> Error {
+    let (kind, way_out) = match reason {
+        Reason::NoRoom => {
+            (io::ErrorKind::QuotaExceeded, "end programs of this user, or have the limits of weftd raised (weftd(8))")
+        }
+        Reason::ForeignUser => {
+            (io::ErrorKind::PermissionDenied, "have the administrator let this user in (allow_users in weftd.toml)")
+        }
+        _ => (io::ErrorKind::Unsupported, "use programs and a weftd of the same version"),
+    };
+    Error::system("weftd refuses this process", kind, way_out)
+}

@@ -1,0 +1,216 @@
+//! The home's way to weftd: a bundle is attached to the daemon of its host, and its endpoints send and receive there.
+//!
+//! [`attach`] sets an attachment up, the core's [`PortSessions`] does what is said by it. `docs/design/weftd.md` has the design.
+
+mod attach;
+
+pub(crate) use attach::{Attached, Door};
+
+use crate::net::Users;
+use crate::node::Error;
+use crate::paths::{Core, Outlet};
+use crate::socket::Socket;
+use crate::watched::Watched;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_core::port::{Allocated, Platform, Port, PortHandle, PortSessions};
+use weft_core::{Admission, Call, SessionId, Sink};
+use weft_shm::biased::{Inside, Owner};
+use weft_shm::{AwakeView, Descriptor, SegmentFile};
+use weft_wire::attach::{Message, MESSAGE_BYTES};
+use weft_wire::segment::{Part, Segment, Sizes, ASLEEP, PARTS, SYSTEM};
+use weft_wire::{EndpointId, HostAddress, Key, Reason};
+
+/// For how long a new endpoint is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a wait for it spins before it sleeps in between.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// Its sleeps then.
+const NAP: Duration = Duration::from_micros(100);
+
+/// What a bundle shares with the daemon.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    segment: SegmentFile,
+    awake: AwakeView,
+    /// Wakes the daemon.
+    waker: Descriptor,
+}
+
+impl Platform for Memory {
+    type Segment = SegmentFile;
+
+    #[inline(always)]
+    fn segment(&self) -> &SegmentFile {
+        &self.segment
+    }
+
+    #[inline(always)]
+    fn daemon_sleeps(&self) -> u64 {
+        self.awake.sleep()
+    }
+
+    fn wake_daemon(&self) {
+        // The program may have closed it by its number.
+        if self.waker.is_ours_lately() {
+            // The daemon made it so that this does not block. Full, it has woken the daemon.
+            let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// A bundle's handle to its port.
+#[derive(Clone, Debug)]
+pub(crate) struct DaemonPort(Owner<Port<Memory>>);
+
+impl PortHandle for DaemonPort {
+    type Platform = Memory;
+    type Use<'a> = Inside<'a, Port<Memory>>;
+
+    #[inline(always)]
+    fn borrow_mut(&self) -> Inside<'_, Port<Memory>> {
+        self.0.enter()
+    }
+}
+
+/// A bundle's attachment.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    sessions: PortSessions<DaemonPort>,
+    address: HostAddress,
+    /// Tells of wake-ups, and of the daemon's end.
+    socket: Watched,
+    /// Sleeps so far.
+    sleeps: u64,
+}
+
+impl Daemon {
+    /// A bundle's part of an attachment, whose socket tells what it has to tell in this set, by this token.
+    ///
+    /// # Errors
+    /// If the kernel has no room to watch the socket.
+    pub fn new(attached: Attached, users: Users, set: &Arc<Descriptor>, token: u64) -> Result<Daemon, Errno> {
+        let Attached { socket, memory, welcome } = attached;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        let socket = Watched::new(Socket::new(socket), set, token, flags).map_err(|(_, error)| error)?;
+        let port = Port::new(memory, Part { at: PARTS, sizes: SYSTEM });
+        let port = DaemonPort(match users {
+            Users::OneThread => Owner::new(port),
+            Users::SeveralThreads => Owner::of_several_threads(port),
+        });
+        let sessions = PortSessions::new(port, welcome.user);
+        Ok(Daemon { sessions, address: welcome.address, socket, sleeps: 0 })
+    }
+
+    /// The address in the names of endpoints.
+    pub fn address(&self) -> HostAddress {
+        self.address
+    }
+
+    /// Makes an endpoint. Blocks until the daemon has answered, for 5 s at most; no handler runs meanwhile.
+    ///
+    /// # Errors
+    /// If the daemon refuses it, does not answer, or has ended.
+    pub fn add_endpoint(&mut self, endpoint: EndpointId, key: Key) -> Result<(), Error> {
+        let begin = Instant::now();
+        let mut has_asked = false;
+        loop {
+            let is_over = self.sessions.is_lost() || begin.elapsed() > PATIENCE;
+            has_asked = has_asked || self.sessions.allocate(endpoint, key, Sizes::default());
+            match if has_asked { self.sessions.look_for_endpoint() } else { Allocated::NotYet } {
+                Allocated::Yes => return Ok(()),
+                Allocated::No(reason) => return Err(refused(reason)),
+                Allocated::NotYet if is_over => return Err(refused(Reason::NobodyThere)),
+                Allocated::NotYet if begin.elapsed() < SPIN => std::thread::yield_now(),
+                Allocated::NotYet => std::thread::sleep(NAP),
+            }
+        }
+    }
+
+    pub fn set_key(&mut self, endpoint: EndpointId, key: Key) {
+        self.sessions.set_key(endpoint, key);
+    }
+
+    pub fn set_admission(&mut self, endpoint: EndpointId, admission: Admission) {
+        self.sessions.set_admission(endpoint, admission);
+    }
+
+    /// An endpoint was freed, and has said all that it has to say.
+    pub fn free(&mut self, endpoint: EndpointId) {
+        self.sessions.free(endpoint);
+    }
+
+    /// Calls a peer.
+    pub fn call(&mut self, core: &mut Core, call: Call) {
+        self.sessions.call(core, call);
+    }
+
+    /// Takes what came. Returns how many messages were taken.
+    #[inline]
+    pub fn look<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> u32 {
+        self.sessions.look(core, budget, sink)
+    }
+
+    /// The socket has something to tell.
+    pub fn hear<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
+        let mut bytes = [0; MESSAGE_BYTES];
+        loop {
+            match net::recv(&*self.socket, &mut bytes[..], RecvFlags::DONTWAIT).map(|(got, _)| got) {
+                // It only ends a sleep.
+                Ok(MESSAGE_BYTES) if matches!(Message::from_bytes(&bytes), Ok(Message::Wake)) => {}
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => return self.sessions.lose_all(core, sink),
+            }
+        }
+    }
+
+    /// A session was cut off here.
+    pub fn close(&mut self, session: SessionId, reason: Reason) {
+        self.sessions.close(session, reason);
+    }
+
+    /// The bundle is about to sleep: from the barrier that follows on, the daemon wakes it.
+    pub fn arm(&mut self) {
+        self.sessions.lie_down();
+        self.sleeps += 1;
+        self.sessions.port().borrow_mut().platform().segment.set_cursor(ASLEEP, self.sleeps);
+    }
+
+    /// The bundle is awake.
+    pub fn disarm(&mut self) {
+        self.sessions.port().borrow_mut().platform().segment.set_cursor(ASLEEP, 0);
+    }
+
+    /// Whether something is to be done that nobody wakes the bundle for.
+    pub fn has_unfinished(&self) -> bool {
+        self.sessions.has_unfinished()
+    }
+
+    /// Whether the daemon has all that was sent.
+    pub fn is_handed_over(&self) -> bool {
+        self.sessions.is_lost() || self.sessions.port().borrow_mut().is_handed_over()
+    }
+
+    /// Messages that the daemon does not have.
+    pub fn unsent(&self) -> u64 {
+        self.sessions.port().borrow_mut().unsent()
+    }
+}
+
+fn refused(reason: Reason) -> Error {
+    let (kind, way_out) = match reason {
+        Reason::NoRoom => (
+            std::io::ErrorKind::QuotaExceeded,
+            "free endpoints, or have the administrator raise the limits of weftd (weftd(8))",
+        ),
+        Reason::NobodyThere => (std::io::ErrorKind::NotConnected, "start weftd again, or unset WEFT_NI"),
+        _ => (std::io::ErrorKind::InvalidInput, "use programs and a weftd of the same version"),
+    };
+    Error::system("weftd did not make the endpoint", kind, way_out)
+}
