@@ -162,6 +162,7 @@ struct Line {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     blocks: Option<Blocks>,
+    is_answered: bool,
 }
 
 /// The endpoints and lines of an attachment.
@@ -289,11 +290,18 @@ impl<P: Platform> Port<P> {
             let at = blocks.map_or(0, Blocks::at);
             let said = Said::Record(head.into());
             system.publish(segment, Descriptor { line: LineId::SYSTEM, taken: Place::default(), at, said }, contents);
-            Some(Asked { blocks })
+            Some(Asked { blocks, is_answered: false })
         })?;
         self.asked[slot] = Some(asked);
         self.ring(0);
         Some(slot as u16)
+    }
+
+    /// The answer to a request was heard: another one may have its number.
+    fn end_request(&mut self, slot: u16) {
+        if let Some(asked) = self.asked.get_mut(usize::from(slot)) {
+            *asked = None;
+        }
     }
 
     /// An endpoint was made: its part.
@@ -675,9 +683,10 @@ impl<P: Platform> Port<P> {
 
     fn answered(&mut self, head: HeadWords, args: &[u32]) {
         let slot = head.slot();
-        let asked = self.asked.get_mut(usize::from(slot)).and_then(Option::take);
+        let asked = self.asked.get_mut(usize::from(slot)).and_then(Option::as_mut).filter(|asked| !asked.is_answered);
         let (Some(asked), Ok(answer)) = (asked, Answer::from_record(head.op(), args)) else { return self.break_off() };
-        if let (Some(blocks), Some(system)) = (asked.blocks, self.parts[0].as_mut()) {
+        asked.is_answered = true;
+        if let (Some(blocks), Some(system)) = (asked.blocks.take(), self.parts[0].as_mut()) {
             system.area.give_back(blocks);
         }
         self.events.push_back(PortEvent::Answered(slot, answer));

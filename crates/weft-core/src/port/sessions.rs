@@ -116,6 +116,7 @@ impl<H: PortHandle> PortSessions<H> {
             match event {
                 PortEvent::Answered(slot, answer) if matches!(self.asked.get(&slot), Some(Asked::Allocate(..))) => {
                     let Some(Asked::Allocate(endpoint, sizes)) = self.asked.remove(&slot) else { continue };
+                    port.end_request(slot);
                     self.allocated = match answer {
                         Answer::Part { part, page } => {
                             self.parts.insert(endpoint, part);
@@ -342,6 +343,7 @@ impl<H: PortHandle> PortSessions<H> {
         T: Tx + From<PortTx<H>>,
         B: Bells,
     {
+        self.port.borrow_mut().end_request(slot);
         match (self.asked.remove(&slot), answer) {
             (Some(Asked::Open(call, part)), Answer::Line(line, user)) => {
                 let line = LineId(line);
