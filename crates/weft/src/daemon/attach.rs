@@ -113,7 +113,11 @@ impl Door {
             }
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        net::send(&socket, &Message::Hello(life).to_bytes(), flags).map_err(failed)?;
+        match net::send(&socket, &Message::Hello(life).to_bytes(), flags) {
+            // It has hung up, and said why.
+            Ok(_) | Err(Errno::PIPE) => {}
+            Err(error) => return Err(failed(error)),
+        }
         let (welcome, fds) = hear(&socket)?;
         let Ok([file, page, waker]) = <[OwnedFd; DESCRIPTORS]>::try_from(fds) else {
             return Err(failed(Errno::BADMSG));
@@ -167,7 +171,12 @@ fn hear(socket: &Descriptor) -> Result<(Welcome, Vec<OwnedFd>), Error> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags).map_err(failed)?.bytes;
+    let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    if matches!(got, Err(Errno::CONNRESET)) {
+        // Said once, before what it said, if it hung up without having read all: a refusal.
+        got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    }
+    let got = got.map_err(failed)?.bytes;
     let fds = control.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
         _ => Vec::new(),

@@ -1,0 +1,397 @@
+//! The daemon that ships, with programs of several users: processes of this test program that play roles.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use weft::{Admission, Bundle, Certainty, Endpoint, Key, Name, Node, Reason};
+
+/// For whatever should take a moment.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// The variables by which a process learns its role.
+const ROLE: &str = "WEFT_TEST_ROLE";
+const WORDS: &str = "WEFT_TEST_WORDS";
+
+const ECHO: u8 = 1;
+const ANSWER: u8 = 2;
+
+/// A daemon on a socket of its own.
+struct Daemon {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Daemon {
+    fn start(configuration: &str) -> Daemon {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weftd-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        // Other users come through it.
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).expect("rights");
+        std::fs::write(folder.join("weftd.toml"), configuration).expect("written");
+        Daemon { child: Daemon::spawn(&folder), folder }
+    }
+
+    fn spawn(folder: &Path) -> Child {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weftd"))
+            .args(["--foreground", "--config"])
+            .arg(folder.join("weftd.toml"))
+            .arg("--socket")
+            .arg(folder.join("socket"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("weftd starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a line");
+        assert!(line.contains("serves"), "{line}");
+        // Nobody else reads what it logs.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        child
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    /// How often it was put to sleep by itself, and the time that it has used, in ticks.
+    fn use_of_processor(&self) -> (u64, u64) {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs");
+        let status = read("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a line");
+        let stat = read("stat");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a comm").split_whitespace().collect();
+        let ticks = |field: usize| fields[field].parse::<u64>().expect("a number");
+        (line.trim().parse().expect("a number"), ticks(11) + ticks(12))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A process with a role.
+struct Player {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    _orders: Option<ChildStdin>,
+}
+
+impl Player {
+    fn start(daemon: &Daemon, role: &str, user: u32, words: &[&str]) -> Player {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, role).env(WORDS, words.join(" ")).env("WEFT_TEST_USER", user.to_string());
+        command.env("WEFT_NI", daemon.socket()).env("WEFT_LOCAL", "off");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let said = BufReader::new(child.stdout.take().expect("piped"));
+        let orders = child.stdin.take();
+        Player { child, said, _orders: orders }
+    }
+
+    /// The next line that it tells.
+    fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.said.read_line(&mut line).expect("it talks"), 0, "it has ended");
+            if let Some(said) = line.trim_end().strip_prefix("told: ") {
+                return said.to_owned();
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        drop(self._orders.take());
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn tell(word: impl std::fmt::Display) {
+    // On a line of its own, behind what the test harness begins.
+    println!("\ntold: {word}");
+    std::io::stdout().flush().expect("somebody listens");
+}
+
+/// Not a test: what the processes do.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<String> = std::env::var(WORDS).unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let user: u32 = std::env::var("WEFT_TEST_USER").expect("a user").parse().expect("a number");
+    if user != 0 {
+        let uid = rustix::thread::Uid::from_raw(user);
+        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root may become anybody");
+        // For the one that writes to its own memory by the file that the kernel has for that.
+        let dumpable = rustix::process::DumpableBehavior::Dumpable;
+        rustix::process::set_dumpable_behavior(dumpable).expect("as before");
+    }
+    match role.as_str() {
+        "server" => serve(),
+        "client" => ask(words[0].parse().expect("a name"), words[1].parse().expect("a number")),
+        "scribbler" => scribble(words[0].parse().expect("a name")),
+        "caller" => call_until_it_comes_back(words[0].parse().expect("a name")),
+        _ => panic!("no such role: {role}"),
+    }
+}
+
+fn open(key: u64) -> (Bundle, Endpoint) {
+    let mut bundle = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
+    let here = bundle.endpoint(Key(key)).expect("an endpoint");
+    bundle.set_admission(here, Admission::AnyUser).expect("an endpoint");
+    (bundle, here)
+}
+
+/// Answers all users until standard input ends.
+fn serve() {
+    let (mut bundle, here) = open(7);
+    bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
+    tell(bundle.name(here).expect("a name"));
+    let (is_over, waker) = (std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)), bundle.waker());
+    let ends = is_over.clone();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        ends.store(true, Ordering::Release);
+        waker.wake();
+    });
+    bundle.serve_until(|_| is_over.load(Ordering::Acquire));
+}
+
+/// Asks a server so often, with contents of all sizes, and expects them back.
+fn ask(name: Name, requests: u32) {
+    let (mut bundle, here) = open(8);
+    bundle.map(here, 0, name, Key(7)).expect("mapped");
+    let answers = std::sync::Arc::new(AtomicU32::new(0));
+    let seen = answers.clone();
+    let take = move |m: &mut weft::am::Message<'_>| {
+        let number = m.args()[0];
+        assert_eq!(m.payload(), contents(number), "an answer has the contents of its request");
+        seen.fetch_add(1, Ordering::Relaxed);
+    };
+    bundle.on(here, ANSWER, take).expect("on");
+    bundle.on_return(here, |_, back| panic!("{} came back: {}", back.args[0], back.reason)).expect("on");
+    for number in 0..requests {
+        bundle.request(here, 0, ECHO, &[number], &contents(number)).expect("mapped");
+        if number % 50 == 49 {
+            assert!(bundle.drain_within(BOUND), "{number}");
+        }
+    }
+    assert!(bundle.drain_within(BOUND));
+    assert_eq!(answers.load(Ordering::Relaxed), requests);
+    tell("done");
+}
+
+fn contents(number: u32) -> Vec<u8> {
+    const SIZES: [usize; 9] = [0, 8, 20, 28, 29, 300, 4096, 20_000, 65_536];
+    let size = SIZES[number as usize % SIZES.len()];
+    (0..size).map(|at| (at as u32).wrapping_mul(number + 3) as u8).collect()
+}
+
+/// Exchanges something honestly, then writes random words all over the memory that it shares with the daemon.
+fn scribble(name: Name) {
+    let (mut bundle, here) = open(9);
+    bundle.map(here, 0, name, Key(7)).expect("mapped");
+    bundle.on(here, ANSWER, |_| {}).expect("on");
+    bundle.request(here, 0, ECHO, &[1], b"honest").expect("mapped");
+    assert!(bundle.drain_within(BOUND));
+    let maps = std::fs::read_to_string("/proc/thread-self/maps").expect("maps");
+    let line = maps.lines().find(|line| line.contains("weft-segment")).expect("it is attached");
+    let at = u64::from_str_radix(line.split('-').next().expect("an address"), 16).expect("an address");
+    let memory = std::fs::OpenOptions::new().write(true).open("/proc/thread-self/mem").expect("own memory");
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    tell("goes wild");
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        for _ in 0..200 {
+            // Bells, cursors and rings: all that lies at the beginning of the file.
+            let place = next() % (1 << 20) & !7;
+            memory.write_at(&next().to_ne_bytes(), at + place).expect("it is mapped");
+        }
+        // And the bells, so that the daemon looks.
+        for bell in 0..70 {
+            memory.write_at(&u64::MAX.to_ne_bytes(), at + 4096 + bell * 8).expect("it is mapped");
+        }
+    }
+    tell("has scribbled");
+    std::process::exit(0);
+}
+
+/// Sends to a server until a message comes back, and tells why.
+fn call_until_it_comes_back(name: Name) {
+    let (mut bundle, here) = open(10);
+    bundle.map(here, 0, name, Key(7)).expect("mapped");
+    bundle.on(here, ANSWER, |_| {}).expect("on");
+    let back = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let seen = back.clone();
+    bundle
+        .on_return(here, move |_, back| _ = seen.lock().expect("whole").get_or_insert((back.reason, back.certainty)))
+        .expect("on");
+    bundle.request(here, 0, ECHO, &[0], b"first").expect("mapped");
+    assert!(bundle.drain_within(BOUND));
+    tell("answered");
+    let begin = Instant::now();
+    while back.lock().expect("whole").is_none() {
+        assert!(begin.elapsed() < BOUND, "nothing comes back");
+        let _ = bundle.try_request(here, 0, ECHO, &[1], b"again");
+        bundle.wait(Some(Duration::from_millis(1)));
+    }
+    let (reason, certainty): (Reason, Certainty) = back.lock().expect("whole").take().expect("it came");
+    tell(format!("{reason:?} {certainty:?}"));
+    let made = bundle.endpoint(Key(5)).map(|_| ()).map_err(|error| error.to_string());
+    tell(format!("{made:?}"));
+}
+
+#[test]
+fn programs_of_two_users_talk_through_the_daemon() {
+    let daemon = Daemon::start("");
+    let mut server = Player::start(&daemon, "server", 65_531, &[]);
+    let name = server.hear();
+    let mut clients = [65_532, 65_533, 0].map(|user| Player::start(&daemon, "client", user, &[&name, "900"]));
+    clients.iter_mut().for_each(|client| assert_eq!(client.hear(), "done"));
+    clients.into_iter().for_each(Player::finish);
+    server.finish();
+}
+
+#[test]
+fn a_program_that_scribbles_is_cut_off_and_nobody_else_notices() {
+    let mut daemon = Daemon::start("frames = 4\n");
+    let mut server = Player::start(&daemon, "server", 65_531, &[]);
+    let name = server.hear();
+    let mut scribblers = [65_532, 65_533].map(|user| Player::start(&daemon, "scribbler", user, &[&name]));
+    scribblers.iter_mut().for_each(|wild| assert_eq!(wild.hear(), "goes wild"));
+    let mut client = Player::start(&daemon, "client", 65_530, &[&name, "2000"]);
+    assert_eq!(client.hear(), "done");
+    client.finish();
+    scribblers.iter_mut().for_each(|wild| assert_eq!(wild.hear(), "has scribbled"));
+    server.finish();
+    assert!(daemon.child.try_wait().expect("it can be asked").is_none(), "the daemon lives");
+}
+
+#[test]
+fn messages_to_a_program_that_is_killed_come_back() {
+    let daemon = Daemon::start("");
+    let mut server = Player::start(&daemon, "server", 65_531, &[]);
+    let name = server.hear();
+    let mut caller = Player::start(&daemon, "caller", 65_532, &[&name]);
+    assert_eq!(caller.hear(), "answered");
+    server.kill();
+    let said = caller.hear();
+    assert!(said.contains("peer lost") || said.contains("nobody there"), "{said}");
+    assert_eq!(caller.hear(), "Ok(())");
+    caller.finish();
+}
+
+#[test]
+fn programs_outlive_the_daemon() {
+    let mut daemon = Daemon::start("");
+    let mut server = Player::start(&daemon, "server", 65_531, &[]);
+    let name = server.hear();
+    let mut caller = Player::start(&daemon, "caller", 65_532, &[&name]);
+    assert_eq!(caller.hear(), "answered");
+    daemon.child.kill().expect("it runs");
+    daemon.child.wait().expect("it ends");
+    let said = caller.hear();
+    assert!(said.contains("peer lost") || said.contains("nobody there"), "{said}");
+    let made = caller.hear();
+    assert!(made.contains("weftd did not make the endpoint") && made.contains("start weftd again"), "{made}");
+    caller.finish();
+    server.finish();
+    // Its socket lies there still, and the next daemon takes it over.
+    daemon.child = Daemon::spawn(&daemon.folder);
+}
+
+#[test]
+fn a_second_daemon_says_that_there_is_one() {
+    let daemon = Daemon::start("");
+    let second =
+        Command::new(env!("CARGO_BIN_EXE_weftd")).arg("--socket").arg(daemon.socket()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("another weftd runs there"), "{said}");
+}
+
+#[test]
+fn a_configuration_is_checked() {
+    let check = |text: &str| {
+        let path = std::env::temp_dir().join(format!("weftd-check-{}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("written");
+        let out = Command::new(env!("CARGO_BIN_EXE_weftd"))
+            .args(["--check", "--config"])
+            .arg(&path)
+            .output()
+            .expect("it runs");
+        std::fs::remove_file(&path).expect("removed");
+        (
+            out.status.success(),
+            String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr),
+        )
+    };
+    assert_eq!(check("frames = 8\npolicy = \"lru\"\n"), (true, "the configuration can be used\n".into()));
+    for (text, words) in [
+        ("frames = 0", "from 1 to 65536"),
+        ("\n\nframe = 8", "unknown field"),
+        ("allow_users = [\"no-such\"]", "no-such"),
+    ] {
+        let (is_good, said) = check(text);
+        assert!(!is_good && said.starts_with("weftd: ") && said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn a_user_who_may_not_attach_is_told_so() {
+    let daemon = Daemon::start("allow_users = [\"root\"]\n");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "role", "--nocapture"]).env(ROLE, "server").env("WEFT_TEST_USER", "65531");
+    let out = command.env("WEFT_NI", daemon.socket()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(
+        !out.status.success() && said.contains("weftd refuses this process") && said.contains("allow_users"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_daemon_with_nothing_to_do_sleeps() {
+    let daemon = Daemon::start("");
+    let mut server = Player::start(&daemon, "server", 0, &[]);
+    let name = server.hear();
+    let mut client = Player::start(&daemon, "client", 0, &[&name, "100"]);
+    assert_eq!(client.hear(), "done");
+    client.finish();
+    // A count of wake-ups, not of time: however slow the machine is, there are no more than these.
+    std::thread::sleep(Duration::from_millis(200));
+    let ((slept, used), begin) = (daemon.use_of_processor(), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let (slept_then, used_then) = daemon.use_of_processor();
+    let seconds = begin.elapsed().as_secs_f64();
+    let per_second = (slept_then - slept) as f64 / seconds;
+    eprintln!("wake-ups a second: {per_second:.1}, ticks of processor time: {}", used_then - used);
+    assert!(per_second < 5.0, "{per_second}");
+    assert!(used_then - used <= 2, "{} ticks", used_then - used);
+    server.finish();
+}
