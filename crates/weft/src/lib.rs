@@ -71,7 +71,7 @@ pub mod client {
     pub use weft_wire::{Credit, Head, Kind, Malformed};
 }
 
-pub use bundle::{AnyThread, Bundle, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
+pub use bundle::{AnyThread, Bundle, Held, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
 pub use net::address::Ports;
 pub use net::NetworkError;
 pub use node::{Error, Node};

@@ -15,7 +15,7 @@ mod shared;
 mod threads;
 mod wait;
 
-pub use shared::{InHandler, SharedBundle};
+pub use shared::{Held, InHandler, SharedBundle};
 pub use threads::{AnyThread, OneThread, Threads};
 pub use wait::{Waited, Waker};
 

@@ -1,6 +1,6 @@
 //! The face for tagged messages: the engines of a bundle's endpoints, and their completions.
 
-use super::{Completion, Completions, Engine, Working};
+use super::{Completions, Engine, Working};
 use crate::bundle::faces;
 use crate::bundle::faces::Kind;
 use crate::bundle::{Bundle, Threads};
@@ -154,17 +154,10 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Takes the next completion.
+    /// Completions that were not taken.
     #[inline(always)]
-    pub(super) fn take_completion(&mut self) -> Option<Completion> {
+    pub(super) fn completions(&mut self) -> &mut Completions {
         self.expect_own();
-        self.faces.tagged.done.pop()
-    }
-
-    /// Takes the next completion in place.
-    #[inline(always)]
-    pub(super) fn take_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
-        self.expect_own();
-        self.faces.tagged.done.pop_with(take)
+        &mut self.faces.tagged.done
     }
 }

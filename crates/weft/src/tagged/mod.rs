@@ -262,6 +262,18 @@ struct Working<'a> {
     pub done: &'a mut Completions,
 }
 
+/// Completions that were not taken: see [`Bundle::ended`].
+#[derive(Debug)]
+pub struct Ended<'a>(&'a mut Completions);
+
+impl Ended<'_> {
+    /// As [`Bundle::next_completion_with`].
+    #[inline(always)]
+    pub fn next_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
+        self.0.pop_with(take)
+    }
+}
+
 impl<H: Threads> Bundle<H> {
     /// Makes an endpoint for tagged messages that accepts messages which carry `key`. It has no handlers and cannot be
     /// [released](Bundle::release). The bundle's calls cannot change its key or translation table.
@@ -295,14 +307,20 @@ impl<H: Threads> Bundle<H> {
     /// Takes the oldest completion of tagged messages. Does not block.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.take_completion()
+        self.completions().pop()
     }
 
     /// Takes the oldest completion in place: `take` gets a reference, which saves a copy of 150 bytes. `None` if there
     /// is no completion.
     #[inline(always)]
     pub fn next_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
-        self.take_completion_with(take)
+        self.ended().next_with(take)
+    }
+
+    /// Returns the completions of tagged messages that were not taken, to take several one after the other.
+    #[inline(always)]
+    pub fn ended(&mut self) -> Ended<'_> {
+        Ended(self.completions())
     }
 }
 

@@ -5,9 +5,12 @@
 //! free. A thread that takes a message or leaves work to do tells the waiting threads; a thread that only sends does
 //! not.
 
+mod held;
 mod lead;
 mod lock;
 mod service;
+
+pub use held::Held;
 
 use super::wait::patience;
 use super::{AnyThread, Bundle, Waited, Waker};
@@ -226,16 +229,7 @@ impl SharedBundle {
     /// As [`Bundle::poll`].
     #[inline]
     pub fn poll(&self) -> Result<u32, InHandler> {
-        let ((taken, gives_way), tell) = self.common.finish(self.common.lock()?, |inner| {
-            inner.visits = inner.visits.wrapping_add(1);
-            let taken = inner.attended(|bundle| bundle.poll());
-            (taken, std::mem::take(&mut inner.bundle.sleeper.polled.is_due))
-        });
-        self.common.tell(tell);
-        if gives_way {
-            std::thread::yield_now();
-        }
-        Ok(taken)
+        Ok(self.hold()?.poll())
     }
 
     /// Waits until some thread took a message or an event came, for at most `timeout` (`None`: no limit). Polls. Spins
@@ -339,10 +333,7 @@ impl SharedBundle {
     /// Runs a call of the bundle under the lock.
     #[inline]
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Bundle<AnyThread>) -> R) -> Result<R, InHandler> {
-        let locked = self.common.lock()?;
-        let (result, tell) = self.common.finish(locked, |inner| run(&mut inner.bundle));
-        self.common.tell(tell);
-        Ok(result)
+        Ok(run(&mut self.hold()?.locked.bundle))
     }
 
     /// Runs a call under the lock. In a handler, gives the call back without running it.
