@@ -449,6 +449,16 @@ impl Tagged<'_> {
         self.engine.inject(&mut self.context, to, label, contents)
     }
 
+    /// As [`Tagged::try_inject`], if the message can go now: if there is a session with the peer and room. Else nothing is done, and false
+    /// returned.
+    ///
+    /// # Errors
+    /// If nothing is mapped there.
+    #[inline(always)]
+    pub fn inject_now(&mut self, to: u32, label: Label, contents: &[u8]) -> Result<bool, PostError> {
+        self.engine.inject_now(&mut self.context, to, label, contents)
+    }
+
     /// Returns whether there is a session with the peer at index `to`. The first message to a peer waits in this process until there is.
     #[inline]
     pub fn has_session(&self, to: u32) -> Result<bool, PostError> {

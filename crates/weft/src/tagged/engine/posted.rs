@@ -48,13 +48,18 @@ impl Engine {
 
     #[inline(always)]
     pub fn inject(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
+        match self.inject_now(cx, to, label, bytes)? {
+            true => Ok(()),
+            false => self.inject_later(cx, to, label, bytes),
+        }
+    }
+
+    #[inline(always)]
+    pub fn inject_now(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<bool, PostError> {
         let number = self.number_for(cx, to)?;
         // It is no operation, but if it comes back there is one more completion.
         let has_room = cx.done.len() < self.settings.operations_most;
-        if has_room && self.send_at_once(cx, number, label, bytes, false) {
-            return Ok(());
-        }
-        self.inject_later(cx, number, label, bytes)
+        Ok(has_room && self.send_at_once(cx, number, label, bytes, false))
     }
 
     /// Whether copies of injected messages wait for room.
@@ -66,7 +71,8 @@ impl Engine {
     /// Keeps a copy of an injected message until there is room.
     #[cold]
     #[inline(never)]
-    fn inject_later(&mut self, cx: &mut Working<'_>, number: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
+    fn inject_later(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<(), PostError> {
+        let number = self.number_for(cx, to)?;
         if cx.done.len() >= self.settings.operations_most {
             return Err(PostError::Full);
         }
