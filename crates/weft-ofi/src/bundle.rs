@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use weft::memory::Memory;
-use weft::tagged::{Completion, Tagged};
+use weft::tagged::{Ended, Tagged};
 use weft::{memory, tagged, AnyThread, Bundle, Endpoint, Error, Key, Name, SharedBundle, Waited, Waker};
 
 /// How much of what was sent an endpoint keeps for receivers that have not asked for it, in MiB.
@@ -73,6 +73,39 @@ macro_rules! of_either {
     };
 }
 
+/// A domain's bundle, held: see [`DomainBundle::hold`].
+pub enum Held<'a> {
+    Own(&'a mut Bundle<AnyThread>),
+    Shared(weft::Held<'a>),
+}
+
+impl Held<'_> {
+    #[inline(always)]
+    pub fn poll(&mut self) -> u32 {
+        match self {
+            Held::Own(own) => own.poll(),
+            Held::Shared(shared) => shared.poll(),
+        }
+    }
+
+    /// What has ended of messages.
+    #[inline(always)]
+    pub fn ended(&mut self) -> Ended<'_> {
+        match self {
+            Held::Own(own) => own.ended(),
+            Held::Shared(shared) => shared.ended(),
+        }
+    }
+
+    #[inline(always)]
+    pub fn memory(&mut self, endpoint: Endpoint) -> Result<Memory<'_>, Error> {
+        match self {
+            Held::Own(own) => own.memory(endpoint),
+            Held::Shared(shared) => shared.memory(endpoint),
+        }
+    }
+}
+
 impl DomainBundle {
     /// Has a thread serve it, too. That it is so already is fine.
     ///
@@ -103,38 +136,42 @@ impl DomainBundle {
         matches!(self, DomainBundle::Serviced(_))
     }
 
+    /// The bundle for some calls in a row, with its lock if it has one.
     #[inline(always)]
-    pub fn poll(&mut self) -> u32 {
-        // A shared bundle refuses calls in handlers, which there are none of; here and below.
-        of_either!(self, own => own.poll(), shared => shared.poll().unwrap_or(0))
+    pub fn hold(&mut self) -> Held<'_> {
+        match self {
+            DomainBundle::Own(own) => Held::Own(own),
+            DomainBundle::Serviced(shared) => Held::Shared(shared.hold().expect("no handler calls this")),
+            DomainBundle::OnTheWay => unreachable!("`serve` leaves one of the others"),
+        }
     }
 
     #[inline(always)]
     pub fn tagged<R>(&mut self, endpoint: Endpoint, calls: impl FnOnce(&mut Tagged<'_>) -> R) -> Result<R, Error> {
-        of_either!(
-            self,
-            own => own.tagged(endpoint).map(|mut tagged| calls(&mut tagged)),
-            shared => shared.with_tagged(endpoint, calls)
-        )
+        let mut held;
+        let mut tagged = match self {
+            DomainBundle::Own(own) => own.tagged(endpoint)?,
+            DomainBundle::Serviced(shared) => {
+                held = shared.hold()?;
+                held.tagged(endpoint)?
+            }
+            DomainBundle::OnTheWay => unreachable!("`serve` leaves one of the others"),
+        };
+        Ok(calls(&mut tagged))
     }
 
     #[inline(always)]
     pub fn memory<R>(&mut self, endpoint: Endpoint, calls: impl FnOnce(&mut Memory<'_>) -> R) -> Result<R, Error> {
-        of_either!(
-            self,
-            own => own.memory(endpoint).map(|mut memory| calls(&mut memory)),
-            shared => shared.with_memory(endpoint, calls)
-        )
-    }
-
-    /// The next completion of tagged messages.
-    #[inline(always)]
-    pub fn next_completion_with<R>(&mut self, take: impl FnOnce(&mut Completion) -> R) -> Option<R> {
-        of_either!(
-            self,
-            own => own.next_completion_with(take),
-            shared => shared.next_completion_with(take).unwrap_or(None)
-        )
+        let mut held;
+        let mut memory = match self {
+            DomainBundle::Own(own) => own.memory(endpoint)?,
+            DomainBundle::Serviced(shared) => {
+                held = shared.hold()?;
+                held.memory(endpoint)?
+            }
+            DomainBundle::OnTheWay => unreachable!("`serve` leaves one of the others"),
+        };
+        Ok(calls(&mut memory))
     }
 
     /// Makes an endpoint for messages and, if it `has_memory`, one for remote memory with the same key.

@@ -3,10 +3,11 @@
 
 use crate::abi::{self, CqEntry, FiAddr};
 use crate::addr::Peer;
-use crate::bundle::DomainBundle;
+use crate::bundle::{DomainBundle, Held};
 use crate::ep::Ep;
 use crate::info::{INJECT_MOST, OPERATIONS};
 use crate::messages::{index, AGAIN, MEETING};
+use crate::regions::Registrations;
 use crate::state::{errno, CqState, EpState, Op, Reader, State};
 use slab::Slab;
 use std::ffi::c_int;
@@ -365,35 +366,6 @@ impl State {
     pub fn has_memory_under_way(&self, slot: usize) -> bool {
         self.eps[slot].memory.as_ref().is_some_and(|memory| memory.under_way > 0)
     }
-
-    /// Hands over what has ended of operations here, and what peers say with writes. Says whether there was something.
-    pub fn hand_over_memory(&mut self, reader: &mut impl Reader) -> bool {
-        let State { bundle, eps, cqs, with_memory, registrations, .. } = self;
-        let mut has_taken = false;
-        for &slot in with_memory.iter() {
-            let ep = &mut eps[slot];
-            let Some((endpoint, under_way)) = ep.memory.as_ref().map(|memory| (memory.endpoint, memory.under_way))
-            else {
-                continue;
-            };
-            if under_way == 0 && !registrations.are_open() {
-                continue;
-            }
-            // It fails for no endpoint that is there.
-            let _ = bundle.memory(endpoint, |calls| {
-                while let Some(done) = calls.next_completion() {
-                    has_taken = true;
-                    ep.take_remote(done, cqs, reader);
-                }
-                while ep.hears(cqs) {
-                    let Some(notice) = calls.next_notice() else { break };
-                    has_taken = true;
-                    ep.take_notice(notice, cqs, reader);
-                }
-            });
-        }
-        has_taken
-    }
 }
 
 /// The answer to whether an operation may be posted: it may, in this way.
@@ -409,6 +381,34 @@ impl EpState {
     /// Whether as many operations are under way as may be. Below that weft has room for all that one consists of.
     fn has_full_memory(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| memory.under_way >= OPERATIONS)
+    }
+
+    /// Hands over what has ended of operations here, and what peers say with writes. Says whether there was something.
+    #[inline(always)]
+    pub fn hand_over_memory(
+        &mut self,
+        held: &mut Held<'_>,
+        registrations: &Registrations,
+        cqs: &mut Slab<CqState>,
+        reader: &mut impl Reader,
+    ) -> bool {
+        let Some(memory) = self.memory.as_ref().filter(|memory| memory.under_way > 0 || registrations.are_open())
+        else {
+            return false;
+        };
+        // It fails for no endpoint that is there.
+        let Ok(mut calls) = held.memory(memory.endpoint) else { return false };
+        let mut has_taken = false;
+        while let Some(done) = calls.next_completion() {
+            has_taken = true;
+            self.take_remote(done, cqs, reader);
+        }
+        while self.hears(cqs) {
+            let Some(notice) = calls.next_notice() else { break };
+            has_taken = true;
+            self.take_notice(notice, cqs, reader);
+        }
+        has_taken
     }
 
     /// Hands over the end of an operation.

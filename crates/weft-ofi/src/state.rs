@@ -323,9 +323,7 @@ impl State {
         }
         let mut looks = if self.is_awaited { LOOKS } else { 1 };
         loop {
-            let work = self.bundle.poll();
-            // A receive that found its message waiting has ended without one.
-            self.is_awaited = !self.hand_over_to(reader) && work == 0;
+            self.is_awaited = !self.look(reader, true);
             looks -= 1;
             if !self.is_awaited || looks == 0 {
                 break;
@@ -345,26 +343,32 @@ impl State {
 
     /// Hands over what has ended.
     pub fn hand_over(&mut self) {
-        self.hand_over_to(&mut Nobody);
+        self.look(&mut Nobody, false);
     }
 
-    /// The same while somebody reads. Says whether there was something.
+    /// Hands over what has ended, after a poll if that is wanted; under one lock. Says whether there was something.
     #[inline(always)]
-    fn hand_over_to(&mut self, reader: &mut impl Reader) -> bool {
-        let State { bundle, eps, slots, cqs, .. } = self;
+    fn look(&mut self, reader: &mut impl Reader, polls: bool) -> bool {
+        let State { bundle, eps, slots, cqs, with_memory, registrations, .. } = self;
+        let mut held = bundle.hold();
+        let mut has_come = polls && held.poll() > 0;
+        let mut ended = held.ended();
         let mut take_next = || {
-            bundle.next_completion_with(|done| {
+            ended.next_with(|done| {
                 let ep = slots.get(done.endpoint.index()).and_then(|&slot| eps.get_mut(slot));
                 if let Some(ep) = ep {
                     ep.take(done, cqs, reader);
                 }
             })
         };
-        let mut has_taken = false;
+        // A receive that found its message waiting has ended without a poll.
         while take_next().is_some() {
-            has_taken = true;
+            has_come = true;
         }
-        (!self.with_memory.is_empty() && self.hand_over_memory(reader)) || has_taken
+        for &slot in with_memory.iter() {
+            has_come |= eps[slot].hand_over_memory(&mut held, registrations, cqs, reader);
+        }
+        has_come
     }
 
     /// Receives for whoever sends end where nobody is left who could, and the last ones died: all peers that were inserted, but for this
