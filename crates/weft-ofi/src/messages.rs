@@ -114,7 +114,7 @@ impl Ep {
     pub unsafe fn send(&self, start: *const c_void, len: usize, sending: &Sending) -> isize {
         // SAFETY: the caller's promise.
         let lent = unsafe { Lent::new(start.cast(), len) };
-        self.sent(self.state.with(|state| state.send(self.slot, Source::Lent(lent), len, sending)), sending.to)
+        self.sent(self.state.with(|state| state.send(self.slot, lent, sending)), sending.to)
     }
 
     /// Sends pieces.
@@ -140,7 +140,7 @@ impl Ep {
                     bytes.extend_from_slice(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) }.bytes());
                 }
                 let len = bytes.len();
-                let sent = self.state.with(|state| state.send(self.slot, Source::Owned(bytes), len, sending));
+                let sent = self.state.with(|state| state.send_any(self.slot, Source::Owned(bytes), len, sending));
                 self.sent(sent, sending.to)
             }
             _ => -(libc::EINVAL as isize),
@@ -167,18 +167,33 @@ pub fn index(address: FiAddr) -> Result<u32, isize> {
 
 impl State {
     /// Injects a message. False if there is no session with the peer yet: it was asked for, if it was not before.
-    #[inline(always)]
+    #[inline(never)]
     fn inject(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> Result<bool, isize> {
         let ep = &self.eps[slot];
         if bytes.len() > INJECT_MOST {
             return Err(-(libc::EMSGSIZE as isize));
         }
         let to = index(to)?;
-        let injected =
-            self.bundle.tagged(ep.endpoint, |tagged| match tagged.has_session(to) == Ok(true) || tagged.greet(to)? {
-                true => tagged.try_inject(to, label, bytes).map(|()| Some(tagged.keeps_injected())),
-                false => Ok(None),
-            });
+        let has_gone = self.bundle.tagged(ep.endpoint, |tagged| tagged.inject_now(to, label, bytes) == Ok(true));
+        if !has_gone.unwrap_or(false) {
+            return self.inject_later(slot, to, label, bytes);
+        }
+        if let Some(count) = &ep.tx_count {
+            count.add(true);
+        }
+        self.is_taken();
+        Ok(true)
+    }
+
+    /// Injects a message that cannot go now.
+    #[cold]
+    #[inline(never)]
+    fn inject_later(&mut self, slot: usize, to: u32, label: Label, bytes: &[u8]) -> Result<bool, isize> {
+        let endpoint = self.eps[slot].endpoint;
+        let injected = self.bundle.tagged(endpoint, |tagged| match tagged.greet(to)? {
+            true => tagged.try_inject(to, label, bytes).map(|()| Some(tagged.keeps_injected())),
+            false => Ok(None),
+        });
         self.injected(slot, to, injected)
     }
 
@@ -192,7 +207,7 @@ impl State {
     }
 
     /// What became of an injection: none, for there is no session yet; or one, and whether copies wait here.
-    #[inline(always)]
+    #[cold]
     fn injected(
         &mut self,
         slot: usize,
@@ -225,8 +240,49 @@ impl State {
     }
 
     /// Sends a message. Whether it is the first one to its peer, which waits for the session.
+    #[inline(never)]
+    fn send(&mut self, slot: usize, lent: Lent, sending: &Sending) -> Result<bool, isize> {
+        match self.send_now(slot, lent.bytes(), sending) {
+            true => Ok(false),
+            false => {
+                let len = lent.bytes().len();
+                self.send_any(slot, Source::Lent(lent), len, sending)
+            }
+        }
+    }
+
+    /// Sends a small message, if it can go now: it is copied, and done. What a completion would say is known. Else nothing is done, and false
+    /// returned.
     #[inline(always)]
-    fn send(&mut self, slot: usize, source: Source, len: usize, sending: &Sending) -> Result<bool, isize> {
+    fn send_now(&mut self, slot: usize, bytes: &[u8], sending: &Sending) -> bool {
+        let State { bundle, eps, cqs, .. } = self;
+        let ep = &eps[slot];
+        let flags = sending.flags.unwrap_or(ep.tx_flags);
+        let cq = ep.tx.filter(|tx| tx.tells(flags)).and_then(|tx| cqs.get_mut(tx.cq));
+        let (Ok(to), false) = (index(sending.to), cq.as_ref().is_some_and(|cq| !cq.has_room())) else { return false };
+        if bytes.len() > INJECT_MOST || flags & abi::DELIVERY_COMPLETE != 0 {
+            return false;
+        }
+        let has_gone = bundle.tagged(ep.endpoint, |tagged| tagged.inject_now(to, sending.label, bytes) == Ok(true));
+        if !has_gone.unwrap_or(false) {
+            return false;
+        }
+        if let Some(count) = &ep.tx_count {
+            count.add(true);
+        }
+        if let Some(cq) = cq {
+            let flags = kind(abi::SEND, sending.label.tag.is_some());
+            let entry = CqEntry { op_context: sending.context, flags, ..CqEntry::default() };
+            cq.tell(entry, abi::ADDR_UNSPEC);
+        }
+        self.is_taken();
+        true
+    }
+
+    /// Sends any message.
+    #[cold]
+    #[inline(never)]
+    fn send_any(&mut self, slot: usize, source: Source, len: usize, sending: &Sending) -> Result<bool, isize> {
         let ep = &self.eps[slot];
         let (bound, flags) = (ep.tx, sending.flags.unwrap_or(ep.tx_flags));
         let is_told = bound.is_some_and(|tx| tx.tells(flags));
@@ -244,8 +300,7 @@ impl State {
                 _ => self.post(slot, owned(source), op, sending, is_stored),
             };
         }
-        // Copied now, and done: what a completion would say is known. Without a session it would not go out without further calls, so its
-        // completion comes when it has.
+        // As in `send_now`. Without a session it would not go out without further calls, so its completion comes when it has.
         match self.inject(slot, sending.to, sending.label, bytes(&source)) {
             Ok(true) => {
                 if let Some(cq) = bound.filter(|_| is_told).and_then(|bound| self.cqs.get_mut(bound.cq)) {
@@ -361,15 +416,6 @@ impl Ep {
 }
 
 impl State {
-    fn pattern(&self, slot: usize, receiving: &Receiving) -> Result<Pattern, isize> {
-        let source = match receiving.from {
-            abi::ADDR_UNSPEC => None,
-            _ if !self.eps[slot].is_directed => None,
-            address => Some(index(address)?),
-        };
-        Ok(Pattern { source, tags: receiving.tags })
-    }
-
     /// Receives over a vector, whose bytes are distributed over pieces in the end.
     fn receive_into_pieces(
         &mut self,
@@ -393,7 +439,7 @@ impl State {
     }
 
     /// Posts a receive. Says which operation it is, if it is one.
-    #[inline(always)]
+    #[inline(never)]
     fn receive(
         &mut self,
         slot: usize,
@@ -401,21 +447,26 @@ impl State {
         buf: usize,
         receiving: &Receiving,
     ) -> Result<Option<usize>, isize> {
-        let pattern = self.pattern(slot, receiving)?;
-        let flags = receiving.flags.unwrap_or(self.eps[slot].rx_flags);
+        let State { bundle, eps, cqs, .. } = self;
+        let ep = &mut eps[slot];
+        let source = match receiving.from {
+            address if address != abi::ADDR_UNSPEC && ep.is_directed => Some(index(address)?),
+            _ => None,
+        };
+        let pattern = Pattern { source, tags: receiving.tags };
+        let flags = receiving.flags.unwrap_or(ep.rx_flags);
         let many = flags & abi::MULTI_RECV;
         if flags & (abi::PEEK | abi::CLAIM) != 0 {
             return self.receive_in_steps(slot, pattern, target, buf, receiving.context, flags);
         }
-        if !self.has_room(self.eps[slot].rx) {
+        if ep.rx.and_then(|rx| cqs.get(rx.cq)).is_some_and(|cq| !cq.has_room()) {
             return Err(AGAIN);
         }
-        let ep = &mut self.eps[slot];
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
         let at = ep.ops.insert(Op { buf, is_for_any: pattern.source.is_none(), ..op });
         let least = ep.least;
-        let posted = self.bundle.tagged(ep.endpoint, |tagged| {
+        let posted = bundle.tagged(ep.endpoint, |tagged| {
             let posted = match many {
                 0 => tagged.try_receive(pattern, target, at as u64),
                 _ => tagged.try_receive_many(pattern, target, least, at as u64),
