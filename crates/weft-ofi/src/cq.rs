@@ -171,20 +171,8 @@ impl Cq {
     /// if that is not null.
     #[inline(always)]
     unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut FiAddr) -> Taken {
-        let room = Room { queue: self.number, place: buf.cast(), entry: self.entry, sources, left: count };
-        self.state.with(|state| {
-            let mut room = room;
-            match state.cqs[self.number].entries.is_empty() {
-                true => state.progress_for(&mut room),
-                false => room.fill(&mut state.cqs[self.number]),
-            }
-            let result = match count - room.left {
-                0 if !state.cqs[self.number].errors.is_empty() => -(abi::EAVAIL as isize),
-                0 => AGAIN,
-                taken => taken as isize,
-            };
-            Taken { result, is_vain: result == AGAIN && state.is_awaited() }
-        })
+        let mut room = Room { queue: self.number, place: buf.cast(), entry: self.entry, sources, left: count };
+        self.state.with(|state| room.take(state, count))
     }
 
     /// The same for a client that reads again and again.
@@ -232,6 +220,22 @@ struct Room {
 }
 
 impl Room {
+    /// Takes what the queue has, or what progress brings if it has nothing.
+    #[inline(never)]
+    fn take(&mut self, state: &mut State, count: usize) -> Taken {
+        let cq = &mut state.cqs[self.queue];
+        match cq.entries.is_empty() {
+            true => state.progress_for(self),
+            false => self.fill(cq),
+        }
+        let result = match count - self.left {
+            0 if !state.cqs[self.queue].errors.is_empty() => -(abi::EAVAIL as isize),
+            0 => AGAIN,
+            taken => taken as isize,
+        };
+        Taken { result, is_vain: result == AGAIN && state.is_awaited() }
+    }
+
     /// Takes what the queue has.
     #[inline(always)]
     fn fill(&mut self, cq: &mut CqState) {
