@@ -3,6 +3,7 @@
 
 use super::engine::{space, Body, Engine, Flows, Message, Transfer, UNMAPPED_MOST};
 use super::peer::{units, Ends, Peer, Sending, Stream, MESSAGES_MOST};
+use super::queues::Taker;
 use super::{CameBack, Envelope, Outcome, Received, Source, Working};
 use weft_core::bulk::Demand;
 use weft_core::{Delivery, Event, FlowId, MessageKind, Returned};
@@ -147,20 +148,19 @@ impl Engine {
         }
         peer.has_asked &= !peer.window.has_message();
         let space = space(said.label.tag.is_some());
-        let Some(wanted) = posted[space].take(number, said.label.tag.unwrap_or(0)) else {
+        let Some(taker) = posted[space].take(number, said.label.tag.unwrap_or(0)) else {
             return Ok(self.take_unexpected(cx, number, said, contents));
         };
         peer.due.matched(units);
         let owes = !peer.queue.is_empty() || !peer.words.is_empty() || said.wants_done || peer.due.is_urgent();
         let source = peer.index;
         let message = Envelope { peer: super::Peer(number), source, label: said.label, len: contents.len() };
-        if wanted.is_of_many {
-            self.store(cx, wanted.receive, message, contents);
-        } else if let Some(mut r) = self.receives.remove(wanted.receive) {
-            self.operations -= 1;
-            let stored = r.target.write(0, contents);
-            let outcome = Outcome::Received(Received { message, at: 0, stored });
-            self.complete(cx, r.context, outcome, true, r.target.give_back());
+        match taker {
+            Taker::One(mut once) => {
+                let stored = once.target.write(0, contents);
+                self.end_once(cx, once, Outcome::Received(Received { message, at: 0, stored }));
+            }
+            Taker::Many(receive) => self.store(cx, receive, message, contents),
         }
         if owes {
             self.told_stored(number, said);
@@ -183,14 +183,12 @@ impl Engine {
         has_room
     }
 
-    /// Finds the oldest receive for a message. A receive of a single message leaves its queue.
-    #[inline(always)]
+    /// Finds the oldest receive for a message that is to be fetched. A receive of a single message leaves its queue.
     fn match_receive(&mut self, space: usize, peer: u32, tag: u64) -> Option<u32> {
-        let wanted = self.posted[space].take(peer, tag)?;
-        if let Some(r) = self.receives.get_mut(wanted.receive).filter(|_| !wanted.is_of_many) {
-            r.is_posted = false;
-        }
-        Some(wanted.receive)
+        Some(match self.posted[space].take(peer, tag)? {
+            Taker::One(once) => self.receives.insert(once.into()),
+            Taker::Many(receive) => receive,
+        })
     }
 
     /// Tells the sender that its message is stored, if it asked for that.

@@ -3,6 +3,7 @@
 //! Each entry is in the queue of its peer and, if needed, in one for all peers, ordered by age. A search goes through a
 //! queue from its start; its cost is proportional to the entries it passes.
 
+use crate::buffers::Target;
 use std::collections::VecDeque;
 
 /// A tag, and the bits of it that are ignored.
@@ -106,7 +107,8 @@ impl<T> InPlace<T> {
         }
         let at = (self.first + self.len) & (self.slots.len() - 1);
         if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Some(value);
+            // The slot is empty, so nothing is to be dropped there.
+            std::mem::forget(slot.replace(value));
             self.len += 1;
         }
     }
@@ -157,15 +159,36 @@ fn line<T>(lines: &mut Vec<VecDeque<T>>, peer: u32) -> &mut VecDeque<T> {
 }
 
 /// A receive in its queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Wanted {
     /// Younger receives have larger ages.
     pub age: u64,
     pub tags: Tags,
-    /// The number of the receive.
-    pub receive: u32,
-    /// It takes many messages, and stays in its queue when it takes one.
-    pub is_of_many: bool,
+    pub taker: Taker,
+}
+
+impl Wanted {
+    /// Whether it is a receive of one message, for this one.
+    #[inline(always)]
+    fn is_one_for(&self, tag: u64) -> bool {
+        self.tags.fits(tag) && matches!(self.taker, Taker::One(_))
+    }
+}
+
+/// What a receive takes.
+#[derive(Debug)]
+pub(super) enum Taker {
+    /// One message. The receive is nowhere but in its queue.
+    One(Once),
+    /// Many messages: it stays in its queue when it takes one. The number of the receive.
+    Many(u32),
+}
+
+/// A receive of one message.
+#[derive(Debug)]
+pub(super) struct Once {
+    pub target: Target,
+    pub context: u64,
 }
 
 /// Posted receives. Each is in one queue: that of its peer, or that for any peer.
@@ -185,7 +208,6 @@ impl Posted {
     }
 
     /// Finds the oldest receive for a message. Returns its queue and its place there.
-    #[inline(always)]
     fn find(&self, peer: u32, tag: u64) -> Option<(Option<u32>, usize)> {
         let of_peer = match self.of_peers.get(peer as usize) {
             Some(line) => find_first(line, tag),
@@ -201,59 +223,74 @@ impl Posted {
 
     /// Finds the oldest receive for a message. A receive of a single message leaves its queue.
     #[inline(always)]
-    pub fn take(&mut self, peer: u32, tag: u64) -> Option<Wanted> {
+    pub fn take(&mut self, peer: u32, tag: u64) -> Option<Taker> {
+        match self.of_peers.get_mut(peer as usize) {
+            // Usually the first one of the peer's fits.
+            Some(line) if self.any.is_empty() && line.front().is_some_and(|wanted| wanted.is_one_for(tag)) => {
+                line.pop_front().map(|wanted| wanted.taker)
+            }
+            _ => self.take_any(peer, tag),
+        }
+    }
+
+    /// As [`Posted::take`], wherever the receive is.
+    #[inline(never)]
+    fn take_any(&mut self, peer: u32, tag: u64) -> Option<Taker> {
         let (of, at) = self.find(peer, tag)?;
         let line = match of {
             Some(peer) => self.of_peers.get_mut(peer as usize)?,
             None => &mut self.any,
         };
-        let wanted = *line.get(at)?;
-        if !wanted.is_of_many {
-            match at {
-                0 => _ = line.pop_front(),
-                at => _ = line.remove(at),
-            }
+        match line.get(at)?.taker {
+            Taker::Many(receive) => Some(Taker::Many(receive)),
+            Taker::One(_) => line.remove(at).map(|wanted| wanted.taker),
         }
-        Some(wanted)
     }
 
-    /// Removes a receive that is posted for this peer, or for any peer if `None`.
-    pub fn remove(&mut self, peer: Option<u32>, receive: u32) -> bool {
+    /// Removes a receive of many messages that is posted for this peer, or for any peer if `None`.
+    pub fn remove(&mut self, peer: Option<u32>, receive: u32) {
         let line = match peer {
             Some(peer) => line(&mut self.of_peers, peer),
             None => &mut self.any,
         };
-        let at = line.iter().position(|w| w.receive == receive);
-        at.is_some_and(|at| line.remove(at).is_some())
+        line.retain(|wanted| !matches!(wanted.taker, Taker::Many(other) if other == receive));
+    }
+
+    /// Finds the oldest receive whose taker satisfies a condition. Returns its age.
+    pub fn oldest(&self, is_wanted: impl Fn(&Taker) -> bool) -> Option<u64> {
+        let all = self.of_peers.iter().flatten().chain(&self.any);
+        all.filter(|wanted| is_wanted(&wanted.taker)).map(|wanted| wanted.age).min()
+    }
+
+    /// Removes the receive of this age.
+    pub fn remove_aged(&mut self, age: u64) -> Option<Taker> {
+        self.of_peers.iter_mut().chain([&mut self.any]).find_map(|line| {
+            let at = line.binary_search_by_key(&age, |wanted| wanted.age).ok()?;
+            line.remove(at).map(|wanted| wanted.taker)
+        })
     }
 
     /// Whether a receive of one message waits that could be for one of this peer's.
     pub fn waits_for(&self, peer: u32) -> bool {
         let of_peer = self.of_peers.get(peer as usize).into_iter().flatten();
-        of_peer.chain(&self.any).any(|wanted| !wanted.is_of_many)
+        of_peer.chain(&self.any).any(|wanted| matches!(wanted.taker, Taker::One(_)))
     }
 
     /// Removes the receives that are posted for this peer alone.
-    pub fn take_all_of(&mut self, peer: u32) -> Vec<u32> {
-        line(&mut self.of_peers, peer).drain(..).map(|w| w.receive).collect()
+    pub fn take_all_of(&mut self, peer: u32) -> Vec<Wanted> {
+        line(&mut self.of_peers, peer).drain(..).collect()
+    }
+
+    /// Removes all receives.
+    pub fn take_all(&mut self) -> Vec<Wanted> {
+        let Posted { any, of_peers } = std::mem::take(self);
+        of_peers.into_iter().flatten().chain(any).collect()
     }
 }
 
 /// Finds the oldest receive of a queue for a message. Returns its age and its place.
-#[inline(always)]
 fn find_first(line: &VecDeque<Wanted>, tag: u64) -> Option<(u64, usize)> {
-    match line.front() {
-        // Usually the first one fits.
-        Some(wanted) if wanted.tags.fits(tag) => Some((wanted.age, 0)),
-        Some(_) => find_behind(line, tag),
-        None => None,
-    }
-}
-
-/// As [`find_first`], where the first one does not fit.
-#[inline(never)]
-fn find_behind(line: &VecDeque<Wanted>, tag: u64) -> Option<(u64, usize)> {
-    let at = line.iter().position(|w| w.tags.fits(tag))?;
+    let at = line.iter().position(|wanted| wanted.tags.fits(tag))?;
     Some((line[at].age, at))
 }
 
@@ -333,13 +370,15 @@ mod tests {
     fn the_oldest_receive_takes_a_message_wherever_it_stands() {
         let mut posted = Posted::default();
         let exactly = |tag| Tags { tag, ignore: 0 };
-        let wanted =
-            |age: u32, tag, is_of_many| Wanted { age: age.into(), tags: exactly(tag), receive: age, is_of_many };
+        let once = |context| Taker::One(Once { target: Vec::new().into(), context });
         for (age, peer, tag) in [(1, None, 7), (2, Some(3), 8), (3, Some(3), 7), (4, None, 8)] {
-            posted.push(peer, wanted(age, tag, false));
+            posted.push(peer, Wanted { age, tags: exactly(tag), taker: once(age) });
         }
-        posted.push(Some(3), wanted(5, 9, true));
-        let mut take = |peer, tag| posted.take(peer, tag).map(|wanted| wanted.receive);
+        posted.push(Some(3), Wanted { age: 5, tags: exactly(9), taker: Taker::Many(5) });
+        let mut take = |peer, tag| match posted.take(peer, tag)? {
+            Taker::One(once) => Some(once.context),
+            Taker::Many(receive) => Some(receive.into()),
+        };
         assert_eq!([take(3, 7), take(3, 7), take(3, 7)], [Some(1), Some(3), None]);
         assert_eq!([take(2, 8), take(2, 8), take(3, 8)], [Some(4), None, Some(2)]);
         // A receive of many messages stays.

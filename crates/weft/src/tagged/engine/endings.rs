@@ -2,6 +2,7 @@
 
 use super::{cost, space, Body, Engine, Message, Transfer};
 use crate::tagged::peer::{Ends, Peer, Sending};
+use crate::tagged::queues::{Once, Posted, Taker, Wanted};
 use crate::tagged::{CameBack, Completion, Envelope, Outcome, PostError, Received, Working};
 use std::collections::VecDeque;
 use weft_core::bulk::{Demand, Placement};
@@ -83,6 +84,13 @@ impl Engine {
         self.end_send(cx, sending, Outcome::Sent, None);
     }
 
+    /// Ends a receive of one message that was in a queue.
+    #[inline(always)]
+    pub(in crate::tagged) fn end_once(&mut self, cx: &mut Working<'_>, once: Once, outcome: Outcome) {
+        self.operations -= 1;
+        self.complete(cx, once.context, outcome, true, once.target.give_back());
+    }
+
     /// Ends a receive that took no message, or takes no more.
     pub(in crate::tagged) fn end_receive(&mut self, cx: &mut Working<'_>, receive: u32, outcome: Outcome) {
         let Some(r) = self.receives.remove(receive) else { return };
@@ -115,7 +123,7 @@ impl Engine {
         // The receive continues if there is room left.
         r.is_posted = many.left > 0 && r.target.len() - many.at >= many.least.max(1);
         if !r.is_posted {
-            let (space, peer) = (space(r.is_tagged), r.peer);
+            let (space, peer) = (many.space, many.peer);
             self.posted[space].remove(peer, receive);
         }
         Some((at, room))
@@ -247,7 +255,14 @@ impl Engine {
         }
         let spaces = if posted_stay { 0 } else { self.posted.len() };
         for space in 0..spaces {
-            for receive in self.posted[space].take_all_of(number) {
+            for wanted in self.posted[space].take_all_of(number) {
+                let receive = match wanted.taker {
+                    Taker::One(once) => {
+                        self.end_once(cx, once, Outcome::Failed { reason, certainty: Certainty::NotDelivered });
+                        continue;
+                    }
+                    Taker::Many(receive) => receive,
+                };
                 if let Some(r) = self.receives.get_mut(receive) {
                     r.is_posted = false;
                 }
@@ -294,7 +309,13 @@ impl Engine {
             unstored.into_values().for_each(|unstored| self.end_unstored(cx, unstored, Outcome::Cancelled));
             self.flush(cx, number);
         }
-        self.posted = Default::default();
+        let mut posted: Vec<Wanted> = self.posted.iter_mut().flat_map(Posted::take_all).collect();
+        posted.sort_by_key(|wanted| wanted.age);
+        for wanted in posted {
+            if let Taker::One(once) = wanted.taker {
+                self.end_once(cx, once, Outcome::Cancelled);
+            }
+        }
         for receive in self.receives.numbers(|_| true) {
             self.end_receive(cx, receive, Outcome::Cancelled);
         }

@@ -6,7 +6,7 @@ mod posted;
 mod words;
 
 use crate::tagged::peer::{Peer, Sending};
-use crate::tagged::queues::{Posted, Slab, Waiting};
+use crate::tagged::queues::{Once, Posted, Slab, Waiting};
 use crate::tagged::{Directory, Envelope, PostError, Settings, Target, Working};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub(crate) struct Engine {
     directory: Option<Arc<dyn Directory>>,
     /// The peers that send by each flow, by session and number.
     pub(super) sources: Vec<Flows>,
+    /// Receives of many messages, and those of one whose message is being fetched.
     pub(super) receives: Slab<Receive>,
     /// Without tags, and with tags.
     pub(super) posted: [Posted; 2],
@@ -65,23 +66,29 @@ pub(super) struct Flows {
     pub peers: Vec<Option<u32>>,
 }
 
-/// A receive. It is moved with each message, so rarely used fields are stored apart.
+/// A receive that is not in a queue alone.
 #[derive(Debug)]
 pub(super) struct Receive {
     pub target: Target,
     pub context: u64,
-    many: Option<Box<Many>>,
-    peer: Option<u32>,
-    is_tagged: bool,
+    many: Option<Many>,
     /// Number of messages whose contents are being fetched into it.
     pub transfers: u32,
     /// It is in a queue.
     pub is_posted: bool,
 }
 
-/// The progress of a receive of many messages.
+impl From<Once> for Receive {
+    fn from(Once { target, context }: Once) -> Receive {
+        Receive { target, context, many: None, transfers: 0, is_posted: false }
+    }
+}
+
+/// A receive of many messages: where it is posted, and its progress.
 #[derive(Debug)]
 struct Many {
+    peer: Option<u32>,
+    space: usize,
     least: usize,
     at: usize,
     left: usize,

@@ -2,7 +2,7 @@
 
 use super::{cost, space, Body, Engine, Many, Message, Receive, MANY_LEAST};
 use crate::tagged::peer::{Ends, Sending};
-use crate::tagged::queues::Wanted;
+use crate::tagged::queues::{Once, Taker, Wanted};
 use crate::tagged::{self, Claim, Envelope, Outcome, Pattern, PostError, Source, Tags, Target, Working};
 use std::collections::VecDeque;
 use weft_core::bulk::Demand;
@@ -166,17 +166,25 @@ impl Engine {
             return Err((PostError::Full, target));
         }
         self.operations += 1;
-        let (is_tagged, tags) = (pattern.tags.is_some(), pattern.tags.unwrap_or_default());
-        let many = least.map(|least| Box::new(Many { least, at: 0, left: target.len() / MANY_LEAST + 1 }));
-        let is_of_many = many.is_some();
-        let receive = Receive { target, context, many, peer, is_tagged, transfers: 0, is_posted: true };
-        let receive = self.receives.insert(receive);
-        let waits = self.waiting[space(is_tagged)].find(peer, tags).is_some();
-        if waits && self.receive_what_waits(cx, receive, peer, is_tagged, tags) {
-            return Ok(());
-        }
+        let (space, tags) = (space(pattern.tags.is_some()), pattern.tags.unwrap_or_default());
+        let once = Once { target, context };
+        let taker = match (least, self.waiting[space].find(peer, tags)) {
+            (None, None) => Taker::One(once),
+            (None, Some(message)) => {
+                self.receive_one_that_waits(cx, once, space, message);
+                return Ok(());
+            }
+            (Some(least), _) => {
+                let many = Many { peer, space, least, at: 0, left: once.target.len() / MANY_LEAST + 1 };
+                let receive = self.receives.insert(Receive { many: Some(many), is_posted: true, ..once.into() });
+                if self.receive_what_waits(cx, receive, peer, space, tags) {
+                    return Ok(());
+                }
+                Taker::Many(receive)
+            }
+        };
         self.age += 1;
-        self.posted[space(is_tagged)].push(peer, Wanted { age: self.age, tags, receive, is_of_many });
+        self.posted[space].push(peer, Wanted { age: self.age, tags, taker });
         if let Some(number) = peer {
             self.greet(cx, number);
         }
@@ -184,22 +192,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a receive the messages that wait for it. Returns whether the receive is complete.
+    /// Gives a receive of one message the one that waits for it.
+    #[inline(never)]
+    fn receive_one_that_waits(&mut self, cx: &mut Working<'_>, once: Once, space: usize, message: u32) {
+        let receive = self.receives.insert(once.into());
+        self.take_waiting(message, space);
+        self.receive_waiting(cx, receive, message);
+    }
+
+    /// Gives a receive of many messages those that wait for it. Returns whether the receive is complete.
     #[inline(never)]
     fn receive_what_waits(
         &mut self,
         cx: &mut Working<'_>,
         receive: u32,
         peer: Option<u32>,
-        is_tagged: bool,
+        space: usize,
         tags: Tags,
     ) -> bool {
-        let space = space(is_tagged);
         while let Some(message) = self.waiting[space].find(peer, tags) {
-            if let Some(r) = self.receives.get_mut(receive) {
-                // The receive is in no queue yet. A receive of many messages continues until there is no room.
-                r.is_posted = r.many.is_some();
-            }
             self.take_waiting(message, space);
             self.receive_waiting(cx, receive, message);
             if !self.receives.get(receive).is_some_and(|r| r.is_posted) {
@@ -302,9 +313,7 @@ impl Engine {
             return Err((PostError::Full, claim, target));
         }
         self.operations += 1;
-        let receive =
-            Receive { target, context, many: None, peer: None, is_tagged: false, transfers: 0, is_posted: false };
-        let receive = self.receives.insert(receive);
+        let receive = self.receives.insert(Once { target, context }.into());
         self.receive_waiting(cx, receive, claim.message);
         Ok(())
     }
@@ -325,14 +334,18 @@ impl Engine {
     }
 
     pub fn cancel(&mut self, cx: &mut Working<'_>, context: u64) -> bool {
-        let receives = self.receives.numbers(|r| r.context == context && r.is_posted);
-        for receive in receives {
-            let Some(r) = self.receives.get_mut(receive) else { continue };
-            let (space, peer) = (space(r.is_tagged), r.peer);
-            if self.posted[space].remove(peer, receive) {
-                self.withdraw(cx, receive);
-                return true;
+        let is_it = |taker: &Taker| match taker {
+            Taker::One(once) => once.context == context,
+            Taker::Many(receive) => self.receives.get(*receive).is_some_and(|r| r.context == context),
+        };
+        let oldest = |space: usize| self.posted[space].oldest(is_it).map(|age| (age, space));
+        if let Some((age, space)) = (0..self.posted.len()).filter_map(oldest).min() {
+            match self.posted[space].remove_aged(age) {
+                Some(Taker::One(once)) => self.end_once(cx, once, Outcome::Cancelled),
+                Some(Taker::Many(receive)) => self.withdraw(cx, receive),
+                None => {}
             }
+            return true;
         }
         let has_it = |s: &Sending| s.ends == Ends::Sent(context) || s.ends == Ends::Stored(context);
         for peer in self.peers.iter_mut().flatten() {
@@ -358,7 +371,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Cancels a receive that was taken out of its queue.
+    /// Cancels a receive of many messages that was taken out of its queue.
     fn withdraw(&mut self, cx: &mut Working<'_>, receive: u32) {
         let Some(r) = self.receives.get_mut(receive) else { return };
         r.is_posted = false;
