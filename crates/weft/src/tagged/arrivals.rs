@@ -146,7 +146,9 @@ impl Engine {
         if !peer.due.arrive(said.number, units) || !peer.window.take(said.credit) {
             return Err(Violation);
         }
-        peer.has_asked &= !peer.window.has_message();
+        if peer.has_asked {
+            peer.has_asked = !peer.window.has_message();
+        }
         let space = space(said.label.tag.is_some());
         let Some(taker) = posted[space].take(number, said.label.tag.unwrap_or(0)) else {
             return Ok(self.take_unexpected(cx, number, said, contents));

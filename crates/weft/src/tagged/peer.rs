@@ -126,8 +126,8 @@ impl Due {
     #[inline(always)]
     pub fn is_urgent(&self) -> bool {
         let units = self.matched_units.wrapping_sub(self.told_units);
-        let most = if self.asked { (1, 1) } else { (MESSAGES_MOST / 2, UNITS_MOST / 2) };
-        self.unreported() >= most.0 || units >= most.1 || self.owes_grant
+        let exceeds = |messages: u32, units_most: u32| self.unreported() >= messages || units >= units_most;
+        exceeds(MESSAGES_MOST / 2, UNITS_MOST / 2) || self.owes_grant || (self.asked && exceeds(1, 1))
     }
 
     /// The credit to report with the next word.
