@@ -240,7 +240,7 @@ impl Ep {
 
 impl State {
     /// Posts an operation. If it is the first one for a peer, and nothing will be told of it, the peer's number is returned.
-    #[inline(always)]
+    #[inline(never)]
     fn operate(&mut self, slot: usize, remote: &Remote, mut action: Action) -> Result<Option<u32>, isize> {
         let Admitted { to, is_first, is_told, flags } = self.admit(slot, remote)?;
         if (flags & abi::INJECT != 0 || remote.is_quiet) && !action.copy() {
@@ -285,18 +285,27 @@ impl State {
     /// Whether an operation may be posted.
     #[inline(always)]
     fn admit(&mut self, slot: usize, remote: &Remote) -> Result<Admitted, isize> {
-        let ep = &self.eps[slot];
-        let (bound, flags) = (ep.tx, remote.flags.unwrap_or(ep.tx_flags));
-        let is_told = !remote.is_quiet && bound.is_some_and(|tx| tx.tells(flags));
-        let (to, is_first) = self.destination(slot, remote.to)?;
-        if self.eps[slot].has_full_memory() || is_told && !self.has_room(bound) {
+        let State { bundle, eps, cqs, avs, .. } = self;
+        let EpState { memory, av, tx, tx_flags, .. } = &mut eps[slot];
+        let memory = memory.as_mut().ok_or(-(libc::EOPNOTSUPP as isize))?;
+        let flags = remote.flags.unwrap_or(*tx_flags);
+        let cq = tx.filter(|tx| !remote.is_quiet && tx.tells(flags)).map(|tx| tx.cq);
+        let to = index(remote.to)?;
+        let is_first = !memory.has_mapped(to);
+        if is_first {
+            let peer = av.and_then(|av| avs.get(av)).and_then(|av| av.get(to as usize));
+            memory.map(bundle, to, peer.as_ref())?;
+        }
+        // Below that number weft has room for all that one operation consists of.
+        let is_full = memory.under_way >= OPERATIONS;
+        if is_full || cq.and_then(|cq| cqs.get(cq)).is_some_and(|cq| !cq.has_room()) {
             self.progress();
             return Err(AGAIN);
         }
-        Ok(Admitted { to, is_first, is_told, flags })
+        Ok(Admitted { to, is_first, is_told: cq.is_some(), flags })
     }
 
-    /// Posts all operations that one consists of. None of them is refused for want of room: see [`EpState::has_full_memory`].
+    /// Posts all operations that one consists of. None of them is refused for want of room: see [`State::admit`].
     #[cold]
     fn operate_all(&mut self, slot: usize, remote: &Remote, mut actions: Vec<Action>) -> Result<(), isize> {
         let Admitted { to, is_told, flags, .. } = self.admit(slot, remote)?;
@@ -342,19 +351,6 @@ impl State {
         }
     }
 
-    /// The number that a peer is mapped at, and whether this is the first operation for it.
-    fn destination(&mut self, slot: usize, to: FiAddr) -> Result<(u32, bool), isize> {
-        let to = index(to)?;
-        let EpState { memory, av, .. } = &mut self.eps[slot];
-        let memory = memory.as_mut().ok_or(-(libc::EOPNOTSUPP as isize))?;
-        if memory.has_mapped(to) {
-            return Ok((to, false));
-        }
-        let peer = av.and_then(|av| self.avs.get(av)).and_then(|av| av.get(to as usize));
-        memory.map(&mut self.bundle, to, peer.as_ref())?;
-        Ok((to, true))
-    }
-
     /// Whether operations on a peer's memory have not ended.
     fn is_pending(&mut self, slot: usize, to: u32) -> bool {
         let endpoint = self.eps[slot].memory.as_ref().map(|memory| memory.endpoint);
@@ -378,11 +374,6 @@ struct Admitted {
 }
 
 impl EpState {
-    /// Whether as many operations are under way as may be. Below that weft has room for all that one consists of.
-    fn has_full_memory(&self) -> bool {
-        self.memory.as_ref().is_some_and(|memory| memory.under_way >= OPERATIONS)
-    }
-
     /// Hands over what has ended of operations here, and what peers say with writes. Says whether there was something.
     #[inline(always)]
     pub fn hand_over_memory(
@@ -401,7 +392,7 @@ impl EpState {
         let mut has_taken = false;
         while let Some(done) = calls.next_completion() {
             has_taken = true;
-            self.take_remote(done, cqs, reader);
+            self.take_remote(&done, cqs, reader);
         }
         while self.hears(cqs) {
             let Some(notice) = calls.next_notice() else { break };
@@ -412,7 +403,7 @@ impl EpState {
     }
 
     /// Hands over the end of an operation.
-    fn take_remote(&mut self, done: Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
+    fn take_remote(&mut self, done: &Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
         let at = done.context as usize;
         let Some(op) = self.ops.get(at).copied() else { return };
         if let Some(memory) = &mut self.memory {

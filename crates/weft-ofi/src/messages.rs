@@ -351,12 +351,6 @@ impl State {
 
 // ---- receiving
 
-/// What a call that posts a receive returns.
-#[inline(always)]
-fn answer(posted: Result<Option<usize>, isize>) -> isize {
-    posted.map_or_else(|error| error, |_| 0)
-}
-
 /// A receive, as all calls mean it.
 pub struct Receiving {
     from: FiAddr,
@@ -372,6 +366,15 @@ impl Receiving {
     }
 }
 
+/// Where a receive puts what it takes.
+struct Room {
+    target: Target,
+    /// What its completion says of where that is.
+    buf: usize,
+    /// The pieces that the bytes of the target are distributed over in the end, if there are several.
+    pieces: Vec<LentMut>,
+}
+
 impl Ep {
     /// Receives into one piece.
     ///
@@ -381,7 +384,8 @@ impl Ep {
     pub unsafe fn receive(&self, start: *mut c_void, len: usize, receiving: &Receiving) -> isize {
         // SAFETY: the caller's promise.
         let lent = unsafe { LentMut::new(start.cast(), len) };
-        self.state.with(|state| answer(state.receive(self.slot, Target::Lent(lent), start as usize, receiving)))
+        let room = Room { target: Target::Lent(lent), buf: start as usize, pieces: Vec::new() };
+        self.state.with(|state| state.receive(self.slot, room, receiving))
     }
 
     /// Receives into pieces.
@@ -407,8 +411,8 @@ impl Ep {
                 let Some(len) = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len())) else {
                     return -(libc::EINVAL as isize);
                 };
-                let target = Target::Owned(vec![0; len]);
-                self.state.with(|state| state.receive_into_pieces(self.slot, target, pieces, receiving))
+                let room = Room { target: Target::Owned(vec![0; len]), buf: 0, pieces };
+                self.state.with(|state| state.receive(self.slot, room, receiving))
             }
             _ => -(libc::EINVAL as isize),
         }
@@ -416,56 +420,34 @@ impl Ep {
 }
 
 impl State {
-    /// Receives over a vector, whose bytes are distributed over pieces in the end.
-    fn receive_into_pieces(
-        &mut self,
-        slot: usize,
-        target: Target,
-        pieces: Vec<LentMut>,
-        receiving: &Receiving,
-    ) -> isize {
-        let flags = receiving.flags.unwrap_or(self.eps[slot].rx_flags);
-        if flags & abi::MULTI_RECV != 0 {
-            return -(libc::EINVAL as isize);
-        }
-        let posted = self.receive(slot, target, 0, receiving);
-        if let Ok(Some(at)) = posted {
-            // It has not ended for the client: that is only when what has ended is handed over.
-            let ep = &mut self.eps[slot];
-            ep.ops[at].has_pieces = true;
-            ep.pieces.insert(at, pieces);
-        }
-        answer(posted)
-    }
-
-    /// Posts a receive. Says which operation it is, if it is one.
+    /// Posts a receive. Returns what the call does.
     #[inline(never)]
-    fn receive(
-        &mut self,
-        slot: usize,
-        target: Target,
-        buf: usize,
-        receiving: &Receiving,
-    ) -> Result<Option<usize>, isize> {
+    fn receive(&mut self, slot: usize, room: Room, receiving: &Receiving) -> isize {
         let State { bundle, eps, cqs, .. } = self;
         let ep = &mut eps[slot];
         let source = match receiving.from {
-            address if address != abi::ADDR_UNSPEC && ep.is_directed => Some(index(address)?),
+            address if address != abi::ADDR_UNSPEC && ep.is_directed => match index(address) {
+                Ok(index) => Some(index),
+                Err(error) => return error,
+            },
             _ => None,
         };
         let pattern = Pattern { source, tags: receiving.tags };
         let flags = receiving.flags.unwrap_or(ep.rx_flags);
         let many = flags & abi::MULTI_RECV;
+        if many != 0 && !room.pieces.is_empty() {
+            return -(libc::EINVAL as isize);
+        }
         if flags & (abi::PEEK | abi::CLAIM) != 0 {
-            return self.receive_in_steps(slot, pattern, target, buf, receiving.context, flags);
+            return self.receive_in_steps(slot, pattern, room, receiving.context, flags);
         }
         if ep.rx.and_then(|rx| cqs.get(rx.cq)).is_some_and(|cq| !cq.has_room()) {
-            return Err(AGAIN);
+            return AGAIN;
         }
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
         let op = Op::new(receiving.context, kind(abi::RECV, receiving.tags.is_some()) | many, is_told);
-        let at = ep.ops.insert(Op { buf, is_for_any: pattern.source.is_none(), ..op });
-        let least = ep.least;
+        let at = ep.enter(Op { is_for_any: source.is_none(), ..op }, room.buf, room.pieces);
+        let (least, target) = (ep.least, room.target);
         let posted = bundle.tagged(ep.endpoint, |tagged| {
             let posted = match many {
                 0 => tagged.try_receive(pattern, target, at as u64),
@@ -474,11 +456,11 @@ impl State {
             posted.map_err(|(error, _)| error)
         });
         match posted {
-            Ok(Ok(())) => Ok(Some(at)),
-            Ok(Err(error)) => Err(self.refuse(slot, at, error)),
+            Ok(Ok(())) => 0,
+            Ok(Err(error)) => self.refuse(slot, at, error),
             Err(_) => {
                 self.eps[slot].end(at);
-                Err(-(libc::EIO as isize))
+                -(libc::EIO as isize)
             }
         }
     }
@@ -486,18 +468,10 @@ impl State {
     /// Looks for a message that waits, takes one out, or receives or drops one that was taken out. What is found is told by a completion at
     /// once, and nothing by an error.
     #[cold]
-    fn receive_in_steps(
-        &mut self,
-        slot: usize,
-        pattern: Pattern,
-        target: Target,
-        buf: usize,
-        context: usize,
-        flags: u64,
-    ) -> Result<Option<usize>, isize> {
+    fn receive_in_steps(&mut self, slot: usize, pattern: Pattern, room: Room, context: usize, flags: u64) -> isize {
         let kind = kind(abi::RECV, pattern.tags.is_some());
         if flags & abi::PEEK == 0 {
-            return self.receive_claimed(slot, target, buf, (context, kind), flags);
+            return self.receive_claimed(slot, room, (context, kind), flags);
         }
         self.progress();
         let ep = &mut self.eps[slot];
@@ -505,16 +479,16 @@ impl State {
             0 => tagged.peek(pattern).map(|found| found.map(|envelope| (envelope, None))),
             _ => tagged.claim(pattern).map(|found| found.map(|(envelope, claim)| (envelope, Some(claim)))),
         });
-        let found = found.map_err(|_| -(libc::EIO as isize))?;
+        let Ok(found) = found else { return -(libc::EIO as isize) };
         let mut entry = CqEntry { op_context: context, flags: kind, ..CqEntry::default() };
         match found {
-            Err(error) => Err(refusal(error)),
+            Err(error) => refusal(error),
             Ok(None) => {
                 entry.tag = pattern.tags.map_or(0, |tags| tags.tag);
                 if let Some(cq) = ep.rx.and_then(|rx| self.cqs.get_mut(rx.cq)) {
                     cq.refuse(entry, libc::ENOMSG);
                 }
-                Ok(None)
+                0
             }
             Ok(Some((envelope, claim))) => {
                 entry.len = envelope.len;
@@ -535,44 +509,40 @@ impl State {
     }
 
     /// Receives or drops a message that was taken out, by the context of who did it.
-    fn receive_claimed(
-        &mut self,
-        slot: usize,
-        target: Target,
-        buf: usize,
-        (context, kind): (usize, u64),
-        flags: u64,
-    ) -> Result<Option<usize>, isize> {
+    fn receive_claimed(&mut self, slot: usize, room: Room, (context, kind): (usize, u64), flags: u64) -> isize {
         let ep = &mut self.eps[slot];
-        let claim = ep.claims.iter().position(|(of, ..)| *of == context);
-        let (_, claim, told) = ep.claims.swap_remove(claim.ok_or(-(libc::EINVAL as isize))?);
+        let Some(claim) = ep.claims.iter().position(|(of, ..)| *of == context) else {
+            return -(libc::EINVAL as isize);
+        };
+        let (_, claim, told) = ep.claims.swap_remove(claim);
         if flags & abi::DISCARD != 0 {
             // It fails for no endpoint that is there.
             let _ = self.bundle.tagged(ep.endpoint, |tagged| tagged.discard(claim));
             return self.tell(slot, told, abi::ADDR_UNSPEC, flags);
         }
         let is_told = ep.rx.is_some_and(|rx| rx.tells(flags));
-        let at = ep.ops.insert(Op { buf, ..Op::new(context, kind, is_told) });
+        let Room { target, buf, pieces } = room;
+        let at = ep.enter(Op::new(context, kind, is_told), buf, pieces);
         let posted = self.bundle.tagged(ep.endpoint, |tagged| tagged.try_receive_claimed(claim, target, at as u64));
         match posted {
-            Ok(Ok(())) => Ok(Some(at)),
+            Ok(Ok(())) => 0,
             Ok(Err((error, claim, _))) => {
                 ep.claims.push((context, claim, told));
-                Err(self.refuse(slot, at, error))
+                self.refuse(slot, at, error)
             }
             Err(_) => {
                 ep.end(at);
-                Err(-(libc::EIO as isize))
+                -(libc::EIO as isize)
             }
         }
     }
 
     /// A completion of what has ended at once.
-    fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> Result<Option<usize>, isize> {
+    fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> isize {
         let bound = self.eps[slot].rx.filter(|rx| rx.tells(flags | abi::COMPLETION));
         if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {
             cq.tell(entry, source);
         }
-        Ok(None)
+        0
     }
 }

@@ -558,6 +558,17 @@ impl EpState {
         }
     }
 
+    /// Enters an operation that receives at `buf`, or into several pieces.
+    #[inline(always)]
+    pub fn enter(&mut self, op: Op, buf: usize, pieces: Vec<LentMut>) -> usize {
+        let has_pieces = !pieces.is_empty();
+        let at = self.ops.insert(Op { buf, has_pieces, ..op });
+        if has_pieces {
+            self.pieces.insert(at, pieces);
+        }
+        at
+    }
+
     /// Nothing more comes of an operation.
     #[inline(always)]
     pub fn end(&mut self, at: usize) {
