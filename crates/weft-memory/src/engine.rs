@@ -315,11 +315,13 @@ impl<P: Platform> Engine<P> {
         match message.kind() {
             // What ends in time needs the time.
             MessageKind::Request if self.owner.table.has_ends() => false,
-            MessageKind::Request => ShortWrite::unpack(message.op(), message.args)
-                .is_some_and(|write| self.owner.write_short(state, message, write)),
+            MessageKind::Request => {
+                let Some(write) = ShortWrite::unpack(message.op(), message.args) else { return false };
+                self.owner.write_short(state, message, write)
+            }
             MessageKind::Reply => {
-                let mark = Mark::unpack(message.op(), message.args);
-                let has_ended = mark.is_some_and(|mark| self.initiator.end_short(state, &mut self.done, message, mark));
+                let Some(mark) = Mark::unpack(message.op(), message.args) else { return false };
+                let has_ended = self.initiator.end_short(state, &mut self.done, message, mark);
                 if has_ended {
                     state.note();
                     if state.idle_polls() > 0 {

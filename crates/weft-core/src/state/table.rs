@@ -105,6 +105,7 @@ impl<T: Tx> State<T> {
     }
 
     /// The flow by which messages go to a destination now. `None` if there is none yet, or none any more.
+    #[inline(always)]
     pub fn flow_to(&self, from: Endpoint, to: u32) -> Option<FlowId> {
         let (index, number) = self.endpoint(from).ok()?.translation(to)?.route.flow()?;
         let life = self.sessions.get(index as usize)?.life;
