@@ -174,6 +174,7 @@ impl Action {
     }
 
     /// Posts it.
+    #[inline(always)]
     fn post(self, memory: &mut Memory<'_>, to: u32, remote: &Remote, at: u64) -> Result<(), PostError> {
         let place = remote.place();
         match self {
