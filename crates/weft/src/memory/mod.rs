@@ -395,16 +395,8 @@ impl Memory<'_> {
     }
 
     /// Takes the oldest completion of the endpoint. A completion ends a wait.
-    #[inline]
+    #[inline(always)]
     pub fn next_completion(&mut self) -> Option<Completion> {
-        match self.engine.completions() {
-            0 => None,
-            _ => self.take_completion(),
-        }
-    }
-
-    #[inline(never)]
-    fn take_completion(&mut self) -> Option<Completion> {
         self.engine.next_completion().map(Completion::from)
     }
 
