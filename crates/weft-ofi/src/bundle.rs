@@ -88,7 +88,7 @@ impl Held<'_> {
         }
     }
 
-    /// What has ended of messages.
+    /// Completions of messages.
     #[inline(always)]
     pub fn ended(&mut self) -> Ended<'_> {
         match self {

@@ -251,8 +251,8 @@ impl State {
         }
     }
 
-    /// Sends a small message, if it can go now: it is copied, and done. What a completion would say is known. Else nothing is done, and false
-    /// returned.
+    /// Sends a small message, if it can go now: it is copied, and done. What a completion would say is known. Else nothing is done, and
+    /// false returned.
     #[inline(always)]
     fn send_now(&mut self, slot: usize, bytes: &[u8], sending: &Sending) -> bool {
         let State { bundle, eps, cqs, .. } = self;
@@ -369,7 +369,7 @@ impl Receiving {
 /// Where a receive puts what it takes.
 struct Room {
     target: Target,
-    /// What its completion says of where that is.
+    /// The address that its completion states.
     buf: usize,
     /// The pieces that the bytes of the target are distributed over in the end, if there are several.
     pieces: Vec<LentMut>,

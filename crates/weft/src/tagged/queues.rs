@@ -175,7 +175,7 @@ impl Wanted {
     }
 }
 
-/// What a receive takes.
+/// The messages that a receive takes: one or many.
 #[derive(Debug)]
 pub(super) enum Taker {
     /// One message. The receive is nowhere but in its queue.
