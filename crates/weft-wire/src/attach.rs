@@ -367,6 +367,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_request_is_an_error_each() {
+        assert_eq!(Request::from_record(99, &[], &[]).err(), Some(RequestError::Operation(99)));
+        assert_eq!(Request::from_record(code::FREE, &[1, 2], &[]).err(), Some(RequestError::Arguments(code::FREE)));
+        let args = [1, 256];
+        assert_eq!(Request::from_record(code::SET_ADMISSION, &args, &[]).err(), Some(RequestError::Arguments(4)));
+        assert!(matches!(Request::from_record(code::OPEN, &[1], b"no name").err(), Some(RequestError::Name(_))));
+        assert_eq!(Answer::from_record(77, &[]), Err(RequestError::Operation(77)));
+        assert_eq!(Answer::from_record(code::REFUSED, &[0]), Err(RequestError::Arguments(code::REFUSED)));
+    }
+
+    #[test]
     fn a_token_is_not_printed() {
         assert_eq!(format!("{:?}", Token(5)), "Token(..)");
     }

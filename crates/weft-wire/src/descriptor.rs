@@ -299,6 +299,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_descriptor_is_an_error_each() {
+        let good = descriptor(Said::Closed { reason: Reason::Closed, touched: Place(1) }).words(1);
+        let with = |at: usize, word: u64| {
+            let mut words = good;
+            words[at] = word;
+            Descriptor::check(&words)
+        };
+        let kind = |kind: u64| good[0] & !0xff_0000 | kind << 16;
+        assert_eq!(with(0, kind(0)), Err(DescriptorError::Kind(0)));
+        assert_eq!(with(0, kind(99)), Err(DescriptorError::Kind(99)));
+        assert_eq!(with(0, good[0] | 1 << 24), Err(DescriptorError::Reserved));
+        assert_eq!(with(2, 0), Err(DescriptorError::Reason(0)));
+        assert!(matches!(with(0, kind(1)), Err(DescriptorError::Head(_))));
+    }
+
+    #[test]
     fn laps_begin_with_one_and_come_round_without_zero() {
         assert_eq!([0, 7, 8, 16].map(|position| lap_at(position, 3)), [1, 1, 2, 3]);
         let round = 0xffff * 8;

@@ -4,10 +4,11 @@ mod hostile;
 mod world;
 
 use weft_core::{Admission, MessageKind};
-use weft_daemon::{Limits, Policy, Settings};
-use weft_wire::segment::{Sizes, AREA_PAGES};
-use weft_wire::{Certainty, Reason};
-use world::World;
+use weft_daemon::testing::MemSegment;
+use weft_daemon::{Engine, Limits, Newcomer, Policy, Refused, Settings};
+use weft_wire::segment::{Sizes, AREA_PAGES, PARTS};
+use weft_wire::{Certainty, Epoch, Reason, Uid};
+use world::{World, FILE};
 
 const SMALL: Sizes = Sizes { ring_order: 4, area_pages: *AREA_PAGES.start() };
 
@@ -187,6 +188,21 @@ fn what_a_program_sent_before_it_died_comes() {
     world.settle();
     assert_eq!(world.programs[0].log.messages.len(), 21);
     let _ = b;
+}
+
+#[test]
+fn who_may_not_attach_is_refused() {
+    let limits = Limits { attachments: 4, ..Limits::default() };
+    let mut engine = Engine::new(Settings { limits, ..Settings::default() });
+    let mut attach = |user, epoch, bytes| {
+        let newcomer = Newcomer { segment: MemSegment::new(bytes), user: Uid(user), epoch: Epoch(epoch) };
+        engine.attach(newcomer).map(|_| ())
+    };
+    assert_eq!(attach(1, 7, FILE), Ok(()));
+    assert_eq!(attach(1, 7, FILE), Ok(()), "another bundle of the same process");
+    assert_eq!(attach(2, 7, FILE), Err(Refused::Epoch));
+    assert_eq!(attach(1, 8, FILE), Err(Refused::Quota));
+    assert_eq!(attach(2, 9, PARTS + 4096), Err(Refused::Memory));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use weft_wire::memory::{Atomic, Credential, Place, RegionHandle, RegionKey, 
 
 pub(crate) use face::Face;
 
-use crate::bundle::{AnyThread, Bundle, SharedBundle, Threads};
+use crate::bundle::{AnyThread, Bundle, Held, SharedBundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
 use crate::status::recorder::Recorder;
@@ -174,6 +174,17 @@ impl SharedBundle {
     /// If the endpoint is not for remote memory or was freed, and [`InHandler`](crate::InHandler).
     pub fn with_memory<R>(&self, endpoint: Endpoint, calls: impl FnOnce(&mut Memory<'_>) -> R) -> Result<R, Error> {
         self.with(|bundle: &mut Bundle<AnyThread>| bundle.memory(endpoint).map(|mut memory| calls(&mut memory)))?
+    }
+}
+
+impl Held<'_> {
+    /// As [`Bundle::memory`].
+    ///
+    /// # Errors
+    /// If the endpoint is not for remote memory or was freed.
+    #[inline(always)]
+    pub fn memory(&mut self, endpoint: Endpoint) -> Result<Memory<'_>, Error> {
+        self.bundle().memory(endpoint)
     }
 }
 

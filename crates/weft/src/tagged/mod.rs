@@ -28,7 +28,7 @@ use engine::Engine;
 /// Completions that the program has not taken.
 type Completions = queues::InPlace<Completion>;
 
-use crate::bundle::{Bundle, InHandler, SharedBundle, Threads};
+use crate::bundle::{Bundle, Held, InHandler, SharedBundle, Threads};
 use crate::node::{random_u64, Error};
 use crate::paths::Outlet;
 use peer::Ends;
@@ -357,6 +357,23 @@ impl SharedBundle {
     /// As [`Bundle::next_completion_with`]. `take` runs under the bundle's lock.
     pub fn next_completion_with<R>(&self, take: impl FnOnce(&mut Completion) -> R) -> Result<Option<R>, InHandler> {
         self.with(|bundle| bundle.next_completion_with(take))
+    }
+}
+
+impl Held<'_> {
+    /// As [`Bundle::tagged`].
+    ///
+    /// # Errors
+    /// If the endpoint is not for tagged messages or was freed.
+    #[inline(always)]
+    pub fn tagged(&mut self, endpoint: Endpoint) -> Result<Tagged<'_>, Error> {
+        self.bundle().tagged(endpoint)
+    }
+
+    /// As [`Bundle::ended`].
+    #[inline(always)]
+    pub fn ended(&mut self) -> Ended<'_> {
+        self.bundle().ended()
     }
 }
 

@@ -2,10 +2,7 @@
 
 use super::lock::{Common, Locked, Tell, NOBODY};
 use super::{InHandler, SharedBundle};
-use crate::memory::Memory;
-use crate::node::Error;
-use crate::tagged::{Ended, Tagged};
-use weft_core::Endpoint;
+use crate::{AnyThread, Bundle};
 
 /// A [`SharedBundle`] whose lock this thread holds, for several calls in a row: see [`SharedBundle::hold`].
 pub struct Held<'a> {
@@ -62,28 +59,10 @@ impl Held<'_> {
         taken
     }
 
-    /// As [`Bundle::tagged`](crate::Bundle::tagged).
-    ///
-    /// # Errors
-    /// If the endpoint is not for tagged messages or was freed.
+    /// The bundle, for the calls of faces.
     #[inline(always)]
-    pub fn tagged(&mut self, endpoint: Endpoint) -> Result<Tagged<'_>, Error> {
-        self.locked.bundle.tagged(endpoint)
-    }
-
-    /// As [`Bundle::ended`](crate::Bundle::ended).
-    #[inline(always)]
-    pub fn ended(&mut self) -> Ended<'_> {
-        self.locked.bundle.ended()
-    }
-
-    /// As [`Bundle::memory`](crate::Bundle::memory).
-    ///
-    /// # Errors
-    /// If the endpoint is not for remote memory or was freed.
-    #[inline(always)]
-    pub fn memory(&mut self, endpoint: Endpoint) -> Result<Memory<'_>, Error> {
-        self.locked.bundle.memory(endpoint)
+    pub(crate) fn bundle(&mut self) -> &mut Bundle<AnyThread> {
+        &mut self.locked.bundle
     }
 }
 

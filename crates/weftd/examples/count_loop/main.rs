@@ -1,0 +1,69 @@
+//! Moves so many messages of 16 bytes between two programs by the loop of the engine, in memory as weftd shares it, all in one thread: for
+//! counts of what the daemon does for a message. The second argument says how: `stream` sends as many one-way messages as there is room for
+//! before the engine has a turn, `request` one request, whose reply comes before the next one.
+//!
+//! ```text
+//! cargo build --release -p weftd --example count_loop
+//! valgrind --tool=callgrind --toggle-collect='*daemons_turn*' target/release/examples/count_loop 11000 stream
+//! ```
+//!
+//! and the same with 1000; the difference of the two "Collected" lines, divided by 10,000.
+
+mod program;
+
+use program::Program;
+use weft_core::{Outgoing, SendError};
+use weft_daemon::Engine;
+use weft_shm::SegmentFile;
+use weft_transport::Time;
+use weft_wire::Key;
+
+#[inline(never)]
+fn daemons_turn(engine: &mut Engine<SegmentFile>) -> u32 {
+    engine.poll(Time::from_micros(1))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut words = std::env::args().skip(1);
+    let count: u64 = words.next().ok_or("say how many messages")?.parse()?;
+    let asks = match words.next().as_deref() {
+        Some("stream") => false,
+        Some("request") => true,
+        _ => return Err("the second argument is stream or request".into()),
+    };
+    let mut engine = Engine::new(weft_daemon::Settings::default());
+    let mut programs = [Program::attach(&mut engine, 1)?, Program::attach(&mut engine, 2)?];
+    let [from, to] = &mut programs;
+    let (here, there) = (from.endpoint(&mut engine)?, to.endpoint(&mut engine)?);
+    let name = to.core.state().name(there)?;
+    from.core.state_mut().map(here, 0, name, Key(1))?;
+    let mut sent = 0;
+    while to.count.0 < count || (asks && from.count.0 < count) {
+        loop {
+            let message = Outgoing { op: 1, args: &[1, 2], payload: &[7; 8], completion: None };
+            let state = from.core.state_mut();
+            let done = if asks { state.try_request(here, 0, message) } else { state.try_send(here, 0, message) };
+            match done {
+                Ok(()) => sent += 1,
+                Err(SendError::Full) => break,
+                Err(error) => return Err(error.into()),
+            }
+            if sent == count || asks {
+                break;
+            }
+        }
+        // One at a time: the next request is sent when this one was answered.
+        for _ in 0..4 {
+            from.poll();
+            daemons_turn(&mut engine);
+            to.poll();
+            if !asks || from.count.0 >= sent {
+                break;
+            }
+        }
+        if sent == count && !asks {
+            daemons_turn(&mut engine);
+        }
+    }
+    Ok(())
+}
