@@ -129,7 +129,8 @@ impl<S: Segment> Engine<S> {
         let Some(attachment) = self.attachments.get_mut(line.attachment as usize) else { return true };
         let Some(entry) = attachment.lines.get_mut(line.line as usize) else { return true };
         let Some(row) = self.rows.get_mut(entry.row) else { return true };
-        if !row.has_room(0) && !(row.look_for_room(&attachment.segment) && row.has_room(0)) {
+        let has_room = row.has_room(0) || (row.look_for_room(&attachment.segment) && row.has_room(0));
+        if !has_room {
             return false;
         }
         let descriptor = Descriptor { line: LineId(line.line), taken: entry.taken, at: 0, said };

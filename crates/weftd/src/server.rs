@@ -237,7 +237,7 @@ impl Server {
         let message = if got == 0 { None } else { Message::from_bytes(&bytes[..got.min(bytes.len())]).ok() };
         match (message, &client.stage) {
             (Some(Message::Hello(life)), Stage::Stranger) => {
-                if let Err(reason) = self.welcome(index, life.map(|(epoch, token)| (epoch, token))) {
+                if let Err(reason) = self.welcome(index, life) {
                     self.refuse(index, reason);
                 }
             }

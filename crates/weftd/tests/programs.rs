@@ -230,7 +230,7 @@ fn scribble(name: Name) {
     while Instant::now() < end {
         for _ in 0..200 {
             // Bells, cursors and rings: all that lies at the beginning of the file.
-            let place = next() % (1 << 20) & !7;
+            let place = (next() % (1 << 20)) & !7;
             memory.write_at(&next().to_ne_bytes(), at + place).expect("it is mapped");
         }
         // And the bells, so that the daemon looks.

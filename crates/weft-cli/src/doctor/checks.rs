@@ -99,7 +99,7 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
     "WEFT_ADDR",
     "WEFT_PORT",
     "WEFT_SUSPICION",

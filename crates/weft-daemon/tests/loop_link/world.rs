@@ -42,10 +42,13 @@ impl Platform for Memory {
 pub type Handle = Rc<RefCell<Port<Memory>>>;
 pub type Core = Bundle<PortRx<Handle>, PortTx<Handle>, NoBells>;
 
+/// A message that came: to whom, and what it has.
+pub type Message = (Endpoint, MessageKind, u8, Vec<u32>, Vec<u8>);
+
 /// What came to a program.
 #[derive(Debug, Default)]
 pub struct Log {
-    pub messages: VecDeque<(Endpoint, MessageKind, u8, Vec<u32>, Vec<u8>)>,
+    pub messages: VecDeque<Message>,
     pub returned: Vec<Returned>,
     /// Requests are answered with what they have.
     pub answers: bool,
