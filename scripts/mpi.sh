@@ -163,7 +163,7 @@ on_host() {
     command=("$mpi_tests/remote.sh" "$network.$number" "exec $(printf '%q ' "$@")")
 }
 
-# mpi_command MPI one|two RANKS NAME=VALUE... -- PROGRAM...: sets `command` to what runs the program on so many ranks,
+# mpi_command MPI one|two|lossy RANKS NAME=VALUE... -- PROGRAM...: sets `command` to what runs the program on so many ranks,
 # on this host or spread over the two. The variables are the program's; OMPI_MCA_... are Open MPI's options.
 #
 # Four ranks of two hosts share two processors here, and Linux groups processes by session (sched_autogroup_enabled): the processes of one
@@ -171,6 +171,7 @@ on_host() {
 mpi_command() {
     local mpi=$1 place=$2 ranks=$3 each=$(($3 / 2)) env=() names=() remote=$mpi_tests/remote.sh
     shift 3
+    [ "$place" = one ] || place=two
     set -- WEFT_SUSPICION=30000 "$@"
     while [ "$1" != -- ]; do
         env+=("$1")
