@@ -548,6 +548,23 @@ fn what_has_completed_needs_no_more_calls_of_its_sender() {
 }
 
 #[test]
+fn a_message_of_64_kib_needs_no_more_calls_of_its_sender() {
+    static CONTENTS: [u8; 64 << 10] = [7; 64 << 10];
+    let [a, b] = two_clients();
+    for (tag, len) in [(1, 4), (2, (16 << 10) + 1), (3, 64 << 10)] {
+        let mut room = vec![0; len];
+        assert_eq!(b.receive(0, ADDR_UNSPEC, tag, 0, &mut room, 1), 0);
+        assert_eq!(a.send(0, 0, tag, &CONTENTS[..len], 2), 0);
+        if tag == 1 {
+            // There is a session then.
+            assert_eq!(a.next().expect("sent").0.op_context, 2);
+        }
+        assert_eq!(b.next().expect("received").0.len, len);
+        assert_eq!(room, CONTENTS[..len]);
+    }
+}
+
+#[test]
 fn receives_outlive_a_peer_that_leaves_in_good_order() {
     let [a, mut b] = two_clients();
     let (mut first, mut second, mut third) = ([0; 8], [0; 8], [0; 8]);

@@ -76,7 +76,7 @@ const SPINS: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// After so many reads in vain the client waits: each further one offers the processor to others, who may be what it waits for. With more
-/// ranks than processors each message of more than 16 KiB took a time slice or two without that.
+/// ranks than processors each announced message took a time slice or two without that.
 const VAIN: u32 = 16;
 
 /// Another program computes if giving way took so long: it kept the processor for a time slice.
