@@ -1,8 +1,8 @@
 //! What is stored in the receive rings of programs: records, and words about lines.
 
 use crate::engine::{refused, Engine, Fate};
-use crate::lines::{LineRef, Marks, Peer};
-use crate::rows::{Residence, RowId};
+use crate::lines::{Line, LineRef, Marks, Peer};
+use crate::rows::{Row, RowId};
 use std::collections::BTreeMap;
 use weft_wire::attach::OPENED_BYTES;
 use weft_wire::descriptor::{contents_bytes, is_inline, lap_at, units, Descriptor, LineId, Place, Said, Words, UNIT};
@@ -29,6 +29,7 @@ pub(crate) struct Source {
 
 impl<S: Segment> Engine<S> {
     /// Hands a record to the program at the other end of a line. `is_ready`: it goes ahead of those that wait for room.
+    #[inline(always)]
     pub(crate) fn deliver(
         &mut self,
         to: LineRef,
@@ -37,40 +38,64 @@ impl<S: Segment> Engine<S> {
         source: Source,
         is_ready: bool,
     ) -> Result<(), NotNow> {
-        let row_id = self.line_mut(to).ok_or(NotNow::Gone)?.row;
-        self.have_room_for(row_id, head, is_ready)?;
-        let row = self.rows.get_mut(row_id).ok_or(NotNow::Gone)?;
-        let bytes = contents_bytes(head);
-        let mut words = *words;
-        let at = match is_inline(head) {
-            true => 0,
-            false => {
-                let at = row.give_area(bytes);
-                let from = &self.attachments[source.attachment as usize].segment;
-                let other = &self.attachments[to.attachment as usize].segment;
-                from.copy_to(source.at, bytes, other, row.part.receive_area() + at as usize * UNIT);
-                at
-            }
-        };
-        self.counters.copied += bytes as u64;
-        self.counters.delivered += 1;
-        if let Residence::Resident(frame) = row.residence {
-            self.frames.note_use(frame);
+        let found = self.attachments.get_mut(to.attachment as usize).ok_or(NotNow::Gone)?;
+        let line = found.lines.get_mut(to.line as usize).ok_or(NotNow::Gone)?;
+        let row = self.rows.get_mut(line.row).ok_or(NotNow::Gone)?;
+        if row.room() == 0 || !is_inline(head) || (row.has_stalled && !is_ready) {
+            return self.deliver_long(to, head, words, source, is_ready);
         }
-        let attachment = &mut self.attachments[to.attachment as usize];
-        let Some(line) = attachment.lines.get_mut(to.line as usize) else { return Err(NotNow::Gone) };
-        line.came = line.came.plus(stream_bytes(head.args(), head.len()) as u32);
-        (line.told, _) = (line.taken, line.marks.take(Marks::OWES_TAKEN));
-        let descriptor = Descriptor { line: LineId(to.line), taken: line.taken, at, said: Said::Record(head) };
-        let lap = lap_at(row.received, row.part.sizes.ring_order);
-        let [first, second, third, fourth, ..] = descriptor.words(lap);
-        // The contents that lie in the descriptor go over as they are.
-        (words[0], words[1], words[2], words[3]) = (first, second, third, fourth);
-        attachment.segment.publish(row.part.received(row.received), &words);
-        row.received += 1;
+        store(&found.segment, to.line, line, row, (head, 0), words);
         let part = row.part_number;
-        self.ring(to.attachment, part);
+        self.note_delivery(to.attachment, part, head);
         Ok(())
+    }
+
+    /// The same for a record that needs more than a look: because its contents lie in the area, or there may be no room.
+    #[inline(never)]
+    fn deliver_long(
+        &mut self,
+        to: LineRef,
+        head: HeadWords,
+        words: &Words,
+        source: Source,
+        is_ready: bool,
+    ) -> Result<(), NotNow> {
+        let id = self.line_mut(to).ok_or(NotNow::Gone)?.row;
+        self.have_room_for(id, head, is_ready)?;
+        let row = self.rows.get_mut(id).ok_or(NotNow::Gone)?;
+        let mut at = 0;
+        if !is_inline(head) {
+            let bytes = contents_bytes(head);
+            at = row.give_area(bytes);
+            let from = &self.attachments.get(source.attachment as usize).ok_or(NotNow::Gone)?.segment;
+            let other = &self.attachments.get(to.attachment as usize).ok_or(NotNow::Gone)?.segment;
+            from.copy_to(source.at, bytes, other, row.part.receive_area() + at as usize * UNIT);
+        }
+        let found = self.attachments.get_mut(to.attachment as usize).ok_or(NotNow::Gone)?;
+        let line = found.lines.get_mut(to.line as usize).ok_or(NotNow::Gone)?;
+        store(&found.segment, to.line, line, row, (head, at), words);
+        let part = row.part_number;
+        self.note_delivery(to.attachment, part, head);
+        Ok(())
+    }
+
+    /// A record was stored for an endpoint: its bell is rung at the end of the visit, or before another one's.
+    #[inline(always)]
+    fn note_delivery(&mut self, attachment: u32, part: u32, head: HeadWords) {
+        self.counters.copied += contents_bytes(head) as u64;
+        self.counters.delivered += 1;
+        if self.bell != Some((attachment, part)) {
+            self.ring_bell();
+            self.bell = Some((attachment, part));
+        }
+    }
+
+    /// Rings the bell that waits for the end of a visit.
+    #[inline]
+    pub(crate) fn ring_bell(&mut self) {
+        if let Some((attachment, part)) = self.bell.take() {
+            self.ring(attachment, part);
+        }
     }
 
     /// Whether an endpoint can take a record now. It needs no frame for that: what comes by the loop goes into its program's memory.
@@ -97,9 +122,8 @@ impl<S: Segment> Engine<S> {
     }
 
     /// Sets a part's bell, and has its program woken if it sleeps.
-    #[inline(always)]
     pub(crate) fn ring(&mut self, index: u32, part: u32) {
-        let attachment = &mut self.attachments[index as usize];
+        let Some(attachment) = self.attachments.get_mut(index as usize) else { return };
         attachment.segment.ring(TO_PROGRAM, part);
         attachment.segment.light_barrier();
         let sleep = attachment.segment.cursor(ASLEEP);
@@ -320,7 +344,29 @@ impl<S: Segment> Engine<S> {
     }
 }
 
-impl crate::rows::Row {
+/// Stores the descriptor of a record in the receive ring of an endpoint, which has a place: its contents lie in the descriptor, or at `at` in
+/// the area.
+#[inline(always)]
+fn store(
+    segment: &impl Segment,
+    number: u32,
+    line: &mut Line,
+    row: &mut Row,
+    (head, at): (HeadWords, u32),
+    words: &Words,
+) {
+    line.came = line.came.plus(stream_bytes(head.args(), head.len()) as u32);
+    line.told = line.taken;
+    line.marks.clear(Marks::OWES_TAKEN);
+    let descriptor = Descriptor { line: LineId(number), taken: line.taken, at, said: Said::Record(head) };
+    let [first, second, third, fourth, ..] = descriptor.words(lap_at(row.received, row.part.sizes.ring_order));
+    // The contents that lie in the descriptor go over as they are.
+    let [.., a, b, c, d] = *words;
+    segment.publish(row.part.received(row.received), &[first, second, third, fourth, a, b, c, d]);
+    row.received += 1;
+}
+
+impl Row {
     /// Whether the receive ring has a place, and the receive area so many units.
     #[inline(always)]
     pub fn has_room(&self, needed: u32) -> bool {

@@ -146,6 +146,8 @@ pub struct Engine<S> {
     /// Lines of which something is to be said to an endpoint's program, when its ring has room.
     pub(crate) owing: BTreeMap<RowId, VecDeque<u32>>,
     pub(crate) wakes: Vec<AttachmentId>,
+    /// The endpoint whose bell is to be rung: its attachment and its part.
+    pub(crate) bell: Option<(u32, u32)>,
     broken: Vec<AttachmentId>,
     /// Attachments whose system endpoint has something.
     callers: VecDeque<u32>,
@@ -173,6 +175,7 @@ impl<S: Segment> Engine<S> {
             stalled: BTreeMap::new(),
             owing: BTreeMap::new(),
             wakes: Vec::new(),
+            bell: None,
             broken: Vec::new(),
             callers: VecDeque::new(),
             counters: Counters::default(),

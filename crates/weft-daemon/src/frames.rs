@@ -126,15 +126,6 @@ impl Frames {
         }
     }
 
-    /// Something was delivered to the endpoint in a frame.
-    #[inline(always)]
-    pub fn note_use(&mut self, at: u32) {
-        if let Some(Some(frame)) = self.frames.get_mut(at as usize) {
-            frame.used_at = self.turn;
-            frame.is_referenced = true;
-        }
-    }
-
     /// The endpoint in a frame was visited, and has more to send or not.
     pub fn note_visit(&mut self, at: u32, has_more: bool) {
         if let Some(Some(frame)) = self.frames.get_mut(at as usize) {

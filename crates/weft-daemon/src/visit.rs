@@ -72,9 +72,8 @@ impl<S: Segment> Engine<S> {
                 has_more = false;
                 break;
             };
-            // Should this process die now, nobody can say what becomes of it.
-            segment.set_cursor(part.there(Cursor::Claimed), position + 1);
             if self.take(from, &words).is_err() {
+                self.ring_bell();
                 self.break_off(from.attachment);
                 return (taken, false);
             }
@@ -84,6 +83,7 @@ impl<S: Segment> Engine<S> {
                 found.segment.set_cursor(part.there(Cursor::Taken), position);
             }
         }
+        self.ring_bell();
         if let Some(row) = self.rows.get_mut(id) {
             row.sent = position;
         }
@@ -136,49 +136,30 @@ impl<S: Segment> Engine<S> {
             // It comes again, or the line has ended and its program knows, or will know, how far it was read.
             return Ok(());
         }
-        let mut words = *words;
-        let offset = match is_inline(head) {
-            true => 0,
-            false => {
-                let end = at.checked_add(units(contents_bytes(head))).ok_or(Violation)?;
-                if end > from.area_units {
-                    return Err(Violation);
-                }
-                from.send_area + at as usize * UNIT
+        if head.is(Kind::Open) {
+            return self.forward_open(from, line, (peer, marks), head, words);
+        }
+        let mut source = Source { attachment: from.attachment, at: 0 };
+        if !is_inline(head) {
+            let end = at.checked_add(units(contents_bytes(head))).ok_or(Violation)?;
+            if end > from.area_units {
+                return Err(Violation);
             }
-        };
-        let source = Source { attachment: from.attachment, at: offset };
-        let opened = match head.kind() {
-            Kind::Pad | Kind::Switch => return Err(Violation),
-            Kind::Open => Some(check_open(from, head, &mut words)?),
-            _ => None,
-        };
-        let to = match (peer, opened) {
-            (Peer::Line(to), None) => to,
-            (Peer::Line(to), Some(open)) => {
-                // A line joins two endpoints and no others.
-                let row = self.line_mut(to).map(|peer| peer.row);
-                let endpoint = row.and_then(|row| self.rows.get(row)).map(|row| row.endpoint);
-                if endpoint.is_some_and(|endpoint| endpoint != open.destination) {
-                    return Err(Violation);
-                }
-                to
-            }
-            (Peer::Unopened(row), Some(open)) => match self.open_at_peer(from, line, row, &open) {
-                Opened::Yes(to) => to,
-                Opened::Later => {
-                    self.stall(line, row);
-                    return Ok(());
-                }
-                Opened::No(reason) => {
-                    self.end_line(line, reason);
-                    return Ok(());
-                }
-            },
-            (Peer::Unopened(_), None) => return Err(Violation),
-            (Peer::None, _) => return Ok(()),
-        };
-        let delivered = self.deliver(to, head, &words, source, marks.has(Marks::READIED));
+            source.at = from.send_area + at as usize * UNIT;
+        }
+        // Links of a ring are no records, and a flow is opened before it is used.
+        let Peer::Line(to) = peer else { return Err(Violation) };
+        if head.is(Kind::Pad) || head.is(Kind::Switch) {
+            return Err(Violation);
+        }
+        let delivered = self.deliver(to, head, words, source, marks.has(Marks::READIED));
+        self.delivered(line, to, head, delivered);
+        Ok(())
+    }
+
+    /// Notes what became of a record.
+    #[inline(always)]
+    fn delivered(&mut self, line: LineRef, to: LineRef, head: HeadWords, delivered: Result<(), NotNow>) {
         match delivered {
             Ok(()) => {
                 if let Some(entry) = self.line_mut(line) {
@@ -192,6 +173,47 @@ impl<S: Segment> Engine<S> {
                 }
             }
         }
+    }
+
+    /// A record that opens a flow goes to the other end of its line, which it opens if it is the first one.
+    #[cold]
+    #[inline(never)]
+    fn forward_open(
+        &mut self,
+        from: From,
+        line: LineRef,
+        (peer, marks): (Peer, Marks),
+        head: HeadWords,
+        words: &Words,
+    ) -> Result<(), Violation> {
+        let mut words = *words;
+        let open = check_open(from, head, &mut words)?;
+        let to = match peer {
+            Peer::Line(to) => {
+                // A line joins two endpoints and no others.
+                let row = self.line_mut(to).map(|peer| peer.row);
+                let endpoint = row.and_then(|row| self.rows.get(row)).map(|row| row.endpoint);
+                if endpoint.is_some_and(|endpoint| endpoint != open.destination) {
+                    return Err(Violation);
+                }
+                to
+            }
+            Peer::Unopened(row) => match self.open_at_peer(from, line, row, &open) {
+                Opened::Yes(to) => to,
+                Opened::Later => {
+                    self.stall(line, row);
+                    return Ok(());
+                }
+                Opened::No(reason) => {
+                    self.end_line(line, reason);
+                    return Ok(());
+                }
+            },
+            Peer::None => return Ok(()),
+        };
+        let source = Source { attachment: from.attachment, at: 0 };
+        let delivered = self.deliver(to, head, &words, source, marks.has(Marks::READIED));
+        self.delivered(line, to, head, delivered);
         Ok(())
     }
 

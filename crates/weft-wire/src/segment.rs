@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! line 0  written by the program: descriptors of the receive ring that it has claimed, and taken; units read of the receive area
-//! line 1  written by the daemon: descriptors of the send ring that it has claimed, and taken; whether it wants to hear of room
+//! line 1  written by the daemon: descriptors of the send ring that it has taken; whether it wants to hear of room
 //! line 2  the send ring, the receive ring
 //! page    the send area, the receive area
 //! ```
@@ -104,7 +104,8 @@ impl Sizes {
 /// What a side tells of the ring that it reads, by words that only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cursor {
-    /// Descriptors that it has begun to look at. Of those between *taken* and *claimed* nobody can say what became of them if it dies.
+    /// Descriptors that it has begun to look at. Of those between *taken* and *claimed* nobody can say what became of them if it dies. The
+    /// program's; of the daemon's it is the first one that is not taken.
     Claimed = 0,
     /// Descriptors that it is through with.
     Taken = 1,

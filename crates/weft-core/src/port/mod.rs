@@ -469,7 +469,8 @@ impl<P: Platform> Port<P> {
     pub fn daemon_ended(&mut self) {
         for entry in self.lines.iter_mut().flatten() {
             let Some(part) = self.parts.get(entry.part as usize).and_then(Option::as_ref) else { continue };
-            let claimed = self.platform.segment().cursor(part.part.there(Cursor::Claimed));
+            // The first one that it has not taken may have been in its hands.
+            let claimed = self.platform.segment().cursor(part.part.there(Cursor::Taken)).saturating_add(1);
             let begin = |kept: &Kept| Place(kept.end.0.wrapping_sub(kept.bytes()));
             let mut touched = entry.kept.iter().find(|kept| kept.position >= claimed).map_or(entry.sent, begin);
             if let Stage::Refused(from) | Stage::Again(from) = entry.stage {
