@@ -11,7 +11,7 @@ use weft_core::Admission;
 use weft_transport::Time;
 use weft_wire::descriptor::{Place, Said};
 use weft_wire::segment::{Part, Segment, PAGE, PARTS, SYSTEM, TO_DAEMON};
-use weft_wire::{EndpointId, Epoch, HostAddress, Key, Reason, Uid};
+use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 /// Visits to endpoints in a turn.
 const VISITS: usize = 16;
@@ -151,6 +151,10 @@ pub struct Engine<S> {
     broken: Vec<AttachmentId>,
     /// Attachments whose system endpoint has something.
     callers: VecDeque<u32>,
+    /// Calls of programs that nobody here has heard of, soon after the start: they may attach yet.
+    pub(crate) early: Vec<EarlyCall>,
+    /// When the first turn was.
+    pub(crate) started: Option<Time>,
     pub(crate) counters: Counters,
     pub(crate) now: Time,
     lives: u32,
@@ -178,6 +182,8 @@ impl<S: Segment> Engine<S> {
             bell: None,
             broken: Vec::new(),
             callers: VecDeque::new(),
+            early: Vec::new(),
+            started: None,
             counters: Counters::default(),
             now: Time::default(),
             lives: 0,
@@ -259,15 +265,20 @@ impl<S: Segment> Engine<S> {
         self.wakes.retain(|other| *other != id);
         self.broken.retain(|other| *other != id);
         self.callers.retain(|other| *other != id.index);
+        self.early.retain(|call| call.attachment != id.index);
         Some(attachment.segment)
     }
 
     /// A turn. Returns how much was done: 0 if there was nothing to do.
     pub fn poll(&mut self, now: Time) -> u32 {
         self.now = now;
+        self.started.get_or_insert(now);
         self.frames.turn();
         let mut work = self.hear_bells();
         work += self.serve_callers();
+        if !self.early.is_empty() {
+            work += self.answer_early_calls();
+        }
         work += self.look_at_blocked();
         work += self.visit_some();
         work += self.bind_some();
@@ -615,6 +626,15 @@ impl<S> Attachment<S> {
     pub fn id(&self, index: u32) -> AttachmentId {
         AttachmentId { index, life: self.life }
     }
+}
+
+/// A call that is answered later.
+#[derive(Debug)]
+pub(crate) struct EarlyCall {
+    pub attachment: u32,
+    pub slot: u16,
+    pub part: u32,
+    pub to: Name,
 }
 
 /// Of the records of a line that its program has not taken: bytes that it may have looked at, and bytes that nobody looked at.

@@ -1,6 +1,6 @@
 //! The control plane: requests of programs to the system endpoint, and their answers.
 
-use crate::engine::Engine;
+use crate::engine::{EarlyCall, Engine};
 use crate::lines::{Line, Peer};
 use crate::quota::Quota;
 use crate::rows::{Residence, Row, RowId};
@@ -16,6 +16,12 @@ use weft_wire::{EndpointId, Head, HeadWords, Key, Kind, Name, Reason, MAX_ARGS};
 
 /// Requests of an attachment that are served in a turn.
 const REQUESTS: u32 = 32;
+
+/// For so long after its first turn the engine waits for programs that somebody calls.
+const EARLY_NANOS: u64 = 2_000_000_000;
+
+/// Calls of an attachment that wait then.
+const EARLY_MOST: usize = 64;
 
 /// Bytes of the longest request.
 const REQUEST_MOST: usize = 256;
@@ -80,11 +86,14 @@ impl<S: Segment> Engine<S> {
         self.counters.requests += 1;
         let answer = self.answer_bytes(attachment, head, &packed);
         self.contents = packed;
-        self.say_answer(attachment, id, head.slot(), &answer?);
+        if let Some(answer) = answer? {
+            self.say_answer(attachment, id, head.slot(), &answer);
+        }
         Ok(true)
     }
 
-    fn answer_bytes(&mut self, attachment: u32, head: HeadWords, packed: &[u8]) -> Result<Answer, Violation> {
+    /// The answer to a request, if it is not to wait.
+    fn answer_bytes(&mut self, attachment: u32, head: HeadWords, packed: &[u8]) -> Result<Option<Answer>, Violation> {
         let mut args = [0; MAX_ARGS];
         let args = &mut args[..head.args()];
         for (arg, bytes) in args.iter_mut().zip(packed.chunks_exact(4)) {
@@ -93,7 +102,40 @@ impl<S: Segment> Engine<S> {
         let begin = contents_bytes(head) - head.len();
         let payload = packed.get(begin..begin + head.len()).ok_or(Violation)?;
         let request = Request::from_record(head.op(), args, payload).map_err(|_| Violation)?;
-        Ok(self.answer(attachment, request).unwrap_or_else(Answer::Refused))
+        match (self.answer(attachment, request), request) {
+            (Err(Reason::NobodyThere), Request::Open { part, to }) if self.is_early(attachment) => {
+                self.early.push(EarlyCall { attachment, slot: head.slot(), part, to });
+                Ok(None)
+            }
+            (answer, _) => Ok(Some(answer.unwrap_or_else(Answer::Refused))),
+        }
+    }
+
+    /// Whether the engine has just begun, so that programs of an earlier one may not be back yet. An attachment has so many calls waiting at
+    /// most.
+    fn is_early(&self, attachment: u32) -> bool {
+        let has_begun = self.started.is_some_and(|at| self.now.nanos_since(at) < EARLY_NANOS);
+        has_begun && self.early.iter().filter(|call| call.attachment == attachment).count() < EARLY_MOST
+    }
+
+    /// Answers calls that waited for programs to come back, as far as they are back, or it is too late.
+    pub(crate) fn answer_early_calls(&mut self) -> u32 {
+        let is_over = !self.started.is_some_and(|at| self.now.nanos_since(at) < EARLY_NANOS);
+        let mut work = 0;
+        for call in std::mem::take(&mut self.early) {
+            let is_known = self.names.contains_key(&(call.to.epoch, call.to.endpoint));
+            let system = self.attachments.get(call.attachment as usize).and_then(|found| found.rows.get(0).copied());
+            let has_room = system.and_then(|id| self.rows.get(id)).is_some_and(|row| row.has_room(0));
+            match system.filter(|_| has_room && (is_known || is_over)) {
+                Some(system) => {
+                    let answer = self.open(call.attachment, call.part, &call.to).unwrap_or_else(Answer::Refused);
+                    self.say_answer(call.attachment, system, call.slot, &answer);
+                    work += 1;
+                }
+                None => self.early.push(call),
+            }
+        }
+        work
     }
 
     fn say_answer(&mut self, attachment: u32, id: RowId, slot: u16, answer: &Answer) {

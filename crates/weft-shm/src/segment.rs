@@ -2,7 +2,7 @@
 //! says whether it sleeps.
 //!
 //! Words that both sides use are accessed as 64-bit atomics, always of that size. Contents are copied: out of the file once, by volatile
-//! loads ([`crate::foreign`]), because the other side may store there meanwhile.
+//! loads (`foreign.rs`), because the other side may store there meanwhile.
 
 use crate::barrier;
 use crate::foreign;

@@ -4,7 +4,7 @@
 //! some turns. So a message costs no system call. No step blocks. Each connection is a small state machine, and one epoll
 //! descriptor watches all of them. `office.rs` answers callers.
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Search};
 use crate::net::{Net, Times, Users};
 use crate::node::{random_u64, Error, Node};
 use crate::office::address;
@@ -108,6 +108,9 @@ pub(crate) struct Home {
     net: Option<Net>,
     /// The attachment to weftd, which is the way to other hosts then.
     daemon: Option<Daemon>,
+    /// When to look for another daemon, if that one has ended.
+    search: Search,
+    users: Users,
 }
 
 /// The token of the office's descriptor in the epoll set; lines have others.
@@ -115,6 +118,9 @@ const OFFICE_TOKEN: u64 = 0;
 
 /// The token of weftd's socket.
 const DAEMON_TOKEN: u64 = 1;
+
+/// Polls between two looks at the clock while there is no daemon.
+const LOOKS_FOR_A_DAEMON: u32 = 64;
 
 impl Home {
     /// The home of a new bundle, which finds in `signals` what is left for it.
@@ -173,6 +179,8 @@ impl Home {
             is_stuck: false,
             net,
             daemon,
+            search: Search::default(),
+            users,
         })
     }
 
@@ -231,7 +239,10 @@ impl Home {
     #[inline]
     pub fn look_at_network<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> (u32, u32) {
         if let Some(daemon) = &mut self.daemon {
-            return (daemon.look(core, budget, sink), 0);
+            return match daemon.is_lost() {
+                false => (daemon.look(core, budget, sink), 0),
+                true => (0, self.attach_again()),
+            };
         }
         let Some(net) = &mut self.net else { return (0, u32::MAX) };
         let looked = net.look(core, budget, sink);
@@ -299,6 +310,24 @@ impl Home {
         &self.node
     }
 
+    /// Attaches to a daemon that came after the one that has ended, if it is time to look for one, and there is one. Returns the polls until
+    /// the next look.
+    #[cold]
+    fn attach_again(&mut self) -> u32 {
+        if !self.search.is_due() {
+            return LOOKS_FOR_A_DAEMON;
+        }
+        // An error says that there is none, or none that takes us: it is asked again.
+        let attached = self.node.attach().ok().flatten();
+        let daemon = attached.and_then(|attached| Daemon::new(attached, self.users, &self.epoll, DAEMON_TOKEN).ok());
+        if let Some(mut daemon) = daemon {
+            let endpoints = self.node.office().endpoints_of(self.id);
+            endpoints.into_iter().for_each(|(endpoint, key, admission)| daemon.restore(endpoint, key, admission));
+            (self.daemon, self.search) = (Some(daemon), Search::default());
+        }
+        0
+    }
+
     /// Whether a set-up is under way, so the next look should come soon. False after a while if the peer does not answer.
     pub fn is_busy(&self) -> bool {
         self.quick_looks > 0 || !self.retries.is_empty()
@@ -348,6 +377,9 @@ impl Home {
 
     /// How long until something is due, if anything is.
     pub fn until_due(&self) -> Option<Duration> {
+        if self.daemon.as_ref().is_some_and(Daemon::is_lost) {
+            return Some(self.search.until_due());
+        }
         self.net.as_ref()?.until_due()
     }
 

@@ -252,6 +252,13 @@ impl Office {
         Name { epoch: self.epoch, endpoint, uid: self.user, address }
     }
 
+    /// The endpoints of a bundle, with their keys and whom they admit.
+    pub fn endpoints_of(&self, bundle: BundleId) -> Vec<(EndpointId, Key, Admission)> {
+        let inner = lock(&self.inner);
+        let its = inner.endpoints.iter().filter(|(_, resident)| resident.bundle == bundle);
+        its.map(|(endpoint, resident)| (*endpoint, resident.key, resident.admission)).collect()
+    }
+
     /// Notes that an endpoint lives in this bundle from now on.
     pub fn move_endpoint(&self, endpoint: EndpointId, key: Key, admission: Admission, bundle: BundleId) {
         lock(&self.inner).endpoints.insert(endpoint, Resident { bundle, key, admission });

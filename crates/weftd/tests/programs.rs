@@ -265,6 +265,16 @@ fn call_until_it_comes_back(name: Name) {
     tell(format!("{reason:?} {certainty:?}"));
     let made = bundle.endpoint(Key(5)).map(|_| ()).map_err(|error| error.to_string());
     tell(format!("{made:?}"));
+    if std::env::var("WEFT_TEST_WORDS").is_ok_and(|words| words.contains("again")) {
+        let before = bundle.counters().replies_delivered;
+        let begin = Instant::now();
+        while bundle.counters().replies_delivered == before {
+            assert!(begin.elapsed() < BOUND, "it is not answered again");
+            let _ = bundle.try_request(here, 0, ECHO, &[2], b"and again");
+            bundle.wait(Some(Duration::from_millis(5)));
+        }
+        tell("answered again");
+    }
 }
 
 #[test]
@@ -312,7 +322,7 @@ fn programs_outlive_the_daemon() {
     let mut daemon = Daemon::start("");
     let mut server = Player::start(&daemon, "server", 65_531, &[]);
     let name = server.hear();
-    let mut caller = Player::start(&daemon, "caller", 65_532, &[&name]);
+    let mut caller = Player::start(&daemon, "caller", 65_532, &[&name, "again"]);
     assert_eq!(caller.hear(), "answered");
     daemon.child.kill().expect("it runs");
     daemon.child.wait().expect("it ends");
@@ -320,10 +330,11 @@ fn programs_outlive_the_daemon() {
     assert!(said.contains("peer lost") || said.contains("nobody there"), "{said}");
     let made = caller.hear();
     assert!(made.contains("weftd did not make the endpoint") && made.contains("start weftd again"), "{made}");
+    // Its socket lies there still, and the next daemon takes it over. The programs attach again, with their names.
+    daemon.child = Daemon::spawn(&daemon.folder);
+    assert_eq!(caller.hear(), "answered again");
     caller.finish();
     server.finish();
-    // Its socket lies there still, and the next daemon takes it over.
-    daemon.child = Daemon::spawn(&daemon.folder);
 }
 
 #[test]

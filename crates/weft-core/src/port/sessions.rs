@@ -134,6 +134,11 @@ impl<H: PortHandle> PortSessions<H> {
         self.allocated
     }
 
+    /// Asks for an endpoint that an earlier daemon had, behind what was asked before.
+    pub fn restore(&mut self, endpoint: EndpointId, key: Key, admission: Admission, sizes: Sizes) {
+        self.change(Request::Allocate { endpoint, key, admission: admission.code(), sizes });
+    }
+
     /// An endpoint's key has changed.
     pub fn set_key(&mut self, endpoint: EndpointId, key: Key) {
         if let Some(&part) = self.parts.get(&endpoint) {
@@ -270,7 +275,11 @@ impl<H: PortHandle> PortSessions<H> {
     fn ask_changes(&mut self) {
         while let Some(request) = self.changes.front() {
             let Some(slot) = self.port.borrow_mut().ask(request) else { return };
-            self.asked.insert(slot, Asked::Other);
+            let asked = match *request {
+                Request::Allocate { endpoint, sizes, .. } => Asked::Allocate(endpoint, sizes),
+                _ => Asked::Other,
+            };
+            self.asked.insert(slot, asked);
             self.changes.pop_front();
         }
     }

@@ -7,7 +7,7 @@ use weft_core::{Admission, MessageKind};
 use weft_daemon::testing::MemSegment;
 use weft_daemon::{Engine, Limits, Newcomer, Policy, Refused, Settings};
 use weft_wire::segment::{Sizes, AREA_PAGES, PARTS};
-use weft_wire::{Certainty, Epoch, Reason, Uid};
+use weft_wire::{Certainty, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 use world::{World, FILE};
 
 const SMALL: Sizes = Sizes { ring_order: 4, area_pages: *AREA_PAGES.start() };
@@ -188,6 +188,35 @@ fn what_a_program_sent_before_it_died_comes() {
     world.settle();
     assert_eq!(world.programs[0].log.messages.len(), 21);
     let _ = b;
+}
+
+#[test]
+fn calls_of_programs_that_are_not_back_yet_wait() {
+    let mut world = World::new(Settings::default());
+    let a = world.attach(1000);
+    let x = world.endpoint(a, 7);
+    // Its name is known from before, and it attaches later.
+    let to = Name { epoch: Epoch(1001), endpoint: EndpointId(0), uid: Uid(1000), address: HostAddress::NONE };
+    let gone = Name { epoch: Epoch(9), ..to };
+    let state = world.programs[a].core.state_mut();
+    state.map(x, 0, to, Key(8)).expect("mapped");
+    state.map(x, 1, gone, Key(8)).expect("mapped");
+    for index in [0, 1] {
+        assert!(world.programs[a].core.state_mut().try_send(x, index, outgoing(&[], b"first")).is_err(), "it calls");
+    }
+    (0..100).for_each(|_| _ = world.turn());
+    assert!(world.programs[a].log.returned.is_empty());
+    let b = world.attach(1000);
+    assert_eq!(world.programs[b].epoch, to.epoch);
+    world.endpoint(b, 8);
+    world.send((a, x), 0, &[], b"to who is back");
+    world.settle();
+    assert_eq!(world.programs[b].log.messages.len(), 1);
+    // The other one does not come.
+    world.now = world.now.plus_nanos(3_000_000_000);
+    world.send((a, x), 1, &[], b"to who is gone");
+    world.settle();
+    assert_eq!(world.programs[a].log.returned[0].reason, Reason::NobodyThere);
 }
 
 #[test]

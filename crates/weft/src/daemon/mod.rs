@@ -132,6 +132,16 @@ impl Daemon {
         }
     }
 
+    /// Has an endpoint made again, which an earlier daemon had. Does not wait for it.
+    pub fn restore(&mut self, endpoint: EndpointId, key: Key, admission: Admission) {
+        self.sessions.restore(endpoint, key, admission, Sizes::default());
+    }
+
+    /// Whether the daemon has ended.
+    pub fn is_lost(&self) -> bool {
+        self.sessions.is_lost()
+    }
+
     pub fn set_key(&mut self, endpoint: EndpointId, key: Key) {
         self.sessions.set_key(endpoint, key);
     }
@@ -200,6 +210,36 @@ impl Daemon {
     /// Messages that the daemon does not have.
     pub fn unsent(&self) -> u64 {
         self.sessions.port().borrow_mut().unsent()
+    }
+}
+
+/// The search for a daemon after one has ended: often at first, seldom later.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    /// When it began, and when the next look is due.
+    times: Option<(Instant, Instant)>,
+}
+
+impl Search {
+    const OFTEN: Duration = Duration::from_millis(100);
+    const SELDOM: Duration = Duration::from_secs(1);
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// Whether to look now. If so, the next time is set.
+    pub fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let (begin, next) = *self.times.get_or_insert((now, now));
+        let is_due = now >= next;
+        if is_due {
+            let pause = if now - begin < Search::LONG { Search::OFTEN } else { Search::SELDOM };
+            self.times = Some((begin, now + pause));
+        }
+        is_due
+    }
+
+    /// How long until the next look.
+    pub fn until_due(&self) -> Duration {
+        self.times.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(Instant::now()))
     }
 }
 
