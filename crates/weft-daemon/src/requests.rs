@@ -120,7 +120,7 @@ impl<S: Segment> Engine<S> {
 
     /// Answers calls that waited for programs to come back, as far as they are back, or it is too late.
     pub(crate) fn answer_early_calls(&mut self) -> u32 {
-        let is_over = !self.started.is_some_and(|at| self.now.nanos_since(at) < EARLY_NANOS);
+        let is_over = self.started.is_none_or(|at| self.now.nanos_since(at) >= EARLY_NANOS);
         let mut work = 0;
         for call in std::mem::take(&mut self.early) {
             let is_known = self.names.contains_key(&(call.to.epoch, call.to.endpoint));
