@@ -22,6 +22,9 @@ const BELLS: u32 = 64;
 /// Endpoints with a full ring that are looked at in a turn.
 const BLOCKED: usize = 64;
 
+/// The largest weight.
+const WEIGHT_MOST: u32 = 64;
+
 /// Endpoints that are made resident in a turn.
 const BINDS: usize = 8;
 
@@ -136,6 +139,8 @@ pub struct Engine<S> {
     /// Whose an epoch is, and how many attachments have it.
     epochs: BTreeMap<Epoch, (Uid, u32)>,
     pub(crate) accounts: Accounts,
+    /// Weights of users in the schedule, where they are not one.
+    weights: BTreeMap<Uid, u32>,
     pub(crate) frames: Frames,
     /// Resident endpoints with something to send, in turn.
     pub(crate) schedule: VecDeque<RowId>,
@@ -173,6 +178,7 @@ impl<S: Segment> Engine<S> {
             names: BTreeMap::new(),
             epochs: BTreeMap::new(),
             accounts: Accounts::new(settings.limits),
+            weights: BTreeMap::new(),
             frames: Frames::new(settings.frames.max(1), settings.policy, settings.seed),
             schedule: VecDeque::new(),
             blocked: VecDeque::new(),
@@ -190,6 +196,16 @@ impl<S: Segment> Engine<S> {
             rung: Vec::new(),
             contents: Vec::new(),
         }
+    }
+
+    /// Sets how much service each endpoint of a user gets, beside one of a user with weight one: from 1 to 64. For endpoints that are made from
+    /// now on.
+    pub fn set_weight(&mut self, user: Uid, weight: u32) {
+        self.weights.insert(user, weight.clamp(1, WEIGHT_MOST));
+    }
+
+    pub(crate) fn weight_of(&self, user: Uid) -> u32 {
+        self.weights.get(&user).copied().unwrap_or(1)
     }
 
     /// Attaches a program.

@@ -196,13 +196,14 @@ impl<S: Segment> Engine<S> {
     ) -> Result<Answer, Reason> {
         let sizes = sizes.check().ok_or(Reason::Violation)?;
         let admission = Admission::from_code(admission).ok_or(Reason::Violation)?;
+        let user = self.attachments.get(attachment as usize).ok_or(Reason::NobodyThere)?.user;
+        let weight = self.weight_of(user);
         let found = self.attachments.get_mut(attachment as usize).ok_or(Reason::NobodyThere)?;
         let name = (found.epoch, endpoint);
         if self.names.contains_key(&name) {
             return Err(Reason::Violation);
         }
         let pages = (sizes.bytes() / PAGE) as u32;
-        let user = found.user;
         if found.rows.vacant_key() >= PARTS_MOST as usize || !self.accounts.take(user, Quota::Endpoints, 1) {
             return Err(Reason::NoRoom);
         }
@@ -227,7 +228,7 @@ impl<S: Segment> Engine<S> {
             key,
             admission,
             residence: Residence::Idle,
-            weight: 1,
+            weight,
             sent: 0,
             received: 0,
             received_known: 0,

@@ -1,6 +1,7 @@
 //! The daemon's configuration: one TOML file, in which everything has a default.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weft_daemon::{Limits, Policy, Settings};
 
@@ -29,6 +30,8 @@ pub struct Config {
     pub log: String,
     /// What all users together may hold.
     pub limits: LimitsConfig,
+    /// How much service each endpoint of a user gets beside others, by name or number: from 1 to 64.
+    pub weights: BTreeMap<String, u32>,
 }
 
 /// What all users together may hold. One may hold a share of what is left.
@@ -92,6 +95,7 @@ impl Default for Config {
             spin_us: 50,
             log: "info".into(),
             limits: LimitsConfig::default(),
+            weights: BTreeMap::new(),
         }
     }
 }
@@ -140,6 +144,9 @@ impl Config {
         }
         if config.level().is_none() {
             return wrong("log", config.log, "error, warn, info or debug");
+        }
+        if let Some((user, weight)) = config.weights.iter().find(|(_, weight)| !(1..=64).contains(*weight)) {
+            return wrong("weights", format!("{user} = {weight}"), "a number from 1 to 64 for each user");
         }
         if !config.socket.is_absolute() {
             return wrong("socket", config.socket.display().to_string(), "an absolute path");
@@ -211,6 +218,7 @@ mod tests {
             ("spin_us = 2000000", &["spin_us is 2000000"]),
             ("file_mib = 1", &["file_mib is 1"]),
             ("log = \"loud\"", &["log is loud", "debug"]),
+            ("[weights]\nroot = 65", &["weights is root = 65", "from 1 to 64"]),
         ] {
             let error = parse(text).expect_err("not allowed");
             assert!(error.starts_with("weftd.toml: "), "{error}");

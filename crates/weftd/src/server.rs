@@ -119,9 +119,11 @@ impl Server {
         let (awake, awake_fd) = AwakePage::create()
             .map_err(cannot("cannot make sealed memory", "use Linux 5.1 or later, and see ulimit -v"))?;
         let settings = config.settings(u64::from_le_bytes(seed));
+        let mut engine = Engine::new(settings);
+        allowed.weights.iter().for_each(|(user, weight)| engine.set_weight(*user, *weight));
         Ok(Server {
             address: settings.address,
-            engine: Engine::new(settings),
+            engine,
             listener,
             epoll,
             awake,

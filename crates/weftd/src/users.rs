@@ -18,6 +18,8 @@ pub struct Allowed {
     everybody: bool,
     users: Vec<u32>,
     groups: Vec<u32>,
+    /// Users with a weight in the schedule.
+    pub weights: Vec<(Uid, u32)>,
 }
 
 impl Allowed {
@@ -27,10 +29,12 @@ impl Allowed {
     /// The first user or group that there is not, in words.
     pub fn new(config: &Config) -> Result<Allowed, String> {
         let everybody = config.allow_users.iter().any(|user| user == "*");
-        let users = config.allow_users.iter().filter(|user| *user != "*").map(|name| {
+        let user = |name: &str, setting: &str| {
             let found = name.parse().ok().or_else(|| User::from_name(name).ok()?.map(|user| user.uid.as_raw()));
-            found.ok_or_else(|| format!("allow_users: there is no user {name:?}"))
-        });
+            found.ok_or_else(|| format!("{setting}: there is no user {name:?}"))
+        };
+        let users = config.allow_users.iter().filter(|user| *user != "*").map(|name| user(name, "allow_users"));
+        let weights = config.weights.iter().map(|(name, weight)| Ok((Uid(user(name, "weights")?), *weight)));
         let groups = config.allow_groups.iter().map(|name| {
             let found = name.parse().ok().or_else(|| Group::from_name(name).ok()?.map(|group| group.gid.as_raw()));
             found.ok_or_else(|| format!("allow_groups: there is no group {name:?}"))
@@ -39,6 +43,7 @@ impl Allowed {
             everybody,
             users: users.collect::<Result<_, String>>()?,
             groups: groups.collect::<Result<_, String>>()?,
+            weights: weights.collect::<Result<_, String>>()?,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Messages between programs of one host through the daemon.
 
+mod fair;
 mod hostile;
 mod world;
 
