@@ -108,7 +108,7 @@ mod tests {
         area.give_back(all[12]);
         assert_eq!(area.take(4), None, "they do not touch");
         area.give_back(all[11]);
-        assert_eq!(area.take(5), None);
+        assert_eq!(area.take(7), None);
         assert_eq!(area.take(6).map(Blocks::at), Some(all[10].at()));
     }
 
