@@ -130,7 +130,9 @@ enum Stage {
     Open,
     /// Records were refused for now, those kept from this place on.
     Refused(Place),
-    /// They are sent again: so many of those kept were, from where they were refused.
+    /// They are to be sent again from this place on, when the ring has room to say so.
+    Ready(Place),
+    /// They are sent again: those kept before this place were.
     Again(Place),
     /// It has ended: up to this place records were handed to the peer.
     Ended(Place),
@@ -244,6 +246,27 @@ impl<P: Platform> Port<P> {
         self.parts.iter().flatten().all(has_taken) && self.lines.iter().flatten().all(is_over)
     }
 
+    /// Whether the daemon has taken all that an endpoint sent.
+    fn has_taken_all(&self, number: u32) -> bool {
+        let part = self.parts.get(number as usize).and_then(Option::as_ref);
+        part.is_none_or(|part| self.platform.segment().cursor(part.part.there(Cursor::Taken)) == part.sent)
+    }
+
+    /// The same, and it has refused nothing of that, nor has it to say so, and all that it said to the endpoint was heard.
+    fn is_at_rest(&self, number: u32) -> bool {
+        let Some(part) = self.parts.get(number as usize).and_then(Option::as_ref) else { return true };
+        let segment = self.platform.segment();
+        let lap = lap_at(part.received, part.part.sizes.ring_order);
+        let is_over = |line: &Line| line.part != number || matches!(line.stage, Stage::Open | Stage::Ended(_));
+        // In this order: what it has to say of what it took is in the ring, or it wants room.
+        self.has_taken_all(number)
+            && segment.cursor(part.part.there(Cursor::WantsRoom)) == 0
+            && segment.look(part.part.received(part.received), lap).is_none()
+            && part.head.is_none()
+            && self.events.is_empty()
+            && self.lines.iter().flatten().all(is_over)
+    }
+
     /// Messages that the daemon has refused for now, or not taken.
     pub fn unsent(&mut self) -> u64 {
         let mut unsent = 0;
@@ -251,7 +274,7 @@ impl<P: Platform> Port<P> {
             let Some(part) = self.parts.get(entry.part as usize).and_then(Option::as_ref) else { continue };
             let taken = self.platform.segment().cursor(part.part.there(Cursor::Taken));
             let from = match entry.stage {
-                Stage::Refused(from) | Stage::Again(from) => Some(from),
+                Stage::Refused(from) | Stage::Ready(from) | Stage::Again(from) => Some(from),
                 _ => None,
             };
             let is_refused =
@@ -358,7 +381,7 @@ impl<P: Platform> Port<P> {
         let entry = line_mut(&mut self.lines, line).ok_or(PushError::Gone)?;
         match entry.stage {
             Stage::Open => {}
-            Stage::Refused(_) | Stage::Again(_) => return Err(PushError::Full),
+            Stage::Refused(_) | Stage::Ready(_) | Stage::Again(_) => return Err(PushError::Full),
             Stage::Ended(_) => return Err(PushError::Gone),
         }
         let number = entry.part;
@@ -409,8 +432,9 @@ impl<P: Platform> Port<P> {
         let Some(part) = self.parts.get_mut(entry.part as usize).and_then(Option::as_mut) else { return Vec::new() };
         let touched = match entry.stage {
             Stage::Ended(touched) => touched,
-            // Nobody knows how far it got: the daemon drops the rest now.
-            _ => entry.sent,
+            // Those that were refused are not sent again, and of the others nobody knows how far they got.
+            Stage::Refused(from) | Stage::Ready(from) | Stage::Again(from) => from,
+            Stage::Open => entry.sent,
         };
         let mut abandoned = Vec::new();
         let mut packed = std::mem::take(&mut self.packed);
@@ -473,7 +497,7 @@ impl<P: Platform> Port<P> {
             let claimed = self.platform.segment().cursor(part.part.there(Cursor::Taken)).saturating_add(1);
             let begin = |kept: &Kept| Place(kept.end.0.wrapping_sub(kept.bytes()));
             let mut touched = entry.kept.iter().find(|kept| kept.position >= claimed).map_or(entry.sent, begin);
-            if let Stage::Refused(from) | Stage::Again(from) = entry.stage {
+            if let Stage::Refused(from) | Stage::Ready(from) | Stage::Again(from) = entry.stage {
                 if from.since(entry.taken) < touched.since(entry.taken) {
                     touched = from;
                 }
@@ -648,6 +672,11 @@ impl<P: Platform> Port<P> {
                 }
                 Said::Ready => {
                     self.note_taken(line, taken);
+                    if let Some(entry) = line_mut(&mut self.lines, line) {
+                        if let Stage::Refused(from) = entry.stage {
+                            entry.stage = Stage::Ready(from);
+                        }
+                    }
                     self.send_again(line);
                 }
                 Said::Closed { reason, touched } => {
@@ -707,8 +736,9 @@ impl<P: Platform> Port<P> {
 
     /// What was refused goes again.
     fn send_again(&mut self, line: LineId) {
-        let Some(entry) = line_mut(&mut self.lines, line) else { return };
-        let Stage::Refused(from) = entry.stage else { return };
+        // What is sent behind the end would break the protocol.
+        let Some(entry) = line_mut(&mut self.lines, line).filter(|entry| !entry.is_left) else { return };
+        let Stage::Ready(from) = entry.stage else { return };
         let segment = self.platform.segment();
         let Some(part) = self.parts.get_mut(entry.part as usize).and_then(Option::as_mut) else { return };
         if !part.has_place(segment) {
@@ -725,8 +755,8 @@ impl<P: Platform> Port<P> {
     fn go_on(&mut self) {
         for _ in 0..self.unfinished.len() {
             let Some(line) = self.unfinished.pop_front() else { return };
-            match line_mut(&mut self.lines, line).map(|entry| entry.stage) {
-                Some(Stage::Refused(_)) => self.send_again(line),
+            match line_mut(&mut self.lines, line).map(|entry| (entry.stage, entry.is_left)) {
+                Some((Stage::Ready(_), false)) => self.send_again(line),
                 Some(_) => self.finish(line),
                 None => {}
             }
@@ -740,7 +770,7 @@ impl<P: Platform> Port<P> {
         let number = entry.part;
         let Some(part) = self.parts.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let mut has_said = false;
-        while let Stage::Again(from) = entry.stage {
+        while let Some(from) = entry.sends_again_from() {
             // The first one that ends behind the place.
             let taken = entry.taken;
             let next = entry.kept.iter_mut().find(|kept| kept.end.since(taken) > from.since(taken));
@@ -763,7 +793,7 @@ impl<P: Platform> Port<P> {
                 (entry.owes_leave, has_said) = (None, true);
             }
         }
-        let is_through = entry.owes_leave.is_none() && !matches!(entry.stage, Stage::Again(_));
+        let is_through = entry.owes_leave.is_none() && entry.sends_again_from().is_none();
         if entry.has_ended && entry.is_left && entry.owes_leave.is_none() {
             self.lines[line.0 as usize] = None;
         } else if !is_through {
@@ -802,6 +832,16 @@ impl<P: Platform> Port<P> {
             .is_some_and(|part| self.platform.segment().cursor(part.part.there(Cursor::WantsRoom)) != 0);
         if wants {
             self.ring(number);
+        }
+    }
+}
+
+impl Line {
+    /// From where it is sent again now. Nothing is once it is left.
+    fn sends_again_from(&self) -> Option<Place> {
+        match self.stage {
+            Stage::Again(from) if !self.is_left => Some(from),
+            _ => None,
         }
     }
 }

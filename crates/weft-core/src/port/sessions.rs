@@ -62,6 +62,8 @@ pub struct PortSessions<H> {
     /// Calls and changes that wait until there is room for a request.
     calls: VecDeque<Call>,
     changes: VecDeque<Request>,
+    /// Parts of endpoints that were freed, until all that they had said is the daemon's.
+    freed: Vec<u32>,
     /// The endpoint that was made last.
     allocated: Allocated,
     quiet: u32,
@@ -80,6 +82,7 @@ impl<H: PortHandle> PortSessions<H> {
             asked: BTreeMap::new(),
             calls: VecDeque::new(),
             changes: VecDeque::new(),
+            freed: Vec::new(),
             allocated: Allocated::NotYet,
             quiet: 0,
             is_lost: false,
@@ -153,6 +156,14 @@ impl<H: PortHandle> PortSessions<H> {
         }
     }
 
+    /// An endpoint is freed: call once the core has said all that it says of it. The daemon hears of that once it has taken all that was
+    /// sent, and has refused nothing of it.
+    pub fn free(&mut self, endpoint: EndpointId) {
+        if let Some(part) = self.parts.remove(&endpoint).filter(|_| !self.is_lost) {
+            self.freed.push(part);
+        }
+    }
+
     /// Calls a peer for an endpoint here.
     pub fn call<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, call: Call)
     where
@@ -199,6 +210,9 @@ impl<H: PortHandle> PortSessions<H> {
         if !self.calls.is_empty() || !self.changes.is_empty() {
             self.ask_again(core);
         }
+        if !self.freed.is_empty() {
+            self.end_freed(core, sink);
+        }
         match work {
             0 => {
                 self.quiet = self.quiet.saturating_add(1);
@@ -218,7 +232,14 @@ impl<H: PortHandle> PortSessions<H> {
 
     /// Whether something is to be done that no bell tells of.
     pub fn has_unfinished(&self) -> bool {
-        !self.calls.is_empty() || !self.changes.is_empty() || self.port.borrow_mut().has_unfinished()
+        if self.is_lost {
+            return false;
+        }
+        let port = self.port.borrow_mut();
+        !self.calls.is_empty()
+            || !self.changes.is_empty()
+            || port.has_unfinished()
+            || self.freed.iter().any(|part| !port.has_taken_all(*part))
     }
 
     /// Closes the line of a session that was cut off here. Call before [`Bundle::lose`].
@@ -258,6 +279,8 @@ impl<H: PortHandle> PortSessions<H> {
         for call in calls {
             core.state_mut().refused(call, Reason::NobodyThere);
         }
+        self.changes.clear();
+        self.freed.clear();
         self.allocated = Allocated::No(Reason::NobodyThere);
     }
 
@@ -266,7 +289,47 @@ impl<H: PortHandle> PortSessions<H> {
         self.is_lost
     }
 
+    /// Ends the sessions of endpoints that were freed, and have said all.
+    #[cold]
+    fn end_freed<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S)
+    where
+        R: Rx + From<PortRx<H>>,
+        T: Tx + From<PortTx<H>>,
+        B: Bells,
+        S: Sink<T>,
+    {
+        core.state_mut().flush();
+        for part in std::mem::take(&mut self.freed) {
+            let those = || self.entries.iter().filter(|(_, entry)| entry.pair.0 == part);
+            let has_said_all =
+                those().all(|(_, entry)| entry.session.is_none_or(|session| core.state().has_said_all(session)));
+            if !has_said_all || !self.port.borrow_mut().is_at_rest(part) {
+                self.freed.push(part);
+                continue;
+            }
+            let lines: Vec<LineId> = those().map(|(line, _)| *line).collect();
+            self.port.borrow_mut().remove_part(part);
+            for line in lines {
+                if let Some(session) = self.entries.get(&line).and_then(|entry| entry.session) {
+                    core.lose(session, Reason::Closed, sink);
+                }
+                self.forget(line);
+            }
+            // A line that the daemon opens before it hears of the end goes with the endpoint.
+            for asked in self.asked.values_mut() {
+                match std::mem::replace(asked, Asked::Other) {
+                    Asked::Open(call, of) if of == part => core.state_mut().refused(call, Reason::NoSuchEndpoint),
+                    other => *asked = other,
+                }
+            }
+            self.change(Request::Free { part });
+        }
+    }
+
     fn change(&mut self, request: Request) {
+        if self.is_lost {
+            return;
+        }
         // In order, behind those that wait.
         self.changes.push_back(request);
         self.ask_changes();
@@ -410,15 +473,6 @@ impl<H: PortHandle> PortSessions<H> {
             if self.lines.get(&entry.pair) == Some(&line) {
                 self.lines.remove(&entry.pair);
             }
-        }
-    }
-}
-
-impl<H: PortHandle> PortSessions<H> {
-    /// An endpoint is freed: call once the core has said all that it says of it.
-    pub fn free(&mut self, endpoint: EndpointId) {
-        if let Some(part) = self.parts.remove(&endpoint) {
-            self.change(Request::Free { part });
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::State;
 use crate::event::Event;
 use crate::session::{head, FlowOut, Pending, Phase};
+use crate::SessionId;
 use weft_wire::path::{PushError, Tx};
 use weft_wire::record::{lines, MAX_ARGS, RETURNED_SEND};
 use weft_wire::{Credit, Head, Kind, MAX_PAYLOAD};
@@ -16,6 +17,11 @@ impl<T: Tx> State<T> {
         self.flush_dirty();
         self.flush_blocked();
         self.sessions.iter().flat_map(|p| &p.session).all(|s| s.backlog.is_empty()) && self.dirty.is_empty()
+    }
+
+    /// Whether nothing that is to go by a session waits here.
+    pub(crate) fn has_said_all(&self, id: SessionId) -> bool {
+        self.session(id).is_none_or(|s| s.backlog.is_empty())
     }
 
     /// As [`State::flush`], and tells senders what would otherwise ride on a later record: which of their messages are stored, and
