@@ -1,9 +1,9 @@
 //! What is stored in the receive rings of programs: records, and words about lines.
 
 use crate::engine::{refused, Engine, Fate};
-use crate::lines::{Line, LineRef, Marks, Peer};
+use crate::lines::{Line, LineRef, Marks, Needs, Peer};
 use crate::rows::{Row, RowId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use weft_wire::attach::OPENED_BYTES;
 use weft_wire::descriptor::{contents_bytes, is_inline, lap_at, units, Descriptor, LineId, Place, Said, Words, UNIT};
 use weft_wire::frame::stream_bytes;
@@ -243,38 +243,45 @@ impl<S: Segment> Engine<S> {
 
     fn tell_owing(&mut self, id: RowId, attachment: u32) -> u32 {
         let mut work = 0;
-        while let Some(&line) = self.owing.get(&id).and_then(|owing| owing.front()) {
-            let line = LineRef { attachment, line };
-            if !self.tell_now(line) {
-                break;
-            }
-            work += 1;
-            if let Some(entry) = self.line_mut(line) {
+        while let Some(line) = self.owing.get_mut(&id).and_then(VecDeque::pop_front) {
+            // Taken from the list before, because a line that is told its end may be forgotten by that.
+            let owed = LineRef { attachment, line };
+            if let Some(entry) = self.line_mut(owed) {
                 entry.marks.clear(Marks::IS_LISTED);
             }
-            if let Some(owing) = self.owing.get_mut(&id) {
-                owing.pop_front();
-                if owing.is_empty() {
-                    self.owing.remove(&id);
+            if !self.tell_now(owed) {
+                if let Some(entry) = self.line_mut(owed) {
+                    entry.marks.set(Marks::IS_LISTED);
                 }
+                self.owing.entry(id).or_default().push_front(line);
+                return work;
             }
+            work += 1;
         }
+        self.owing.remove(&id);
         work
     }
 
-    /// Tells lines that wait that there is room: as many as there are places, the first ones first.
+    /// Tells lines that wait that there is room: as many as there is room for, the first ones first.
     fn wake_stalled(&mut self, id: RowId) -> u32 {
-        let Some(row) = self.rows.get_mut(id).filter(|row| row.has_stalled) else { return 0 };
-        let mut room = row.room();
+        if self.rows.get(id).is_none_or(|row| !row.has_stalled) {
+            return 0;
+        }
+        let mut needed = Needs::default();
         let mut work = 0;
-        while room > 0 {
-            let Some(line) = self.stalled.get_mut(&id).and_then(|stalled| stalled.pop_front()) else { break };
+        while let Some(&line) = self.stalled.get(&id).and_then(|stalled| stalled.front()) {
+            let needs = self.line_mut(line).map(|entry| entry.needs).unwrap_or_default();
+            needed.places = needed.places.saturating_add(needs.places);
+            needed.units = needed.units.saturating_add(needs.units);
+            if self.rows.get(id).is_none_or(|row| !row.has_room_for(needed)) {
+                break;
+            }
+            self.stalled.get_mut(&id).map(VecDeque::pop_front);
             let Some(entry) = self.line_mut(line) else { continue };
             entry.marks.clear(Marks::WAITS);
             entry.marks.set(Marks::READIED);
             entry.marks.set(Marks::OWES_READY);
             self.tell(line);
-            room -= 1;
             work += 1;
         }
         if self.stalled.get(&id).is_none_or(|stalled| stalled.is_empty()) {
@@ -287,9 +294,10 @@ impl<S: Segment> Engine<S> {
     }
 
     /// A line's records find no room at an endpoint: it waits, behind those that wait already.
-    pub(crate) fn stall(&mut self, line: LineRef, at: RowId) {
+    pub(crate) fn stall(&mut self, line: LineRef, at: RowId, needs: Needs) {
         self.counters.refused += 1;
         let Some(entry) = self.line_mut(line) else { return };
+        entry.needs = needs;
         entry.marks.set(Marks::REFUSED);
         entry.marks.clear(Marks::READIED);
         entry.marks.set(Marks::OWES_REFUSED);
@@ -371,6 +379,11 @@ impl Row {
     #[inline(always)]
     pub fn has_room(&self, needed: u32) -> bool {
         self.room() > 0 && (needed == 0 || self.has_area(needed))
+    }
+
+    /// Whether there is room for what a line needs.
+    pub fn has_room_for(&self, needs: Needs) -> bool {
+        self.room() >= needs.places.into() && (needs.units == 0 || self.has_area(needs.units.into()))
     }
 
     /// Places in the receive ring.

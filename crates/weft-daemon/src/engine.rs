@@ -306,6 +306,12 @@ impl<S: Segment> Engine<S> {
         std::mem::take(&mut self.wakes)
     }
 
+    /// Whether there are attachments to wake.
+    #[doc(hidden)]
+    pub fn has_wakes(&self) -> bool {
+        !self.wakes.is_empty()
+    }
+
     /// The attachments that broke the protocol since the last call: to be detached.
     pub fn take_broken(&mut self) -> Vec<AttachmentId> {
         std::mem::take(&mut self.broken)
@@ -341,6 +347,32 @@ impl<S: Segment> Engine<S> {
         self.stalled.values().map(VecDeque::len).sum()
     }
 
+    /// What is kept of attachments, by name: for tests. All of it is 0 when nothing is attached.
+    #[doc(hidden)]
+    pub fn kept(&self) -> [(&'static str, usize); 11] {
+        let lines = self.attachments.iter().map(|(_, found)| found.lines.len() - 1).sum();
+        [
+            ("attachments", self.attachments.len()),
+            ("endpoints", self.endpoints()),
+            ("lines", lines),
+            ("names", self.names.len()),
+            ("frames", self.frames.in_use()),
+            ("accounts", self.accounts.users()),
+            ("schedule", self.schedule.len()),
+            ("blocked", self.blocked.len()),
+            ("stalled", self.stalled.len()),
+            ("owing", self.owing.len()),
+            ("waiting", usize::from(self.frames.has_waiting()) + self.callers.len()),
+        ]
+    }
+
+    /// Where an endpoint's part lies: for tests.
+    #[doc(hidden)]
+    pub fn part_of(&self, name: &Name) -> Option<Part> {
+        let row = self.names.get(&(name.epoch, name.endpoint))?;
+        Some(self.rows.get(*row)?.part)
+    }
+
     // ---- a turn
 
     fn hear_bells(&mut self) -> u32 {
@@ -371,13 +403,13 @@ impl<S: Segment> Engine<S> {
             return 1;
         }
         // It may have told of room as well.
-        self.look_for_room(row);
-        if !self.has_sent(row) {
-            self.counters.false_bells += 1;
-            return 0;
+        let told = self.look_for_room(row);
+        if self.has_sent(row) {
+            self.rouse(row);
+            return told + 1;
         }
-        self.rouse(row);
-        1
+        self.counters.false_bells += u64::from(told == 0);
+        told
     }
 
     /// Whether there is a descriptor in the endpoint's send ring.
@@ -625,6 +657,9 @@ impl<S: Segment> Engine<S> {
         if entry.marks.has(Marks::IS_LISTED) {
             if let Some(owing) = self.owing.get_mut(&row) {
                 owing.retain(|other| *other != line.line);
+                if owing.is_empty() {
+                    self.owing.remove(&row);
+                }
             }
         }
         if let Some(row) = self.rows.get_mut(row) {

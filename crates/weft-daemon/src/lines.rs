@@ -69,6 +69,15 @@ impl Marks {
     }
 }
 
+/// What the first record that was refused needs at the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Needs {
+    /// Places in the ring.
+    pub places: u8,
+    /// Units of the area: 1,025 at most.
+    pub units: u16,
+}
+
 /// One end of a line.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -83,6 +92,8 @@ pub(crate) struct Line {
     pub came: Place,
     pub got: Place,
     pub marks: Marks,
+    /// While it waits.
+    pub needs: Needs,
     /// Once it has ended: why, and up to where its records were handed to the peer's program.
     pub reason: Reason,
     pub touched: Place,
@@ -94,8 +105,8 @@ const _: () = assert!(size_of::<Line>() <= 64, "an entry of a line takes 64 byte
 
 impl Line {
     pub fn new(row: RowId, peer: Peer, payer: Uid) -> Line {
-        let (delivered, taken, told, came, got, marks, touched) = Default::default();
-        Line { row, peer, delivered, taken, told, came, got, marks, reason: Reason::Closed, touched, payer }
+        let (delivered, taken, told, came, got, marks, needs, touched) = Default::default();
+        Line { row, peer, delivered, taken, told, came, got, marks, needs, reason: Reason::Closed, touched, payer }
     }
 
     /// Notes that the peer has taken so much, if that can be.

@@ -96,6 +96,11 @@ impl Accounts {
         }
     }
 
+    /// Users that hold something.
+    pub fn users(&self) -> usize {
+        self.users.len()
+    }
+
     /// How much a user holds.
     #[cfg(test)]
     pub fn held(&self, user: Uid, quota: Quota) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::deliver::{NotNow, Source};
 use crate::engine::Engine;
-use crate::lines::{Line, LineRef, Marks, Peer};
+use crate::lines::{Line, LineRef, Marks, Needs, Peer};
 use crate::quota::Quota;
 use crate::rows::RowId;
 use std::collections::BTreeMap;
@@ -20,6 +20,9 @@ const LOITER: u32 = 64;
 
 /// Bytes of contents copied in a visit, at most, but for the last record.
 const BYTES: usize = 256 << 10;
+
+/// What the first record of a line needs: a place for the peer's name, and one for itself.
+const TO_OPEN: Needs = Needs { places: 2, units: units(OPENED_BYTES) as u16 };
 
 /// A program wrote what none writes.
 pub(crate) struct Violation;
@@ -169,7 +172,8 @@ impl<S: Segment> Engine<S> {
             Err(NotNow::Gone) => {}
             Err(NotNow::Full) => {
                 if let Some(row) = self.line_mut(to).map(|peer| peer.row) {
-                    self.stall(line, row);
+                    let units = if is_inline(head) { 0 } else { units(contents_bytes(head)) };
+                    self.stall(line, row, Needs { places: 1, units: units as u16 });
                 }
             }
         }
@@ -201,7 +205,7 @@ impl<S: Segment> Engine<S> {
             Peer::Unopened(row) => match self.open_at_peer(from, line, row, &open) {
                 Opened::Yes(to) => to,
                 Opened::Later => {
-                    self.stall(line, row);
+                    self.stall(line, row, TO_OPEN);
                     return Ok(());
                 }
                 Opened::No(reason) => {
@@ -241,8 +245,7 @@ impl<S: Segment> Engine<S> {
             self.break_off(index);
             return Opened::No(Reason::Violation);
         }
-        // A place for this, and one for the record that opens the flow.
-        if row.room() < 2 || !row.has_room(units(OPENED_BYTES)) || (has_stalled && !is_ready) {
+        if !row.has_room_for(TO_OPEN) || (has_stalled && !is_ready) {
             return Opened::Later;
         }
         // Both ends of the line are the caller's to answer for, so its user pays for them.
