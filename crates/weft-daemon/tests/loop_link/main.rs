@@ -2,12 +2,15 @@
 
 mod fair;
 mod hostile;
+mod model;
 mod world;
 
 use weft_core::{Admission, MessageKind};
 use weft_daemon::testing::MemSegment;
 use weft_daemon::{Engine, Limits, Newcomer, Policy, Refused, Settings};
-use weft_wire::segment::{Sizes, AREA_PAGES, PARTS};
+use weft_wire::attach::{Request, OPENED_BYTES};
+use weft_wire::descriptor::{lap_at, units, Descriptor, LineId, Place, Said};
+use weft_wire::segment::{Cursor, Segment, Sizes, AREA_PAGES, ASLEEP, PARTS, TO_DAEMON};
 use weft_wire::{Certainty, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 use world::{World, FILE};
 
@@ -243,4 +246,116 @@ fn the_quota_of_a_user_leaves_something_to_the_next() {
     let made =
         |world: &mut World, program| (0..12).take_while(|n| world.endpoint_with(program, *n, SMALL).is_ok()).count();
     assert_eq!([made(&mut world, a), made(&mut world, b)], [6, 2]);
+}
+
+/// A part of an endpoint that a test uses by hand: its program does not poll.
+struct Raw {
+    segment: MemSegment,
+    part: weft_wire::segment::Part,
+    sent: u64,
+}
+
+impl Raw {
+    fn of(world: &World, (program, endpoint): (usize, weft_core::Endpoint)) -> Raw {
+        let segment = world.programs[program].sessions.port().borrow().platform().segment.clone();
+        let part = world.engine.part_of(&world.name(program, endpoint)).expect("an endpoint");
+        Raw { segment, part, sent: 0 }
+    }
+
+    fn say(&mut self, line: u32, said: Said) {
+        let words = Descriptor { line: LineId(line), taken: Place(0), at: 0, said };
+        self.segment.publish(self.part.sent(self.sent), &words.words(lap_at(self.sent, self.part.sizes.ring_order)));
+        self.segment.ring(TO_DAEMON, 1);
+        self.sent += 1;
+    }
+
+    /// What lies in the receive ring from a position on.
+    fn said(&self, from: u64) -> Vec<Descriptor> {
+        let at =
+            |position| self.segment.look(self.part.received(position), lap_at(position, self.part.sizes.ring_order));
+        (from..).map_while(at).map(|words| Descriptor::check(&words).expect("the daemon's")).collect()
+    }
+
+    fn take(&self, descriptors: u64) {
+        let units = 2 * units(OPENED_BYTES);
+        self.segment.set_cursor(self.part.here(Cursor::Read), units.into());
+        self.segment.set_cursor(self.part.here(Cursor::Taken), descriptors);
+        self.segment.ring(TO_DAEMON, 1);
+    }
+}
+
+/// An endpoint whose ring is full, and two others that send to it. Its program does not poll.
+fn full() -> (World, Raw, usize, [weft_core::Endpoint; 2]) {
+    let mut world = World::new(Settings::default());
+    let (a, b) = (world.attach(1000), world.attach(1000));
+    let y = world.endpoint_with(b, 8, SMALL).expect("an endpoint");
+    let senders = [1, 2].map(|key| world.endpoint(a, key));
+    for from in senders {
+        world.map((a, from), 0, (b, y), 8);
+    }
+    let raw = Raw::of(&world, (b, y));
+    world.programs.truncate(b);
+    for number in 0..20 {
+        for from in senders {
+            world.send((a, from), 0, &[number], b"more than it has room for");
+        }
+        // Both have opened their lines before the ring is full.
+        (0..if number == 0 { 20 } else { 0 }).for_each(|_| _ = world.turn());
+    }
+    world.settle_without_returns();
+    assert_eq!(raw.said(0).len(), 16, "it is full");
+    (world, raw, a, senders)
+}
+
+#[test]
+fn all_that_is_to_be_said_is_said_when_the_first_line_is_forgotten_by_that() {
+    let (mut world, mut raw, a, senders) = full();
+    // Both sides end a line at once; the other line is ended by its sender alone.
+    raw.say(1, Said::Closed { reason: Reason::Closed, touched: Place(0) });
+    world.turn();
+    for from in senders {
+        let name = world.name(a, from);
+        world.programs[a].core.state_mut().free_endpoint(from).expect("it is there");
+        let part = 1 + name.endpoint.0;
+        world.programs[a].sessions.port().borrow_mut().ask(&Request::Free { part }).expect("room");
+    }
+    world.turn();
+    raw.take(16);
+    world.settle_without_returns();
+    let ended = raw.said(16).into_iter().filter(|said| matches!(said.said, Said::Closed { .. }));
+    assert_eq!(ended.map(|said| said.line.0).collect::<Vec<_>>(), [1, 2]);
+    let owing = world.engine.kept().into_iter().find(|(what, _)| *what == "owing");
+    assert_eq!(owing, Some(("owing", 0)));
+}
+
+#[test]
+fn a_bell_that_tells_of_room_alone_is_work() {
+    let (mut world, raw, ..) = full();
+    let bells = world.engine.counters().false_bells;
+    // The senders sleep, and are woken to send again.
+    world.programs[0].sessions.port().borrow().platform().segment.set_cursor(ASLEEP, 1);
+    raw.take(16);
+    world.now = world.now.plus_nanos(10_000);
+    assert!(world.engine.poll(world.now) > 0, "it says that it did something");
+    assert_eq!(world.engine.take_wakes(), [world.programs[0].id]);
+    assert_eq!(world.engine.counters().false_bells, bells);
+}
+
+#[test]
+fn who_leaves_a_line_that_was_refused_sends_nothing_by_it_when_there_is_room() {
+    let (mut world, raw, a, _) = full();
+    let sessions: Vec<_> = world.programs[a].core.state().sessions().map(|(session, _)| session).collect();
+    let program = &mut world.programs[a];
+    for session in sessions {
+        program.sessions.close(session, Reason::Violation);
+        program.core.lose(session, Reason::Violation, &mut program.log);
+    }
+    // The room that the daemon tells of and the ends cross.
+    raw.take(16);
+    world.settle_without_returns();
+    assert_eq!(world.engine.take_broken(), []);
+    let returned = &world.programs[a].log.returned;
+    let count = |certainty| returned.iter().filter(|message| message.certainty == certainty).count();
+    // The ring had the names and the flows of both, and twelve messages.
+    assert_eq!([count(Certainty::Unknown), count(Certainty::NotDelivered)], [12, 28]);
 }

@@ -19,7 +19,7 @@ pub const FILE: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Memory {
     pub segment: MemSegment,
-    asleep: Rc<Cell<u64>>,
+    pub asleep: Rc<Cell<u64>>,
     pub wakes: Rc<Cell<u32>>,
 }
 
@@ -79,7 +79,7 @@ pub struct Program {
     pub id: AttachmentId,
     pub epoch: Epoch,
     pub user: Uid,
-    next: u32,
+    pub next: u32,
 }
 
 pub struct World {
@@ -219,10 +219,15 @@ impl World {
 
 impl Program {
     pub fn poll(&mut self) -> u32 {
+        self.poll_some(1000)
+    }
+
+    /// The same, with a bound on the messages taken.
+    pub fn poll_some(&mut self, budget: u32) -> u32 {
         for call in self.core.state_mut().take_calls() {
             self.sessions.call(&mut self.core, call);
         }
-        let work = self.sessions.look(&mut self.core, 1000, &mut self.log);
-        work + self.core.poll(1000, &mut self.log)
+        let work = self.sessions.look(&mut self.core, budget, &mut self.log);
+        work + self.core.poll(budget, &mut self.log)
     }
 }
