@@ -23,8 +23,9 @@ use weft_transport::Time;
 use weft_wire::attach::{Message, Welcome, MESSAGE_BYTES};
 use weft_wire::{Epoch, HostAddress, Reason, Uid};
 
-/// Programs that have said nothing yet, at most.
-const STRANGERS_MOST: usize = 64;
+/// Programs that are not attached yet, at most: of one user, and of all.
+const STRANGERS_OF_USER_MOST: usize = 16;
+const STRANGERS_MOST: usize = 256;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -59,6 +60,8 @@ struct Client {
     /// Wakes the daemon. Never read: who wakes it says nothing by that.
     waker: Option<OwnedFd>,
     user: Uid,
+    /// Its place among all that called.
+    came: u64,
     stage: Stage,
 }
 
@@ -70,6 +73,8 @@ pub struct Server {
     awake: AwakePage,
     awake_fd: Descriptor,
     clients: Slab<Client>,
+    /// Programs that called so far.
+    came: u64,
     allowed: Allowed,
     secret: Secret,
     address: HostAddress,
@@ -129,6 +134,7 @@ impl Server {
             awake,
             awake_fd,
             clients: Slab::new(),
+            came: 0,
             allowed,
             secret,
             file_bytes: config.file_bytes(),
@@ -162,13 +168,12 @@ impl Server {
     fn turn(&mut self) -> u32 {
         let now = Time::from_nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let work = self.engine.poll(now);
-        if work > 0 {
-            for id in self.engine.take_wakes() {
-                self.wake(id);
-            }
-            for id in self.engine.take_broken() {
-                self.cut(id);
-            }
+        // In idle turns too: the end of a program between two turns is told to its peers, and they may sleep.
+        for id in self.engine.take_wakes() {
+            self.wake(id);
+        }
+        for id in self.engine.take_broken() {
+            self.cut(id);
         }
         work
     }
@@ -213,16 +218,30 @@ impl Server {
                 debug!(user = user.0, "a user that may not attach called");
                 continue;
             }
-            let strangers = self.clients.iter().filter(|(_, client)| matches!(client.stage, Stage::Stranger));
-            let strangers: Vec<usize> = strangers.map(|(index, _)| index).collect();
-            if strangers.len() >= STRANGERS_MOST {
-                self.forget(strangers[0]);
-            }
+            self.make_place(user);
             let entry = self.clients.vacant_entry();
             let token = epoll::EventData::new_u64(entry.key() as u64 * 2);
             if epoll::add(&self.epoll, &socket, token, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
-                entry.insert(Client { socket, waker: None, user, stage: Stage::Stranger });
+                self.came += 1;
+                entry.insert(Client { socket, waker: None, user, came: self.came, stage: Stage::Stranger });
             }
+        }
+    }
+
+    /// Forgets the first one of those that are not attached, if there are too many: each of them holds descriptors and memory here.
+    fn make_place(&mut self, user: Uid) {
+        let those = || self.clients.iter().filter(|(_, client)| !matches!(client.stage, Stage::Attached(_)));
+        let first = |(index, client): (usize, &Client)| (client.came, index);
+        let of_user = || those().filter(|(_, client)| client.user == user);
+        let found = if of_user().count() >= STRANGERS_OF_USER_MOST {
+            of_user().map(first).min()
+        } else if those().count() >= STRANGERS_MOST {
+            those().map(first).min()
+        } else {
+            None
+        };
+        if let Some((_, index)) = found {
+            self.forget(index);
         }
     }
 
@@ -325,6 +344,10 @@ impl Server {
     /// A program is gone.
     fn forget(&mut self, index: usize) {
         let Some(client) = self.clients.try_remove(index) else { return };
+        if let Some(waker) = &client.waker {
+            // The program may hold it still, and then it would stay in the set.
+            let _ = epoll::delete(&self.epoll, waker);
+        }
         if let Stage::Attached(id) = client.stage {
             self.engine.detach(id, Reason::PeerLost);
             debug!(user = client.user.0, "detached");

@@ -1,12 +1,14 @@
 //! The daemon that ships, with programs of several users: processes of this test program that play roles.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weft::{Admission, Bundle, Certainty, Endpoint, Key, Name, Node, Reason};
+use weft_wire::attach::{Message, MESSAGE_BYTES};
 
 /// For whatever should take a moment.
 const BOUND: Duration = Duration::from_secs(30);
@@ -150,6 +152,7 @@ fn role() {
         "server" => serve(),
         "client" => ask(words[0].parse().expect("a name"), words[1].parse().expect("a number")),
         "scribbler" => scribble(words[0].parse().expect("a name")),
+        "sleeper" => sleep_until_it_comes_back(words[0].parse().expect("a name")),
         "caller" => call_until_it_comes_back(words[0].parse().expect("a name")),
         _ => panic!("no such role: {role}"),
     }
@@ -275,6 +278,99 @@ fn call_until_it_comes_back(name: Name) {
         }
         tell("answered again");
     }
+}
+
+/// Sends when it is told to, and sleeps until that comes back.
+fn sleep_until_it_comes_back(name: Name) {
+    let (mut bundle, here) = open(11);
+    bundle.map(here, 0, name, Key(7)).expect("mapped");
+    bundle.on(here, ANSWER, |_| {}).expect("on");
+    let back = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = back.clone();
+    bundle.on_return(here, move |_, _| seen.store(true, Ordering::Relaxed)).expect("on");
+    bundle.request(here, 0, ECHO, &[0], b"first").expect("mapped");
+    assert!(bundle.drain_within(BOUND));
+    tell("answered");
+    std::io::stdin().read_line(&mut String::new()).expect("an order");
+    bundle.request(here, 0, ECHO, &[1], b"to one that does not listen").expect("mapped");
+    tell("sent");
+    while !back.load(Ordering::Relaxed) {
+        bundle.wait(Some(BOUND));
+    }
+    tell("came back");
+}
+
+/// Says hello to a daemon, and takes what it hands out.
+fn say_hello(daemon: &Daemon) -> (OwnedFd, Vec<OwnedFd>) {
+    use rustix::net::{
+        self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketType,
+    };
+    let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    net::connect(&socket, &net::SocketAddrUnix::new(daemon.socket()).expect("a path")).expect("it listens");
+    net::send(&socket, &Message::Hello(None).to_bytes(), SendFlags::empty()).expect("sent");
+    let mut bytes = [0; MESSAGE_BYTES];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    net::recvmsg(&socket, &mut [std::io::IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty())
+        .expect("it answers");
+    let taken = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
+    });
+    let taken = taken.collect();
+    (socket, taken)
+}
+
+#[test]
+fn programs_that_do_not_go_on_with_attaching_leave_room_to_others() {
+    let daemon = Daemon::start("file_mib = 2\n");
+    let halfway: Vec<_> = (0..200).map(|_| say_hello(&daemon)).collect();
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.child.id())).expect("it runs").count();
+    assert!(open() < 100, "{}", open());
+    let mut server = Player::start(&daemon, "server", 65_531, &[]);
+    server.hear();
+    server.finish();
+    drop(halfway);
+}
+
+#[test]
+fn a_daemon_watches_nothing_of_programs_that_have_gone() {
+    let daemon = Daemon::start("file_mib = 2\n");
+    // They keep what they were given.
+    let kept: Vec<_> = (0..50).map(|_| say_hello(&daemon).1).collect();
+    let watched = || {
+        let folder = format!("/proc/{}/fdinfo", daemon.child.id());
+        let files = std::fs::read_dir(folder).expect("it runs").flatten();
+        let texts = files.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default());
+        texts.map(|text| text.lines().filter(|line| line.starts_with("tfd:")).count()).sum::<usize>()
+    };
+    let end = Instant::now() + BOUND;
+    while watched() > 1 {
+        assert!(Instant::now() < end, "{}", watched());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(kept);
+}
+
+#[test]
+fn programs_that_sleep_hear_of_the_end_of_a_peer_and_the_daemon_sleeps_then() {
+    let daemon = Daemon::start("");
+    let mut server = Player::start(&daemon, "server", 65_531, &[]);
+    let name = server.hear();
+    // One that sleeps for long, so that its own naps wake nobody.
+    let mut sleeper = Player::start(&daemon, "sleeper", 65_532, &[&name]);
+    assert_eq!(sleeper.hear(), "answered");
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
+    sleeper._orders.as_mut().expect("piped").write_all(b"go on\n").expect("it listens");
+    assert_eq!(sleeper.hear(), "sent");
+    std::thread::sleep(Duration::from_millis(300));
+    server.kill();
+    let begin = Instant::now();
+    assert_eq!(sleeper.hear(), "came back");
+    eprintln!("came back after {:?}", begin.elapsed());
+    sleeper.finish();
+    drop(daemon);
 }
 
 #[test]
