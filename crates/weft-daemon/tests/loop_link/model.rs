@@ -596,13 +596,13 @@ impl Run {
                     }
                 }
             }
-            for program in 0..self.world.programs.len() {
+            for (program, idle) in idle.iter_mut().enumerate().take(self.world.programs.len()) {
                 if asleep.contains(&program) || !self.polls(program) {
                     continue;
                 }
                 self.segment(program).set_cursor(ASLEEP, 0);
-                idle[program] = if self.poll(program, 1000) == 0 { idle[program] + 1 } else { 0 };
-                if idle[program] >= 3 && self.lie_down(program) {
+                *idle = if self.poll(program, 1000) == 0 { *idle + 1 } else { 0 };
+                if *idle >= 3 && self.lie_down(program) {
                     asleep.insert(program);
                 }
             }
