@@ -7,11 +7,10 @@ use crate::quota::{Accounts, Limits, Quota};
 use crate::rows::{Residence, Row, RowId, Rows};
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
-use weft_core::Admission;
 use weft_transport::Time;
 use weft_wire::descriptor::{Place, Said};
 use weft_wire::segment::{Part, Segment, PAGE, PARTS, SYSTEM, TO_DAEMON};
-use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+use weft_wire::{EndpointId, Epoch, HostAddress, Name, Reason, Uid};
 
 /// Visits to endpoints in a turn.
 const VISITS: usize = 16;
@@ -227,26 +226,9 @@ impl<S: Segment> Engine<S> {
         self.lives = self.lives.wrapping_add(1);
         let entry = self.attachments.vacant_entry();
         let index = entry.key() as u32;
-        let row = self.rows.add(Row {
-            attachment: index,
-            part_number: 0,
-            endpoint: EndpointId(u32::MAX),
-            part: Part { at: page as usize * PAGE, sizes: SYSTEM },
-            key: Key::NONE,
-            admission: Admission::Nobody,
-            // It needs no frame.
-            residence: Residence::Idle,
-            weight: 1,
-            sent: 0,
-            received: 0,
-            received_known: 0,
-            area: 0,
-            area_known: 0,
-            lines: 0,
-            is_scheduled: false,
-            is_blocked: false,
-            has_stalled: false,
-        });
+        let part = Part { at: page as usize * PAGE, sizes: SYSTEM };
+        // Of no number that a name has, and without a frame, which it does not need.
+        let row = self.rows.add(Row::new(index, 0, EndpointId(u32::MAX), part));
         let (mut rows, mut lines) = (Slab::new(), Slab::new());
         rows.insert(row);
         lines.insert(Line::new(row, Peer::None, user));
@@ -347,7 +329,7 @@ impl<S: Segment> Engine<S> {
         self.stalled.values().map(VecDeque::len).sum()
     }
 
-    /// What is kept of attachments, by name: for tests. All of it is 0 when nothing is attached.
+    /// Numbers of things that are kept for attachments, by name: for tests. All of it is 0 when nothing is attached.
     #[doc(hidden)]
     pub fn kept(&self) -> [(&'static str, usize); 11] {
         let lines = self.attachments.iter().map(|(_, found)| found.lines.len() - 1).sum();

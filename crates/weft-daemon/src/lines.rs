@@ -84,11 +84,11 @@ pub(crate) struct Line {
     /// The endpoint here.
     pub row: RowId,
     pub peer: Peer,
-    /// Of what our program sent: handed to the peer; taken by the peer; what our program knows of that.
+    /// Places in the records that our program sent: up to here handed to the peer, taken by it, and known to our program as taken.
     pub delivered: Place,
     pub taken: Place,
     pub told: Place,
-    /// Of what our program was sent: stored in its ring; taken by it.
+    /// Places in the records for our program: up to here stored in its ring, and taken by it.
     pub came: Place,
     pub got: Place,
     pub marks: Marks,

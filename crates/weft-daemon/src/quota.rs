@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use weft_wire::Uid;
 
-/// What is counted for each user.
+/// A thing that is counted for each user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quota {
     /// Endpoints.

@@ -3,7 +3,7 @@
 use crate::engine::{EarlyCall, Engine};
 use crate::lines::{Line, Peer};
 use crate::quota::Quota;
-use crate::rows::{Residence, Row, RowId};
+use crate::rows::{Row, RowId};
 use crate::visit::Violation;
 use weft_core::Admission;
 use weft_wire::attach::{Answer, Request};
@@ -220,25 +220,8 @@ impl<S: Segment> Engine<S> {
             clear(&found.segment, part);
         }
         let part_number = found.rows.vacant_key() as u32;
-        let row = self.rows.add(Row {
-            attachment,
-            part_number,
-            endpoint,
-            part,
-            key,
-            admission,
-            residence: Residence::Idle,
-            weight,
-            sent: 0,
-            received: 0,
-            received_known: 0,
-            area: 0,
-            area_known: 0,
-            lines: 0,
-            is_scheduled: false,
-            is_blocked: false,
-            has_stalled: false,
-        });
+        let new = Row::new(attachment, part_number, endpoint, part);
+        let row = self.rows.add(Row { key, admission, weight, ..new });
         found.rows.insert(row);
         self.names.insert(name, row);
         Ok(Answer::Part { part: part_number, page: taken.page })

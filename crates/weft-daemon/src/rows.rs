@@ -24,7 +24,7 @@ pub(crate) enum Residence {
     Resident(u32),
 }
 
-/// What is known of an endpoint. The cursors are the daemon's own: the program cannot change them.
+/// An endpoint, as the daemon knows it. The cursors are the daemon's own: the program cannot change them.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub attachment: u32,
@@ -56,6 +56,31 @@ pub(crate) struct Row {
 }
 
 const _: () = assert!(size_of::<Row>() <= 256, "a row takes 256 bytes at most");
+
+impl Row {
+    /// A new endpoint: idle, with empty rings.
+    pub fn new(attachment: u32, part_number: u32, endpoint: EndpointId, part: Part) -> Row {
+        Row {
+            attachment,
+            part_number,
+            endpoint,
+            part,
+            key: Key::NONE,
+            admission: Admission::Nobody,
+            residence: Residence::Idle,
+            weight: 1,
+            sent: 0,
+            received: 0,
+            received_known: 0,
+            area: 0,
+            area_known: 0,
+            lines: 0,
+            is_scheduled: false,
+            is_blocked: false,
+            has_stalled: false,
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Place {

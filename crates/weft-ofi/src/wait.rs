@@ -82,7 +82,7 @@ const VAIN: u32 = 16;
 /// Another program computes if giving way took so long: it kept the processor for a time slice.
 const LONG: Duration = Duration::from_micros(500);
 
-/// After that so many reads in vain doze instead. Who dozes gets the processor back as soon as something comes.
+/// After that so many reads in vain doze instead. A thread that dozes gets the processor back as soon as something comes.
 const DOZES: u32 = 1000;
 
 /// A doze without an arrival takes so long. The client may wait for something else, so it is short beside a time slice.

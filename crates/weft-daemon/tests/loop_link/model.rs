@@ -16,7 +16,7 @@ use weft_wire::{Certainty, EndpointId, HostAddress, Key, Name, Reason};
 /// An endpoint by its place in the list of all, which is also its index in every table.
 type Global = usize;
 
-/// What is known of a message that was accepted.
+/// A message that was accepted, as far as it is known.
 #[derive(Debug)]
 struct Entry {
     kind: MessageKind,
@@ -606,7 +606,7 @@ impl Run {
                     asleep.insert(program);
                 }
             }
-            // Who was told *full* looks now and then, and does not sleep while the other one does not poll.
+            // A program that was told *full* looks now and then, and does not sleep while the other one does not poll.
             let is_idle = |n: usize| asleep.contains(&n) || !self.polls(n) || !self.stopped.is_empty() && idle[n] > 0;
             let is_at_rest = daemon_sleeps == Some(self.wakes()) && (0..self.world.programs.len()).all(is_idle);
             rest = if is_at_rest { rest + 1 } else { 0 };
