@@ -30,6 +30,7 @@ pub mod rights;
 pub mod ring;
 pub mod segment;
 pub mod sys;
+pub mod users;
 mod whole;
 pub mod window;
 

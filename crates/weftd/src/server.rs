@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 use weft_daemon::{AttachmentId, Engine, Newcomer, Refused};
+use weft_shm::users::UserMap;
 use weft_shm::{barrier, AwakePage, Descriptor, SegmentFile};
 use weft_transport::Time;
 use weft_wire::attach::{Message, Welcome, MESSAGE_BYTES};
@@ -76,6 +77,7 @@ pub struct Server {
     /// Programs that called so far.
     came: u64,
     allowed: Allowed,
+    users: UserMap,
     secret: Secret,
     address: HostAddress,
     file_bytes: usize,
@@ -125,7 +127,8 @@ impl Server {
             .map_err(cannot("cannot make sealed memory", "use Linux 5.1 or later, and see ulimit -v"))?;
         let settings = config.settings(u64::from_le_bytes(seed));
         let mut engine = Engine::new(settings);
-        allowed.weights.iter().for_each(|(user, weight)| engine.set_weight(*user, *weight));
+        let users = UserMap::of_this_process();
+        allowed.weights.iter().for_each(|(user, weight)| engine.set_weight(users.outside(*user), *weight));
         Ok(Server {
             address: settings.address,
             engine,
@@ -136,6 +139,7 @@ impl Server {
             clients: Slab::new(),
             came: 0,
             allowed,
+            users,
             secret,
             file_bytes: config.file_bytes(),
             spin: Duration::from_micros(config.spin_us),
@@ -213,7 +217,10 @@ impl Server {
             let Ok(socket) = net::accept_with(&self.listener, flags) else { return };
             let Ok(peer) = sockopt::socket_peercred(&socket) else { continue };
             let user = Uid(peer.uid.as_raw());
-            if !self.allowed.has(user, peer.gid.as_raw()) {
+            let is_allowed = self.allowed.has(user, peer.gid.as_raw());
+            // As names say it.
+            let user = self.users.outside(user);
+            if !is_allowed {
                 say(&socket, &Message::Refuse(Reason::ForeignUser));
                 debug!(user = user.0, "a user that may not attach called");
                 continue;
