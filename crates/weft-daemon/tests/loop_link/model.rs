@@ -728,7 +728,7 @@ fn seeded(cases: u32) -> ProptestConfig {
 }
 
 fn cases() -> u32 {
-    std::env::var("WEFT_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60)
+    std::env::var("WEFT_TEST_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60)
 }
 
 proptest! {
