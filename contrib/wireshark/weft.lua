@@ -1,4 +1,4 @@
--- Wireshark and tshark read packets of weft with this: wire version 2, as docs/wire.md has it.
+-- Wireshark and tshark read packets of weft with this: wire version 3, as docs/wire.md has it.
 --
 --   tshark -X lua_script:contrib/wireshark/weft.lua -r FILE
 --
@@ -12,13 +12,16 @@ local kinds = { [1] = "call", [2] = "answer", [3] = "data", [4] = "reset" }
 local frames = {
     [0] = "padding", [1] = "records", [2] = "acks", [3] = "taken", [4] = "nack", [5] = "hello", [6] = "cookie",
     [7] = "accept", [8] = "refuse", [9] = "reset", [10] = "ping",
-    [11] = "unreliable",
+    [11] = "unreliable", [12] = "rest", [13] = "rested", [14] = "stay", [15] = "end", [16] = "pause",
+    [17] = "resume", [18] = "share",
 }
 local reasons = {
     [1] = "wrong key", [2] = "no such endpoint", [3] = "no handler", [4] = "queue full", [5] = "peer lost", [6] = "nobody there",
     [7] = "version", [8] = "foreign user", [9] = "violation", [10] = "no room", [11] = "wrong owner", [12] = "wrong epoch",
     [13] = "closed", [15] = "the peer's limit",
 }
+
+local pauses = { [1] = "not resident", [2] = "queue full", [3] = "too much waits" }
 
 local HEADER = 40
 local REFLECTS, ACKS, AUTHENTICATED, HURRIES = 1, 2, 4, 8
@@ -55,8 +58,13 @@ local f = {
     bitmap = ProtoField.bytes("weft.acks.bitmap", "Came, from the acknowledged number on"),
     taken = ProtoField.uint32("weft.taken", "Taken below"),
     limit = ProtoField.uint32("weft.taken.limit", "May be sent below"),
+    sent = ProtoField.uint32("weft.rest.sent", "Sent below"),
     touched = ProtoField.uint32("weft.nack.touched", "Never handed over from"),
     reason = ProtoField.uint8("weft.reason", "Reason", base.DEC, reasons),
+    kept = ProtoField.uint32("weft.pause.from", "Kept below"),
+    round = ProtoField.uint32("weft.pause.round", "Round"),
+    pause = ProtoField.uint8("weft.pause.reason", "Reason", base.DEC, pauses),
+    share = ProtoField.uint32("weft.share", "Bytes that may be under way"),
     caller = ProtoField.uint64("weft.caller", "Caller's epoch", base.HEX),
     callee = ProtoField.uint64("weft.callee", "Callee's epoch", base.HEX),
     epoch = ProtoField.uint64("weft.epoch", "Epoch of who answers", base.HEX),
@@ -71,7 +79,7 @@ local f = {
 for _, field in pairs(f) do table.insert(weft.fields, field) end
 
 local damaged = ProtoExpert.new("weft.damaged", "the checksum does not hold", expert.group.CHECKSUM, expert.severity.ERROR)
-local malformed = ProtoExpert.new("weft.malformed", "no frame of version 2", expert.group.MALFORMED, expert.severity.ERROR)
+local malformed = ProtoExpert.new("weft.malformed", "no frame of version 3", expert.group.MALFORMED, expert.severity.ERROR)
 weft.experts = { damaged, malformed }
 
 -- CRC32C (RFC 3720), with what a byte does to it.
@@ -123,6 +131,13 @@ local bodies = {
     [9] = { least = 8, most = 8, { "epoch", 8 } },
     [10] = { least = 0, most = 0 },
     [11] = { least = 17, most = 65535, { "stream", 4 }, { "message", 4 }, { "at", 4 }, { "total", 4 } },
+    [12] = { least = 12, most = 12, { "stream", 4 }, { "sent", 4 }, { "taken", 4 } },
+    [13] = { least = 4, most = 4, { "stream", 4 } },
+    [14] = { least = 12, most = 12, { "stream", 4 }, { "sent", 4 }, { "taken", 4 } },
+    [15] = { least = 0, most = 0 },
+    [16] = { least = 12, most = 12, { "stream", 4 }, { "kept", 4 }, { "round", 4 } },
+    [17] = { least = 12, most = 12, { "stream", 4 }, { "kept", 4 }, { "round", 4 } },
+    [18] = { least = 4, most = 4, { "share", 4 } },
 }
 
 -- Shows the frame at this place. Returns its name and where the next one begins; none if it is malformed.
@@ -141,8 +156,8 @@ local function dissect_frame(range, at, tree)
     end
     local sub = tree:add(weft, range(at, length + 4), "Frame: " .. frames[kind])
     sub:add(f.frame, range(at, 1))
-    local is_reason = kind == 4 or kind == 8
-    sub:add(is_reason and f.reason or f.detail, range(at + 1, 1))
+    local is_reason = kind == 4 or kind == 8 or kind == 15
+    sub:add(is_reason and f.reason or kind == 16 and f.pause or f.detail, range(at + 1, 1))
     sub:add_le(f.length, range(at + 2, 2))
     add(sub, range, at + 4, body)
     if kind == 1 then
@@ -217,7 +232,7 @@ end
 
 -- Whether bytes look like the header of a packet.
 local function is_header(buffer)
-    return buffer:len() >= HEADER and buffer(4, 1):uint() == 2 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xfff0) == 0
+    return buffer:len() >= HEADER and buffer(4, 1):uint() == 3 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xfff0) == 0
         and buffer(20, 2):le_uint() < 1024
 end
 

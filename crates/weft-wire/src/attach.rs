@@ -10,12 +10,15 @@
 //!                                <- Wake, whenever something came for a program that sleeps
 //! ```
 //!
+//! A tool says Look(scope) in place of Hello, and is answered as [`status`](crate::status) has it.
+//!
 //! The daemon makes the file, the page and the eventfd. The page's first word is the number of the daemon's sleep, or 0 while it is awake;
 //! programs cannot write there. The eventfd wakes it.
 
 use crate::name::{array, NAME_BYTES};
 use crate::segment::Sizes;
 use crate::setup::SetupError;
+use crate::status::Scope;
 use crate::{EndpointId, Epoch, HostAddress, Key, Name, NameError, Reason, Uid, VERSION};
 
 /// Bytes of every message on the socket.
@@ -68,6 +71,8 @@ pub enum Message {
     Mapped,
     /// Something came.
     Wake,
+    /// First message of a tool: what the daemon is at, and what of it the tool wants to know.
+    Look(Scope),
 }
 
 impl Message {
@@ -96,6 +101,19 @@ impl Message {
             Message::Refuse(reason) => (b[6], b[8]) = (3, reason.code()),
             Message::Wake => b[6] = 4,
             Message::Mapped => b[6] = 5,
+            Message::Look(scope) => {
+                b[6] = 6;
+                b[7] = match scope {
+                    Scope::Totals => 0,
+                    Scope::Active => 1,
+                    Scope::All => 2,
+                    Scope::Endpoint(epoch, endpoint) => {
+                        b[8..16].copy_from_slice(&epoch.0.to_le_bytes());
+                        b[16..20].copy_from_slice(&endpoint.0.to_le_bytes());
+                        3
+                    }
+                };
+            }
         }
         b
     }
@@ -110,7 +128,8 @@ impl Message {
             return Err(SetupError::NotOurs);
         }
         let version = u16::from_le_bytes(array(&b[4..6]));
-        if version != VERSION {
+        // A refusal has the same places in every version, so that each can be told of the other.
+        if version != VERSION && b[6] != 3 {
             return Err(SetupError::Version(version));
         }
         let epoch = Epoch(u64::from_le_bytes(array(&b[8..16])));
@@ -127,6 +146,16 @@ impl Message {
             3 => Ok(Message::Refuse(Reason::from_code(b[8]).ok_or(SetupError::Reason(b[8]))?)),
             4 => Ok(Message::Wake),
             5 => Ok(Message::Mapped),
+            6 => match b[7] {
+                0 => Ok(Message::Look(Scope::Totals)),
+                1 => Ok(Message::Look(Scope::Active)),
+                2 => Ok(Message::Look(Scope::All)),
+                3 => {
+                    let endpoint = EndpointId(u32::from_le_bytes(array(&b[16..20])));
+                    Ok(Message::Look(Scope::Endpoint(epoch, endpoint)))
+                }
+                _ => Err(SetupError::NotOurs),
+            },
             other => Err(SetupError::Type(other)),
         }
     }
@@ -337,6 +366,10 @@ mod tests {
             Message::Refuse(Reason::NoRoom),
             Message::Wake,
             Message::Mapped,
+            Message::Look(Scope::Totals),
+            Message::Look(Scope::Active),
+            Message::Look(Scope::All),
+            Message::Look(Scope::Endpoint(Epoch(8), EndpointId(9))),
         ] {
             let bytes = message.to_bytes();
             let back = Message::from_bytes(&bytes).expect("own message");
@@ -386,7 +419,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_message_a_request_and_an_answer_or_errors(
             bytes in proptest::collection::vec(any::<u8>(), MESSAGE_BYTES),
-            kind in 0u8..7,
+            kind in 0u8..8,
             args in proptest::collection::vec(any::<u32>(), 0..8),
         ) {
             let mut bytes = bytes;

@@ -45,12 +45,95 @@ pub const fn stream_bytes(args: usize, payload: usize) -> usize {
 /// Of the features: `Unreliable` frames are understood.
 pub const UNRELIABLE: u32 = 1;
 
+/// How long a [`Frame::Share`] holds since it was last said.
+pub const SHARE_LASTS: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// Bytes of an `Unreliable` frame ahead of the record's.
 pub const UNRELIABLE_HEADER: usize = FRAME_HEADER + 16;
 
-/// A stream of records within a channel: those of one session.
+/// A stream of records within a channel: those of one session, in both directions.
+///
+/// The number is a place in a table and the *life* of the stream there. The lowest bit is the side that opens the stream, the next
+/// [`PLACE_BITS`] are the place among that side's, and the rest counts how many streams had the place before; it comes round.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct StreamId(pub u32);
+
+/// Bits of a stream's number for its place.
+pub const PLACE_BITS: u32 = 13;
+
+/// Bits of a stream's number for its life.
+const LIFE_BITS: u32 = 32 - 1 - PLACE_BITS;
+
+/// A side of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Side {
+    /// The side that called.
+    Caller = 0,
+    /// The side that answered.
+    Answerer = 1,
+}
+
+impl Side {
+    /// The other one.
+    #[inline]
+    pub fn other(self) -> Side {
+        match self {
+            Side::Caller => Side::Answerer,
+            Side::Answerer => Side::Caller,
+        }
+    }
+}
+
+impl StreamId {
+    /// The stream of a side at a place, below 2^[`PLACE_BITS`], in a life; of a life the low bits count.
+    #[inline]
+    pub fn new(side: Side, place: u32, life: u32) -> StreamId {
+        let place = place & ((1 << PLACE_BITS) - 1);
+        StreamId(life << (1 + PLACE_BITS) | place << 1 | side as u32)
+    }
+
+    /// The side that opens it.
+    #[inline(always)]
+    pub fn side(self) -> Side {
+        match self.0 & 1 {
+            0 => Side::Caller,
+            _ => Side::Answerer,
+        }
+    }
+
+    /// Its place among those of that side.
+    #[inline(always)]
+    pub fn place(self) -> usize {
+        (self.0 >> 1 & ((1 << PLACE_BITS) - 1)) as usize
+    }
+
+    /// Its place among those of both sides, which take turns.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        (self.0 & ((2 << PLACE_BITS) - 1)) as usize
+    }
+
+    /// How many streams had the place before.
+    #[inline]
+    pub fn life(self) -> u32 {
+        self.0 >> (1 + PLACE_BITS)
+    }
+
+    /// The next stream at the same place.
+    #[inline]
+    pub fn next_life(self) -> StreamId {
+        StreamId::new(self.side(), self.place() as u32, self.life().wrapping_add(1))
+    }
+
+    /// Whether it had the place after `other`, which is of the same place. Lives come round: it is the later one if fewer than half of them
+    /// lie between.
+    #[inline]
+    pub fn is_after(self, other: StreamId) -> bool {
+        let ahead = self.life().wrapping_sub(other.life()) & ((1 << LIFE_BITS) - 1);
+        ahead != 0 && ahead < 1 << (LIFE_BITS - 1)
+    }
+}
 
 /// What a side of a channel grants and asks of the other, once, at set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,11 +249,93 @@ pub enum Frame<'a> {
     Ping,
     /// A record that may be lost, or a piece of one. It never goes again.
     Unreliable(Piece<'a>),
+    /// The opener of a stream has nothing more to say on it, and sends nothing until it has the answer: [`Frame::Rested`], or
+    /// [`Frame::Stay`].
+    Rest(Rest),
+    /// The receiver of a [`Frame::Rest`] has closed the stream: everything on it was taken, by both sides.
+    Rested {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The receiver of this [`Frame::Rest`] goes on with the stream.
+    Stay(Rest),
+    /// The reader of a stream takes nothing of it for now. What lies at `pause.from` and above it has dropped.
+    Pause {
+        /// The stream, and from where on.
+        pause: Pause,
+        /// Why.
+        reason: PauseReason,
+    },
+    /// The reader of a stream takes it again, from this place on.
+    Resume(Pause),
+    /// The sender cannot read all that hosts send to it. The receiver is to have no more than so much under way, for [`SHARE_LASTS`] since it
+    /// was last said.
+    Share {
+        /// Bytes of packets.
+        bytes: u32,
+    },
+    /// The sender ends the whole channel, all streams of which it has closed before.
+    End {
+        /// Why.
+        reason: Reason,
+    },
     /// Zeros to the end of the packet, which make it as large as its sender wants. They ask for an acknowledgement.
     Padding {
         /// How many, at least one.
         bytes: usize,
     },
+}
+
+/// How far a stream had come when its opener proposed to close it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rest {
+    /// The stream.
+    pub stream: StreamId,
+    /// The opener sent everything below, and it was taken.
+    pub sent: u32,
+    /// The opener took everything below.
+    pub taken: u32,
+}
+
+/// A stop of a stream, or its end. A later one of the same stream has a higher round; an older one says nothing any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// The stream.
+    pub stream: StreamId,
+    /// Everything below came and is kept. Nothing else is.
+    pub from: u32,
+    /// Counts pauses and resumptions of the stream, and comes round: odd while it is paused.
+    pub round: u32,
+}
+
+/// Why the reader of a stream takes nothing for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum PauseReason {
+    /// The endpoint has no frame in its daemon.
+    NotResident = 1,
+    /// The endpoint's program has not read what came before.
+    QueueFull = 2,
+    /// The reader's interface keeps as much for this channel as it may.
+    Crowded = 3,
+}
+
+impl PauseReason {
+    const ALL: [PauseReason; 3] = [PauseReason::NotResident, PauseReason::QueueFull, PauseReason::Crowded];
+
+    fn from_code(code: u8) -> Option<PauseReason> {
+        PauseReason::ALL.into_iter().find(|reason| *reason as u8 == code)
+    }
+}
+
+impl std::fmt::Display for PauseReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            PauseReason::NotResident => "not resident",
+            PauseReason::QueueFull => "queue full",
+            PauseReason::Crowded => "too much waits",
+        })
+    }
 }
 
 /// A piece of a record that may be lost. Of the same record no byte goes twice.
@@ -231,6 +396,13 @@ mod code {
     pub const RESET: u8 = 9;
     pub const PING: u8 = 10;
     pub const UNRELIABLE: u8 = 11;
+    pub const REST: u8 = 12;
+    pub const RESTED: u8 = 13;
+    pub const STAY: u8 = 14;
+    pub const END: u8 = 15;
+    pub const PAUSE: u8 = 16;
+    pub const RESUME: u8 = 17;
+    pub const SHARE: u8 = 18;
 }
 
 /// The frames of a packet.
@@ -308,12 +480,13 @@ impl<'a> Frame<'a> {
         let wanted = match kind {
             code::RECORDS => body.len().max(9),
             code::ACKS => body.len().clamp(1, BITMAP_MOST),
-            code::TAKEN | code::NACK => 12,
+            code::TAKEN | code::NACK | code::REST | code::STAY | code::PAUSE | code::RESUME => 12,
             code::HELLO => HELLO_FRAME - FRAME_HEADER,
             code::COOKIE => 20,
             code::ACCEPT => 36,
             code::REFUSE | code::RESET => 8,
-            code::PING => 0,
+            code::PING | code::END => 0,
+            code::RESTED | code::SHARE => 4,
             code::UNRELIABLE => body.len().max(17),
             _ => return Err(FrameError::Type(kind)),
         };
@@ -327,6 +500,11 @@ impl<'a> Frame<'a> {
                 return Ok(Frame::Nack { stream: StreamId(stream), taken, touched, reason: reason()? });
             }
             code::REFUSE => return Ok(Frame::Refuse { nonce: u64_at(body, 0), reason: reason()? }),
+            code::END => return Ok(Frame::End { reason: reason()? }),
+            code::PAUSE => {
+                let reason = PauseReason::from_code(detail).ok_or(FrameError::Reason(detail))?;
+                return Ok(Frame::Pause { pause: Pause::read(body), reason });
+            }
             code::HELLO => return Hello::read(detail, body).map(Frame::Hello),
             code::ACKS => Frame::Acks { bitmap: body },
             code::COOKIE => Frame::Cookie {
@@ -341,6 +519,11 @@ impl<'a> Frame<'a> {
             }),
             code::RESET => Frame::Reset { epoch: Epoch(u64_at(body, 0)) },
             code::UNRELIABLE => Frame::Unreliable(Piece::read(body).ok_or(FrameError::Reach)?),
+            code::REST => Frame::Rest(Rest::read(body)),
+            code::STAY => Frame::Stay(Rest::read(body)),
+            code::RESTED => Frame::Rested { stream: StreamId(u32_at(body, 0)) },
+            code::RESUME => Frame::Resume(Pause::read(body)),
+            code::SHARE => Frame::Share { bytes: u32_at(body, 0) },
             _ => Frame::Ping,
         };
         // What is left of RECORDS and TAKEN here has a detail that is not zero.
@@ -367,6 +550,28 @@ impl<'a> Piece<'a> {
         b[..12].copy_from_slice(&words([self.stream.0, self.number, self.at]));
         b[12..].copy_from_slice(&self.total.to_le_bytes());
         b
+    }
+}
+
+impl Rest {
+    fn read(body: &[u8]) -> Rest {
+        let [stream, sent, taken] = three(body);
+        Rest { stream: StreamId(stream), sent, taken }
+    }
+
+    fn body(&self) -> [u8; 12] {
+        words([self.stream.0, self.sent, self.taken])
+    }
+}
+
+impl Pause {
+    fn read(body: &[u8]) -> Pause {
+        let [stream, from, round] = three(body);
+        Pause { stream: StreamId(stream), from, round }
+    }
+
+    fn body(&self) -> [u8; 12] {
+        words([self.stream.0, self.from, self.round])
     }
 }
 
@@ -463,6 +668,13 @@ impl<'a> Writer<'a> {
             Frame::Reset { epoch } => self.put(code::RESET, 0, &[&epoch.0.to_le_bytes()]),
             Frame::Ping => self.put(code::PING, 0, &[]),
             Frame::Unreliable(piece) => self.put(code::UNRELIABLE, 0, &[&piece.fields(), piece.bytes]),
+            Frame::Rest(rest) => self.put(code::REST, 0, &[&rest.body()]),
+            Frame::Rested { stream } => self.put(code::RESTED, 0, &[&stream.0.to_le_bytes()]),
+            Frame::Stay(rest) => self.put(code::STAY, 0, &[&rest.body()]),
+            Frame::Pause { pause, reason } => self.put(code::PAUSE, reason as u8, &[&pause.body()]),
+            Frame::Resume(pause) => self.put(code::RESUME, 0, &[&pause.body()]),
+            Frame::Share { bytes } => self.put(code::SHARE, 0, &[&bytes.to_le_bytes()]),
+            Frame::End { reason } => self.put(code::END, reason.code(), &[]),
             Frame::Padding { bytes } => {
                 let fits = bytes <= self.room();
                 if fits {

@@ -18,6 +18,7 @@ pub mod record;
 pub mod rendezvous;
 pub mod segment;
 pub mod setup;
+pub mod status;
 pub mod tagged;
 
 pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, KeyError, Name, NameError, Uid, ADDRESSES_MOST};
@@ -25,4 +26,4 @@ pub use reason::{Certainty, Reason, FORKED};
 pub use record::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
 /// Version of everything in this crate. Two sides talk only if it is equal; a change of any format changes it.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;

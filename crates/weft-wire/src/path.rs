@@ -128,6 +128,11 @@ pub trait Tx {
         None
     }
 
+    /// Whether a session without flows gives this path back, so that its owner is to be told when the last flow has closed.
+    fn closes_at_rest(&self) -> bool {
+        false
+    }
+
     /// Whether a record of `lines` would be taken now.
     fn has_room(&mut self, lines: u32) -> bool;
     /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.

@@ -27,7 +27,7 @@
 
 use crate::name::{array, Name, NameError, NAME_BYTES};
 use crate::proof::{KeyProof, Side};
-use crate::{BundleId, EndpointId, Key, Reason, Uid, VERSION};
+use crate::{BundleId, EndpointId, Epoch, Key, Reason, Uid, VERSION};
 
 /// Bytes of every set-up message.
 pub const MESSAGE_BYTES: usize = 128;
@@ -266,7 +266,7 @@ fn shape(b: &mut [u8; MESSAGE_BYTES], kind: u8, ring: &Geometry, bell: u32, bund
     b[20..24].copy_from_slice(&bundle.0.to_le_bytes());
 }
 
-/// The arguments of an `Open` record: a further flow of a session that exists.
+/// The arguments of an `Open` record: a further flow of a session that exists, or the first one of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
     /// The endpoint that will send on the flow.
@@ -277,32 +277,61 @@ pub struct Open {
     pub key: Key,
     /// Whose endpoint it is that will send, as its own side says. Where the kernel says it, that counts.
     pub uid: Uid,
+    /// The epoch of the destination's name: one network interface may serve many programs.
+    pub destination_epoch: Epoch,
+    /// The epoch of the source's name, if the interface that opens a stream with it serves many: the record's payload. Otherwise it is that of
+    /// the interface.
+    pub source_epoch: Option<Epoch>,
 }
 
+/// The number of arguments of an `Open` record.
+pub const OPEN_ARGS: usize = 7;
+
 impl Open {
-    /// As the record's arguments.
-    pub fn to_args(&self) -> [u32; 5] {
-        [self.source.0, self.destination.0, self.key.0 as u32, (self.key.0 >> 32) as u32, self.uid.0]
+    /// A flow to an endpoint from one of an interface that serves one program.
+    pub fn to(destination: &Name, source: EndpointId, key: Key, uid: Uid) -> Open {
+        let (endpoint, epoch) = (destination.endpoint, destination.epoch);
+        Open { source, destination: endpoint, key, uid, destination_epoch: epoch, source_epoch: None }
     }
 
-    /// From the record's arguments.
-    pub fn from_args(args: &[u32]) -> Option<Open> {
-        let &[source, destination, low, high, uid] = args else {
-            return None;
+    /// As the record's arguments.
+    pub fn to_args(&self) -> [u32; OPEN_ARGS] {
+        let [key_low, key_high] = halves(self.key.0);
+        let [low, high] = halves(self.destination_epoch.0);
+        [self.source.0, self.destination.0, key_low, key_high, self.uid.0, low, high]
+    }
+
+    /// From the record's arguments and its payload.
+    pub fn from_record(args: &[u32], payload: &[u8]) -> Option<Open> {
+        let &[source, destination, key_low, key_high, uid, low, high] = args else { return None };
+        let source_epoch = match payload.len() {
+            0 => None,
+            8 => Some(Epoch(u64::from_le_bytes(array(payload)))),
+            _ => return None,
         };
         Some(Open {
             source: EndpointId(source),
             destination: EndpointId(destination),
-            key: Key(u64::from(low) | u64::from(high) << 32),
+            key: Key(whole(key_low, key_high)),
             uid: Uid(uid),
+            destination_epoch: Epoch(whole(low, high)),
+            source_epoch,
         })
     }
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+fn whole(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epoch, HostAddress};
+    use crate::HostAddress;
     use proptest::prelude::*;
 
     fn name(endpoint: u32) -> Name {
@@ -312,6 +341,19 @@ mod tests {
     fn hello() -> Hello {
         let (source, destination) = (name(1), name(2));
         Hello { source, destination, bundle: BundleId(9), is_alone: true, nonce_at: 1 << 47, draw: u64::MAX - 3 }
+    }
+
+    #[test]
+    fn what_opens_a_flow_reads_back() {
+        let open = Open::to(&Name { epoch: Epoch(5 << 50), ..name(2) }, EndpointId(1), Key(3 << 40), Uid(4));
+        let (args, epoch) = (open.to_args(), (6u64 << 33 | 7).to_le_bytes());
+        for (payload, source_epoch) in [(&[][..], None), (&epoch[..], Some(Epoch(6 << 33 | 7)))] {
+            let Some(read) = Open::from_record(&args, payload) else { panic!("{open:?}") };
+            assert_eq!((read.source, read.destination, read.uid), (open.source, open.destination, open.uid));
+            assert_eq!((read.destination_epoch, read.source_epoch), (open.destination_epoch, source_epoch));
+            assert!(read.key.matches(open.key));
+        }
+        assert!(Open::from_record(&args[1..], &[]).is_none() && Open::from_record(&args, &epoch[1..]).is_none());
     }
 
     #[test]

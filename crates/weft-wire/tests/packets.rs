@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use weft_wire::frame::{
     records_header, stream_bytes, BITMAP_MOST, FRAME_HEADER, HELLO_FRAME, RECORDS_HEADER, RECORD_MOST,
 };
-use weft_wire::frame::{Accept, Cookie, Frame, FrameError, Frames, Hello, Piece, StreamId, Terms, Writer};
+use weft_wire::frame::{
+    Accept, Cookie, Frame, FrameError, Frames, Hello, Pause, PauseReason, Piece, Rest, Side, StreamId, Terms, Writer,
+};
 use weft_wire::packet::{
     checksum_of, receiver_of, reseal, ChannelId, Header, Packet, PacketError, PacketKind, Reflected, Shift,
 };
@@ -17,6 +19,7 @@ const CALLEE: Epoch = Epoch(0x1112_1314_1516_1718);
 const NONCE: u64 = 0x2122_2324_2526_2728;
 const COOKIE: Cookie = Cookie { generation: 7, value: 0x3132_3334_3536_3738 };
 const STREAM: StreamId = StreamId(5);
+const PAUSE: Pause = Pause { stream: STREAM, from: 0xfff0_0014, round: 4 };
 
 fn header(kind: PacketKind) -> Header {
     let reflected = Some(Reflected { sent_at: 0x0001_2345, held: 250, lay: 120 });
@@ -63,15 +66,25 @@ fn golden_frames() -> Vec<(Frame<'static>, &'static str)> {
             Frame::Unreliable(Piece { stream: STREAM, number: 6, at: 1400, total: 1404, bytes: b"weft" }),
             "0b001400 05000000 06000000 78050000 7c050000 77656674",
         ),
+        (Frame::Rest(Rest { stream: STREAM, sent: 0xfff0_0014, taken: 40 }), "0c000c00 05000000 1400f0ff 28000000"),
+        (Frame::Rested { stream: STREAM }, "0d000400 05000000"),
+        (Frame::Stay(Rest { stream: STREAM, sent: 0xfff0_0014, taken: 40 }), "0e000c00 05000000 1400f0ff 28000000"),
+        (Frame::End { reason: Reason::PeerLost }, "0f050000"),
+        (
+            Frame::Pause { pause: Pause { round: 3, ..PAUSE }, reason: PauseReason::QueueFull },
+            "10020c00 05000000 1400f0ff 03000000",
+        ),
+        (Frame::Resume(PAUSE), "11000c00 05000000 1400f0ff 04000000"),
+        (Frame::Share { bytes: 0x1234_5678 }, "12000400 78563412"),
         (Frame::Padding { bytes: 5 }, "0000000000"),
     ]
 }
 
 const GOLDEN_PACKET: &str = "\
-    974ac2ca 02 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
+    6f978854 03 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
     01000c00 05000000 0000f0ff 77656674 0a000000";
 
-/// The same packet as version 1 had it.
+/// The same packet as versions 1 and 2 had it.
 const GOLDEN_PACKET_V1: &str = "\
     6e5af16d 01 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
     01000c00 05000000 0000f0ff 77656674 0a000000";
@@ -109,9 +122,27 @@ fn a_packet_is_the_golden_bytes_and_reads_back() {
     assert_eq!(receiver_of(&packet), Some(read.header.to));
 }
 
+const GOLDEN_PACKET_V2: &str = "\
+    974ac2ca 02 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
+    01000c00 05000000 0000f0ff 77656674 0a000000";
+
 #[test]
-fn a_packet_of_the_version_before_is_refused() {
-    assert_eq!(Packet::decode(&bytes_of(GOLDEN_PACKET_V1)).map(|_| ()), Err(PacketError::Version(1)));
+fn packets_of_the_versions_before_are_refused() {
+    for (packet, version) in [(GOLDEN_PACKET_V1, 1), (GOLDEN_PACKET_V2, 2)] {
+        assert_eq!(Packet::decode(&bytes_of(packet)).map(|_| ()), Err(PacketError::Version(version)));
+    }
+}
+
+#[test]
+fn a_streams_number_is_its_side_its_place_and_its_life() {
+    assert_eq!(STREAM, StreamId::new(Side::Answerer, 2, 0));
+    for (side, place, life) in [(Side::Caller, 0, 0), (Side::Answerer, 8191, 1), (Side::Caller, 77, (1 << 18) - 1)] {
+        let id = StreamId::new(side, place, life);
+        assert_eq!((id.side(), id.place(), id.life()), (side, place as usize, life));
+        let next = id.next_life();
+        assert_eq!((next.side(), next.place(), next.life()), (side, place as usize, (life + 1) % (1 << 18)));
+        assert!(next.is_after(id) && !id.is_after(next) && !id.is_after(id));
+    }
 }
 
 #[test]
@@ -221,7 +252,8 @@ fn a_frame_of_the_wrong_size_or_type_is_an_error() {
     let only = |bytes: &[u8]| Frames::new(bytes).next().expect("not empty").expect_err("not a frame");
     assert_eq!(only(&[1]), FrameError::Truncated);
     assert_eq!(only(&[10, 0, 1, 0]), FrameError::Truncated);
-    assert_eq!(only(&[12, 0, 0, 0]), FrameError::Type(12));
+    assert_eq!(only(&[19, 0, 0, 0]), FrameError::Type(19));
+    assert_eq!(only(&[18, 0, 3, 0, 1, 1, 1]), FrameError::Length { kind: 18, bytes: 3 });
     assert_eq!(only(&[11, 0, 0, 0]), FrameError::Length { kind: 11, bytes: 0 });
     let piece = |at: u8, total: [u8; 3]| {
         let [low, middle, high] = total;
@@ -235,13 +267,15 @@ fn a_frame_of_the_wrong_size_or_type_is_an_error() {
     assert_eq!(only(&[1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0]), FrameError::Length { kind: 1, bytes: 8 });
     assert_eq!(only(&[2, 0, 0, 0]), FrameError::Length { kind: 2, bytes: 0 });
     assert_eq!(only(&[10, 1, 0, 0]), FrameError::Reserved);
+    let pause = |reason| [16, reason, 12, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    assert_eq!([0, 4].map(|reason| only(&pause(reason))), [0, 4].map(FrameError::Reason));
     assert_eq!(only(&[8, 99, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0]), FrameError::Reason(99));
     let mut long = vec![2, 0, BITMAP_MOST as u8 + 1, 0];
     long.extend([1; BITMAP_MOST + 1]);
     assert_eq!(only(&long), FrameError::Length { kind: 2, bytes: BITMAP_MOST as u16 + 1 });
     // The first error ends a packet's frames.
-    let mut frames = Frames::new(&[12, 0, 0, 0, 10, 0, 0, 0]);
-    assert_eq!((frames.next(), frames.next()), (Some(Err(FrameError::Type(12))), None));
+    let mut frames = Frames::new(&[19, 0, 0, 0, 10, 0, 0, 0]);
+    assert_eq!((frames.next(), frames.next()), (Some(Err(FrameError::Type(19))), None));
 }
 
 #[test]
