@@ -10,6 +10,9 @@ pub(crate) struct Bytes {
 /// The first piece of memory that is asked for: a few small messages.
 const LEAST: usize = 512;
 
+/// Less memory than this is not worth a copy.
+const TRIM_FROM: usize = 16 << 10;
+
 impl Bytes {
     /// Makes room for all bytes from `kept` to before `to`; those before `until` stay as they are.
     #[inline]
@@ -63,6 +66,14 @@ impl Bytes {
         bytes
     }
 
+    /// Gives most of the memory back if it is much more than what is in use: the bytes from `kept` to before `until`.
+    pub fn trim(&mut self, kept: u64, until: u64) {
+        let size = ((until - kept) as usize).next_power_of_two().max(LEAST);
+        if self.memory.len() > TRIM_FROM && self.memory.len() >= 4 * size {
+            self.resize(kept, until, size);
+        }
+    }
+
     /// Gives the memory back.
     pub fn free(&mut self) {
         self.memory = Vec::new();
@@ -81,7 +92,10 @@ impl Bytes {
 
     #[cold]
     fn grow(&mut self, kept: u64, until: u64, to: u64) {
-        let size = ((to - kept) as usize).next_power_of_two().max(LEAST);
+        self.resize(kept, until, ((to - kept) as usize).next_power_of_two().max(LEAST));
+    }
+
+    fn resize(&mut self, kept: u64, until: u64, size: usize) {
         let mut grown = Bytes { memory: vec![0; size] };
         if until > kept {
             let [first, second] = self.slices(kept, (until - kept) as usize);

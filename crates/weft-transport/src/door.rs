@@ -12,6 +12,7 @@
 use crate::channel::Life;
 use crate::cookie::Baker;
 use crate::time::Time;
+use std::collections::BTreeSet;
 use weft_wire::frame::{Frame, Hello, Terms, Writer, FRAME_HEADER};
 use weft_wire::packet::{ChannelId, Header, Packet, PacketKind, HEADER};
 use weft_wire::{Epoch, Reason};
@@ -94,13 +95,32 @@ impl Reply {
 #[derive(Debug)]
 pub struct Door {
     epoch: Epoch,
+    /// Epochs of programs behind it, whose callers are let in as well.
+    programs: BTreeSet<Epoch>,
+    /// More of them may come soon.
+    waits: bool,
     baker: Baker,
 }
 
 impl Door {
     /// The door of this life; `secret` is 128 random bits that nobody else knows.
     pub fn new(epoch: Epoch, secret: [u64; 2]) -> Door {
-        Door { epoch, baker: Baker::new(secret) }
+        Door { epoch, programs: BTreeSet::new(), waits: false, baker: Baker::new(secret) }
+    }
+
+    /// Lets callers in who ask for a program of this epoch. They learn the epoch of the network interface from its answer.
+    pub fn serve(&mut self, program: Epoch) {
+        self.programs.insert(program);
+    }
+
+    /// Lets them in no more.
+    pub fn dismiss(&mut self, program: Epoch) {
+        self.programs.remove(&program);
+    }
+
+    /// Programs may come soon whose epochs are not known yet. While that is so, callers who mean another epoch are told nothing, and call again.
+    pub fn wait_for_programs(&mut self, waits: bool) {
+        self.waits = waits;
     }
 
     /// Answers a packet of no channel that is known here. `address` is where it came from.
@@ -129,7 +149,10 @@ impl Door {
             return Answer::Drop;
         }
         let header = Header::new(PacketKind::Answer, id, ChannelId::NOBODY);
-        if hello.callee != self.epoch {
+        if hello.callee != self.epoch && !self.programs.contains(&hello.callee) {
+            if self.waits {
+                return Answer::Drop;
+            }
             return Answer::Reply(Reply::new(
                 header,
                 &Frame::Refuse { nonce: hello.nonce, reason: Reason::WrongEpoch },

@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use crate::outgoing::{read_words, Violation};
 use crate::ranges::Ranges;
 use crate::sequence::widen;
-use weft_wire::frame::stream_bytes;
+use weft_wire::frame::{stream_bytes, FIRST_OFFSET};
 use weft_wire::path::{Peek, Record};
 use weft_wire::record::HEADER;
 use weft_wire::{HeadWords, Kind, Malformed, MAX_ARGS};
@@ -19,6 +19,8 @@ pub(crate) enum Stored {
     Yes,
     /// There is no room to note where it belongs; it has to come again.
     NoRoom,
+    /// There is no such stream.
+    NotOpen,
 }
 
 /// The reading half of a stream: its bytes as they come, and the records in them. [`Channel::lend`] hands it out.
@@ -156,6 +158,59 @@ impl Incoming {
         (self.told, self.granted) = (taken, limit);
     }
 
+    /// Drops what nobody has taken. The first record stays if it is whole, and so do whole records behind it within `keep` bytes; with 0 nothing
+    /// does, not even a record in hand. The beginning of a record never stays: it would be of no use until the rest comes again.
+    pub(crate) fn drop_untaken(&mut self, keep: u32) {
+        self.ahead.clear();
+        self.end = if keep == 0 { self.read } else { self.whole_to(keep) };
+        if self.end == self.read {
+            (self.in_hand, self.next) = (0, None);
+        }
+        self.top = self.end;
+        self.rest();
+        self.trim();
+    }
+
+    /// Where the last whole record within so many bytes ends, or the first one if it is larger.
+    fn whole_to(&self, keep: u32) -> u64 {
+        let mut at = self.read;
+        while self.end - at >= HEADER as u64 {
+            let Ok(head) = HeadWords::check(read_words(&self.bytes.array(at))) else {
+                // Its reader finds out what it is.
+                return self.end;
+            };
+            let next = at + stream_bytes(head.args(), head.len()) as u64;
+            if next > self.end || (at > self.read && next - self.read > u64::from(keep)) {
+                break;
+            }
+            at = next;
+        }
+        at
+    }
+
+    /// Gives memory back that is much more than what it keeps.
+    pub fn trim(&mut self) {
+        self.bytes.trim(self.read, self.top);
+    }
+
+    /// Checks a run that is dropped.
+    pub(crate) fn on_dropped(&self, offset: u32, bytes: &[u8]) -> Result<(), Violation> {
+        let to = widen(self.end, offset).checked_add(bytes.len() as u64);
+        to.filter(|&to| to <= self.granted).map(|_| ()).ok_or(Violation)
+    }
+
+    /// Bytes that came and that nobody has taken, holes included.
+    #[inline]
+    pub fn held(&self) -> u32 {
+        (self.top - self.read) as u32
+    }
+
+    /// Bytes of memory that they lie in.
+    #[inline]
+    pub(crate) fn kept_in(&self) -> u32 {
+        self.bytes.memory() as u32
+    }
+
     /// Gives the memory back if there is nothing in it.
     pub(crate) fn rest(&mut self) {
         if self.read == self.top {
@@ -170,6 +225,28 @@ impl Incoming {
         (self.in_hand, self.next, self.end, self.top) = (0, None, touched, touched);
         self.free();
         (self.taken, touched)
+    }
+
+    /// How far everything was taken and released, if nothing is left that came.
+    pub(crate) fn all_taken(&self) -> Option<u64> {
+        (self.taken == self.end && self.read == self.top).then_some(self.taken)
+    }
+
+    /// Whether a record was taken.
+    #[inline]
+    pub(crate) fn has_taken(&self) -> bool {
+        self.read > FIRST_OFFSET
+    }
+
+    /// One more than the highest byte that came.
+    #[inline]
+    pub(crate) fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// By how much a run would move that.
+    pub(crate) fn grows(&self, offset: u32, bytes: usize) -> u64 {
+        widen(self.end, offset).saturating_add(bytes as u64).saturating_sub(self.top)
     }
 
     /// Where what came ends.
@@ -190,7 +267,7 @@ impl Incoming {
     }
 
     /// Bytes of memory behind it.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         std::mem::size_of::<Self>() + self.bytes.memory() + self.ahead.memory() + self.whole.capacity()
     }
 

@@ -35,7 +35,7 @@ mod packet_size;
 mod sent;
 mod starts;
 
-pub use channel::{Channel, Counters, Event, Life, Loose, Lot, OpenError, Settings, Verdict};
+pub use channel::{Channel, Counters, Event, Life, Loose, Lot, OpenError, Settings, SharedRoom, Verdict};
 pub use congestion::{Acked, Congestion, Control, DelayWindow, FixedWindow, Method};
 pub use credit::{CreditAccount, CreditDue, Grant};
 pub use door::{Answer, Caller, Door};

@@ -64,6 +64,8 @@ pub(crate) struct Outgoing<M> {
     most: u32,
     /// The peer takes no more, and touched nothing from here on.
     touched: Option<u64>,
+    /// The last pause or resumption that the peer told: odd while it takes nothing for now.
+    round: u32,
 }
 
 impl<M: Memory> Outgoing<M> {
@@ -79,6 +81,7 @@ impl<M: Memory> Outgoing<M> {
             starts: None,
             most,
             touched: None,
+            round: 0,
         };
         new.grant(window);
         new
@@ -132,6 +135,9 @@ impl<M: Memory> Outgoing<M> {
     /// The bytes that go next, at most so many: first what was lost.
     #[inline]
     pub fn next_run(&mut self, most: usize) -> Option<Run> {
+        if self.is_paused() {
+            return None;
+        }
         let mut most = most.min(usize::from(u16::MAX) - 16) as u64;
         if let Some(cuts) = self.bytes.cuts() {
             // More could lie in three pieces.
@@ -195,7 +201,7 @@ impl<M: Memory> Outgoing<M> {
             let again = self.sent - cuts.beginning(self.sent);
             unsent >= READY_LEAST * cuts.cut() && unsent.min(room) >= AGAIN_MOST * again
         };
-        self.lost.is_empty() && self.bytes.cuts().is_some_and(is_much)
+        self.lost.is_empty() && !self.is_paused() && self.bytes.cuts().is_some_and(is_much)
     }
 
     /// A packet with this run was lost.
@@ -210,7 +216,8 @@ impl<M: Memory> Outgoing<M> {
     /// A packet with this run came: late perhaps, after it was taken for lost.
     #[inline]
     pub fn on_acked(&mut self, run: Run) {
-        if !self.lost.is_empty() {
+        // A peer that paused the stream acknowledges what it drops.
+        if !self.lost.is_empty() && self.round == 0 {
             self.lost.remove(run.from, run.from + u64::from(run.len));
         }
     }
@@ -232,6 +239,31 @@ impl<M: Memory> Outgoing<M> {
         self.lost.clear();
         self.limit = self.sent;
         Ok(freed)
+    }
+
+    /// The peer takes nothing for now, and has dropped what lay at `from` and above; or it takes it again, from there on. News only if the
+    /// round is later than the last one.
+    pub fn on_pause(&mut self, from: u32, round: u32) -> Result<(), Violation> {
+        let from = widen(self.taken, from);
+        if from > self.sent && from < u64::MAX / 2 {
+            return Err(Violation);
+        }
+        let is_news = (round.wrapping_sub(self.round) as i32) > 0;
+        if !is_news || self.touched.is_some() {
+            return Ok(());
+        }
+        self.round = round;
+        if !self.is_paused() {
+            // Whether or not we saw the pause before it.
+            self.lost.insert(from.clamp(self.taken, self.sent), self.sent);
+        }
+        Ok(())
+    }
+
+    /// Whether the peer takes nothing for now.
+    #[inline]
+    pub fn is_paused(&self) -> bool {
+        self.round % 2 == 1
     }
 
     /// The records that were not surely taken, oldest first; nothing of them goes out from now on.
@@ -281,7 +313,7 @@ impl<M: Memory> Outgoing<M> {
     /// Whether there is something to transmit.
     #[inline]
     pub fn has_run(&self) -> bool {
-        !self.lost.is_empty() || self.sent < self.end.min(self.limit)
+        !self.is_paused() && (!self.lost.is_empty() || self.sent < self.end.min(self.limit))
     }
 
     /// Whether something was never in a packet, be there room for it at the peer or not.
@@ -302,7 +334,7 @@ impl<M: Memory> Outgoing<M> {
 
     /// Whether more would be sent if the peer had room for it.
     pub fn waits_for_peer(&self) -> bool {
-        self.has_unsent() && self.sent >= self.limit
+        self.is_paused() || (self.has_unsent() && self.sent >= self.limit)
     }
 
     /// Whether the peer said that it takes no more.

@@ -14,7 +14,13 @@ use weft_wire::packet::SPAN;
 pub(crate) enum SentFrame {
     Records(StreamId, Run),
     Taken(StreamId),
-    Nack(StreamId),
+    /// Of a stream that was closed.
+    LastWord(StreamId),
+    /// That a stream is paused, or not any more.
+    Pause(StreamId),
+    /// A proposal to close a stream at rest, or that it stays.
+    Rest(StreamId),
+    End,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

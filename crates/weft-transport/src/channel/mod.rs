@@ -21,15 +21,18 @@
 
 mod receive;
 mod refusal;
+mod shares;
 mod streams;
 mod timers;
 mod transmit;
 mod unreliable;
 
-use receive::Word;
+use receive::{Reflect, Word};
 use refusal::Refusal;
+use shares::Shares;
 
 pub use receive::Verdict;
+pub use streams::SharedRoom;
 pub use unreliable::Loose;
 
 use crate::congestion::{Congestion, FixedWindow, Method};
@@ -41,10 +44,11 @@ use crate::rtt::{Backoff, Rtt};
 use crate::sack::Received;
 use crate::sent::Sent;
 use crate::time::{nanos, Time};
+use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
 use unreliable::Unreliable;
-use weft_wire::frame::{Accept, Cookie, StreamId, Terms, RECORD_MOST, UNRELIABLE};
+use weft_wire::frame::{Accept, Cookie, PauseReason, Side, StreamId, Terms, PLACE_BITS, RECORD_MOST, UNRELIABLE};
 use weft_wire::packet::{ChannelId, FIRST_NUMBER, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Epoch, Head, Reason, MAX_ARGS, MAX_PAYLOAD};
@@ -89,7 +93,11 @@ pub struct Settings {
     pub window: u32,
     /// Bytes of a stream that are kept until the peer has taken them. The same range.
     pub send_most: u32,
-    /// Streams, those that were closed and whose last word is not acknowledged included.
+    /// Bytes that may wait here to be taken, of all streams of a channel together. What comes above is dropped, and its stream is paused
+    /// until there is room. From 128 KiB, so that every record fits; `u32::MAX`, the default, is no limit.
+    pub held_most: u32,
+    /// Streams that each side may open at once, those that were closed and whose last word is not acknowledged included. At most
+    /// 2^[`PLACE_BITS`].
     pub streams_most: u32,
     /// How long an acknowledgement may wait for something to ride on. At most 50 ms.
     pub ack_delay: Duration,
@@ -108,7 +116,8 @@ impl Default for Settings {
             suspicion: Duration::from_secs(3),
             window: 256 << 10,
             send_most: 256 << 10,
-            streams_most: 64,
+            held_most: u32::MAX,
+            streams_most: 4096,
             ack_delay: Duration::from_millis(1),
             packet_most: 9000,
             packet_first: 1200,
@@ -126,9 +135,11 @@ impl Settings {
             suspicion: self.suspicion.clamp(Duration::from_millis(50), Duration::from_secs(300)),
             window: self.window.clamp(*bytes.start(), *bytes.end()),
             send_most: self.send_most.clamp(*bytes.start(), *bytes.end()),
+            held_most: self.held_most.max(*bytes.start()),
             ack_delay: self.ack_delay.min(Duration::from_millis(50)),
             packet_most,
             packet_first: self.packet_first.clamp(PACKET_LEAST as u16, packet_most),
+            streams_most: self.streams_most.clamp(1, 1 << PLACE_BITS),
             ..self
         }
     }
@@ -152,12 +163,34 @@ pub enum Event {
     Readable(StreamId),
     /// A stream on which [`Channel::send`] was told *full* has room again.
     Room(StreamId),
+    /// The peer has taken more of a stream for which [`Channel::watch_taken`] was called.
+    Taken(StreamId),
     /// Messages came that might have been lost: [`Channel::take_unreliable`] until there is none.
     Unreliable,
     /// The peer takes no more of this stream: [`Channel::close`] it.
     Refused(StreamId, Reason),
+    /// The peer proposes to close this stream of its own at rest: [`Channel::answer_rest`].
+    Asks(StreamId),
+    /// The stream is closed for which [`Channel::wish_rest`] was called: both sides have taken everything. With the owner's number,
+    /// `u32::MAX` if it had none.
+    Rested(StreamId, u32),
+    /// The peer goes on with the stream for which [`Channel::wish_rest`] was called.
+    Stays(StreamId),
+    /// The peer has closed all streams, and opens no other: [`Channel::end`] it here too.
+    Ended(Reason),
     /// The peer is gone; nothing more will happen: [`Channel::abandon`].
     Lost(Reason),
+}
+
+impl Event {
+    /// The stream that it is about.
+    fn stream(&self) -> Option<StreamId> {
+        match *self {
+            Event::Readable(id) | Event::Room(id) | Event::Taken(id) | Event::Refused(id, _) => Some(id),
+            Event::Asks(id) | Event::Rested(id, _) | Event::Stays(id) => Some(id),
+            Event::Open | Event::Unreliable | Event::Ended(_) | Event::Lost(_) => None,
+        }
+    }
 }
 
 /// Why a stream was not opened.
@@ -169,6 +202,9 @@ pub enum OpenError {
     /// It is open, or was closed a moment ago.
     #[error("the stream is in use; a stream's number is used once in the life of a channel")]
     InUse,
+    /// The channel is not open yet, so it is not known whose numbers are this side's.
+    #[error("the channel is not open yet; open streams once the peer has answered")]
+    Calling,
     /// The peer is gone.
     #[error("the peer of this channel is gone")]
     Lost,
@@ -279,6 +315,8 @@ pub struct Channel<C = FixedWindow, M = Vec<u8>> {
     theirs: Life,
     nonce: u64,
     settings: Settings,
+    /// Which side opens the streams of this one.
+    side: Side,
     /// What the peer grants and asks.
     terms: Terms,
     /// We answered a call, and the caller has not shown that it knows our id.
@@ -293,6 +331,8 @@ pub struct Channel<C = FixedWindow, M = Vec<u8>> {
     sent: Sent,
     received: Received,
     congestion: C,
+    /// Only while one of the two hosts cannot read all that comes.
+    shares: Option<Box<Shares>>,
     rtt: Rtt,
     backoff: Backoff,
     random: Random,
@@ -300,8 +340,7 @@ pub struct Channel<C = FixedWindow, M = Vec<u8>> {
     watch: Watch,
     /// What the last packet said of ours, while it was not taken in.
     word: Option<Word>,
-    /// The time stamp to reflect, when it came, and for how long it lay, in microseconds.
-    reflect: Option<(u32, Time, u16)>,
+    reflect: Reflect,
     /// When to ask again because no acknowledgement came.
     retry_at: Option<Time>,
     /// Packets that may go whatever the congestion control says.
@@ -365,15 +404,17 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             theirs,
             nonce: lot.nonce,
             settings,
+            side: Side::Caller,
             terms: settings.terms(),
             is_unconfirmed: false,
-            streams: Streams::default(),
+            streams: Streams::holding(settings.held_most),
             unreliable: None,
             unreliable_from: 0,
             has_unreliable: false,
             sent: Sent::new(FIRST_NUMBER, settings.packet_first),
             received: Received::new(FIRST_NUMBER),
             congestion,
+            shares: None,
             rtt: Rtt::default(),
             backoff: Backoff::default(),
             random,
@@ -387,7 +428,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
                 refusal: None,
             },
             word: None,
-            reflect: None,
+            reflect: Reflect::default(),
             retry_at: None,
             probes_due: 0,
             paced_until: now,
@@ -399,27 +440,70 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     }
 
     /// Answers an admitted caller in place of calling it, if both sides called at once and it is we who have to give way: those
-    /// with the larger epoch, and of two bundles of one life the one that drew the larger number. What was sent stays. False, and nothing done, if this channel is not such a one; then the peer
-    /// gives way, or the call is another one's.
+    /// with the larger epoch, and of two bundles of one life the one that drew the larger number. What was sent stays. False, and nothing
+    /// done, if this channel is not such a one; then the peer gives way. The caller must be at the address that this channel calls.
     pub fn give_way(&mut self, caller: &Caller) -> bool {
-        let is_calling = matches!(self.phase, Phase::Calling { .. });
         // Two interfaces of one life tell who by the numbers that they drew.
         let is_larger = (self.ours.epoch, self.nonce) > (caller.epoch, caller.nonce);
-        let gives_way = is_calling && caller.epoch == self.theirs.epoch && is_larger;
+        let gives_way = self.is_calling() && is_larger;
         if gives_way {
-            self.theirs.id = caller.id;
+            // It may be another epoch than that of the program that was called.
+            self.theirs = Life { epoch: caller.epoch, id: caller.id };
             self.begin_answer(caller);
             self.streams.push_event(Event::Open);
         }
         gives_way
     }
 
-    /// Opens a stream. Both sides do, having agreed on its number, which is used once in the life of a channel.
+    /// Opens a stream of this side: the peer opens it when its first records come. The number is of the lowest free place.
+    ///
+    /// # Errors
+    /// `TooMany`, and nothing is opened, if all places are taken; `Calling` before the channel is open, and `Lost` at its end.
+    pub fn open_next(&mut self) -> Result<StreamId, OpenError> {
+        match self.phase {
+            Phase::Lost(_) => Err(OpenError::Lost),
+            Phase::Calling { .. } => Err(OpenError::Calling),
+            Phase::Open => self.streams.open_next(self.side, &self.settings, self.terms.window),
+        }
+    }
+
+    /// Opens the stream of a number that both sides agreed on otherwise, at any time.
+    ///
+    /// # Errors
+    /// Those of [`Channel::open_next`], and `InUse` if the place of the number is taken.
     pub fn open(&mut self, stream: StreamId) -> Result<(), OpenError> {
         if matches!(self.phase, Phase::Lost(_)) {
             return Err(OpenError::Lost);
         }
         self.streams.open(stream, &self.settings, self.terms.window)
+    }
+
+    /// The owner of a stream that this side opened has nothing on it. If it is the same with the peer once everything was taken, both close
+    /// it, and nothing comes back: then [`Event::Rested`] follows, else [`Event::Stays`]. Meanwhile the stream is *full*. Whatever is sent
+    /// before the peer is asked takes the wish back.
+    pub fn wish_rest(&mut self, stream: StreamId) {
+        if stream.side() == self.side {
+            self.streams.wish_rest(stream);
+        }
+    }
+
+    /// Answers [`Event::Asks`]: closes the stream, as far as this owner is concerned, or goes on with it. False, and it goes on, if it is not
+    /// at rest here: something was sent, or is not taken.
+    pub fn answer_rest(&mut self, stream: StreamId, agrees: bool) -> bool {
+        let is_closed = self.streams.answer_rest(stream, agrees);
+        if is_closed {
+            self.forget_unreliable(stream);
+        }
+        is_closed
+    }
+
+    /// Closes all streams as [`Channel::close`] does, and tells the peer that this side takes and opens no others.
+    pub fn end(&mut self, reason: Reason) -> Vec<(StreamId, Vec<Abandoned>)> {
+        self.catch_up();
+        let abandoned = self.streams.end(reason);
+        (self.unreliable, self.has_unreliable) = (None, false);
+        self.acks.is_due |= self.streams.has_nacks();
+        abandoned
     }
 
     /// Ends a stream on both its halves: tells the peer for certain what was taken, and gives back the records that the peer
@@ -428,10 +512,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     pub fn close(&mut self, stream: StreamId, reason: Reason) -> Vec<Abandoned> {
         self.catch_up();
         let abandoned = self.streams.close(stream, reason);
-        if let Some(unreliable) = &mut self.unreliable {
-            unreliable.forget(stream);
-            self.has_unreliable = unreliable.has_waiting();
-        }
+        self.forget_unreliable(stream);
         self.acks.is_due |= self.streams.has_nacks();
         abandoned
     }
@@ -516,6 +597,64 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.release(stream);
     }
 
+    /// From now on an event tells whenever the peer has taken more of a stream.
+    pub fn watch_taken(&mut self, stream: StreamId) {
+        self.streams.watch_taken(stream);
+    }
+
+    /// Takes nothing of a stream for now: the peer keeps what nobody here has popped, and sends nothing more of it. What came and was not popped is
+    /// dropped, and comes again; but the first record, if all of it came, and up to `keep` bytes stay. With 0 nothing stays, and a record in hand
+    /// is not to be popped afterwards. A stream may be paused again, to keep less. False, and nothing done, if the stream is not open, or is lent.
+    pub fn pause(&mut self, stream: StreamId, reason: PauseReason, keep: u32) -> bool {
+        let is_paused = self.streams.pause(stream, reason, keep);
+        self.acks.is_due |= self.streams.is_urgent();
+        is_paused
+    }
+
+    /// Takes a stream again that was paused. The peer sends again what was dropped. False if [`Channel::pause`] had not paused it.
+    pub fn resume(&mut self, stream: StreamId) -> bool {
+        let is_resumed = self.streams.resume(stream);
+        self.acks.is_due |= self.streams.is_urgent();
+        is_resumed
+    }
+
+    /// Whether the peer has paused a stream.
+    pub fn is_paused(&mut self, stream: StreamId) -> bool {
+        self.streams.is_paused(stream)
+    }
+
+    /// Gives memory back that is much more than what streams keep. Looks at all streams.
+    pub fn trim(&mut self) {
+        self.streams.trim();
+    }
+
+    /// When the peer was heard last.
+    pub fn heard_at(&self) -> Time {
+        self.watch.heard_at
+    }
+
+    /// Bytes that came and that nobody has taken, of all streams.
+    pub fn held(&self) -> u64 {
+        self.streams.held()
+    }
+
+    /// Whether that is more than half of what may be.
+    pub fn is_crowded(&self) -> bool {
+        self.streams.is_crowded()
+    }
+
+    /// Counts what this channel keeps of what came in room that other channels use too, from now on.
+    pub fn share_room(&mut self, room: Arc<SharedRoom>) {
+        self.streams.share_room(room);
+    }
+
+    /// Streams go on that wait for room, if other channels left some. Returns whether the peer is to be told something.
+    pub fn look_for_room(&mut self) -> bool {
+        self.streams.make_room();
+        self.acks.is_due |= self.streams.is_urgent();
+        self.acks.is_due
+    }
+
     /// Lends a stream's reading half, so that its records can be looked at while the channel is used. Until it is back,
     /// [`Channel::peek`] finds nothing, and what comes for the stream is not acknowledged. `None` if there is no such stream, or
     /// it is lent.
@@ -528,6 +667,44 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     #[inline]
     pub fn take_back(&mut self, stream: StreamId, half: Box<Incoming>) {
         self.streams.take_back(stream, half);
+    }
+
+    /// Whether a stream has a whole record, and its reading half is not lent.
+    #[inline]
+    pub fn is_readable(&mut self, stream: StreamId) -> bool {
+        self.streams.is_readable(stream)
+    }
+
+    /// Whether any stream has a whole record. Looks at all streams.
+    pub fn has_readable(&mut self) -> bool {
+        self.streams.has_readable()
+    }
+
+    /// Sets a mark of the owner's at a stream, and says what it was. `None` if the stream is not open.
+    #[inline]
+    pub fn mark(&mut self, stream: StreamId, is_marked: bool) -> Option<bool> {
+        self.streams.mark(stream, is_marked)
+    }
+
+    /// Gives a stream a number of the owner's, below `u32::MAX`.
+    pub fn set_owner(&mut self, stream: StreamId, owner: u32) {
+        self.streams.set_owner(stream, owner);
+    }
+
+    /// The owner's number of a stream, if it is open and has one.
+    #[inline]
+    pub fn owner(&mut self, stream: StreamId) -> Option<u32> {
+        self.streams.owner(stream)
+    }
+
+    /// Whether there is an open stream. Looks at all places.
+    pub fn has_streams(&self) -> bool {
+        self.streams.has_open()
+    }
+
+    /// Whether the peer's program has taken a record of a stream: then it knows of it.
+    pub fn is_confirmed(&mut self, stream: StreamId) -> bool {
+        self.streams.is_confirmed(stream)
     }
 
     /// Whether there is something for [`Channel::poll_event`].
@@ -612,7 +789,12 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         has_all_come && !self.streams.has_runs() && !self.has_unreliable
     }
 
-    /// Whether there are records that were not sent to their end, those that may be lost included.
+    /// Whether something waits here to be sent as soon as the congestion control lets it go.
+    pub fn has_waiting(&self) -> bool {
+        self.has_more()
+    }
+
+    /// Whether there are records that were not sent to their end, those that may be lost included. Looks at all streams.
     pub fn has_unsent(&self) -> bool {
         self.streams.has_unsent() || self.has_unreliable
     }
@@ -641,6 +823,11 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Whether we called, and have heard nothing of who was called.
     pub fn is_unheard(&self) -> bool {
         matches!(self.phase, Phase::Calling { cookie: None, .. })
+    }
+
+    /// Whether we called, and were not admitted yet.
+    pub fn is_calling(&self) -> bool {
+        matches!(self.phase, Phase::Calling { .. })
     }
 
     /// Whether records go over it.
@@ -675,15 +862,27 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.waits_for_peer(stream)
     }
 
+    /// Whether more of any stream would be sent if the peer had room for it. Looks at all streams.
+    pub fn any_waits_for_peer(&self) -> bool {
+        self.streams.any_waits_for_peer()
+    }
+
+    /// The first of the open streams. Looks at all places before it.
+    pub fn first_stream(&self) -> Option<StreamId> {
+        self.streams.first_open()
+    }
+
     /// Bytes of packets that were neither acknowledged nor given up.
     pub fn in_flight(&self) -> u64 {
         self.sent.in_flight()
     }
 
     /// Bytes that may be so: as the congestion control has it, and half of what a stream of the peer's may hold. So a lost packet, which
-    /// keeps all behind it waiting there, does not keep others from being sent until it was repaired.
+    /// keeps all behind it waiting there, does not keep others from being sent until it was repaired. And no more than the peer's host can
+    /// read, if it said so.
     pub fn congestion_window(&self) -> u64 {
-        self.congestion.window().min(u64::from(self.terms.window / 2).max(UNDER_WAY_LEAST))
+        let window = self.congestion.window().min(u64::from(self.terms.window / 2).max(UNDER_WAY_LEAST));
+        self.shares.as_ref().map_or(window, |shares| window.min(shares.share.max(1).into()))
     }
 
     /// How often in a row nothing was heard in time.
@@ -704,15 +903,16 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Bytes of memory that it takes, itself included.
     pub fn memory(&self) -> usize {
         let unreliable = self.unreliable.as_ref().map_or(0, |unreliable| unreliable.memory());
-        std::mem::size_of::<Self>() + self.streams.memory() + self.sent.memory() + unreliable
+        let shares = self.shares.as_ref().map_or(0, |shares| std::mem::size_of_val(&**shares));
+        std::mem::size_of::<Self>() + self.streams.memory() + self.sent.memory() + unreliable + shares
     }
 
     fn begin_answer(&mut self, caller: &Caller) {
-        self.phase = Phase::Open;
+        (self.phase, self.side) = (Phase::Open, Side::Answerer);
         self.nonce = caller.nonce;
         self.is_unconfirmed = true;
         self.acks.is_due = true;
-        self.reflect = Some((caller.sent_at, caller.arrived, 0));
+        self.reflect = Reflect { came_at: caller.arrived, sent_at: caller.sent_at, lay: 0, is_due: true };
         self.backoff.on_answer();
         let Watch { is_wanted, .. } = self.watch;
         let heard_at = caller.arrived;
@@ -729,6 +929,13 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     fn accept(&self) -> Accept {
         let terms = Terms { features: self.terms.features, ..self.settings.terms() };
         Accept { nonce: self.nonce, caller: self.theirs.epoch, callee: self.ours.epoch, terms }
+    }
+
+    fn forget_unreliable(&mut self, stream: StreamId) {
+        if let Some(unreliable) = &mut self.unreliable {
+            unreliable.forget(stream);
+            self.has_unreliable = unreliable.has_waiting();
+        }
     }
 
     fn lose(&mut self, reason: Reason) {

@@ -1,7 +1,7 @@
 //! What comes in.
 
 use super::unreliable::Unreliable;
-use super::{Channel, Event, Phase};
+use super::{Channel, Event, Life, Phase};
 use crate::congestion::{Acked, Congestion};
 use crate::incoming::Stored;
 use crate::memory::Memory;
@@ -10,7 +10,7 @@ use crate::rtt::short_micros;
 use crate::sack::Arrival;
 use crate::sequence::widen;
 use crate::time::Time;
-use weft_wire::frame::Frame;
+use weft_wire::frame::{Frame, StreamId, SHARE_LASTS};
 use weft_wire::packet::{Packet, PacketError, PacketKind, Reflected};
 use weft_wire::Reason;
 
@@ -32,6 +32,26 @@ pub enum Verdict {
     Violation,
     /// There is no room for something in it, or its stream is not open. It will be sent again.
     NoRoom,
+}
+
+/// A time stamp of the peer's to reflect. No `Option`, for there is one for each of many peers that are idle, and it would take 8 bytes more.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reflect {
+    /// When it came.
+    pub came_at: Time,
+    pub sent_at: u32,
+    /// For how long it lay here, in microseconds.
+    pub lay: u16,
+    /// There is one.
+    pub is_due: bool,
+}
+
+impl Reflect {
+    /// The time stamp, if there is one; then there is none.
+    #[inline]
+    pub fn take(&mut self) -> Option<Reflect> {
+        std::mem::take(&mut self.is_due).then_some(*self)
+    }
 }
 
 /// What a packet asks of its receiver.
@@ -162,9 +182,15 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             self.acks.asking += 1;
             self.acks.is_due |= !is_next || header.hurries || (asks.records && self.acks.asking >= ACK_EVERY);
             // That of the first: of packets that came one behind the other it waited for none.
-            self.reflect.get_or_insert_with(|| (header.sent_at, came_at, short_micros(now.nanos_since(came_at))));
+            if !self.reflect.is_due {
+                let lay = short_micros(now.nanos_since(came_at));
+                self.reflect = Reflect { came_at, sent_at: header.sent_at, lay, is_due: true };
+            }
         }
         self.on_heard(now);
+        if self.shares.is_some() {
+            self.settle_shares(now);
+        }
         // Whoever waits for records wants them, and what is made of them is to be under way before anything else is done.
         match waits && asks.records {
             true => self.word = Some(word),
@@ -243,17 +269,33 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
                 self.on_acks(now, below, bitmap)?;
                 continue;
             }
+            if let Frame::Share { bytes } = frame {
+                let shares = self.shares.get_or_insert_default();
+                (shares.share, shares.until) = (bytes, now + SHARE_LASTS);
+                continue;
+            }
             asks.any = true;
             asks.records |= matches!(frame, Frame::Records { .. });
             match frame {
-                Frame::Records { stream, offset, bytes } => match self.streams.on_records(stream, offset, bytes)? {
-                    Stored::Yes => {}
-                    Stored::NoRoom => return Err(Stop::NoRoom),
-                },
+                Frame::Records { stream, offset, bytes } => {
+                    let mut stored = self.streams.on_records(stream, offset, bytes, &self.settings)?;
+                    if stored == Stored::NotOpen {
+                        stored = self.on_first_records(stream, offset, bytes)?;
+                    }
+                    if stored != Stored::Yes {
+                        return Err(Stop::NoRoom);
+                    }
+                }
                 Frame::Taken { stream, taken, limit } => self.streams.on_taken(stream, taken, limit)?,
                 Frame::Nack { stream, taken, touched, reason } => {
-                    self.streams.on_nack(stream, taken, touched, reason)?
+                    self.streams.on_nack(stream, taken, touched, reason, self.side)?
                 }
+                Frame::Rest(rest) => self.streams.on_rest(&rest, self.side)?,
+                Frame::Rested { stream } => self.streams.on_rested(stream)?,
+                Frame::Stay(rest) => self.streams.on_stay(&rest),
+                Frame::Pause { pause, .. } => self.streams.on_pause(pause, true)?,
+                Frame::Resume(pause) => self.streams.on_pause(pause, false)?,
+                Frame::End { reason } => self.streams.on_end(reason),
                 // A copy of what opened this channel.
                 Frame::Accept(accept) if accept.nonce == self.nonce => {}
                 Frame::Ping | Frame::Padding { .. } => {}
@@ -263,6 +305,15 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             }
         }
         Ok(asks)
+    }
+
+    /// Records came for a stream that is not open here: one of the peer's is opened.
+    #[cold]
+    fn on_first_records(&mut self, stream: StreamId, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
+        match self.streams.on_unknown(stream, self.side, &self.settings, self.terms.window) {
+            Ok(()) => self.streams.on_records(stream, offset, bytes, &self.settings),
+            Err(stored) => Ok(stored),
+        }
     }
 
     #[inline]
@@ -316,11 +367,10 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             Ok(Frame::Accept(accept)) => Some(accept),
             _ => None,
         });
-        let is_ours = |a: &weft_wire::frame::Accept| {
-            a.nonce == self.nonce && a.caller == self.ours.epoch && a.callee == self.theirs.epoch
-        };
+        let is_ours = |a: &weft_wire::frame::Accept| a.nonce == self.nonce && a.caller == self.ours.epoch;
         let Some(accept) = accepts.filter(is_ours) else { return Verdict::Foreign };
-        self.theirs.id = packet.header.from;
+        // One that serves many programs has another epoch than the one that was called.
+        self.theirs = Life { epoch: accept.callee, id: packet.header.from };
         self.phase = Phase::Open;
         self.backoff.on_answer();
         self.set_terms(accept.terms);

@@ -1,4 +1,11 @@
 //! The streams of a channel, and the queues of those that have something to do.
+//!
+//! Each side opens the streams of its own half of the numbers, at the lowest free place of its table; the first records of a stream open it
+//! at the other side. A place is free again once both sides have closed its stream: the side that opened it has the other's last word, or
+//! knows that its own came.
+
+mod pause;
+mod rest;
 
 use super::{Event, OpenError, Settings};
 use crate::cuts::Whole;
@@ -7,20 +14,28 @@ use crate::memory::Memory;
 use crate::outgoing::{Outgoing, Ready, Run, Violation};
 use crate::rare::{self, Point};
 use crate::sent::SentFrame;
+pub use pause::SharedRoom;
+use pause::{Crowd, Pausing};
 use std::collections::VecDeque;
 use std::ops::Range;
-use weft_wire::frame::{stream_bytes, Frame, StreamId, Writer, FIRST_OFFSET, RECORDS_HEADER};
+use weft_wire::frame::{self, stream_bytes, Frame, Side, StreamId, Writer, FIRST_OFFSET, RECORDS_HEADER};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Head, Reason};
 
 /// Less room than this is not worth a header at the end of a packet that has something in it.
 const SCRAP: usize = RECORDS_HEADER + 32;
 
+/// Streams of the peer's of which the owner has taken no record. What came for all of them together is at most a window.
+pub(super) const NEW_MOST: u32 = 64;
+
+/// The number of a stream to which the owner gave none.
+const NOBODY: u32 = u32::MAX;
+
 #[derive(Debug)]
 struct Stream<M> {
     id: StreamId,
     out: Outgoing<M>,
-    /// `None` while it is lent.
+    /// `None` while it is lent, and before anything came.
     inc: Option<Box<Incoming>>,
     lent: Lent,
     /// In the queue of those that have something to transmit.
@@ -31,6 +46,23 @@ struct Stream<M> {
     is_readable: bool,
     wants_room: bool,
     has_room_event: bool,
+    /// The owner wants to be told what the peer takes, and an event waits that says so.
+    tells_taken: bool,
+    has_taken_event: bool,
+    is_lent: bool,
+    /// The writer was told what is lent.
+    is_lent_told: bool,
+    /// The peer opened it, and the owner has taken no record of it.
+    is_new: bool,
+    /// The owner's mark and number.
+    is_marked: bool,
+    owner: u32,
+    /// Bytes that came and that nobody has taken, as they are counted.
+    held: u32,
+    /// Bytes of memory that they lie in, if that is shared with other channels.
+    memory: u32,
+    pausing: Pausing,
+    resting: Resting,
     /// Closed here: the last word, until it is acknowledged.
     last_word: Option<LastWord>,
 }
@@ -38,27 +70,76 @@ struct Stream<M> {
 /// What is known of the reading half while it is lent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lent {
-    /// What its writer may be told: what was taken before, and how far it may go.
-    news: (u64, u64),
-    /// It was told so since.
-    is_told: bool,
-    /// Where what came ended.
-    end: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct LastWord {
+    /// Everything below was taken before; the writer may be told so.
     taken: u64,
-    touched: u64,
-    reason: Reason,
+    /// By how much it may be ahead of that.
+    window: u32,
+    /// By how much what came was.
+    came: u32,
 }
 
-/// All streams of a channel, in the order of their numbers.
+impl Lent {
+    fn news(&self) -> (u64, u64) {
+        (self.taken, self.taken + u64::from(self.window))
+    }
+}
+
+/// How far a stream is on its way to be closed at rest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Resting {
+    state: RestState,
+    /// The peer is to be told of it.
+    is_due: bool,
+    /// The peer declined these.
+    was_declined: bool,
+    /// How far the opener has sent and taken, by the last proposal.
+    sent: u32,
+    taken: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum RestState {
+    #[default]
+    No,
+    /// Our owner wants to close it, once everything was taken.
+    Wanted,
+    /// We proposed it. Until the answer comes nothing is sent.
+    Proposed,
+    /// The peer proposed it, and our owner is asked.
+    Asked,
+    /// The peer is told that it stays.
+    Stays,
+}
+
+/// The last word of a side that closed a stream; offsets as the wire has them.
+#[derive(Clone, Copy, Debug)]
+enum LastWord {
+    Nack { taken: u32, touched: u32, reason: Reason },
+    Rested,
+}
+
+/// Whether the peer is told that the channel ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Ending {
+    #[default]
+    No,
+    Due(Reason),
+    Told(Reason),
+}
+
+/// A place of a side's table.
+#[derive(Debug)]
+struct Place<M> {
+    /// The stream that has the place, or had it last.
+    last: Option<StreamId>,
+    stream: Option<Box<Stream<M>>>,
+}
+
+/// All streams of a channel.
 #[derive(Debug)]
 pub(super) struct Streams<M> {
-    list: Vec<Stream<M>>,
-    /// Where the last one looked for was.
-    last: usize,
+    /// Those of both sides in turn, as the low bits of their numbers count. One table for both, for an idle channel is to be small.
+    places: Vec<Place<M>>,
     /// Those that have something to transmit, in turn.
     runs: VecDeque<StreamId>,
     /// Those that have a word for the peer.
@@ -66,101 +147,209 @@ pub(super) struct Streams<M> {
     events: VecDeque<Event>,
     /// Bytes that the peer has not surely taken, of all streams.
     kept: u64,
+    /// Bytes that came for new streams, and how many these are.
+    new_bytes: u32,
+    new_streams: u32,
+    /// None without a limit of what is kept: an idle channel is to be small.
+    crowd: Option<Box<Crowd>>,
     /// A word cannot wait.
     is_urgent: bool,
+    ending: Ending,
+    /// The peer is told of the end once last words have come that are under way.
+    end_waits: bool,
+    has_ended: bool,
 }
 
 impl<M: Memory> Stream<M> {
-    /// What the peer is told of what was taken, which counts as told. While the reading half is lent that is what was taken before: who
-    /// answers what it reads is to tell it with its answers.
-    #[inline]
-    fn tell(&mut self) -> (u64, u64) {
-        match &mut self.inc {
-            Some(inc) => {
-                let news = inc.news();
-                inc.note_told(news);
-                news
-            }
-            None => {
-                self.lent.is_told = true;
-                self.lent.news
-            }
-        }
-    }
-}
-
-impl<M> Default for Streams<M> {
-    fn default() -> Streams<M> {
-        Streams {
-            list: Vec::new(),
-            last: 0,
-            runs: VecDeque::new(),
-            words: VecDeque::new(),
-            events: VecDeque::new(),
-            kept: 0,
-            is_urgent: false,
-        }
-    }
-}
-
-impl<M: Memory> Streams<M> {
-    pub fn open(&mut self, id: StreamId, settings: &Settings, peer_window: u32) -> Result<(), OpenError> {
-        let Err(at) = self.list.binary_search_by_key(&id, |s| s.id) else {
-            return Err(OpenError::InUse);
-        };
-        if self.list.len() >= settings.streams_most as usize {
-            return Err(OpenError::TooMany);
-        }
-        let stream = Stream {
+    fn new(id: StreamId, settings: &Settings, peer_window: u32) -> Stream<M> {
+        Stream {
             id,
             out: Outgoing::new(FIRST_OFFSET, settings.send_most, peer_window),
-            inc: Some(Box::new(Incoming::new(FIRST_OFFSET, settings.window))),
+            inc: None,
             lent: Lent::default(),
             is_queued: false,
             is_telling: false,
             is_readable: false,
             wants_room: false,
             has_room_event: false,
+            tells_taken: false,
+            has_taken_event: false,
+            is_lent: false,
+            is_lent_told: false,
+            is_new: false,
+            is_marked: false,
+            owner: NOBODY,
+            held: 0,
+            memory: 0,
+            pausing: Pausing::default(),
+            resting: Resting::default(),
             last_word: None,
-        };
-        if self.list.is_empty() {
-            // Most channels have one for ever, and room for four would be a tenth of what an idle channel takes.
-            self.list.reserve_exact(1);
         }
-        self.list.insert(at, stream);
+    }
+
+    /// Tells the peer how far records were taken; nothing if none came. While the reading half is lent that is how far they were taken
+    /// before: whoever answers records tells of them with the answers.
+    #[inline]
+    fn tell(&mut self) -> Option<(u64, u64)> {
+        match &mut self.inc {
+            Some(inc) => {
+                let news = inc.news();
+                inc.note_told(news);
+                Some(news)
+            }
+            None if self.is_lent => {
+                self.is_lent_told = true;
+                Some(self.lent.news())
+            }
+            None => None,
+        }
+    }
+
+    /// How far everything was taken that came, if nothing is left.
+    fn all_taken(&self) -> Option<u64> {
+        match &self.inc {
+            Some(inc) => inc.all_taken(),
+            None => (!self.is_lent).then_some(FIRST_OFFSET),
+        }
+    }
+
+    /// Whether nothing was ever written to it, nor came.
+    fn is_unused(&self) -> bool {
+        self.out.traffic().pushed == FIRST_OFFSET && self.inc.is_none() && !self.is_lent
+    }
+}
+
+impl<M> Default for Streams<M> {
+    fn default() -> Streams<M> {
+        Streams {
+            places: Vec::new(),
+            runs: VecDeque::new(),
+            words: VecDeque::new(),
+            events: VecDeque::new(),
+            kept: 0,
+            new_bytes: 0,
+            new_streams: 0,
+            crowd: None,
+            is_urgent: false,
+            ending: Ending::No,
+            end_waits: false,
+            has_ended: false,
+        }
+    }
+}
+
+/// A stream that is open, or whose last word is not acknowledged.
+#[inline(always)]
+fn any<M>(places: &mut [Place<M>], id: StreamId) -> Option<&mut Stream<M>> {
+    places.get_mut(id.index())?.stream.as_deref_mut().filter(|s| s.id == id)
+}
+
+/// A stream that is open.
+#[inline(always)]
+fn find<M>(places: &mut [Place<M>], id: StreamId) -> Option<&mut Stream<M>> {
+    any(places, id).filter(|s| s.last_word.is_none())
+}
+
+impl<M: Memory> Streams<M> {
+    /// Opens the stream of that number.
+    pub fn open(&mut self, id: StreamId, settings: &Settings, peer_window: u32) -> Result<(), OpenError> {
+        if id.place() >= settings.streams_most as usize {
+            return Err(OpenError::TooMany);
+        }
+        let (places, index) = (&mut self.places, id.index());
+        if places.is_empty() {
+            // Most channels have few for ever, and room for four would be a part of what an idle channel takes.
+            places.reserve_exact(index + 1);
+        }
+        if places.len() <= index {
+            places.resize_with(index + 1, || Place { last: None, stream: None });
+        }
+        let place = &mut places[index];
+        if place.stream.is_some() {
+            return Err(OpenError::InUse);
+        }
+        *place = Place { last: Some(id), stream: Some(Box::new(Stream::new(id, settings, peer_window))) };
         Ok(())
     }
 
+    /// Opens a stream of this side at its lowest free place.
+    pub fn open_next(&mut self, side: Side, settings: &Settings, peer_window: u32) -> Result<StreamId, OpenError> {
+        let mut places = self.places.iter().skip(side as usize).step_by(2);
+        let used = (self.places.len() + 1 - side as usize) / 2;
+        let at = places.position(|place| place.stream.is_none()).unwrap_or(used);
+        let first = StreamId::new(side, at as u32, 0);
+        let last = self.places.get(first.index()).and_then(|place| place.last);
+        let id = last.map_or(first, StreamId::next_life);
+        if at >= settings.streams_most as usize {
+            return Err(OpenError::TooMany);
+        }
+        self.open(id, settings, peer_window).map(|()| id)
+    }
+
     pub fn close(&mut self, id: StreamId, reason: Reason) -> Vec<Abandoned> {
-        let Some(s) = self.list.iter_mut().find(|s| s.id == id && s.last_word.is_none()) else {
-            return Vec::new();
+        let Some(s) = find(&mut self.places, id) else { return Vec::new() };
+        let (taken, touched) = match &mut s.inc {
+            Some(inc) => inc.end(),
+            None if s.is_lent => (s.lent.taken, s.lent.taken + u64::from(s.lent.came)),
+            None => (FIRST_OFFSET, FIRST_OFFSET),
         };
-        let (taken, touched) = s.inc.as_mut().map_or((s.lent.news.0, s.lent.end), |inc| inc.end());
-        s.last_word = Some(LastWord { taken, touched, reason });
+        s.last_word = Some(LastWord::Nack { taken: taken as u32, touched: touched as u32, reason });
         self.kept -= s.out.kept();
+        let has_its_word = s.out.is_refused();
         let abandoned = s.out.abandon();
-        self.events.retain(|e| !matches!(e, Event::Readable(i) | Event::Room(i) | Event::Refused(i, _) if *i == id));
-        self.tell(id);
-        self.is_urgent = true;
+        self.forget_events(id);
+        self.end_newness(id);
+        self.drop_held(id);
+        if has_its_word {
+            // The peer has closed it, and keeps nothing that this side's word would settle.
+            self.remove(id);
+        } else {
+            self.tell(id);
+            self.is_urgent = true;
+        }
+        abandoned
+    }
+
+    /// Closes all streams, and tells the peer that no other will follow.
+    pub fn end(&mut self, reason: Reason) -> Vec<(StreamId, Vec<Abandoned>)> {
+        let ids: Vec<StreamId> = self.iter().filter(|s| s.last_word.is_none()).map(|s| s.id).collect();
+        let abandoned = ids.into_iter().map(|id| (id, self.close(id, reason))).collect();
+        if self.ending == Ending::No {
+            self.ending = Ending::Due(reason);
+            self.is_urgent = true;
+        }
         abandoned
     }
 
     pub fn abandon(&mut self) -> Vec<(StreamId, Vec<Abandoned>)> {
         let all = std::mem::take(self);
-        all.list.into_iter().filter(|s| s.last_word.is_none()).map(|mut s| (s.id, s.out.abandon())).collect()
+        let streams = all.places.into_iter().filter_map(|place| place.stream);
+        streams.filter(|s| s.last_word.is_none()).map(|mut s| (s.id, s.out.abandon())).collect()
     }
 
     #[inline]
     pub fn send(&mut self, id: StreamId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        let s = self.find(id).ok_or(PushError::Gone)?;
+        let s = find(&mut self.places, id).ok_or(PushError::Gone)?;
         if s.out.kept() > 0 && !s.out.is_refused() && rare::fires(Point::StreamFull) {
             s.wants_room = true;
             return Err(PushError::Full);
         }
+        if s.resting.state != RestState::No {
+            if s.resting.state == RestState::Proposed && !s.out.is_refused() {
+                s.wants_room = true;
+                return Err(PushError::Full);
+            }
+            if s.resting.state == RestState::Wanted {
+                s.resting.state = RestState::No;
+            }
+        }
         match s.out.push(head, args, payload) {
             Ok(bytes) => {
+                if !s.is_queued && s.out.has_run() {
+                    s.is_queued = true;
+                    self.runs.push_back(id);
+                }
                 self.kept += bytes;
-                self.queue(id);
                 Ok(())
             }
             Err(error) => {
@@ -172,47 +361,86 @@ impl<M: Memory> Streams<M> {
 
     #[inline]
     pub fn peek(&mut self, id: StreamId) -> Peek<'_> {
-        self.find(id).and_then(|s| s.inc.as_mut()).map_or(Peek::Empty, |inc| inc.peek())
+        find(&mut self.places, id).and_then(|s| s.inc.as_mut()).map_or(Peek::Empty, |inc| inc.peek())
     }
 
     #[inline]
     pub fn pop(&mut self, id: StreamId) {
-        if self.find(id).and_then(|s| s.inc.as_mut()).is_some_and(|inc| inc.pop()) {
+        let Some(s) = find(&mut self.places, id) else { return };
+        let Some(inc) = &mut s.inc else { return };
+        let has_news = inc.pop();
+        if s.is_new {
+            self.end_newness(id);
+        }
+        if has_news {
             self.tell_taken(id);
+            self.note_held(id);
+            self.make_room();
         }
     }
 
     #[inline]
     pub fn release(&mut self, id: StreamId) {
-        if self.find(id).and_then(|s| s.inc.as_mut()).is_some_and(|inc| inc.release()) {
+        let Some(s) = find(&mut self.places, id) else { return };
+        if s.inc.as_mut().is_some_and(|inc| inc.release()) {
             self.tell_taken(id);
+            self.note_held(id);
+            self.make_room();
         }
+        self.propose(id);
     }
 
     #[inline]
     pub fn lend(&mut self, id: StreamId) -> Option<Box<Incoming>> {
-        let s = self.find(id)?;
+        let s = find(&mut self.places, id)?;
         let half = s.inc.take()?;
-        s.lent = Lent { news: half.news(), is_told: false, end: half.came_to() };
+        (s.is_lent, s.is_lent_told) = (true, false);
+        // Both are within a window of it.
+        let (taken, limit) = half.news();
+        s.lent = Lent { taken, window: (limit - taken) as u32, came: (half.came_to() - taken) as u32 };
         Some(half)
+    }
+
+    /// Whether the reading half is here and has a whole record, or what is none.
+    #[inline]
+    pub fn is_readable(&mut self, id: StreamId) -> bool {
+        find(&mut self.places, id).and_then(|s| s.inc.as_mut()).is_some_and(|inc| inc.is_readable())
+    }
+
+    /// Whether any stream has a whole record.
+    pub fn has_readable(&mut self) -> bool {
+        let streams = self.places.iter_mut().filter_map(|place| place.stream.as_deref_mut());
+        let mut open = streams.filter(|s| s.last_word.is_none());
+        open.any(|s| s.inc.as_mut().is_some_and(|inc| inc.is_readable()))
     }
 
     #[inline]
     pub fn take_back(&mut self, id: StreamId, mut half: Box<Incoming>) {
-        let Some(s) = self.find(id) else { return };
-        if s.lent.is_told {
-            half.note_told(s.lent.news);
+        let Some(s) = find(&mut self.places, id).filter(|s| s.is_lent) else { return };
+        if s.is_lent_told {
+            half.note_told(s.lent.news());
         }
         let has_news = half.release();
+        let is_taken = s.is_new && half.has_taken();
+        s.is_lent = false;
         s.inc = Some(half);
+        let rests = s.resting.state != RestState::No;
+        if is_taken {
+            self.end_newness(id);
+        }
         if has_news {
             self.tell_taken(id);
+            self.note_held(id);
+            self.make_room();
+        }
+        if rests {
+            self.propose(id);
         }
     }
 
     pub fn has_room(&mut self, id: StreamId, args: usize, payload: usize) -> bool {
-        self.find(id).is_some_and(|s| {
-            let has_room = s.out.has_room(stream_bytes(args, payload));
+        find(&mut self.places, id).is_some_and(|s| {
+            let has_room = s.resting.state != RestState::Proposed && s.out.has_room(stream_bytes(args, payload));
             s.wants_room |= !has_room;
             has_room
         })
@@ -226,17 +454,58 @@ impl<M: Memory> Streams<M> {
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
-        if let Event::Readable(id) | Event::Room(id) = event {
-            if let Some(s) = self.find(id) {
-                *if matches!(event, Event::Room(_)) { &mut s.has_room_event } else { &mut s.is_readable } = false;
+        if let Event::Readable(id) | Event::Room(id) | Event::Taken(id) = event {
+            if let Some(s) = find(&mut self.places, id) {
+                let flag = match event {
+                    Event::Room(_) => &mut s.has_room_event,
+                    Event::Taken(_) => &mut s.has_taken_event,
+                    _ => &mut s.is_readable,
+                };
+                *flag = false;
             }
         }
         Some(event)
     }
 
+    /// Sets the owner's mark of a stream, and says what it was. `None` if the stream is not open.
+    #[inline]
+    pub fn mark(&mut self, id: StreamId, is_marked: bool) -> Option<bool> {
+        find(&mut self.places, id).map(|s| std::mem::replace(&mut s.is_marked, is_marked))
+    }
+
+    /// The owner wants to be told what the peer takes.
+    pub fn watch_taken(&mut self, id: StreamId) {
+        if let Some(s) = find(&mut self.places, id) {
+            s.tells_taken = true;
+        }
+    }
+
+    /// Sets the owner's number of a stream, below `u32::MAX`.
+    pub fn set_owner(&mut self, id: StreamId, owner: u32) {
+        if let Some(s) = find(&mut self.places, id) {
+            s.owner = owner;
+        }
+    }
+
+    /// The owner's number of a stream, if it is open and has one.
+    #[inline]
+    pub fn owner(&mut self, id: StreamId) -> Option<u32> {
+        find(&mut self.places, id).map(|s| s.owner).filter(|owner| *owner != NOBODY)
+    }
+
     /// Whether a stream is open.
     pub fn is_open(&mut self, id: StreamId) -> bool {
-        self.find(id).is_some()
+        find(&mut self.places, id).is_some()
+    }
+
+    /// Whether there is a stream that is open.
+    pub fn has_open(&self) -> bool {
+        self.first_open().is_some()
+    }
+
+    /// The first stream that is open.
+    pub fn first_open(&self) -> Option<StreamId> {
+        self.iter().find(|s| s.last_word.is_none()).map(|s| s.id)
     }
 
     pub fn push_event(&mut self, event: Event) {
@@ -245,37 +514,79 @@ impl<M: Memory> Streams<M> {
 
     /// The peer's first grant, for all streams.
     pub fn grant(&mut self, window: u32) {
-        for at in 0..self.list.len() {
-            self.list[at].out.grant(window);
-            self.queue(self.list[at].id);
+        let ids: Vec<StreamId> = self.iter().map(|s| s.id).collect();
+        for id in ids {
+            if let Some(s) = find(&mut self.places, id) {
+                s.out.grant(window);
+                self.queue(id);
+            }
         }
     }
 
     pub fn rest(&mut self) {
-        for s in &mut self.list {
+        for s in self.places.iter_mut().filter_map(|place| place.stream.as_deref_mut()) {
             s.out.rest();
             s.inc.iter_mut().for_each(|inc| inc.rest());
+            s.count_memory(&mut self.crowd);
         }
         self.runs.shrink_to_fit();
         self.words.shrink_to_fit();
         self.events.shrink_to_fit();
     }
 
-    /// Stores a run of a stream's bytes that came.
+    /// Gives memory back that is much more than what streams keep.
+    pub fn trim(&mut self) {
+        for s in self.places.iter_mut().filter_map(|place| place.stream.as_deref_mut()) {
+            s.out.rest();
+            s.inc.iter_mut().for_each(|inc| inc.trim());
+            s.count_memory(&mut self.crowd);
+        }
+    }
+
+    /// Stores a run of a stream's bytes that came. A stream of the peer's is opened by it.
     #[inline]
-    pub fn on_records(&mut self, id: StreamId, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
-        let Some(s) = self.any(id) else {
-            // Not open yet, or closed long ago: in the second case the writer knows, and does not send it again.
-            return Ok(Stored::NoRoom);
-        };
+    pub fn on_records(
+        &mut self,
+        id: StreamId,
+        offset: u32,
+        bytes: &[u8],
+        settings: &Settings,
+    ) -> Result<Stored, Violation> {
+        let Some(s) = any(&mut self.places, id) else { return Ok(Stored::NotOpen) };
         if s.last_word.is_some() {
             return Ok(Stored::Yes);
         }
-        let Some(inc) = &mut s.inc else { return Ok(Stored::NoRoom) };
-        if rare::fires(Point::PieceRefused) {
+        if s.is_lent || rare::fires(Point::PieceRefused) {
             return Ok(Stored::NoRoom);
         }
+        let inc = s.inc.get_or_insert_with(|| Box::new(Incoming::new(FIRST_OFFSET, settings.window)));
+        if s.pausing.is_paused() {
+            inc.on_dropped(offset, bytes)?;
+            return Ok(Stored::Yes);
+        }
+        let top = inc.top();
+        let is_full = self.crowd.as_ref().is_some_and(|crowd| crowd.is_full_for(bytes.len()));
+        if is_full && inc.grows(offset, bytes.len()) > 0 {
+            inc.on_dropped(offset, bytes)?;
+            self.crowd(id);
+            return Ok(Stored::Yes);
+        }
+        if s.is_new {
+            let grows = inc.grows(offset, bytes.len());
+            if u64::from(self.new_bytes).saturating_add(grows) > u64::from(settings.window) {
+                return Ok(Stored::NoRoom);
+            }
+        }
         let stored = inc.on_records(offset, bytes)?;
+        let grown = (inc.top() - top) as u32;
+        s.held += grown;
+        if let Some(crowd) = &mut self.crowd {
+            crowd.held += u64::from(grown);
+            crowd.note_memory(&mut s.memory, inc.kept_in());
+        }
+        if s.is_new {
+            self.new_bytes = self.new_bytes.saturating_add(grown);
+        }
         if !s.is_readable && inc.is_readable() {
             s.is_readable = true;
             self.events.push_back(Event::Readable(id));
@@ -283,21 +594,88 @@ impl<M: Memory> Streams<M> {
         Ok(stored)
     }
 
+    /// Records came for a stream that is not here; `ours` is the side that we are. Says whether it is open now, or what is to become of
+    /// the records.
+    #[cold]
+    pub fn on_unknown(
+        &mut self,
+        id: StreamId,
+        ours: Side,
+        settings: &Settings,
+        peer_window: u32,
+    ) -> Result<(), Stored> {
+        let place = self.places.get(id.index());
+        let is_news = place.and_then(|place| place.last).is_none_or(|last| id.is_after(last));
+        match place.and_then(|place| place.stream.as_ref()) {
+            // Closed long ago, which its writer knows.
+            _ if !is_news => return Err(Stored::Yes),
+            // We would have opened it.
+            _ if id.side() == ours => return Err(Stored::NoRoom),
+            // Its opener is through with the one before, whose owner here has yet to see that.
+            Some(old) if old.last_word.is_none() => return Err(Stored::NoRoom),
+            _ => {}
+        }
+        let is_full = self.new_streams >= NEW_MOST || id.place() >= settings.streams_most as usize;
+        let ends = match self.ending {
+            Ending::No => None,
+            Ending::Due(reason) | Ending::Told(reason) => Some(reason),
+        };
+        if is_full || (ends.is_some() && id.place() >= NEW_MOST as usize) {
+            return Err(Stored::NoRoom);
+        }
+        if let Some(old) = self.places.get(id.index()).and_then(|place| place.last) {
+            // Of the one before, the opener knows all that our last word says.
+            self.remove(old);
+        }
+        self.open(id, settings, peer_window).map_err(|_| Stored::NoRoom)?;
+        self.new_streams += 1;
+        if let Some(s) = any(&mut self.places, id) {
+            s.is_new = true;
+        }
+        if let Some(reason) = ends {
+            self.close(id, reason);
+        }
+        Ok(())
+    }
+
     pub fn on_taken(&mut self, id: StreamId, taken: u32, limit: u32) -> Result<(), Violation> {
-        let Some(s) = self.find(id) else { return Ok(()) };
+        let Some(s) = find(&mut self.places, id) else { return Ok(()) };
         let freed = s.out.on_taken(taken, limit)?;
         let tell_room = freed > 0 && std::mem::take(&mut s.wants_room) && !s.has_room_event;
         s.has_room_event |= tell_room;
+        let rests = s.resting.state != RestState::No;
         self.kept -= freed;
+        if freed > 0 && s.tells_taken && !std::mem::replace(&mut s.has_taken_event, true) {
+            self.events.push_back(Event::Taken(id));
+        }
         if tell_room {
             self.events.push_back(Event::Room(id));
         }
         self.queue(id);
+        if rests {
+            self.propose(id);
+        }
         Ok(())
     }
 
-    pub fn on_nack(&mut self, id: StreamId, taken: u32, touched: u32, reason: Reason) -> Result<(), Violation> {
-        let Some(s) = self.find(id) else { return Ok(()) };
+    /// The peer has closed a stream.
+    pub fn on_nack(
+        &mut self,
+        id: StreamId,
+        taken: u32,
+        touched: u32,
+        reason: Reason,
+        ours: Side,
+    ) -> Result<(), Violation> {
+        let Some(s) = any(&mut self.places, id) else {
+            self.note_closed_unseen(id, ours);
+            return Ok(());
+        };
+        if s.last_word.is_some() {
+            // Both have closed it.
+            self.remove(id);
+            return Ok(());
+        }
         let is_first = !s.out.is_refused();
         self.kept -= s.out.on_nack(taken, touched)?;
         if is_first {
@@ -306,17 +684,32 @@ impl<M: Memory> Streams<M> {
         Ok(())
     }
 
+    /// The peer opened a stream and closed it, and we have seen nothing of it: what comes of it now is late.
+    fn note_closed_unseen(&mut self, id: StreamId, ours: Side) {
+        if let Some(place) = self.places.get_mut(id.index()) {
+            let is_news = place.last.is_none_or(|last| id.is_after(last));
+            if id.side() != ours && place.stream.is_none() && is_news {
+                place.last = Some(id);
+            }
+        }
+    }
+
     /// A packet with this in it came.
     #[inline]
     pub fn on_came(&mut self, frame: SentFrame) {
         match frame {
             SentFrame::Records(id, run) => {
-                if let Some(s) = self.find(id) {
+                if let Some(s) = find(&mut self.places, id) {
                     s.out.on_acked(run);
                 }
             }
-            SentFrame::Nack(id) => self.list.retain(|s| s.id != id),
-            SentFrame::Taken(_) => {}
+            SentFrame::LastWord(id) => {
+                if any(&mut self.places, id).is_some_and(|s| s.last_word.is_some()) {
+                    self.remove(id);
+                    self.end_waits = false;
+                }
+            }
+            SentFrame::Taken(_) | SentFrame::Pause(_) | SentFrame::Rest(_) | SentFrame::End => {}
         }
     }
 
@@ -324,40 +717,93 @@ impl<M: Memory> Streams<M> {
     pub fn on_lost(&mut self, frame: SentFrame) {
         match frame {
             SentFrame::Records(id, run) => {
-                if let Some(s) = self.find(id) {
+                if let Some(s) = find(&mut self.places, id) {
                     s.out.on_lost(run);
                     self.queue(id);
                 }
             }
             SentFrame::Taken(id) => self.tell(id),
-            SentFrame::Nack(id) => {
+            SentFrame::LastWord(id) => {
                 self.tell(id);
                 self.is_urgent = true;
+            }
+            SentFrame::Pause(id) => {
+                if let Some(s) = find(&mut self.places, id) {
+                    s.pausing.is_due = true;
+                    self.tell(id);
+                    self.is_urgent = true;
+                }
+            }
+            SentFrame::Rest(id) => {
+                if let Some(s) = find(&mut self.places, id) {
+                    s.resting.is_due = matches!(s.resting.state, RestState::Proposed | RestState::Stays);
+                    self.tell(id);
+                }
+            }
+            SentFrame::End => {
+                if let Ending::Told(reason) = self.ending {
+                    self.ending = Ending::Due(reason);
+                    self.is_urgent = true;
+                }
             }
         }
     }
 
     /// Writes what the peer is to be told of streams. Calls `note` for each word.
     pub fn write_words(&mut self, writer: &mut Writer<'_>, mut note: impl FnMut(SentFrame)) {
+        let mut last_words = 0;
         while let Some(&id) = self.words.front() {
-            if let Some(s) = self.any(id) {
-                let (is_written, sent) = match s.last_word {
-                    Some(LastWord { taken, touched, reason }) => {
-                        let (taken, touched) = (taken as u32, touched as u32);
-                        (writer.push(&Frame::Nack { stream: id, taken, touched, reason }), SentFrame::Nack(id))
+            if let Some(s) = any(&mut self.places, id) {
+                if let Some(last) = s.last_word {
+                    let word = match last {
+                        LastWord::Nack { taken, touched, reason } => Frame::Nack { stream: id, taken, touched, reason },
+                        LastWord::Rested => Frame::Rested { stream: id },
+                    };
+                    if !writer.push(&word) {
+                        return;
                     }
-                    None => {
-                        let (taken, limit) = s.tell();
-                        (writer.push_taken(id, taken as u32, limit as u32), SentFrame::Taken(id))
+                    last_words += 1;
+                    note(SentFrame::LastWord(id));
+                } else {
+                    if let Some((taken, limit)) = s.tell() {
+                        if !writer.push_taken(id, taken as u32, limit as u32) {
+                            return;
+                        }
+                        note(SentFrame::Taken(id));
                     }
-                };
-                if !is_written {
-                    return;
+                    if s.pausing.is_due {
+                        if !writer.push(&s.pause_word()) {
+                            return;
+                        }
+                        s.pausing.is_due = false;
+                        note(SentFrame::Pause(id));
+                    }
+                    if s.resting.is_due {
+                        let Resting { state, sent, taken, .. } = s.resting;
+                        let rest = frame::Rest { stream: id, sent, taken };
+                        let is_ours = state == RestState::Proposed;
+                        if !writer.push(&if is_ours { Frame::Rest(rest) } else { Frame::Stay(rest) }) {
+                            return;
+                        }
+                        s.resting.is_due = false;
+                        note(SentFrame::Rest(id));
+                    }
                 }
                 s.is_telling = false;
-                note(sent);
             }
             self.words.pop_front();
+        }
+        if let Ending::Due(reason) = self.ending {
+            // With the last words of the streams that are closed, or behind them: the end alone would leave their records in doubt.
+            let waiting = self.iter().filter(|s| s.last_word.is_some()).count();
+            self.end_waits = waiting > last_words;
+            if !self.end_waits {
+                if !writer.push(&Frame::End { reason }) {
+                    return;
+                }
+                self.ending = Ending::Told(reason);
+                note(SentFrame::End);
+            }
         }
         self.is_urgent = false;
     }
@@ -371,7 +817,7 @@ impl<M: Memory> Streams<M> {
                 return;
             }
             self.runs.pop_front();
-            let Some(s) = self.find(id) else { continue };
+            let Some(s) = find(&mut self.places, id) else { continue };
             s.is_queued = false;
             let Some(run) = s.out.next_run(room - RECORDS_HEADER) else { continue };
             let is_written = writer.push_records(id, run.from as u32, s.out.slices(run));
@@ -386,37 +832,37 @@ impl<M: Memory> Streams<M> {
     #[inline]
     pub fn may_lie_ready(&mut self, packet: usize) -> bool {
         let Some(&id) = self.runs.front() else { return false };
-        self.find(id).is_some_and(|s| s.out.may_lie_ready(packet))
+        find(&mut self.places, id).is_some_and(|s| s.out.may_lie_ready(packet))
     }
 
     /// The stream whose turn it is, and its packets that lie ready: at most so many of so many bytes, if there is room for much.
     #[inline]
     pub fn ready(&mut self, most: usize, packet: usize, room: u64) -> Option<(StreamId, Ready)> {
         let &id = self.runs.front()?;
-        Some((id, self.find(id)?.out.ready(most, packet, room)?))
+        Some((id, find(&mut self.places, id)?.out.ready(most, packet, room)?))
     }
 
     /// Takes the next of them.
     #[inline]
     pub fn next_ready(&mut self, id: StreamId) -> Option<(Run, Whole<'_>)> {
-        self.find(id)?.out.next_ready()
+        find(&mut self.places, id)?.out.next_ready()
     }
 
     /// What was made of them; then it is another stream's turn.
     #[inline]
     pub fn end_turn(&mut self, id: StreamId, range: Range<usize>) -> &[u8] {
         self.runs.pop_front();
-        if let Some(s) = self.find(id) {
+        if let Some(s) = find(&mut self.places, id) {
             s.is_queued = false;
         }
         self.queue(id);
-        self.find(id).map_or(&[], |s| s.out.packets(range))
+        find(&mut self.places, id).map_or(&[], |s| s.out.packets(range))
     }
 
     /// Whether what goes next lies ready, and is much.
     #[inline]
     pub fn has_ready(&mut self, room: u64) -> bool {
-        self.runs.front().copied().and_then(|id| self.find(id)).is_some_and(|s| s.out.has_ready(room))
+        self.runs.front().copied().and_then(|id| find(&mut self.places, id)).is_some_and(|s| s.out.has_ready(room))
     }
 
     /// Whether a stream has something to transmit.
@@ -425,10 +871,10 @@ impl<M: Memory> Streams<M> {
         !self.runs.is_empty()
     }
 
-    /// Whether the peer is to be told something of a stream.
+    /// Whether the peer is to be told something of a stream, or of the end.
     #[inline]
     pub fn has_words(&self) -> bool {
-        !self.words.is_empty()
+        !self.words.is_empty() || (matches!(self.ending, Ending::Due(_)) && !self.end_waits)
     }
 
     /// Whether that cannot wait.
@@ -448,36 +894,53 @@ impl<M: Memory> Streams<M> {
         self.kept > 0
     }
 
-    /// Whether there are records that were not sent to their end.
+    /// Whether there are records that were not sent to their end. Looks at all streams.
     pub fn has_unsent(&self) -> bool {
-        self.list.iter().any(|s| s.last_word.is_none() && s.out.has_unsent())
+        self.iter().any(|s| s.last_word.is_none() && s.out.has_unsent())
     }
 
     /// How far a stream was written and taken.
     pub fn traffic(&mut self, id: StreamId) -> Traffic {
-        self.find(id).map_or_else(Traffic::default, |s| s.out.traffic())
+        find(&mut self.places, id).map_or_else(Traffic::default, |s| s.out.traffic())
+    }
+
+    /// Whether the peer's program has taken anything of a stream.
+    pub fn is_confirmed(&mut self, id: StreamId) -> bool {
+        find(&mut self.places, id).is_some_and(|s| s.out.traffic().taken > FIRST_OFFSET)
     }
 
     /// Whether more of a stream would be sent if the peer had room for it.
     pub fn waits_for_peer(&mut self, id: StreamId) -> bool {
-        self.find(id).is_some_and(|s| s.out.waits_for_peer())
+        find(&mut self.places, id).is_some_and(|s| s.out.waits_for_peer())
+    }
+
+    /// The same of any stream.
+    pub fn any_waits_for_peer(&self) -> bool {
+        self.iter().any(|s| s.last_word.is_none() && s.out.waits_for_peer())
     }
 
     pub fn memory(&self) -> usize {
-        let each: usize = self.list.iter().map(|s| s.out.memory() + s.inc.as_ref().map_or(0, |inc| inc.memory())).sum();
-        each + self.list.capacity() * std::mem::size_of::<Stream<M>>()
+        let of = |s: &Stream<M>| {
+            std::mem::size_of::<Stream<M>>() + s.out.memory() + s.inc.as_ref().map_or(0, |inc| inc.memory())
+        };
+        self.iter().map(of).sum::<usize>()
+            + self.places.capacity() * std::mem::size_of::<Place<M>>()
             + (self.runs.capacity() + self.words.capacity()) * std::mem::size_of::<StreamId>()
             + self.events.capacity() * std::mem::size_of::<Event>()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Stream<M>> {
+        self.places.iter().filter_map(|place| place.stream.as_deref())
     }
 
     /// Notes that records were taken.
     fn tell_taken(&mut self, id: StreamId) {
         self.tell(id);
-        self.is_urgent |= self.find(id).and_then(|s| s.inc.as_ref()).is_some_and(|inc| inc.is_urgent());
+        self.is_urgent |= find(&mut self.places, id).and_then(|s| s.inc.as_ref()).is_some_and(|inc| inc.is_urgent());
     }
 
     fn tell(&mut self, id: StreamId) {
-        if let Some(s) = self.any(id).filter(|s| !s.is_telling) {
+        if let Some(s) = any(&mut self.places, id).filter(|s| !s.is_telling) {
             s.is_telling = true;
             self.words.push_back(id);
         }
@@ -485,24 +948,38 @@ impl<M: Memory> Streams<M> {
 
     #[inline]
     fn queue(&mut self, id: StreamId) {
-        if let Some(s) = self.find(id).filter(|s| !s.is_queued && s.out.has_run()) {
+        if let Some(s) = find(&mut self.places, id).filter(|s| !s.is_queued && s.out.has_run()) {
             s.is_queued = true;
             self.runs.push_back(id);
         }
     }
 
-    /// A stream that is open.
-    #[inline]
-    fn find(&mut self, id: StreamId) -> Option<&mut Stream<M>> {
-        self.any(id).filter(|s| s.last_word.is_none())
+    /// Forgets a stream; its place is free. Nothing of it stays in a queue, for a peer that acknowledges nothing keeps these from being
+    /// emptied.
+    fn remove(&mut self, id: StreamId) {
+        self.drop_held(id);
+        let place = self.places.get_mut(id.index());
+        let Some(s) = place.and_then(|place| place.stream.take_if(|s| s.id == id)) else { return };
+        if s.is_queued {
+            self.runs.retain(|its| *its != id);
+        }
+        if s.is_telling {
+            self.words.retain(|its| *its != id);
+        }
     }
 
-    /// A stream that is open, or whose last word is not acknowledged.
-    #[inline]
-    fn any(&mut self, id: StreamId) -> Option<&mut Stream<M>> {
-        if self.list.get(self.last).is_none_or(|s| s.id != id) {
-            self.last = self.list.binary_search_by_key(&id, |s| s.id).ok()?;
+    fn forget_events(&mut self, id: StreamId) {
+        let is_its = |event: &Event| event.stream() == Some(id);
+        self.events.retain(|event| !is_its(event));
+    }
+
+    /// The owner has taken a record of a stream, or the stream is closed: it is not new any more.
+    #[cold]
+    fn end_newness(&mut self, id: StreamId) {
+        if let Some(s) = any(&mut self.places, id).filter(|s| s.is_new) {
+            s.is_new = false;
+            self.new_streams = self.new_streams.saturating_sub(1);
+            self.new_bytes = self.new_bytes.saturating_sub(s.held);
         }
-        self.list.get_mut(self.last)
     }
 }

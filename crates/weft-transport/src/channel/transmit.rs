@@ -1,5 +1,6 @@
 //! What goes out.
 
+use super::receive::Reflect;
 use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
 use crate::cuts::{Whole, AHEAD};
@@ -266,7 +267,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         let mut writer = Writer::new(packet);
         writer.fill();
         // What rides on it may be lost.
-        let reflect = self.reflect.take();
+        let reflect = self.reflect;
+        self.reflect.is_due = false;
         self.header(now).seal(writer.finish());
         self.reflect = reflect;
         self.sent.finish_trial(now, bytes);
@@ -329,11 +331,14 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             let mut buffer = [0; BITMAP_MOST];
             writer.push(&Frame::Acks { bitmap: self.received.bitmap(&mut buffer) });
         }
+        if let Some(bytes) = self.shares.as_ref().and_then(|shares| shares.grants) {
+            writer.push(&Frame::Share { bytes });
+        }
     }
 
     #[inline]
     fn header(&mut self, now: Time) -> Header {
-        let reflected = self.reflect.take().map(|(sent_at, came_at, lay)| Reflected {
+        let reflected = self.reflect.take().map(|Reflect { sent_at, came_at, lay, .. }| Reflected {
             sent_at,
             held: short_micros(now.nanos_since(came_at)),
             lay,

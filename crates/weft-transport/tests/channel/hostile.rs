@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use std::time::Duration;
 use weft_transport::sack::{Arrival, Received};
 use weft_transport::{Answer, Life, Random, Verdict};
-use weft_wire::frame::{Accept, Cookie, Frame, Hello, StreamId, Terms, Writer, BITMAP_MOST, FIRST_OFFSET};
+use weft_wire::frame::{
+    Accept, Cookie, Frame, Hello, Pause, PauseReason, StreamId, Terms, Writer, BITMAP_MOST, FIRST_OFFSET,
+};
 use weft_wire::packet::{reseal, ChannelId, Header, Packet, PacketKind, FIRST_NUMBER, HEADER};
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Reason};
@@ -114,7 +116,6 @@ fn an_answer_without_the_nonce_of_the_call_does_nothing() {
     for (kind, frame) in [
         (PacketKind::Data, Frame::Accept(Accept { nonce: hello.nonce ^ 1, ..accept })),
         (PacketKind::Data, Frame::Accept(Accept { caller: Epoch(1), ..accept })),
-        (PacketKind::Data, Frame::Accept(Accept { callee: Epoch(1), ..accept })),
         (PacketKind::Data, Frame::Ping),
         (PacketKind::Answer, Frame::Cookie { nonce: hello.nonce ^ 1, cookie }),
         (PacketKind::Answer, Frame::Refuse { nonce: hello.nonce ^ 1, reason: Reason::NoRoom }),
@@ -421,6 +422,31 @@ fn the_door_answers_no_more_than_was_asked_and_not_at_all_what_it_does_not_know(
     }
 }
 
+#[test]
+fn calls_for_programs_that_may_come_are_left_without_an_answer() {
+    let mut world = World::new(1, 1);
+    let (now, ours) = (world.now, world.hosts[1].epoch);
+    let door = &mut world.hosts[1].door;
+    let terms = Terms { features: 0, window: 1 << 17, ack_delay: 0, packet_most: 1472 };
+    let answer = |door: &weft_transport::Door, callee| {
+        let mut packet = vec![0; MTU];
+        let mut writer = Writer::new(&mut packet);
+        assert!(writer.push(&Frame::Hello(Hello { caller: Epoch(7), callee, nonce: 9, cookie: None, terms })));
+        let packet = writer.finish();
+        Header::new(PacketKind::Call, ChannelId::NOBODY, ChannelId(5)).seal(packet);
+        match door.answer(now, &[1], packet) {
+            Answer::Reply(reply) => Some(reply.invites()),
+            _ => None,
+        }
+    };
+    door.wait_for_programs(true);
+    assert_eq!((answer(door, ours), answer(door, Epoch(8))), (Some(true), None));
+    door.serve(Epoch(8));
+    assert_eq!(answer(door, Epoch(8)), Some(true));
+    door.wait_for_programs(false);
+    assert_eq!(answer(door, Epoch(9)), Some(false), "refused");
+}
+
 /// A frame that a liar may think of.
 fn any_frame() -> impl Strategy<Value = (u8, u32, u32, Vec<u8>)> {
     let near = prop_oneof![
@@ -428,7 +454,7 @@ fn any_frame() -> impl Strategy<Value = (u8, u32, u32, Vec<u8>)> {
         1 => (0u32..1 << 19).prop_map(|n| START.wrapping_add(n)),
         1 => any::<u32>(),
     ];
-    (0u8..8, near.clone(), near, proptest::collection::vec(prop_oneof![Just(0u8), Just(4u8), any::<u8>()], 1..80))
+    (0u8..9, near.clone(), near, proptest::collection::vec(prop_oneof![Just(0u8), Just(4u8), any::<u8>()], 1..80))
 }
 
 proptest! {
@@ -443,7 +469,8 @@ proptest! {
     ) {
         let mut liar = Liar::new();
         liar.world.order(0, 300);
-        let bound = 3 * liar.world.hosts[0].settings.window as usize;
+        // The two windows of the stream, that of all new streams, and the table of streams.
+        let bound = 4 * liar.world.hosts[0].settings.window as usize;
         for (frames, skip, acked, behind, reflected) in packets {
             liar.number += skip;
             liar.header.behind = behind;
@@ -457,6 +484,14 @@ proptest! {
                     4 => Frame::Nack { stream: StreamId(1 + a % 2), taken: *a, touched: *b, reason: Reason::NoRoom },
                     5 => Frame::Acks { bitmap: bytes },
                     6 => Frame::Records { stream: StreamId(*a), offset: *b, bytes },
+                    7 => {
+                        let pause = Pause { stream: StreamId(1 + a % 2), from: *b, round: a % 5 };
+                        match a % 3 {
+                            0 => Frame::Pause { pause, reason: PauseReason::Crowded },
+                            1 => Frame::Share { bytes: *b },
+                            _ => Frame::Resume(pause),
+                        }
+                    }
                     _ => Frame::Ping,
                 })
                 .collect();

@@ -2,6 +2,8 @@
 //!
 //! * `world`: two hosts with doors and channels, bad links between them, and a ledger of every record.
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
+//! * `streams`: how streams are opened by what comes, and closed at rest.
+//! * `pauses`: streams whose reader takes nothing for now.
 //! * `spacing`: packets that are sent evenly.
 //! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
@@ -14,9 +16,12 @@
 mod attacks;
 mod faults;
 mod hostile;
+mod pauses;
 mod refusals;
+mod shares;
 mod sizes;
 mod spacing;
+mod streams;
 mod transcripts;
 mod unreliable;
 mod words;

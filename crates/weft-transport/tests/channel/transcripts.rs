@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_transport::testing::Link;
 use weft_transport::{Event, FixedWindow, OpenError, Settings, Verdict};
-use weft_wire::frame::{Frame, StreamId};
+use weft_wire::frame::{Frame, Side, StreamId};
 use weft_wire::packet::{Packet, PacketKind};
 use weft_wire::path::{Fate, Peek, PushError};
 use weft_wire::{Head, Kind, Reason};
@@ -354,12 +354,20 @@ fn streams_are_bounded_and_numbers_used_once() {
     let most = world.hosts[0].settings.streams_most;
     let channel = world.channel(0);
     assert_eq!(channel.open(A), Err(OpenError::InUse));
-    for stream in 3..=most {
-        assert_eq!(channel.open(StreamId(stream)), Ok(()));
+    let first = channel.open_next().expect("room");
+    assert_eq!(first, StreamId::new(Side::Caller, 0, 0));
+    // The second place is B's.
+    for place in 2..most {
+        assert_eq!(channel.open_next(), Ok(StreamId::new(Side::Caller, place, 0)));
     }
-    assert_eq!(channel.open(StreamId(most + 1)), Err(OpenError::TooMany));
+    let beyond = StreamId::new(Side::Answerer, most, 0);
+    assert_eq!((channel.open_next(), channel.open(beyond)), (Err(OpenError::TooMany), Err(OpenError::TooMany)));
     channel.close(B, Reason::PeerLost);
-    assert_eq!((channel.open(B), channel.open(StreamId(most + 1))), (Err(OpenError::InUse), Err(OpenError::TooMany)));
+    assert_eq!((channel.open(B), channel.open_next()), (Err(OpenError::InUse), Err(OpenError::TooMany)));
+    // The peer knows, and this side knows that it does: the place has its next life.
+    world.run(Duration::from_millis(50)).expect("in order");
+    let channel = world.channel(0);
+    assert_eq!(channel.open_next(), Ok(B.next_life()));
     channel.abandon();
     assert_eq!(channel.open(StreamId(99)), Err(OpenError::Lost));
 }
@@ -437,6 +445,15 @@ fn a_peer_of_the_same_life_that_forgot_the_channel_is_lost_too() {
     world.order(0, 10);
     world.run(Duration::from_millis(10)).expect("nothing comes");
     assert_eq!(world.lost(0), Some(Reason::Silent));
+}
+
+#[test]
+fn streams_are_opened_once_the_peer_has_answered() {
+    let mut world = World::new(1, 1);
+    world.call(0);
+    assert_eq!(world.channel(0).open_next(), Err(OpenError::Calling));
+    world.run(Duration::from_millis(2)).expect("nothing comes");
+    assert!(world.channel(0).open_next().is_ok());
 }
 
 #[test]
