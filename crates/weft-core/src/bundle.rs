@@ -207,6 +207,19 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.hand_returns(sink);
     }
 
+    /// Forgets a session at rest, whose path both sides have closed: nobody is told, and nothing comes back. Returns false, and
+    /// does nothing, if it has a flow.
+    pub fn forget(&mut self, id: SessionId) -> bool {
+        let is_forgotten = self.state.forget(id);
+        if is_forgotten {
+            self.hot.retain(|&i| i != id.index);
+            if let Some(place) = self.inbound.get_mut(id.index as usize) {
+                *place = None;
+            }
+        }
+        is_forgotten
+    }
+
     /// Takes a record of an unreliable message, which arrives outside the session's path.
     #[cold]
     pub fn take_unreliable<S: Sink<T>>(&mut self, id: SessionId, record: Record<'_>, sink: &mut S) {

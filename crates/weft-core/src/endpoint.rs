@@ -6,6 +6,7 @@ use crate::service::Service;
 use crate::session::SessionId;
 use std::collections::{BTreeMap, VecDeque};
 use weft_wire::path::Record;
+use weft_wire::setup::Open;
 use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason, Uid};
 
 /// A local endpoint of a bundle. A handle of a freed endpoint names no other one: calls with it say that there is none.
@@ -88,6 +89,13 @@ impl Endpoints {
     /// The endpoint that a name means.
     pub fn find(&self, id: EndpointId) -> Option<Endpoint> {
         self.by_id.get(&id).copied()
+    }
+
+    /// The endpoint that a flow is opened to.
+    pub fn find_opened(&self, open: &Open) -> Option<Endpoint> {
+        let endpoint = self.find(open.destination)?;
+        let state = self.get(endpoint)?;
+        (state.name.epoch == open.destination_epoch).then_some(endpoint)
     }
 
     /// All of them.

@@ -467,6 +467,6 @@ pub struct Counters {
     pub handed_on: u64,
     /// Sessions cut off because the peer broke the protocol.
     pub violations: u64,
-    /// Sessions lost.
+    /// Sessions lost. One that the peer refused with its first flow never was any.
     pub sessions_lost: u64,
 }

@@ -641,13 +641,13 @@ impl<T: Tx> State<T> {
     }
 
     fn receive_open(&mut self, session: u32, flow: u16, record: &Record<'_>) -> Result<(), Violation> {
-        let open = Open::from_args(record.args).ok_or(Violation)?;
+        let open = Open::from_record(record.args, record.payload).ok_or(Violation)?;
         let marks = record.head.op();
         if marks & !ORDERED != 0 {
             return Err(Violation);
         }
         // The key is checked with every message: it may change.
-        let destination = self.endpoints.find(open.destination).unwrap_or(Endpoint::NONE);
+        let destination = self.endpoints.find_opened(&open).unwrap_or(Endpoint::NONE);
         let s = self.live(session).ok_or(Violation)?;
         let source = s.name_of(open.source, open.uid);
         let opened = FlowIn {

@@ -73,6 +73,8 @@ pub struct SessionReport {
     pub backlog_bytes: usize,
     /// The session's channel, if the peer is on another host.
     pub host: Option<HostReport>,
+    /// The session goes by a line of weftd.
+    pub is_by_daemon: bool,
 }
 
 /// A channel to another host.
@@ -257,6 +259,7 @@ impl<T: Tx> Session<T> {
             backlog: self.backlog.len(),
             backlog_bytes: self.backlog_bytes,
             host: None,
+            is_by_daemon: false,
         });
         let is_open = has_room && self.backlog.is_empty();
         for flow in self.flows_out.iter().filter(|flow| flow.phase != Phase::Closed) {

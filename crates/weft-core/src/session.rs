@@ -376,6 +376,8 @@ pub(crate) struct Session<T> {
     pub asked: Asked,
     /// A send found the path full.
     pub is_blocked: bool,
+    /// It is in the list of sessions whose last flow has closed.
+    pub is_noted_at_rest: bool,
     /// Replies that the peer sent back.
     pub replies_returned: u64,
 }
@@ -396,6 +398,7 @@ impl<T> Session<T> {
             parked_bytes: 0,
             asked: Asked::default(),
             is_blocked: false,
+            is_noted_at_rest: false,
             replies_returned: 0,
         }
     }
@@ -419,6 +422,13 @@ impl<T> Session<T> {
                 0
             }
         }
+    }
+
+    /// Whether there is no flow in either direction, and nothing waits.
+    pub fn is_at_rest(&self) -> bool {
+        let has_none = self.flows_out.iter().all(|out| out.phase == Phase::Closed)
+            && self.flows_in.iter().all(|flow| !flow.is_open && !flow.is_closing);
+        has_none && self.backlog.is_empty() && self.calls.is_empty() && self.parked_bytes == 0
     }
 
     /// Gives back what was kept for a burst.

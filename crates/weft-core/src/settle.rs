@@ -26,7 +26,12 @@ impl<T: Tx> State<T> {
         place.life = place.life.wrapping_add(1);
         // The next session in this place has broken nothing.
         self.broken.retain(|&index| index != id.index);
-        self.counters.sessions_lost += 1;
+        // One that was refused with its first flow never was any.
+        let is_refusal = matches!(
+            reason,
+            Reason::WrongKey | Reason::NoSuchEndpoint | Reason::Closed | Reason::NoRoom | Reason::ForeignUser
+        );
+        self.counters.sessions_lost += u64::from(!is_refusal);
         self.closing.retain(|(session, _)| *session != id);
         self.draining.retain(|(session, _)| *session != id);
         let untouched = self.return_abandoned(&mut s, reason);

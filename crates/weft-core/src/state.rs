@@ -147,6 +147,8 @@ pub struct State<T> {
     pub(crate) draining: Vec<(SessionId, u16)>,
     /// Flows that their openers close, and that may be told to be closed.
     pub(crate) closing: Vec<(SessionId, u16)>,
+    /// Sessions whose last flow has closed, and whose path is given back then.
+    pub(crate) rests: Vec<SessionId>,
     /// Flows that owe their sender `Ended` or `Credit`.
     pub(crate) dirty: Vec<(u32, u16)>,
     /// Messages that came back and wait for the sink.
@@ -193,6 +195,7 @@ impl<T: Tx> State<T> {
             calls: Vec::new(),
             draining: Vec::new(),
             closing: Vec::new(),
+            rests: Vec::new(),
             dirty: Vec::with_capacity(16),
             returns: VecDeque::new(),
             blocked: Vec::with_capacity(8),

@@ -95,7 +95,7 @@ impl<L: Link> Ni<L> {
         host.has_called = true;
         host.channel.call_again(now);
         let preferred = ways.remove(0);
-        self.hosts.set_ways(id, preferred, ways);
+        self.hosts.set_ways(id, preferred, ways.into());
         self.mark(index);
     }
 

@@ -4,6 +4,7 @@ use super::{HostId, Link, Ni, Origin};
 use crate::admission::Allowance;
 use std::time::Duration;
 use weft_transport::Time;
+use weft_wire::frame::StreamId;
 
 /// Largest number of sessions of callers that showed no key. A caller is refused too if its origin holds as many as are free.
 pub(super) const GUESTS_MOST: usize = 256;
@@ -11,10 +12,13 @@ pub(super) const GUESTS_MOST: usize = 256;
 /// Number of allowances. Origins whose hash is the same share one.
 const ALLOWANCES: usize = 64;
 
+/// A session of a caller without a key.
+type Seat = (HostId, StreamId, Origin);
+
 /// The sessions of callers without a key.
 #[derive(Debug)]
 pub(super) struct Guests {
-    seats: Vec<(HostId, Origin)>,
+    seats: Vec<Seat>,
     /// None until the first guest comes.
     allowances: Option<Box<[Allowance; ALLOWANCES]>>,
     /// So that nobody can choose an address that shares somebody else's allowance.
@@ -28,8 +32,8 @@ impl Guests {
 
     /// Gives a caller a seat, if there is one for its origin now. No origin gets more than stay free, as with
     /// [strangers](super::Ni).
-    fn admit(&mut self, now: Time, id: HostId, origin: Origin) -> bool {
-        let taken = self.seats.iter().filter(|(_, other)| *other == origin).count();
+    fn admit(&mut self, now: Time, id: HostId, stream: StreamId, origin: Origin) -> bool {
+        let taken = self.seats.iter().filter(|(_, _, other)| *other == origin).count();
         if taken >= GUESTS_MOST.saturating_sub(self.seats.len()) {
             return false;
         }
@@ -37,20 +41,25 @@ impl Guests {
         let allowances = self.allowances.get_or_insert_with(|| Box::new([Allowance::default(); ALLOWANCES]));
         let is_admitted = allowances.get_mut(place).is_some_and(|it| it.take(Duration::from_nanos(now.as_nanos())));
         if is_admitted {
-            self.seats.push((id, origin));
+            self.seats.push((id, stream, origin));
         }
         is_admitted
     }
 
+    /// The sessions of a host have ended.
+    pub fn forget_host(&mut self, id: HostId) {
+        self.seats.retain(|(host, _, _)| *host != id);
+    }
+
     /// A session has ended.
-    pub fn forget(&mut self, id: HostId) {
-        self.seats.retain(|(host, _)| *host != id);
+    pub fn forget(&mut self, id: HostId, stream: StreamId) {
+        self.seats.retain(|(host, its, _)| (*host, *its) != (id, stream));
     }
 
     /// Bytes of memory beyond its own.
     pub fn memory(&self) -> usize {
         let allowances = self.allowances.as_ref().map_or(0, |allowances| size_of_val(&**allowances));
-        self.seats.capacity() * size_of::<(HostId, Origin)>() + allowances
+        self.seats.capacity() * size_of::<Seat>() + allowances
     }
 
     fn allowance_of(&self, origin: Origin) -> usize {
@@ -61,12 +70,12 @@ impl Guests {
 }
 
 impl<L: Link> Ni<L> {
-    /// Whether a host that called us may have a session without a key. If so, it holds a seat until it is closed.
-    pub fn admit_guest(&mut self, id: HostId) -> bool {
+    /// Whether a host may have a session without a key by this stream. If so, it holds a seat until the stream is closed.
+    pub fn admit_guest(&mut self, id: HostId, stream: StreamId) -> bool {
         let now = self.link.now();
         let Some(host) = self.hosts.get(id) else { return false };
         let origin = Origin::of(host.key.address);
-        self.guests.admit(now, id, origin)
+        self.guests.admit(now, id, stream, origin)
     }
 
     /// Sessions of callers without a key.

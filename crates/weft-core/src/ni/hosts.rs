@@ -4,9 +4,10 @@ use super::Channel;
 use super::{HostId, HostKey, Way};
 use std::collections::BTreeMap;
 use weft_transport::{Memory, Time};
+use weft_wire::frame::StreamId;
 use weft_wire::packet::ChannelId;
 use weft_wire::path::Abandoned;
-use weft_wire::Reason;
+use weft_wire::{Epoch, HostAddress, Reason};
 
 /// The state of a host.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub(super) struct Host<M> {
     /// The way to it. While `others` are tried too, the preferred way.
     pub way: Way,
     /// Other ways that are tried until the host answers on one of them.
-    pub others: Vec<Way>,
+    pub others: Box<[Way]>,
     /// The preferred way was tried alone.
     pub has_called: bool,
     /// The reason that a wrong host gave on one of the ways.
@@ -27,19 +28,21 @@ pub(super) struct Host<M> {
     pub unsent: usize,
     /// When something was last sent to it.
     pub sent_at: Time,
-    /// It has records to take.
-    pub is_readable: bool,
-    /// An event for that is queued.
-    pub is_told_readable: bool,
     /// An event for unreliable messages is queued.
     pub is_told_unreliable: bool,
     pub is_watched: bool,
+    /// There was a session that both sides knew of.
+    pub is_accepted: bool,
+    /// Somebody waits for it.
+    pub is_wanted: bool,
+    /// Its network interface serves many programs, each with an epoch of its own.
+    pub serves_many: bool,
     /// It is closing: it was told, and is kept until it knows.
     pub is_closing: bool,
     /// The current timer. Other timers of this host are stale.
     pub timer_at: Option<Time>,
-    /// After closing: records that the host may not have taken.
-    pub abandoned: Vec<Abandoned>,
+    /// Of streams that were closed: records that the host may not have taken.
+    pub abandoned: Vec<(StreamId, Vec<Abandoned>)>,
 }
 
 impl<M: Memory> Host<M> {
@@ -47,17 +50,18 @@ impl<M: Memory> Host<M> {
         Host {
             key,
             way,
-            others: Vec::new(),
+            others: Box::default(),
             has_called: false,
             refusal: None,
             channel,
             is_marked: false,
             unsent: 0,
             sent_at: Time::default(),
-            is_readable: false,
-            is_told_readable: false,
             is_told_unreliable: false,
             is_watched: false,
+            is_accepted: false,
+            is_wanted: false,
+            serves_many: false,
             is_closing: false,
             timer_at: None,
             abandoned: Vec::new(),
@@ -71,7 +75,7 @@ impl<M: Memory> Host<M> {
 
     /// The entries under which it is found, one for each way that is tried.
     fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        std::iter::once(&self.way).chain(&self.others).map(|way| (HostKey { address: way.to, ..self.key }, way.from))
+        std::iter::once(&self.way).chain(&*self.others).map(|way| (HostKey { address: way.to, ..self.key }, way.from))
     }
 }
 
@@ -161,12 +165,24 @@ impl<M: Memory> Hosts<M> {
         let Some(place) = self.places.get_mut(id.index as usize).filter(|p| p.life == id.life) else { return };
         let Some(mut host) = place.host.take() else { return };
         self.forget_keys_of(&host, id);
-        host.others.clear();
+        host.others = Box::default();
         self.places[id.index as usize].host = Some(host);
     }
 
+    /// The epoch of a host's network interface was learnt: it is not the one of the program that was called.
+    pub fn learn(&mut self, id: HostId, epoch: Epoch) {
+        self.forget_key(id);
+        let Some(host) = self.get_mut(id) else { return };
+        (host.key.epoch, host.serves_many) = (epoch, true);
+        let entries: Vec<Entry> = host.entries().collect();
+        for entry in entries {
+            // If both called at once, there are two, and either will do.
+            self.by_key.entry(entry).or_insert(id);
+        }
+    }
+
     /// Sets the way to a host, and the other ways that are still tried.
-    pub fn set_ways(&mut self, id: HostId, way: Way, others: Vec<Way>) {
+    pub fn set_ways(&mut self, id: HostId, way: Way, others: Box<[Way]>) {
         self.forget_key(id);
         let Some(host) = self.get_mut(id) else { return };
         (host.key.address, host.way, host.others) = (way.to, way, others);
@@ -186,6 +202,26 @@ impl<M: Memory> Hosts<M> {
 
     pub fn find(&self, key: HostKey) -> Option<HostId> {
         self.by_key.range((key, u8::MIN)..=(key, u8::MAX)).next().map(|(_, id)| *id)
+    }
+
+    /// Returns a host at this address that serves many programs.
+    pub fn find_server(&self, address: HostAddress) -> Option<HostId> {
+        let servers = self.at_address(address).filter_map(|id| Some((id, self.get(id)?)));
+        let open = servers.filter(|(_, host)| host.serves_many && host.channel.is_open());
+        // One that was started anew may be there beside the one before, which is not given up yet.
+        open.max_by_key(|(_, host)| host.channel.heard_at()).map(|(id, _)| id)
+    }
+
+    /// Returns a host at this address, which knows us by this one of ours, that we are calling still.
+    pub fn find_called(&self, address: HostAddress, from: u8) -> Option<HostId> {
+        let is_called =
+            |id: &HostId| self.get(*id).is_some_and(|host| host.way.from == from && host.channel.is_calling());
+        self.at_address(address).find(is_called)
+    }
+
+    fn at_address(&self, address: HostAddress) -> impl Iterator<Item = HostId> + '_ {
+        let key = |epoch| HostKey { address, epoch: Epoch(epoch) };
+        self.by_key.range((key(u64::MIN), u8::MIN)..=(key(u64::MAX), u8::MAX)).map(|(_, id)| *id)
     }
 
     /// Returns the host that knows us by this address of ours.
@@ -233,6 +269,16 @@ impl<M: Memory> Hosts<M> {
         self.places.get(index as usize).map(|place| HostId { index, life: place.life })
     }
 
+    /// Returns the number of hosts, those that are closing included.
+    pub fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Returns the number of hosts that were called and have not answered. Looks at all places.
+    pub fn calling(&self) -> usize {
+        self.places.iter().filter_map(|place| place.host.as_ref()).filter(|host| host.channel.is_calling()).count()
+    }
+
     /// Returns the number of places: the largest number of hosts so far.
     pub fn places(&self) -> usize {
         self.places.len()
@@ -246,7 +292,10 @@ impl<M: Memory> Hosts<M> {
 
     /// Whether no records wait for any host.
     pub fn all_sent(&self) -> bool {
-        self.places.iter().filter_map(|place| place.host.as_ref()).all(|host| host.unsent == 0 || host.is_closing)
+        self.places
+            .iter()
+            .filter_map(|place| place.host.as_ref())
+            .all(|host| host.is_closing || (host.unsent == 0 && !host.channel.has_unsent()))
     }
 
     /// Whether no packets are in flight to any host.
@@ -260,9 +309,11 @@ impl<M: Memory> Hosts<M> {
         use std::mem::size_of;
         let hosts = self.places.iter().filter_map(|place| place.host.as_deref());
         let each = |host: &Host<M>| {
-            let kept: usize = host.abandoned.iter().map(|r| r.payload.capacity() + r.args.capacity() * 4).sum();
-            let around = size_of::<Host<M>>() - size_of::<Channel<M>>() + host.others.capacity() * size_of::<Way>();
-            around + host.channel.memory() + kept + host.abandoned.capacity() * size_of::<Abandoned>()
+            let records = host.abandoned.iter().flat_map(|(_, records)| records);
+            let kept: usize =
+                records.map(|r| size_of::<Abandoned>() + r.payload.capacity() + r.args.capacity() * 4).sum();
+            let around = size_of::<Host<M>>() - size_of::<Channel<M>>() + host.others.len() * size_of::<Way>();
+            around + host.channel.memory() + kept
         };
         hosts.map(each).sum::<usize>()
             + self.places.capacity() * size_of::<Place<M>>()

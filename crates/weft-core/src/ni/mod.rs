@@ -10,17 +10,23 @@
 //! ```
 //!
 //! Each bundle has its own network interface, so threads with different bundles share none. A *host* here is a bundle
-//! of another process. A channel with one stream in each direction connects the two and is the path of their one
-//! session. A [`Handle`] lets another thread serve the interface while the bundle's program computes: packets, timers
-//! and sends, but not the events.
+//! of another process. One channel connects the two. Each of its streams is the path of a session of two endpoints. A
+//! [`Handle`] lets another thread serve the interface while the bundle's program computes: packets, timers and sends,
+//! but not the events.
 
+mod bounds;
 mod burst;
 mod gone;
 mod guests;
 mod hosts;
+mod incast;
+mod link;
 mod path;
 mod sessions;
+mod streams;
 
+pub use bounds::Bounds;
+pub use link::{Link, Sent, Way};
 pub use path::{StreamRx, StreamTx};
 pub use sessions::HostSessions;
 
@@ -29,6 +35,7 @@ use burst::{Burst, Progress, BURST_MOST};
 use gone::Gone;
 use guests::Guests;
 use hosts::{Host, Hosts};
+use incast::Incast;
 use std::cell::{RefCell, RefMut};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -38,7 +45,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_transport::rare::{self, Point};
-use weft_transport::{Answer, Caller, Control, Door, Incoming, Loose, Lot, Memory, Random, Settings, Time};
+use weft_transport::{Answer, Caller, Control, Door, Incoming, Loose, Lot, Random, Settings, SharedRoom, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
 use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
@@ -48,17 +55,9 @@ use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
 /// The channel between this network interface and another.
 type Channel<M> = weft_transport::Channel<Control, M>;
 
-/// The only stream of a channel, in each direction.
-const STREAM: StreamId = StreamId(1);
-
 /// If nothing was sent to a host for this long, a record is sent at once: waiting for others to share its packet gains
 /// nothing.
 const LONG_AGO: Duration = Duration::from_micros(50);
-
-/// Largest number of strangers: hosts that called and have not shown yet that they know one of our endpoints and its
-/// key. Above this, callers are ignored and call again. A caller is ignored too if its origin already holds as many
-/// places as are free.
-const STRANGERS_MOST: usize = 256;
 
 /// Largest number of closed hosts that are kept until they know that they are closed, or are taken for dead. Above
 /// this, the notice to a host may be lost; then the door tells it.
@@ -66,62 +65,6 @@ const CLOSING_MOST: usize = 256;
 
 /// Number of timers that may be set in addition to those for hosts.
 const TIMERS_LEAST: usize = 64;
-
-/// After this time a stranger that has shown nothing gives its place to another.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// The result of giving a run of packets to a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
-    /// All were sent, or were lost as packets may be.
-    All,
-    /// This many were sent; the link takes no more now.
-    Full(usize),
-    /// This many were sent. The next one is larger than the link carries; it and those after it are lost.
-    TooLarge(usize),
-}
-
-/// Carries packets between network interfaces, and tells the time. No call blocks.
-pub trait Link {
-    /// The memory for streams with much data under way.
-    type Memory: Memory;
-    /// The current time. It never goes back.
-    fn now(&self) -> Time;
-    /// Sends packets that are stored back to back. Each has `segment` bytes, except that the last may be shorter.
-    fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent;
-    /// As [`Link::send`], for packets in [`Link::Memory`]. The link may read them after the call: a packet stays
-    /// unchanged until the peer has taken its contents, except for a shorter last packet. The contents of lost packets
-    /// are sent again from another place.
-    fn send_lasting(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
-        self.send(to, packets, segment)
-    }
-    /// Answers a stranger with one packet. If there is no room, the packet is lost, and the stranger asks again.
-    fn answer(&mut self, to: Way, packet: &[u8]) {
-        let _ = self.send(to, packet, packet.len());
-    }
-    /// Returns the next packet that could not be delivered because nobody has the port, if the network says so: its
-    /// destination, and how much of its beginning was written to `quoted`. May make system calls.
-    fn next_refusal(&mut self, quoted: &mut [u8]) -> Option<(HostAddress, usize)> {
-        let _ = quoted;
-        None
-    }
-    /// Returns the way to an address, if one is known. May make system calls.
-    fn way_to(&mut self, address: HostAddress) -> Option<Way> {
-        Some(Way { to: address, from: 0 })
-    }
-    /// Returns the packet size in bytes to begin with on a way: the first guess of what gets through. May make system
-    /// calls.
-    fn packet_bytes(&self, to: Way) -> u16;
-}
-
-/// A way to a host: its address, and our own address by which it knows us.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Way {
-    /// The host's address.
-    pub to: HostAddress,
-    /// The number of our address in the link's list.
-    pub from: u8,
-}
 
 /// A handle to a network interface, by which the home and the ends of paths share it. Other threads may use it in
 /// between.
@@ -172,18 +115,30 @@ pub struct HostKey {
 pub enum NiEvent {
     /// The host that we called has answered and may get a session.
     Open(HostId),
-    /// Records came from the host. A host without a session must open a flow first: [`Ni::first_open`].
-    Readable(HostId),
+    /// Records came by a stream. One without a session must open a flow first: [`Ni::first_open`].
+    Readable(HostId, StreamId),
+    /// The host has taken more of a stream for which [`Ni::watch_taken`] was called.
+    Taken(HostId, StreamId),
     /// Unreliable messages came from the host: [`Ni::take_unreliable`].
     Unreliable(HostId),
-    /// The host is lost or takes no more. Its session ends now.
+    /// The host takes no more of a stream. Its session ends now.
+    Refused(HostId, StreamId, Reason),
+    /// The host proposes to close a stream of its own, if there is no flow on it: [`Ni::answer_rest`].
+    Asks(HostId, StreamId),
+    /// A stream is closed at rest, as was wished: the session with this index is gone.
+    Rested(HostId, StreamId, u32),
+    /// The host goes on with a stream that was to be closed.
+    Stays(HostId, StreamId),
+    /// The host is lost or has ended the channel. Its sessions end now.
     Ended(HostId, Reason),
 }
 
 impl NiEvent {
     fn host(&self) -> HostId {
         match *self {
-            NiEvent::Open(id) | NiEvent::Readable(id) | NiEvent::Unreliable(id) | NiEvent::Ended(id, _) => id,
+            NiEvent::Open(id) | NiEvent::Unreliable(id) | NiEvent::Ended(id, _) | NiEvent::Refused(id, _, _) => id,
+            NiEvent::Readable(id, _) | NiEvent::Taken(id, _) => id,
+            NiEvent::Asks(id, _) | NiEvent::Rested(id, _, _) | NiEvent::Stays(id, _) => id,
         }
     }
 }
@@ -209,6 +164,8 @@ struct Stranger {
     id: HostId,
     since: Time,
     origin: Origin,
+    /// Its first flow was not admitted.
+    is_refused: bool,
 }
 
 /// The origin of a stranger: an IPv4 address, or the first 64 bits of an IPv6 address, because the owner of one address
@@ -253,6 +210,10 @@ pub struct Ni<L: Link> {
     /// Oldest first.
     strangers: VecDeque<Stranger>,
     guests: Guests,
+    incast: Incast,
+    bounds: Bounds,
+    /// Room for what came, which hosts share, if it is limited for all of them.
+    room: Option<Arc<SharedRoom>>,
     /// Hosts that were not there a moment ago.
     gone: Gone,
     /// Hosts that are closing.
@@ -284,6 +245,9 @@ impl<L: Link> Ni<L> {
             burst: Burst::default(),
             strangers: VecDeque::new(),
             guests: Guests::new(secrets.door),
+            incast: Incast::default(),
+            bounds: Bounds::default(),
+            room: None,
             gone: Gone::default(),
             closing: 0,
             damaged: 0,
@@ -305,18 +269,45 @@ impl<L: Link> Ni<L> {
         let now = self.link.now();
         let mut ways = to.address.each().filter_map(|address| self.link.way_to(address));
         let way = ways.next().unwrap_or(Way { to: to.address, from: 0 });
-        let others: Vec<Way> = ways.collect();
-        let settings = self.settings_for(std::iter::once(&way).chain(&others));
+        let others: Box<[Way]> = ways.collect();
+        let settings = self.settings_for(std::iter::once(&way).chain(&*others));
         let (life, lot) = self.draw();
-        let channel = Channel::call_in(now, life, to.epoch, settings, lot, settings.congestion.into());
+        let mut channel = Channel::call_in(now, life, to.epoch, settings, lot, settings.congestion.into());
+        self.room.iter().for_each(|room| channel.share_room(room.clone()));
         let id = self.add(Host { others, ..Host::new(HostKey { address: way.to, ..to }, way, channel) });
         self.flush_host(id.index, now, u32::MAX);
         id
     }
 
-    /// Returns the host with this epoch and one of these addresses, unless it is ending.
+    /// Returns the host with this epoch and one of these addresses, or one there that serves many programs, unless it is ending.
     pub fn find(&self, key: HostKey) -> Option<HostId> {
-        key.address.each().find_map(|address| self.hosts.find(HostKey { address, ..key }))
+        let exact = key.address.each().find_map(|address| self.hosts.find(HostKey { address, ..key }));
+        if exact.is_some_and(|id| self.is_open(id)) {
+            return exact;
+        }
+        // Before a call that goes on: an interface answers one of two calls for its programs that came at once, and not the other.
+        let server = key.address.each().find_map(|address| self.hosts.find_server(address));
+        server.or(exact)
+    }
+
+    /// Hosts that were called and have not answered.
+    pub fn calling(&self) -> usize {
+        self.hosts.calling()
+    }
+
+    /// Lets hosts in that call a program of this epoch, which this interface serves beside its own.
+    pub fn serve(&mut self, program: Epoch) {
+        self.door.serve(program);
+    }
+
+    /// Lets them in no more.
+    pub fn dismiss(&mut self, program: Epoch) {
+        self.door.dismiss(program);
+    }
+
+    /// Programs may come soon that are not served yet. While that is so, calls for them are left without an answer, and come again.
+    pub fn wait_for_programs(&mut self, waits: bool) {
+        self.door.wait_for_programs(waits);
     }
 
     /// Returns the identity of a host.
@@ -329,21 +320,24 @@ impl<L: Link> Ni<L> {
         self.hosts.get(id).is_some_and(|h| h.channel.is_open())
     }
 
-    /// Returns what a host that called us wants to open. Its first record must be an open before it gets a session.
-    /// `None` if the record has not come yet; an error if it is something else.
-    pub fn first_open(&mut self, id: HostId) -> Option<Result<Open, Reason>> {
-        match self.hosts.get_mut(id)?.channel.peek(STREAM) {
-            Peek::Empty => None,
-            Peek::Record(record) if record.head.is(Kind::Open) => {
-                Some(Open::from_args(record.args).ok_or(Reason::Violation))
-            }
-            Peek::Record(_) | Peek::Broken(_) => Some(Err(Reason::Violation)),
-        }
-    }
-
     /// Notes that a host has a session.
     pub fn join(&mut self, id: HostId) {
         self.strangers.retain(|stranger| stranger.id != id);
+    }
+
+    /// Whether a host called us and has no session yet.
+    pub fn is_stranger(&self, id: HostId) -> bool {
+        self.strangers.iter().any(|stranger| stranger.id == id)
+    }
+
+    /// Notes that a host and this one have had a session that both knew of.
+    pub fn accept(&mut self, id: HostId) {
+        self.hosts.get_mut(id).into_iter().for_each(|host| host.is_accepted = true);
+    }
+
+    /// Whether that was noted.
+    pub fn is_accepted(&self, id: HostId) -> bool {
+        self.hosts.get(id).is_some_and(|host| host.is_accepted)
     }
 
     /// Returns the state of the channel to a host.
@@ -358,7 +352,7 @@ impl<L: Link> Ni<L> {
             window: channel.congestion_window(),
             packet_bytes: channel.packet_size(),
             has_unsent: channel.has_unsent(),
-            waits_for_peer: channel.waits_for_peer(STREAM),
+            waits_for_peer: channel.any_waits_for_peer(),
             silences: channel.silences(),
             counters: *channel.counters(),
         })
@@ -396,21 +390,18 @@ impl<L: Link> Ni<L> {
             + self.gone.memory()
     }
 
-    /// Closes a host: tells it why, and what was taken. [`StreamTx::abandoned`] returns what the host may not have
-    /// taken.
-    ///
-    /// [`StreamTx::abandoned`]: weft_wire::path::Tx::abandoned
+    /// Closes a host with all its streams, as [`Ni::close_stream`] does, and the channel.
     pub fn close(&mut self, id: HostId, reason: Reason) {
         let strangers = self.strangers.len();
-        self.guests.forget(id);
+        self.guests.forget_host(id);
         self.strangers.retain(|stranger| stranger.id != id);
         let is_stranger = self.strangers.len() < strangers;
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };
         let given_up = match host.channel.lost() {
-            Some(_) => host.channel.abandon().into_iter().flat_map(|(_, records)| records).collect(),
-            None => host.channel.close(STREAM, reason),
+            Some(_) => host.channel.abandon(),
+            None => host.channel.end(reason),
         };
-        host.abandoned = given_up;
+        host.abandoned.extend(given_up.into_iter().filter(|(_, records)| !records.is_empty()));
         host.is_closing = true;
         self.closing += 1;
         self.hosts.forget_key(id);
@@ -425,12 +416,28 @@ impl<L: Link> Ni<L> {
         self.mark(id.index);
     }
 
-    /// Sets whether a host is probed from time to time to see if it is alive.
-    pub fn keep_watch(&mut self, id: HostId, wanted: bool) {
-        if let Some(host) = self.hosts.get_mut(id).filter(|h| h.is_watched != wanted) {
-            host.is_watched = wanted;
-            host.channel.keep_watch(wanted);
-            self.mark(id.index);
+    /// A host is probed from time to time to see if it is alive, from the next [`Ni::keep_watch`] until the one after.
+    pub fn want_watch(&mut self, id: HostId) {
+        self.hosts.get_mut(id).into_iter().for_each(|host| host.is_wanted = true);
+    }
+
+    /// Has those hosts probed for which [`Ni::want_watch`] was called since the last time, and no others. Gives memory back that
+    /// channels without streams can do without.
+    pub fn keep_watch(&mut self) {
+        for index in 0..self.hosts.places() as u32 {
+            let Some(host) = self.hosts.at(index).filter(|host| !host.is_closing) else { continue };
+            if !host.channel.has_streams() {
+                host.channel.rest();
+            }
+            let wanted = std::mem::take(&mut host.is_wanted);
+            let is_news = host.is_watched != wanted;
+            if is_news {
+                host.is_watched = wanted;
+                host.channel.keep_watch(wanted);
+            }
+            if is_news || self.room.is_some() && host.channel.look_for_room() {
+                self.mark(index);
+            }
         }
     }
 
@@ -453,6 +460,7 @@ impl<L: Link> Ni<L> {
                 if host.way != way {
                     return self.refuse(bytes);
                 }
+                self.incast.heard(now, host.channel.heard_at());
                 host.channel.on_packet_of(now, came_at, bytes);
                 let has_events = host.channel.has_events();
                 self.mark(index);
@@ -464,13 +472,13 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Takes the oldest event. The arrival of records from a host is reported once until the event is taken.
+    /// Takes the oldest event. The arrival of records by a stream is reported once until the event is taken.
     #[inline]
     pub fn poll_event(&mut self) -> Option<NiEvent> {
         let event = self.events.pop_front()?;
-        if let NiEvent::Readable(id) = event {
+        if let NiEvent::Readable(id, stream) = event {
             if let Some(host) = self.hosts.get_mut(id) {
-                host.is_told_readable = false;
+                host.channel.mark(stream, false);
             }
         }
         Some(event)
@@ -602,83 +610,10 @@ impl<L: Link> Ni<L> {
         self.hosts.iter()
     }
 
-    // ---- for the ends of paths
-
-    #[inline]
-    fn push(&mut self, id: HostId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Gone) };
-        let was_quiet = host.channel.is_quiet();
-        host.channel.send(STREAM, head, args, payload)?;
-        host.unsent += stream_bytes(args.len(), payload.len());
-        if was_quiet || host.unsent >= BURST_MOST {
-            // Send one full run. Further records wait until they fill packets, because a packet costs the same whatever
-            // its size.
-            let runs = if was_quiet { u32::MAX } else { 1 };
-            let now = self.link.now();
-            self.flush_host(id.index, now, runs);
-        } else if !self.has_unsent_records || !host.is_marked {
-            self.leave_unsent(id.index);
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn push_unreliable(&mut self, id: HostId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        let Some(host) = self.hosts.get_mut(id) else { return Err(PushError::Gone) };
-        let was_quiet = host.channel.is_quiet();
-        host.channel.send_unreliable(STREAM, head, args, payload)?;
-        host.unsent += stream_bytes(args.len(), payload.len());
-        if was_quiet || host.unsent >= BURST_MOST {
-            let now = self.link.now();
-            self.flush_host(id.index, now, u32::MAX);
-        } else {
-            self.leave_unsent(id.index);
-        }
-        Ok(())
-    }
-
-    fn has_room(&mut self, id: HostId, payload: usize) -> bool {
-        // Room for a host that is gone: the send then fails, and the sender learns it at once.
-        self.hosts.get_mut(id).is_none_or(|h| h.channel.has_room(STREAM, 0, payload))
-    }
-
-    fn traffic(&mut self, id: HostId) -> Traffic {
-        self.hosts.get_mut(id).map_or_else(Traffic::default, |h| h.channel.traffic(STREAM))
-    }
-
-    #[inline]
-    fn lend(&mut self, id: HostId) -> Option<Box<Incoming>> {
-        let host = self.hosts.get_mut(id)?;
-        host.is_readable.then(|| host.channel.lend(STREAM))?
-    }
-
-    /// Takes a reading half back. `is_empty` if it holds no whole record.
-    #[inline]
-    fn take_back(&mut self, id: HostId, half: Box<Incoming>, is_empty: bool) {
-        if let Some(host) = self.hosts.get_mut(id) {
-            host.is_readable = !is_empty;
-            host.channel.take_back(STREAM, half);
-            self.mark(id.index);
-        }
-    }
-
-    fn take_abandoned(&mut self, id: HostId) -> Vec<Abandoned> {
-        self.close(id, Reason::PeerLost);
-        self.hosts.get_mut(id).map(|h| std::mem::take(&mut h.abandoned)).unwrap_or_default()
-    }
-
-    fn rest(&mut self, id: HostId) {
-        if let Some(host) = self.hosts.get_mut(id) {
-            host.channel.rest();
-        }
-    }
-
     // ---- inside
 
-    fn add(&mut self, mut host: Host<L::Memory>) -> HostId {
-        // Cannot fail: it is the first stream of a new channel.
-        let opened = host.channel.open(STREAM);
-        debug_assert!(opened.is_ok());
+    fn add(&mut self, host: Host<L::Memory>) -> HostId {
+        self.incast.met();
         let id = self.hosts.add(host);
         // Remove the entry of the host that had this place before.
         self.dirty.retain(|&index| index != id.index);
@@ -740,12 +675,12 @@ impl<L: Link> Ni<L> {
             host.has_called = true;
             host.channel.call_again(now);
             let preferred = others.remove(0);
-            self.hosts.set_ways(id, preferred, others);
+            self.hosts.set_ways(id, preferred, others.into());
             return self.mark(index);
         }
         host.channel.on_packet(now, bytes);
         if !host.channel.is_unheard() {
-            self.hosts.set_ways(id, way, Vec::new());
+            self.hosts.set_ways(id, way, Box::default());
         }
         self.mark(index);
         self.take_events(index);
@@ -763,7 +698,9 @@ impl<L: Link> Ni<L> {
             self.own = self.answer(now, key, way, caller);
             return;
         }
-        if let Some(id) = self.hosts.find_by(key, way.from) {
+        let known = self.hosts.find_by(key, way.from);
+        // Whom we call by the epoch of a program may call us by that of its interface.
+        if let Some(id) = known.or_else(|| self.hosts.find_called(key.address, way.from)) {
             let Some(host) = self.hosts.get_mut(id) else { return };
             if host.channel.is_of(caller) {
                 // A duplicate of the call that opened this channel. Our answer is under way, or was lost and is
@@ -772,7 +709,7 @@ impl<L: Link> Ni<L> {
                 return;
             }
             if host.channel.give_way(caller) {
-                self.hosts.set_ways(id, way, Vec::new());
+                self.hosts.set_ways(id, way, Box::default());
                 self.mark(id.index);
                 return self.take_events(id.index);
             }
@@ -798,37 +735,20 @@ impl<L: Link> Ni<L> {
         }
         let settings = self.settings_for(std::iter::once(&way));
         let (life, lot) = self.draw();
-        let channel = Channel::answer_in(now, life, caller, settings, lot, settings.congestion.into());
+        let mut channel = Channel::answer_in(now, life, caller, settings, lot, settings.congestion.into());
+        self.room.iter().for_each(|room| channel.share_room(room.clone()));
         let id = self.add(Host::new(key, way, channel));
-        self.strangers.push_back(Stranger { id, since: now, origin });
+        self.strangers.push_back(Stranger { id, since: now, origin, is_refused: false });
         self.mark(id.index);
         Some(id)
-    }
-
-    /// Returns whether a stranger gets a place, which may be that of one whose time is up. No origin gets more places
-    /// than stay free (the dynamic thresholds of Choudhury and Hahne, 1998), so an origin that takes all it can leaves
-    /// half of the places to others.
-    fn make_place(&mut self, now: Time, origin: Origin) -> bool {
-        let taken = self.strangers.iter().filter(|stranger| stranger.origin == origin).count();
-        if taken < STRANGERS_MOST.saturating_sub(self.strangers.len()) {
-            return true;
-        }
-        let oldest = self.strangers.iter().find(|stranger| taken == 0 || stranger.origin == origin);
-        match oldest.filter(|stranger| now.since(stranger.since) >= PATIENCE).map(|stranger| stranger.id) {
-            Some(id) => {
-                self.close(id, Reason::NoRoom);
-                true
-            }
-            None => false,
-        }
     }
 
     /// Ends a host. The owner of its session gets an event and closes it.
     fn end(&mut self, id: HostId, reason: Reason) {
         // What a stranger said before it left is for the program, which has not looked since. So it keeps its place, until the
         // program looks or another stranger needs the place.
-        let has_spoken = self.hosts.get(id).is_some_and(|host| host.is_readable);
-        if !has_spoken && self.strangers.iter().any(|stranger| stranger.id == id) {
+        let has_spoken = self.hosts.get_mut(id).is_some_and(|host| host.channel.has_readable());
+        if !has_spoken && self.is_stranger(id) {
             return self.close(id, reason);
         }
         // A refusal by a wrong host says more than silence.
@@ -853,13 +773,18 @@ impl<L: Link> Ni<L> {
         while let Some((id, host)) = self.hosts.entry(index) {
             let Some(event) = host.channel.poll_event() else { return };
             match event {
-                Event::Open => self.events.push_back(NiEvent::Open(id)),
+                Event::Open => {
+                    let epoch = host.channel.theirs().epoch;
+                    if epoch != host.key.epoch {
+                        self.hosts.learn(id, epoch);
+                    }
+                    self.events.push_back(NiEvent::Open(id));
+                }
                 // Reported once: a peer can cause it with every packet, and while the program computes nobody takes
                 // events.
-                Event::Readable(_) => {
-                    host.is_readable = true;
-                    if !std::mem::replace(&mut host.is_told_readable, true) {
-                        self.events.push_back(NiEvent::Readable(id));
+                Event::Readable(stream) => {
+                    if host.channel.mark(stream, true) == Some(false) {
+                        self.events.push_back(NiEvent::Readable(id, stream));
                     }
                 }
                 Event::Unreliable => {
@@ -869,7 +794,12 @@ impl<L: Link> Ni<L> {
                 }
                 // Blocked sessions look for room by themselves.
                 Event::Room(_) => {}
-                Event::Refused(_, reason) | Event::Lost(reason) => self.end(id, reason),
+                Event::Taken(stream) => self.events.push_back(NiEvent::Taken(id, stream)),
+                Event::Refused(stream, reason) => self.events.push_back(NiEvent::Refused(id, stream, reason)),
+                Event::Asks(stream) => self.events.push_back(NiEvent::Asks(id, stream)),
+                Event::Rested(stream, owner) => self.events.push_back(NiEvent::Rested(id, stream, owner)),
+                Event::Stays(stream) => self.events.push_back(NiEvent::Stays(id, stream)),
+                Event::Ended(reason) | Event::Lost(reason) => self.end(id, reason),
             }
         }
     }
@@ -923,14 +853,15 @@ impl<L: Link> Ni<L> {
     /// Sends what a host is to get, as far as the link takes it, in at most `runs` runs.
     #[inline]
     fn flush_host(&mut self, index: u32, now: Time, runs: u32) {
-        let Ni { hosts, burst, link, .. } = self;
+        let Ni { hosts, burst, link, incast, .. } = self;
         let Some(host) = hosts.at(index) else { return };
         if !host.others.is_empty() {
             return self.flush_call(index, now);
         }
+        host.channel.grant(incast.share(now, || link.room()));
         match burst.send(&mut host.channel, host.way, now, runs, link) {
             // Records that flow control or congestion control holds back stay until the channel asks.
-            Progress::All => host.unsent = usize::from(host.channel.has_unsent()),
+            Progress::All => host.unsent = usize::from(host.channel.has_waiting()),
             Progress::Some(bytes) => {
                 host.unsent = host.unsent.saturating_sub(bytes).max(1);
                 self.has_unsent_records = true;

@@ -3,6 +3,7 @@
 
 use super::{Handle, HostId};
 use weft_transport::Incoming;
+use weft_wire::frame::StreamId;
 use weft_wire::path::{Abandoned, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::record::{LINE, MAX_PAYLOAD};
 use weft_wire::Head;
@@ -13,6 +14,7 @@ use weft_wire::Head;
 pub struct StreamTx<H> {
     ni: H,
     host: HostId,
+    stream: StreamId,
 }
 
 /// The reading end. While it has records, it owns the reading half of the stream.
@@ -20,27 +22,28 @@ pub struct StreamTx<H> {
 pub struct StreamRx<H: Handle> {
     ni: H,
     host: HostId,
+    stream: StreamId,
     half: Option<Box<Incoming>>,
 }
 
 impl<H: Handle> StreamTx<H> {
-    /// Makes the writing end of the path to a host.
-    pub fn new(ni: H, host: HostId) -> StreamTx<H> {
-        StreamTx { ni, host }
+    /// Makes the writing end of a stream to a host.
+    pub fn new(ni: H, host: HostId, stream: StreamId) -> StreamTx<H> {
+        StreamTx { ni, host, stream }
     }
 }
 
 impl<H: Handle> StreamRx<H> {
-    /// Makes the reading end of the path from a host.
-    pub fn new(ni: H, host: HostId) -> StreamRx<H> {
-        StreamRx { ni, host, half: None }
+    /// Makes the reading end of a stream from a host.
+    pub fn new(ni: H, host: HostId, stream: StreamId) -> StreamRx<H> {
+        StreamRx { ni, host, stream, half: None }
     }
 
     /// Returns the reading half if it has a record or broken data.
     #[inline]
     fn borrow_half(&mut self) -> Option<&mut Incoming> {
         if self.half.is_none() {
-            self.half = self.ni.borrow_mut().lend(self.host);
+            self.half = self.ni.borrow_mut().lend(self.host, self.stream);
         }
         if !self.half.as_mut()?.is_readable() {
             self.give_back();
@@ -50,9 +53,8 @@ impl<H: Handle> StreamRx<H> {
 
     #[inline]
     fn give_back(&mut self) {
-        if let Some(mut half) = self.half.take() {
-            let is_empty = !half.is_readable();
-            self.ni.borrow_mut().take_back(self.host, half, is_empty);
+        if let Some(half) = self.half.take() {
+            self.ni.borrow_mut().take_back(self.host, self.stream, half);
         }
     }
 }
@@ -61,28 +63,32 @@ impl<H: Handle> StreamRx<H> {
 impl<H: Handle> Tx for StreamTx<H> {
     #[inline(never)]
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        self.ni.borrow_mut().push(self.host, head, args, payload)
+        self.ni.borrow_mut().push(self.host, self.stream, head, args, payload)
     }
 
     #[cold]
     fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
-        self.ni.borrow_mut().push_unreliable(self.host, head, args, payload)
+        self.ni.borrow_mut().push_unreliable(self.host, self.stream, head, args, payload)
     }
 
     fn has_room(&mut self, lines: u32) -> bool {
-        self.ni.borrow_mut().has_room(self.host, (lines as usize * LINE).min(MAX_PAYLOAD))
+        self.ni.borrow_mut().has_room(self.host, self.stream, (lines as usize * LINE).min(MAX_PAYLOAD))
     }
 
     fn abandoned(&mut self) -> Vec<Abandoned> {
-        self.ni.borrow_mut().take_abandoned(self.host)
+        self.ni.borrow_mut().take_abandoned(self.host, self.stream)
     }
 
     fn traffic(&mut self) -> Traffic {
-        self.ni.borrow_mut().traffic(self.host)
+        self.ni.borrow_mut().traffic(self.host, self.stream)
+    }
+
+    fn closes_at_rest(&self) -> bool {
+        true
     }
 
     fn rest(&mut self) {
-        self.ni.borrow_mut().rest(self.host);
+        self.ni.borrow_mut().rest(self.host, self.stream);
     }
 }
 

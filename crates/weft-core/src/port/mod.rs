@@ -148,9 +148,10 @@ struct Line {
     kept: VecDeque<Kept>,
     /// Blocks of the send area in use by it.
     blocks: u32,
-    /// What was read, and what the daemon was told of that.
+    /// What was read, what the daemon was told of that, and how many records it was not told of.
     got: Place,
     told: Place,
+    untold: u32,
     is_owing: bool,
     /// The daemon was told that it is used no more, or is to be told when there is room.
     is_left: bool,
@@ -174,7 +175,7 @@ pub struct Port<P> {
     /// By number; the first is the system endpoint's.
     parts: Vec<Option<PartPort>>,
     lines: Vec<Option<Line>>,
-    asked: [Option<Asked>; REQUESTS_MOST],
+    asked: [Option<Asked>; REQUESTS_MOST + 1],
     events: VecDeque<PortEvent>,
     /// Lines that go on when their ring has room: sending again, or leaving.
     unfinished: VecDeque<LineId>,
@@ -193,7 +194,7 @@ impl<P: Platform> Port<P> {
             platform,
             parts: vec![Some(PartPort::new(system))],
             lines: Vec::new(),
-            asked: [None; REQUESTS_MOST],
+            asked: [None; REQUESTS_MOST + 1],
             events: VecDeque::new(),
             unfinished: VecDeque::new(),
             woken: 0,
@@ -287,7 +288,17 @@ impl<P: Platform> Port<P> {
 
     /// Asks the daemon for something. Returns the number of the request, which its answer has. `None` if too many wait.
     pub fn ask(&mut self, request: &Request) -> Option<u16> {
-        let slot = self.asked.iter().position(Option::is_none)?;
+        let slot = self.asked.iter().take(REQUESTS_MOST).position(Option::is_none)?;
+        self.ask_in(slot, request)
+    }
+
+    /// The same for a request that the caller waits for, and hears no answer to others meanwhile: there is a place for one of them.
+    pub fn ask_and_wait(&mut self, request: &Request) -> Option<u16> {
+        let slot = self.asked.iter().rposition(Option::is_none)?;
+        self.ask_in(slot, request)
+    }
+
+    fn ask_in(&mut self, slot: usize, request: &Request) -> Option<u16> {
         let system = self.parts[0].as_mut()?;
         if !system.has_place(self.platform.segment()) {
             return None;
@@ -327,13 +338,15 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// An endpoint was made: its part.
+    /// An endpoint was made: its part. Takes what the daemon stored there already.
     pub fn add_part(&mut self, number: u32, part: Part) {
-        let number = number as usize;
-        if self.parts.len() <= number {
-            self.parts.resize_with(number + 1, || None);
+        let at = number as usize;
+        if self.parts.len() <= at {
+            self.parts.resize_with(at + 1, || None);
         }
-        self.parts[number] = Some(PartPort::new(part));
+        self.parts[at] = Some(PartPort::new(part));
+        // Its bell may have been taken together with that of the answer: peers know the name of an endpoint that is made again.
+        self.advance(number);
     }
 
     /// An endpoint is freed. Its lines are used no more.
@@ -361,6 +374,7 @@ impl<P: Platform> Port<P> {
             blocks: 0,
             got: Place::default(),
             told: Place::default(),
+            untold: 0,
             is_owing: false,
             is_left: false,
             owes_leave: None,
@@ -551,6 +565,7 @@ impl<P: Platform> Port<P> {
         let Ok(Descriptor { said: Said::Record(head), at, .. }) = Descriptor::check(&words) else { return };
         let bytes = stream_bytes(head.args(), head.len()) as u32;
         entry.got = entry.got.plus(bytes);
+        entry.untold += 1;
         if !std::mem::replace(&mut entry.is_owing, true) {
             part.owing.push(line);
         }
@@ -558,7 +573,7 @@ impl<P: Platform> Port<P> {
             part.note_read(at, units(contents_bytes(head)));
         }
         part.step(self.platform.segment());
-        let is_due = entry.got.since(entry.told) >= part.tell_after();
+        let is_due = entry.untold >= part.untold_most() || entry.got.since(entry.told) >= part.untold_bytes_most();
         if is_due {
             self.tell_taken(line);
         }
@@ -601,8 +616,7 @@ impl<P: Platform> Port<P> {
             }
             return;
         }
-        entry.told = entry.got;
-        let said = Descriptor { line, taken: entry.got, at: 0, said: Said::Taken };
+        let said = Descriptor { line, taken: entry.tell(), at: 0, said: Said::Taken };
         part.publish(segment, said, [0; INLINE_WORDS]);
         self.ring(number);
     }
@@ -744,8 +758,8 @@ impl<P: Platform> Port<P> {
         if !part.has_place(segment) {
             return self.unfinished.push_back(line);
         }
-        let again = Descriptor { line, taken: entry.got, at: 0, said: Said::Again };
-        (entry.told, entry.stage) = (entry.got, Stage::Again(from));
+        let again = Descriptor { line, taken: entry.tell(), at: 0, said: Said::Again };
+        entry.stage = Stage::Again(from);
         let number = entry.part;
         part.publish(segment, again, [0; INLINE_WORDS]);
         self.ring(number);
@@ -837,6 +851,13 @@ impl<P: Platform> Port<P> {
 }
 
 impl Line {
+    /// How far it was read, which the daemon is told now.
+    #[inline(always)]
+    fn tell(&mut self) -> Place {
+        (self.told, self.untold) = (self.got, 0);
+        self.got
+    }
+
     /// From where it is sent again now. Nothing is once it is left.
     fn sends_again_from(&self) -> Option<Place> {
         match self.stage {
@@ -872,10 +893,14 @@ impl PartPort {
         self.part.sizes.ring() as usize / 2
     }
 
-    /// Bytes of a line that may be read before the daemon is told.
-    fn tell_after(&self) -> u32 {
-        // A record is 16 bytes at least, so this is an eighth of the ring at most.
-        self.part.sizes.ring() * 2
+    /// Records of a line that may be read before the daemon is told, and bytes: a quarter of what it may have under way, if the peer's rings and
+    /// areas are of the same sizes.
+    fn untold_most(&self) -> u32 {
+        self.part.sizes.ring() / 8
+    }
+
+    fn untold_bytes_most(&self) -> u32 {
+        self.part.sizes.area_units() * UNIT as u32 / 8
     }
 
     /// Whether the send ring has a place.
@@ -939,9 +964,8 @@ fn line_mut(lines: &mut [Option<Line>], line: LineId) -> Option<&mut Line> {
 /// Stores the descriptor of a record that is kept.
 #[inline(always)]
 fn publish_kept(part: &mut PartPort, segment: &impl Segment, line: LineId, entry: &mut Line, kept: &Kept) {
-    entry.told = entry.got;
     let at = kept.blocks.map_or(0, Blocks::at);
-    part.publish(segment, Descriptor { line, taken: entry.got, at, said: Said::Record(kept.head) }, kept.contents);
+    part.publish(segment, Descriptor { line, taken: entry.tell(), at, said: Said::Record(kept.head) }, kept.contents);
 }
 
 /// A record's arguments and payload, from its contents.

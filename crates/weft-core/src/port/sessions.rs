@@ -1,6 +1,7 @@
 //! The sessions of a bundle by lines of weftd: how they begin and end.
 
 use super::{PortEvent, PortHandle, PortRx, PortTx};
+use crate::report::Report;
 use crate::{Admission, Bundle, Call, PeerId, SessionId, Sink};
 use std::collections::{BTreeMap, VecDeque};
 use weft_wire::attach::{Answer, Request};
@@ -99,7 +100,7 @@ impl<H: PortHandle> PortSessions<H> {
     /// [`PortSessions::look`] has taken the answer. One at a time.
     pub fn allocate(&mut self, endpoint: EndpointId, key: Key, sizes: Sizes) -> bool {
         let request = Request::Allocate { endpoint, key, admission: Admission::default().code(), sizes };
-        let Some(slot) = self.port.borrow_mut().ask(&request) else { return false };
+        let Some(slot) = self.port.borrow_mut().ask_and_wait(&request) else { return false };
         self.asked.insert(slot, Asked::Allocate(endpoint, sizes));
         self.allocated = Allocated::NotYet;
         true
@@ -282,6 +283,15 @@ impl<H: PortHandle> PortSessions<H> {
         self.changes.clear();
         self.freed.clear();
         self.allocated = Allocated::No(Reason::NobodyThere);
+    }
+
+    /// Marks the sessions of lines in a report.
+    #[cold]
+    pub fn report_into(&self, report: &mut Report) {
+        for entry in self.entries.values() {
+            let its = report.sessions.iter_mut().find(|session| Some(session.id) == entry.session);
+            its.into_iter().for_each(|session| session.is_by_daemon = true);
+        }
     }
 
     /// Whether the daemon is gone, or broke the protocol.

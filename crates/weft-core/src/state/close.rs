@@ -5,7 +5,7 @@ use crate::endpoint::{Endpoint, Translation};
 use crate::session::{head, FlowId, FlowIn, Phase, SessionId};
 use std::collections::BTreeSet;
 use weft_wire::path::Tx;
-use weft_wire::{Credit, Head, Kind, Reason};
+use weft_wire::{Credit, Epoch, Head, Kind, Reason};
 
 /// A flow that an entry of a translation table leads to, or led to.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,7 @@ impl<T: Tx> State<T> {
         out.phase = Phase::Closed;
         s.flows_free.push_back(flow);
         self.connect_waiting(session);
+        self.note_rest(session);
         true
     }
 
@@ -159,6 +160,63 @@ impl<T: Tx> State<T> {
         if let Some(state) = state {
             state.shut();
         }
+        self.note_rest(session.index);
+    }
+
+    /// A flow has closed, or what waited has gone: the session's path may be given back, if it has no flow any more.
+    pub(crate) fn note_rest(&mut self, session: u32) {
+        let Some(place) = self.sessions.get_mut(session as usize) else { return };
+        let id = SessionId { index: session, life: place.life };
+        let Some(s) = place.session.as_mut() else { return };
+        if s.tx.closes_at_rest() && s.is_at_rest() && !std::mem::replace(&mut s.is_noted_at_rest, true) {
+            self.rests.push(id);
+        }
+    }
+
+    /// Sessions whose last flow has closed, each once.
+    #[doc(hidden)] // for the home of a bundle
+    pub fn take_rests(&mut self) -> Vec<SessionId> {
+        let rests = std::mem::take(&mut self.rests);
+        for id in &rests {
+            self.session_mut(*id).into_iter().for_each(|s| s.is_noted_at_rest = false);
+        }
+        rests
+    }
+
+    /// Whether [`State::take_rests`] has some.
+    #[doc(hidden)] // for the home of a bundle
+    #[inline]
+    pub fn has_rests(&self) -> bool {
+        !self.rests.is_empty()
+    }
+
+    /// The epoch of a session's peer.
+    #[doc(hidden)] // for the home of a bundle
+    pub fn peer_epoch(&self, session: SessionId) -> Option<Epoch> {
+        Some(self.session(session)?.peer.epoch)
+    }
+
+    /// Whether a session has no flow in either direction, and nothing to say.
+    #[doc(hidden)] // for the home of a bundle
+    pub fn is_at_rest(&self, session: SessionId) -> bool {
+        self.session(session).is_some_and(|s| s.is_at_rest())
+    }
+
+    /// Forgets a session at rest. Returns false, and does nothing, if it is not at rest.
+    pub(crate) fn forget(&mut self, id: SessionId) -> bool {
+        if !self.is_at_rest(id) {
+            return false;
+        }
+        let Some(place) = self.sessions.get_mut(id.index as usize) else { return false };
+        place.session = None;
+        place.life = place.life.wrapping_add(1);
+        // The next session in this place has other flows.
+        self.run = Default::default();
+        self.let_go.retain(|&index| index != id.index);
+        self.broken.retain(|&index| index != id.index);
+        self.closing.retain(|(session, _)| *session != id);
+        self.draining.retain(|(session, _)| *session != id);
+        true
     }
 
     /// Closes flows that an endpoint's translations led to.

@@ -167,6 +167,8 @@ impl<T: Tx> State<T> {
             let (endpoint, destination) = (out.source, out.destination);
             self.tell(Event::CanSend { endpoint, destination });
         }
+        // What waited may have been the last word of the last flow.
+        self.note_rest(index);
         true
     }
 

@@ -131,7 +131,7 @@ impl<T: Tx> State<T> {
     /// and why.
     #[doc(hidden)] // for the home of a bundle
     pub fn admits(&self, open: &Open) -> Result<Admitted, Reason> {
-        let found = self.endpoints.find(open.destination).and_then(|endpoint| self.endpoints.get(endpoint));
+        let found = self.endpoints.find_opened(open).and_then(|endpoint| self.endpoints.get(endpoint));
         found.ok_or(Reason::NoSuchEndpoint)?.admit(Uid::UNKNOWN, open.key)
     }
 
@@ -237,7 +237,7 @@ impl<T: Tx> State<T> {
         let out = FlowOut::new(call.endpoint, call.destination, name.endpoint, service);
         let generation = s.open(flow, out);
         // At once, whoever sends first: the peer numbers flows in the order they are opened.
-        let open = Open { source: source.endpoint, destination: name.endpoint, key, uid: source.uid };
+        let open = Open::to(&name, source.endpoint, key, source.uid);
         let marks = if service.stops() { ORDERED } else { 0 };
         let header = head(Kind::Open, marks, flow, generation, Credit::default());
         if !(s.backlog.is_empty() && s.tx.push(header, &open.to_args(), &[]).is_ok()) {

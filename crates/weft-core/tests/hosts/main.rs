@@ -9,5 +9,6 @@ mod endings;
 mod faults;
 mod refusals;
 mod strangers;
+mod streams;
 mod transcripts;
 mod world;

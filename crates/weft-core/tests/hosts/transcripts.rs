@@ -108,7 +108,7 @@ fn a_lone_message_goes_at_once_and_what_follows_shares_packets() {
 }
 
 #[test]
-fn both_call_at_once_and_get_one_session() {
+fn both_call_at_once_and_get_one_channel() {
     for seed in 1..20 {
         let mut world = World::new(2, seed);
         let names = [0, 1].map(|n| world.processes[n].name);
@@ -122,7 +122,9 @@ fn both_call_at_once_and_get_one_session() {
         }
         world.run(millis(20));
         for n in 0..2 {
-            assert_eq!(world.processes[n].core.state().sessions().count(), 1, "seed {seed}");
+            assert_eq!(world.processes[n].sessions.ni().borrow().hosts().count(), 1, "seed {seed}");
+            // Each opened a stream before it heard of the other's.
+            assert!(world.processes[n].core.state().sessions().count() <= 2, "seed {seed}");
             assert_eq!(world.processes[n].program.got.len(), 2);
         }
     }

@@ -1,6 +1,6 @@
 //! A peer that pushes whatever it likes. It may lose its own session by that, and nothing else.
 
-use crate::world::{epoch, insist, message, op, peer, seeded, Fuse, Script, TestRx, TestTx, World, KEY, LARGEST};
+use crate::world::{epoch, insist, message, name, op, peer, seeded, Fuse, Script, TestRx, TestTx, World, KEY, LARGEST};
 use proptest::prelude::*;
 use weft_core::{Endpoint, Outgoing, SendError, SessionId, Settings};
 use weft_transport::Grant;
@@ -58,7 +58,7 @@ impl Attack {
     }
 
     fn open(&mut self, flow: u16, destination: u32, key: Key) {
-        let open = Open { source: EndpointId(1), destination: EndpointId(destination), key, uid: weft_wire::Uid(1000) };
+        let open = Open::to(&name(epoch(V), destination), EndpointId(1), key, weft_wire::Uid(1000));
         self.push(Head { flow, ..Head::new(Kind::Open) }, &open.to_args(), &[]);
     }
 
@@ -230,7 +230,7 @@ fn answers_to_requests_that_are_not_under_way_are_cut() {
 fn marks_of_flows_that_no_weft_writes_are_cut() {
     let open = |op| {
         let mut a = Attack::new(4096);
-        let open = Open { source: EndpointId(1), destination: EndpointId(1), key: KEY, uid: weft_wire::Uid(1000) };
+        let open = Open::to(&name(epoch(V), 1), EndpointId(1), KEY, weft_wire::Uid(1000));
         a.push(Head { flow: 1, op, ..Head::new(Kind::Open) }, &open.to_args(), &[]);
         a
     };
@@ -565,11 +565,11 @@ fn asks_and_ended_requests_that_are_never_read_cost_nothing() {
 fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
     /// Never runs empty.
     #[derive(Debug)]
-    struct Endless(bool);
+    struct Endless(bool, [u32; 7]);
     impl Rx for Endless {
         fn peek(&mut self) -> Peek<'_> {
             let kind = if std::mem::replace(&mut self.0, true) { Kind::Send } else { Kind::Open };
-            let args: &[u32] = if kind == Kind::Open { &[1, 1, 0, 0, 1000] } else { &[] };
+            let args: &[u32] = if kind == Kind::Open { &self.1 } else { &[] };
             Peek::Record(weft_wire::path::Record {
                 head: Head { op: op::MISSING, ..Head::new(kind) }.into(),
                 args,
@@ -592,10 +592,11 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
             Ok(())
         }
     }
+    let open = [1, 1, 0, 0, 1000, epoch(V).0 as u32, 0];
     let mut core = weft_core::Bundle::<Endless, TestTx, _>::new(weft_core::testing::NoBells, Settings::default());
     core.state_mut().add_endpoint(crate::world::name(epoch(V), 1), Key(0));
     let index = core.reserve().unwrap();
-    let id = core.attach(index, peer(epoch(EVIL)), TestTx::over(weft_core::testing::path(100).0), Endless(false));
+    let id = core.attach(index, peer(epoch(EVIL)), TestTx::over(weft_core::testing::path(100).0), Endless(false, open));
     core.lose(id, Reason::PeerLost, &mut Deaf);
     assert_eq!(core.state().sessions().count(), 0);
 }
@@ -607,11 +608,12 @@ fn what_a_path_keeps_its_distance_from_is_delivered_all_the_same_when_the_peer_i
     struct Distant {
         is_open: bool,
         left: u32,
+        open: [u32; 7],
     }
     impl Rx for Distant {
         fn peek(&mut self) -> Peek<'_> {
             let (kind, args): (_, &[u32]) = match (self.is_open, self.left) {
-                (false, _) => (Kind::Open, &[1, 1, 0, 0, 1000]),
+                (false, _) => (Kind::Open, &self.open),
                 (true, 0) => return Peek::Empty,
                 (true, _) => (Kind::Send, &[]),
             };
@@ -645,7 +647,7 @@ fn what_a_path_keeps_its_distance_from_is_delivered_all_the_same_when_the_peer_i
     let mut core = weft_core::Bundle::<Distant, TestTx, _>::new(weft_core::testing::NoBells, Settings::default());
     core.state_mut().add_endpoint(crate::world::name(epoch(V), 1), Key(0));
     let index = core.reserve().unwrap();
-    let path = Distant { is_open: false, left: 100 };
+    let path = Distant { is_open: false, left: 100, open: [1, 1, 0, 0, 1000, epoch(V).0 as u32, 0] };
     let id = core.attach(index, peer(epoch(EVIL)), TestTx::over(weft_core::testing::path(100).0), path);
     let mut sink = Counting(0);
     assert_eq!((core.poll(256, &mut sink), sink.0), (0, 0));
@@ -726,11 +728,7 @@ fn shots() -> impl Strategy<Value = Shot> {
     let len = prop_oneof![20 => 0usize..100, 1 => 0usize..=MAX_PAYLOAD];
     let args = prop_oneof![
         proptest::collection::vec(arg, 0..5),
-        Just(
-            Open { source: EndpointId(1), destination: EndpointId(1), key: KEY, uid: weft_wire::Uid(1000) }
-                .to_args()
-                .to_vec()
-        ),
+        Just(Open::to(&name(epoch(V), 1), EndpointId(1), KEY, weft_wire::Uid(1000)).to_args().to_vec()),
         proptest::collection::vec(any::<u32>(), 0..=MAX_ARGS),
     ];
     let victim = prop_oneof![

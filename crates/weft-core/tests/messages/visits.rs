@@ -40,7 +40,7 @@ fn bundle() -> (Core, Vec<MemTx>, Vec<MemRx>) {
         let ((to_peer, reader), (mut writer, from_peer)) = (path(1000), path(1000));
         let index = core.reserve().expect("room");
         core.attach(index, peer(epoch(1 + number)), to_peer, from_peer);
-        let open = Open { source: EndpointId(1), destination: EndpointId(1), key: KEY, uid: Uid(1000) };
+        let open = Open::to(&name(epoch(0), 1), EndpointId(1), KEY, Uid(1000));
         writer.push(Head::new(Kind::Open), &open.to_args(), &[]).expect("room");
         writers.push(writer);
         readers.push(reader);
