@@ -1,0 +1,847 @@
+//! The link over UDP: one socket of the kernel. Packets go out in runs and come in in runs, so that bulk costs one system
+//! call for many packets, and a single packet one call without anything besides.
+//!
+//! What the kernel can do is found out while it is used: a run goes as one segmented datagram (UDP_SEGMENT), where that is
+//! refused by one `sendmmsg`, and where there is none packet by packet.
+//!
+//! Runs come in whole only if the kernel is asked (UDP_GRO), and then it has to be asked for their segments' length with each
+//! datagram, which makes a small one dearer by a quarter. So runs are asked for while packets follow one another, see [`Pace`].
+//! The calls for single packets are compiled into their caller: a return just after a system call is dear as well.
+//!
+//! Our own and not `quinn-udp`: that takes control data with every datagram, sent or received, which is dearer by 40 %.
+
+use crate::address::Ports;
+use crate::NetworkError as Error;
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr, UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, SockaddrStorage};
+use rustix::io::Errno;
+use rustix::net::{self, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{addr::SocketAddrArg, MMsgHdr, SendAncillaryBuffer};
+use std::cell::{Cell, RefCell};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+use weft_shm::fork::without_forks;
+use weft_shm::{Descriptor, Splicer};
+
+/// A buffer that no datagram and no run overfills.
+pub const RECEIVE_BYTES: usize = 64 << 10;
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets that the kernel took, from the first on.
+    pub packets: usize,
+    /// Why it took no more; `None` if it took all.
+    pub stop: Option<Stop>,
+}
+
+/// Why the kernel takes no more packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The link is full: the rest may go when the socket can be written again.
+    Full,
+    /// The next packet is larger than what the interface carries.
+    TooLarge,
+    /// Nothing goes there now: the rest is to be dropped as if it were lost.
+    Unreachable,
+}
+
+/// What was there to receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Nothing; or only errors, and so many that the next look should see what else there is to do.
+    Nothing,
+    /// Packets of one sender in the first `bytes` of the buffer, at least one: each has `segment` bytes, the last one may
+    /// have fewer. Neither is 0.
+    Run { from: SocketAddr, bytes: usize, segment: usize },
+}
+
+/// One UDP socket.
+#[derive(Debug)]
+pub struct Udp<K = Linux> {
+    socket: Descriptor,
+    local: SocketAddr,
+    /// The one it is connected to, if it is.
+    peer: Option<SocketAddr>,
+    receive_bytes: usize,
+    /// Bytes of memory that the kernel may keep of what came, where somebody said so.
+    receive_most: Option<usize>,
+    pace: Pace,
+    dropped: u64,
+    /// The kernel may have words about packets that were sent.
+    has_words: Cell<bool>,
+    /// The best [`Way`] of sending that the kernel has not refused.
+    way: Cell<Way>,
+    kernel: K,
+}
+
+/// How the socket receives, and what decides it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// The kernel puts packets together that arrive together.
+    is_for_runs: bool,
+    /// It refused to.
+    is_fixed: bool,
+    /// Datagrams since a look found nothing.
+    streak: u32,
+    /// Datagrams of one packet each since one of more, or since runs are asked for.
+    singles: u32,
+    /// Looks that found nothing since a datagram, while runs are asked for.
+    looks: u32,
+}
+
+impl Udp {
+    /// Opens a socket at one address of this host, or at all (the unspecified one; of IPv6: of both families), on the first of
+    /// these ports that is free.
+    ///
+    /// # Errors
+    /// If all of these ports are in use, the address is not this host's, or the kernel gives no socket.
+    pub fn open(at: IpAddr, ports: Ports) -> Result<Udp, Error> {
+        Udp::with_kernel(at, ports, Linux::default())
+    }
+
+    /// A second socket at the same address and port, connected to one peer: a round trip of small packets takes a sixth less
+    /// time over it, for the kernel looks up no route. What comes from that peer comes to this socket from now on. `None` if the
+    /// kernel does not want to. `others` are the ones that were made so before.
+    #[cold]
+    pub fn direct<'a>(&self, peer: &SocketAddr, others: impl Iterator<Item = &'a Udp> + Clone) -> Option<Udp> {
+        let peer = self.reach(peer);
+        let socket = socket_for(self.local.ip()).ok()?;
+        // Two sockets may have one port if both say so and are of one user; said for this moment only, nobody else joins.
+        let share = |should| {
+            let all = others.clone().map(|u| &u.socket).chain([&self.socket, &socket]);
+            all.map(|socket| sockopt::set_socket_reuseport(socket, should)).fold(Ok(()), Result::and)
+        };
+        let bound = share(true).and_then(|()| net::bind(&socket, &self.local)).is_ok();
+        let _ = share(false);
+        if !bound || net::connect(&socket, &peer).is_err() {
+            return None;
+        }
+        if let Some(most) = self.receive_most {
+            limit_buffer(&socket, most);
+        }
+        Some(Udp {
+            socket,
+            local: self.local,
+            peer: Some(unmapped(peer)),
+            receive_bytes: self.receive_bytes,
+            receive_most: self.receive_most,
+            pace: Pace::default(),
+            dropped: 0,
+            has_words: Cell::new(false),
+            way: self.way.clone(),
+            kernel: Linux::default(),
+        })
+    }
+}
+
+impl<K: Kernel> Udp<K> {
+    fn with_kernel(at: IpAddr, ports: Ports, kernel: K) -> Result<Udp<K>, Error> {
+        let socket = socket_for(at).map_err(|e| Error::System {
+            what: format!("cannot make a UDP socket for {at}"),
+            source: e.into(),
+            way_out: "Raise the limit of open files (ulimit -n); if this host has no such addresses set WEFT_ADDR to \
+                      another, or to `none`",
+        })?;
+        let local = bind(&socket, at, ports)?;
+        let receive_bytes = sockopt::socket_recv_buffer_size(&socket).unwrap_or(0);
+        let way = Cell::new(Way::Segments);
+        let has_words = Cell::new(false);
+        let (peer, receive_most, pace) = (None, None, Pace::default());
+        Ok(Udp { socket, local, peer, receive_bytes, receive_most, pace, dropped: 0, has_words, way, kernel })
+    }
+
+    /// Has the kernel keep at most so many bytes of memory of what came, and of direct sockets that are made from now on.
+    pub fn limit_buffers(&mut self, most: Option<usize>) {
+        let Some(most) = most.filter(|most| *most < self.receive_bytes) else { return };
+        limit_buffer(&self.socket, most);
+        self.receive_most = Some(most);
+        self.receive_bytes = sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0);
+    }
+
+    /// What was said so.
+    pub fn receive_most(&self) -> Option<usize> {
+        self.receive_most
+    }
+
+    /// Receives one datagram, or some that the kernel has put together. Does not block. What does not fit into `buffer` is
+    /// dropped, as are errors that the network reported: the transport finds out by itself what is lost.
+    #[inline(always)]
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        for _ in 0..ERRORS_MOST {
+            let socket = self.socket.checked();
+            let got = match self.pace.is_for_runs {
+                false => self.kernel.receive_one(socket, self.peer, buffer),
+                true => self.kernel.receive_run(socket, buffer),
+            };
+            match got {
+                Ok(Got { from: Some(from), bytes, segment, is_whole: true }) if bytes > 0 => {
+                    let segment = segment.filter(|bytes| *bytes > 0).map_or(bytes, |segment| segment.min(bytes));
+                    self.note_datagram(segment < bytes);
+                    return Received::Run { from, bytes, segment };
+                }
+                Err(Errno::AGAIN) => {
+                    self.note_nothing();
+                    return Received::Nothing;
+                }
+                Err(Errno::INTR) => {}
+                Ok(_) => self.dropped += 1,
+                Err(_) => {
+                    self.dropped += 1;
+                    self.has_words.set(true);
+                }
+            }
+        }
+        Received::Nothing
+    }
+
+    /// Sends a run of packets that have `segment` bytes each, but the last, which may have fewer. Does not block.
+    #[inline(always)]
+    pub fn send(&self, to: &SocketAddr, packets: &[u8], segment: usize) -> Sent {
+        self.send_to(Some(self.reach(to)), packets, segment)
+    }
+
+    /// As [`Udp::send`], to the peer that the socket is connected to.
+    #[inline(always)]
+    pub fn send_to_peer(&self, packets: &[u8], segment: usize) -> Sent {
+        self.send_to(None, packets, segment)
+    }
+
+    /// The same of memory that stays as it is, see [`weft_core::ni::Link::send_lasting`]: it goes without a copy, if it is much and the kernel
+    /// can. A last packet that is shorter is copied.
+    #[inline]
+    pub fn send_lasting_to_peer(&self, packets: &[u8], segment: usize) -> Sent {
+        let count = packets.len() / segment.max(1);
+        let (whole, rest) = packets.split_at(count * segment);
+        let is_run = (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST;
+        let length = u16::try_from(segment).ok().filter(|_| is_run && self.way.get() == Way::Segments);
+        let went = length.map(|length| self.kernel.send_pages(self.socket.checked(), whole, length));
+        match went.map(|went| went.or_else(was_dropped)) {
+            Some(Ok(())) if rest.is_empty() => Sent { packets: count, stop: None },
+            Some(Ok(())) => {
+                let Sent { packets, stop } = self.send_to_peer(rest, segment);
+                Sent { packets: count + packets, stop }
+            }
+            Some(Err(error)) if stop(error) == Stop::Full => Sent { packets: 0, stop: Some(Stop::Full) },
+            // Whatever it is, it is told again, or the kernel takes them by another way.
+            Some(Err(error)) => {
+                self.note(error);
+                self.send_to_peer(packets, segment)
+            }
+            None => self.send_to_peer(packets, segment),
+        }
+    }
+
+    #[inline(always)]
+    fn send_to(&self, to: Option<SocketAddr>, packets: &[u8], segment: usize) -> Sent {
+        if packets.len() > segment && segment > 0 {
+            return self.send_run(to.as_ref(), packets, segment);
+        }
+        match self.retried((), || self.kernel.send_one(self.socket.checked(), to.as_ref(), packets)) {
+            Ok(()) => Sent { packets: 1, stop: None },
+            Err(error) => Sent { packets: 0, stop: Some(stop(error)) },
+        }
+    }
+
+    /// Calls again if a signal interrupts the call, and if the error may be about an earlier packet.
+    ///
+    /// The kernel tells an error that the network reported by failing the next call on the socket, whichever that is, and
+    /// then forgets it: that call did nothing. An error that is told again is about this packet. Somebody who guesses our
+    /// port can forge a word that a packet is too large, once for each call or a few times.
+    ///
+    /// Where the interface dropped what was sent, the result is `dropped`: it is lost, as packets may be.
+    #[inline(always)]
+    fn retried<T>(&self, dropped: T, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut errors = 0;
+        loop {
+            match call() {
+                Err(Errno::INTR) => {}
+                Err(Errno::NOBUFS) => return Ok(dropped),
+                Err(error) if errors < ERRORS_DOUBTED && self.note(error) => errors += 1,
+                done => return done,
+            }
+        }
+    }
+
+    /// Notes an error of a call. Returns whether the network may have reported it, for an earlier packet.
+    #[cold]
+    #[inline(never)]
+    fn note(&self, error: Errno) -> bool {
+        let may_be_told = is_told_by_networks(error);
+        self.has_words.set(self.has_words.get() | may_be_told);
+        may_be_told
+    }
+
+    /// Whether [`Udp::next_refusal`] may find something.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        self.has_words.get()
+    }
+
+    /// Looks next time whether the kernel has words, although no call said so.
+    pub fn look_for_words(&self) {
+        self.has_words.set(true);
+    }
+
+    /// Takes the kernel's words about packets that were sent, up to the next one that says that nobody has a packet's port.
+    /// Returns where the packet was to go, and how much of its beginning was written to `quoted`. Without reading them, the
+    /// socket would wake whoever watches it for ever. Does not block.
+    #[cold]
+    pub fn next_refusal(&self, quoted: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        for _ in 0..WORDS_MOST {
+            match next_word(self.socket.as_fd(), quoted) {
+                Ok(Some(refusal)) => return Some(refusal),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.has_words.set(false);
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// How long ago what was received last came to this host, if the kernel tells. A system call.
+    pub fn age_of_last(&self) -> Option<Duration> {
+        weft_shm::arrival::age_of_last(self.socket.as_fd())
+    }
+
+    /// Where the socket is, with the port that it got.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Bytes of the packets that the way to an address begins with, headers left out; `None` if the kernel does not know.
+    #[cold]
+    pub fn packet_bytes(&self, to: &SocketAddr) -> Option<usize> {
+        without_forks(|| {
+            // Connecting sends nothing; it looks up the route.
+            let probe = UdpSocket::bind((self.local.ip(), 0)).ok()?;
+            probe.connect(self.reach(to)).ok()?;
+            let (mtu, headers) = match to.ip() {
+                IpAddr::V4(_) => (sockopt::ip_mtu(&probe).ok()?, 28),
+                IpAddr::V6(_) => (sockopt::ipv6_mtu(&probe).ok()?, 48),
+            };
+            (mtu as usize).checked_sub(headers)
+        })
+    }
+
+    /// How much the kernel keeps for us, as it counts: with its own overhead, so of small packets far less fits.
+    pub fn receive_bytes(&self) -> usize {
+        self.receive_bytes
+    }
+
+    /// How many datagrams and errors [`receive`](Udp::receive) has dropped.
+    #[cfg(test)]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    #[inline(always)]
+    fn note_datagram(&mut self, is_run: bool) {
+        self.pace.looks = 0;
+        self.pace.streak = self.pace.streak.saturating_add(1);
+        self.pace.singles = if is_run { 0 } else { self.pace.singles.saturating_add(1) };
+        if self.pace.streak >= RUNS_FROM && !self.pace.is_for_runs && !self.pace.is_fixed {
+            self.ask_for_runs();
+        }
+    }
+
+    #[inline(always)]
+    fn note_nothing(&mut self) {
+        self.pace.streak = 0;
+        if self.pace.is_for_runs {
+            self.pace.looks += 1;
+            if self.pace.singles >= SINGLES_MOST || self.pace.looks >= LOOKS_MOST {
+                self.ask_for_no_runs();
+            }
+        }
+    }
+
+    #[cold]
+    fn ask_for_runs(&mut self) {
+        (self.pace.singles, self.pace.looks) = (0, 0);
+        match self.kernel.put_together(self.socket.as_fd(), true) {
+            Ok(()) => self.pace.is_for_runs = true,
+            Err(_) => self.pace.is_fixed = true,
+        }
+    }
+
+    /// Nothing was there a moment ago. What came since, put together by the old rule, must be received by the old rule: by
+    /// the new one nobody would know where its packets end.
+    #[cold]
+    fn ask_for_no_runs(&mut self) {
+        (self.pace.singles, self.pace.looks) = (0, 0);
+        let socket = self.socket.as_fd();
+        if self.kernel.put_together(socket, false).is_err() {
+            return;
+        }
+        let is_still_empty = self.kernel.is_empty(socket);
+        self.pace.is_for_runs = !is_still_empty && self.kernel.put_together(socket, true).is_ok();
+    }
+
+    #[inline(never)]
+    fn send_run(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Sent {
+        let all = run.len().div_ceil(segment);
+        let mut packets = 0;
+        while packets < all {
+            match self.send_some(to, &run[packets * segment..], segment) {
+                Ok(some) => packets += some,
+                Err(stop) => return Sent { packets, stop: Some(stop) },
+            }
+        }
+        Sent { packets, stop: None }
+    }
+
+    /// Sends one packet of a run or more.
+    fn send_some(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
+        let most = (DATAGRAM_MOST / segment).min(SEGMENTS_MOST);
+        let part = &run[..run.len().min(most * segment)];
+        let has_segments = self.way.get() == Way::Segments;
+        let length = u16::try_from(segment).ok().filter(|_| has_segments && part.len() > segment);
+        let Some(length) = length else { return self.send_separately(to, run, segment) };
+        match self.retried((), || self.kernel.send_segments(self.socket.checked(), to, part, length)) {
+            Ok(()) => Ok(part.len().div_ceil(segment)),
+            // Also said of packets that cannot go by any way (too large ones, by older kernels). Only if they do go otherwise
+            // it was the segments that were refused: by the interface, or by a tunnel of the kernel's.
+            Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => {
+                self.kernel.forget_segments(self.socket.checked());
+                let some = self.send_separately(to, run, segment)?;
+                self.way.set(self.way.get().max(Way::Many));
+                Ok(some)
+            }
+            Err(error) => Err(stop(error)),
+        }
+    }
+
+    /// As `send_some`, each packet a datagram from the start.
+    #[cold]
+    fn send_separately(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
+        if self.way.get() != Way::Single {
+            match self.retried(1, || self.kernel.send_many(self.socket.checked(), to, run, segment)) {
+                Ok(0) => return Err(Stop::Full),
+                Ok(some) => return Ok(some),
+                Err(Errno::NOSYS) => self.way.set(Way::Single),
+                Err(error) => return Err(stop(error)),
+            }
+        }
+        let packet = &run[..run.len().min(segment)];
+        self.retried((), || self.kernel.send_one(self.socket.checked(), to, packet)).map(|()| 1).map_err(stop)
+    }
+
+    /// An IPv6 socket reaches IPv4 addresses by their mapped form (RFC 4291, section 2.5.5.2).
+    #[inline(always)]
+    fn reach(&self, to: &SocketAddr) -> SocketAddr {
+        match to {
+            SocketAddr::V4(v4) if self.local.is_ipv6() => {
+                SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0))
+            }
+            _ => *to,
+        }
+    }
+}
+
+impl<K> Udp<K> {
+    /// Whether the socket is still ours: the program has not closed it by its number. Asks the kernel.
+    pub fn is_ours(&self) -> bool {
+        self.socket.is_ours()
+    }
+}
+
+impl<K> AsFd for Udp<K> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Ways to send a run, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// The kernel, or the network card, cuts it.
+    Segments,
+    /// One call, many datagrams.
+    Many,
+    Single,
+}
+
+/// The system calls of the fast path. Tests put errors in their place.
+pub trait Kernel {
+    fn send_one(&self, socket: BorrowedFd<'_>, to: Option<&SocketAddr>, packet: &[u8]) -> Result<(), Errno>;
+    /// A run as one datagram for the kernel to cut. It takes all or nothing.
+    fn send_segments(
+        &self,
+        socket: BorrowedFd<'_>,
+        to: Option<&SocketAddr>,
+        run: &[u8],
+        segment: u16,
+    ) -> Result<(), Errno>;
+    /// A run of whole packets that lies in pages that stay as they are, to the socket's peer.
+    fn send_pages(&self, socket: BorrowedFd<'_>, run: &[u8], segment: u16) -> Result<(), Errno>;
+    /// From now on what is sent as one datagram goes as one.
+    fn forget_segments(&self, socket: BorrowedFd<'_>);
+    /// The first packets of a run; says how many it took.
+    fn send_many(
+        &self,
+        socket: BorrowedFd<'_>,
+        to: Option<&SocketAddr>,
+        run: &[u8],
+        segment: usize,
+    ) -> Result<usize, Errno>;
+    /// A datagram, where the kernel puts none together; from whom is known if the socket is connected.
+    fn receive_one(&self, socket: BorrowedFd<'_>, peer: Option<SocketAddr>, buffer: &mut [u8]) -> Result<Got, Errno>;
+    /// A datagram, or some that the kernel has put together.
+    fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno>;
+    /// Whether the kernel is to put datagrams together.
+    fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno>;
+    /// Whether there is nothing to receive.
+    fn is_empty(&self, socket: BorrowedFd<'_>) -> bool;
+}
+
+/// What the kernel says of something received.
+#[derive(Clone, Copy, Debug)]
+pub struct Got {
+    from: Option<SocketAddr>,
+    bytes: usize,
+    /// `None` for one datagram as it was sent.
+    segment: Option<usize>,
+    is_whole: bool,
+}
+
+/// The kernel itself.
+#[derive(Debug, Default)]
+pub struct Linux {
+    /// The length of segments that the socket was told, or 0. Told once, and not with each datagram, for it rarely changes.
+    segment: Cell<u16>,
+    /// Hands pages over, once it was needed.
+    splicer: RefCell<Option<Splicer>>,
+    /// It does not take pages.
+    copies: Cell<bool>,
+}
+
+impl Linux {
+    /// Datagrams are cut into packets of so many bytes from now on.
+    fn cut_into(&self, socket: BorrowedFd<'_>, segment: u16) -> Result<(), Errno> {
+        if self.segment.get() != segment {
+            socket::setsockopt(&socket, UdpGsoSegment, &segment.into()).map_err(errno)?;
+            self.segment.set(segment);
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for Linux {
+    #[inline(always)]
+    fn send_one(&self, socket: BorrowedFd<'_>, to: Option<&SocketAddr>, packet: &[u8]) -> Result<(), Errno> {
+        let segment = usize::from(self.segment.get());
+        if packet.len() > segment && segment != 0 {
+            self.forget_segments(socket);
+        }
+        send(socket, to, packet)
+    }
+
+    fn send_segments(
+        &self,
+        socket: BorrowedFd<'_>,
+        to: Option<&SocketAddr>,
+        run: &[u8],
+        segment: u16,
+    ) -> Result<(), Errno> {
+        self.cut_into(socket, segment)?;
+        send(socket, to, run)
+    }
+
+    fn send_pages(&self, socket: BorrowedFd<'_>, run: &[u8], segment: u16) -> Result<(), Errno> {
+        if self.copies.get() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.cut_into(socket, segment)?;
+        let sent = self.splicer.take().map_or_else(Splicer::new, Ok).and_then(|splicer| splicer.send(socket, run));
+        match sent {
+            Ok(splicer) => {
+                self.splicer.replace(Some(splicer));
+                Ok(())
+            }
+            Err(error) => {
+                // What is said of the way there, or of its being full, says nothing of pages.
+                let says_nothing = is_told_by_networks(error) || error == Errno::NOBUFS || stop(error) == Stop::Full;
+                self.copies.set(!says_nothing);
+                Err(error)
+            }
+        }
+    }
+
+    #[cold]
+    fn forget_segments(&self, socket: BorrowedFd<'_>) {
+        if self.segment.replace(0) != 0 {
+            // It took another length before, so it takes this one.
+            let _ = socket::setsockopt(&socket, UdpGsoSegment, &0);
+        }
+    }
+
+    fn send_many(
+        &self,
+        socket: BorrowedFd<'_>,
+        to: Option<&SocketAddr>,
+        run: &[u8],
+        segment: usize,
+    ) -> Result<usize, Errno> {
+        let to = to.map(|to| to.as_any());
+        let mut packets = run.chunks(segment);
+        let slices: [_; MANY_MOST] = std::array::from_fn(|_| packets.next().map(IoSlice::new));
+        let mut controls: [_; MANY_MOST] = std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let slices = slices.iter().flatten().map(std::slice::from_ref);
+        let headers = slices.zip(&mut controls).map(|(slice, control)| match &to {
+            Some(to) => MMsgHdr::new_with_addr(to, slice, control),
+            None => MMsgHdr::new(slice, control),
+        });
+        net::sendmmsg(socket, &mut headers.collect::<Vec<_>>(), SendFlags::empty())
+    }
+
+    #[inline(always)]
+    fn receive_one(&self, socket: BorrowedFd<'_>, peer: Option<SocketAddr>, buffer: &mut [u8]) -> Result<Got, Errno> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        if peer.is_some() {
+            let (bytes, whole) = net::recv(socket, buffer, flags)?;
+            return Ok(Got { from: peer, bytes, segment: None, is_whole: whole == bytes });
+        }
+        let (bytes, whole, from) = net::recvfrom(socket, buffer, flags)?;
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok()).map(unmapped);
+        Ok(Got { from, bytes, segment: None, is_whole: whole == bytes })
+    }
+
+    #[inline(never)]
+    fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno> {
+        let mut control = Control([0; CONTROL_BYTES]);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let message = socket::recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control.0), flags)
+            .map_err(errno)?;
+        let segment = message.cmsgs().ok().and_then(|mut controls| {
+            controls.find_map(|control| match control {
+                ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
+                _ => None,
+            })
+        });
+        let is_whole = !message.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC);
+        Ok(Got { from: message.address.as_ref().and_then(sender), bytes: message.bytes, segment, is_whole })
+    }
+
+    fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno> {
+        socket::setsockopt(&socket, UdpGroSegment, &should).map_err(errno)
+    }
+
+    fn is_empty(&self, socket: BorrowedFd<'_>) -> bool {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        matches!(net::recv(socket, &mut [0u8; 1], flags), Err(Errno::AGAIN))
+    }
+}
+
+#[inline(always)]
+fn send(socket: BorrowedFd<'_>, to: Option<&SocketAddr>, datagram: &[u8]) -> Result<(), Errno> {
+    match to {
+        Some(to) => net::sendto(socket, datagram, SendFlags::empty(), to).map(drop),
+        None => net::send(socket, datagram, SendFlags::empty()).map(drop),
+    }
+}
+
+/// Room for a word of the kernel, aligned as its headers are.
+#[repr(C, align(8))]
+struct Words([u8; WORD_BYTES]);
+
+/// Room for one control message with an integer, aligned as the kernel's headers are.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+fn sender(address: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = address.as_sockaddr_in() {
+        return Some(SocketAddr::from((v4.ip(), v4.port())));
+    }
+    let v6 = address.as_sockaddr_in6()?;
+    Some(unmapped(SocketAddr::V6(SocketAddrV6::new(v6.ip(), v6.port(), 0, v6.scope_id()))))
+}
+
+/// IPv4 addresses as such, also from a socket of both families.
+#[inline(always)]
+fn unmapped(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => address,
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::from((v4, v6.port())),
+            None => address,
+        },
+    }
+}
+
+fn errno(error: nix::Error) -> Errno {
+    Errno::from_raw_os_error(error as i32)
+}
+
+/// The interface dropped what was sent, because its queue is full or its other end does not take it. The kernel says so to
+/// sockets that are told what the network reports, and to others that it went.
+#[cold]
+fn was_dropped(error: Errno) -> Result<(), Errno> {
+    if error == Errno::NOBUFS {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+/// Whether an error of a call may be one that the network reported for an earlier packet.
+fn is_told_by_networks(error: Errno) -> bool {
+    let told = [
+        Errno::MSGSIZE,
+        Errno::CONNREFUSED,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::ACCESS,
+        Errno::PROTO,
+    ];
+    told.contains(&error)
+}
+
+/// Takes one word of the kernel about a packet that was sent. It is a refusal if it says that nobody has the port.
+fn next_word(socket: BorrowedFd<'_>, quoted: &mut [u8]) -> Result<Option<(SocketAddr, usize)>, Errno> {
+    let mut control = Words([0; WORD_BYTES]);
+    let mut slices = [IoSliceMut::new(quoted)];
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message = socket::recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control.0), flags)
+        .map_err(errno)?;
+    let is_refusal = message.cmsgs().is_ok_and(|mut controls| {
+        controls.any(|control| match control {
+            ControlMessageOwned::Ipv4RecvErr(word, _) | ControlMessageOwned::Ipv6RecvErr(word, _) => {
+                // Not one of our own kernel, which knows nothing of ports elsewhere.
+                let is_of_network = [ICMP, ICMP6].contains(&word.ee_origin);
+                is_of_network && Errno::from_raw_os_error(word.ee_errno as i32) == Errno::CONNREFUSED
+            }
+            _ => false,
+        })
+    });
+    let to = message.address.as_ref().and_then(sender).filter(|_| is_refusal);
+    Ok(to.map(|to| (unmapped(to), message.bytes)))
+}
+
+#[cold]
+fn stop(error: Errno) -> Stop {
+    match error {
+        Errno::AGAIN | Errno::NOMEM => Stop::Full,
+        Errno::MSGSIZE => Stop::TooLarge,
+        // No route, nobody there, a firewall. Whatever else it may be: time will tell, and the transport sends again.
+        _ => Stop::Unreachable,
+    }
+}
+
+/// A socket for addresses of this one's family.
+fn socket_for(address: IpAddr) -> Result<Descriptor, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = Descriptor::make(|| net::socket_with(family, SocketType::DGRAM, flags, None))?;
+    ask_for_features(&socket, family);
+    Ok(socket)
+}
+
+/// Asks for what makes the link faster. Where it is refused the link works without.
+fn ask_for_features(socket: &Descriptor, family: AddressFamily) {
+    // Beyond the host's limit (net.core.rmem_max) if we are privileged, else up to it.
+    let _ = sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES));
+    let _ = sockopt::set_socket_send_buffer_size_force(socket, BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES));
+    // No packet is cut on its way, and what the kernel believes of the path does not count: the transport finds out itself.
+    let _ = sockopt::set_ip_mtu_discover(socket, sockopt::Ipv4PathMtuDiscovery::PROBE);
+    // What the network reports is kept with the packet's beginning and where it was to go.
+    let _ = socket::setsockopt(socket, Ipv4RecvErr, &true);
+    if family == AddressFamily::INET6 {
+        let _ = socket::setsockopt(socket, Ipv6RecvErr, &true);
+        let _ = sockopt::set_ipv6_mtu_discover(socket, sockopt::Ipv6PathMtuDiscovery::PROBE);
+        // IPv4 as well, if the socket is for all addresses.
+        let _ = sockopt::set_ipv6_v6only(socket, false);
+    }
+}
+
+/// Makes the buffer smaller. The kernel doubles what it is told, for what it needs around packets.
+fn limit_buffer(socket: &Descriptor, most: usize) {
+    let _ = sockopt::set_socket_recv_buffer_size_force(socket, most / 2)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, most / 2));
+}
+
+/// Binds the first port that is free, and says where the socket is.
+fn bind(socket: &Descriptor, at: IpAddr, ports: Ports) -> Result<SocketAddr, Error> {
+    for port in ports.iter() {
+        match net::bind(socket, &SocketAddr::new(at, port)) {
+            Ok(()) => return local(socket),
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => {
+                return Err(Error::System {
+                    what: format!("cannot bind UDP port {port} at {at}"),
+                    source: error.into(),
+                    way_out:
+                        "Set WEFT_ADDR to an address of this host (`ip addr` lists them), and WEFT_PORT to a port \
+                              above 1023, or unset them",
+                })
+            }
+        }
+    }
+    Err(Error::PortInUse { address: at, ports })
+}
+
+fn local(socket: &Descriptor) -> Result<SocketAddr, Error> {
+    net::getsockname(socket).and_then(SocketAddr::try_from).map_err(|e| Error::System {
+        what: "cannot learn the UDP socket's address".into(),
+        source: e.into(),
+        way_out: "Set WEFT_ADDR to `none`: then weft does without the network",
+    })
+}
+
+/// What a link should hold while the program computes: 4 ms at 1 GB/s. The kernel counts its own overhead in.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// Segments that every kernel with UDP_SEGMENT takes (from 6.9 on it takes 128).
+const SEGMENTS_MOST: usize = 64;
+
+/// What an IPv4 datagram holds: 65,535 bytes less the headers of IP and UDP.
+const DATAGRAM_MOST: usize = 65_535 - 20 - 8;
+
+/// Bytes from which on pages are handed over: that takes two calls, which cost as much as to copy a part of this.
+const PAGES_LEAST: usize = 16 << 10;
+
+/// Packets of one `sendmmsg`.
+const MANY_MOST: usize = 32;
+
+/// So many errors of one packet in a row may be about earlier packets. One is told at a time, so several come between two
+/// calls only if somebody floods us.
+const ERRORS_DOUBTED: u32 = 3;
+
+/// Words of the kernel that are read in one go.
+const WORDS_MOST: usize = 64;
+
+/// Origins of an error that the kernel reports: ICMP and ICMPv6 (`SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`).
+const ICMP: u8 = 2;
+const ICMP6: u8 = 3;
+
+/// A control message's header, a word and the address that it came from, and some to spare.
+const WORD_BYTES: usize = 128;
+
+/// Errors and misfits that one look skips.
+const ERRORS_MOST: usize = 8;
+
+/// From so many datagrams on, with no empty look between them, runs are asked for.
+const RUNS_FROM: u32 = 3;
+
+/// After so many datagrams in a row that were no runs, runs are not asked for any more.
+const SINGLES_MOST: u32 = 64;
+
+/// And after so many looks in a row that found nothing, for a look at a socket that hears nothing is to be a cheap one too. They last longer
+/// than a peer that shares its core is kept off it: what it sends when it is back are runs, and one that is taken apart fills more of
+/// the socket's memory and takes a call for each packet. With 1,024 looks a tenth less comes beside a process that computes on each core.
+const LOOKS_MOST: u32 = 1 << 16;
+
+/// A control message's header, and an integer in whole words.
+const CONTROL_BYTES: usize = 16 + 8;
+
+#[cfg(test)]
+mod tests;
