@@ -295,6 +295,9 @@ impl Home {
         if let Some(net) = &self.net {
             net.report_into(report);
         }
+        if let Some(daemon) = &self.daemon {
+            daemon.report_into(report);
+        }
     }
 
     pub fn id(&self) -> BundleId {

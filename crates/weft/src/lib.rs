@@ -72,13 +72,13 @@ pub mod client {
 }
 
 pub use bundle::{AnyThread, Bundle, Held, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
-pub use net::address::Ports;
-pub use net::NetworkError;
 pub use node::{Error, Node};
 pub use weft_core::{
     Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Reliability, ReplyError, Returned,
     SendError, Service, Settings,
 };
+pub use weft_link::NetworkError;
+pub use weft_link::Ports;
 pub use weft_shm::Forked;
 pub use weft_wire::{
     Certainty, EndpointId, Epoch, HostAddress, Key, KeyError, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD,

@@ -1,8 +1,7 @@
 //! The node: one process's network interface on its host.
 
 use crate::daemon::{Attached, Door};
-use crate::net::address::{linger_from_environment, Wanted};
-use crate::net::{Net, NetworkError, Times, Users};
+use crate::net::{Net, Times, Users};
 use crate::office::Office;
 use crate::settings;
 use crate::watch::Helper;
@@ -12,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weft_core::ni::Secrets;
+use weft_link::address::{linger_from_environment, Wanted};
+use weft_link::NetworkError;
 use weft_shm::{Forked, Own};
 use weft_wire::attach::Token;
 use weft_wire::{Epoch, Uid};

@@ -127,6 +127,14 @@ impl Tx for Outlet {
         self.neighbour
     }
 
+    fn closes_at_rest(&self) -> bool {
+        match &self.way {
+            Way::Ring(ring) => ring.closes_at_rest(),
+            Way::Stream(stream) => stream.closes_at_rest(),
+            Way::Line(line) => line.closes_at_rest(),
+        }
+    }
+
     fn has_room(&mut self, lines: u32) -> bool {
         match &mut self.way {
             Way::Ring(ring) => ring.has_room(lines),

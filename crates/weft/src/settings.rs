@@ -1,10 +1,10 @@
 //! The settings in the environment: those that switch something on or off, and names that are no settings.
 
-use crate::net::NetworkError;
 use std::env;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Once;
+use weft_link::NetworkError;
 
 /// Off: no process is trusted, and all messages are copied.
 pub(crate) const TRUST: &str = "WEFT_TRUST";

@@ -5,7 +5,6 @@
 //! costs one wake-up and no more. Sockets are read and written only by a bundle's deputy, while its program computes.
 
 use crate::net::deputy::Deputy;
-use crate::net::udp::RECEIVE_BYTES;
 use crate::node::{lock, Error};
 use crate::office::Office;
 use crate::status::board::Board;
@@ -22,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weft_link::RECEIVE_BYTES;
 use weft_shm::ring::ring;
 use weft_shm::sys::has_address_space;
 use weft_shm::Descriptor;

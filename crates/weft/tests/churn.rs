@@ -90,11 +90,19 @@ impl Side {
             answered.get() >= pairs && answers.get() >= pairs
         });
         assert_eq!((answered.get(), answers.get()), (pairs, pairs), "one request and one answer a pair");
-        assert_eq!(self.bundle.sessions(), 1, "after {pairs} pairs");
+        // Between hosts each pair has its own session beside that of the first endpoints, and two if both sides begin it at once.
+        let most = if is_over_udp() { 1 + 2 * TOGETHER as usize } else { 1 };
+        assert!((1..=most).contains(&self.bundle.sessions()), "{} after {pairs} pairs", self.bundle.sessions());
         if self.frees {
             endpoints.iter().for_each(|&here| self.bundle.free(here).expect("an endpoint of ours"));
             let freed = *self.freed.get_or_insert(endpoints[0]);
             assert!(self.bundle.name(freed).is_err(), "a handle of a freed endpoint names no later one");
+            // A pair's session ends some round trips after its endpoints are gone on both sides. Without this wait more of them would
+            // be there at once, and memory larger, when the machine is busy.
+            poll_until(&mut self.bundle, "the ends of the pairs' sessions", |bundle| {
+                expect_no_loss(bundle);
+                bundle.sessions() == 1
+            });
         }
     }
 
@@ -103,6 +111,11 @@ impl Side {
         let counters = self.bundle.counters();
         format!("{} {} {} {}", self.pairs, counters.returned, counters.refused, counters.sessions_lost)
     }
+}
+
+/// Whether the two processes take each other for others' hosts.
+fn is_over_udp() -> bool {
+    std::env::var("WEFT_LOCAL").is_ok_and(|local| local == "off")
 }
 
 /// Reads the lines of a message as addresses.
@@ -182,7 +195,9 @@ fn growth(server: &str, client: &str, pairs: u32) -> [u64; 2] {
     let memory = || processes.map(|process| ["RssAnon", "RssShmem"].map(|line| memory_of(process, line)));
     assert_eq!(client.ask(&WARM.to_string()), format!("{WARM} 0 0 0"));
     let before = memory();
-    assert_eq!(client.ask(&(pairs - WARM).to_string()), format!("{pairs} 0 0 0"));
+    for so_far in (WARM..pairs).step_by(WARM as usize) {
+        assert_eq!(client.ask(&WARM.to_string()), format!("{} 0 0 0", so_far + WARM));
+    }
     let after = memory();
     eprintln!("KiB [own, shared] of server and client after {WARM} pairs: {before:?}; after {pairs}: {after:?}");
     assert_eq!(server.ask("report"), format!("{pairs} 0 0 0"));
@@ -211,8 +226,8 @@ fn ten_thousand_pairs_on_one_session_return_nothing_and_keep_nothing() {
 }
 
 #[test]
-fn ten_thousand_pairs_on_one_session_over_udp_return_nothing_and_keep_nothing() {
-    let Some(_turn) = over_udp("ten_thousand_pairs_on_one_session_over_udp_return_nothing_and_keep_nothing") else {
+fn ten_thousand_pairs_over_udp_return_nothing_and_keep_nothing() {
+    let Some(_turn) = over_udp("ten_thousand_pairs_over_udp_return_nothing_and_keep_nothing") else {
         return;
     };
     expect_flat();

@@ -451,7 +451,8 @@ impl<H: Threads> Bundle<H> {
         self.core.state().counters()
     }
 
-    /// Returns the number of peers that the bundle has a session with.
+    /// Returns the number of sessions of the bundle: one for each peer on this host, and for each pair of endpoints that talk to each
+    /// other between hosts.
     pub fn sessions(&self) -> usize {
         self.core.state().sessions().count()
     }

@@ -9,7 +9,7 @@ use crate::node::Error;
 use crate::watch::Signals;
 use crate::watched::watch_once;
 use nix::sys::signal::Signal;
-use rustix::event::{epoll, Timespec};
+use rustix::event::{epoll, poll, PollFd, PollFlags, Timespec};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
@@ -572,7 +572,16 @@ pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
         return 0;
     }
     let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
-    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    let mut most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    let is_short = most.tv_sec == 0 && (1..1_000_000).contains(&most.tv_nsec);
+    if is_short {
+        // The call below takes whole milliseconds, and one that is more exact has come with Linux 5.11.
+        let mut set = [PollFd::new(set, PollFlags::IN)];
+        if !poll(&mut set, Some(&most)).is_ok_and(|ready| ready > 0) {
+            return 0;
+        }
+        most.tv_nsec = 0;
+    }
     match epoll::wait(set, &mut events, Some(&most)) {
         Ok((ready, _)) => ready.iter().fold(0, |told, event| told | event.data.u64() as u32),
         Err(_) => 0,

@@ -1,8 +1,8 @@
 //! How a bundle attaches to weftd: which socket it trusts, and what it gets there.
 
 use super::Memory;
-use crate::net::NetworkError;
 use crate::node::Error;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weft_link::NetworkError;
 use weft_shm::{AwakeView, Descriptor, SegmentFile};
 use weft_wire::attach::{Message, Token, Welcome, MESSAGE_BYTES};
 use weft_wire::{Epoch, Reason};
@@ -23,7 +24,10 @@ use weft_wire::{Epoch, Reason};
 const NI: &str = "WEFT_NI";
 
 /// Where the administrator's daemon listens.
-const SOCKET: &str = "/run/weftd/socket";
+pub(crate) const SOCKET: &str = "/run/weftd/socket";
+
+/// Where the administrator says which user the daemon runs as, if that is not root.
+pub(crate) const USER: &str = "/etc/weftd/user";
 
 /// For how long the daemon's answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -61,27 +65,19 @@ impl Door {
     /// # Errors
     /// If `WEFT_NI` says what it cannot, or wants the administrator's daemon and there is none to trust.
     pub fn find() -> Result<Option<Door>, Error> {
-        // A program that runs with rights that its user has not is not told by its user who its interface is.
-        let said = std::env::var_os(NI).filter(|said| !said.is_empty() && !has_borrowed_rights());
-        let administrators = Door { path: SOCKET.into(), is_named: false };
-        match said {
-            None => Ok(administrators.is_trusted().is_ok().then_some(administrators)),
-            Some(said) if said == "process" => Ok(None),
-            Some(said) if said == "weftd" => match administrators.is_trusted() {
-                Ok(()) => Ok(Some(Door { is_named: true, ..administrators })),
-                Err(error) => Err(Error::system(
+        let path = PathBuf::from(SOCKET);
+        match Wish::of_environment()? {
+            Wish::Any => Ok(distrust(&path).is_none().then_some(Door { path, is_named: false })),
+            Wish::Process => Ok(None),
+            Wish::Administrators => match distrust(&path) {
+                None => Ok(Some(Door { path, is_named: true })),
+                Some(distrust) => Err(Error::system(
                     "cannot trust the socket of weftd (/run/weftd/socket)",
-                    error,
+                    distrust.kind,
                     "start weftd as root (weftd --foreground), or name the socket of your own: WEFT_NI=PATH",
                 )),
             },
-            Some(said) if Path::new(&said).is_absolute() => Ok(Some(Door { path: said.into(), is_named: true })),
-            Some(said) => Err(NetworkError::Setting {
-                variable: NI,
-                value: said.to_string_lossy().into_owned(),
-                wanted: "process, weftd, or the absolute path of a daemon's socket",
-            }
-            .into()),
+            Wish::Named(path) => Ok(Some(Door { path, is_named: true })),
         }
     }
 
@@ -107,8 +103,10 @@ impl Door {
         let address = SocketAddrUnix::new(&self.path).map_err(failed)?;
         net::connect(&socket, &address).map_err(failed)?;
         if !self.is_named || self.path == Path::new(SOCKET) {
-            let peer = net::sockopt::socket_peercred(&socket).map_err(failed)?;
-            if !peer.uid.is_root() && Some(peer.uid.as_raw()) != daemons_user() {
+            // Not rustix's, which has no value for a daemon of another process namespace.
+            let peer = getsockopt(&socket, PeerCredentials);
+            let uid = peer.map_err(|error| failed(Errno::from_raw_os_error(error as i32)))?.uid();
+            if uid != 0 && Some(uid) != daemons_user() {
                 return Err(failed(Errno::PERM));
             }
         }
@@ -129,19 +127,77 @@ impl Door {
         net::send(&socket, &Message::Mapped.to_bytes(), flags).map_err(failed)?;
         Ok(Attached { socket, memory: Memory { segment, awake, waker }, welcome })
     }
+}
 
-    /// Whether nobody but root could have put the socket where it is.
-    fn is_trusted(&self) -> io::Result<()> {
-        for path in self.path.ancestors() {
-            let found = std::fs::symlink_metadata(path)?;
-            let is_socket = path == self.path;
-            // Those who may not write to the socket may not attach; that is the daemon's to say. Its folders are root's alone.
-            if found.uid() != 0 || found.is_symlink() || (!is_socket && found.mode() & 0o022 != 0) {
-                return Err(io::ErrorKind::PermissionDenied.into());
+/// What the environment says of daemons.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    /// Nothing: the administrator's, if there is one.
+    Any,
+    /// None.
+    Process,
+    /// The administrator's.
+    Administrators,
+    /// The one at this path.
+    Named(PathBuf),
+}
+
+impl Wish {
+    /// What `WEFT_NI` says.
+    ///
+    /// # Errors
+    /// If it says something else.
+    pub fn of_environment() -> Result<Wish, Error> {
+        // A program that runs with rights that its user has not is not told by its user who its interface is.
+        match std::env::var_os(NI).filter(|said| !said.is_empty() && !has_borrowed_rights()) {
+            None => Ok(Wish::Any),
+            Some(said) if said == "process" => Ok(Wish::Process),
+            Some(said) if said == "weftd" => Ok(Wish::Administrators),
+            Some(said) if Path::new(&said).is_absolute() => Ok(Wish::Named(said.into())),
+            Some(said) => Err(NetworkError::Setting {
+                variable: NI,
+                value: said.to_string_lossy().into_owned(),
+                wanted: "process, weftd, or the absolute path of a daemon's socket",
             }
+            .into()),
         }
-        Ok(())
     }
+}
+
+/// Why the administrator's daemon is not trusted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Distrust {
+    pub found: String,
+    pub mend: String,
+    kind: io::ErrorKind,
+}
+
+/// Why somebody else than root could have put a socket where it is.
+pub(crate) fn distrust(socket: &Path) -> Option<Distrust> {
+    socket.ancestors().find_map(|path| {
+        let shown = path.display();
+        let refuse = |found, mend| Some(Distrust { found, mend, kind: io::ErrorKind::PermissionDenied });
+        let found = match std::fs::symlink_metadata(path) {
+            Ok(found) => found,
+            Err(error) => {
+                let (kind, mend) = (error.kind(), "sudo weftd --foreground, or its unit of systemd".to_owned());
+                return Some(Distrust { found: format!("{shown}: {error}"), mend, kind });
+            }
+        };
+        if found.is_symlink() {
+            return refuse(format!("{shown} is a symbolic link"), format!("put what it leads to in place of {shown}"));
+        }
+        if found.uid() != 0 {
+            let mend = format!("sudo chown root {shown}");
+            return refuse(format!("{shown} belongs to user {}, not to root", found.uid()), mend);
+        }
+        // Those who may not write to the socket may not attach; that is the daemon's to say. Its folders are root's alone.
+        if path != socket && found.mode() & 0o022 != 0 {
+            let found = format!("others than root may write to {shown} (mode {:04o})", found.mode() & 0o7777);
+            return refuse(found, format!("sudo chmod go-w {shown}"));
+        }
+        None
+    })
 }
 
 /// Whether the program runs with rights that its user has not.
@@ -152,9 +208,24 @@ fn has_borrowed_rights() -> bool {
 
 /// The user that the administrator says the daemon runs as.
 fn daemons_user() -> Option<u32> {
-    let found = std::fs::symlink_metadata("/etc/weftd/user").ok()?;
-    let text = std::fs::read_to_string("/etc/weftd/user").ok()?;
-    (found.uid() == 0 && found.mode() & 0o022 == 0).then(|| text.trim().parse().ok())?
+    said_user(Path::new(USER)).ok()?
+}
+
+/// The user that a file of the administrator's says, if there is that file.
+///
+/// # Errors
+/// Why the file says nothing, in words.
+pub(crate) fn said_user(file: &Path) -> Result<Option<u32>, String> {
+    let found = match std::fs::symlink_metadata(file) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if found.uid() != 0 || found.mode() & 0o022 != 0 {
+        return Err("others than root may write to it".into());
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+    text.trim().parse().map(Some).map_err(|_| "it has no number of a user".into())
 }
 
 /// The daemon's answer.

@@ -4,7 +4,7 @@
 
 mod attach;
 
-pub(crate) use attach::{Attached, Door};
+pub(crate) use attach::{distrust, said_user, Attached, Distrust, Door, Wish, SOCKET, USER};
 
 use crate::net::Users;
 use crate::node::Error;
@@ -17,6 +17,7 @@ use rustix::net::{self, RecvFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::port::{Allocated, Platform, Port, PortHandle, PortSessions};
+use weft_core::report::Report;
 use weft_core::{Admission, Call, SessionId, Sink};
 use weft_shm::biased::{Inside, Owner};
 use weft_shm::{AwakeView, Descriptor, SegmentFile};
@@ -135,6 +136,11 @@ impl Daemon {
     /// Has an endpoint made again, which an earlier daemon had. Does not wait for it.
     pub fn restore(&mut self, endpoint: EndpointId, key: Key, admission: Admission) {
         self.sessions.restore(endpoint, key, admission, Sizes::default());
+    }
+
+    /// Marks the sessions that go by the daemon.
+    pub fn report_into(&self, report: &mut Report) {
+        self.sessions.report_into(report);
     }
 
     /// Whether the daemon has ended.

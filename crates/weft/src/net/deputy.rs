@@ -10,23 +10,16 @@
 //! way, or when the bundle sleeps: a sleeping bundle wakes up for its packets and timers. Whoever sends, or wakes up, winds
 //! the switch of a deputy that rests.
 
-use super::shared::{take_run, Interface};
+use super::shared::Interface;
 use crate::watch::Signals;
-use rustix::io::Errno;
-use rustix::time::{
-    timerfd_create, timerfd_settime, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec,
-};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::ni::Link;
+use weft_link::take_run;
+use weft_link::{Switch, SWITCH};
 use weft_shm::barrier;
 use weft_shm::biased::Visitor;
-use weft_shm::Descriptor;
-
-/// How long the program's switch runs.
-const SWITCH: Duration = Duration::from_millis(3);
 
 /// How old a winding of the switch may be when the program looks at the network again.
 pub(crate) const WIND_EVERY: Duration = Duration::from_millis(1);
@@ -42,63 +35,6 @@ const TIMER_LEAST: Duration = Duration::from_micros(100);
 
 /// Runs of packets taken in at once: as many as a stream's window has, more or less.
 const RUNS_MOST: u32 = 64;
-
-/// How a bundle lets its deputy know that it is there.
-#[derive(Debug)]
-pub(crate) struct Switch {
-    /// The deputy rests: whoever does something winds the switch.
-    is_resting: AtomicBool,
-    /// How often it was wound; counted before it is.
-    windings: AtomicU64,
-    /// Watched by the helper for edges, so nobody ever reads it.
-    timer: Descriptor,
-}
-
-impl Switch {
-    /// For a deputy that rests.
-    ///
-    /// # Errors
-    /// If the kernel gives no descriptor.
-    pub fn new() -> Result<Switch, Errno> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = Descriptor::make(|| timerfd_create(TimerfdClockId::Monotonic, flags))?;
-        Ok(Switch { is_resting: AtomicBool::new(true), windings: AtomicU64::new(0), timer })
-    }
-
-    /// The bundle did something that the deputy should know of. One load, but for a deputy that rests. Returns true if
-    /// the switch was wound.
-    #[inline(always)]
-    pub fn notice(&self) -> bool {
-        // Relaxed: the deputy issues a barrier after it has said that it rests, and looks again.
-        let is_resting = self.is_resting.load(Ordering::Relaxed);
-        if is_resting {
-            self.wind();
-        }
-        is_resting
-    }
-
-    /// Winds it up: it runs down [`SWITCH`] from now. A system call.
-    #[cold]
-    #[inline(never)]
-    pub fn wind(&self) {
-        self.is_resting.store(false, Ordering::Relaxed);
-        // Before it is wound, so that whoever sees the count may rely on the switch. Release pairs with the acquire in `tick`.
-        self.windings.fetch_add(1, Ordering::Release);
-        let once = Timespec { tv_sec: 0, tv_nsec: SWITCH.subsec_nanos().into() };
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // It fails for no timer that is one.
-        let _ = timerfd_settime(
-            self.timer.checked(),
-            TimerfdTimerFlags::empty(),
-            &Itimerspec { it_interval: never, it_value: once },
-        );
-    }
-
-    /// Becomes readable when it has run down.
-    pub fn timer(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
-    }
-}
 
 /// A bundle's deputy.
 #[derive(Debug)]
@@ -132,7 +68,7 @@ impl Deputy {
 
     /// The switch has run down: the program does not look at its network.
     pub fn on_switch(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
-        self.windings = self.switch.windings.load(Ordering::Acquire);
+        self.windings = self.switch.windings();
         self.look_after(now, buffer, watch);
     }
 
@@ -142,7 +78,7 @@ impl Deputy {
             self.look_after(now, buffer, watch);
         } else {
             // It may see to it itself.
-            self.switch.is_resting.store(false, Ordering::Relaxed);
+            self.switch.stand_in();
             self.due = Some(now + TICK_LEAST);
         }
     }
@@ -152,7 +88,7 @@ impl Deputy {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
-        let windings = self.switch.windings.load(Ordering::Acquire);
+        let windings = self.switch.windings();
         if std::mem::replace(&mut self.windings, windings) != windings {
             // It looks at its network itself; if it stops, the switch runs down.
             self.due = None;
@@ -165,7 +101,7 @@ impl Deputy {
     fn look_after(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         self.seen = self.interface.uses();
         // What it sends itself is to wind nothing.
-        self.switch.is_resting.store(false, Ordering::Relaxed);
+        self.switch.stand_in();
         match self.signals.is_waiting() {
             true => self.rest(now),
             false => self.stand_in(now, buffer, watch),
@@ -175,12 +111,12 @@ impl Deputy {
     /// The bundle sleeps, and looks itself when something comes. Ticks no more until the switch runs down, which whoever does
     /// something winds.
     fn rest(&mut self, now: Instant) {
-        self.switch.is_resting.store(true, Ordering::SeqCst);
+        self.switch.rest(true);
         // After the barrier whoever does something sees that we rest; what was done before is seen now.
         if barrier::heavy_here() && self.interface.uses() == self.seen {
             self.due = None;
         } else {
-            self.switch.is_resting.store(false, Ordering::Relaxed);
+            self.switch.stand_in();
             self.due = Some(now + SWITCH);
         }
     }
@@ -201,7 +137,7 @@ impl Deputy {
             let left = ni.next_time().map(|at| at.since(ni.link().now()));
             let left = left.or((ni.has_unsent() || !is_watched).then_some(TICK_MOST));
             // Within the visit, so that whoever uses the network interface after it sees it.
-            self.switch.is_resting.store(!has_heard && left.is_none(), Ordering::SeqCst);
+            self.switch.rest(!has_heard && left.is_none());
             Some((has_heard, ni.has_events(), left))
         });
         let done = done.flatten();

@@ -1,14 +1,10 @@
 //! A bundle's network: a UDP socket under its network interface, and when it is looked at.
 
-use super::address::Wanted;
-use super::deputy::{Deputy, Switch, WIND_EVERY};
+use super::deputy::{Deputy, WIND_EVERY};
 use super::leaving;
-use super::link::{UdpLink, PACKET_MOST};
-use super::shared::{take_run, Interface, UdpNi, Users};
+use super::shared::{Interface, UdpNi, Users};
 use super::shares::Shares;
 use super::spin::Spin;
-use super::udp::RECEIVE_BYTES;
-use super::NetworkError;
 use crate::paths::{Core, Outlet};
 use crate::watch::Signals;
 use rustix::io::Errno;
@@ -19,6 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_core::ni::{Handle, HostSessions, Link, Ni, Secrets};
 use weft_core::{Call, Report, SessionId, Sink};
+use weft_link::address::Wanted;
+use weft_link::take_run;
+use weft_link::NetworkError;
+use weft_link::RECEIVE_BYTES;
+use weft_link::{Switch, UdpLink, PACKET_MOST};
 use weft_shm::biased::Visitor;
 use weft_transport::{Settings, Time};
 use weft_wire::{Epoch, HostAddress, Reason};
@@ -345,7 +346,8 @@ impl Net {
     }
 
     /// Sends what waits, and makes ready for the bundle to sleep. False if the link takes no more now.
-    pub fn lie_down(&mut self, core: &Core) -> bool {
+    pub fn lie_down(&mut self, core: &mut Core) -> bool {
+        self.sessions.close_rests(core);
         let may_sleep = self.is_idle(core) || {
             let mut ni = self.sessions.ni().borrow_mut();
             ni.flush();

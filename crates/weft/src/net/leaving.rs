@@ -4,10 +4,10 @@
 
 use super::deputy::take_in;
 use super::shared::Interface;
-use super::udp::RECEIVE_BYTES;
 use crate::node::lock;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
+use weft_link::RECEIVE_BYTES;
 use weft_shm::biased::Visitor;
 use weft_shm::exit::at_exit;
 use weft_shm::fork::without_forks;

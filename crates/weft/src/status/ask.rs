@@ -313,7 +313,7 @@ fn read(heard: &[u8]) -> Result<Process, Silence> {
 }
 
 /// Why a process does not answer, as far as the kernel tells.
-fn why_silent(pid: Option<u32>) -> Silence {
+pub(super) fn why_silent(pid: Option<u32>) -> Silence {
     let Some(pid) = pid else { return Silence::Late };
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Silence::Ended };
     // Behind the program's name, which is in parentheses and may hold any itself.

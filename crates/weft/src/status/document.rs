@@ -236,6 +236,8 @@ pub enum Path {
     Memory,
     /// Over UDP.
     Network,
+    /// Through weftd.
+    Daemon,
 }
 
 /// A bundle of another process, or of this one, that there is a session with.
@@ -245,7 +247,7 @@ pub struct Peer {
     pub path: Path,
     /// The life that it belongs to.
     pub epoch: String,
-    /// Its bundle's number, which is not known of one over the network.
+    /// Its bundle's number, which is known of one that is reached through rings in memory.
     pub bundle: Option<u32>,
     /// Its user, if the kernel could say.
     pub uid: Option<u32>,
@@ -491,9 +493,13 @@ impl From<&report::DestinationReport> for Destination {
 
 impl Peer {
     fn of(told: &report::SessionReport, report: &Report) -> Peer {
-        let &report::SessionReport { id, peer, traffic, has_room, backlog, backlog_bytes, host } = told;
+        let &report::SessionReport { id, peer, traffic, has_room, backlog, backlog_bytes, host, is_by_daemon } = told;
         let is_of = |session: SessionId| session == id;
-        let path = if host.is_some() { Path::Network } else { Path::Memory };
+        let path = match (is_by_daemon, host.is_some()) {
+            (true, _) => Path::Daemon,
+            (false, true) => Path::Network,
+            (false, false) => Path::Memory,
+        };
         Peer {
             path,
             epoch: digits(peer.epoch),

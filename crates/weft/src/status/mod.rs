@@ -7,11 +7,14 @@
 //!
 //! Messages cost nothing for it: reports are made of what is there anyway.
 //!
+//! weftd is asked at the socket where programs attach, by [`look_at_daemon`].
+//!
 //! [`trace`] asks for more: that some requests be *stamped* on their way for the next two seconds, which costs while it lasts. Who asks so
 //! says it by the name that its own socket is bound to, which begins with `weft-stamps-`.
 
 mod ask;
 pub(crate) mod board;
+mod daemon;
 pub(crate) mod desk;
 mod document;
 pub(crate) mod recorder;
@@ -19,6 +22,7 @@ pub(crate) mod stamps;
 mod way;
 
 pub use ask::{look, trace, Found, Look, Silence};
+pub use daemon::{look_at_daemon, Attaches, DaemonAnswer, DaemonFound, DaemonSilence};
 pub use document::{
     Activity, Bundle, Counters, Destination, Endpoint, FlowFrom, FlowTo, Limit, Network, Path, Peer, Process, Region,
     RemoteMemory, RemoteMemoryCounters, VERSION,
@@ -26,9 +30,13 @@ pub use document::{
 
 pub use stamps::{Answered, Asked, Operation, StampedFlow, Stamps};
 
-pub use crate::net::address::LeftOut;
 pub use crate::settings::switch;
 pub use way::{interface_of, left_out, sends_pages, way_to, Holder, Leg, Way, Why};
+pub use weft_link::address::LeftOut;
+pub use weft_wire::status::{
+    AttachmentStatus, DaemonCounters, DaemonStatus, EndStatus, EndpointStatus, HostStatus, LineLimit, LineStatus,
+    NetworkStatus, QuotaStatus, ResidenceStatus, Scope, UserStatus, STATUS_VERSION,
+};
 
 use crate::node::Error;
 use rustix::net::SocketAddrUnix;

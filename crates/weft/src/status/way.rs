@@ -1,8 +1,8 @@
 //! Which way messages to a name would take from here, and why: the decision of the home (`home.rs`), taken without sending anything.
 
 use super::ask::{holder, program};
+use super::daemon::{look_at_daemon, Attaches, DaemonFound};
 use super::document::Path;
-use crate::net::address::{self, LeftOut, Wanted};
 use crate::node::Error;
 use crate::office::address as set_up_address;
 use crate::owner::{owner, Owner, UserMap};
@@ -12,7 +12,13 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::time::Duration;
+use weft_link::address::{self, LeftOut, Wanted};
+use weft_wire::status::Scope;
 use weft_wire::{Epoch, HostAddress, Name, Uid};
+
+/// How long a daemon has to answer.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The way to a name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -80,6 +86,11 @@ pub enum Why {
         "it was of this host, and its process has ended (or is in another network namespace); ask for a present name"
     )]
     Ended,
+    /// Programs of this user use weftd.
+    #[error(
+        "programs of this user use weftd, which brings messages to the other programs that use it and to other hosts"
+    )]
+    ByDaemon,
     /// It carries no address.
     #[error(
         "no process of its life runs on this host, and it carries no address: it was made with WEFT_ADDR=none or without a \
@@ -116,8 +127,18 @@ pub fn way_to(name: &Name) -> Result<Way, Error> {
         };
         return Ok(Way { path, why, holder: Some(holder), addresses: Vec::new() });
     }
+    if daemon_serves()? {
+        return Ok(Way { path: Some(Path::Daemon), why: Why::ByDaemon, holder: None, addresses: Vec::new() });
+    }
     let wanted = Wanted::from_environment()?;
     Ok(over_network(name, uses_memory, wanted.as_ref()))
+}
+
+/// Whether programs of this user with this environment attach to a daemon that answers.
+fn daemon_serves() -> Result<bool, Error> {
+    let found = look_at_daemon(Scope::Totals, DAEMON_PATIENCE)?;
+    let attaches = |found: &DaemonFound| matches!(found.attaches, Attaches::Told | Attaches::ByThemselves);
+    Ok(found.is_some_and(|found| attaches(&found) && found.answer.is_ok()))
 }
 
 /// The way to a name of which nobody has the set-up socket, or that does not matter.
@@ -205,7 +226,7 @@ fn ip_of(address: HostAddress) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::address::Ports;
+    use weft_link::address::Ports;
     use weft_transport::Method;
     use weft_wire::EndpointId;
 

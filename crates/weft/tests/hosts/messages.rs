@@ -31,8 +31,8 @@ fn every_size_crosses_both_ways() {
 }
 
 #[test]
-fn many_endpoints_share_a_session_and_are_told_apart() {
-    let Some(_turn) = over_udp("messages::many_endpoints_share_a_session_and_are_told_apart") else { return };
+fn many_endpoints_share_a_channel_and_are_told_apart() {
+    let Some(_turn) = over_udp("messages::many_endpoints_share_a_channel_and_are_told_apart") else { return };
     const THERE: u32 = 16;
     const HERE: u64 = 8;
     let mut peer = Peer::start("server", &[&THERE.to_string()]);
@@ -58,7 +58,9 @@ fn many_endpoints_share_a_session_and_are_told_apart() {
         }
     }
     poll_until(&mut client.bundle, "all answers", |_| answers.get() == THERE * HERE as u32);
-    assert_eq!((client.bundle.sessions(), peer.ask("sessions")), (1, "1 0".to_owned()));
+    // One for each pair.
+    let pairs = THERE * HERE as u32;
+    assert_eq!((client.bundle.sessions(), peer.ask("sessions")), (pairs as usize, format!("{pairs} 0")));
     peer.finish();
 }
 
@@ -112,7 +114,8 @@ fn two_stream_to_each_other_at_once() {
     client.bundle.map(client.here, 0, there.name, there.key).expect("map");
     exchange(&mut client, COUNT, &taken);
     assert_eq!(peer.hear_polling(&mut client.bundle), "done");
-    assert_eq!(client.bundle.sessions(), 1, "whoever called first");
+    // Each may have opened a stream before it heard of the other's.
+    assert!(client.bundle.sessions() <= 2, "whoever called first");
     peer.finish();
 }
 
@@ -254,5 +257,6 @@ fn bundles_of_one_process_call_each_other_at_once() {
             asked[at] = asked[at] || bundles[at].try_request(ends[at], 0, ECHO, &[], b"").is_ok();
         }
     }
-    assert!(bundles.iter().all(|b| b.sessions() == 1));
+    // Each may have opened a stream before it heard of the other's.
+    assert!(bundles.iter().all(|b| b.sessions() <= 2));
 }

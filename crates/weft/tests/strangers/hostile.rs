@@ -90,7 +90,7 @@ impl ByHand {
 
     /// A flow that is right, so that what follows gets deeper.
     pub fn open(&mut self, there: &Address) {
-        let open = Open { source: EndpointId(0), destination: there.name.endpoint, key: there.key, uid: weft::Uid(0) };
+        let open = Open::to(&there.name, EndpointId(0), there.key, weft::Uid(0));
         self.producer.push(Head::new(Kind::Open), &open.to_args(), &[]).expect("room");
     }
 
