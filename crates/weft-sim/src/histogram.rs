@@ -76,6 +76,12 @@ impl Histogram {
         Duration::from_nanos(self.largest)
     }
 
+    /// The classes that have durations: the largest duration of each, and how many there are.
+    pub fn classes(&self) -> impl Iterator<Item = (Duration, u32)> + '_ {
+        let classes = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        classes.map(|(class, count)| (Duration::from_nanos(self.top(class)), *count))
+    }
+
     #[inline]
     fn class(&self, nanos: u64) -> usize {
         let bits = 64 - nanos.leading_zeros();

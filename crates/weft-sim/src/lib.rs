@@ -22,6 +22,7 @@ mod chaos;
 mod checker;
 mod clock;
 pub mod congestion;
+pub mod contention;
 mod cubic;
 mod faults;
 mod histogram;

@@ -134,7 +134,7 @@ pub(crate) struct Network {
 }
 
 /// Bytes that wait at a host for its look, at most: a socket's buffer.
-const INBOX_BYTES: usize = 4 << 20;
+pub(crate) const INBOX_BYTES: usize = 4 << 20;
 
 /// A host looks at most once in this time.
 const LOOK_EVERY: u64 = 1000;

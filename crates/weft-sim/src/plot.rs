@@ -1,5 +1,5 @@
-//! Draws as SVG: three panels, over the same time or over the same kinds of something. Lines are of different kinds, so that they
-//! differ in print, too.
+//! Draws as SVG: panels over the same time or over the same kinds of something. Lines are of different kinds, so that they differ in
+//! print, too.
 
 use crate::series::{Sample, Series};
 use std::fmt::Write;
@@ -39,6 +39,32 @@ struct Panel<'a> {
     title: String,
     unit: fn(f64) -> String,
     lines: Vec<Line<'a>>,
+    /// Its axis has a mark for each power of ten.
+    is_logarithmic: bool,
+}
+
+/// The unit of an axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Bits per second.
+    Bits,
+    /// Seconds.
+    Seconds,
+    /// A number of something.
+    Count,
+}
+
+/// One panel of [`charts`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Chart {
+    /// What is drawn.
+    pub title: String,
+    /// In which unit.
+    pub unit: Unit,
+    /// Whether the axis has a mark for each power of ten.
+    pub is_logarithmic: bool,
+    /// Each with its name, and with a value for each kind.
+    pub lines: Vec<(String, Vec<Option<f64>>)>,
 }
 
 /// What panels are drawn over.
@@ -73,41 +99,35 @@ pub fn svg(title: &str, series: &Series) -> String {
     let halves = series.samples.iter().map(|sample| latency(sample, 5000)).collect();
     let tails = series.samples.iter().map(|sample| latency(sample, 9900)).collect();
     let line = |name, values| Line { name, colour: "#1f4e8c", dashes: "", values };
+    let panel = |title: &str, unit, lines| Panel { title: title.to_string(), unit, lines, is_logarithmic: false };
+    let tails = Line { name: "99th percentile", colour: "#b3471d", dashes: "5 3", values: tails };
+    let queue = line("queue", some(|sample| Some(sample.queue_most as f64)));
     let panels = [
-        Panel { title: "goodput".to_string(), unit: bits, lines: vec![line("goodput", rates)] },
-        Panel {
-            title: "latency of a message".to_string(),
-            unit: time,
-            lines: vec![
-                line("median", halves),
-                Line { name: "99th percentile", colour: "#b3471d", dashes: "5 3", values: tails },
-            ],
-        },
-        Panel {
-            title: "longest queue of a link".to_string(),
-            unit: bytes,
-            lines: vec![line("queue", some(|sample| Some(sample.queue_most as f64)))],
-        },
+        panel("goodput", bits, vec![line("goodput", rates)]),
+        panel("latency of a message", time, vec![line("median", halves), tails]),
+        panel("longest queue of a link", bytes, vec![queue]),
     ];
     document(title, &panels, Axis::Time(seconds * series.samples.len() as f64))
 }
 
 /// What was measured of several kinds of something, one line for each name, as an SVG document.
 pub fn kinds(title: &str, kinds: &[String], named: &[(String, Vec<Measured>)]) -> String {
-    let panel = |title: &str, unit, value: fn(&Measured) -> f64| {
-        let lines = named.iter().zip(LOOKS.iter().cycle()).map(|((name, measured), (colour, dashes))| Line {
-            name,
-            colour,
-            dashes,
-            values: measured.iter().map(|measured| Some(value(measured))).collect(),
-        });
-        Panel { title: title.to_string(), unit, lines: lines.collect() }
+    let chart = |title: &str, unit, value: fn(&Measured) -> f64| {
+        let values = |measured: &[Measured]| measured.iter().map(|measured| Some(value(measured))).collect();
+        let lines = named.iter().map(|(name, measured)| (name.clone(), values(measured))).collect();
+        Chart { title: title.to_string(), unit, is_logarithmic: false, lines }
     };
     let panels = [
-        panel("goodput", bits, |measured| measured.goodput),
-        panel("latency of a message, 99th percentile", time, |measured| measured.latency),
-        panel("packets per message", count, |measured| measured.packets),
+        chart("goodput", Unit::Bits, |measured| measured.goodput),
+        chart("latency of a message, 99th percentile", Unit::Seconds, |measured| measured.latency),
+        chart("packets per message", Unit::Count, |measured| measured.packets),
     ];
+    charts(title, kinds, &panels)
+}
+
+/// Panels over the same kinds of something, as an SVG document. A kind without a name has no mark.
+pub fn charts(title: &str, kinds: &[String], charts: &[Chart]) -> String {
+    let panels: Vec<Panel<'_>> = charts.iter().map(Chart::panel).collect();
     document(title, &panels, Axis::Kinds(kinds))
 }
 
@@ -128,17 +148,83 @@ fn document(title: &str, panels: &[Panel<'_>], axis: Axis<'_>) -> String {
     out + "</svg>\n"
 }
 
+impl Chart {
+    fn panel(&self) -> Panel<'_> {
+        let looks = LOOKS.iter().cycle();
+        let lines = self.lines.iter().zip(looks).map(|((name, values), (colour, dashes))| Line {
+            name,
+            colour,
+            dashes,
+            values: values.clone(),
+        });
+        Panel {
+            title: self.title.clone(),
+            unit: match self.unit {
+                Unit::Bits => bits,
+                Unit::Seconds => time,
+                Unit::Count => count,
+            },
+            lines: lines.collect(),
+            is_logarithmic: self.is_logarithmic,
+        }
+    }
+}
+
+/// The values of a panel's axis.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Values {
+    /// From 0 to the first, in steps of the second.
+    Linear(f64, f64),
+    /// Powers of ten, from the first to the second.
+    Logarithmic(f64, f64),
+}
+
+impl Values {
+    fn marks(self) -> Vec<f64> {
+        match self {
+            Values::Linear(most, step) => {
+                (0..).map(|n| f64::from(n) * step).take_while(|value| *value <= most * 1.001).collect()
+            }
+            Values::Logarithmic(least, most) => {
+                (0..).map(|n| least * 10f64.powi(n)).take_while(|value| *value <= most * 1.001).collect()
+            }
+        }
+    }
+
+    /// Which part of the axis lies below a value.
+    fn part(self, value: f64) -> f64 {
+        match self {
+            Values::Linear(most, _) => value / most,
+            Values::Logarithmic(least, most) => (value.max(least) / least).log10() / (most / least).log10(),
+        }
+    }
+}
+
 impl Panel<'_> {
+    fn values(&self) -> Values {
+        let all = || self.lines.iter().flat_map(|line| &line.values).flatten().copied();
+        let most = all().fold(0.0f64, f64::max);
+        let least = all().filter(|value| *value > 0.0).fold(most, f64::min);
+        match self.is_logarithmic && least > 0.0 {
+            true => {
+                let power = |value: f64, round: fn(f64) -> f64| 10f64.powf(round(value.log10()));
+                let least = power(least, f64::floor);
+                Values::Logarithmic(least, power(most, f64::ceil).max(least * 10.0))
+            }
+            false => {
+                let (most, step) = scale(most);
+                Values::Linear(most, step)
+            }
+        }
+    }
+
     fn draw(&self, out: &mut String, top: f64, axis: Axis<'_>) {
-        let most =
-            self.lines.iter().flat_map(|line| &line.values).flatten().fold(0.0f64, |most, value| most.max(*value));
-        let (most, step) = scale(most);
+        let values = self.values();
         let (width, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
         let (x0, y0) = (LEFT, top + TOP + height);
         let _ = writeln!(out, "<text x=\"{x0}\" y=\"{:.1}\" font-weight=\"bold\">{}</text>", top + 26.0, self.title);
-        let mut value = 0.0;
-        while value <= most * 1.001 {
-            let y = y0 - height * value / most;
+        for value in values.marks() {
+            let y = y0 - height * values.part(value);
             let _ = writeln!(
                 out,
                 "<line x1=\"{x0}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
@@ -148,7 +234,6 @@ impl Panel<'_> {
                 y + 4.0,
                 (self.unit)(value)
             );
-            value += step;
         }
         for (part, name) in axis.marks() {
             let x = x0 + width * part;
@@ -162,7 +247,7 @@ impl Panel<'_> {
             );
         }
         for (number, line) in self.lines.iter().enumerate() {
-            line.draw(out, |part, value| (x0 + width * part, y0 - height * value / most));
+            line.draw(out, |part, value| (x0 + width * part, y0 - height * values.part(value)));
             if self.lines.len() > 1 {
                 let x = x0 + width - LEGEND * (self.lines.len() - number) as f64;
                 let _ = writeln!(
@@ -193,7 +278,8 @@ impl Axis<'_> {
             }
             Axis::Kinds(kinds) => {
                 let all = kinds.len().max(1) as f64;
-                kinds.iter().enumerate().map(|(n, kind)| ((n as f64 + 0.5) / all, kind.clone())).collect()
+                let named = kinds.iter().enumerate().filter(|(_, kind)| !kind.is_empty());
+                named.map(|(n, kind)| ((n as f64 + 0.5) / all, kind.clone())).collect()
             }
         }
     }
@@ -293,6 +379,20 @@ mod tests {
         let drawn = kinds("channels", &["1".to_string(), "weft".to_string()], &named);
         assert_eq!(drawn.matches("<polyline").count(), 3 * 2);
         assert!(["weft", "no loss", "5 %", "2 Gb/s", "1 ms"].iter().all(|word| drawn.contains(word)), "{drawn}");
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_powers_of_ten_and_equal_ratios_have_equal_distances() {
+        let lines = vec![("all".to_string(), vec![Some(20.0), Some(200.0), Some(2000.0), None])];
+        let chart = |unit| Chart { title: "rate".to_string(), unit, is_logarithmic: true, lines: lines.clone() };
+        let values = chart(Unit::Count).panel().values();
+        assert_eq!(values, Values::Logarithmic(10.0, 10_000.0));
+        assert_eq!(values.marks(), [10.0, 100.0, 1000.0, 10_000.0]);
+        let [first, second, third] = [20.0, 200.0, 2000.0].map(|value| values.part(value));
+        assert!((third - second - (second - first)).abs() < 1e-9 && first > 0.0 && third < 1.0);
+        let kinds = ["1", "", "4", "8"].map(str::to_string);
+        let drawn = charts("a", &kinds, &[chart(Unit::Count), chart(Unit::Seconds)]);
+        assert_eq!((drawn.matches("<polyline").count(), drawn.matches(">4</text>").count()), (2, 2));
     }
 
     #[test]
