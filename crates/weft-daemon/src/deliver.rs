@@ -1,14 +1,18 @@
 //! What is stored in the receive rings of programs: records, and words about lines.
 
 use crate::engine::{refused, Engine, Fate};
-use crate::lines::{Line, LineRef, Marks, Needs, Peer};
+use crate::lines::{Line, LineRef, Marks, Needs, Peer, TO_OPEN};
 use crate::rows::{Row, RowId};
 use std::collections::{BTreeMap, VecDeque};
+use weft_core::ni::Link;
 use weft_wire::attach::OPENED_BYTES;
-use weft_wire::descriptor::{contents_bytes, is_inline, lap_at, units, Descriptor, LineId, Place, Said, Words, UNIT};
+use weft_wire::descriptor::{
+    contents_bytes, is_inline, lap_at, pack, pack_inline, put_contents, units, Descriptor, LineId, Place, Said, Words,
+    UNIT,
+};
 use weft_wire::frame::stream_bytes;
 use weft_wire::segment::{Cursor, Segment, ASLEEP, TO_PROGRAM};
-use weft_wire::{HeadWords, Name};
+use weft_wire::{Head, HeadWords, Name};
 
 /// Why a record was not delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +31,7 @@ pub(crate) struct Source {
     pub at: usize,
 }
 
-impl<S: Segment> Engine<S> {
+impl<S: Segment, L: Link> Engine<S, L> {
     /// Hands a record to the program at the other end of a line. `is_ready`: it goes ahead of those that wait for room.
     #[inline(always)]
     pub(crate) fn deliver(
@@ -39,7 +43,7 @@ impl<S: Segment> Engine<S> {
         is_ready: bool,
     ) -> Result<(), NotNow> {
         let found = self.attachments.get_mut(to.attachment as usize).ok_or(NotNow::Gone)?;
-        let line = found.lines.get_mut(to.line as usize).ok_or(NotNow::Gone)?;
+        let line = found.lines.get_mut(to.line).ok_or(NotNow::Gone)?;
         let row = self.rows.get_mut(line.row).ok_or(NotNow::Gone)?;
         if row.room() == 0 || !is_inline(head) || (row.has_stalled && !is_ready) {
             return self.deliver_long(to, head, words, source, is_ready);
@@ -72,8 +76,44 @@ impl<S: Segment> Engine<S> {
             from.copy_to(source.at, bytes, other, row.part.receive_area() + at as usize * UNIT);
         }
         let found = self.attachments.get_mut(to.attachment as usize).ok_or(NotNow::Gone)?;
-        let line = found.lines.get_mut(to.line as usize).ok_or(NotNow::Gone)?;
+        let line = found.lines.get_mut(to.line).ok_or(NotNow::Gone)?;
         store(&found.segment, to.line, line, row, (head, at), words);
+        let part = row.part_number;
+        self.note_delivery(to.attachment, part, head);
+        Ok(())
+    }
+
+    /// The same for a record of another host.
+    pub(crate) fn deliver_far(
+        &mut self,
+        to: LineRef,
+        head: HeadWords,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), NotNow> {
+        let head: HeadWords = Head { args: args.len() as u8, len: payload.len() as u32, ..head.head() }.into();
+        let id = self.line_mut(to).ok_or(NotNow::Gone)?.row;
+        let is_hosts_turn = self.rows.get(id).is_some_and(|row| row.is_hosts_turn);
+        let room = self.have_room_for(id, head, is_hosts_turn);
+        if let (Err(NotNow::Full), Some(row)) = (room, self.rows.get_mut(id)) {
+            let units = if is_inline(head) { 0 } else { units(contents_bytes(head)) };
+            row.come_needs = Needs { places: 1, units: units as u16 };
+        }
+        room?;
+        let row = self.rows.get_mut(id).ok_or(NotNow::Gone)?;
+        let found = self.attachments.get_mut(to.attachment as usize).ok_or(NotNow::Gone)?;
+        let mut words = Words::default();
+        let mut at = 0;
+        match pack_inline(args, payload) {
+            Some(packed) => put_contents(&mut words, packed),
+            None => {
+                at = row.give_area(contents_bytes(head));
+                pack(args, payload, &mut self.contents);
+                found.segment.write(row.part.receive_area() + at as usize * UNIT, &self.contents);
+            }
+        }
+        let line = found.lines.get_mut(to.line).ok_or(NotNow::Gone)?;
+        store(&found.segment, to.line, line, row, (head, at), &words);
         let part = row.part_number;
         self.note_delivery(to.attachment, part, head);
         Ok(())
@@ -151,7 +191,7 @@ impl<S: Segment> Engine<S> {
     /// Stores a word about a line, without contents. False if there is no room.
     fn say(&mut self, line: LineRef, said: Said) -> bool {
         let Some(attachment) = self.attachments.get_mut(line.attachment as usize) else { return true };
-        let Some(entry) = attachment.lines.get_mut(line.line as usize) else { return true };
+        let Some(entry) = attachment.lines.get_mut(line.line) else { return true };
         let Some(row) = self.rows.get_mut(entry.row) else { return true };
         let has_room = row.has_room(0) || (row.look_for_room(&attachment.segment) && row.has_room(0));
         if !has_room {
@@ -210,10 +250,10 @@ impl<S: Segment> Engine<S> {
     /// An endpoint's ring is full, and something waits for that to change.
     pub(crate) fn block(&mut self, id: RowId) {
         let Some(row) = self.rows.get_mut(id) else { return };
-        if std::mem::replace(&mut row.is_blocked, true) {
+        if row.blocked.is_some() {
             return;
         }
-        self.blocked.push_back(id);
+        row.blocked = Some(self.blocked.push(id));
         if let Some(found) = self.attachments.get(row.attachment as usize) {
             found.segment.set_cursor(row.part.there(Cursor::WantsRoom), 1);
         }
@@ -222,7 +262,7 @@ impl<S: Segment> Engine<S> {
     /// Looks whether an endpoint's ring has room, and uses it: for what is to be said to its program, and then for lines that wait.
     pub(crate) fn look_for_room(&mut self, id: RowId) -> u32 {
         let Some(row) = self.rows.get_mut(id) else { return 0 };
-        if !row.has_stalled && !self.owing.contains_key(&id) {
+        if !row.has_stalled && !row.waits_for_room && !self.owing.contains_key(&id) {
             return 0;
         }
         let attachment = row.attachment;
@@ -233,9 +273,17 @@ impl<S: Segment> Engine<S> {
         }
         let work = self.tell_owing(id, attachment) + self.wake_stalled(id);
         let Some(row) = self.rows.get_mut(id) else { return work };
-        if row.has_stalled || self.owing.contains_key(&id) {
+        if row.waits_for_room && !row.has_stalled && row.has_room_for(row.come_needs) {
+            // If it is not enough, the visit says so again.
+            (row.waits_for_room, row.come_needs) = (false, Needs::default());
+            self.rouse(id);
+        }
+        let comes = self.has_come(id);
+        let Some(row) = self.rows.get(id) else { return work };
+        if row.has_stalled || row.waits_for_room || self.owing.contains_key(&id) {
             self.block(id);
-        } else if let Some(found) = self.attachments.get(attachment as usize) {
+        } else if let Some(found) = self.attachments.get(attachment as usize).filter(|_| !comes) {
+            // Otherwise the visit that follows says whether there was enough room.
             found.segment.set_cursor(row.part.there(Cursor::WantsRoom), 0);
         }
         work
@@ -267,12 +315,23 @@ impl<S: Segment> Engine<S> {
         if self.rows.get(id).is_none_or(|row| !row.has_stalled) {
             return 0;
         }
-        let mut needed = Needs::default();
+        self.queue_hosts(id);
+        let keeps_room = self.rows.get(id).is_some_and(|row| row.keeps_room);
+        let mut needed = if keeps_room { TO_OPEN } else { Needs::default() };
         let mut work = 0;
         while let Some(&line) = self.stalled.get(&id).and_then(|stalled| stalled.front()) {
+            if line == LineRef::HOSTS {
+                let mut for_hosts = needed;
+                for_hosts.add(self.rows.get(id).map_or(TO_OPEN, |row| row.come_needs.max(TO_OPEN)));
+                if self.rows.get(id).is_none_or(|row| !row.has_room_for(for_hosts)) {
+                    break;
+                }
+                self.stalled.get_mut(&id).map(VecDeque::pop_front);
+                work += self.take_hosts_turn(id);
+                continue;
+            }
             let needs = self.line_mut(line).map(|entry| entry.needs).unwrap_or_default();
-            needed.places = needed.places.saturating_add(needs.places);
-            needed.units = needed.units.saturating_add(needs.units);
+            needed.add(needs);
             if self.rows.get(id).is_none_or(|row| !row.has_room_for(needed)) {
                 break;
             }
@@ -308,6 +367,7 @@ impl<S: Segment> Engine<S> {
         }
         if let Some(row) = self.rows.get_mut(at) {
             row.has_stalled = true;
+            row.refused += 1;
         }
         self.tell(line);
         self.block(at);
@@ -329,7 +389,8 @@ impl<S: Segment> Engine<S> {
     /// program has written there since says something of records for this program alone.
     pub(crate) fn fates(&mut self, id: RowId) -> BTreeMap<u32, Fate> {
         let mut fates: BTreeMap<u32, Fate> = BTreeMap::new();
-        let Some(row) = self.rows.get_mut(id) else { return fates };
+        // There is nothing to read if the program took all, or never got anything.
+        let Some(row) = self.rows.get(id).filter(|row| row.received_known < row.received) else { return fates };
         let Some(found) = self.attachments.get(row.attachment as usize) else { return fates };
         let cursor = |which| found.segment.cursor(row.part.here(which));
         let taken = cursor(Cursor::Taken).clamp(row.received_known, row.received);

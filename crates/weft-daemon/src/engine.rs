@@ -1,19 +1,21 @@
 //! The engine: what is attached, and what a turn does.
 
+use crate::far::Far;
 use crate::frames::{Frames, Policy};
-use crate::lines::{Line, LineRef, Marks, Peer};
+use crate::lines::{Line, LineRef, Lines, Marks, Peer};
 use crate::pages::Pages;
+use crate::queue::Queue;
 use crate::quota::{Accounts, Limits, Quota};
-use crate::rows::{Residence, Row, RowId, Rows};
+use crate::rates::{Meters, Rates};
+use crate::residency::Residency;
+use crate::rows::{Row, RowId, Rows};
 use slab::Slab;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use weft_core::ni::{HostId, Link, Ni, Sent, Way};
 use weft_transport::Time;
 use weft_wire::descriptor::{Place, Said};
 use weft_wire::segment::{Part, Segment, PAGE, PARTS, SYSTEM, TO_DAEMON};
 use weft_wire::{EndpointId, Epoch, HostAddress, Name, Reason, Uid};
-
-/// Visits to endpoints in a turn.
-const VISITS: usize = 16;
 
 /// Words of bells that are looked at in a turn, of each attachment.
 const BELLS: u32 = 64;
@@ -24,9 +26,6 @@ const BLOCKED: usize = 64;
 /// The largest weight.
 const WEIGHT_MOST: u32 = 64;
 
-/// Endpoints that are made resident in a turn.
-const BINDS: usize = 8;
-
 /// How an engine is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -34,8 +33,18 @@ pub struct Settings {
     pub frames: u32,
     /// How an endpoint is chosen that gives its frame to another one.
     pub policy: Policy,
+    /// Whether a program may write to an endpoint that is not resident. Without, for experiments, an endpoint without a frame becomes resident
+    /// when its program rings, and the program is to wait for [`Engine::is_resident`] before it writes. The engine cannot make it wait.
+    pub has_writable_state: bool,
     /// What there is for all users.
     pub limits: Limits,
+    /// What each user may do in a second.
+    pub rates: Rates,
+    /// Whether the first 16 KiB of each line that other hosts have not taken do not count. Most lines need no more; but many of them need much
+    /// memory together.
+    pub has_free_chunk: bool,
+    /// Bytes that are kept of streams that have ended, of all hosts together. Of a stream for which there is no room nothing is kept.
+    pub last_most: u64,
     /// The address in the names of programs.
     pub address: HostAddress,
     /// For what is drawn by lot.
@@ -47,7 +56,11 @@ impl Default for Settings {
         Settings {
             frames: 96,
             policy: Policy::default(),
+            has_writable_state: true,
             limits: Limits::default(),
+            rates: Rates::default(),
+            has_free_chunk: true,
+            last_most: 64 << 20,
             address: HostAddress::NONE,
             seed: 0,
         }
@@ -76,8 +89,8 @@ pub struct Newcomer<S> {
 /// Why a program was not attached.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Its user has as many attachments as it may.
-    #[error("the user has as many attachments as it may; end some")]
+    /// Its user has as many attachments, or as much memory, as it may.
+    #[error("the user has as many attachments, or as much memory, as it may; end some")]
     Quota,
     /// Another user's program has the epoch.
     #[error("another user's program has these names")]
@@ -108,6 +121,10 @@ pub struct Counters {
     pub false_bells: u64,
     /// Attachments that broke the protocol.
     pub violations: u64,
+    /// Records sent to other hosts.
+    pub sent: u64,
+    /// Times that a stream of another host was paused, because its endpoint took nothing.
+    pub paused: u64,
 }
 
 /// What is attached.
@@ -119,32 +136,64 @@ pub(crate) struct Attachment<S> {
     /// Its endpoints, by the numbers of their parts. The first is the system endpoint.
     pub rows: Slab<RowId>,
     /// The first is that of the system endpoint.
-    pub lines: Slab<Line>,
+    pub lines: Lines,
     pub pages: Pages,
     /// The sleep of the program that it was woken from last.
     pub woken: u64,
     /// It broke the protocol.
     pub is_broken: bool,
+    /// When its requests are served.
+    calls: Calls,
     life: u32,
 }
 
-/// The engine.
+/// When the requests of an attachment are served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Calls {
+    /// There are none.
+    Never,
+    /// It stands among the callers.
+    Now,
+    /// Its user may ask again then.
+    At(Time),
+}
+
+/// The link of an engine that joins programs of one host alone: there is none.
 #[derive(Debug)]
-pub struct Engine<S> {
+pub enum NoLink {}
+
+impl Link for NoLink {
+    type Memory = Vec<u8>;
+
+    fn now(&self) -> Time {
+        match *self {}
+    }
+
+    fn send(&mut self, _: Way, _: &[u8], _: usize) -> Sent {
+        match *self {}
+    }
+
+    fn packet_bytes(&self, _: Way) -> u16 {
+        match *self {}
+    }
+}
+
+/// The engine, over memory that it shares with programs and a link to other hosts.
+#[derive(Debug)]
+pub struct Engine<S, L: Link = NoLink> {
     pub(crate) settings: Settings,
     pub(crate) attachments: Slab<Attachment<S>>,
     pub(crate) rows: Rows,
     pub(crate) names: BTreeMap<(Epoch, EndpointId), RowId>,
     /// Whose an epoch is, and how many attachments have it.
-    epochs: BTreeMap<Epoch, (Uid, u32)>,
+    pub(crate) epochs: BTreeMap<Epoch, (Uid, u32)>,
     pub(crate) accounts: Accounts,
+    pub(crate) meters: Meters,
     /// Weights of users in the schedule, where they are not one.
     weights: BTreeMap<Uid, u32>,
-    pub(crate) frames: Frames,
-    /// Resident endpoints with something to send, in turn.
-    pub(crate) schedule: VecDeque<RowId>,
+    pub(crate) residency: Residency,
     /// Endpoints whose receive ring was full when something was for it.
-    pub(crate) blocked: VecDeque<RowId>,
+    pub(crate) blocked: Queue<RowId>,
     /// Lines that were refused by an endpoint and wait for room there, in the order in which they came.
     pub(crate) stalled: BTreeMap<RowId, VecDeque<LineRef>>,
     /// Lines of which something is to be said to an endpoint's program, when its ring has room.
@@ -155,8 +204,14 @@ pub struct Engine<S> {
     broken: Vec<AttachmentId>,
     /// Attachments whose system endpoint has something.
     callers: VecDeque<u32>,
-    /// Calls of programs that nobody here has heard of, soon after the start: they may attach yet.
-    pub(crate) early: Vec<EarlyCall>,
+    /// Those whose user may not ask for more before these times.
+    later: BTreeSet<(Time, u32)>,
+    /// Calls that wait: of hosts that have not answered, or of programs that may attach yet, soon after the start.
+    pub(crate) early: VecDeque<EarlyCall>,
+    /// So many of them are to be looked at: something happened that they may wait for.
+    pub(crate) early_due: usize,
+    /// The time for programs to attach was over when they were looked at.
+    pub(crate) early_is_over: bool,
     /// When the first turn was.
     pub(crate) started: Option<Time>,
     pub(crate) counters: Counters,
@@ -165,29 +220,50 @@ pub struct Engine<S> {
     /// Buffers that are used again.
     rung: Vec<u32>,
     pub(crate) contents: Vec<u8>,
+    pub(crate) far: Option<Far<L>>,
 }
 
 impl<S: Segment> Engine<S> {
-    /// An engine without attachments.
+    /// An engine without attachments, for programs of one host.
     pub fn new(settings: Settings) -> Engine<S> {
+        Engine::alone(settings)
+    }
+}
+
+impl<S: Segment, L: Link> Engine<S, L> {
+    /// An engine without attachments, for programs of one host.
+    pub fn alone(settings: Settings) -> Engine<S, L> {
+        Engine::over(settings, None)
+    }
+
+    /// An engine without attachments, with a network interface at the address that `settings` says.
+    pub fn with_network(settings: Settings, ni: Ni<L>) -> Engine<S, L> {
+        Engine::over(settings, Some(Far::new(ni, settings.last_most)))
+    }
+
+    fn over(settings: Settings, far: Option<Far<L>>) -> Engine<S, L> {
         Engine {
             settings,
+            far,
             attachments: Slab::new(),
             rows: Rows::default(),
             names: BTreeMap::new(),
             epochs: BTreeMap::new(),
             accounts: Accounts::new(settings.limits),
+            meters: Meters::new(settings.rates),
             weights: BTreeMap::new(),
-            frames: Frames::new(settings.frames.max(1), settings.policy, settings.seed),
-            schedule: VecDeque::new(),
-            blocked: VecDeque::new(),
+            residency: Residency::new(Frames::new(settings.frames.max(1), settings.policy, settings.seed)),
+            blocked: Queue::default(),
             stalled: BTreeMap::new(),
             owing: BTreeMap::new(),
             wakes: Vec::new(),
             bell: None,
             broken: Vec::new(),
             callers: VecDeque::new(),
-            early: Vec::new(),
+            later: BTreeSet::new(),
+            early: VecDeque::new(),
+            early_due: 0,
+            early_is_over: false,
             started: None,
             counters: Counters::default(),
             now: Time::default(),
@@ -207,6 +283,14 @@ impl<S: Segment> Engine<S> {
         self.weights.get(&user).copied().unwrap_or(1)
     }
 
+    /// Whether a user may attach another program now. To be asked before the program is given its memory: later it cannot be told why not.
+    pub fn may_attach(&self, user: Uid) -> bool {
+        let pages = ((PARTS + SYSTEM.bytes()) / PAGE) as u64;
+        let may =
+            |quota, more| self.accounts.held(user, quota).saturating_add(more) <= self.accounts.share(user, quota);
+        may(Quota::Attachments, 1) && may(Quota::Pages, pages)
+    }
+
     /// Attaches a program.
     ///
     /// # Errors
@@ -222,18 +306,35 @@ impl<S: Segment> Engine<S> {
         if !self.accounts.take(user, Quota::Attachments, 1) {
             return Err(Refused::Quota);
         }
+        if !self.accounts.take(user, Quota::Pages, pages.touched().into()) {
+            self.accounts.give_back(user, Quota::Attachments, 1);
+            return Err(Refused::Quota);
+        }
+        self.meters.forget(self.now);
         self.epochs.entry(epoch).or_insert((user, 0)).1 += 1;
+        self.network().into_iter().for_each(|ni| ni.serve(epoch));
         self.lives = self.lives.wrapping_add(1);
         let entry = self.attachments.vacant_entry();
         let index = entry.key() as u32;
         let part = Part { at: page as usize * PAGE, sizes: SYSTEM };
         // Of no number that a name has, and without a frame, which it does not need.
-        let row = self.rows.add(Row::new(index, 0, EndpointId(u32::MAX), part));
-        let (mut rows, mut lines) = (Slab::new(), Slab::new());
+        let row = self.rows.add(Row::new((index, 0), user, EndpointId(u32::MAX), part));
+        let (mut rows, mut lines) = (Slab::new(), Lines::default());
         rows.insert(row);
         lines.insert(Line::new(row, Peer::None, user));
         let life = self.lives;
-        entry.insert(Attachment { segment, user, epoch, rows, lines, pages, woken: 0, is_broken: false, life });
+        entry.insert(Attachment {
+            segment,
+            user,
+            epoch,
+            rows,
+            lines,
+            pages,
+            woken: 0,
+            is_broken: false,
+            calls: Calls::Never,
+            life,
+        });
         Ok(AttachmentId { index, life })
     }
 
@@ -243,7 +344,7 @@ impl<S: Segment> Engine<S> {
         let attachment = self.attachments.get(id.index as usize).filter(|found| found.life == id.life)?;
         let rows: Vec<RowId> = attachment.rows.iter().map(|(_, row)| *row).collect();
         if !attachment.is_broken {
-            rows.iter().skip(1).for_each(|row| self.visit_last(*row));
+            self.visit_all_last(id.index, &rows);
         }
         for row in rows.into_iter().skip(1) {
             self.remove_row(row, reason);
@@ -254,33 +355,57 @@ impl<S: Segment> Engine<S> {
             self.owing.remove(system);
         }
         self.accounts.give_back(attachment.user, Quota::Attachments, 1);
+        self.accounts.give_back(attachment.user, Quota::Pages, attachment.pages.touched().into());
         if let Some(count) = self.epochs.get_mut(&attachment.epoch).map(|(_, count)| count) {
             *count -= 1;
             if *count == 0 {
                 self.epochs.remove(&attachment.epoch);
+                self.network().into_iter().for_each(|ni| ni.dismiss(attachment.epoch));
             }
         }
         self.wakes.retain(|other| *other != id);
         self.broken.retain(|other| *other != id);
-        self.callers.retain(|other| *other != id.index);
-        self.early.retain(|call| call.attachment != id.index);
+        match attachment.calls {
+            Calls::Never => {}
+            Calls::Now => self.callers.retain(|other| *other != id.index),
+            Calls::At(time) => _ = self.later.remove(&(time, id.index)),
+        }
+        for call in std::mem::take(&mut self.early) {
+            match call.attachment == id.index {
+                true => self.end_call(&call),
+                false => self.early.push_back(call),
+            }
+        }
         Some(attachment.segment)
     }
 
     /// A turn. Returns how much was done: 0 if there was nothing to do.
     pub fn poll(&mut self, now: Time) -> u32 {
         self.now = now;
-        self.started.get_or_insert(now);
-        self.frames.turn();
-        let mut work = self.hear_bells();
-        work += self.serve_callers();
+        if self.started.is_none() {
+            self.started = Some(now);
+            self.network().into_iter().for_each(|ni| ni.wait_for_programs(true));
+        }
+        self.residency.turn(now);
+        let mut work = self.look_far();
+        work += self.hear_bells();
+        if !self.callers.is_empty() || !self.later.is_empty() {
+            work += self.serve_callers();
+        }
         if !self.early.is_empty() {
             work += self.answer_early_calls();
         }
-        work += self.look_at_blocked();
+        work += self.look_at_blocked(BLOCKED);
         work += self.visit_some();
         work += self.bind_some();
+        self.flush_far();
         work
+    }
+
+    /// The last look before the process sleeps, which a turn has found nothing to do: at all rings that were full, because their programs may have
+    /// made room when they did not know of the sleep. Returns how much was done.
+    pub fn look_before_sleep(&mut self) -> u32 {
+        self.look_at_blocked(usize::MAX)
     }
 
     /// The attachments that sleep, and are to be woken since the last call. Each one once for a sleep.
@@ -301,7 +426,15 @@ impl<S: Segment> Engine<S> {
 
     /// Whether something is to be done that no bell tells of.
     pub fn has_work(&self) -> bool {
-        !self.schedule.is_empty() || self.frames.has_waiting() || !self.callers.is_empty() || !self.wakes.is_empty()
+        let has_far = self.far.as_ref().is_some_and(Far::has_work);
+        self.residency.has_work() || !self.callers.is_empty() || !self.wakes.is_empty() || has_far
+    }
+
+    /// When the next turn is due, if nothing happens before.
+    pub fn next_time(&self) -> Option<Time> {
+        let far = self.far.as_ref().and_then(|far| far.ni.next_time());
+        let later = self.later.first().map(|(at, _)| *at);
+        [far, later, self.residency.next_time()].into_iter().flatten().min()
     }
 
     /// What was counted.
@@ -321,7 +454,7 @@ impl<S: Segment> Engine<S> {
 
     /// Frames in use.
     pub fn resident(&self) -> usize {
-        self.frames.in_use()
+        self.residency.resident()
     }
 
     /// Lines that wait to be told that there is room for them.
@@ -331,21 +464,28 @@ impl<S: Segment> Engine<S> {
 
     /// Numbers of things that are kept for attachments, by name: for tests. All of it is 0 when nothing is attached.
     #[doc(hidden)]
-    pub fn kept(&self) -> [(&'static str, usize); 11] {
+    pub fn kept(&self) -> [(&'static str, usize); 12] {
         let lines = self.attachments.iter().map(|(_, found)| found.lines.len() - 1).sum();
         [
             ("attachments", self.attachments.len()),
             ("endpoints", self.endpoints()),
             ("lines", lines),
             ("names", self.names.len()),
-            ("frames", self.frames.in_use()),
+            ("frames", self.residency.resident()),
             ("accounts", self.accounts.users()),
-            ("schedule", self.schedule.len()),
+            ("schedule", self.residency.scheduled()),
             ("blocked", self.blocked.len()),
             ("stalled", self.stalled.len()),
             ("owing", self.owing.len()),
-            ("waiting", usize::from(self.frames.has_waiting()) + self.callers.len()),
+            ("far", self.far.as_ref().map_or(0, Far::kept)),
+            ("waiting", self.residency.waiting() + self.callers.len() + self.later.len()),
         ]
+    }
+
+    /// Whether an endpoint has a frame.
+    pub fn is_resident(&self, name: &Name) -> bool {
+        let row = self.names.get(&(name.epoch, name.endpoint)).and_then(|row| self.rows.get(*row));
+        row.is_some_and(Row::is_resident)
     }
 
     /// Where an endpoint's part lies: for tests.
@@ -379,14 +519,11 @@ impl<S: Segment> Engine<S> {
             return 0;
         };
         if part == 0 {
-            if !self.callers.contains(&attachment) {
-                self.callers.push_back(attachment);
-            }
-            return 1;
+            return self.hear_caller(attachment);
         }
         // It may have told of room as well.
         let told = self.look_for_room(row);
-        if self.has_sent(row) {
+        if self.has_sent(row) || self.asks_for_frame(row) {
             self.rouse(row);
             return told + 1;
         }
@@ -394,8 +531,13 @@ impl<S: Segment> Engine<S> {
         told
     }
 
+    /// Whether a bell alone asks for a frame: if programs may write to resident endpoints only.
+    fn asks_for_frame(&self, id: RowId) -> bool {
+        !self.settings.has_writable_state && self.rows.get(id).is_some_and(|row| !row.is_resident())
+    }
+
     /// Whether there is a descriptor in the endpoint's send ring.
-    fn has_sent(&self, id: RowId) -> bool {
+    pub(crate) fn has_sent(&self, id: RowId) -> bool {
         let Some(row) = self.rows.get(id) else { return false };
         let Some(found) = self.attachments.get(row.attachment as usize) else { return false };
         found
@@ -404,125 +546,52 @@ impl<S: Segment> Engine<S> {
             .is_some()
     }
 
-    /// An endpoint has something to do: it joins the schedule, or waits for a frame.
-    pub(crate) fn rouse(&mut self, id: RowId) {
-        let Some(row) = self.rows.get_mut(id) else { return };
-        match row.residence {
-            Residence::Resident(_) => {
-                if !std::mem::replace(&mut row.is_scheduled, true) {
-                    self.schedule.push_back(id);
-                }
-            }
-            Residence::Idle => {
-                row.residence = Residence::Waiting;
-                if let Some(found) = self.attachments.get(row.attachment as usize) {
-                    self.frames.wait(id, found.user);
-                }
-            }
-            Residence::Waiting => {}
+    /// An attachment has requests.
+    fn hear_caller(&mut self, attachment: u32) -> u32 {
+        // It may have told of room for answers.
+        self.early_due = self.early.len();
+        let Some(found) = self.attachments.get_mut(attachment as usize) else { return 0 };
+        if found.calls != Calls::Never {
+            return 0;
         }
+        found.calls = Calls::Now;
+        self.callers.push_back(attachment);
+        1
     }
 
     fn serve_callers(&mut self) -> u32 {
+        while let Some(&(_, attachment)) = self.later.first().filter(|(at, _)| *at <= self.now) {
+            self.later.pop_first();
+            self.attachments.get_mut(attachment as usize).into_iter().for_each(|found| found.calls = Calls::Now);
+            self.callers.push_back(attachment);
+        }
         let mut work = 0;
         for _ in 0..self.callers.len() {
             let Some(attachment) = self.callers.pop_front() else { break };
-            let (served, has_more) = self.serve_requests(attachment);
+            let (served, calls) = self.serve_requests(attachment);
             work += served;
-            if has_more {
-                self.callers.push_back(attachment);
+            let Some(found) = self.attachments.get_mut(attachment as usize) else { continue };
+            found.calls = calls;
+            match calls {
+                Calls::Never => {}
+                Calls::Now => self.callers.push_back(attachment),
+                Calls::At(time) => _ = self.later.insert((time, attachment)),
             }
         }
         work
     }
 
-    /// Looks whether rings that were full have room now.
-    fn look_at_blocked(&mut self) -> u32 {
+    /// Looks whether rings that were full have room now: at so many of them.
+    fn look_at_blocked(&mut self, most: usize) -> u32 {
         let mut work = 0;
-        for _ in 0..self.blocked.len().min(BLOCKED) {
-            let Some(row) = self.blocked.pop_front() else { break };
+        for _ in 0..self.blocked.len().min(most) {
+            let Some(row) = self.blocked.pop() else { break };
             if let Some(found) = self.rows.get_mut(row) {
-                found.is_blocked = false;
+                found.blocked = None;
                 work += self.look_for_room(row);
             }
         }
         work
-    }
-
-    fn visit_some(&mut self) -> u32 {
-        let mut work = 0;
-        for _ in 0..VISITS.min(self.schedule.len()) {
-            let Some(id) = self.schedule.pop_front() else { break };
-            let Some(row) = self.rows.get_mut(id) else { continue };
-            row.is_scheduled = false;
-            let Residence::Resident(frame) = row.residence else { continue };
-            let (taken, has_more) = self.visit(id);
-            work += taken;
-            if taken > 0 {
-                self.frames.note_visit(frame, has_more);
-            }
-            if has_more {
-                self.rouse(id);
-            }
-        }
-        work
-    }
-
-    fn bind_some(&mut self) -> u32 {
-        let mut work = 0;
-        for _ in 0..BINDS {
-            if !self.frames.has_waiting() || !self.have_frame() {
-                break;
-            }
-            let Some(id) = self.frames.next_waiting() else { break };
-            work += 1;
-            if self.rows.get(id).is_some_and(|row| row.residence == Residence::Waiting) {
-                self.bind(id);
-                if self.has_sent(id) {
-                    self.rouse(id);
-                }
-            }
-        }
-        work
-    }
-
-    // ---- residency
-
-    /// Whether there is a free frame, once another endpoint has given its frame away if need be.
-    fn have_frame(&mut self) -> bool {
-        if !self.frames.has_free() {
-            if let Some(victim) = self.frames.victim(self.now) {
-                self.evict(victim);
-            }
-        }
-        self.frames.has_free()
-    }
-
-    fn bind(&mut self, id: RowId) {
-        let Some(row) = self.rows.get_mut(id) else { return };
-        let Some(found) = self.attachments.get(row.attachment as usize) else { return };
-        if let Some(residence) = self.frames.give(id, found.user, self.now) {
-            row.residence = residence;
-            self.counters.bound += 1;
-        }
-    }
-
-    fn evict(&mut self, id: RowId) {
-        self.leave_frame(id);
-        self.counters.evicted += 1;
-        if self.has_sent(id) {
-            self.rouse(id);
-        }
-    }
-
-    fn leave_frame(&mut self, id: RowId) {
-        let Some(row) = self.rows.get_mut(id) else { return };
-        if let Residence::Resident(frame) = std::mem::replace(&mut row.residence, Residence::Idle) {
-            self.frames.take_back(frame);
-        }
-        if std::mem::take(&mut row.is_scheduled) {
-            self.schedule.retain(|other| *other != id);
-        }
     }
 
     // ---- ends
@@ -533,47 +602,47 @@ impl<S: Segment> Engine<S> {
         let (index, part_number) = (row.attachment, row.part_number);
         let Some(found) = self.attachments.get(index as usize) else { return };
         let user = found.user;
-        let numbers: Vec<u32> =
-            found.lines.iter().filter(|(_, line)| line.row == id).map(|(number, _)| number as u32).collect();
+        let numbers = found.lines.of(id);
         let fates = self.fates(id);
         for number in numbers {
             let line = LineRef { attachment: index, line: number };
+            let leaves = self.leave_far(line, reason);
             self.settle_peer(line, reason, &fates);
-            self.unstall(line);
             // Nothing more is said of it: its program does not use it any more.
-            if let Some(line) =
-                self.attachments.get_mut(index as usize).and_then(|found| found.lines.try_remove(number as usize))
-            {
-                self.accounts.give_back(line.payer, Quota::Lines, 1);
+            if let Some(line) = self.attachments.get_mut(index as usize).and_then(|found| found.lines.remove(number)) {
+                // A line whose stream goes on counts until that has ended.
+                if !leaves {
+                    self.accounts.give_back(line.payer, Quota::Lines, 1);
+                }
             }
         }
         // Lines that would have been opened here.
         for line in self.stalled.remove(&id).unwrap_or_default() {
             self.end_line(line, reason);
         }
-        self.leave_frame(id);
-        self.frames.forget(id, user);
-        self.blocked.retain(|other| *other != id);
         self.owing.remove(&id);
-        let Some(row) = self.rows.remove(id) else { return };
+        let Some(row) = self.residency.remove(&mut self.rows, id) else { return };
+        row.blocked.map(|ticket| self.blocked.take(ticket));
         if let Some(found) = self.attachments.get_mut(index as usize) {
             if self.names.get(&(found.epoch, row.endpoint)) == Some(&id) {
                 self.names.remove(&(found.epoch, row.endpoint));
             }
             found.rows.try_remove(part_number as usize);
-            let pages = (row.part.sizes.bytes() / PAGE) as u32;
-            found.pages.give_back((row.part.at / PAGE) as u32, pages);
+            // They stay allocated, and count until the attachment ends.
+            found.pages.give_back((row.part.at / PAGE) as u32, (row.part.sizes.bytes() / PAGE) as u32);
             self.accounts.give_back(user, Quota::Endpoints, 1);
-            self.accounts.give_back(user, Quota::Pages, pages.into());
         }
     }
 
     /// The peer of a line that ends here hears of it, with what became of what it sent.
     pub(crate) fn settle_peer(&mut self, line: LineRef, reason: Reason, fates: &BTreeMap<u32, Fate>) {
+        // As long as they say where they wait.
+        self.unstall(line);
         let Some(entry) = self.line_mut(line) else { return };
         let came = entry.came;
         let Peer::Line(peer) = std::mem::replace(&mut entry.peer, Peer::None) else { return };
         let fate = fates.get(&line.line).copied().unwrap_or_default();
+        self.unstall(peer);
         let Some(other) = self.line_mut(peer) else { return };
         other.note_taken(Place(came.0.wrapping_sub(fate.in_hand).wrapping_sub(fate.untouched)));
         let touched = Place(came.0.wrapping_sub(fate.untouched));
@@ -606,11 +675,10 @@ impl<S: Segment> Engine<S> {
         let at = match peer {
             Peer::Line(peer) => self.line_mut(peer).map(|peer| peer.row),
             Peer::Unopened(row) => Some(row),
-            Peer::None => None,
+            Peer::Stream(..) | Peer::None => None,
         };
-        match at.and_then(|row| self.stalled.get_mut(&row)) {
-            Some(stalled) => stalled.retain(|other| *other != line),
-            None => self.stalled.values_mut().for_each(|stalled| stalled.retain(|other| *other != line)),
+        if let Some(stalled) = at.and_then(|row| self.stalled.get_mut(&row)) {
+            stalled.retain(|other| *other != line);
         }
     }
 
@@ -626,7 +694,7 @@ impl<S: Segment> Engine<S> {
 
     #[inline(always)]
     pub(crate) fn line_mut(&mut self, line: LineRef) -> Option<&mut Line> {
-        self.attachments.get_mut(line.attachment as usize)?.lines.get_mut(line.line as usize)
+        self.attachments.get_mut(line.attachment as usize)?.lines.get_mut(line.line)
     }
 
     /// Frees the number of a line that both sides are through with.
@@ -648,7 +716,7 @@ impl<S: Segment> Engine<S> {
             row.lines = row.lines.saturating_sub(1);
         }
         if let Some(found) = self.attachments.get_mut(line.attachment as usize) {
-            if let Some(entry) = found.lines.try_remove(line.line as usize) {
+            if let Some(entry) = found.lines.remove(line.line) {
                 self.accounts.give_back(entry.payer, Quota::Lines, 1);
             }
         }
@@ -665,9 +733,13 @@ impl<S> Attachment<S> {
 #[derive(Debug)]
 pub(crate) struct EarlyCall {
     pub attachment: u32,
+    pub user: Uid,
     pub slot: u16,
     pub part: u32,
     pub to: Name,
+    /// The host that was called for it, and why it is gone.
+    pub host: Option<HostId>,
+    pub failed: Option<Reason>,
 }
 
 /// Of the records of a line that its program has not taken: bytes that it may have looked at, and bytes that nobody looked at.

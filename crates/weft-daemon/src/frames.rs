@@ -1,7 +1,7 @@
-//! Frames: which endpoints are resident, which wait, and which one goes when another one is to come.
+//! Frames: which endpoint has which, and which one goes when another one is to come.
 
-use crate::rows::{Residence, RowId};
-use std::collections::{BTreeMap, VecDeque};
+use crate::rows::RowId;
+use std::collections::BTreeMap;
 use weft_transport::{Random, Time};
 use weft_wire::Uid;
 
@@ -39,8 +39,8 @@ const STAY_NANOS: u64 = 1_000_000;
 /// An endpoint that has more to send stays for so many visits: at one visit each, most of the time would go into coming and going.
 const VISITS_LEAST: u32 = 8;
 
-/// All frames, and the queues of those that wait for one.
-#[derive(Debug)]
+/// All frames.
+#[derive(Clone, Debug)]
 pub(crate) struct Frames {
     frames: Vec<Option<Frame>>,
     free: Vec<u32>,
@@ -48,10 +48,6 @@ pub(crate) struct Frames {
     random: Random,
     hand: usize,
     turn: u64,
-    /// Endpoints that wait, by user.
-    waiting: BTreeMap<Uid, VecDeque<RowId>>,
-    /// Users with endpoints that wait, whose turn it is first.
-    users: VecDeque<Uid>,
     /// Frames of each user that has some.
     held: BTreeMap<Uid, u32>,
 }
@@ -65,8 +61,6 @@ impl Frames {
             random: Random::new(seed),
             hand: 0,
             turn: 0,
-            waiting: BTreeMap::new(),
-            users: VecDeque::new(),
             held: BTreeMap::new(),
         }
     }
@@ -76,42 +70,17 @@ impl Frames {
         self.turn += 1;
     }
 
-    /// Puts an endpoint at the end of its user's queue.
-    pub fn wait(&mut self, row: RowId, user: Uid) {
-        let queue = self.waiting.entry(user).or_default();
-        if queue.is_empty() {
-            self.users.push_back(user);
-        }
-        queue.push_back(row);
-    }
-
-    /// The next endpoint that waits: of each user in turn.
-    pub fn next_waiting(&mut self) -> Option<RowId> {
-        let user = self.users.pop_front()?;
-        let queue = self.waiting.get_mut(&user)?;
-        let row = queue.pop_front();
-        match queue.is_empty() {
-            true => _ = self.waiting.remove(&user),
-            false => self.users.push_back(user),
-        }
-        row
-    }
-
-    pub fn has_waiting(&self) -> bool {
-        !self.users.is_empty()
-    }
-
     pub fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
     /// Gives a free frame to an endpoint.
-    pub fn give(&mut self, row: RowId, user: Uid, now: Time) -> Option<Residence> {
+    pub fn give(&mut self, row: RowId, user: Uid, now: Time) -> Option<u32> {
         let at = self.free.pop()?;
         let frame = Frame { row, user, since: now, used_at: 0, is_referenced: true, visits: 0, is_idle: true };
         self.frames[at as usize] = Some(frame);
         *self.held.entry(user).or_default() += 1;
-        Some(Residence::Resident(at))
+        Some(at)
     }
 
     /// Takes a frame back.
@@ -136,16 +105,6 @@ impl Frames {
         }
     }
 
-    /// An endpoint waits no more, because it is gone.
-    pub fn forget(&mut self, row: RowId, user: Uid) {
-        let Some(queue) = self.waiting.get_mut(&user) else { return };
-        queue.retain(|other| *other != row);
-        if queue.is_empty() {
-            self.waiting.remove(&user);
-            self.users.retain(|other| *other != user);
-        }
-    }
-
     /// The endpoint that is to give its frame away: one that was used since it came and has nothing to send or had its visits, or one that
     /// came a while ago. First those of users that have more than their share. `None` if there is no such endpoint.
     pub fn victim(&mut self, now: Time) -> Option<RowId> {
@@ -166,6 +125,12 @@ impl Frames {
             }
         }
         choose(&mut self.frames, self.policy, &mut self.random, &mut self.hand, may_go)
+    }
+
+    /// The endpoint in a frame.
+    #[cfg(test)]
+    pub fn endpoint(&self, at: u32) -> Option<RowId> {
+        self.frames.get(at as usize).copied().flatten().map(|frame| frame.row)
     }
 
     /// Frames in use.

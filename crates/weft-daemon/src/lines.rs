@@ -1,8 +1,13 @@
 //! Lines: what joins two endpoints, and how far each direction has come.
 
 use crate::rows::RowId;
+use slab::Slab;
+use std::collections::BTreeSet;
 use std::mem::size_of;
-use weft_wire::descriptor::Place;
+use weft_core::ni::HostId;
+use weft_wire::attach::OPENED_BYTES;
+use weft_wire::descriptor::{units, Place};
+use weft_wire::frame::StreamId;
 use weft_wire::{Reason, Uid};
 
 /// A line of an attachment.
@@ -12,13 +17,68 @@ pub(crate) struct LineRef {
     pub line: u32,
 }
 
-/// The other end of a line. Both ends name each other, or neither does.
+impl LineRef {
+    /// Among those that wait for room at an endpoint: all that other hosts have for it.
+    pub const HOSTS: LineRef = LineRef { attachment: u32::MAX, line: u32::MAX };
+}
+
+/// The lines of an attachment, by their numbers and by their endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    lines: Slab<Line>,
+    of_rows: BTreeSet<(RowId, u32)>,
+}
+
+impl Lines {
+    /// Adds a line. Returns its number.
+    pub fn insert(&mut self, line: Line) -> u32 {
+        let row = line.row;
+        let number = self.lines.insert(line) as u32;
+        self.of_rows.insert((row, number));
+        number
+    }
+
+    pub fn remove(&mut self, number: u32) -> Option<Line> {
+        let line = self.lines.try_remove(number as usize)?;
+        self.of_rows.remove(&(line.row, number));
+        Some(line)
+    }
+
+    #[inline(always)]
+    pub fn get(&self, number: u32) -> Option<&Line> {
+        self.lines.get(number as usize)
+    }
+
+    /// The endpoint of a line stays the same.
+    #[inline(always)]
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Line> {
+        self.lines.get_mut(number as usize)
+    }
+
+    /// The lines of an endpoint.
+    pub fn of(&self, row: RowId) -> Vec<u32> {
+        self.of_rows.range((row, 0)..=(row, u32::MAX)).map(|(_, number)| *number).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Numbers from here on were never given out.
+    pub fn end(&self) -> u32 {
+        self.lines.capacity() as u32
+    }
+}
+
+/// The other end of a line. Both ends within a host name each other, or neither does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     /// An endpoint of this host, which does not know of the line yet: the first record opens it.
     Unopened(RowId),
     /// An endpoint of this host.
     Line(LineRef),
+    /// An endpoint of another host.
+    Stream(HostId, StreamId),
     /// Gone.
     None,
 }
@@ -48,6 +108,18 @@ impl Marks {
     pub const IS_TOLD: Marks = Marks(1 << 8);
     /// The program has said that it uses it no more.
     pub const IS_LEFT: Marks = Marks(1 << 9);
+    /// Something came for it from another host, and stands in the list of that.
+    pub const HAS_COME: Marks = Marks(1 << 10);
+    /// Its stream was opened here,
+    pub const OPENED_HERE: Marks = Marks(1 << 11);
+    /// and the first record, which says the epoch of the program, was not sent yet.
+    pub const SAYS_EPOCH: Marks = Marks(1 << 12);
+    /// Its stream is paused, and it stands in the list of those at its endpoint.
+    pub const IS_PAUSED: Marks = Marks(1 << 13);
+    /// Its stream had no room.
+    pub const IS_FULL: Marks = Marks(1 << 14);
+    /// Its user had as much under way as it may, and it stands in the queue of those that wait for that to change.
+    pub const IS_SHORT: Marks = Marks(1 << 15);
 
     pub fn has(self, mark: Marks) -> bool {
         self.0 & mark.0 != 0
@@ -78,6 +150,22 @@ pub(crate) struct Needs {
     pub units: u16,
 }
 
+/// What the first record of a line needs: a place for the peer's name, and one for itself.
+pub(crate) const TO_OPEN: Needs = Needs { places: 2, units: units(OPENED_BYTES) as u16 };
+
+impl Needs {
+    /// What covers both.
+    pub fn max(self, other: Needs) -> Needs {
+        Needs { places: self.places.max(other.places), units: self.units.max(other.units) }
+    }
+
+    /// Adds what another one needs.
+    pub fn add(&mut self, other: Needs) {
+        self.places = self.places.saturating_add(other.places);
+        self.units = self.units.saturating_add(other.units);
+    }
+}
+
 /// One end of a line.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -94,6 +182,8 @@ pub(crate) struct Line {
     pub marks: Marks,
     /// While it waits.
     pub needs: Needs,
+    /// Chunks of what is under way to another host, as its user's quota counts them.
+    pub chunks: u8,
     /// Once it has ended: why, and up to where its records were handed to the peer's program.
     pub reason: Reason,
     pub touched: Place,
@@ -106,7 +196,8 @@ const _: () = assert!(size_of::<Line>() <= 64, "an entry of a line takes 64 byte
 impl Line {
     pub fn new(row: RowId, peer: Peer, payer: Uid) -> Line {
         let (delivered, taken, told, came, got, marks, needs, touched) = Default::default();
-        Line { row, peer, delivered, taken, told, came, got, marks, needs, reason: Reason::Closed, touched, payer }
+        let reason = Reason::Closed;
+        Line { row, peer, delivered, taken, told, came, got, marks, needs, chunks: 0, reason, touched, payer }
     }
 
     /// Notes that the peer has taken so much, if that can be.

@@ -1,12 +1,14 @@
 //! Where the parts of endpoints lie in a file: ranges of pages that are given out and come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The pages of a file that no part has.
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// By their first page: how many. No two of them touch.
     free: BTreeMap<u32, u32>,
+    /// The same ranges by their sizes: a program cannot make the search long.
+    sizes: BTreeSet<(u32, u32)>,
     /// Pages from here on were never given out, and are zero.
     fresh: u32,
     end: u32,
@@ -23,16 +25,27 @@ pub(crate) struct Taken {
 impl Pages {
     /// The pages from `begin` to before `end`.
     pub fn new(begin: u32, end: u32) -> Pages {
-        Pages { free: BTreeMap::new(), fresh: begin, end: end.max(begin) }
+        Pages { free: BTreeMap::new(), sizes: BTreeSet::new(), fresh: begin, end: end.max(begin) }
     }
 
-    /// Gives out so many pages: the first range that has them. `None` if there is none.
+    /// Whether so many pages would be ones that were never given out.
+    pub fn would_be_fresh(&self, pages: u32) -> bool {
+        self.sizes.range((pages, 0)..).next().is_none()
+    }
+
+    /// How many pages of the file were ever given out, with those before the first one. They stay allocated until the file is gone, because
+    /// nobody may punch holes into it.
+    pub fn touched(&self) -> u32 {
+        self.fresh
+    }
+
+    /// Gives out so many pages, of the smallest range that has them. `None` if there is none.
     pub fn take(&mut self, pages: u32) -> Option<Taken> {
-        let found = self.free.iter().find(|(_, free)| **free >= pages).map(|(page, free)| (*page, *free));
-        if let Some((page, free)) = found {
-            self.free.remove(&page);
+        let found = self.sizes.range((pages, 0)..).next().copied();
+        if let Some((free, page)) = found {
+            self.remove(page);
             if free > pages {
-                self.free.insert(page + pages, free - pages);
+                self.insert(page + pages, free - pages);
             }
             return Some(Taken { page, is_used: true });
         }
@@ -45,15 +58,26 @@ impl Pages {
     /// Takes a range back that was given out.
     pub fn give_back(&mut self, page: u32, pages: u32) {
         let (mut page, mut pages) = (page, pages);
-        if let Some(behind) = self.free.remove(&(page + pages)) {
+        if let Some(behind) = self.remove(page + pages) {
             pages += behind;
         }
         let before = self.free.range(..page).next_back().map(|(before, count)| (*before, *count));
         if let Some((before, count)) = before.filter(|(before, count)| before + count == page) {
-            self.free.remove(&before);
+            self.remove(before);
             (page, pages) = (before, pages + count);
         }
+        self.insert(page, pages);
+    }
+
+    fn insert(&mut self, page: u32, pages: u32) {
         self.free.insert(page, pages);
+        self.sizes.insert((pages, page));
+    }
+
+    fn remove(&mut self, page: u32) -> Option<u32> {
+        let pages = self.free.remove(&page)?;
+        self.sizes.remove(&(pages, page));
+        Some(pages)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What each user may hold: a share of what is left, so that the next user always finds some. (The rule of dbus-broker.)
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use weft_wire::Uid;
 
 /// A thing that is counted for each user.
@@ -14,9 +15,23 @@ pub enum Quota {
     Pages,
     /// Attachments.
     Attachments,
+    /// Calls that are not answered yet.
+    Calls,
+    /// Chunks of 16 KiB of what other hosts have not taken.
+    UnderWay,
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 6;
+
+/// All of them, with the words for people.
+pub(crate) const QUOTAS: [(Quota, &str); KINDS] = [
+    (Quota::Endpoints, "endpoints"),
+    (Quota::Lines, "lines"),
+    (Quota::Pages, "pages"),
+    (Quota::Attachments, "attachments"),
+    (Quota::Calls, "calls"),
+    (Quota::UnderWay, "chunks of 16 KiB under way"),
+];
 
 /// How much there is for all users together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,11 +44,16 @@ pub struct Limits {
     pub pages: u64,
     /// Attachments.
     pub attachments: u64,
+    /// Calls that are not answered yet.
+    pub calls: u64,
+    /// Chunks of 16 KiB of what other hosts have not taken. The first one of each line does not count.
+    pub under_way: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { endpoints: 1 << 20, lines: 1 << 22, pages: 1 << 28, attachments: 4096 }
+        let (endpoints, lines, pages, under_way) = (1 << 20, 1 << 22, 1 << 28, 1 << 16);
+        Limits { endpoints, lines, pages, attachments: 4096, calls: 4096, under_way }
     }
 }
 
@@ -44,6 +64,8 @@ impl Limits {
             Quota::Lines => self.lines,
             Quota::Pages => self.pages,
             Quota::Attachments => self.attachments,
+            Quota::Calls => self.calls,
+            Quota::UnderWay => self.under_way,
         }
     }
 }
@@ -51,60 +73,105 @@ impl Limits {
 /// What all users hold.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    limits: Limits,
-    held: [u64; KINDS],
-    users: BTreeMap<Uid, Account>,
-}
-
-/// What one user holds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Account {
-    held: [u64; KINDS],
+    shares: [Share; KINDS],
 }
 
 impl Accounts {
     pub fn new(limits: Limits) -> Accounts {
-        Accounts { limits, held: [0; KINDS], users: BTreeMap::new() }
+        Accounts { shares: QUOTAS.map(|(quota, _)| Share::new(limits.of(quota))) }
     }
 
     /// Takes so much for a user. False, and nothing taken, if that is more than its share.
     pub fn take(&mut self, user: Uid, quota: Quota, amount: u64) -> bool {
-        let kind = quota as usize;
-        let own = self.users.get(&user).map_or(0, |account| account.held[kind]);
-        // Those who hold some of it, this user among them.
-        let users =
-            self.users.iter().filter(|(other, account)| **other != user && account.held[kind] > 0).count() as u64 + 1;
-        let left = self.limits.of(quota).saturating_sub(self.held[kind]);
-        let share = left.saturating_add(own) / (users + 1);
-        if own.saturating_add(amount) > share {
-            return false;
-        }
-        self.users.entry(user).or_default().held[kind] += amount;
-        self.held[kind] += amount;
-        true
+        self.shares[quota as usize].take(user, amount)
     }
 
     /// Gives back so much that was taken.
     pub fn give_back(&mut self, user: Uid, quota: Quota, amount: u64) {
-        let kind = quota as usize;
-        let Some(account) = self.users.get_mut(&user) else { return };
-        let amount = amount.min(account.held[kind]);
-        account.held[kind] -= amount;
-        self.held[kind] -= amount;
-        if account.held == [0; KINDS] {
+        self.shares[quota as usize].give_back(user, amount);
+    }
+
+    /// How much a user holds.
+    pub fn held(&self, user: Uid, quota: Quota) -> u64 {
+        self.shares[quota as usize].own(user)
+    }
+
+    /// How much a user may hold now.
+    pub fn share(&self, user: Uid, quota: Quota) -> u64 {
+        self.shares[quota as usize].most(user)
+    }
+
+    /// How much all users hold, and may hold together.
+    pub fn total(&self, quota: Quota) -> (u64, u64) {
+        let Share { limit, held, .. } = self.shares[quota as usize];
+        (held, limit)
+    }
+
+    /// The user that holds something and comes behind `last`, or first.
+    pub fn next_user(&self, last: Option<Uid>) -> Option<Uid> {
+        let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = |share: &Share| share.users.range((behind, Bound::Unbounded)).next().map(|(user, _)| *user);
+        self.shares.iter().filter_map(next).min()
+    }
+
+    /// Users that hold something, counted for each thing.
+    pub fn users(&self) -> usize {
+        self.shares.iter().map(|share| share.users.len()).sum()
+    }
+}
+
+/// One thing that users share.
+#[derive(Debug)]
+pub(crate) struct Share {
+    limit: u64,
+    held: u64,
+    /// What each user holds, if it holds some.
+    users: BTreeMap<Uid, u64>,
+}
+
+impl Share {
+    pub fn new(limit: u64) -> Share {
+        Share { limit, held: 0, users: BTreeMap::new() }
+    }
+
+    /// Takes so much for a user. False, and nothing taken, if that is more than its share.
+    pub fn take(&mut self, user: Uid, amount: u64) -> bool {
+        let own = self.own(user);
+        if own.saturating_add(amount) > self.most(user) {
+            return false;
+        }
+        if amount > 0 {
+            self.users.insert(user, own + amount);
+            self.held += amount;
+        }
+        true
+    }
+
+    /// Gives back so much that was taken.
+    pub fn give_back(&mut self, user: Uid, amount: u64) {
+        let Some(own) = self.users.get_mut(&user) else { return };
+        let amount = amount.min(*own);
+        *own -= amount;
+        self.held -= amount;
+        if *own == 0 {
             self.users.remove(&user);
         }
     }
 
-    /// Users that hold something.
-    pub fn users(&self) -> usize {
-        self.users.len()
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
     }
 
-    /// How much a user holds.
-    #[cfg(test)]
-    pub fn held(&self, user: Uid, quota: Quota) -> u64 {
-        self.users.get(&user).map_or(0, |account| account.held[quota as usize])
+    fn own(&self, user: Uid) -> u64 {
+        self.users.get(&user).copied().unwrap_or(0)
+    }
+
+    /// How much a user may hold now.
+    fn most(&self, user: Uid) -> u64 {
+        let own = self.own(user);
+        // This user is among them.
+        let users = self.users.len() as u64 + u64::from(own == 0);
+        self.limit.saturating_sub(self.held).saturating_add(own) / (users + 1)
     }
 }
 
@@ -113,51 +180,52 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const EACH: Quota = Quota::Endpoints;
-
-    fn accounts(endpoints: u64) -> Accounts {
-        Accounts::new(Limits { endpoints, ..Limits::default() })
+    impl Share {
+        fn held(&self, user: Uid) -> u64 {
+            self.users.get(&user).copied().unwrap_or(0)
+        }
     }
 
     #[test]
     fn each_next_user_finds_some() {
-        let mut accounts = accounts(1200);
+        let mut share = Share::new(1200);
         let shares: Vec<usize> =
-            (0..5).map(|user| (0..2000).take_while(|_| accounts.take(Uid(user), EACH, 1)).count()).collect();
+            (0..5).map(|user| (0..2000).take_while(|_| share.take(Uid(user), 1)).count()).collect();
         assert_eq!(shares[0], 600, "one half");
         assert!(shares.windows(2).all(|pair| pair[1] > 0 && pair[1] <= pair[0]), "{shares:?}");
     }
 
     #[test]
     fn what_is_given_back_is_there_again_and_empty_accounts_are_forgotten() {
-        let mut accounts = accounts(10);
-        assert!(accounts.take(Uid(1), EACH, 5) && !accounts.take(Uid(1), EACH, 1));
-        assert!(!accounts.take(Uid(2), EACH, 2), "a third of the rest is one");
-        accounts.give_back(Uid(1), EACH, 9);
-        assert_eq!((accounts.held(Uid(1), EACH), accounts.users.len()), (0, 0));
-        assert!(accounts.take(Uid(2), EACH, 5));
-        accounts.give_back(Uid(3), EACH, 1);
-        assert_eq!(accounts.held(Uid(2), EACH), 5);
+        let mut share = Share::new(10);
+        assert!(share.take(Uid(1), 5) && !share.take(Uid(1), 1));
+        assert!(!share.take(Uid(2), 2), "a third of the rest is one");
+        share.give_back(Uid(1), 9);
+        assert_eq!((share.held(Uid(1)), share.users.len()), (0, 0));
+        assert!(share.take(Uid(2), 5));
+        share.give_back(Uid(3), 1);
+        assert_eq!(share.held(Uid(2)), 5);
     }
 
     proptest! {
         #[test]
         fn the_sum_is_never_above_the_limit(steps in proptest::collection::vec((0u32..6, 1u64..40, any::<bool>()), 1..300)) {
-            let mut accounts = accounts(1000);
+            let mut share = Share::new(1000);
             let mut held = [0u64; 6];
             for (user, amount, takes) in steps {
                 let own = &mut held[user as usize];
                 if takes {
-                    if accounts.take(Uid(user), EACH, amount) {
+                    if share.take(Uid(user), amount) {
                         *own += amount;
                     }
                 } else {
-                    accounts.give_back(Uid(user), EACH, amount);
+                    share.give_back(Uid(user), amount);
                     *own = own.saturating_sub(amount);
                 }
-                prop_assert_eq!(accounts.held(Uid(user), EACH), *own);
+                prop_assert_eq!(share.held(Uid(user)), *own);
                 prop_assert!(held.iter().sum::<u64>() <= 1000);
-                prop_assert_eq!(accounts.held[EACH as usize], held.iter().sum::<u64>());
+                prop_assert_eq!(share.held, held.iter().sum::<u64>());
+                prop_assert_eq!(share.users.len(), held.iter().filter(|held| **held > 0).count());
             }
         }
     }

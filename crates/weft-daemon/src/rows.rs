@@ -1,9 +1,12 @@
 //! The table of endpoints: a row for each, whether it is resident or not.
 
+use crate::lines::Needs;
+use crate::queue::Ticket;
+use crate::residency::Residence;
 use std::mem::size_of;
 use weft_core::Admission;
 use weft_wire::segment::Part;
-use weft_wire::{EndpointId, Key};
+use weft_wire::{EndpointId, Key, Uid};
 
 /// A place in the table, and how often endpoints came and went there: what was meant for one of them is not for the next. (The seed's
 /// logical clock.)
@@ -13,19 +16,9 @@ pub(crate) struct RowId {
     clock: u32,
 }
 
-/// Where an endpoint's working state is. See `docs/design/weftd.md`, "Residency".
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Residence {
-    /// Nowhere: it has nothing to do.
-    Idle,
-    /// Nowhere, and it has something to do. It stands in the queue for frames.
-    Waiting,
-    /// In this frame.
-    Resident(u32),
-}
-
 /// An endpoint, as the daemon knows it. The cursors are the daemon's own: the program cannot change them.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Row {
     pub attachment: u32,
     /// Its number among the parts of its attachment: its bell.
@@ -34,6 +27,7 @@ pub(crate) struct Row {
     pub part: Part,
     pub key: Key,
     pub admission: Admission,
+    pub user: Uid,
     pub residence: Residence,
     /// Visits in a round of the schedule.
     pub weight: u32,
@@ -47,19 +41,29 @@ pub(crate) struct Row {
     pub area_known: u64,
     /// Its lines.
     pub lines: u32,
-    /// It stands in the schedule.
-    pub is_scheduled: bool,
-    /// It stands in the list of those whose ring was full.
-    pub is_blocked: bool,
+    /// Records that were refused here for now.
+    pub refused: u64,
+    /// Its place in the queue of those whose ring was full, if it stands there.
+    pub blocked: Option<Ticket>,
     /// Lines that were refused here wait to be told that there is room.
     pub has_stalled: bool,
+    /// Records of other hosts wait for room.
+    pub waits_for_room: bool,
+    /// The room that the first of them needs.
+    pub come_needs: Needs,
+    /// Other hosts stand in the queue of those that wait for room.
+    pub do_hosts_wait: bool,
+    /// It is the turn of other hosts in that queue.
+    pub is_hosts_turn: bool,
+    /// Room is kept for a stream of another host that is to open a line.
+    pub keeps_room: bool,
 }
 
 const _: () = assert!(size_of::<Row>() <= 256, "a row takes 256 bytes at most");
 
 impl Row {
     /// A new endpoint: idle, with empty rings.
-    pub fn new(attachment: u32, part_number: u32, endpoint: EndpointId, part: Part) -> Row {
+    pub fn new((attachment, part_number): (u32, u32), user: Uid, endpoint: EndpointId, part: Part) -> Row {
         Row {
             attachment,
             part_number,
@@ -67,6 +71,7 @@ impl Row {
             part,
             key: Key::NONE,
             admission: Admission::Nobody,
+            user,
             residence: Residence::Idle,
             weight: 1,
             sent: 0,
@@ -75,14 +80,28 @@ impl Row {
             area: 0,
             area_known: 0,
             lines: 0,
-            is_scheduled: false,
-            is_blocked: false,
+            refused: 0,
+            blocked: None,
             has_stalled: false,
+            waits_for_room: false,
+            come_needs: Needs::default(),
+            do_hosts_wait: false,
+            is_hosts_turn: false,
+            keeps_room: false,
         }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.residence == Residence::Idle
+    }
+
+    pub fn is_resident(&self) -> bool {
+        matches!(self.residence, Residence::Resident { .. })
     }
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 struct Place {
     clock: u32,
     row: Option<Row>,
@@ -90,6 +109,7 @@ struct Place {
 
 /// All rows.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Rows {
     places: Vec<Place>,
     free: Vec<u32>,
@@ -122,6 +142,23 @@ impl Rows {
     #[inline(always)]
     pub fn get_mut(&mut self, id: RowId) -> Option<&mut Row> {
         self.places.get_mut(id.index as usize).filter(|place| place.clock == id.clock)?.row.as_mut()
+    }
+
+    /// Has each place begin its clock again: a fault for tests.
+    #[cfg(test)]
+    pub fn forget_clocks(&mut self) {
+        self.places.iter_mut().for_each(|place| place.clock = 0);
+    }
+
+    /// Places, free ones included.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The endpoint at a place.
+    pub fn at(&self, index: usize) -> Option<(RowId, &Row)> {
+        let place = self.places.get(index)?;
+        Some((RowId { index: index as u32, clock: place.clock }, place.row.as_ref()?))
     }
 
     pub fn len(&self) -> usize {

@@ -62,14 +62,20 @@ impl Segment for MemSegment {
     fn read(&self, at: usize, len: usize, to: &mut Vec<u8>) {
         let words = self.0.borrow();
         to.clear();
-        to.extend(words[at / 8..(at + len).div_ceil(8)].iter().flat_map(|word| word.to_le_bytes()).take(len));
+        words[at / 8..(at + len).div_ceil(8)].iter().for_each(|word| to.extend_from_slice(&word.to_le_bytes()));
+        to.truncate(len);
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
-        let mut words = self.0.borrow_mut();
-        for (place, chunk) in words[at / 8..].iter_mut().zip(bytes.chunks(8)) {
+        let words = &mut self.0.borrow_mut()[at / 8..];
+        let chunks = bytes.chunks_exact(8);
+        let rest = chunks.remainder();
+        for (place, chunk) in words.iter_mut().zip(chunks) {
+            *place = u64::from_le_bytes(chunk.try_into().expect("the bytes of a word"));
+        }
+        if let Some(place) = words.get_mut(bytes.len() / 8).filter(|_| !rest.is_empty()) {
             let mut word = place.to_le_bytes();
-            word[..chunk.len()].copy_from_slice(chunk);
+            word[..rest.len()].copy_from_slice(rest);
             *place = u64::from_le_bytes(word);
         }
     }

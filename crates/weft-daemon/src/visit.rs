@@ -2,16 +2,17 @@
 
 use crate::deliver::{NotNow, Source};
 use crate::engine::Engine;
-use crate::lines::{Line, LineRef, Marks, Needs, Peer};
+use crate::lines::{Line, LineRef, Marks, Needs, Peer, TO_OPEN};
 use crate::quota::Quota;
 use crate::rows::RowId;
 use std::collections::BTreeMap;
-use weft_wire::attach::OPENED_BYTES;
+use weft_core::ni::{HostId, Link};
 use weft_wire::descriptor::{
-    contents, contents_bytes, is_inline, lap_at, put_contents, units, Descriptor, LineId, Place, Said, Words, UNIT,
+    contents, contents_bytes, is_inline, lap_at, put_contents, units, Descriptor, LineId, Place, Said, Words,
+    INLINE_MOST, UNIT,
 };
-use weft_wire::frame::stream_bytes;
-use weft_wire::segment::{Cursor, Segment};
+use weft_wire::frame::{stream_bytes, StreamId};
+use weft_wire::segment::{Cursor, Segment, TO_DAEMON};
 use weft_wire::setup::Open;
 use weft_wire::{EndpointId, HeadWords, Kind, Name, Reason, Uid};
 
@@ -21,14 +22,10 @@ const LOITER: u32 = 64;
 /// Bytes of contents copied in a visit, at most, but for the last record.
 const BYTES: usize = 256 << 10;
 
-/// What the first record of a line needs: a place for the peer's name, and one for itself.
-const TO_OPEN: Needs = Needs { places: 2, units: units(OPENED_BYTES) as u16 };
-
 /// A program wrote what none writes.
 pub(crate) struct Violation;
 
 /// Where a descriptor comes from.
-#[derive(Clone, Copy)]
 struct From {
     row: RowId,
     attachment: u32,
@@ -38,19 +35,40 @@ struct From {
     area_units: u32,
 }
 
-impl<S: Segment> Engine<S> {
+impl<S: Segment, L: Link> Engine<S, L> {
     /// Takes descriptors from an endpoint's send ring. Returns how many, and whether there may be more.
     pub(crate) fn visit(&mut self, id: RowId) -> (u32, bool) {
         let Some(row) = self.rows.get(id) else { return (0, false) };
         let weight = row.weight.max(1);
-        self.take_descriptors(id, LOITER * weight, BYTES * weight as usize)
+        let (sent, has_more) = self.take_descriptors(id, LOITER * weight, BYTES * weight as usize);
+        if !self.has_come(id) {
+            self.resume_lines(id);
+            return (sent, has_more);
+        }
+        let (came, more_came) = self.take_come(id, LOITER * weight, BYTES * weight as usize);
+        self.resume_lines(id);
+        (sent + came, has_more || more_came)
     }
 
-    /// The last visit to an endpoint whose program has ended: takes all that it left.
-    pub(crate) fn visit_last(&mut self, id: RowId) {
-        let Some(row) = self.rows.get(id) else { return };
-        let ring = row.part.sizes.ring();
-        self.take_descriptors(id, ring, usize::MAX);
+    /// The last visits to the endpoints of a program that has ended: takes all that it left and had rung for. An endpoint that has nothing to do
+    /// is not looked at, for it may never have been used, and there may be very many.
+    pub(crate) fn visit_all_last(&mut self, attachment: u32, rows: &[RowId]) {
+        let mut rung = Vec::new();
+        if let Some(found) = self.attachments.get(attachment as usize) {
+            found.segment.collect(TO_DAEMON, u32::MAX, |part| {
+                rung.extend(found.rows.get(part as usize).filter(|_| part != 0));
+            });
+        }
+        rung.into_iter().for_each(|row| self.rouse(row));
+        rows.iter().skip(1).for_each(|row| self.visit_last(*row));
+    }
+
+    /// Takes as much as the ring and the area of an endpoint hold: a program has no more under way.
+    fn visit_last(&mut self, id: RowId) {
+        let Some(row) = self.rows.get(id).filter(|row| !row.is_idle()) else { return };
+        let sizes = row.part.sizes;
+        let bytes = sizes.area_units() as usize * UNIT + sizes.ring() as usize * INLINE_MOST;
+        self.take_descriptors(id, sizes.ring(), bytes);
     }
 
     fn take_descriptors(&mut self, id: RowId, most: u32, bytes: usize) -> (u32, bool) {
@@ -75,7 +93,7 @@ impl<S: Segment> Engine<S> {
                 has_more = false;
                 break;
             };
-            if self.take(from, &words).is_err() {
+            if self.take(&from, &words).is_err() {
                 self.ring_bell();
                 self.break_off(from.attachment);
                 return (taken, false);
@@ -95,7 +113,7 @@ impl<S: Segment> Engine<S> {
 
     /// Does what a descriptor says.
     #[inline(always)]
-    fn take(&mut self, from: From, words: &Words) -> Result<(), Violation> {
+    fn take(&mut self, from: &From, words: &Words) -> Result<(), Violation> {
         let Descriptor { line: LineId(number), taken, at, said } = Descriptor::check(words).map_err(|_| Violation)?;
         let line = LineRef { attachment: from.attachment, line: number };
         let entry = self.line_mut(line).filter(|entry| entry.row == from.row).ok_or(Violation)?;
@@ -128,7 +146,7 @@ impl<S: Segment> Engine<S> {
     #[inline(always)]
     fn forward(
         &mut self,
-        from: From,
+        from: &From,
         line: LineRef,
         (peer, marks): (Peer, Marks),
         head: HeadWords,
@@ -151,13 +169,36 @@ impl<S: Segment> Engine<S> {
             source.at = from.send_area + at as usize * UNIT;
         }
         // Links of a ring are no records, and a flow is opened before it is used.
-        let Peer::Line(to) = peer else { return Err(Violation) };
         if head.is(Kind::Pad) || head.is(Kind::Switch) {
             return Err(Violation);
         }
+        let to = match peer {
+            Peer::Line(to) => to,
+            Peer::Stream(host, stream) => {
+                self.forward_far(line, (host, stream), head, words, source);
+                return Ok(());
+            }
+            Peer::Unopened(_) | Peer::None => return Err(Violation),
+        };
         let delivered = self.deliver(to, head, words, source, marks.has(Marks::READIED));
         self.delivered(line, to, head, delivered);
         Ok(())
+    }
+
+    /// A record goes to another host.
+    #[inline(never)]
+    fn forward_far(&mut self, line: LineRef, to: (HostId, StreamId), head: HeadWords, words: &Words, source: Source) {
+        let mut packed = std::mem::take(&mut self.contents);
+        let bytes = contents_bytes(head);
+        if is_inline(head) {
+            packed.clear();
+            packed.extend(contents(words).iter().flat_map(|word| word.to_le_bytes()).take(bytes));
+        } else if let Some(found) = self.attachments.get(source.attachment as usize) {
+            found.segment.read(source.at, bytes, &mut packed);
+        }
+        self.counters.copied += bytes as u64;
+        self.send_far(line, to, head, &packed);
+        self.contents = packed;
     }
 
     /// Notes what became of a record.
@@ -184,7 +225,7 @@ impl<S: Segment> Engine<S> {
     #[inline(never)]
     fn forward_open(
         &mut self,
-        from: From,
+        from: &From,
         line: LineRef,
         (peer, marks): (Peer, Marks),
         head: HeadWords,
@@ -213,6 +254,11 @@ impl<S: Segment> Engine<S> {
                     return Ok(());
                 }
             },
+            Peer::Stream(host, stream) => {
+                let epoch = self.attachments.get(from.attachment as usize).ok_or(Violation)?.epoch;
+                self.open_far(line, (host, stream), head, &open, epoch);
+                return Ok(());
+            }
             Peer::None => return Ok(()),
         };
         let source = Source { attachment: from.attachment, at: 0 };
@@ -223,7 +269,7 @@ impl<S: Segment> Engine<S> {
 
     /// The first record of a line, which its peer has not heard of.
     #[cold]
-    fn open_at_peer(&mut self, from: From, line: LineRef, at: RowId, open: &Open) -> Opened {
+    fn open_at_peer(&mut self, from: &From, line: LineRef, at: RowId, open: &Open) -> Opened {
         let Some(row) = self.rows.get(at) else { return Opened::No(Reason::NoSuchEndpoint) };
         let Some(found) = self.attachments.get(row.attachment as usize) else {
             return Opened::No(Reason::NoSuchEndpoint);
@@ -238,7 +284,7 @@ impl<S: Segment> Engine<S> {
         let Some(row) = self.rows.get_mut(at) else { return Opened::No(Reason::NoSuchEndpoint) };
         let is_ready = self.attachments[from.attachment as usize]
             .lines
-            .get(line.line as usize)
+            .get(line.line)
             .is_some_and(|entry| entry.marks.has(Marks::READIED));
         let found = &mut self.attachments[index as usize];
         if !row.look_for_room(&found.segment) {
@@ -255,7 +301,7 @@ impl<S: Segment> Engine<S> {
         let epoch = self.attachments[from.attachment as usize].epoch;
         let name = Name { epoch, endpoint: from.endpoint, uid: from.user, address: self.settings.address };
         let found = &mut self.attachments[index as usize];
-        let number = found.lines.insert(Line::new(at, Peer::Line(line), from.user)) as u32;
+        let number = found.lines.insert(Line::new(at, Peer::Line(line), from.user));
         let Some(row) = self.rows.get_mut(at) else { return Opened::No(Reason::NoSuchEndpoint) };
         row.lines += 1;
         let to = LineRef { attachment: index, line: number };
@@ -275,6 +321,7 @@ impl<S: Segment> Engine<S> {
         let touched = if touched.is_between(entry.got, entry.came) { touched } else { entry.came };
         let (came, got) = (entry.came, entry.got);
         let fate = crate::engine::Fate { in_hand: touched.since(got), untouched: came.since(touched) };
+        self.close_far(line, reason);
         self.settle_peer(line, reason, &BTreeMap::from([(line.line, fate)]));
         self.end_line(line, reason);
         self.forget_line(line);
@@ -290,14 +337,14 @@ enum Opened {
 
 /// Checks a record that opens a flow: it says its own endpoint, and its user is written into it.
 #[cold]
-fn check_open(from: From, head: HeadWords, words: &mut Words) -> Result<Open, Violation> {
+fn check_open(from: &From, head: HeadWords, words: &mut Words) -> Result<Open, Violation> {
     if !is_inline(head) || !head.is_empty() {
         return Err(Violation);
     }
     let mut packed = contents(words);
     let args: Vec<u32> =
         packed.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]).take(head.args()).collect();
-    let open = Open::from_args(&args).ok_or(Violation)?;
+    let open = Open::from_record(&args, &[]).ok_or(Violation)?;
     if open.source != from.endpoint {
         return Err(Violation);
     }

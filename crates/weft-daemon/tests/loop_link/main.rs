@@ -1,18 +1,28 @@
 //! Messages between programs of one host through the daemon.
 
+mod crowd;
 mod fair;
+mod flood;
 mod hostile;
+mod looks;
+mod many;
 mod model;
+#[path = "../programs/mod.rs"]
+mod programs;
+mod rates;
+mod stores;
 mod world;
 
+use programs::FILE;
+use weft_core::port::Allocated;
 use weft_core::{Admission, MessageKind};
 use weft_daemon::testing::MemSegment;
 use weft_daemon::{Engine, Limits, Newcomer, Policy, Refused, Settings};
 use weft_wire::attach::{Request, OPENED_BYTES};
 use weft_wire::descriptor::{lap_at, units, Descriptor, LineId, Place, Said};
-use weft_wire::segment::{Cursor, Segment, Sizes, AREA_PAGES, ASLEEP, PARTS, TO_DAEMON};
+use weft_wire::segment::{Cursor, Segment, Sizes, AREA_PAGES, ASLEEP, PAGE, PARTS, SYSTEM, TO_DAEMON};
 use weft_wire::{Certainty, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
-use world::{World, FILE};
+use world::World;
 
 const SMALL: Sizes = Sizes { ring_order: 4, area_pages: *AREA_PAGES.start() };
 
@@ -158,6 +168,38 @@ fn more_endpoints_than_frames_all_get_their_messages() {
 }
 
 #[test]
+fn without_the_writable_state_a_bell_asks_for_a_frame_and_writing_waits_for_it() {
+    for has_writable_state in [true, false] {
+        let mut world = World::new(Settings { frames: 1, has_writable_state, ..Settings::default() });
+        let (a, b) = (world.attach(1000), world.attach(1000));
+        let mut small = |program, key| world.endpoint_with(program, key, SMALL).expect("an endpoint");
+        let pairs: Vec<_> = (0..4).map(|n| (small(a, n + 1), small(b, n + 100))).collect();
+        for (number, (x, y)) in pairs.iter().enumerate() {
+            world.map((a, *x), 0, (b, *y), number as u64 + 100);
+            world.send((a, *x), 0, &[], b"first");
+        }
+        world.settle();
+        let segment = world.programs[a].sessions.port().borrow().platform().segment.clone();
+        let bound = world.engine.counters().bound;
+        for (number, (x, _)) in pairs.iter().enumerate() {
+            let name = world.name(a, *x);
+            // The part of the system endpoint is number 0.
+            segment.ring(TO_DAEMON, number as u32 + 1);
+            let waits = (0..1000).take_while(|_| !world.engine.is_resident(&name) && world.turn() < 1000).count();
+            if !has_writable_state {
+                assert!(waits < 1000 && world.engine.is_resident(&name), "it comes within a few milliseconds");
+                world.send((a, *x), 0, &[], b"second");
+            }
+        }
+        world.settle();
+        assert_eq!(world.engine.counters().bound == bound, has_writable_state);
+        let came = world.programs[b].log.messages.len();
+        assert_eq!(came, if has_writable_state { 4 } else { 8 });
+        assert!(!world.engine.is_resident(&Name { epoch: Epoch(9), ..world.name(a, pairs[0].0) }));
+    }
+}
+
+#[test]
 fn what_a_dead_program_had_not_taken_comes_back() {
     let (mut world, a, b) = pair();
     world.send(a, 0, &[], b"taken");
@@ -224,6 +266,65 @@ fn calls_of_programs_that_are_not_back_yet_wait() {
 }
 
 #[test]
+fn what_comes_for_an_endpoint_before_its_program_hears_that_it_is_made_again_is_not_lost() {
+    let mut world = World::new(Settings::default());
+    let (a, b) = (world.attach(1000), world.attach(1000));
+    let x = world.endpoint(a, 7);
+    let name =
+        Name { epoch: world.programs[b].epoch, endpoint: EndpointId(0), uid: Uid(1000), address: HostAddress::NONE };
+    world.programs[b].core.state_mut().add_endpoint(name, Key(8));
+    world.programs[b].sessions.restore(name.endpoint, Key(8), Admission::default(), SMALL);
+    world.programs[b].poll();
+    // While it does other things, the endpoint is made, and a peer that had waited for it writes.
+    world.programs[a].core.state_mut().map(x, 0, name, Key(8)).expect("mapped");
+    let mut has_sent = false;
+    for _ in 0..100 {
+        world.now = world.now.plus_nanos(10_000);
+        has_sent = has_sent || world.programs[a].core.state_mut().try_send(x, 0, outgoing(&[], b"early")).is_ok();
+        world.engine.poll(world.now);
+        world.programs[a].poll();
+    }
+    assert!(has_sent);
+    world.settle();
+    assert_eq!(world.programs[b].log.messages.len(), 1);
+}
+
+#[test]
+fn a_user_has_so_many_calls_waiting_in_all_its_programs_and_their_end_gives_them_back() {
+    let limits = Limits { calls: 6, ..Limits::default() };
+    let mut world = World::new(Settings { limits, ..Settings::default() });
+    let callers = [1000, 1000, 1001].map(|user| world.attach(user));
+    let asked = callers.map(|program| {
+        let x = world.endpoint(program, 7);
+        for index in 0..4 {
+            let to = Name { epoch: Epoch(1), endpoint: EndpointId(index), uid: Uid(1000), address: HostAddress::NONE };
+            let state = world.programs[program].core.state_mut();
+            state.map(x, index, to, Key(8)).expect("mapped");
+            assert!(state.try_send(x, index, outgoing(&[], b"first")).is_err(), "it calls");
+        }
+        (0..20).for_each(|_| _ = world.turn());
+        x
+    });
+    // Three of the six are the first user's, and one of those left is the next one's.
+    let counts = |world: &mut World| {
+        callers.map(|program| {
+            (0..4)
+                .filter(|to| {
+                    let found = world.programs[program].core.state_mut();
+                    let at = callers.iter().position(|other| *other == program).expect("a caller");
+                    matches!(found.try_send(asked[at], *to, outgoing(&[], b"first")), Err(weft_core::SendError::Full))
+                })
+                .count()
+        })
+    };
+    assert_eq!(counts(&mut world), [3, 0, 1]);
+    world.kill(callers[0]);
+    world.kill(callers[1]);
+    world.kill(callers[2]);
+    assert_eq!(world.engine.kept().into_iter().find(|(what, _)| *what == "accounts"), Some(("accounts", 0)));
+}
+
+#[test]
 fn who_may_not_attach_is_refused() {
     let limits = Limits { attachments: 4, ..Limits::default() };
     let mut engine = Engine::new(Settings { limits, ..Settings::default() });
@@ -246,6 +347,52 @@ fn the_quota_of_a_user_leaves_something_to_the_next() {
     let made =
         |world: &mut World, program| (0..12).take_while(|n| world.endpoint_with(program, *n, SMALL).is_ok()).count();
     assert_eq!([made(&mut world, a), made(&mut world, b)], [6, 2]);
+}
+
+#[test]
+fn an_endpoint_is_made_though_as_many_other_requests_wait_as_may() {
+    let mut world = World::new(Settings::default());
+    let a = world.attach(1000);
+    let x = world.endpoint(a, 1);
+    let id = world.name(a, x).endpoint;
+    let found = &mut world.programs[a].sessions;
+    (0..100).for_each(|key| found.set_key(id, Key(key)));
+    // Its program hears no other answer until it has this one.
+    assert!(found.allocate(EndpointId(99), Key(1), Sizes::default()));
+    for _ in 0..100 {
+        world.now = world.now.plus_nanos(10_000);
+        world.engine.poll(world.now);
+        world.programs[a].sessions.look_for_endpoint();
+    }
+    assert_eq!(world.programs[a].sessions.allocated(), Allocated::Yes);
+}
+
+#[test]
+fn pages_count_until_the_attachment_ends_because_they_stay_allocated() {
+    let pages = |sizes: Sizes| (sizes.bytes() / PAGE) as u64;
+    let own = (PARTS / PAGE) as u64 + pages(SYSTEM);
+    // The first user's half is for two small ones and nothing else.
+    let limits = Limits { pages: 2 * (own + 2 * pages(SMALL)), ..Limits::default() };
+    let mut world = World::new(Settings { limits, ..Settings::default() });
+    let a = world.attach(1000);
+    let first = world.endpoint_with(a, 1, SMALL).expect("room");
+    world.endpoint_with(a, 2, SMALL).expect("room");
+    assert_eq!(world.endpoint_with(a, 3, SMALL).err(), Some(Reason::NoRoom));
+    assert!(!world.engine.may_attach(Uid(1000)));
+    let free = |world: &mut World, endpoint| {
+        let id = world.name(a, endpoint).endpoint;
+        world.programs[a].core.state_mut().free_endpoint(endpoint).expect("it is there");
+        world.programs[a].sessions.free(id);
+        world.settle();
+    };
+    free(&mut world, first);
+    let larger = Sizes { area_pages: SMALL.area_pages + 1, ..SMALL };
+    assert_eq!(world.endpoint_with(a, 4, larger).err(), Some(Reason::NoRoom), "the freed one's pages are in use still");
+    let again = world.endpoint_with(a, 5, SMALL).expect("the place of the first one");
+    free(&mut world, again);
+    world.kill(a);
+    assert!(world.engine.may_attach(Uid(1000)));
+    assert_eq!(world.engine.kept().into_iter().find(|(what, _)| *what == "accounts"), Some(("accounts", 0)));
 }
 
 /// A part of an endpoint that a test uses by hand: its program does not poll.
@@ -358,4 +505,35 @@ fn who_leaves_a_line_that_was_refused_sends_nothing_by_it_when_there_is_room() {
     let count = |certainty| returned.iter().filter(|message| message.certainty == certainty).count();
     // The ring had the names and the flows of both, and twelve messages.
     assert_eq!([count(Certainty::Unknown), count(Certainty::NotDelivered)], [12, 28]);
+}
+
+#[test]
+fn the_last_look_before_sleep_finds_room_at_all_endpoints() {
+    let mut world = World::new(Settings::default());
+    let (a, b) = (world.attach(1000), world.attach(1000));
+    let x = world.endpoint(a, 1);
+    let full: Vec<Raw> = (0..70)
+        .map(|number| {
+            let y = world.endpoint_with(b, 8, SMALL).expect("an endpoint");
+            world.map((a, x), number, (b, y), 8);
+            Raw::of(&world, (b, y))
+        })
+        .collect();
+    world.programs.truncate(b);
+    for number in 0..20 {
+        for to in 0..70 {
+            let _ = world.programs[a].core.state_mut().try_send(x, to, outgoing(&[number], b"more"));
+            world.turn();
+        }
+    }
+    world.settle_without_returns();
+    assert!(full.iter().all(|raw| raw.said(0).len() == 16) && world.engine.stalled() == 70, "all are full");
+    // They make room, and their bells are not heard.
+    for raw in &full {
+        raw.segment.set_cursor(raw.part.here(Cursor::Read), units(OPENED_BYTES).into());
+        raw.segment.set_cursor(raw.part.here(Cursor::Taken), 16);
+    }
+    world.engine.poll(world.now);
+    assert_eq!(world.engine.stalled(), 70 - 64, "a turn looks at so many");
+    assert_eq!((world.engine.look_before_sleep(), world.engine.stalled()), (6, 0));
 }

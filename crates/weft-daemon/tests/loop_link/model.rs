@@ -2,7 +2,8 @@
 //!
 //! Programs and daemon sleep as they do outside of tests, so a wake-up that nobody sends is found as well.
 
-use crate::world::{Log, Program, World};
+use crate::programs::{Log, Program};
+use crate::world::World;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,116 +1,50 @@
-//! Programs and the engine of a daemon, in one process: each program is the core's bundle on a port, in memory that it shares with the
-//! engine.
+//! Programs and the engine of a daemon, in one process.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::rc::Rc;
-use weft_core::port::{Allocated, Platform, Port, PortRx, PortSessions, PortTx};
-use weft_core::testing::NoBells;
-use weft_core::{Bundle, Delivery, Endpoint, MessageKind, Outgoing, Returned, SendError, Settings, Sink, State};
+use crate::programs::{Program, FILE};
+use weft_core::port::Allocated;
+use weft_core::{Endpoint, Outgoing, SendError};
 use weft_daemon::testing::MemSegment;
-use weft_daemon::{AttachmentId, Engine, Newcomer};
+use weft_daemon::Engine;
 use weft_transport::Time;
-use weft_wire::segment::{Part, Sizes, PARTS, SYSTEM};
-use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
+use weft_wire::segment::{Segment, Sizes};
+use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason};
 
-/// Bytes of a program's file.
-pub const FILE: usize = 64 << 20;
-
-#[derive(Debug)]
-pub struct Memory {
-    pub segment: MemSegment,
-    pub asleep: Rc<Cell<u64>>,
-    pub wakes: Rc<Cell<u32>>,
-}
-
-impl Platform for Memory {
-    type Segment = MemSegment;
-
-    fn segment(&self) -> &MemSegment {
-        &self.segment
-    }
-
-    fn daemon_sleeps(&self) -> u64 {
-        self.asleep.get()
-    }
-
-    fn wake_daemon(&self) {
-        self.wakes.set(self.wakes.get() + 1);
-    }
-}
-
-pub type Handle = Rc<RefCell<Port<Memory>>>;
-pub type Core = Bundle<PortRx<Handle>, PortTx<Handle>, NoBells>;
-
-/// A message that came: to whom, and what it has.
-pub type Message = (Endpoint, MessageKind, u8, Vec<u32>, Vec<u8>);
-
-/// What came to a program.
-#[derive(Debug, Default)]
-pub struct Log {
-    pub messages: VecDeque<Message>,
-    pub returned: Vec<Returned>,
-    /// Requests are answered with what they have.
-    pub answers: bool,
-}
-
-impl Sink<PortTx<Handle>> for Log {
-    fn deliver(&mut self, state: &mut State<PortTx<Handle>>, message: &Delivery<'_>) -> Result<(), Reason> {
-        if message.kind() == MessageKind::Request && self.answers {
-            if let Some(token) = message.take_reply() {
-                state.reply(token, message.op(), message.args, message.payload).map_err(|_| Reason::NoRoom)?;
-            }
-        }
-        let (args, payload) = (message.args.to_vec(), message.payload.to_vec());
-        self.messages.push_back((message.endpoint, message.kind(), message.op(), args, payload));
-        Ok(())
-    }
-
-    fn returned(&mut self, _: &mut State<PortTx<Handle>>, message: Returned) -> Option<Returned> {
-        self.returned.push(message);
-        None
-    }
-}
-
-pub struct Program {
-    pub core: Core,
-    pub sessions: PortSessions<Handle>,
-    pub log: Log,
-    pub id: AttachmentId,
-    pub epoch: Epoch,
-    pub user: Uid,
-    pub next: u32,
-}
-
-pub struct World {
-    pub engine: Engine<MemSegment>,
-    pub programs: Vec<Program>,
+/// The engine has its ends of memory of one kind, and the programs have theirs of another one.
+pub struct World<S = MemSegment, G: Segment = MemSegment> {
+    pub engine: Engine<S>,
+    pub programs: Vec<Program<G>>,
     pub now: Time,
 }
 
 impl World {
     pub fn new(settings: weft_daemon::Settings) -> World {
-        World { engine: Engine::new(settings), programs: Vec::new(), now: Time::default() }
+        World::over(settings)
     }
 
     /// Attaches a program of a user. Returns its index.
     pub fn attach(&mut self, user: u32) -> usize {
-        let segment = MemSegment::new(FILE);
+        self.attach_with(user, FILE, |segment| segment)
+    }
+}
+
+impl<S: Segment> World<S> {
+    /// Attaches a program of a user with a file of so many bytes, of which the engine gets what `share` makes. Returns its index.
+    pub fn attach_with(&mut self, user: u32, bytes: usize, share: impl FnOnce(MemSegment) -> S) -> usize {
+        let segment = MemSegment::new(bytes);
+        self.attach_as(user, (segment.clone(), share(segment)))
+    }
+}
+
+impl<S: Segment, G: Segment> World<S, G> {
+    /// The same over other kinds of memory.
+    pub fn over(settings: weft_daemon::Settings) -> World<S, G> {
+        World { engine: Engine::new(settings), programs: Vec::new(), now: Time::default() }
+    }
+
+    /// Attaches a program of a user with the two ends of its memory. Returns its index.
+    pub fn attach_as(&mut self, user: u32, memory: (G, S)) -> usize {
         let epoch = Epoch(1000 + self.programs.len() as u64);
-        let newcomer = Newcomer { segment: segment.clone(), user: Uid(user), epoch };
-        let id = self.engine.attach(newcomer).expect("attached");
-        let memory = Memory { segment, asleep: Rc::default(), wakes: Rc::default() };
-        let system = Part { at: PARTS, sizes: SYSTEM };
-        let port = Rc::new(RefCell::new(Port::new(memory, system)));
-        self.programs.push(Program {
-            core: Core::new(NoBells, Settings::default()),
-            sessions: PortSessions::new(port, Uid(user)),
-            log: Log { answers: true, ..Log::default() },
-            id,
-            epoch,
-            user: Uid(user),
-            next: 0,
-        });
+        self.programs.push(Program::attach(&mut self.engine, (user, epoch), memory));
         self.programs.len() - 1
     }
 
@@ -199,7 +133,7 @@ impl World {
         });
     }
 
-    fn insist(&mut self, mut send: impl FnMut(&mut [Program]) -> Result<(), SendError>) {
+    fn insist(&mut self, mut send: impl FnMut(&mut [Program<G>]) -> Result<(), SendError>) {
         for _ in 0..100_000 {
             match send(&mut self.programs) {
                 Ok(()) => return,
@@ -214,20 +148,5 @@ impl World {
     pub fn kill(&mut self, program: usize) {
         let id = self.programs[program].id;
         self.engine.detach(id, Reason::PeerLost);
-    }
-}
-
-impl Program {
-    pub fn poll(&mut self) -> u32 {
-        self.poll_some(1000)
-    }
-
-    /// The same, with a bound on the messages taken.
-    pub fn poll_some(&mut self, budget: u32) -> u32 {
-        for call in self.core.state_mut().take_calls() {
-            self.sessions.call(&mut self.core, call);
-        }
-        let work = self.sessions.look(&mut self.core, budget, &mut self.log);
-        work + self.core.poll(budget, &mut self.log)
     }
 }
