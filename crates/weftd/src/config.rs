@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use weft_daemon::{Limits, Policy, Settings};
+use weft_daemon::{Limits, Policy, Rates, Settings};
+use weft_link::address::Wanted;
 
 /// Where the configuration is looked for, if the command line does not say.
 pub const DEFAULT: &str = "/etc/weftd/weftd.toml";
@@ -18,6 +19,10 @@ pub struct Config {
     pub allow_users: Vec<String>,
     /// The same for groups, which count beside the users.
     pub allow_groups: Vec<String>,
+    /// The user that the daemon becomes once it has its sockets, by name; empty for none.
+    pub user: String,
+    /// Whether the kernel ends the daemon if it makes a system call that it should not.
+    pub seccomp: bool,
     /// Frames.
     pub frames: u32,
     /// How an endpoint is chosen that gives its frame away: `random`, `clock` or `lru`.
@@ -28,24 +33,46 @@ pub struct Config {
     pub spin_us: u64,
     /// How much is logged: `error`, `warn`, `info` or `debug`.
     pub log: String,
-    /// What all users together may hold.
+    /// The network to other hosts.
+    pub network: NetworkConfig,
+    /// What users may hold and do.
     pub limits: LimitsConfig,
     /// How much service each endpoint of a user gets beside others, by name or number: from 1 to 64.
     pub weights: BTreeMap<String, u32>,
 }
 
-/// What all users together may hold. One may hold a share of what is left.
+/// The network to other hosts, as `WEFT_ADDR` and `WEFT_PORT` say it for a program.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkConfig {
+    /// Addresses of this host, `none` for no network, or nothing for those that others reach it by.
+    pub address: String,
+    /// A UDP port, a range of them, or nothing for any.
+    pub port: String,
+}
+
+/// What all users together may hold, of which one may hold a share of what is left, and what each user may do in a second.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
     /// Endpoints.
     pub endpoints: u64,
-    /// Lines between endpoints.
+    /// Lines between endpoints; 0 for a share of the kernel's limit, as in the next ones.
     pub lines: u64,
-    /// MiB of the parts of endpoints.
+    /// MiB of files that programs can have allocated: system endpoints and bells included.
     pub memory_mib: u64,
     /// Bundles that are attached.
     pub attachments: u64,
+    /// Calls of other hosts that are not answered yet.
+    pub calls: u64,
+    /// MiB that other hosts have not taken, without the first 16 KiB of each line.
+    pub under_way_mib: u64,
+    /// Endpoints that each user may make in a second.
+    pub endpoints_per_second: u64,
+    /// Times in a second that an endpoint of each user may become resident.
+    pub remappings_per_second: u64,
+    /// Requests of each user that are served in a second.
+    pub requests_per_second: u64,
 }
 
 /// Why a configuration cannot be used.
@@ -67,11 +94,21 @@ pub enum ConfigError {
         /// Where and why.
         source: basic_toml::Error,
     },
+    /// There is no such network.
+    #[error("{path}: in [network], {source}")]
+    Network {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: weft_link::NetworkError,
+    },
     /// A value is not allowed.
-    #[error("{path}: {setting} is {value}, and should be {wanted}")]
+    #[error("{path}: {}{setting} is {value}, and should be {wanted}", line.map_or(String::new(), |line| format!("line {line}: ")))]
     Value {
         /// The file.
         path: PathBuf,
+        /// Where it stands, if it is found.
+        line: Option<usize>,
         /// The setting.
         setting: &'static str,
         /// What it says.
@@ -89,11 +126,14 @@ impl Default for Config {
             socket: "/run/weftd/socket".into(),
             allow_users: vec!["*".into()],
             allow_groups: Vec::new(),
+            user: String::new(),
+            seccomp: true,
             frames: 96,
             policy: "clock".into(),
             file_mib: 1024,
             spin_us: 50,
             log: "info".into(),
+            network: NetworkConfig::default(),
             limits: LimitsConfig::default(),
             weights: BTreeMap::new(),
         }
@@ -102,7 +142,18 @@ impl Default for Config {
 
 impl Default for LimitsConfig {
     fn default() -> LimitsConfig {
-        LimitsConfig { endpoints: 1 << 20, lines: 1 << 22, memory_mib: 1 << 20, attachments: 4096 }
+        let Rates { endpoints, remappings, requests } = Rates::default();
+        LimitsConfig {
+            endpoints: 1 << 20,
+            lines: 0,
+            memory_mib: 0,
+            attachments: 4096,
+            calls: 4096,
+            under_way_mib: 0,
+            endpoints_per_second: endpoints,
+            remappings_per_second: remappings,
+            requests_per_second: requests,
+        }
     }
 }
 
@@ -128,8 +179,13 @@ impl Config {
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let config: Config =
             basic_toml::from_str(text).map_err(|source| ConfigError::Parse { path: path.into(), source })?;
-        let wrong =
-            |setting, value: String, wanted| Err(ConfigError::Value { path: path.into(), setting, value, wanted });
+        let wrong = |setting: &'static str, value: String, wanted| {
+            // A weight stands under the name of its user.
+            let name = value.split(" = ").next().filter(|_| setting == "weights").unwrap_or(setting);
+            let says = |line: &str| line.trim_start().trim_start_matches('"').starts_with(name);
+            let line = text.lines().position(says).map(|before| before + 1);
+            Err(ConfigError::Value { path: path.into(), line, setting, value, wanted })
+        };
         if !(1..=1 << 16).contains(&config.frames) {
             return wrong("frames", config.frames.to_string(), "a number from 1 to 65536");
         }
@@ -144,6 +200,24 @@ impl Config {
         }
         if config.level().is_none() {
             return wrong("log", config.log, "error, warn, info or debug");
+        }
+        let under_way = config.limits.under_way_mib;
+        if under_way > 1 << 20 {
+            return wrong("under_way_mib", under_way.to_string(), "a number from 0 to 1048576");
+        }
+        let Rates { endpoints, remappings, requests } = config.rates();
+        for (setting, rate) in [
+            ("endpoints_per_second", endpoints),
+            ("remappings_per_second", remappings),
+            ("requests_per_second", requests),
+        ] {
+            if !(1..=1_000_000_000).contains(&rate) {
+                return wrong(setting, rate.to_string(), "a number from 1 to 1000000000");
+            }
+        }
+        let NetworkConfig { address, port } = &config.network;
+        if let Err(error) = Wanted::from_settings(Some(address), Some(port)) {
+            return Err(ConfigError::Network { path: path.into(), source: error });
         }
         if let Some((user, weight)) = config.weights.iter().find(|(_, weight)| !(1..=64).contains(*weight)) {
             return wrong("weights", format!("{user} = {weight}"), "a number from 1 to 64 for each user");
@@ -175,12 +249,18 @@ impl Config {
         }
     }
 
-    /// What the engine is set to.
+    /// What each user may do in a second.
+    fn rates(&self) -> Rates {
+        let LimitsConfig { endpoints_per_second, remappings_per_second, requests_per_second, .. } = self.limits;
+        Rates { endpoints: endpoints_per_second, remappings: remappings_per_second, requests: requests_per_second }
+    }
+
+    /// What the engine is set to, but for what takes memory.
     pub fn settings(&self, seed: u64) -> Settings {
-        let LimitsConfig { endpoints, lines, memory_mib, attachments } = self.limits;
-        let limits = Limits { endpoints, lines, pages: memory_mib.saturating_mul(256), attachments };
+        let LimitsConfig { endpoints, attachments, calls, .. } = self.limits;
+        let limits = Limits { endpoints, attachments, calls, ..Limits::default() };
         let policy = self.policy().unwrap_or_default();
-        Settings { frames: self.frames, policy, limits, seed, ..Settings::default() }
+        Settings { frames: self.frames, policy, limits, rates: self.rates(), seed, ..Settings::default() }
     }
 
     /// Bytes of a bundle's file.
@@ -206,19 +286,45 @@ mod tests {
         );
     }
 
+    /// The names that may stand in a table of the file, as the error about another one lists them.
+    fn names(table: &str) -> Vec<String> {
+        let error = parse(&format!("{table}\nno_such_name = 1\n")).expect_err("there is no such setting");
+        error.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_file_of_all_settings_has_each_with_its_default() {
+        let file = crate::manual::SETTINGS;
+        assert_eq!(format!("{:?}", parse(file).expect("it can be used")), format!("{:?}", Config::default()));
+        let has = |name: &str| {
+            file.lines().any(|line| line.starts_with(&format!("{name} = ")) || line.starts_with(&format!("[{name}]")))
+        };
+        for table in ["", "[network]", "[limits]"] {
+            let names = names(table);
+            assert!(names.len() >= 2, "{table} {names:?}");
+            let missing: Vec<&String> = names.iter().filter(|name| !has(name)).collect();
+            assert!(missing.is_empty(), "crates/weftd/weftd.toml lacks {missing:?} of {table:?}");
+        }
+        assert!(!has("no_such_name"));
+    }
+
     #[test]
     fn what_is_wrong_is_named_with_what_is_allowed() {
         for (text, words) in [
-            ("frames = 0", &["frames is 0", "from 1 to 65536"][..]),
+            ("frames = 0", &["line 1: frames is 0", "from 1 to 65536"][..]),
             ("policy = \"best\"", &["policy is best", "random, clock or lru"]),
             ("\nfrmaes = 8", &["unknown field `frmaes`", "frames"]),
             ("frames = \"many\"", &["line 1", "u32"]),
             ("[limits]\nendpoint = 1", &["unknown field `endpoint`"]),
+            ("[limits]\nrequests_per_second = 0", &["requests_per_second is 0", "from 1 to 1000000000"]),
             ("socket = \"here\"", &["absolute path"]),
             ("spin_us = 2000000", &["spin_us is 2000000"]),
             ("file_mib = 1", &["file_mib is 1"]),
+            ("[network]\nport = \"70000\"", &["[network]", "70000", "a port from 1 to 65535"]),
+            ("[network]\naddress = \"here\"", &["[network]", "here"]),
+            ("[limits]\nunder_way_mib = 2000000", &["line 2: under_way_mib is 2000000"]),
             ("log = \"loud\"", &["log is loud", "debug"]),
-            ("[weights]\nroot = 65", &["weights is root = 65", "from 1 to 64"]),
+            ("[weights]\n\nroot = 65", &["line 3: weights is root = 65", "from 1 to 64"]),
         ] {
             let error = parse(text).expect_err("not allowed");
             assert!(error.starts_with("weftd.toml: "), "{error}");

@@ -3,18 +3,34 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod filter;
+mod kept;
+mod logs;
+mod manual;
+mod memory;
+mod rights;
 mod server;
+mod service;
+mod socket;
+mod start;
+mod status;
 mod users;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use config::Config;
+use memory::Bounds;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rights::Identity;
 use server::Server;
+use service::Manager;
+use socket::Listener;
+use start::{cannot, raise_files, MORE_FILES};
+use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
-use tracing::info;
+use tracing::{info, warn};
 use users::Allowed;
 
 /// Shares one network interface among programs that do not trust each other.
@@ -34,6 +50,9 @@ struct Arguments {
     /// Say whether the configuration can be used, and end
     #[arg(long)]
     check: bool,
+    /// Print the manual page weftd(8), and end
+    #[arg(long)]
+    man: bool,
 }
 
 fn main() -> ExitCode {
@@ -41,38 +60,68 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weftd: {error}");
+            // It may be closed.
+            let _ = writeln!(std::io::stderr(), "weftd: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    if arguments.man {
+        return Ok(manual::write(Arguments::command(), &mut std::io::stdout().lock())?);
+    }
     let mut config = Config::read(arguments.config.as_deref())?;
     if let Some(socket) = &arguments.socket {
         config.socket = std::path::absolute(socket)?;
     }
     let allowed = Allowed::new(&config)?;
+    let identity = Identity::of(&config.user)?;
+    let limit = memory::limit();
+    let complaint = memory::complaint(&config, limit.as_ref());
     if arguments.check {
         println!("the configuration can be used");
+        complaint.into_iter().for_each(|complaint| println!("but {complaint}"));
         return Ok(());
     }
     let level = config.level().unwrap_or(tracing::Level::INFO);
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
-    // Before there is another thread: all of them leave the signals to the one that waits for them.
+    // What cannot be logged is left out: saying so on the same way would fail too, and end the daemon.
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    log.log_internal_errors(false).with_target(false).init();
+    let low = raise_files(config.limits.attachments);
+    let manager = Manager::find();
+    let listener = Listener::open(&config.socket)?;
+    let path = listener.path.clone();
+    let bounds = Bounds::new(&config, limit.as_ref().map(|limit| limit.bytes));
+    let mut server = Server::open(&config, bounds, allowed, listener, signals_to_end()?)?;
+    rights::give_up(identity)?;
+    if config.seccomp {
+        filter::install()?;
+    }
+    if let Some(limit) = &limit {
+        let (mib, programs_mib) = (limit.bytes >> 20, bounds.programs() >> 20);
+        info!(mib, programs_mib, "has a memory limit by {}", limit.file.display());
+    }
+    if let Some(complaint) = complaint {
+        warn!("{complaint}");
+        server.note_degraded(complaint);
+    }
+    info!(socket = %path.display(), frames = config.frames, "serves");
+    if let Some(most) = low {
+        warn!(most, attachments = config.limits.attachments, "not all bundles will find a descriptor; {MORE_FILES}");
+    }
+    manager.tell_ready(&format!("serves at {}", path.display()));
+    server.run();
+    manager.tell_stopping();
+    Ok(())
+}
+
+/// A descriptor that can be read when a signal asks the daemon to end.
+fn signals_to_end() -> Result<OwnedFd, Box<dyn std::error::Error>> {
     let ends = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect::<SigSet>();
     ends.thread_block()?;
-    let mut server = Server::open(&config, allowed)?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let told = is_over.clone();
-    std::thread::Builder::new().name("weftd-signals".into()).spawn(move || {
-        // It fails for no set of signals.
-        let _ = ends.wait();
-        told.store(true, Ordering::Relaxed);
-    })?;
-    info!(socket = %config.socket.display(), frames = config.frames, "serves");
-    server.run(&is_over);
-    // It may be the next daemon's already, which replaced it; then it is not there for long.
-    let _ = std::fs::remove_file(&config.socket);
-    Ok(())
+    let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    Ok(signals
+        .map_err(|error| cannot("cannot wait for signals", "use a kernel with signalfd(2)")(error.into()))?
+        .into())
 }

@@ -1,35 +1,38 @@
 //! The process around the engine: programs attach, are woken, and go.
 
-use crate::config::Config;
+use crate::config::{Config, NetworkConfig};
+use crate::kept::{self, Readers};
+use crate::logs::{Kind, Logs};
+use crate::memory::Bounds;
+use crate::socket::Listener;
+use crate::start::{cannot, StartError, MORE_FILES};
+use crate::status::{interest, own_user, Look, Looks, Onward};
 use crate::users::{random, Allowed, Secret};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
-use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{
-    self, sockopt, AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
-};
+use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
 use slab::Slab;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
-use weft_daemon::{AttachmentId, Engine, Newcomer, Refused};
+use weft_core::ni::{Link, Ni, Secrets};
+use weft_daemon::{AttachmentId, Engine, Newcomer, Refused, Settings, HELD_MOST};
+use weft_link::address::{Ports, Wanted};
+use weft_link::{take_run, NetworkError, UdpLink, PACKET_MOST, RECEIVE_BYTES};
 use weft_shm::users::UserMap;
 use weft_shm::{barrier, AwakePage, Descriptor, SegmentFile};
 use weft_transport::Time;
 use weft_wire::attach::{Message, Welcome, MESSAGE_BYTES};
+use weft_wire::setup::SetupError;
+use weft_wire::status::Scope;
 use weft_wire::{Epoch, HostAddress, Reason, Uid};
 
-/// Programs that are not attached yet, at most: of one user, and of all.
-const STRANGERS_OF_USER_MOST: usize = 16;
-const STRANGERS_MOST: usize = 256;
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Bytes of messages that may wait in the socket of a program that is attached: it reads each before it sleeps again.
+const UNREAD_MOST: usize = 16 << 10;
 
 /// Events of one look.
 const EVENTS_MOST: usize = 32;
@@ -40,8 +43,24 @@ const LOOK_EVERY: u32 = 64;
 /// The longest sleep: a wake-up can be lost where the kernel's barrier does not reach a program.
 const SLEEP_MOST: Duration = Duration::from_millis(250);
 
-/// The token of the socket at which programs call.
+/// How long no program is accepted after the kernel had no descriptor for one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The tokens of the socket at which programs call, of those of the network, and of what tells the daemon to end.
 const LISTENER: u64 = u64::MAX;
+const NETWORK: u64 = u64::MAX - 1;
+const ENDS: u64 = u64::MAX - 2;
+
+/// Runs of packets that are taken in at once.
+const RUNS_MOST: u32 = 4;
+
+/// For so long after packets came the network is looked at on every turn, and otherwise on each 16th one.
+const HOT_NANOS: u64 = 100_000;
+
+/// Bytes of a stream that may wait here, at most.
+const WINDOW_MOST: usize = 1 << 18;
+
+const SELDOM: u32 = 16;
 
 /// How far a program has come.
 #[derive(Debug)]
@@ -52,6 +71,8 @@ enum Stage {
     Welcomed(SegmentFile, Descriptor, Epoch),
     /// It is attached.
     Attached(AttachmentId),
+    /// It is a tool that looks at the daemon.
+    Looks(Box<Look>),
 }
 
 /// A program's bundle.
@@ -61,21 +82,43 @@ struct Client {
     /// Wakes the daemon. Never read: who wakes it says nothing by that.
     waker: Option<OwnedFd>,
     user: Uid,
+    /// Its process, if that is in this process namespace.
+    pid: Option<u32>,
     /// Its place among all that called.
     came: u64,
     stage: Stage,
 }
 
+/// How the network is looked at.
+#[derive(Debug)]
+struct Network {
+    buffer: Box<[u8]>,
+    /// When packets came last, and when the last turn was.
+    heard_at: Time,
+    turned_at: Time,
+    /// How many sockets the link had made when they were watched last. None if there is no network.
+    watched: Option<u32>,
+}
+
 /// The daemon.
 pub struct Server {
-    engine: Engine<SegmentFile>,
+    engine: Engine<SegmentFile, UdpLink>,
+    network: Network,
     listener: OwnedFd,
     epoll: OwnedFd,
+    /// When programs are accepted again, if they are not now.
+    accepts_at: Option<Time>,
+    logs: Logs,
+    bounds: Bounds,
+    /// Can be read when the daemon is to end.
+    _ends: OwnedFd,
+    is_over: bool,
     awake: AwakePage,
     awake_fd: Descriptor,
     clients: Slab<Client>,
     /// Programs that called so far.
     came: u64,
+    looks: Looks,
     allowed: Allowed,
     users: UserMap,
     secret: Secret,
@@ -85,28 +128,18 @@ pub struct Server {
     begin: Instant,
 }
 
-/// Why the daemon does not start: what it was doing, what the kernel said, and what helps.
-#[derive(thiserror::Error)]
-#[error("{what}: {source}. {way_out}")]
-pub struct StartError {
-    what: String,
-    source: io::Error,
-    way_out: &'static str,
-}
-
-weft_wire::debug_says_display!(StartError);
-
-fn cannot(what: impl Into<String>, way_out: &'static str) -> impl FnOnce(io::Error) -> StartError {
-    let what = what.into();
-    move |source| StartError { what, source, way_out }
-}
-
 impl Server {
-    /// Opens the socket.
+    /// Makes what is needed to serve at a socket, until `ends` has something to read.
     ///
     /// # Errors
-    /// If another daemon has it, or the kernel does not let this one.
-    pub fn open(config: &Config, allowed: Allowed) -> Result<Server, StartError> {
+    /// If the kernel refuses something.
+    pub fn open(
+        config: &Config,
+        bounds: Bounds,
+        allowed: Allowed,
+        listener: Listener,
+        ends: OwnedFd,
+    ) -> Result<Server, StartError> {
         if !barrier::register() {
             return Err(cannot("cannot issue barriers", "use a kernel with membarrier(2), Linux 4.16 or later")(
                 io::ErrorKind::Unsupported.into(),
@@ -114,30 +147,56 @@ impl Server {
         }
         let mut seed = [0; 8];
         random(&mut seed).map_err(cannot("cannot draw random bits", "use a kernel with getrandom(2)"))?;
-        let listener = listen(&config.socket)?;
-        let folder = config.socket.parent().unwrap_or(Path::new("/"));
-        let secret = Secret::at(&folder.join("secret"))
-            .map_err(cannot("cannot keep the secret beside the socket", "run weftd as the folder's owner"))?;
-        let shortage = || cannot("cannot make an epoll set", "raise the limit of open files (ulimit -n)");
+        let Listener { socket: listener, path } = listener;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let place = folder.join("secret");
+        let what = format!("cannot keep the secret in {}", place.display());
+        let way_out =
+            "run weftd as the folder's owner, or remove the file: then programs that ran before get new names";
+        let secret = Secret::at(&place).map_err(cannot(what, way_out))?;
+        let shortage = || cannot("cannot make an epoll set", MORE_FILES);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from).map_err(shortage())?;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
-            .map_err(io::Error::from)
-            .map_err(shortage())?;
+        for (socket, token) in [(&listener, LISTENER), (&ends, ENDS)] {
+            epoll::add(&epoll, socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+                .map_err(io::Error::from)
+                .map_err(shortage())?;
+        }
         let (awake, awake_fd) = AwakePage::create()
             .map_err(cannot("cannot make sealed memory", "use Linux 5.1 or later, and see ulimit -v"))?;
-        let settings = config.settings(u64::from_le_bytes(seed));
-        let mut engine = Engine::new(settings);
+        let seed = u64::from_le_bytes(seed);
+        let mut looks = Looks::new();
+        let network = network(config, bounds, folder, &mut looks)?;
+        let address = network.as_ref().map_or(HostAddress::NONE, |ni| ni.link().address());
+        let settings = Settings { address, ..bounds.apply(config.settings(seed)) };
+        let has_network = network.is_some();
+        let mut engine = match network {
+            Some(ni) => Engine::with_network(settings, ni),
+            None => Engine::alone(settings),
+        };
         let users = UserMap::of_this_process();
         allowed.weights.iter().for_each(|(user, weight)| engine.set_weight(users.outside(*user), *weight));
+        let network = Network {
+            buffer: vec![0; RECEIVE_BYTES].into(),
+            heard_at: Time::default(),
+            turned_at: Time::default(),
+            watched: has_network.then_some(u32::MAX),
+        };
         Ok(Server {
-            address: settings.address,
+            address,
             engine,
+            network,
             listener,
             epoll,
+            accepts_at: None,
+            logs: Logs::default(),
+            bounds,
+            _ends: ends,
+            is_over: false,
             awake,
             awake_fd,
             clients: Slab::new(),
             came: 0,
+            looks,
             allowed,
             users,
             secret,
@@ -147,13 +206,21 @@ impl Server {
         })
     }
 
-    /// Serves until `is_over`.
-    pub fn run(&mut self, is_over: &AtomicBool) {
+    /// The daemon does without something, or may have to: tools are told of it.
+    pub fn note_degraded(&mut self, what: impl Into<String>) {
+        self.looks.note_degraded(what);
+    }
+
+    /// Serves until it is told to end.
+    pub fn run(&mut self) {
         let (mut turns, mut idle_since) = (0u32, None);
-        // Relaxed: it only ends the loop, a moment sooner or later.
-        while !is_over.load(Ordering::Relaxed) {
+        while !self.is_over {
             turns = turns.wrapping_add(1);
-            let work = self.turn() + if turns % LOOK_EVERY == 0 { self.look(Duration::ZERO) } else { 0 };
+            // By the clock of the last turn: reading it once more in each would cost as much as the look.
+            let is_hot = self.network.turned_at.nanos_since(self.network.heard_at) < HOT_NANOS;
+            let came = if is_hot || turns % SELDOM == 0 { self.receive() } else { 0 };
+            let work = came + self.turn() + if turns % LOOK_EVERY == 0 { self.look(Duration::ZERO) } else { 0 };
+            let work = work + self.tell_some(work > 0);
             if work > 0 {
                 idle_since = None;
                 continue;
@@ -170,8 +237,13 @@ impl Server {
 
     /// A turn of the engine, and what follows from it.
     fn turn(&mut self) -> u32 {
-        let now = Time::from_nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let now = self.now();
+        self.network.turned_at = now;
         let work = self.engine.poll(now);
+        self.watch_network();
+        if self.accepts_at.is_some_and(|at| at <= now) {
+            self.accept_again();
+        }
         // In idle turns too: the end of a program between two turns is told to its peers, and they may sleep.
         for id in self.engine.take_wakes() {
             self.wake(id);
@@ -182,13 +254,61 @@ impl Server {
         work
     }
 
+    /// The time of the network's clock, or of one of the daemon's own.
+    fn now(&mut self) -> Time {
+        match self.engine.network() {
+            Some(ni) => ni.link().now(),
+            None => Time::from_nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// Takes in packets. Returns how many runs of them came.
+    fn receive(&mut self) -> u32 {
+        let Some(ni) = self.engine.network() else { return 0 };
+        let mut runs = 0;
+        while runs < RUNS_MOST && take_run(ni, &mut self.network.buffer).is_some() {
+            runs += 1;
+        }
+        let now = ni.link().now();
+        if runs < RUNS_MOST {
+            ni.link_mut().found_nothing(now);
+        }
+        if ni.link().has_words() {
+            ni.take_refusals(now);
+        }
+        if runs > 0 {
+            self.network.heard_at = now;
+        }
+        runs
+    }
+
+    /// Has new sockets of the link wake the daemon too.
+    fn watch_network(&mut self) {
+        let (Some(watched), Some(ni)) = (self.network.watched, self.engine.network()) else { return };
+        let made = ni.link().made();
+        if watched != made {
+            self.network.watched = Some(made);
+            for socket in ni.link().sockets() {
+                // It fails for those that are watched already.
+                let _ = epoll::add(&self.epoll, socket, epoll::EventData::new_u64(NETWORK), epoll::EventFlags::IN);
+            }
+        }
+    }
+
+    /// How long the daemon may sleep.
+    fn sleep_limit(&mut self) -> Duration {
+        let Some(next) = self.engine.next_time().into_iter().chain(self.accepts_at).min() else { return SLEEP_MOST };
+        Duration::from_nanos(next.nanos_since(self.now())).min(SLEEP_MOST)
+    }
+
     /// Sleeps until a program rings or a socket says something.
     fn sleep(&mut self) {
         self.awake.lie_down();
         // From here on programs that ring see that they are to wake the daemon; what they rang before is found by the turn.
         let is_sure = barrier::heavy();
-        if self.turn() == 0 && !self.engine.has_work() {
-            self.look(if is_sure { SLEEP_MOST } else { Duration::from_millis(1) });
+        if self.receive() + self.turn() + self.engine.look_before_sleep() == 0 && !self.engine.has_work() {
+            let most = self.sleep_limit();
+            self.look(if is_sure { most } else { most.min(Duration::from_millis(1)) });
         }
         self.awake.get_up();
     }
@@ -199,10 +319,16 @@ impl Server {
         let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
         let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&most)) else { return 0 };
         let mut told = 0;
+        self.logs.tell_left_out(self.network.turned_at);
         for event in ready.iter() {
             told += 1;
             match event.data.u64() {
                 LISTENER => self.accept(),
+                ENDS => self.is_over = true,
+                NETWORK => {
+                    self.network.heard_at = self.now();
+                    self.engine.network().into_iter().for_each(|ni| ni.link_mut().look_at_all());
+                }
                 token if token % 2 == 0 => self.hear((token / 2) as usize),
                 // A wake-up: the turn that follows finds why.
                 _ => {}
@@ -214,15 +340,24 @@ impl Server {
     fn accept(&mut self) {
         for _ in 0..EVENTS_MOST {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let Ok(socket) = net::accept_with(&self.listener, flags) else { return };
-            let Ok(peer) = sockopt::socket_peercred(&socket) else { continue };
-            let user = Uid(peer.uid.as_raw());
-            let is_allowed = self.allowed.has(user, peer.gid.as_raw());
+            let socket = match net::accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => return self.accept_later(error),
+            };
+            // Not rustix's, which has no value for a process of another process namespace.
+            let Ok(peer) = getsockopt(&socket, PeerCredentials) else { continue };
+            let user = Uid(peer.uid());
+            let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
+            let is_allowed = self.allowed.has(user, peer.gid());
             // As names say it.
             let user = self.users.outside(user);
             if !is_allowed {
                 say(&socket, &Message::Refuse(Reason::ForeignUser));
-                debug!(user = user.0, "a user that may not attach called");
+                if self.may_log(Kind::ForeignUser) {
+                    debug!(user = user.0, "a user that may not attach called");
+                }
                 continue;
             }
             self.make_place(user);
@@ -230,9 +365,31 @@ impl Server {
             let token = epoll::EventData::new_u64(entry.key() as u64 * 2);
             if epoll::add(&self.epoll, &socket, token, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
                 self.came += 1;
-                entry.insert(Client { socket, waker: None, user, came: self.came, stage: Stage::Stranger });
+                entry.insert(Client { socket, waker: None, user, pid, came: self.came, stage: Stage::Stranger });
             }
         }
+    }
+
+    /// The kernel has no descriptor for one that calls, and would tell of it again at once.
+    fn accept_later(&mut self, error: Errno) {
+        if self.may_log(Kind::Shortage) {
+            warn!(%error, "cannot accept programs; {MORE_FILES}");
+        }
+        let token = epoll::EventData::new_u64(LISTENER);
+        if epoll::modify(&self.epoll, &self.listener, token, epoll::EventFlags::empty()).is_ok() {
+            self.accepts_at = Some(self.now() + PAUSE);
+        }
+    }
+
+    fn accept_again(&mut self) {
+        let token = epoll::EventData::new_u64(LISTENER);
+        if epoll::modify(&self.epoll, &self.listener, token, epoll::EventFlags::IN).is_ok() {
+            self.accepts_at = None;
+        }
+    }
+
+    fn may_log(&mut self, kind: Kind) -> bool {
+        self.logs.may(kind, self.network.turned_at)
     }
 
     /// Forgets the first one of those that are not attached, if there are too many: each of them holds descriptors and memory here.
@@ -240,9 +397,9 @@ impl Server {
         let those = || self.clients.iter().filter(|(_, client)| !matches!(client.stage, Stage::Attached(_)));
         let first = |(index, client): (usize, &Client)| (client.came, index);
         let of_user = || those().filter(|(_, client)| client.user == user);
-        let found = if of_user().count() >= STRANGERS_OF_USER_MOST {
+        let found = if of_user().count() >= self.bounds.callers_of_user {
             of_user().map(first).min()
-        } else if those().count() >= STRANGERS_MOST {
+        } else if those().count() >= self.bounds.callers {
             those().map(first).min()
         } else {
             None
@@ -255,6 +412,10 @@ impl Server {
     /// A program has said something, or has ended.
     fn hear(&mut self, index: usize) {
         let Some(client) = self.clients.get(index) else { return };
+        if matches!(client.stage, Stage::Looks(_)) {
+            self.listen_to_tool(index, false);
+            return self.tell(index);
+        }
         let mut bytes = [0; MESSAGE_BYTES + 1];
         // Without room for descriptors: those that somebody sends are closed by the kernel.
         let got = match net::recv(&client.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -262,7 +423,10 @@ impl Server {
             Err(Errno::AGAIN | Errno::INTR) => return,
             Err(_) => 0,
         };
-        let message = if got == 0 { None } else { Message::from_bytes(&bytes[..got.min(bytes.len())]).ok() };
+        let message = match Message::from_bytes(&bytes[..got.min(bytes.len())]) {
+            Err(SetupError::Version(_)) => return self.refuse(index, Reason::Version),
+            message => message.ok(),
+        };
         match (message, &client.stage) {
             (Some(Message::Hello(life)), Stage::Stranger) => {
                 if let Err(reason) = self.welcome(index, life) {
@@ -274,6 +438,7 @@ impl Server {
                     self.refuse(index, reason);
                 }
             }
+            (Some(Message::Look(scope)), Stage::Stranger) => self.begin_look(index, scope),
             (None, _) => self.forget(index),
             (Some(_), _) => self.refuse(index, Reason::Violation),
         }
@@ -282,6 +447,9 @@ impl Server {
     /// Gives a program its memory.
     fn welcome(&mut self, index: usize, life: Option<(Epoch, weft_wire::attach::Token)>) -> Result<(), Reason> {
         let user = self.clients.get(index).ok_or(Reason::NobodyThere)?.user;
+        if !self.engine.may_attach(user) {
+            return Err(Reason::NoRoom);
+        }
         let epoch = match life {
             Some((epoch, token)) if self.secret.token(epoch, user).matches(token) => epoch,
             Some(_) => return Err(Reason::WrongOwner),
@@ -291,12 +459,19 @@ impl Server {
                 Epoch(u64::from_le_bytes(bytes))
             }
         };
-        let (segment, file) = SegmentFile::create(self.file_bytes).map_err(|error| {
-            warn!(%error, "cannot make a file");
-            Reason::NoRoom
-        })?;
-        // The program can only write to it, and the daemon only polls it: what it does to its flags harms nobody but itself.
-        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|_| Reason::NoRoom)?;
+        let made = SegmentFile::create(self.file_bytes).and_then(|file| {
+            // The program can only write to it, and the daemon only polls it: what it does to its flags harms nobody but itself.
+            Ok((file, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        });
+        let ((segment, file), waker) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                if self.may_log(Kind::Shortage) {
+                    warn!(%error, "cannot make the memory of a program");
+                }
+                return Err(Reason::NoRoom);
+            }
+        };
         let token = epoll::EventData::new_u64(index as u64 * 2 + 1);
         epoll::add(&self.epoll, &waker, token, epoll::EventFlags::IN | epoll::EventFlags::ET)
             .map_err(|_| Reason::NoRoom)?;
@@ -336,14 +511,23 @@ impl Server {
                 Refused::Quota | Refused::Memory => Reason::NoRoom,
             })?;
         client.stage = Stage::Attached(id);
-        debug!(user = client.user.0, "attached");
+        // What waits there is this process's memory. Without this bound it is thirteen times as much.
+        let _ = net::sockopt::set_socket_send_buffer_size(&client.socket, UNREAD_MOST);
+        self.looks.note_process(id.index, client.pid);
+        let user = client.user.0;
+        if self.may_log(Kind::Attached) {
+            debug!(user, "attached");
+        }
         Ok(())
     }
 
     fn refuse(&mut self, index: usize, reason: Reason) {
         if let Some(client) = self.clients.get(index) {
-            info!(user = client.user.0, %reason, "refused");
             say(&client.socket, &Message::Refuse(reason));
+            let user = client.user.0;
+            if self.may_log(Kind::Refused) {
+                info!(user, %reason, "refused");
+            }
         }
         self.forget(index);
     }
@@ -351,13 +535,56 @@ impl Server {
     /// A program is gone.
     fn forget(&mut self, index: usize) {
         let Some(client) = self.clients.try_remove(index) else { return };
+        self.looks.forget(index);
         if let Some(waker) = &client.waker {
             // The program may hold it still, and then it would stay in the set.
             let _ = epoll::delete(&self.epoll, waker);
         }
         if let Stage::Attached(id) = client.stage {
             self.engine.detach(id, Reason::PeerLost);
-            debug!(user = client.user.0, "detached");
+            self.looks.note_process(id.index, None);
+            if self.may_log(Kind::Detached) {
+                debug!(user = client.user.0, "detached");
+            }
+        }
+    }
+
+    /// A tool wants to be told what the daemon is at. Root and the daemon's own user are told of everybody.
+    fn begin_look(&mut self, index: usize, scope: Scope) {
+        let may_see_all = [Uid(0), own_user()].map(|user| self.users.outside(user));
+        let Some(client) = self.clients.get_mut(index) else { return };
+        let viewer = Some(client.user).filter(|user| !may_see_all.contains(user));
+        client.stage = Stage::Looks(Look::new(scope, viewer).into());
+        self.listen_to_tool(index, false);
+        self.looks.enqueue(index);
+    }
+
+    /// Goes on with the look of one tool, if it is time for that beside other work. Returns whether it did.
+    fn tell_some(&mut self, is_busy: bool) -> u32 {
+        let Some(index) = self.looks.next(is_busy, self.network.turned_at) else { return 0 };
+        let begin = self.now();
+        self.tell(index);
+        let end = self.now();
+        self.looks.note_step(begin, end);
+        1
+    }
+
+    /// A tool is told some more, if it has read what it was told.
+    fn tell(&mut self, index: usize) {
+        let Some(Client { socket, stage: Stage::Looks(look), .. }) = self.clients.get_mut(index) else { return };
+        match look.go_on(&mut self.engine, &self.looks, socket) {
+            Onward::Later => self.looks.enqueue(index),
+            Onward::Blocked => self.listen_to_tool(index, true),
+            Onward::Over => self.forget(index),
+        }
+    }
+
+    /// Has a tool's socket tell when there is room for more, or its end alone: what a tool says besides is not heard.
+    fn listen_to_tool(&mut self, index: usize, is_blocked: bool) {
+        let Some(client) = self.clients.get(index) else { return };
+        let token = epoll::EventData::new_u64(index as u64 * 2);
+        if epoll::modify(&self.epoll, &client.socket, token, interest(is_blocked)).is_err() {
+            self.forget(index);
         }
     }
 
@@ -365,7 +592,10 @@ impl Server {
     fn cut(&mut self, id: AttachmentId) {
         let found = self.clients.iter().find(|(_, client)| matches!(client.stage, Stage::Attached(of) if of == id));
         if let Some((index, client)) = found {
-            warn!(user = client.user.0, "a program broke the protocol and was cut off");
+            let user = client.user.0;
+            if self.may_log(Kind::Cut) {
+                warn!(user, "a program broke the protocol and was cut off");
+            }
             self.refuse(index, Reason::Violation);
         }
     }
@@ -383,35 +613,60 @@ fn say(socket: &OwnedFd, message: &Message) {
     let _ = net::send(socket, &message.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// The socket at which programs call. A socket that nobody listens at is replaced.
-fn listen(path: &Path) -> Result<OwnedFd, StartError> {
-    let what = format!("cannot listen at {}", path.display());
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(io::Error::from);
-    let failed = |error: io::Error| {
-        cannot(what.clone(), "run weftd as root, or name another socket (socket in weftd.toml)")(error)
+/// The network interface, if there is to be one.
+fn network(
+    config: &Config,
+    bounds: Bounds,
+    folder: &Path,
+    looks: &mut Looks,
+) -> Result<Option<Ni<UdpLink>>, StartError> {
+    let NetworkConfig { address, port } = &config.network;
+    let failed = |error: NetworkError| {
+        let way_out = "see [network] in weftd.toml; address = \"none\" does without the network";
+        cannot("cannot have the network", way_out)(io::Error::other(error.to_string()))
     };
-    let address = SocketAddrUnix::new(path).map_err(io::Error::from).map_err(failed)?;
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
+    let Some(wanted) = Wanted::from_settings(Some(address), Some(port)).map_err(failed)? else { return Ok(None) };
+    // The port of the daemon before, if nothing else is asked for: names carry it.
+    let place = folder.join("port");
+    let found = kept::read(&place, Readers::Everybody).unwrap_or_else(|error| {
+        warn!(%error, "cannot use the port in {}", place.display());
+        None
+    });
+    let before = found.and_then(|text| std::str::from_utf8(&text).ok()?.trim().parse().ok());
+    let before: Option<u16> = before.filter(|before| *before != 0 && port.is_empty());
+    let again = before.map(|port| UdpLink::open(&Wanted { ports: Ports::only(port), ..wanted.clone() }));
+    let mut link = match again {
+        Some(Ok(link)) => link,
+        Some(Err(_)) | None => UdpLink::open(&wanted).map_err(failed)?,
+    };
+    bounds.received.into_iter().for_each(|most| link.limit_buffers(most));
+    // Kept if it is in use for the moment only: the next daemon tries it again.
+    let written = match before {
+        Some(_) => Ok(()),
+        None => kept::write(&place, link.address().port.to_string().as_bytes(), Readers::Everybody),
+    };
+    if let Err(error) = written {
+        let effect = "cannot keep the port: the next daemon may have another one, and its programs other names";
+        warn!(%error, "{effect}");
+        looks.note_degraded(effect);
     }
-    let caller = socket().map_err(failed)?;
-    match net::connect(&caller, &address) {
-        Err(Errno::NOENT) => {}
-        Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed)?,
-        Err(error) => return Err(failed(error.into())),
-        Ok(()) => {
-            let error = io::ErrorKind::AddrInUse.into();
-            return Err(cannot(
-                what,
-                "another weftd runs there; end it, or name another socket (socket in weftd.toml)",
-            )(error));
-        }
+    let mut bits = [[0; 8]; 4];
+    for bits in &mut bits {
+        random(bits).map_err(cannot("cannot draw random bits", "use a kernel with getrandom(2)"))?;
     }
-    let listener = socket().map_err(failed)?;
-    net::bind(&listener, &address).map_err(io::Error::from).map_err(failed)?;
-    // The configuration says who may attach, not the file's rights.
-    rustix::fs::chmod(path, Mode::from_raw_mode(0o666)).map_err(io::Error::from).map_err(failed)?;
-    net::listen(&listener, BACKLOG).map_err(io::Error::from).map_err(failed)?;
-    Ok(listener)
+    let [epoch, first, second, seed] = bits.map(u64::from_le_bytes);
+    let window = link.receive_bytes().min(WINDOW_MOST) as u32;
+    let default = weft_transport::Settings::default();
+    let settings = weft_transport::Settings {
+        suspicion: wanted.suspicion.unwrap_or(default.suspicion),
+        window,
+        send_most: WINDOW_MOST as u32,
+        held_most: HELD_MOST,
+        packet_most: PACKET_MOST,
+        congestion: wanted.congestion,
+        ..default
+    };
+    let mut ni = Ni::new(link, Epoch(epoch), settings, Secrets { door: [first, second], seed });
+    ni.set_bounds(bounds.hosts);
+    Ok(Some(ni))
 }

@@ -1,13 +1,12 @@
 //! Whose programs may attach, and what shows that names are a program's.
 
 use crate::config::Config;
+use crate::kept::{self, Readers};
 use nix::unistd::{Group, User};
 use rustix::io::Errno;
 use siphasher::sip128::{Hasher128, SipHasher24};
-use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 use weft_wire::attach::Token;
 use weft_wire::{Epoch, Uid};
@@ -64,13 +63,15 @@ impl Secret {
     /// What the kernel says.
     pub fn at(path: &Path) -> io::Result<Secret> {
         let mut bytes = [0; 16];
-        match File::open(path) {
-            Ok(mut file) => file.read_exact(&mut bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                random(&mut bytes)?;
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(&bytes)?;
+        match kept::read(path, Readers::Nobody)? {
+            Some(kept) => {
+                let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, "it has not 16 bytes");
+                bytes = kept.try_into().map_err(wrong)?;
             }
-            Err(error) => return Err(error),
+            None => {
+                random(&mut bytes)?;
+                kept::write(path, &bytes, Readers::Nobody)?;
+            }
         }
         let whole = u128::from_le_bytes(bytes);
         Ok(Secret([whole as u64, (whole >> 64) as u64]))

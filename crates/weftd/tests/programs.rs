@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use weft::status::{look_at_daemon, Scope};
 use weft::{Admission, Bundle, Certainty, Endpoint, Key, Name, Node, Reason};
 use weft_wire::attach::{Message, MESSAGE_BYTES};
+use weft_wire::status::ITEMS_BYTES;
 
 /// For whatever should take a moment.
 const BOUND: Duration = Duration::from_secs(30);
@@ -106,6 +108,29 @@ impl Player {
         command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
         command.env(ROLE, role).env(WORDS, words.join(" ")).env("WEFT_TEST_USER", user.to_string());
         command.env("WEFT_NI", daemon.socket()).env("WEFT_LOCAL", "off");
+        Player::spawn(command)
+    }
+
+    /// One in a process namespace of its own, as in a container.
+    fn contained(daemon: &Daemon, role: &str, words: &[&str]) -> Player {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]).arg(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, role).env(WORDS, words.join(" ")).env("WEFT_TEST_USER", "0");
+        command.env("WEFT_NI", daemon.socket()).env("WEFT_LOCAL", "off");
+        Player::spawn(command)
+    }
+
+    /// One with a network interface of its own, that no other process of the host sees.
+    fn alone(role: &str, words: &[&str]) -> Player {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, role).env(WORDS, words.join(" ")).env("WEFT_TEST_USER", "0");
+        command.env("WEFT_NI", "process").env("WEFT_LOCAL", "off").env("WEFT_ADDR", "127.0.0.1");
+        Player::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Player {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let said = BufReader::new(child.stdout.take().expect("piped"));
         let orders = child.stdin.take();
@@ -166,6 +191,8 @@ fn role() {
         "client" => ask(words[0].parse().expect("a name"), words[1].parse().expect("a number")),
         "scribbler" => scribble(words[0].parse().expect("a name")),
         "sleeper" => sleep_until_it_comes_back(words[0].parse().expect("a name")),
+        "many" => make_endpoints(words[0].parse().expect("a number")),
+        "tool" => look(),
         "caller" => call_until_it_comes_back(words[0].parse().expect("a name")),
         _ => panic!("no such role: {role}"),
     }
@@ -215,6 +242,26 @@ fn ask(name: Name, requests: u32) {
     assert!(bundle.drain_within(BOUND));
     assert_eq!(answers.load(Ordering::Relaxed), requests);
     tell("done");
+}
+
+/// Makes so many endpoints, and stays until standard input ends.
+fn make_endpoints(count: u32) {
+    let mut bundle = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
+    (0..count).for_each(|key| _ = bundle.endpoint(Key(key.into())).expect("an endpoint"));
+    tell("made");
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+}
+
+/// Looks at the daemon, and tells whether it is told of all users, of how many endpoints there are, and whose processes'.
+fn look() {
+    let found = look_at_daemon(Scope::All, BOUND).expect("WEFT_NI names it").expect("its socket is there");
+    match found.answer {
+        Ok(answer) => {
+            let pids: Vec<u32> = answer.endpoints.iter().filter_map(|told| told.pid).collect();
+            tell(format!("{} {} {} {pids:?}", answer.daemon.tells_all, answer.daemon.endpoints, answer.users.len()));
+        }
+        Err(silence) => tell(silence),
+    }
 }
 
 fn contents(number: u32) -> Vec<u8> {
@@ -316,15 +363,17 @@ fn sleep_until_it_comes_back(name: Name) {
 /// Says hello to a daemon, and takes what it hands out.
 fn say_hello(daemon: &Daemon) -> (OwnedFd, Vec<OwnedFd>) {
     use rustix::net::{
-        self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketType,
+        self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType,
     };
-    let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    // Not for daemons that other tests start meanwhile.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
     net::connect(&socket, &net::SocketAddrUnix::new(daemon.socket()).expect("a path")).expect("it listens");
     net::send(&socket, &Message::Hello(None).to_bytes(), SendFlags::empty()).expect("sent");
     let mut bytes = [0; MESSAGE_BYTES];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    net::recvmsg(&socket, &mut [std::io::IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty())
+    net::recvmsg(&socket, &mut [std::io::IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
         .expect("it answers");
     let taken = control.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<OwnedFd>>(),
@@ -348,7 +397,7 @@ fn programs_that_do_not_go_on_with_attaching_leave_room_to_others() {
 
 #[test]
 fn a_daemon_watches_nothing_of_programs_that_have_gone() {
-    let daemon = Daemon::start("file_mib = 2\n");
+    let daemon = Daemon::start("file_mib = 2\n[network]\naddress = \"none\"\n");
     // They keep what they were given.
     let kept: Vec<_> = (0..50).map(|_| say_hello(&daemon).1).collect();
     let watched = || {
@@ -358,7 +407,8 @@ fn a_daemon_watches_nothing_of_programs_that_have_gone() {
         texts.map(|text| text.lines().filter(|line| line.starts_with("tfd:")).count()).sum::<usize>()
     };
     let end = Instant::now() + BOUND;
-    while watched() > 1 {
+    // Its own: the socket at which programs call, and what tells it to end.
+    while watched() > 2 {
         assert!(Instant::now() < end, "{}", watched());
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -375,6 +425,9 @@ fn programs_that_sleep_hear_of_the_end_of_a_peer_and_the_daemon_sleeps_then() {
     assert_eq!(sleeper.hear(), "answered");
     let pid = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
+    // Its threads go on until one of them has taken the signal. The kernel tells when all of them stand still.
+    let stopped = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).expect("it is ours");
+    assert!(stopped.is_some_and(|(_, status)| status.stopped()));
     sleeper._orders.as_mut().expect("piped").write_all(b"go on\n").expect("it listens");
     assert_eq!(sleeper.hear(), "sent");
     std::thread::sleep(Duration::from_millis(300));
@@ -395,6 +448,39 @@ fn programs_of_two_users_talk_through_the_daemon() {
     clients.iter_mut().for_each(|client| assert_eq!(client.hear(), "done"));
     clients.into_iter().for_each(Player::finish);
     server.finish();
+}
+
+#[test]
+fn a_program_in_a_process_namespace_of_its_own_attaches() {
+    if !may_become_others() {
+        return eprintln!("LEFT OUT: only root makes process namespaces");
+    }
+    let daemon = Daemon::start("");
+    let mut server = Player::contained(&daemon, "server", &[]);
+    let mut client = Player::start(&daemon, "client", 0, &[&server.hear(), "20"]);
+    assert_eq!(client.hear(), "done");
+    client.finish();
+    server.finish();
+}
+
+#[test]
+fn programs_of_two_daemons_and_of_none_talk_over_the_network() {
+    let network = "[network]\naddress = \"127.0.0.1\"\n";
+    let (here, there) = (Daemon::start(network), Daemon::start(&format!("frames = 2\n{network}")));
+    let mut servers = [Player::start(&there, "server", 65_531, &[]), Player::alone("server", &[])];
+    let names = servers.each_mut().map(Player::hear);
+    let mut clients = Vec::new();
+    for (name, server) in names.iter().zip(["with", "without"]) {
+        // The third one needs a daemon at one end at least.
+        clients.push(Player::start(&here, "client", 65_532, &[name, "900"]));
+        clients.push(Player::start(&here, "client", 65_533, &[name, "900"]));
+        if server == "with" {
+            clients.push(Player::alone("client", &[name, "900"]));
+        }
+    }
+    clients.iter_mut().for_each(|client| assert_eq!(client.hear(), "done"));
+    clients.into_iter().for_each(Player::finish);
+    servers.into_iter().for_each(Player::finish);
 }
 
 #[test]
@@ -493,6 +579,75 @@ fn a_user_who_may_not_attach_is_told_so() {
         !out.status.success() && said.contains("weftd refuses this process") && said.contains("allow_users"),
         "{said}"
     );
+}
+
+#[test]
+fn tools_of_another_user_are_told_of_its_own_endpoints_and_those_that_may_not_attach_of_nothing() {
+    if !may_become_others() {
+        return eprintln!("LEFT OUT: only root looks as other users");
+    }
+    let daemon = Daemon::start("allow_users = [\"root\", \"65530\"]\n");
+    let (mut roots, mut own) =
+        (Player::start(&daemon, "server", 0, &[]), Player::start(&daemon, "server", 65_530, &[]));
+    for player in [&mut roots, &mut own] {
+        player.hear();
+    }
+    let told = |user| Player::start(&daemon, "tool", user, &[]).hear();
+    assert_eq!(told(65_530), format!("false 2 1 [{}]", own.child.id()));
+    let all = told(0);
+    assert!(all.starts_with("true 2 2 ") && all.contains(&roots.child.id().to_string()), "{all}");
+    let refused = told(65_529);
+    assert!(refused.starts_with("it refuses to tell"), "{refused}");
+    own.finish();
+    roots.finish();
+}
+
+/// A tool that asks for everything, and does not read.
+fn ask_for_all(daemon: &Daemon) -> OwnedFd {
+    use rustix::net::{self, AddressFamily, SendFlags, SocketType};
+    let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    net::connect(&socket, &net::SocketAddrUnix::new(daemon.socket()).expect("a path")).expect("it listens");
+    net::send(&socket, &Message::Look(Scope::All).to_bytes(), SendFlags::empty()).expect("sent");
+    socket
+}
+
+/// The endpoints in an answer that is read to its end.
+fn read_endpoints(socket: &OwnedFd) -> usize {
+    let (mut endpoints, mut packet) = (0, vec![0; ITEMS_BYTES]);
+    loop {
+        let (_, bytes) =
+            rustix::net::recv(socket, &mut packet[..], rustix::net::RecvFlags::empty()).expect("it answers");
+        assert_ne!(bytes, 0, "it hung up before the end");
+        let said = std::str::from_utf8(&packet[..bytes]).expect("text");
+        endpoints += said.matches("{\"endpoint\":{").count();
+        if said.contains("{\"end\":{") {
+            return endpoints;
+        }
+    }
+}
+
+#[test]
+fn tools_that_do_not_read_hold_up_nobody_and_are_told_all_when_they_do() {
+    let daemon = Daemon::start("");
+    // More than the kernel keeps for a socket.
+    let mut many = Player::start(&daemon, "many", 0, &["1500"]);
+    assert_eq!(many.hear(), "made");
+    let mut server = Player::start(&daemon, "server", 0, &[]);
+    let name = server.hear();
+    let tools: Vec<OwnedFd> = (0..10).map(|_| ask_for_all(&daemon)).collect();
+    let mut client = Player::start(&daemon, "client", 0, &[&name, "100"]);
+    assert_eq!(client.hear(), "done");
+    client.finish();
+    std::thread::sleep(Duration::from_millis(200));
+    let (_, used) = daemon.use_of_processor();
+    std::thread::sleep(Duration::from_secs(1));
+    let (_, used_then) = daemon.use_of_processor();
+    assert!(used_then - used <= 2, "{} ticks while nobody reads", used_then - used);
+    for tool in &tools {
+        assert_eq!(read_endpoints(tool), 1501);
+    }
+    many.finish();
+    server.finish();
 }
 
 #[test]

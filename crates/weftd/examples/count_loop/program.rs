@@ -11,11 +11,8 @@ use weft_shm::{Descriptor, SegmentFile};
 use weft_wire::segment::{Part, Sizes, PARTS, SYSTEM};
 use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
-const FILE: usize = 16 << 20;
-
 pub struct Memory {
     segment: SegmentFile,
-    _file: Descriptor,
 }
 
 impl Platform for Memory {
@@ -53,28 +50,39 @@ impl Sink<PortTx<Handle>> for Count {
 
 pub struct Program {
     pub core: Core,
-    sessions: PortSessions<Handle>,
+    pub sessions: PortSessions<Handle>,
     pub count: Count,
     epoch: Epoch,
+    endpoints: u32,
 }
 
 impl Program {
-    pub fn attach(engine: &mut Engine<SegmentFile>, epoch: u64) -> Result<Program, Box<dyn std::error::Error>> {
-        let (segment, file) = SegmentFile::create(FILE)?;
-        let mapped = SegmentFile::open(&file, FILE)?;
+    pub fn attach(
+        engine: &mut Engine<SegmentFile>,
+        epoch: u64,
+        bytes: usize,
+    ) -> Result<(Program, Descriptor), Box<dyn std::error::Error>> {
+        let (segment, file) = SegmentFile::create(bytes)?;
+        let mapped = SegmentFile::open(&file, bytes)?;
         engine.attach(Newcomer { segment, user: Uid(1000), epoch: Epoch(epoch) })?;
-        let port = Port::new(Memory { segment: mapped, _file: file }, Part { at: PARTS, sizes: SYSTEM });
+        let port = Port::new(Memory { segment: mapped }, Part { at: PARTS, sizes: SYSTEM });
         let sessions = PortSessions::new(Rc::new(RefCell::new(port)), Uid(1000));
         let (core, count) = (Core::new(NoBells, Settings::default()), Count::default());
-        Ok(Program { core, sessions, count, epoch: Epoch(epoch) })
+        Ok((Program { core, sessions, count, epoch: Epoch(epoch), endpoints: 0 }, file))
     }
 
-    pub fn endpoint(&mut self, engine: &mut Engine<SegmentFile>) -> Result<Endpoint, Box<dyn std::error::Error>> {
-        self.sessions.allocate(EndpointId(0), Key(1), Sizes::default());
+    pub fn endpoint(
+        &mut self,
+        engine: &mut Engine<SegmentFile>,
+        sizes: Sizes,
+    ) -> Result<Endpoint, Box<dyn std::error::Error>> {
+        let id = EndpointId(self.endpoints);
+        self.endpoints += 1;
+        self.sessions.allocate(id, Key(1), sizes);
         while self.sessions.look_for_endpoint() == Allocated::NotYet {
             daemons_turn(engine);
         }
-        let name = Name { epoch: self.epoch, endpoint: EndpointId(0), uid: Uid(1000), address: HostAddress::NONE };
+        let name = Name { epoch: self.epoch, endpoint: id, uid: Uid(1000), address: HostAddress::NONE };
         Ok(self.core.state_mut().add_endpoint(name, Key(1)))
     }
 
