@@ -264,7 +264,7 @@ impl Attacked {
         let [cookie, revoked] = cookies;
         let (open, free) = (regions[0], u32::MAX);
         let mut owner = Attacked { core, engine, tx, rx, spaces, open, cookie, revoked, handle, free, shown, proof };
-        let setup = Open { source: EndpointId(1), destination: EndpointId(1), key: Key(1), uid: Uid(1) };
+        let setup = Open::to(&name(1), EndpointId(1), Key(1), Uid(1));
         owner.push_head(Head::new(Kind::Open), &setup.to_args(), &[]);
         owner
     }

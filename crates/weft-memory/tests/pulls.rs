@@ -504,7 +504,7 @@ impl Liar {
 fn more_pulls_than_a_peer_may_have_open_are_refused() {
     let mut pair = Pair::apart();
     let mut liar = Liar::with(&mut pair.owner);
-    let open = Open { source: EndpointId(1), destination: EndpointId(1), key: Key(1), uid: Uid(1) };
+    let open = Open::to(&pair.owner.name, EndpointId(1), Key(1), Uid(1));
     liar.tx.push(Head::new(Kind::Open), &open.to_args(), &[]).expect("room");
     let origin = Origin { from: 8, proof_at: 8, proof: 1 }.to_bytes();
     for slot in 0..32 {

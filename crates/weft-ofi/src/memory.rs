@@ -145,24 +145,23 @@ impl Action {
         }
     }
 
-    /// Makes what it sends free when the call returns. False if there are more bytes than may be injected.
-    fn copy(&mut self) -> bool {
-        let whole: usize = match self {
+    /// The bytes that it sends.
+    fn sends(&self) -> usize {
+        match self {
             Action::Write(source) => len(source),
             Action::WriteAll(list) => list.pieces.iter().map(len).fold(0, usize::saturating_add),
-            // These are copied in any case.
             Action::Change(changing) => changing.operands.len(),
             Action::Read(_) | Action::ReadAll(..) => 0,
-        };
-        if whole > INJECT_MOST {
-            return false;
         }
+    }
+
+    /// Makes what it sends free when the call returns. What an atomic operation sends is copied in any case.
+    fn copy(&mut self) {
         match self {
             Action::Write(source) => *source = owned(std::mem::replace(source, Source::Owned(Vec::new()))),
             Action::WriteAll(list) => list.pieces = std::mem::take(&mut list.pieces).into_iter().map(owned).collect(),
-            _ => {}
+            Action::Read(_) | Action::ReadAll(..) | Action::Change(_) => {}
         }
-        true
     }
 
     /// Makes one piece of several for one place: a list's notice tells the length of its last piece alone.
@@ -199,6 +198,18 @@ impl Action {
             }
         }
     }
+}
+
+/// Makes what one operation sends free when the call returns.
+///
+/// # Errors
+/// It sends more than may be injected.
+fn inject(actions: &mut [Action]) -> Result<(), isize> {
+    if actions.iter().map(Action::sends).fold(0, usize::saturating_add) > INJECT_MOST {
+        return Err(-(libc::EMSGSIZE as isize));
+    }
+    actions.iter_mut().for_each(Action::copy);
+    Ok(())
 }
 
 fn refusal(error: PostError) -> isize {
@@ -244,8 +255,8 @@ impl State {
     #[inline(never)]
     fn operate(&mut self, slot: usize, remote: &Remote, mut action: Action) -> Result<Option<u32>, isize> {
         let Admitted { to, is_first, is_told, flags } = self.admit(slot, remote)?;
-        if (flags & abi::INJECT != 0 || remote.is_quiet) && !action.copy() {
-            return Err(-(libc::EMSGSIZE as isize));
+        if flags & abi::INJECT != 0 || remote.is_quiet {
+            inject(std::slice::from_mut(&mut action))?;
         }
         if remote.data.is_some() {
             action.gather();
@@ -292,16 +303,17 @@ impl State {
         let flags = remote.flags.unwrap_or(*tx_flags);
         let cq = tx.filter(|tx| !remote.is_quiet && tx.tells(flags)).map(|tx| tx.cq);
         let to = index(remote.to)?;
-        let is_first = !memory.has_mapped(to);
-        if is_first {
-            let peer = av.and_then(|av| avs.get(av)).and_then(|av| av.get(to as usize));
-            memory.map(bundle, to, peer.as_ref())?;
-        }
         // Below that number weft has room for all that one operation consists of.
         let is_full = memory.under_way >= OPERATIONS;
         if is_full || cq.and_then(|cq| cqs.get(cq)).is_some_and(|cq| !cq.has_room()) {
             self.progress();
             return Err(AGAIN);
+        }
+        // Behind that: when a client tries again, it must still be the first one.
+        let is_first = !memory.has_mapped(to);
+        if is_first {
+            let peer = av.and_then(|av| avs.get(av)).and_then(|av| av.get(to as usize));
+            memory.map(bundle, to, peer.as_ref())?;
         }
         Ok(Admitted { to, is_first, is_told: cq.is_some(), flags })
     }
@@ -318,8 +330,8 @@ impl State {
         if remote.data.is_some() {
             return Err(-(libc::EINVAL as isize));
         }
-        if flags & abi::INJECT != 0 && !actions.iter_mut().all(Action::copy) {
-            return Err(-(libc::EMSGSIZE as isize));
+        if flags & abi::INJECT != 0 {
+            inject(&mut actions)?;
         }
         let EpState { memory: Some(memory), ops, .. } = &mut self.eps[slot] else {
             return Err(-(libc::EOPNOTSUPP as isize));

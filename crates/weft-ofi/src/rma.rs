@@ -75,6 +75,15 @@ fn grouped(pieces: &[iovec], places: &[RmaIov]) -> Option<Vec<Group>> {
     (rest.iov_len == 0 && pieces.next().is_none()).then_some(groups)
 }
 
+/// Whether the pieces of a description have as many bytes as its one place.
+///
+/// # Safety
+/// There are as many pieces as it counts.
+unsafe fn fits(msg: &RmaArgs, place: &RmaIov) -> bool {
+    // SAFETY: the caller's promise.
+    msg.iov_count <= IOV_MOST && total(unsafe { list(msg.iov, msg.iov_count) }) == place.len
+}
+
 /// A description's pieces, sorted. None if there are too many of them, and as [`grouped`].
 ///
 /// # Safety
@@ -107,8 +116,11 @@ unsafe fn targets(pieces: &[iovec]) -> Vec<Target> {
 
 /// The one place of an operation whose pieces have so many bytes.
 fn at(remote: &Remote, pieces: &[iovec]) -> Places {
-    let len = pieces.iter().map(|piece| piece.iov_len).fold(0, usize::saturating_add) as u64;
-    Places { key: remote.key, parts: vec![Part { at: remote.addr, len }] }
+    Places { key: remote.key, parts: vec![Part { at: remote.addr, len: total(pieces) as u64 }] }
+}
+
+fn total(pieces: &[iovec]) -> usize {
+    pieces.iter().map(|piece| piece.iov_len).fold(0, usize::saturating_add)
 }
 
 impl Ep {
@@ -190,9 +202,15 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) ->
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     // SAFETY: the client's promise.
     let Some((remote, places)) = (unsafe { described(msg, flags) }) else { return INVALID };
-    if places.len() == 1 {
+    if let [place] = places {
         // SAFETY: the client's promise.
-        return unsafe { ep.read_pieces(msg.iov, msg.iov_count, &remote) };
+        return unsafe {
+            if fits(msg, place) {
+                ep.read_pieces(msg.iov, msg.iov_count, &remote)
+            } else {
+                INVALID
+            }
+        };
     }
     // SAFETY: the client's promise.
     let Some(groups) = (unsafe { sorted(msg, places) }) else { return INVALID };
@@ -238,9 +256,15 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const RmaArgs, flags: u64) -
     let (ep, msg) = unsafe { (of(ep), &*msg) };
     // SAFETY: the client's promise.
     let Some((remote, places)) = (unsafe { described(msg, flags) }) else { return INVALID };
-    if places.len() == 1 {
+    if let [place] = places {
         // SAFETY: the client's promise.
-        return unsafe { ep.write_pieces(msg.iov, msg.iov_count, &remote) };
+        return unsafe {
+            if fits(msg, place) {
+                ep.write_pieces(msg.iov, msg.iov_count, &remote)
+            } else {
+                INVALID
+            }
+        };
     }
     // SAFETY: the client's promise.
     let Some(groups) = (unsafe { sorted(msg, places) }) else { return INVALID };

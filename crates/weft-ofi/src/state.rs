@@ -30,6 +30,10 @@ const LOSSES_EVERY: u32 = 256;
 /// system call each time) and sees nothing meanwhile: with 64 looks its round trips are shorter by a quarter.
 const LOOKS: u32 = 64;
 
+/// So many reads in a row do that. A client that works between its reads would wait for each of them: hpcc's random access reads once for each
+/// word that it changes.
+const LOOKS_LAST: u32 = 16;
+
 /// After so long without room for a send it is told.
 const FULL_LONG: Duration = Duration::from_secs(5);
 
@@ -205,8 +209,8 @@ pub struct State {
     waits_by_descriptor: usize,
     lost: u64,
     reads: u32,
-    /// The last read was in vain: the client waits.
-    is_awaited: bool,
+    /// So many reads in a row were in vain: the client waits.
+    awaited: u32,
     /// What endpoints for messages are opened with.
     pub settings: tagged::Settings,
     /// Since when no send has been taken, for want of room.
@@ -229,7 +233,7 @@ impl State {
             waits_by_descriptor: 0,
             lost: 0,
             reads: 0,
-            is_awaited: false,
+            awaited: 0,
             settings,
             full_since: None,
             has_told: false,
@@ -311,7 +315,7 @@ impl State {
 
     /// Does what there is to do, and hands over what has ended.
     pub fn progress(&mut self) {
-        self.is_awaited = false;
+        self.awaited = 0;
         self.progress_for(&mut Nobody);
     }
 
@@ -321,14 +325,9 @@ impl State {
         if self.waits_by_descriptor != 0 {
             self.is_looked_at();
         }
-        let mut looks = if self.is_awaited { LOOKS } else { 1 };
-        loop {
-            self.is_awaited = !self.look(reader, true);
-            looks -= 1;
-            if !self.is_awaited || looks == 0 {
-                break;
-            }
-        }
+        let looks = if (1..=LOOKS_LAST).contains(&self.awaited) { LOOKS } else { 1 };
+        let has_come = (0..looks).any(|_| self.look(reader, true));
+        self.awaited = if has_come { 0 } else { self.awaited.saturating_add(1) };
         self.reads = self.reads.wrapping_add(1);
         if self.reads % LOSSES_EVERY == 0 {
             self.look_for_losses();
@@ -338,7 +337,7 @@ impl State {
     /// Whether the last progress was in vain.
     #[inline(always)]
     pub fn is_awaited(&self) -> bool {
-        self.is_awaited
+        self.awaited > 0
     }
 
     /// Hands over what has ended.

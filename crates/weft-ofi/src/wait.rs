@@ -75,32 +75,37 @@ const SPINS: u32 = 40;
 /// It looks so often whether another thread has got what it waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// After so many reads in vain the client waits: each further one offers the processor to others, who may be what it waits for. With more
-/// ranks than processors each announced message took a time slice or two without that.
+/// After so many reads in vain the client may wait, and offers the processor to others, who may be what it waits for; and after as many once
+/// more. With more ranks than processors each announced message took a time slice or two without that.
 const VAIN: u32 = 16;
 
-/// Another program computes if giving way took so long: it kept the processor for a time slice.
+/// Somebody else had the processor if giving way took so long: for a time slice.
 const LONG: Duration = Duration::from_micros(500);
 
-/// After that so many reads in vain doze instead. A thread that dozes gets the processor back as soon as something comes.
+/// Another program computes if that comes twice within so many turns. Once is a thread of the kernel's, or of somebody who sleeps again.
+const LATELY: u32 = 64;
+
+/// After that the client dozes so many times instead. A thread that dozes gets the processor back as soon as something comes.
 const DOZES: u32 = 1000;
 
 /// A doze without an arrival takes so long. The client may wait for something else, so it is short beside a time slice.
 const DOZE: Duration = Duration::from_micros(100);
 
-/// After such a doze so many reads in vain only yield the processor. A client that works between two reads would lose a doze with each:
+/// After such a doze it only yields the processor so many times. A client that works between two reads would lose a doze with each:
 /// beside two other programs hpcc's random access took some ten times as long.
 const BETWEEN: u32 = 63;
 
 /// Reads of a queue or a counter.
 #[derive(Debug, Default)]
 pub struct Reads {
-    /// Number of them in vain since one brought something, up to [`VAIN`].
+    /// Number of them in vain since one brought something, or since it gave way, up to [`VAIN`].
     vain: AtomicU32,
     /// Number of dozes left.
     dozes: AtomicU32,
-    /// Number of reads in vain before the next one of them.
+    /// How often it only yields before the next one of them.
     between: AtomicU32,
+    /// Number of yields in which one that takes long is the second one lately.
+    lately: AtomicU32,
 }
 
 impl Reads {
@@ -116,6 +121,7 @@ impl Reads {
         } else if vain < VAIN {
             self.vain.store(vain + 1, Ordering::Relaxed);
         } else {
+            self.vain.store(0, Ordering::Relaxed);
             self.give_way(state);
         }
     }
@@ -134,7 +140,12 @@ impl Reads {
         }
         self.between.store(between.saturating_sub(1), Ordering::Relaxed);
         std::thread::yield_now();
-        if begin.elapsed() >= LONG {
+        let lately = self.lately.load(Ordering::Relaxed);
+        if begin.elapsed() < LONG {
+            return self.lately.store(lately.saturating_sub(1), Ordering::Relaxed);
+        }
+        self.lately.store(LATELY, Ordering::Relaxed);
+        if lately > 0 || dozes > 0 {
             self.dozes.store(DOZES, Ordering::Relaxed);
             self.between.store(0, Ordering::Relaxed);
         }

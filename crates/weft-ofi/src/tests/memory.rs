@@ -255,7 +255,9 @@ fn operations_have_several_pieces_here_and_several_places_there() {
     let context = 5 as *mut c_void;
     /// The lengths of the pieces, and each place's address, length and key.
     type Round = (&'static [usize], &'static [(u64, usize, u64)]);
-    let rounds: [Round; 5] = [
+    let rounds: [Round; 7] = [
+        (&[8], &[(0, 8, 1)]),
+        (&[3, 5], &[(16, 8, 2)]),
         (&[8], &[(0, 3, 1), (100, 5, 1)]),
         (&[3, 0, 5, 4], &[(0, 8, 1), (8, 0, 1), (16, 4, 2)]),
         (&[100_000, 50_000], &[(0, 70_000, 1), (100_000, 10_000, 1), (8, 70_000, 2)]),
@@ -321,7 +323,8 @@ fn operations_have_several_pieces_here_and_several_places_there() {
         assert_eq!(unsafe { ((*ep).rma.writemsg)(ep, &args, 0) }, -(libc::EINVAL as isize));
     }
     let fails = |places: [RmaIov; 2], flags| {
-        let piece = libc::iovec { iov_base: BYTES.as_ptr().cast_mut().cast(), iov_len: 16 };
+        let iov_len = places.iter().map(|place| place.len).sum();
+        let piece = libc::iovec { iov_base: BYTES.as_ptr().cast_mut().cast(), iov_len };
         let args = RmaArgs {
             iov: &piece,
             desc: null_mut(),
@@ -342,6 +345,11 @@ fn operations_have_several_pieces_here_and_several_places_there() {
     assert_eq!(fails([place(1 << 20, 1), place(0, 2)], INJECT | COMPLETION), 0);
     assert_eq!(client.next_error(), libc::EFAULT);
     assert_eq!(client.try_next().err(), Some(AGAIN));
+    // No more is injected to both than to one.
+    let half = |key, len| RmaIov { addr: 0, len, key };
+    assert_eq!(fails([half(1, 2049), half(2, 2048)], INJECT | COMPLETION), -(libc::EMSGSIZE as isize));
+    assert_eq!(fails([half(1, 2048), half(2, 2048)], INJECT | COMPLETION), 0);
+    assert_eq!(client.next().expect("written").0.op_context, 5);
     // Data says that all is there, which nobody knows of several places.
     assert_eq!(fails([place(0, 1), place(0, 2)], REMOTE_CQ_DATA), -(libc::EINVAL as isize));
     assert_eq!(fails([place(0, 1), place(64, 1)], REMOTE_CQ_DATA | COMPLETION), -(libc::EINVAL as isize));
