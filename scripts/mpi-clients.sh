@@ -93,7 +93,7 @@ hpcc() {
     for ranks in 2 4; do
         name=hpcc-$place-$ranks
         fresh_folder hpcc
-        sed "s/^1 *Ps/$((ranks / 2)) Ps/" "$mpi_tests/hpccinf.txt" >"$folder/hpccinf.txt"
+        sed "s/^1 *Ps/$((ranks / 2)) Ps/" bench/mpi/hpccinf.txt >"$folder/hpccinf.txt"
         run_client debian "$place" "$ranks" "$name" 300 -- /usr/bin/hpcc
         cat "$folder/hpccoutf.txt" >>"$logs/$name.log"
         expect "$name" 1 '^Success=1$'

@@ -193,19 +193,24 @@ killed() {
     printf '  %-34s %7d ms  (ended with %d: %s)\n' "killed-$place" "$took" "$status" "$(tail -n1 "$log")"
 }
 
-# bench_rows NAME OPTION...: `weft bench mpi` measures each MPI over each transport, for a moment each.
+# bench_rows NAME [hpcc] OPTION...: `weft bench mpi` measures each MPI over each transport, for a moment each; or hpcc.
 bench_rows() {
-    local name=$1 weft=${CARGO_TARGET_DIR:-$root/target}/release/weft
+    local name=$1 weft=${CARGO_TARGET_DIR:-$root/target}/release/weft rows=()
     shift
+    [ "${1-}" != hpcc ] || { rows=(hpcc) && shift && set -- --only hpcc --quick "$@"; }
     cargo build --release --locked -p weft-cli --bin weft
     command=("$weft" bench mpi --rounds 1 --ms 2 --json "$logs/$name.json" "$@")
     check "$name" 300 "${command[@]}"
-    check "$name-rows" 20 /usr/bin/python3 "$mpi_tests/rows.py" "$logs/$name.json"
+    check "$name-rows" 20 /usr/bin/python3 "$mpi_tests/rows.py" "$logs/$name.json" "${rows[@]}"
 }
-bench_two() { bench_rows bench-two --hosts; }
+bench_two() {
+    bench_rows bench-two --hosts
+    bench_rows bench-two-hpcc hpcc --hosts
+}
 # bench_one: the same on one host. Its program sees what is not as it was sent.
 bench_one() {
     bench_rows bench
+    bench_rows bench-hpcc hpcc
     "$mpi_dir/openmpi/bin/mpicc" -DSPOIL -std=c11 -O2 -Wall -Wextra -Werror -o "$mpi_dir/openmpi/spoilt" bench/mpi/*.c -lm
     mpi_command openmpi one 2 "${openmpi_env[@]}" -- "$mpi_dir/openmpi/spoilt" 0,1 1 rtt:8
     ! "${command[@]}" >"$logs/bench-spoilt.log" 2>&1 || failed bench-spoilt "it ended as if all were well" "${command[@]}"
