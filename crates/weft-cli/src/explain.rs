@@ -1,8 +1,9 @@
 //! `weft explain`: which way messages to a name take from here, why, and what limits them now.
 
 use crate::contact::{Target, TargetError};
+use crate::daemon;
 use crate::error::Error;
-use crate::held::{activity, is_of, judge, state, Case, Held};
+use crate::held::{activity, is_of, is_same, judge, state, Case, Held};
 use crate::output::note_line;
 use crate::regions;
 use crate::status::{title, PATIENCE};
@@ -12,7 +13,7 @@ use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
 use weft::names::{Contact, ContactError};
-use weft::status::{self, FlowTo, Leg, Look, Path, RemoteMemory, Way};
+use weft::status::{self, DaemonAnswer, EndpointStatus, FlowTo, Leg, Look, Path, RemoteMemory, Way};
 use weft::{Key, Name, Reason};
 
 /// Between two looks, which tell what stands still from what moves.
@@ -104,6 +105,8 @@ struct Explanation<'a> {
     because: String,
     /// What is known of the endpoint, if its process can be looked at.
     endpoint: Option<Destination>,
+    /// What weftd knows of the endpoint, if it serves it.
+    daemon: Option<Served>,
     /// This user's processes that send to the name.
     senders: Vec<Sender>,
 }
@@ -121,6 +124,18 @@ struct Destination {
     /// What it is at, if it is for remote memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<RemoteMemory>,
+}
+
+/// An endpoint that weftd serves.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Served {
+    /// The daemon, in words.
+    by: String,
+    endpoint: EndpointStatus,
+    /// What limits the endpoint itself.
+    limited_by: Held,
+    /// In words, with what helps.
+    because: String,
 }
 
 /// A process that sends to the name, or wants to.
@@ -166,12 +181,19 @@ fn explain_way(options: &Options, target: &Target) -> Result<(), Error> {
     let first = status::look(PATIENCE)?;
     std::thread::sleep(BETWEEN);
     let second = status::look(PATIENCE)?;
+    let (at_daemon, served) = daemon::look_at_name(&name)?.unzip();
+    let answer = at_daemon.as_ref().and_then(|found| found.answer.as_ref().ok());
+    let served = at_daemon.as_ref().zip(answer).zip(served.flatten()).map(|((found, answer), endpoint)| {
+        let (limited_by, because) = daemon::judge(&endpoint, answer);
+        Served { by: daemon::title(found), endpoint, limited_by, because }
+    });
     let explanation = Explanation {
         name: name.to_string(),
         way: &way,
         because: way.why.to_string(),
         endpoint: destination(&second, &name),
-        senders: senders(&first, &second, &name),
+        daemon: served,
+        senders: senders(&first, &second, answer, &name),
     };
     options.form.tell(&explanation, || text(&explanation))?;
     match way.path {
@@ -208,7 +230,7 @@ fn destination(look: &Look, name: &Name) -> Option<Destination> {
 }
 
 /// Who sends to a name, and what limits that, by two looks.
-fn senders(first: &Look, second: &Look, name: &Name) -> Vec<Sender> {
+fn senders(first: &Look, second: &Look, daemon: Option<&DaemonAnswer>, name: &Name) -> Vec<Sender> {
     let receiver = second.processes.iter().find(|found| found.epoch == epoch(name));
     let mut senders = Vec::new();
     for found in &second.processes {
@@ -218,9 +240,8 @@ fn senders(first: &Look, second: &Look, name: &Name) -> Vec<Sender> {
             let before = before.and_then(|process| process.bundles.iter().find(|b| b.bundle == bundle.bundle));
             let flows = bundle.peers.iter().flat_map(|peer| peer.to.iter().map(move |flow| (peer, flow)));
             for (peer, flow) in flows.filter(|(_, flow)| is_of(&flow.name, name)) {
-                let before =
-                    before.and_then(|b| b.peers.iter().find(|p| (&p.epoch, p.bundle) == (&peer.epoch, peer.bundle)));
-                let (limit, because) = judge(&Case { bundle, before, peer, flow, receiver });
+                let before = before.and_then(|b| b.peers.iter().find(|p| is_same(p, peer)));
+                let (limit, because) = judge(&Case { bundle, before, peer, flow, receiver, daemon });
                 senders.push(Sender {
                     process: title(found),
                     bundle: bundle.bundle,
@@ -231,14 +252,17 @@ fn senders(first: &Look, second: &Look, name: &Name) -> Vec<Sender> {
                 });
             }
             for entry in bundle.destinations.iter().filter(|entry| is_of(&entry.name, name)) {
+                let is_refused = entry.refused.as_ref() == Some(&Reason::NoRoom.to_string());
+                let used_up = daemon.filter(|_| is_refused).and_then(|answer| daemon::used_up(found.uid, answer));
                 senders.push(Sender {
                     process: title(found),
                     bundle: bundle.bundle,
                     endpoint: entry.endpoint,
-                    limit: Held::NoSession,
-                    because: match &entry.refused {
-                        Some(reason) => format!("the last call was refused: {reason}"),
-                        None => "it is being called, and has not answered yet".to_owned(),
+                    limit: if used_up.is_some() { Held::Quota } else { Held::NoSession },
+                    because: match (used_up, &entry.refused) {
+                        (Some(quota), _) => quota,
+                        (None, Some(reason)) => format!("the last call was refused: {reason}"),
+                        (None, None) => "it is being called, and has not answered yet".to_owned(),
                     },
                     flow: None,
                 });
@@ -253,6 +277,7 @@ fn text(told: &Explanation<'_>) -> String {
     let way = match told.way.path {
         Some(Path::Memory) => "through memory",
         Some(Path::Network) => "over UDP",
+        Some(Path::Daemon) => "through weftd",
         None => "no way",
     };
     let _ = writeln!(text, "{}\n  path: {way}: {}", told.name, told.because);
@@ -282,6 +307,11 @@ fn text(told: &Explanation<'_>) -> String {
             let _ = writeln!(text, "  its process: {program}, user {}; it cannot be looked at", holder.uid);
         }
         (None, None) => {}
+    }
+    if let Some(Served { by, endpoint, limited_by, because }) = &told.daemon {
+        let _ =
+            writeln!(text, "  served by {by}: {}, of process {}", daemon::state(endpoint), daemon::process(endpoint));
+        let _ = writeln!(text, "  the endpoint there: limited by {}: {because}", limited_by.in_words());
     }
     if told.senders.is_empty() {
         text.push_str("  limited by: no process of this user sends there now\n");

@@ -1,8 +1,9 @@
 //! What limits the messages from one endpoint to another, judged by two looks from outside.
 
+use crate::daemon::judge_flow;
 use crate::status::title;
 use serde::Serialize;
-use weft::status::{Activity, Bundle, FlowTo, Found, Limit, Path, Peer, Silence};
+use weft::status::{Activity, Bundle, DaemonAnswer, FlowTo, Found, Limit, Path, Peer, Silence};
 use weft::Name;
 
 /// What limits messages.
@@ -22,6 +23,12 @@ pub enum Held {
     OwnApplication,
     /// There is no session.
     NoSession,
+    /// An endpoint at weftd waits for a frame.
+    Frame,
+    /// The endpoint at the other end, at weftd, has no room.
+    Peer,
+    /// Its user has used up what it may hold at weftd.
+    Quota,
 }
 
 impl Held {
@@ -37,6 +44,9 @@ impl Held {
             Held::Application => "the application there",
             Held::OwnApplication => "the application here",
             Held::NoSession => "set-up",
+            Held::Frame => "a frame",
+            Held::Peer => "the peer",
+            Held::Quota => "a quota",
         }
     }
 }
@@ -50,15 +60,21 @@ pub struct Case<'a> {
     pub flow: &'a FlowTo,
     /// The process that it goes to, if it can be looked at.
     pub receiver: Option<&'a Found>,
+    /// What weftd says, if there is one.
+    pub daemon: Option<&'a DaemonAnswer>,
 }
 
 /// What limits a flow now, and why.
 pub fn judge(case: &Case<'_>) -> (Held, String) {
-    let Case { bundle, before, peer, flow, receiver } = case;
+    let Case { bundle, before, peer, flow, receiver, daemon } = case;
     if bundle.activity == Activity::Computes {
         let because = "this process computes, and sends and takes nothing; what follows is what it last reported. Have it poll or \
                        wait";
         return (Held::OwnApplication, because.to_owned());
+    }
+    if let Some(told) = daemon.filter(|_| peer.path == Path::Daemon).and_then(|answer| at_daemon(bundle, flow, answer))
+    {
+        return told;
     }
     let not_taken = peer.written_bytes.saturating_sub(peer.taken_bytes);
     let stands_still = not_taken > 0 && before.is_some_and(|before| before.taken_bytes == peer.taken_bytes);
@@ -103,6 +119,7 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
         Limit::Room => {
             let because = match peer.path {
                 Path::Memory => "the ring to the peer is full: its program takes messages slower than they come",
+                Path::Daemon => "what may be under way through weftd is: the endpoint waits for a frame, or the peer takes messages slower than they come",
                 Path::Network => "as much is kept for the peer as may be until it says what it took: the network or its program is slower",
             };
             (Held::Room, because.to_owned())
@@ -113,6 +130,21 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
         }
         Limit::Nothing => (Held::Nothing, "messages are taken at once".to_owned()),
     }
+}
+
+/// What limits a flow at weftd, if something does.
+fn at_daemon(bundle: &Bundle, flow: &FlowTo, answer: &DaemonAnswer) -> Option<(Held, String)> {
+    let own = bundle.endpoints.iter().find(|endpoint| endpoint.endpoint == flow.endpoint)?;
+    judge_flow(&own.name, &flow.name.parse().ok()?, answer)
+}
+
+/// Whether two looks tell of the same session. Those that are not through rings are of a pair of endpoints each.
+pub fn is_same(before: &Peer, now: &Peer) -> bool {
+    fn ends(peer: &Peer) -> Option<(u32, &str)> {
+        let to = peer.to.first().map(|flow| (flow.endpoint, flow.name.as_str()));
+        to.or_else(|| peer.from.first().map(|flow| (flow.endpoint, flow.name.as_str())))
+    }
+    (&before.epoch, before.bundle) == (&now.epoch, now.bundle) && (now.bundle.is_some() || ends(before) == ends(now))
 }
 
 /// How many messages wait at an endpoint that is not served. `None` if it is served, or its process does not tell of it.
@@ -228,7 +260,7 @@ mod tests {
     /// What is said of a flow whose path was seen like this in two looks.
     fn said(activity: Activity, limit: Limit, before: &Peer, peer: &Peer) -> (Held, String) {
         let (bundle, flow) = (bundle(activity), flow(limit));
-        judge(&Case { bundle: &bundle, before: Some(before), peer, flow: &flow, receiver: None })
+        judge(&Case { bundle: &bundle, before: Some(before), peer, flow: &flow, receiver: None, daemon: None })
     }
 
     #[test]

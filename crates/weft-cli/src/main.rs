@@ -5,6 +5,7 @@
 mod bench;
 mod child;
 mod contact;
+mod daemon;
 mod demo;
 mod doctor;
 mod error;
@@ -79,7 +80,7 @@ enum What {
     /// The second process of `weft bench`; the first starts it.
     #[command(hide = true)]
     BenchPeer(bench::PeerOptions),
-    /// The launcher of an MPI; `weft bench mpi` starts it.
+    /// A program that ends with this command: `weft bench` starts it.
     #[command(hide = true)]
     BenchLauncher(bench::mpi::launch::LauncherOptions),
 }
@@ -94,6 +95,10 @@ enum Bench {
     Memory(bench::memory::Options),
     /// Open MPI and MPICH over weft, beside their own shared memory and libfabric's tcp and shm.
     Mpi(bench::mpi::Options),
+    /// A server with more endpoints than weftd has frames, simulated: the experiment of the paper on virtual networks.
+    Contention(bench::contention::Options),
+    /// Messages through weftd, beside the same two programs without it: on one host, between two, and beside remappings.
+    Daemon(bench::daemon::Options),
     /// Two real machines: one listens, the other connects and measures.
     Pair(bench::pair::Options),
     /// Draws one measurement, or two side by side, as one HTML file; or prints Markdown.
@@ -128,6 +133,8 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Hosts(options)) => bench::hosts::run(&options),
         What::Bench(Bench::Memory(options)) => bench::memory::run(&options),
         What::Bench(Bench::Mpi(options)) => bench::mpi::run(&options),
+        What::Bench(Bench::Contention(options)) => bench::contention::run(&options),
+        What::Bench(Bench::Daemon(options)) => bench::daemon::run(&options),
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Bench(Bench::Report(options)) => bench::report::run(&options),
         What::Bench(Bench::Compare(options)) => bench::compare::run(&options),

@@ -1,6 +1,7 @@
 //! `weft status`: what processes of weft are at, read from outside while they run.
 
 use crate::bench::table::{self, digits, right};
+use crate::daemon;
 use crate::error::Error;
 use crate::regions;
 use crate::tell::Form;
@@ -8,7 +9,7 @@ use comfy_table::Cell;
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
-use weft::status::{Activity, Bundle, Found, Limit, Look, Peer, Process};
+use weft::status::{look_at_daemon, Activity, Bundle, DaemonFound, Found, Limit, Look, Path, Peer, Process, Scope};
 
 /// How long processes may take to answer: those that run take a tenth of a second at most.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,7 +21,8 @@ const LINES_MOST: usize = 16;
 const HELP: &str = "\
 Of this user's processes in this network namespace; of all users' if root asks. A process is asked through its helper thread: one \
 without (WEFT_HELPER=off) cannot be looked at, and one that does not poll is told as `computes`, with what it last reported. Looking \
-costs a process one wake-up, and messages nothing. The exit status is 0 whatever was found.";
+costs a process one wake-up, and messages nothing. weftd is told too, if there is one: the one that WEFT_NI names, else the \
+administrator's. The exit status is 0 whatever was found.";
 
 /// What can be asked of `weft status`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -33,6 +35,8 @@ pub struct Options {
 #[derive(Serialize)]
 struct Document<'a> {
     processes: Vec<Row<'a>>,
+    /// The daemon that programs here use, or the administrator's.
+    daemon: Option<daemon::Document<'a>>,
     /// Nodes of other users, of whom nothing is told.
     of_others: usize,
     /// Nodes that cannot be asked, whoever's they are.
@@ -56,10 +60,14 @@ struct Row<'a> {
 /// Looks, and tells.
 pub fn run(options: &Options) -> Result<(), Error> {
     let look = weft::status::look(PATIENCE)?;
-    options.form.tell(&document(&look), || text(&look))
+    let daemon = match options.form.is_json() {
+        true => look_at_daemon(Scope::All, PATIENCE)?,
+        false => daemon::look_for_people()?,
+    };
+    options.form.tell(&document(&look, daemon.as_ref()), || text(&look, daemon.as_ref()))
 }
 
-fn document(look: &Look) -> Document<'_> {
+fn document<'a>(look: &'a Look, daemon: Option<&'a DaemonFound>) -> Document<'a> {
     let processes = look.processes.iter().map(|found| Row {
         pid: found.pid,
         program: found.program.as_deref(),
@@ -68,11 +76,19 @@ fn document(look: &Look) -> Document<'_> {
         status: found.answer.as_ref().ok(),
         silent: found.answer.as_ref().err().map(ToString::to_string),
     });
-    Document { processes: processes.collect(), of_others: look.of_others, without_helper: look.without_helper }
+    Document {
+        processes: processes.collect(),
+        daemon: daemon.map(daemon::Document::new),
+        of_others: look.of_others,
+        without_helper: look.without_helper,
+    }
 }
 
-fn text(look: &Look) -> String {
+fn text(look: &Look, daemon: Option<&DaemonFound>) -> String {
     let mut text = String::new();
+    if let Some(found) = daemon {
+        let _ = writeln!(text, "{}", daemon::text(found));
+    }
     if look.processes.is_empty() {
         text.push_str("no process of this user has a node of weft here that can be looked at\n");
     }
@@ -208,9 +224,10 @@ pub fn who(peer: &Peer, look: &Look) -> String {
 }
 
 fn path(peer: &Peer) -> String {
-    match &peer.network {
-        Some(network) => format!("UDP, {}", network.address),
-        None => "memory".to_owned(),
+    match (peer.path, &peer.network) {
+        (_, Some(network)) => format!("UDP, {}", network.address),
+        (Path::Daemon, None) => "weftd".to_owned(),
+        (Path::Memory | Path::Network, None) => "memory".to_owned(),
     }
 }
 

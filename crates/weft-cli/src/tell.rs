@@ -13,6 +13,11 @@ pub struct Form {
 }
 
 impl Form {
+    /// Whether it is told as a document.
+    pub fn is_json(self) -> bool {
+        self.json
+    }
+
     /// Prints the document, or the words.
     pub fn tell(self, document: &impl Serialize, words: impl FnOnce() -> String) -> Result<(), Error> {
         match self.json {

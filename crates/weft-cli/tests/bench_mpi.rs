@@ -167,6 +167,70 @@ fn a_failure_is_told_and_what_is_behind_it_is_still_measured() {
     assert!(output.status.success(), "weft was not asked for: {}", err(&output));
 }
 
+/// What stands for hpcc, which is run as rank 0: it leaves its output, with as many errors as LOST names.
+const HPCC: &str = r#"#!/bin/sh
+grep -q '^400 Ns' hpccinf.txt || exit 1
+echo working
+cat >hpccoutf.txt <<END
+ 5 tests completed and passed residual checks.
+ 0 tests completed and failed residual checks.
+ 1 tests completed and passed residual checks,
+ 0 tests completed and failed residual checks,
+Success=1
+CommWorldProcs=2
+HPL_Tflops=0.0125
+PTRANS_GBs=3.5
+MPIRandomAccess_Errors=${LOST-0}
+MPIRandomAccess_GUPs=0.017
+MPIFFT_Gflops=2.5
+MPIFFT_maxErr=1.3e-15
+END
+"#;
+
+#[test]
+fn hpcc_is_measured_if_its_own_checks_pass() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = stage("bench-mpi-hpcc");
+    std::fs::create_dir(folder.0.join("path")).expect("a folder");
+    let programs = [
+        ("path/hpcc", HPCC),
+        ("path/taskset", "#!/bin/sh\nshift 2\nexec \"$@\"\n"),
+        ("mpi/bin/ompi_info", "#!/bin/sh\necho 'Open MPI v9.8.7'\n"),
+        (
+            "mpi/bin/mpiexec",
+            "#!/bin/sh\necho \"mtl:ofi:provider: $FI_PROVIDER\" >&2\nwhile [ \"${1##*/}\" != hpcc.sh ]; do shift; done\n\
+             OMPI_COMM_WORLD_RANK=0 exec \"$@\"\n",
+        ),
+    ];
+    for (program, text) in programs {
+        let path = folder.write(program, text);
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    }
+    let path = format!("{}:{}", folder.file("path"), std::env::var("PATH").expect("it is set"));
+    let asked = ["--only", "hpcc", "--quick", "--rounds", "1", "--over", "weft,own", "--json", "-"];
+    let output = bench(&folder, &asked, &[("PATH", &path)]);
+    let document: Value = serde_json::from_str(&printed(&output)).expect("JSON alone");
+    let metrics = ["mpi.hpcc.fft", "mpi.hpcc.hpl", "mpi.hpcc.random", "mpi.hpcc.transpose"];
+    let all: BTreeSet<(String, u64)> = metrics.iter().map(|metric| ((*metric).to_owned(), 400)).collect();
+    assert_eq!(rows(&document, "openmpi-weft"), all);
+    assert_eq!(rows(&document, "openmpi-own"), all);
+    let hpl = document["rows"].as_array().expect("a list").iter().find(|row| row["metric"] == "mpi.hpcc.hpl");
+    assert_eq!(hpl.expect("a row")["median"], 1.25e10);
+    let output = bench(&folder, &asked, &[("PATH", &path), ("LOST", "5")]);
+    let document: Value = serde_json::from_str(&out(&output)).expect("JSON alone");
+    assert_eq!((output.status.code(), rows(&document, "openmpi-weft")), (Some(1), BTreeSet::new()));
+    assert!(left_out(&document).iter().any(|note| note.contains("random updates were lost")), "{document}");
+    // Without hpcc there is nothing to measure, and next to other groups it is told.
+    std::fs::remove_file(folder.0.join("path/hpcc")).expect("it is there");
+    let nowhere = [("PATH", folder.file("path"))];
+    let nowhere: Vec<(&str, &str)> = nowhere.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let output = bench(&folder, &asked, &nowhere);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("hpcc is not on the path") && err(&output).contains("apt-get install hpcc"));
+}
+
 #[test]
 fn figures_of_another_provider_do_not_count() {
     if !has_two_cpus() {

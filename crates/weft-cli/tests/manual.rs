@@ -55,7 +55,7 @@ fn shells_complete_each_command() {
     let folder = Folder::new("completions");
     let script = folder.write("weft.bash", &printed(&weft(&["completions", "bash"])));
     let complete = format!(
-        "source '{script}' && COMP_WORDS=(weft bench co) COMP_CWORD=2 && _weft weft co bench && echo \"${{COMPREPLY[*]}}\""
+        "source '{script}' && COMP_WORDS=(weft bench com) COMP_CWORD=2 && _weft weft com bench && echo \"${{COMPREPLY[*]}}\""
     );
     let output = Command::new("bash").args(["-c", &complete]).output().expect("bash starts");
     assert_eq!(printed(&output).trim(), "compare");

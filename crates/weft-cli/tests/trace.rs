@@ -46,7 +46,7 @@ fn the_dissector_knows_every_packet_and_frame_of_the_golden_capture() {
         "call 7: hello",
         "answer 7: refuse",
         "data 7: accept",
-        "data 7: records acks taken nack ping unreliable",
+        "data 7: records acks taken nack ping unreliable rest rested stay end pause resume share",
         "reset 7: reset",
         "data 7: ping; data 7: ping",
         "data 7 DAMAGED",
@@ -61,13 +61,13 @@ fn the_dissector_knows_every_packet_and_frame_of_the_golden_capture() {
         "weft.frame == 1 and !weft.damaged",
         &["weft.to", "weft.from", "weft.stream", "weft.records.offset", "weft.records"],
     );
-    assert_eq!(records, "0xa1a2a3a4\t0xb1b2b3b4\t1,1,1,1\t4293918720\t77656674,77656674\n");
+    assert_eq!(records, "0xa1a2a3a4\t0xb1b2b3b4\t1,1,1,1,1,1,1,1,1\t4293918720\t77656674,77656674\n");
     assert_eq!(fields("weft.kind == 1", &["weft.cookie.generation"]), "0\n7\n");
     let unreliable = ["weft.unreliable.message", "weft.unreliable.at", "weft.unreliable.total"];
     assert_eq!(fields("weft.frame == 11 and !weft.damaged", &unreliable), "6\t1400\t1404\n");
     let reflected = ["weft.reflected", "weft.held", "weft.lay", "frame.number"];
     assert_eq!(fields("weft.flags.hurries == 1", &reflected), "70000\t250\t120\t1\n");
-    assert_eq!(fields("weft.frame == 4", &["weft.reason", "weft.nack.touched"]), "2\t40\n");
+    assert_eq!(fields("weft.frame == 4", &["weft.reason", "weft.nack.touched"]), "2,5\t40\n");
     assert_eq!(fields("weft.frame == 7", &["weft.caller", "weft.terms.window"]), "0x0102030405060708\t262144\n");
     assert_eq!(fields("weft.damaged", &["frame.number"]), "10\n");
     assert_eq!(fields("weft.malformed", &["frame.number"]), "");

@@ -262,7 +262,7 @@ impl Row {
 }
 
 /// Writes a document to a file, or to standard output if it is called `-`.
-pub fn write(path: &Path, document: &Document) -> Result<(), Error> {
+pub fn write(path: &Path, document: &impl Serialize) -> Result<(), Error> {
     let failed = |source| Error::File {
         verb: "write",
         path: path.to_path_buf(),

@@ -2,6 +2,8 @@
 
 mod bare;
 pub mod compare;
+pub mod contention;
+pub mod daemon;
 mod deaths;
 mod goals;
 pub mod hosts;
@@ -140,9 +142,9 @@ pub struct Options {
 /// How the second process is started.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerOptions {
-    /// The CPU on which it stays.
+    /// The CPU on which it stays, if it stays on one.
     #[arg(long)]
-    cpu: usize,
+    cpu: Option<usize>,
     /// The network namespace of the process that measures, if it is another one.
     #[arg(long)]
     local_in: Option<PathBuf>,

@@ -1,6 +1,8 @@
 //! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
 
 use super::bare;
+use super::contention;
+use super::daemon;
 use super::hosts::rights;
 use super::machine::{pin, Cpus};
 use super::memory;
@@ -116,7 +118,7 @@ pub fn command(cpus: Cpus) -> Result<Command, Error> {
 /// Does the jobs that come by standard input until it ends.
 pub fn run(options: &PeerOptions) -> Result<(), Error> {
     child::die_with_parent()?;
-    pin(options.cpu)?;
+    options.cpu.map_or(Ok(()), pin)?;
     if options.ordinary {
         rights::give_up()?;
     }
@@ -210,6 +212,15 @@ impl Worker {
                 waiting.set(&mut bundle);
             }
             Job::Memory(job) => return memory::serve((node, self.source(), gone), &self.lent, job, out),
+            Job::Contention(job) => {
+                // The daemon is to serve the experiment's endpoints alone.
+                drop(bundle);
+                return contention::play(node, job, out);
+            }
+            Job::Write(job) => {
+                drop(bundle);
+                return daemon::write(node, job, out);
+            }
             Job::Bare(job) => return bare::serve(*job, self.source(), gone, out),
             Job::EchoAtTwo { size, polls } => return self.echo_at_two(*size, *polls, out),
             Job::Note => {

@@ -54,10 +54,15 @@ pub enum Metric {
     NBody,
     /// The time of such a step by one rank, divided by that by two.
     SpeedUp,
+    /// Of hpcc: linear equations (HPL), a matrix transposed and added, updates of random words of all ranks, a Fourier transform.
+    Hpl,
+    Transpose,
+    RandomAccess,
+    Fft,
 }
 
 impl Metric {
-    const ALL: [Metric; 32] = [
+    const ALL: [Metric; 36] = [
         Metric::Rtt,
         Metric::Rate,
         Metric::Bandwidth,
@@ -90,6 +95,10 @@ impl Metric {
         Metric::MpiGetBytes,
         Metric::NBody,
         Metric::SpeedUp,
+        Metric::Hpl,
+        Metric::Transpose,
+        Metric::RandomAccess,
+        Metric::Fft,
     ];
 
     /// The one that a row names.
@@ -132,15 +141,20 @@ impl Metric {
             Metric::MpiGetBytes => "mpi.get.bandwidth",
             Metric::NBody => "mpi.nbody",
             Metric::SpeedUp => "mpi.nbody.speedup",
+            Metric::Hpl => "mpi.hpcc.hpl",
+            Metric::Transpose => "mpi.hpcc.transpose",
+            Metric::RandomAccess => "mpi.hpcc.random",
+            Metric::Fft => "mpi.hpcc.fft",
         }
     }
 
     /// Its unit, as it stands in rows.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Rate | Metric::Adds | Metric::MpiRate => "1/s",
+            Metric::Rate | Metric::Adds | Metric::MpiRate | Metric::RandomAccess => "1/s",
             Metric::Bandwidth | Metric::Write | Metric::Read => "B/s",
-            Metric::MpiBandwidth | Metric::MpiPutBytes | Metric::MpiGetBytes => "B/s",
+            Metric::MpiBandwidth | Metric::MpiPutBytes | Metric::MpiGetBytes | Metric::Transpose => "B/s",
+            Metric::Hpl | Metric::Fft => "flop/s",
             Metric::NHalf => "B",
             Metric::SpeedUp => "times",
             _ => "ns",
@@ -149,7 +163,7 @@ impl Metric {
 
     /// Whether a greater figure is a better one.
     pub fn more_is_better(self) -> bool {
-        matches!(self.unit(), "1/s" | "B/s" | "times")
+        matches!(self.unit(), "1/s" | "B/s" | "flop/s" | "times")
     }
 }
 

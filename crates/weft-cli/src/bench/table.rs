@@ -159,6 +159,7 @@ pub fn figure(metric: Metric, value: f64) -> String {
     match metric.unit() {
         "1/s" => format!("{} M/s", digits(value / 1e6)),
         "B/s" => format!("{} GB/s", digits(value / 1e9)),
+        "flop/s" => format!("{} Gflop/s", digits(value / 1e9)),
         "B" => format!("{value:.0} B"),
         "times" => digits(value),
         _ => ns(value),
@@ -195,6 +196,7 @@ pub fn bytes(size: usize) -> String {
 pub fn size_of(metric: &str, size: usize) -> String {
     match Metric::named(metric) {
         Some(Metric::NBody | Metric::SpeedUp) => format!("{size} particles"),
+        Some(Metric::Hpl | Metric::Transpose | Metric::RandomAccess | Metric::Fft) => format!("N = {size}"),
         _ => bytes(size),
     }
 }

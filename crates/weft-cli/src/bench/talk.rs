@@ -1,6 +1,8 @@
 //! What the two processes of a measurement say to each other beside the messages that are measured: lines of JSON through
 //! pipes, or a TCP connection, before and after each run. While a run lasts nothing is said.
 
+use super::contention::{ContentionJob, Seen};
+use super::daemon::WriteJob;
 use super::memory::MemoryJob;
 use crate::child::Owned;
 use crate::error::Error;
@@ -41,6 +43,10 @@ pub enum Job {
     Stream { size: usize, to: Contact },
     /// Own regions that are written and read.
     Memory(MemoryJob),
+    /// Be the server of the experiment with few frames, or its clients.
+    Contention(ContentionJob),
+    /// Write by many endpoints in turn until told to stop.
+    Write(WriteJob),
     /// Without weft.
     Bare(BareJob),
 }
@@ -119,6 +125,8 @@ pub enum Answer {
     Done(Account),
     /// The same, of messages that carried their time: the nanoseconds that each was under way.
     Noted(Vec<f64>),
+    /// The experiment with few frames is over, or the job of many endpoints in turn.
+    Contended(Seen),
     /// It cannot.
     Failed(String),
 }
@@ -240,6 +248,16 @@ impl Peer {
             },
             Err(mpsc::TryRecvError::Empty) => Ok(None),
             Err(mpsc::TryRecvError::Disconnected) => Err(self.ended()),
+        }
+    }
+
+    /// The same of jobs with few frames, waiting for so long. `None` if it is not at its end by then.
+    pub fn contended(&mut self, most: Duration) -> Result<Option<Seen>, Error> {
+        match self.hear_within(most) {
+            Ok(Answer::Contended(seen)) => Ok(Some(seen)),
+            Ok(other) => Err(failed(format!("it answered {other:?}"))),
+            Err(Error::Silence { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

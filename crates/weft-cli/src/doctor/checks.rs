@@ -1,8 +1,8 @@
 //! What is good and what is not about a machine: one function of its facts for each thing that is checked.
 
-use super::facts::{Address, Facts};
+use super::facts::{Address, DaemonFacts, Facts};
 use serde::Serialize;
-use weft::status;
+use weft::status::{self, Attaches, DaemonStatus};
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -47,7 +47,7 @@ struct Verdict {
 }
 
 /// All checks, in the order in which they are told.
-const CHECKS: [(&str, Check); 17] = [
+const CHECKS: [(&str, Check); 18] = [
     ("bundle", bundle),
     ("user", user),
     ("variables", variables),
@@ -64,6 +64,7 @@ const CHECKS: [(&str, Check); 17] = [
     ("frequency", frequency),
     ("clock", clock),
     ("descriptors", descriptors),
+    ("weftd", weftd),
     ("ucx", ucx),
 ];
 
@@ -398,6 +399,68 @@ fn descriptors(facts: &Facts) -> Verdict {
     bad(Level::Missing, found, "the next one is refused with *no room*", mend)
 }
 
+fn weftd(facts: &Facts) -> Verdict {
+    let Some(found) = &facts.daemon else { return ok("no daemon: each process is its own network interface") };
+    let by_themselves = "programs of this user do not use it by themselves: each is its own network interface";
+    if let Attaches::Distrusted { because, mend } = &found.attaches {
+        return bad(Level::Missing, format!("not trusted: {because}"), by_themselves, mend);
+    }
+    let (daemon, end) = match &found.told {
+        Ok(told) => told,
+        Err(silence) => return silent_daemon(found, silence),
+    };
+    let DaemonStatus { weft, frames, frames_used, degraded, endpoints, limits, .. } = daemon;
+    let attaches = match &found.attaches {
+        Attaches::Told => "programs use it, as WEFT_NI says",
+        Attaches::ByThemselves => "programs use it by themselves",
+        Attaches::Forbidden | Attaches::Distrusted { .. } => "programs do not use it: WEFT_NI=process",
+    };
+    let limits: Vec<String> =
+        limits.iter().map(|quota| format!("{} of {} {}", quota.held, quota.most, quota.of)).collect();
+    let all = format!(
+        "{}: version {weft}, {attaches}; {frames_used} of {frames} frames in use, {endpoints} endpoints; held: {}",
+        found.title,
+        limits.join(", ")
+    );
+    if weft != env!("CARGO_PKG_VERSION") {
+        let found = format!("{}: version {weft}, and this weft is {}", found.title, env!("CARGO_PKG_VERSION"));
+        return bad(
+            Level::Missing,
+            found,
+            "programs of another version may be refused",
+            "install the same version of both",
+        );
+    }
+    if !degraded.is_empty() {
+        return bad(
+            Level::Speed,
+            all,
+            degraded.join("; "),
+            "see the log of weftd for the reason, and docs/weftd.md for what helps",
+        );
+    }
+    if end.waiting > 0 && frames_used == frames {
+        let cost = format!("{} endpoints with something to do wait for a frame", end.waiting);
+        return bad(Level::Speed, all, cost, format!("frames = {} in /etc/weftd/weftd.toml", frames.saturating_mul(2)));
+    }
+    ok(all)
+}
+
+/// A daemon that does not answer.
+fn silent_daemon(found: &DaemonFacts, silence: &str) -> Verdict {
+    let said = format!("{}: {silence}", found.title);
+    match found.attaches {
+        Attaches::Told => {
+            let mend = "weftd --foreground --socket PATH with the path of WEFT_NI, or unset WEFT_NI";
+            bad(Level::Broken, said, "no program of this user gets a bundle: WEFT_NI wants this daemon", mend)
+        }
+        _ => {
+            let mend = "sudo systemctl restart weftd, or sudo weftd --foreground";
+            bad(Level::Missing, said, "programs do without it: each is its own network interface", mend)
+        }
+    }
+}
+
 fn ucx(facts: &Facts) -> Verdict {
     match facts.has_ucx {
         true => ok("ucx_perftest is there to compare with"),
@@ -413,6 +476,35 @@ fn ucx(facts: &Facts) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft::status::EndStatus;
+
+    /// A daemon that serves, but for this.
+    fn daemon(change: fn(&mut DaemonStatus, &mut EndStatus)) -> DaemonFacts {
+        let weft = env!("CARGO_PKG_VERSION").to_owned();
+        let mut daemon = DaemonStatus { weft, frames: 8, frames_used: 1, ..DaemonStatus::default() };
+        let mut end = EndStatus::default();
+        change(&mut daemon, &mut end);
+        DaemonFacts { title: "weftd".into(), attaches: Attaches::ByThemselves, told: Ok((daemon, end)) }
+    }
+
+    fn distrusted() -> DaemonFacts {
+        let (because, mend) = ("others may write to /run/weftd".to_owned(), "sudo chmod go-w /run/weftd".to_owned());
+        DaemonFacts { attaches: Attaches::Distrusted { because, mend }, ..daemon(|_, _| ()) }
+    }
+
+    fn silent(attaches: Attaches) -> DaemonFacts {
+        DaemonFacts { attaches, told: Err("nobody listens".into()), ..daemon(|_, _| ()) }
+    }
+
+    #[test]
+    fn a_daemon_that_serves_is_told_with_its_frames_and_none_is_no_fault() {
+        let facts = Facts { daemon: Some(daemon(|_, _| ())), ..good() };
+        let all = examine(&facts);
+        let found = all.iter().find(|found| found.check == "weftd").expect("the check is there");
+        assert!(found.level == Level::Ok && found.found.contains("1 of 8 frames in use"), "{found:?}");
+        let all = examine(&good());
+        assert!(all.iter().any(|found| found.check == "weftd" && found.found.contains("no daemon")), "{all:?}");
+    }
 
     /// A machine that has everything.
     fn good() -> Facts {
@@ -442,6 +534,7 @@ mod tests {
             clock_ns: 30.0,
             files: [Some(1024), Some(1 << 20)],
             has_ucx: true,
+            daemon: None,
         }
     }
 
@@ -483,7 +576,7 @@ mod tests {
     fn each_fault_is_found_by_its_own_check() {
         use Level::{Broken, Missing, Safety, Speed};
         type Change = fn(&mut Facts);
-        let faults: [(&str, Level, &str, Change); 29] = [
+        let faults: [(&str, Level, &str, Change); 35] = [
             ("bundle", Broken, "see there", |f| f.failure = Some("cannot make a socket".into())),
             ("user", Broken, "setpriv", |f| (f.uid, f.has_helper) = (65534, false)),
             ("variables", Missing, "WEFT_ADDR", |f| set(f, "WEFT_ADDRESS", "10.0.0.1")),
@@ -513,6 +606,14 @@ mod tests {
             ("clock", Speed, "clocksource", |f| f.clock_ns = 900.0),
             ("descriptors", Missing, "ulimit -n 1024", |f| f.files[0] = Some(256)),
             ("descriptors", Missing, "prlimit", |f| f.files = [Some(256); 2]),
+            ("weftd", Missing, "chmod go-w", |f| f.daemon = Some(distrusted())),
+            ("weftd", Missing, "weftd --foreground", |f| f.daemon = Some(silent(Attaches::ByThemselves))),
+            ("weftd", Broken, "weftd --foreground", |f| f.daemon = Some(silent(Attaches::Told))),
+            ("weftd", Missing, "same version", |f| f.daemon = Some(daemon(|d, _| d.weft = "0.0.1".into()))),
+            ("weftd", Speed, "log of weftd", |f| f.daemon = Some(daemon(|d, _| d.degraded = vec!["no port".into()]))),
+            ("weftd", Speed, "frames = 16", |f| {
+                f.daemon = Some(daemon(|d, end| (d.frames_used, end.waiting) = (8, 3)));
+            }),
         ];
         for (check, level, mend, change) in faults {
             let found = only(change);

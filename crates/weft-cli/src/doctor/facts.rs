@@ -1,6 +1,8 @@
 //! What is looked at on this machine, as plain values. Checks see these alone, so each can be tried with facts of any machine.
 
 use crate::bench::machine::allowed;
+use crate::daemon::title;
+use crate::status::PATIENCE;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::uio::{process_vm_readv, RemoteIoVec};
 use nix::unistd::Pid;
@@ -13,7 +15,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use weft::{status, Bundle, Key, Node};
+use weft::status::{self, Attaches, DaemonStatus, EndStatus, Scope};
+use weft::{Bundle, Key, Node};
 
 /// Looks at the clock that are timed.
 const CLOCK_LOOKS: u32 = 1000;
@@ -69,6 +72,19 @@ pub struct Facts {
     /// Descriptors that a process may open, and that it may allow itself.
     pub files: [Option<u64>; 2],
     pub has_ucx: bool,
+    /// The daemon that programs use, or the administrator's, if there is one.
+    pub daemon: Option<DaemonFacts>,
+}
+
+/// A daemon.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DaemonFacts {
+    /// As people know it.
+    pub title: String,
+    /// Whether programs use it.
+    pub attaches: Attaches,
+    /// What it said, or why it said nothing.
+    pub told: Result<(DaemonStatus, EndStatus), String>,
 }
 
 /// An address that names carry.
@@ -119,6 +135,7 @@ impl Facts {
             clock_ns: clock_ns(),
             files: [files.current, files.maximum],
             has_ucx: runs("ucx_perftest"),
+            daemon: daemon(),
         }
     }
 }
@@ -153,6 +170,14 @@ fn describe(ip: IpAddr) -> Address {
     let found = status::interface_of(ip);
     let (interface, mtu) = found.map_or((None, None), |(name, mtu)| (Some(name), mtu));
     Address { ip, interface, mtu }
+}
+
+/// The daemon. An environment that says what cannot be is found by making a bundle.
+fn daemon() -> Option<DaemonFacts> {
+    let found = status::look_at_daemon(Scope::Active, PATIENCE).ok().flatten()?;
+    let title = title(&found);
+    let told = found.answer.map(|answer| (answer.daemon, answer.end)).map_err(|silence| silence.to_string());
+    Some(DaemonFacts { title, attaches: found.attaches, told })
 }
 
 /// What a file of the kernel's says.

@@ -8,22 +8,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft::status::Look;
-
 /// What a look came to, and when it was asked for.
-type Done = (Instant, Result<Look, weft::Error>);
+type Done<T> = (Instant, Result<T, weft::Error>);
 
 /// The thread that looks. It ends with the process.
 #[derive(Debug)]
-pub struct Looker {
+pub struct Looker<T> {
     asked: Sender<Instant>,
-    done: Receiver<Done>,
+    done: Receiver<Done<T>>,
     bell: Arc<OwnedFd>,
 }
 
-impl Looker {
+impl<T: Send + 'static> Looker<T> {
     /// Starts it. `look` waits as long as it is told, and no longer.
-    pub fn start(look: fn(Duration) -> Result<Look, weft::Error>) -> Result<Looker, Error> {
+    pub fn start(look: fn(Duration) -> Result<T, weft::Error>) -> Result<Looker<T>, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::system("make a descriptor", e, "Raise the limit of open files (ulimit -n)"))?;
         let bell = Arc::new(bell);
@@ -53,7 +51,7 @@ impl Looker {
     }
 
     /// A look that is done.
-    pub fn take(&mut self) -> Option<Done> {
+    pub fn take(&mut self) -> Option<Done<T>> {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         self.done.try_recv().ok()
     }

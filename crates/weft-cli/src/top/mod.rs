@@ -1,5 +1,6 @@
 //! `weft top`: a screen of what processes of weft are at, drawn anew every second.
 
+mod daemon;
 pub mod looker;
 mod rates;
 mod screen;
@@ -13,7 +14,7 @@ use rates::{compare, Picture};
 use screen::{Order, View};
 use std::time::{Duration, Instant};
 use terminal::{Happening, Key, Terminal};
-use weft::status::{look, Look};
+use weft::status::{look, look_at_daemon, DaemonFound, Look, Scope};
 
 /// Rates need two looks, and looking oftener says little more.
 const INTERVAL_LEAST: f64 = 0.1;
@@ -47,6 +48,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("give seconds from {INTERVAL_LEAST} to {INTERVAL_MOST}"))
 }
 
+/// A picture of all processes at one moment.
+#[derive(Debug, Default)]
+pub struct Sight {
+    pub look: Look,
+    /// The daemon that programs here use, or the administrator's.
+    pub daemon: Option<DaemonFound>,
+}
+
+fn see(patience: Duration) -> Result<Sight, weft::Error> {
+    Ok(Sight { look: look(patience)?, daemon: look_at_daemon(Scope::Active, patience)? })
+}
+
 /// Shows, until somebody has seen enough.
 pub fn run(options: &Options) -> Result<(), Error> {
     match (options.json, options.once) {
@@ -57,9 +70,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 fn tell_once(options: &Options) -> Result<(), Error> {
-    let first = look(PATIENCE)?;
+    let first = see(PATIENCE)?;
     std::thread::sleep(options.interval);
-    let picture = compare(Some(&first), &look(PATIENCE)?);
+    let picture = compare(Some(&first), &see(PATIENCE)?);
     let text = match options.json {
         true => document(&picture)?,
         false => View::new(options).text(&picture),
@@ -68,10 +81,10 @@ fn tell_once(options: &Options) -> Result<(), Error> {
 }
 
 fn tell_on(options: &Options) -> Result<(), Error> {
-    let mut before = look(PATIENCE)?;
+    let mut before = see(PATIENCE)?;
     loop {
         std::thread::sleep(options.interval);
-        let now = look(PATIENCE)?;
+        let now = see(PATIENCE)?;
         print(document(&compare(Some(&before), &now))?)?;
         before = now;
     }
@@ -85,7 +98,7 @@ fn document(picture: &Picture) -> Result<String, Error> {
 /// Draws, until a key, a signal or the terminal's end.
 fn show(options: &Options) -> Result<(), Error> {
     let mut terminal = Terminal::take()?;
-    let mut looker = Looker::start(look)?;
+    let mut looker = Looker::start(see)?;
     let mut view = View::new(options);
     let mut shown = Shown::default();
     let mut next = Some(Instant::now());
@@ -115,12 +128,12 @@ fn show(options: &Options) -> Result<(), Error> {
 /// What is on the screen, and the look that it was told by.
 #[derive(Debug, Default)]
 struct Shown {
-    look: Option<Look>,
+    look: Option<Sight>,
     picture: Option<Picture>,
 }
 
 impl Shown {
-    fn take(&mut self, look: Look) {
+    fn take(&mut self, look: Sight) {
         self.picture = Some(compare(self.look.as_ref(), &look));
         self.look = Some(look);
     }

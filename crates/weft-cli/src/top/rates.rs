@@ -1,6 +1,8 @@
 //! What moved between two looks: processes, their bundles, whom they talk to, how fast, and what limits it.
 
-use crate::held::{judge, Case, Held};
+use super::daemon::{compare as compare_daemon, DaemonRow};
+use super::Sight;
+use crate::held::{is_same, judge, Case, Held};
 use crate::status::{title, who};
 use serde::Serialize;
 use std::time::Duration;
@@ -16,6 +18,8 @@ const APART_LEAST: Duration = Duration::from_millis(20);
 pub struct Picture {
     /// Processes of this user; of all users if root asks.
     pub processes: Vec<ProcessRow>,
+    /// weftd, if there is one.
+    pub daemon: Option<DaemonRow>,
     /// Nodes of other users, of whom nothing is told.
     pub of_others: usize,
     /// Nodes that cannot be asked, whoever's they are.
@@ -138,22 +142,24 @@ pub struct FlowRow {
 }
 
 /// What moved between two looks. Without a first one there are no rates.
-pub fn compare(first: Option<&Look>, second: &Look) -> Picture {
-    let processes = second.processes.iter().map(|found| {
-        let before = first.and_then(|look| look.processes.iter().find(|before| before.epoch == found.epoch));
+pub fn compare(first: Option<&Sight>, second: &Sight) -> Picture {
+    let processes = second.look.processes.iter().map(|found| {
+        let before = first.and_then(|first| first.look.processes.iter().find(|before| before.epoch == found.epoch));
         process(before, found, second)
     });
-    let Look { of_others, without_helper, .. } = *second;
-    Picture { processes: processes.collect(), of_others, without_helper }
+    let Look { of_others, without_helper, .. } = second.look;
+    let daemon =
+        second.daemon.as_ref().map(|found| compare_daemon(first.and_then(|first| first.daemon.as_ref()), found));
+    Picture { processes: processes.collect(), daemon, of_others, without_helper }
 }
 
-fn process(before: Option<&Found>, found: &Found, look: &Look) -> ProcessRow {
+fn process(before: Option<&Found>, found: &Found, sight: &Sight) -> ProcessRow {
     let bundles = found.answer.iter().flat_map(|process| &process.bundles).map(|bundle| {
         let earlier = before.and_then(|before| Some((before, before.answer.as_ref().ok()?)));
         let earlier =
             earlier.and_then(|(at, process)| Some((at, process.bundles.iter().find(|b| b.bundle == bundle.bundle)?)));
         let apart = earlier.and_then(|(before, earlier)| apart((before, earlier), (found, bundle)));
-        describe(&Two { before: earlier.map(|(_, earlier)| earlier), bundle, apart, look })
+        describe(&Two { before: earlier.map(|(_, earlier)| earlier), bundle, apart, sight })
     });
     ProcessRow {
         pid: found.pid,
@@ -177,7 +183,7 @@ struct Two<'a> {
     before: Option<&'a Bundle>,
     bundle: &'a Bundle,
     apart: Option<Duration>,
-    look: &'a Look,
+    sight: &'a Sight,
 }
 
 impl Two<'_> {
@@ -236,12 +242,13 @@ fn memory_rates(two: &Two<'_>, before: &RemoteMemoryCounters, now: &RemoteMemory
 }
 
 fn describe_peer(two: &Two<'_>, peer: &Peer) -> PeerRow {
-    let Two { before, bundle, look, .. } = *two;
-    let before = before.and_then(|b| b.peers.iter().find(|p| (&p.epoch, p.bundle) == (&peer.epoch, peer.bundle)));
+    let Two { before, bundle, sight: Sight { look, daemon }, .. } = *two;
+    let before = before.and_then(|b| b.peers.iter().find(|p| is_same(p, peer)));
     let receiver = look.processes.iter().find(|found| found.epoch == peer.epoch);
+    let daemon = daemon.as_ref().and_then(|found| found.answer.as_ref().ok());
     let network = peer.network.as_ref();
     let flows = peer.to.iter().map(|flow| {
-        let (limited_by, because) = judge(&Case { bundle, before, peer, flow, receiver });
+        let (limited_by, because) = judge(&Case { bundle, before, peer, flow, receiver, daemon });
         let earlier =
             before.and_then(|before| before.to.iter().find(|f| (f.endpoint, &f.name) == (flow.endpoint, &flow.name)));
         let sent = |flow: &FlowTo| flow.sent.saturating_add(flow.requests_sent);
@@ -292,7 +299,7 @@ mod tests {
     }
 
     /// A process whose one bundle has sent so much to one peer.
-    fn look(at: Instant, age_ms: u64, sent: u64, bytes: u64) -> Look {
+    fn look(at: Instant, age_ms: u64, sent: u64, bytes: u64) -> Sight {
         let peer = Peer {
             path: Path::Memory,
             epoch: "b".to_owned(),
@@ -334,11 +341,11 @@ mod tests {
             left_out: 0,
         };
         let found = Found { epoch, pid: Some(1), uid: 0, program: None, at, answer: Ok(process) };
-        Look { processes: vec![found], ..Look::default() }
+        Sight { look: Look { processes: vec![found], ..Look::default() }, daemon: None }
     }
 
     /// The rates of messages of the bundle, and of messages and bytes of its flow.
-    fn rates(first: &Look, second: &Look) -> [Option<f64>; 3] {
+    fn rates(first: &Sight, second: &Sight) -> [Option<f64>; 3] {
         let picture = compare(Some(first), second);
         let bundle = &picture.processes[0].bundles[0];
         [bundle.rates.map(|rates| rates.out()), bundle.peers[0].flows[0].messages_per_s, bundle.peers[0].bytes_per_s]

@@ -36,7 +36,8 @@ arrows and page keys scroll
 A line for each bundle of a process (of all users' if root asks), then one for
 each flow: from an endpoint of the bundle to one of a peer's. ← is a peer that
 only sends here. An endpoint for remote memory has a line of its own: what peers
-do to its regions, as its own process executes it.
+do to its regions, as its own process executes it. weftd comes first, if there
+is one, with a line for each endpoint that is active there.
 
 messages/s   requests and one-way messages of the flow
 bytes/s      bytes written to the path, with headers; told once for its flows
@@ -172,9 +173,12 @@ impl View {
     }
 
     fn table(&self, picture: &Picture, columns: usize) -> Table {
+        let daemon = picture.daemon.iter().flat_map(|row| row.lines(scaled));
+        let mut lines: Vec<String> = daemon.flat_map(|line| broken(&line, columns)).collect();
         if picture.processes.is_empty() {
             let nobody = "no process of this user has a node of weft here that can be looked at";
-            return Table { names: String::new(), lines: broken(nobody, columns) };
+            lines.extend(broken(nobody, columns));
+            return Table { names: String::new(), lines };
         }
         let mut groups: Vec<Group<'_>> = picture.processes.iter().flat_map(groups).collect();
         groups.iter_mut().for_each(|group| group.sort(self.order));
@@ -183,7 +187,9 @@ impl View {
                 .total_cmp(&a.weight(self.order))
                 .then((a.process.pid, a.number()).cmp(&(b.process.pid, b.number())))
         });
-        Table::lay_out(&groups, columns)
+        let table = Table::lay_out(&groups, columns);
+        lines.extend(table.lines);
+        Table { lines, ..table }
     }
 }
 
@@ -301,6 +307,7 @@ impl Row<'_> {
         let path = match (peer.path, &peer.address) {
             (Path::Memory, _) => "memory".to_owned(),
             (Path::Network, address) => format!("UDP {}", address.as_deref().unwrap_or_default()),
+            (Path::Daemon, _) => "weftd".to_owned(),
         };
         let of_flow = |told: &dyn Fn(&FlowRow) -> String| flow.map(told).unwrap_or_default();
         let of_path = |told: String| if is_first { told } else { String::new() };
@@ -564,7 +571,7 @@ mod tests {
     fn picture() -> Picture {
         let slow = process(1, "slow", vec![peer("gone", vec![]), peer("far", vec![flow(2.0, Held::Credit)])]);
         let fast = process(2, "fast 織機\u{202e}", vec![peer("slow", vec![flow(1.25e6, Held::Nothing)])]);
-        Picture { processes: vec![slow, fast], of_others: 2, without_helper: 1 }
+        Picture { processes: vec![slow, fast], daemon: None, of_others: 2, without_helper: 1 }
     }
 
     fn view(order: Order) -> View {

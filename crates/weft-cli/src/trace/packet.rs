@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
-use weft_wire::frame::{Frame, Piece, Terms};
+use weft_wire::frame::{Frame, Pause, Piece, Rest, Terms};
 use weft_wire::packet::{Header, Packet, PacketKind};
 
 /// A packet.
@@ -56,6 +56,13 @@ pub enum Part {
     Reset { epoch: String },
     Ping,
     Unreliable { stream: u32, message: u32, at: u32, total: u32, bytes: usize },
+    Rest { stream: u32, sent: u32, taken: u32 },
+    Rested { stream: u32 },
+    Stay { stream: u32, sent: u32, taken: u32 },
+    Pause { stream: u32, from: u32, round: u32, reason: String },
+    Resume { stream: u32, from: u32, round: u32 },
+    Share { bytes: u32 },
+    End { reason: String },
     Padding { bytes: usize },
     Malformed { why: String },
 }
@@ -150,6 +157,15 @@ impl Part {
             Frame::Unreliable(Piece { stream, number, at, total, bytes }) => {
                 Part::Unreliable { stream: stream.0, message: number, at, total, bytes: bytes.len() }
             }
+            Frame::Rest(Rest { stream, sent, taken }) => Part::Rest { stream: stream.0, sent, taken },
+            Frame::Rested { stream } => Part::Rested { stream: stream.0 },
+            Frame::Stay(Rest { stream, sent, taken }) => Part::Stay { stream: stream.0, sent, taken },
+            Frame::Pause { pause: Pause { stream, from, round }, reason } => {
+                Part::Pause { stream: stream.0, from, round, reason: reason.to_string() }
+            }
+            Frame::Resume(Pause { stream, from, round }) => Part::Resume { stream: stream.0, from, round },
+            Frame::Share { bytes } => Part::Share { bytes },
+            Frame::End { reason } => Part::End { reason: reason.to_string() },
             Frame::Padding { bytes } => Part::Padding { bytes },
         }
     }
@@ -171,6 +187,13 @@ impl Part {
             Part::Unreliable { message, at, total, bytes, .. } => {
                 format!("{bytes} B of unreliable message {message} at {at} of {total}")
             }
+            Part::Rest { stream, sent, .. } => format!("stream {stream} may close at rest, sent to {sent}"),
+            Part::Rested { stream } => format!("stream {stream} is closed at rest"),
+            Part::Stay { stream, .. } => format!("stream {stream} stays open"),
+            Part::Pause { stream, from, reason, .. } => format!("stream {stream} is paused from {from} on: {reason}"),
+            Part::Resume { stream, from, .. } => format!("stream {stream} goes on from {from}"),
+            Part::Share { bytes } => format!("no more than {bytes} B may be under way"),
+            Part::End { reason } => format!("the channel ends: {reason}"),
             Part::Padding { bytes } => format!("{bytes} B of padding"),
             Part::Malformed { why } => why.clone(),
         }

@@ -94,7 +94,7 @@ fn pad(bytes: &mut Vec<u8>) {
 mod tests {
     use super::super::datagram::tests::{ipv4, packet};
     use super::*;
-    use weft_wire::frame::{Accept, Cookie, Frame, Hello, Piece, StreamId, Terms};
+    use weft_wire::frame::{Accept, Cookie, Frame, Hello, Pause, PauseReason, Piece, Rest, StreamId, Terms};
     use weft_wire::packet::PacketKind::{self, Answer, Call, Data, Reset};
     use weft_wire::packet::{Header, Packet, Reflected};
     use weft_wire::{Epoch, Reason};
@@ -117,6 +117,13 @@ mod tests {
             Frame::Nack { stream, taken: 20, touched: 40, reason: Reason::NoSuchEndpoint },
             Frame::Ping,
             Frame::Unreliable(Piece { stream, number: 6, at: 1400, total: 1404, bytes: b"weft" }),
+            Frame::Rest(Rest { stream, sent: 20, taken: 40 }),
+            Frame::Rested { stream },
+            Frame::Stay(Rest { stream, sent: 20, taken: 40 }),
+            Frame::End { reason: Reason::PeerLost },
+            Frame::Pause { pause: Pause { stream, from: 20, round: 1 }, reason: PauseReason::QueueFull },
+            Frame::Resume(Pause { stream, from: 20, round: 2 }),
+            Frame::Share { bytes: 4096 },
         ];
         vec![
             // First, for what comes behind a packet that was known is taken for weft's without a look.

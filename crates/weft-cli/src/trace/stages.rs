@@ -252,6 +252,9 @@ impl<'a> Tracer<'a> {
                 ns(STAMPS * clock)
             );
         }
+        if figures.iter().any(|figures| figures.path() == BY_DAEMON) {
+            text.push_str("weftd stamps nothing: its work is in stages 2 and 5 of requests through it\n");
+        }
         text.push_str(&lost(&self.joiner.lost));
         if self.seen.left_out > 0 {
             let _ = writeln!(text, "{} requests of more endpoints than are told apart", self.seen.left_out);
@@ -288,6 +291,9 @@ impl<'a> Tracer<'a> {
     }
 }
 
+/// The path of requests that go through the daemon.
+const BY_DAEMON: &str = "weftd";
+
 /// How many requests ended so far though their handlers did not reply.
 fn unreplied(look: &Look) -> u64 {
     let bundles =
@@ -301,6 +307,7 @@ fn path(asker: Option<&Found>, answerer: &str) -> &'static str {
     match bundles.flat_map(|bundle| &bundle.peers).find(|peer| peer.epoch == answerer).map(|peer| peer.path) {
         Some(Path::Memory) => "memory",
         Some(Path::Network) => "UDP",
+        Some(Path::Daemon) => BY_DAEMON,
         None => "gone",
     }
 }

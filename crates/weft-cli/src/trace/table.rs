@@ -271,6 +271,11 @@ impl Figures<'_> {
         table
     }
 
+    /// The path of the requests.
+    pub fn path(&self) -> &str {
+        self.path
+    }
+
     /// Whether who answers is not seen here.
     pub fn is_half(&self) -> bool {
         self.stages.len() == THREE.len()

@@ -186,19 +186,29 @@ pub fn namespaces_of(pid: u32) -> usize {
 
 /// An example's program: beside the tests', where `cargo test` and `cargo build --examples` put it. Built if it is missing.
 pub fn example(name: &str) -> PathBuf {
+    built(&format!("examples/{name}"), &["-p", "weft", "--example", name])
+}
+
+/// A program of another package, likewise.
+pub fn program_of(package: &str, name: &str) -> PathBuf {
+    built(name, &["-p", package, "--bin", name])
+}
+
+/// A file below the folder of the tests' profile, which cargo builds if it is told this.
+fn built(file: &str, what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");
     let profile = test.parent().and_then(Path::parent).expect("tests lie in PROFILE/deps");
-    let path = profile.join("examples").join(name);
+    let path = profile.join(file);
     if !path.is_file() {
         // A profile's folder has its name, but for that of `dev`.
         let name_of_profile = profile.file_name().expect("a profile has a name");
         let name_of_profile = if name_of_profile == "debug" { "dev".as_ref() } else { name_of_profile };
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--locked", "-p", "weft", "--example", name]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo.args(["build", "--locked"]).args(what).current_dir(env!("CARGO_MANIFEST_DIR"));
         cargo.arg("--profile").arg(name_of_profile);
         cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in the target directory"));
         let built = cargo.status().is_ok_and(|status| status.success());
-        assert!(built && path.is_file(), "{} is missing: cargo build -p weft --examples", path.display());
+        assert!(built && path.is_file(), "{} is missing: cargo build {}", path.display(), what.join(" "));
     }
     path
 }

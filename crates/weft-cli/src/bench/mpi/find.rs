@@ -51,7 +51,12 @@ pub struct Mpi {
 impl Mpi {
     /// One of its programs.
     pub fn program(&self, name: &str) -> PathBuf {
-        self.root.join("bin").join(name)
+        self.folder("bin").join(name)
+    }
+
+    /// One of its folders.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.root.join(name)
     }
 }
 
@@ -100,6 +105,12 @@ pub fn mpis(named: &[PathBuf]) -> Result<Wanted, Error> {
                     .to_owned(),
         }),
     }
+}
+
+/// Whether hpcc is on the path.
+pub fn has_hpcc() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join("hpcc").is_file())
 }
 
 fn mpi_in(path: &Path) -> Result<Mpi, Error> {

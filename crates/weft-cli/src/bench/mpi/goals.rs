@@ -37,6 +37,14 @@ pub fn goals(results: &Results, is_of_hosts: bool) -> Vec<Goal> {
             1 << 20,
             Asked::AtLeast(1.0),
         ),
+        (
+            "Open MPI, HPL ÷ over its own shared memory",
+            "openmpi-weft",
+            "openmpi-own",
+            Metric::Hpl,
+            2000,
+            Asked::AtLeast(1.0),
+        ),
     ];
     let asked: &[_] = if is_of_hosts { &between } else { &local };
     let measured = asked.iter().filter_map(|&(what, ours, theirs, metric, size, asked)| {

@@ -21,9 +21,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long a run may print nothing. A measurement takes some tenths of a second; on a machine with other work it was seen to take seconds.
-const SILENCE: Duration = Duration::from_secs(20);
-
 /// How often is looked whether somebody asked for the end: seldom, because the ranks have all CPUs.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -36,7 +33,7 @@ const FOREIGN: [&str; 7] = ["FI_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "MPIR_", 
 /// How much is told of what a run said.
 const SAID_MOST: usize = 280;
 
-/// How the launcher is started.
+/// How a program is started that ends with this command.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LauncherOptions {
     /// The command.
@@ -44,13 +41,17 @@ pub struct LauncherOptions {
     command: Vec<OsString>,
 }
 
-/// Becomes a launcher of MPI. It hears the signals that this command blocks, and ends when this command does.
+/// Becomes a launcher of MPI, or weftd. It hears the signals that this command blocks, and ends when this command does.
 pub fn run_launcher(options: &LauncherOptions) -> Result<(), Error> {
     die_with_parent()?;
     interrupt::hear_again()?;
     let Some((program, arguments)) = options.command.split_first() else { return Ok(()) };
     let source = Command::new(program).args(arguments).exec();
-    Err(Error::System { what: "run the launcher of an MPI", source, way_out: "Name another MPI by --mpi PATH" })
+    Err(Error::System {
+        what: "run a program",
+        source,
+        way_out: "See that it may be executed; name another MPI by --mpi PATH",
+    })
 }
 
 /// One run, to be started.
@@ -58,6 +59,8 @@ pub fn run_launcher(options: &LauncherOptions) -> Result<(), Error> {
 pub struct Launch<'a> {
     pub program: &'a Program,
     pub settings: &'a Settings,
+    /// How long it may print nothing.
+    pub silence: Duration,
     pub probes: &'a [Probe],
     pub cpus: Cpus,
     pub time: Duration,
@@ -124,8 +127,8 @@ impl Launch<'_> {
                     self.place.clear();
                     return Err(Error::Interrupted);
                 }
-                Err(RecvTimeoutError::Timeout) if heard.elapsed() > SILENCE => {
-                    outcome.why = Some(format!("it said nothing for {} s", SILENCE.as_secs()));
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > self.silence => {
+                    outcome.why = Some(format!("it said nothing for {} s", self.silence.as_secs()));
                     ask_to_end(&mut child.0);
                     break;
                 }
@@ -152,7 +155,7 @@ impl Launch<'_> {
     }
 
     fn command(&self) -> Result<Command, Error> {
-        let Program { mpi, path } = self.program;
+        let Program { mpi, path, .. } = self.program;
         let mut command = myself()?;
         command.args(["bench-launcher", "--"]).args(self.place.before_launcher());
         command.arg(mpi.program("mpiexec")).args(["-n", "2"]).args(self.place.options(mpi.kind));
@@ -166,7 +169,7 @@ impl Launch<'_> {
         if mpi.kind == Kind::OpenMpi {
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         }
-        for (name, value) in &self.settings.variables {
+        for (name, value) in self.settings.variables.iter().chain(&self.program.variables) {
             command.env(name, value);
             if mpi.kind == Kind::OpenMpi && !name.starts_with("OMPI_") {
                 command.args(["-x", name]);

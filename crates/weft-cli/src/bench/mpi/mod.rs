@@ -11,6 +11,7 @@ mod runner;
 pub mod table;
 mod transport;
 
+use transport::Half;
 pub use transport::Transport;
 
 use super::json::{Between, Document};
@@ -55,6 +56,10 @@ program (MPI_Win_create). In memory that an MPI allocates, its ranks of one host
 anything. Open MPI's btl/ofi refuses libfabric's tcp: its put and get of the column tcp go over its btl/tcp. n-body: all particles \
 attract each other, each rank moves half of them; the speed-up is the time of a step by one rank, divided by that by two.
 
+--only hpcc runs four kernels of the HPC Challenge over Open MPI: linear equations (HPL), a transposed matrix, random updates, a Fourier \
+transform. It needs the program hpcc, which Debian has built with Open MPI. A run takes some ten seconds for each transport and round, and \
+counts only if hpcc's own checks pass.
+
 With --hosts each rank is in a network namespace of its own, joined by a veth pair. Beside weft stand Open MPI's own TCP and \
 libfabric's tcp.
 
@@ -93,13 +98,21 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cpus = machine::choose_cpus()?;
     let extent = if options.quick { Extent::Quick } else { Extent::Full };
-    let plan = plan::plan(extent, &options.only);
+    let mut plan = plan::plan(extent, &options.only);
     let transports = transport::wanted(&options.over, options.hosts);
     let provider = match transports.contains(&Transport::Weft) {
         true => Some(find::provider(options.provider.as_deref())?),
         false => None,
     };
-    let Wanted { mpis, missing } = find::mpis(&options.mpi)?;
+    let Wanted { mpis, mut missing } = find::mpis(&options.mpi)?;
+    if plan.iter().any(|probe| probe.half == Half::Hpcc) && !find::has_hpcc() {
+        plan.retain(|probe| probe.half != Half::Hpcc);
+        let (cause, way_out) = ("hpcc is not on the path", "Type `apt-get install hpcc`");
+        if plan.is_empty() {
+            return Err(Error::Usage { cause: cause.to_owned(), way_out: way_out.to_owned() });
+        }
+        missing.push(format!("hpcc: {cause}. {way_out}"));
+    }
     let pace = Pace {
         rounds: options.common.rounds(options.quick),
         time: options.common.ms.map_or(if options.quick { QUICK_TIME } else { TIME }, Duration::from_millis),

@@ -23,6 +23,8 @@ pub enum Group {
     Get,
     /// Particles that attract each other: a step by two ranks, and how much faster that is than by one.
     Nbody,
+    /// Linear equations, transposition, random updates and Fourier transforms of HPC Challenge. Only if it is named: a run takes ten seconds.
+    Hpcc,
 }
 
 /// One measurement: what the program is asked for.
@@ -52,7 +54,7 @@ struct Figure {
     quick: &'static [usize],
 }
 
-const FIGURES: [Figure; 10] = [
+const FIGURES: [Figure; 11] = [
     Figure {
         group: Group::Rtt,
         name: "rtt",
@@ -133,11 +135,23 @@ const FIGURES: [Figure; 10] = [
         sizes: &[8192, 65536, 1 << 20],
         quick: &[65536],
     },
+    // A rank can run it once.
+    Figure { group: Group::Hpcc, name: "hpcc", metric: Metric::Hpl, half: Half::Hpcc, sizes: &[2000], quick: &[400] },
 ];
 
-/// All measurements of one MPI over one transport, in order.
+/// What a measurement of another name gives as well.
+const MORE: [(&str, Metric); 5] = [
+    ("nbody.speedup", Metric::SpeedUp),
+    ("hpcc.hpl", Metric::Hpl),
+    ("hpcc.transpose", Metric::Transpose),
+    ("hpcc.random", Metric::RandomAccess),
+    ("hpcc.fft", Metric::Fft),
+];
+
+/// All measurements of one MPI over one transport, in order. Without groups, all but those of hpcc.
 pub fn plan(extent: Extent, groups: &[Group]) -> Vec<Probe> {
-    let wanted = FIGURES.iter().filter(|figure| groups.is_empty() || groups.contains(&figure.group));
+    let is_wanted = |group: Group| if groups.is_empty() { group != Group::Hpcc } else { groups.contains(&group) };
+    let wanted = FIGURES.iter().filter(|figure| is_wanted(figure.group));
     let probes = wanted.flat_map(|figure| {
         let sizes = if extent == Extent::Full { figure.sizes } else { figure.quick };
         let probe = |&size| Probe { name: figure.name, metric: figure.metric, size, half: figure.half };
@@ -149,7 +163,7 @@ pub fn plan(extent: Extent, groups: &[Group]) -> Vec<Probe> {
 /// The metric that a line of the program is of.
 pub fn metric(name: &str) -> Option<Metric> {
     let figures = FIGURES.iter().map(|figure| (figure.name, figure.metric));
-    figures.chain([("nbody.speedup", Metric::SpeedUp)]).find(|figure| figure.0 == name).map(|figure| figure.1)
+    figures.chain(MORE).find(|figure| figure.0 == name).map(|figure| figure.1)
 }
 
 #[cfg(test)]
@@ -166,5 +180,8 @@ mod tests {
         }
         let puts = plan(Extent::Full, &[Group::Put]);
         assert!(puts.iter().all(|probe| probe.half == Half::OneSided && probe.name.starts_with("put")), "{puts:?}");
+        assert!(full.iter().all(|probe| probe.half != Half::Hpcc), "{full:?}");
+        let hpcc = plan(Extent::Full, &[Group::Hpcc]);
+        assert_eq!(hpcc.iter().map(Probe::argument).collect::<Vec<_>>(), ["hpcc:2000"]);
     }
 }

@@ -1,10 +1,12 @@
-//! The program in C that the ranks run: its sources are in this command, and each MPI's own compiler builds it.
+//! The program in C that the ranks run: its sources are in this command, and each MPI's own compiler builds it. Beside it stands the script
+//! that runs hpcc.
 
-use super::find::Mpi;
+use super::find::{Kind, Mpi};
 use crate::child::{output_of, NoOutput};
 use crate::error::Error;
 use crate::progress::Progress;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -18,6 +20,10 @@ const SOURCES: [(&str, &str); 4] = [
     ("onesided.c", include_str!("../../../../../bench/mpi/onesided.c")),
     ("nbody.c", include_str!("../../../../../bench/mpi/nbody.c")),
 ];
+
+/// What runs hpcc, and its input.
+const HPCC: (&str, &str) = ("hpcc.sh", include_str!("../../../../../bench/mpi/hpcc.sh"));
+const HPCC_INPUT: (&str, &str) = ("hpccinf.txt", include_str!("../../../../../bench/mpi/hpccinf.txt"));
 
 /// A folder of this process, which goes with this value. MPIs have their sockets in it: its name is short.
 #[derive(Debug)]
@@ -35,10 +41,12 @@ impl Folder {
         };
         fs::create_dir(&path).map_err(|source| failed(&path, source))?;
         let folder = Folder(path);
-        for (name, text) in SOURCES {
+        for (name, text) in SOURCES.into_iter().chain([HPCC, HPCC_INPUT]) {
             let file = folder.0.join(name);
             fs::write(&file, text).map_err(|source| failed(&file, source))?;
         }
+        let script = folder.0.join(HPCC.0);
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).map_err(|source| failed(&script, source))?;
         Ok(folder)
     }
 
@@ -59,6 +67,19 @@ impl Drop for Folder {
 pub struct Program {
     pub mpi: Mpi,
     pub path: PathBuf,
+    /// What its environment has besides the settings of the transport.
+    pub variables: Vec<(&'static str, String)>,
+}
+
+/// hpcc as this MPI's ranks run it. Distributions build it with their Open MPI 4, whose programs run with Open MPI 5 as well; none is built
+/// with MPICH.
+pub fn hpcc(mpi: &Mpi, folder: &Folder) -> Option<Program> {
+    let libraries = mpi.folder("lib").to_string_lossy().into_owned();
+    // Numerical libraries would start threads of their own.
+    let variables =
+        [("LD_LIBRARY_PATH", libraries), ("OPENBLAS_NUM_THREADS", "1".to_owned()), ("OMP_NUM_THREADS", "1".to_owned())];
+    let program = || Program { mpi: mpi.clone(), path: folder.path().join(HPCC.0), variables: variables.to_vec() };
+    (mpi.kind == Kind::OpenMpi).then(program)
 }
 
 /// Builds it.
@@ -75,7 +96,7 @@ pub fn build(mpi: &Mpi, folder: &Folder, progress: &Progress) -> Result<Program,
         way_out: "It needs a C compiler and the C library's headers (apt-get install gcc libc6-dev)",
     };
     match output_of(&mut command, BUILD_MOST) {
-        Ok(output) if output.status.success() => Ok(Program { mpi: mpi.clone(), path }),
+        Ok(output) if output.status.success() => Ok(Program { mpi: mpi.clone(), path, variables: Vec::new() }),
         Ok(output) => {
             let said = String::from_utf8_lossy(&[output.stderr, output.stdout].concat()).trim().replace('\n', "; ");
             Err(failed(if said.is_empty() { output.status.to_string() } else { said }))

@@ -4,7 +4,7 @@ use super::find::Kind;
 use super::launch::{At, Failure, Launch, Outcome};
 use super::place::Place;
 use super::plan::{metric, Probe};
-use super::program::{Folder, Program};
+use super::program::{hpcc, Folder, Program};
 use super::system;
 use super::transport::{settings, Half, Settings, Transport};
 use crate::bench::limits::Limits;
@@ -78,11 +78,12 @@ impl Runner {
     ) -> Runner {
         let mut turns = Vec::new();
         for program in programs {
-            for half in [Half::Messages, Half::OneSided] {
+            for half in [Half::Messages, Half::OneSided, Half::Hpcc] {
+                let run = if half == Half::Hpcc { hpcc(&program.mpi, folder) } else { Some(program.clone()) };
                 let turn = |&transport: &Transport| {
                     let settings = settings(program.mpi.kind, transport, half, provider.as_deref(), &place)?;
                     let system = system(&program.mpi, transport);
-                    Some(Turn { program: program.clone(), transport, half, settings, system })
+                    Some(Turn { program: run.clone()?, transport, half, settings, system })
                 };
                 turns.extend(transports.iter().filter_map(turn));
             }
@@ -138,6 +139,7 @@ impl Runner {
             let launch = Launch {
                 program: &turn.program,
                 settings: &turn.settings,
+                silence: turn.half.silence(),
                 probes: &left,
                 cpus: self.cpus,
                 time: self.pace.time,
@@ -175,10 +177,7 @@ impl Runner {
     /// Notes a failure. Returns the measurements that are to be run yet.
     fn note(&mut self, turn: &Turn, left: Vec<Probe>, failure: Failure) -> Vec<Probe> {
         let position = |name: &str, size| left.iter().position(|probe| (probe.name, probe.size) == (name, size));
-        let all = match turn.half {
-            Half::Messages => "messages and collective operations",
-            Half::OneSided => "put and get",
-        };
+        let all = turn.half.title();
         let (failed, what, rest) = match &failure.at {
             At::End => (Vec::new(), format!("the end of {all}"), Vec::new()),
             At::Measurement(name, size) => match position(name, *size) {
@@ -211,7 +210,7 @@ fn unproven(turn: &Turn, outcome: &mut Outcome) -> Option<Failure> {
 fn title(name: &str, size: usize) -> String {
     match name {
         "barrier" => name.to_owned(),
-        "nbody" => format!("{name} of {size}"),
+        "nbody" | "hpcc" => format!("{name} of {size}"),
         _ => format!("{name} of {}", bytes(size)),
     }
 }

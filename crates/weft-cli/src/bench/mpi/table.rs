@@ -4,12 +4,12 @@ use super::find::Kind;
 use super::transport::Transport;
 use crate::bench::json::{Document, Row};
 use crate::bench::results::{Metric, Way};
-use crate::bench::table::{bytes, digits, figure, left_out, new, ns, right};
+use crate::bench::table::{digits, figure, left_out, new, ns, right, size_of};
 use comfy_table::{Cell, Table};
 use std::fmt::Write;
 
 /// The figures, in the order of their rows.
-const FIGURES: [(Metric, &str); 11] = [
+const FIGURES: [(Metric, &str); 15] = [
     (Metric::MpiRtt, "round trip"),
     (Metric::MpiBandwidth, "bytes one way"),
     (Metric::MpiRate, "messages one way"),
@@ -21,6 +21,10 @@ const FIGURES: [(Metric, &str); 11] = [
     (Metric::MpiGetBytes, "get, bytes"),
     (Metric::NBody, "n-body, a step"),
     (Metric::SpeedUp, "n-body, speed-up"),
+    (Metric::Hpl, "hpcc, linear equations"),
+    (Metric::Transpose, "hpcc, transposition"),
+    (Metric::RandomAccess, "hpcc, random updates"),
+    (Metric::Fft, "hpcc, Fourier transform"),
 ];
 
 /// One figure of an MPI, over each transport.
@@ -37,8 +41,7 @@ impl Line<'_> {
     pub fn what(&self) -> String {
         match self.metric {
             Metric::MpiBarrier => String::new(),
-            Metric::NBody | Metric::SpeedUp => format!("{} particles", self.size),
-            _ => bytes(self.size),
+            metric => size_of(metric.name(), self.size),
         }
     }
 

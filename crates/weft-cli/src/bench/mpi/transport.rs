@@ -3,6 +3,7 @@
 use super::find::Kind;
 use super::place::Place;
 use std::path::Path;
+use std::time::Duration;
 
 /// A transport that an MPI runs over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -60,12 +61,33 @@ pub fn wanted(over: &[Transport], is_of_hosts: bool) -> Vec<Transport> {
     all.filter(|&transport| !is_of_hosts || transport != Transport::Shm).collect()
 }
 
-/// The two halves of the program. Open MPI sends messages by one component and carries one-sided operations out by another, and the second
-/// would be polled beside the first.
+/// What a run measures: one of the two halves of the program, or hpcc. Open MPI sends messages by one component and carries one-sided
+/// operations out by another, and the second would be polled beside the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Half {
     Messages,
     OneSided,
+    Hpcc,
+}
+
+impl Half {
+    /// How long a run may print nothing. A measurement of the program takes some tenths of a second, and on a machine with other work it was
+    /// seen to take seconds. hpcc is silent up to its end: ten seconds, and a minute on such a machine.
+    pub fn silence(self) -> Duration {
+        match self {
+            Half::Messages | Half::OneSided => Duration::from_secs(20),
+            Half::Hpcc => Duration::from_secs(180),
+        }
+    }
+
+    /// In words.
+    pub fn title(self) -> &'static str {
+        match self {
+            Half::Messages => "messages and collective operations",
+            Half::OneSided => "put and get",
+            Half::Hpcc => "hpcc",
+        }
+    }
 }
 
 /// The environment of a run. All other variables of these programs are removed.
@@ -154,7 +176,7 @@ mod tests {
     fn each_mpi_is_told_the_provider_and_must_say_that_it_uses_it() {
         for kind in Kind::ALL {
             for transport in Transport::ALL {
-                for half in [Half::Messages, Half::OneSided] {
+                for half in [Half::Messages, Half::OneSided, Half::Hpcc] {
                     let provider = Some(Path::new("/providers"));
                     let settings = settings(kind, transport, half, provider, &Place::Here).expect("all lead here");
                     let of = |name| settings.variables.iter().find(|v| v.0 == name).map(|v| v.1.as_str());

@@ -338,6 +338,7 @@ fn thinned(values: impl Iterator<Item = f64>, least: f64) -> Vec<f64> {
 fn short(metric: Metric, value: f64) -> String {
     let units: &[(f64, &str)] = match metric.unit() {
         "1/s" => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
+        "flop/s" => &[(1e9, "Gflop/s"), (1e6, "Mflop/s")],
         "B/s" => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")],
         "B" => &[(1.0, "B")],
         "times" => &[(1.0, "times")],

@@ -20,6 +20,7 @@ struct Picture {
 
 const BYTES: &str = "bytes per second, logarithmic";
 const TIME: &str = "time, logarithmic";
+const FLOPS: &str = "operations per second, logarithmic";
 
 const PICTURES: [Picture; 9] = [
     Picture {
@@ -88,7 +89,7 @@ const PICTURES: [Picture; 9] = [
 ];
 
 /// Metrics with one size: these are rows of dots.
-const SINGLE: [(Metric, &str, &str, &str); 2] = [
+const SINGLE: [(Metric, &str, &str, &str); 6] = [
     (Metric::MpiBarrier, "barrier", "Less is better.", TIME),
     (
         Metric::MpiRate,
@@ -96,6 +97,15 @@ const SINGLE: [(Metric, &str, &str, &str); 2] = [
         "More is better. 32 by MPI_Isend and MPI_Irecv, and a word back.",
         "messages per second, logarithmic",
     ),
+    (Metric::Hpl, "hpcc, linear equations", "More is better. HPL: dense linear equations.", FLOPS),
+    (Metric::Transpose, "hpcc, transposition", "More is better. PTRANS: a matrix is transposed and added.", BYTES),
+    (
+        Metric::RandomAccess,
+        "hpcc, random updates",
+        "More is better. MPIRandomAccess: words of all ranks, in random order.",
+        "updates per second, logarithmic",
+    ),
+    (Metric::Fft, "hpcc, Fourier transform", "More is better. MPIFFT, of one dimension.", FLOPS),
 ];
 
 /// The colours and marks of a transport: those of weft, of limits, of the kernel and of UCX.
