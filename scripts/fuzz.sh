@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Feeds every decoder mutated input and stops at the first that breaks:
+# Feeds every decoder, and the engine of weftd, mutated input and stops at the first that breaks:
 #   scripts/fuzz.sh SECONDS [TARGET...]     each target for so long, beginning with its committed corpus
 #   scripts/fuzz.sh repeat TARGET FILE      one input again
 #   scripts/fuzz.sh merge [TARGET...]       adds to the committed corpus what reaches code that it did not reach
@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-targets=(names rendezvous setup records tagged memory packets door channel)
+targets=(names rendezvous setup records tagged memory packets door channel engine)
 find_toolchain || die "no Rust $(msrv) or newer here: run scripts/setup.sh --for test"
 command -v c++ >/dev/null || die "no C++ compiler here: run scripts/setup.sh --for test"
 

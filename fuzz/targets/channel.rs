@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use weft_fuzz::{sealed, Input};
 use weft_transport::{Caller, Channel, FixedWindow, Life, Lot, Settings, Time};
-use weft_wire::frame::{Accept, Frame, Piece, StreamId, Terms, Writer, UNRELIABLE};
+use weft_wire::frame::{Accept, Frame, PauseReason, Piece, StreamId, Terms, Writer, UNRELIABLE};
 use weft_wire::packet::{ChannelId, Header, Packet, PacketKind, Reflected, FIRST_NUMBER, HEADER, PACKET_LEAST, SPAN};
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Head, Kind, Reason};
@@ -91,6 +91,7 @@ impl World {
             suspicion: Duration::from_secs(if how & 2 == 0 { 3 } else { 300 }),
             window: 128 << 10,
             send_most: 128 << 10,
+            held_most: if how & 32 == 0 { u32::MAX } else { 0 },
             streams_most: u32::from(STREAMS),
             packet_first: if how & 4 == 0 { 1200 } else { 9000 },
             ..Settings::default()
@@ -144,6 +145,8 @@ impl World {
                 }
             }
             6 => drop(self.channel.open(stream)),
+            7 if how & 0x60 == 0x20 => drop(self.channel.pause(stream, PauseReason::QueueFull, u32::from(how & 128))),
+            7 if how & 0x60 == 0x40 => drop(self.channel.resume(stream)),
             7 => drop(self.channel.close(stream, Reason::NoRoom)),
             _ if how & 0x60 == 0x60 => {
                 self.take_unreliable();

@@ -1,6 +1,8 @@
 //! Strangers at the door: it answers no more than it was sent, and admits only who has the cookie.
 #![no_main]
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
 use weft_fuzz::{sealed, Input};
 use weft_transport::{Answer, Door, Time};
 use weft_wire::frame::{Frame, Hello, Writer};
@@ -10,7 +12,7 @@ use weft_wire::Epoch;
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let Some(how) = input.byte() else { return };
-    let door = Door::new(Epoch(0x1112_1314_1516_1718), [1, 2]);
+    let door = Door::new(Epoch(0x1112_1314_1516_1718), secret_of(data));
     let now = Time::from_micros(u64::from(how) * 1_000_000);
     let packet = match how & 1 {
         // All that may be in a call.
@@ -38,6 +40,17 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     assert!(!matches!(door.answer(now, &[2], again), Answer::Admit(_)), "admitted from another address");
     door.refuse(&caller, weft_wire::Reason::NoRoom);
 });
+
+/// Another secret for each input. The fuzzer reads the operands of comparisons, and so learns the cookie that the door expects.
+/// An input with that cookie in it meets a door with another secret.
+fn secret_of(data: &[u8]) -> [u64; 2] {
+    [0u8, 1].map(|half| {
+        let mut hash = DefaultHasher::new();
+        hash.write(&[half]);
+        hash.write(data);
+        hash.finish()
+    })
+}
 
 fn answer(door: &Door, now: Time, packet: &[u8]) -> Answer {
     let answer = door.answer(now, &[1], packet);
