@@ -38,7 +38,7 @@ bench-mpi: ## MPI over weft beside the MPIs' own transports and libfabric's (ARG
 	$(cargo) build -p weft-cli --release --locked
 	$(target)/release/weft bench mpi $(ARGS)
 
-install: ## what was built: command, manual, completions, provider, docs (PREFIX=/usr/local DESTDIR=)
+install: ## what was built: weft, weftd, manuals, completions, provider, docs (PREFIX=/usr/local DESTDIR=)
 	PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh install
 
 uninstall: ## remove what was installed (the same PREFIX and DESTDIR)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Packs what `make build` built as a Debian package: scripts/deb.sh. Its last line is the package's path.
 #
-# The package holds the files of `make install PREFIX=/usr` and nothing that runs when it is installed or removed. The same
-# commit and the same programs give the same bytes.
+# The package holds the files of `make install PREFIX=/usr`, weftd's configuration, and nothing that runs when it is installed or
+# removed: weftd is started by who wants it. The same commit and the same programs give the same bytes.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -22,7 +22,9 @@ rm -rf "$tree"
 DESTDIR=$PWD/$tree PREFIX=/usr ZSHDIR=share/zsh/vendor-completions scripts/install.sh install >/dev/null
 # dpkg keeps its own list.
 rm -r "$tree/usr/share/weft"
-gzip -9n "$tree"/usr/share/man/man1/*.1
+gzip -9n "$tree"/usr/share/man/man[18]/*.[18]
+mkdir -p "$tree/etc/weftd"
+mv "$tree/usr/share/doc/weft/weftd.toml" "$tree/etc/weftd/"
 {
     printf '%s\n\n' "weft $version, licensed under MIT or Apache-2.0, at your choice. The Apache licence is in /usr/share/common-licenses/Apache-2.0."
     cat LICENSE-MIT
@@ -30,8 +32,9 @@ gzip -9n "$tree"/usr/share/man/man1/*.1
 rm "$tree/usr/share/doc/weft/LICENSE-MIT" "$tree/usr/share/doc/weft/LICENSE-APACHE"
 
 # The newest version of the C library that a symbol asks for.
-libc=$(objdump -T "$tree/usr/bin/weft" "$tree"/usr/lib/weft/*.so 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1)
+libc=$(objdump -T "$tree"/usr/bin/* "$tree"/usr/lib/weft/*.so 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1)
 mkdir "$tree/DEBIAN"
+printf '%s\n' /etc/weftd/weftd.toml >"$tree/DEBIAN/conffiles"
 (cd "$tree" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
 cat >"$tree/DEBIAN/control" <<EOF
 Package: weft
@@ -41,12 +44,13 @@ Maintainer: The weft developers <weft@localhost>
 Section: net
 Priority: optional
 Depends: libc6 (>= ${libc#GLIBC_}), libgcc-s1
-Installed-Size: $(du -k --apparent-size -s "$tree/usr" | cut -f1)
+Installed-Size: $(du -k --apparent-size -s "$tree/usr" "$tree/etc" | awk '{ sum += $1 } END { print sum }')
 Description: fast, protected communication between ordinary Linux processes
  Endpoints with names and keys form virtual networks: messages between
  processes of one host go from memory to memory, those to another host over
  UDP. No privilege, no daemon. With the command weft (demonstration,
- benchmarks, status) and a provider for libfabric in /usr/lib/weft.
+ benchmarks, status), a provider for libfabric in /usr/lib/weft, and weftd,
+ a daemon for hosts whose users share one network interface.
 EOF
 package=$target/deb/weft_${version}_$arch.deb
 dpkg-deb --root-owner-group -b "$tree" "$package" >/dev/null

@@ -47,6 +47,17 @@ case "${1-}" in
             strip -o "$work/libweft-fi.so" "$built/libweft_fi.so"
             put 644 "$work/libweft-fi.so" lib/weft/libweft-fi.so
         fi
+        if [ -x "$built/weftd" ]; then
+            strip -o "$work/weftd" "$built/weftd"
+            put 755 "$work/weftd" bin/weftd
+            "$built/weftd" --man >"$work/weftd.8"
+            put 644 "$work/weftd.8" share/man/man8/weftd.8
+            put 644 crates/weftd/weftd.toml share/doc/weft/weftd.toml
+            for unit in weftd.service weftd.socket; do
+                sed "s|/usr/bin/weftd|$prefix/bin/weftd|" "contrib/systemd/$unit" >"$work/$unit"
+                put 644 "$work/$unit" "lib/systemd/system/$unit"
+            done
+        fi
         mkdir "$work/man"
         "$built/weft" man --dir "$work/man"
         for page in "$work"/man/*.1; do

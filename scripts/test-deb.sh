@@ -42,6 +42,15 @@ inside dpkg -i /tmp/weft.deb
 inside weft --version
 inside weft demo --no-bench --workers 2 | tail -n 2
 inside test -s /usr/share/man/man1/weft.1.gz
+inside test -s /usr/share/man/man8/weftd.8.gz
+inside weftd --check
+inside test -s /etc/weftd/weftd.toml
+inside test -s /usr/lib/systemd/system/weftd.socket
+inside grep -q '^ExecStart=/usr/bin/weftd ' /usr/lib/systemd/system/weftd.service
+# A daemon, and a program on it. Both end with the shell.
+inside sh -c 'weftd --socket /tmp/weftd/socket 2>/tmp/weftd.log & daemon=$!
+    until grep -q serves /tmp/weftd.log; do kill -0 $daemon && sleep 0.1 || exit 1; done
+    WEFT_NI=/tmp/weftd/socket weft demo --no-bench --workers 2 | tail -n 1; kill $daemon; wait $daemon'
 inside bash -n /usr/share/bash-completion/completions/weft
 if ! inside ldd /usr/lib/weft/libweft-fi.so >/dev/null; then
     die "the provider lacks a library"

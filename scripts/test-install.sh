@@ -28,13 +28,18 @@ say "bin/weft: $size bytes, at most $most are allowed"
 [ "$("$top/bin/weft" --version)" = "weft $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)" ] || die "another version was installed"
 "$top/bin/weft" demo --no-bench --workers 2 README.md >/dev/null
 bash -n "$top/share/bash-completion/completions/weft"
-for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/architecture.md share/doc/weft/docs/design/ring.md; do
+for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/architecture.md share/doc/weft/docs/design/ring.md \
+    bin/weftd share/man/man8/weftd.8 share/doc/weft/weftd.toml lib/systemd/system/weftd.service lib/systemd/system/weftd.socket; do
     [ -s "$top/$file" ] || die "$file was not installed"
 done
 if command -v man >/dev/null; then
-    warnings=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$top/share/man/man1/weft.1" 2>&1 >/dev/null)
-    [ -z "$warnings" ] || die "weft(1): $warnings"
+    for page in man1/weft.1 man8/weftd.8; do
+        warnings=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$top/share/man/$page" 2>&1 >/dev/null)
+        [ -z "$warnings" ] || die "$page: $warnings"
+    done
 fi
+"$top/bin/weftd" --check --config "$top/share/doc/weft/weftd.toml" >/dev/null
+grep -q "^ExecStart=$PREFIX/bin/weftd " "$top/lib/systemd/system/weftd.service" || die "the unit starts another weftd"
 # The command alone, which is built as it is for the rest.
 cargo install --locked --path crates/weft-cli --offline --root "$folder/alone" --quiet
 "$folder/alone/bin/weft" --version >/dev/null

@@ -41,6 +41,18 @@ const fn test(file: &'static str, test: &'static str, says: &'static str) -> By 
 const MINUTES: &str = "takes minutes";
 const INSTALLS: &str = "changes the machine";
 
+const CONTENTION: By = test(
+    "crates/weft-cli/tests/contention.rs",
+    "pictures_and_a_table_tell_of_the_collapse_without_the_writable_state",
+    "\"bench\", \"contention\", \"--quick\"",
+);
+
+const DAEMON: By = test(
+    "crates/weft-cli/tests/bench_daemon.rs",
+    "all_figures_have_rows_with_weftd_and_without_and_every_message_is_answered",
+    "\"--quick\", \"--rounds\", \"1\"",
+);
+
 pub const ELSEWHERE: &[Row] = &[
     row("make build", MINUTES, stage("cargo build --workspace --bins --lib --example count_messages --example count_memory --release --locked")),
     row(
@@ -59,6 +71,26 @@ pub const ELSEWHERE: &[Row] = &[
         test("crates/weft-cli/tests/bench_mpi.rs", "json_has_every_row_of_each_transport_and_a_page_shows_them", "\"bench\", \"report\""),
     ),
     row("weft bench mpi --json mpi.json", MINUTES, script("scripts/test-mpi.sh", "bench mpi --rounds 1 --ms 2 --json")),
+    row("weft bench mpi --only hpcc", "it needs an MPI and hpcc", script("scripts/test-mpi.sh", "set -- --only hpcc --quick")),
+    row("weft bench contention --goals --json contention.json --svg pictures", MINUTES, CONTENTION),
+    row("weft bench contention --quick", "takes half a minute", CONTENTION),
+    row("weft bench contention --goals", MINUTES, CONTENTION),
+    row("weft bench contention --only crowds --goals", MINUTES, CONTENTION),
+    row(
+        "weft bench contention --only real",
+        "measures for twenty seconds",
+        test(
+            "crates/weft-cli/tests/contention.rs",
+            "a_weftd_with_fewer_frames_than_endpoints_answers_every_request_once_and_in_order",
+            "\"--only\", \"real\"",
+        ),
+    ),
+    row("weft bench daemon", MINUTES, DAEMON),
+    row("weft bench daemon --goals", MINUTES, DAEMON),
+    row("weft bench daemon --quick", "takes half a minute", DAEMON),
+    row("weft bench daemon --goals --json daemon.json", MINUTES, DAEMON),
+    row("weft bench daemon --quick --only remapping", "measures for some seconds", DAEMON),
+    row("weft bench daemon --only remapping", "measures for ten seconds", DAEMON),
     row("make soak", "takes an hour", By::Hand),
     row("make fuzz", "takes half an hour", stage("scripts/fuzz.sh 10")),
     row("make docs", MINUTES, stage("cargo doc --workspace --no-deps --locked")),
