@@ -51,8 +51,8 @@ const HOSTS_PROCESSES: usize = 4;
 const HELP: &str = "\
 Two programs, pinned to two CPUs, once without weftd and once through it. On one host they reach each other through rings in memory \
 without it, and through it because set-up sockets are switched off (WEFT_LOCAL=off). The two hosts are network namespaces joined by a \
-veth pair, with a weftd in each; that needs root, and `ip` of iproute2, and is left out for others. In every round each figure is taken \
-once, for a moment, with weftd and without one after the other, in each second round the other way round. The tables tell the median of \
+veth pair, with a weftd in each; that needs root, and `ip` of iproute2, and is left out where they cannot be made. In every round each \
+figure is taken once, for a moment, with weftd and without one after the other, in each second round the other way round. The tables tell the median of \
 the rounds' medians, and of their 99th percentiles; a ratio is formed within the round, and the median of the rounds counts. Both \
 sides add up every byte, and the numbers and sums are compared.
 
@@ -156,17 +156,10 @@ fn measure(options: &Options, stage: &Stage, interrupt: &Interrupt, progress: &P
         written: Vec::new(),
         notes: Vec::new(),
     };
-    let is_root = rustix::process::geteuid().is_root();
-    if options.wants(Group::Hosts) && !is_root {
-        measured
-            .notes
-            .push("two hosts: making network namespaces needs root; type `sudo` before the command".to_owned());
-    }
     let probes = plan::probes(if options.quick { Extent::Quick } else { Extent::Full });
     let usual = if options.quick { QUICK_ROUNDS } else { ROUNDS };
     let rounds = Rounds { rounds: options.rounds.unwrap_or(usual), interrupt, progress };
-    let has_hosts = options.wants(Group::Hosts) && is_root;
-    let pairs = usize::from(options.wants(Group::Local)) + usize::from(has_hosts);
+    let pairs = [Group::Local, Group::Hosts].into_iter().filter(|&group| options.wants(group)).count();
     let hot = if options.wants(Group::Remapping) { plan::hot().len() } else { 0 };
     progress.set_all((pairs * probes.len() + hot) as u64 * u64::from(rounds.rounds));
     if options.wants(Group::Local) {
@@ -175,10 +168,13 @@ fn measure(options: &Options, stage: &Stage, interrupt: &Interrupt, progress: &P
     if options.wants(Group::Remapping) {
         measured.written = rounds.of_hot(&mut stage.crowded(FRAMES)?, &mut measured.local)?;
     }
-    if has_hosts {
-        // The scene goes before the namespaces do.
-        let joined = Joined::make(MTU)?;
-        measured.hosts = rounds.of_pair("two hosts", &mut stage.hosts(&joined)?, &probes)?;
+    if options.wants(Group::Hosts) {
+        match Joined::make(MTU) {
+            // The scene goes before the namespaces do.
+            Ok(joined) => measured.hosts = rounds.of_pair("two hosts", &mut stage.hosts(&joined)?, &probes)?,
+            Err(error) if options.only.is_empty() => measured.notes.push(format!("two hosts: {error}")),
+            Err(error) => return Err(error),
+        }
     }
     Ok(measured)
 }
