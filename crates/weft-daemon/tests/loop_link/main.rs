@@ -10,6 +10,7 @@ mod model;
 #[path = "../programs/mod.rs"]
 mod programs;
 mod rates;
+mod restless;
 mod stores;
 mod world;
 
