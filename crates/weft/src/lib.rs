@@ -74,8 +74,8 @@ pub mod client {
 pub use bundle::{AnyThread, Bundle, Held, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
 pub use node::{Error, Node};
 pub use weft_core::{
-    Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Reliability, ReplyError, Returned,
-    SendError, Service, Settings,
+    Admission, Contents, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Placed, Reliability, ReplyError,
+    Returned, SendError, Service, Settings, Transfer,
 };
 pub use weft_link::NetworkError;
 pub use weft_link::Ports;

@@ -6,7 +6,7 @@ use crate::node::lock;
 use crate::paths::Outlet;
 use crate::watch::Signals;
 use std::sync::{Arc, Mutex};
-use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, ReplyError, SendError, State};
+use weft_core::{Contents, Delivery, Endpoint, MessageKind, Outgoing, ReplyError, SendError, State};
 use weft_shm::{Life, Own};
 use weft_wire::{Key, Name};
 
@@ -217,7 +217,7 @@ weft_wire::debug_says_display!(NotReplied);
 #[must_use = "dropping the token ends the request without a reply"]
 pub struct ReplyToken {
     pub(super) right: Option<weft_core::ReplyToken>,
-    mailbox: Arc<Mailbox>,
+    pub(super) mailbox: Arc<Mailbox>,
 }
 
 impl ReplyToken {
@@ -239,7 +239,8 @@ impl ReplyToken {
             return Err((ReplyError::Forked, self));
         }
         if let Some(right) = self.right.take() {
-            self.mailbox.put(Letter { right, reply: Some((handler, args.to_vec(), payload.to_vec())) });
+            let answer = Answer::Reply(handler, args.to_vec(), payload.to_vec());
+            self.mailbox.put(Letter { right, answer });
         }
         Ok(())
     }
@@ -248,7 +249,7 @@ impl ReplyToken {
 impl Drop for ReplyToken {
     fn drop(&mut self) {
         if let Some(right) = self.right.take() {
-            self.mailbox.put(Letter { right, reply: None });
+            self.mailbox.put(Letter { right, answer: Answer::None });
         }
     }
 }
@@ -261,11 +262,21 @@ pub(super) struct Mailbox {
     pub(super) letters: Own<Mutex<Vec<Letter>>>,
 }
 
-/// A reply, or the end of a request without one.
+/// What becomes of a request.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) right: weft_core::ReplyToken,
-    pub(super) reply: Option<(u8, Vec<u32>, Vec<u8>)>,
+    pub(super) answer: Answer,
+}
+
+/// A reply, or the end of a request without one.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Handler, arguments and payload.
+    Reply(u8, Vec<u32>, Vec<u8>),
+    /// Handler, arguments, offset and contents.
+    Long(u8, Vec<u32>, u64, Contents),
+    None,
 }
 
 impl Mailbox {
