@@ -37,6 +37,8 @@ const CRATES: &[Rule] = &[
     Rule { name: "weft-link", layer: 4, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-sim", layer: 5, may_know: &["weft-wire", "weft-transport", "weft-core", "weft-daemon"], from_outside: NO_OS, unsafe_policy: FORBID },
     Rule { name: "weft", layer: 5, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-memory", "weft-link"], from_outside: None, unsafe_policy: DENY },
+    Rule { name: "weft-launch", layer: 1, may_know: &[], from_outside: Some(&["libc", "thiserror"]), unsafe_policy: None },
+    Rule { name: "weft-job", layer: 6, may_know: &["weft", "weft-launch", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weftd", layer: 6, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-link", "weft-daemon"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-cli", layer: 6, may_know: &["weft", "weft-sim", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-ofi", layer: 6, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },
