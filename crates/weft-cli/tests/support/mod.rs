@@ -189,6 +189,11 @@ pub fn example(name: &str) -> PathBuf {
     built(&format!("examples/{name}"), &["-p", "weft", "--example", name])
 }
 
+/// An example of another package, likewise.
+pub fn program_example(package: &str, name: &str) -> PathBuf {
+    built(&format!("examples/{name}"), &["-p", package, "--example", name])
+}
+
 /// A program of another package, likewise.
 pub fn program_of(package: &str, name: &str) -> PathBuf {
     built(name, &["-p", package, "--bin", name])
