@@ -5,11 +5,11 @@ use super::stamps::Gate;
 use super::{not_sent, Context, Message, NotReplied, ReplyToken};
 use crate::bundle::faces::Kind;
 use crate::bundle::{Bundle, SharedBundle, Threads};
-use crate::memory::Window;
 use crate::node::Error;
 use crate::paths::Outlet;
 use std::cell::Cell;
 use weft_core::{Contents, Endpoint, Memory, Placed, ReplyError, SendError, State};
+use weft_shm::Window;
 
 /// A long message to send, without its contents.
 ///
