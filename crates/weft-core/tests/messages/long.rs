@@ -3,10 +3,13 @@
 use crate::world::{insist, message, seeded, Common, Fault, Fuse, Inside, TestTx, World, KEY, LARGEST};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use weft_core::bulk::PIECE;
 use weft_core::testing::Bytes;
 use weft_core::{
-    Contents, Delivery, Endpoint, Event, Get, Long, MessageKind, Placed, Report, Returned, Settings, Sink, Transfer,
+    Contents, Delivery, Endpoint, Event, Get, Long, Memory, MessageKind, Placed, Report, Returned, Settings, Sink,
+    Transfer,
 };
 use weft_wire::{Certainty, Key, Reason};
 
@@ -219,6 +222,40 @@ fn a_short_long_message_is_one_record() {
     let after = pushed(true);
     // Header, three arguments and 100 bytes: three lines of 64 bytes.
     assert_eq!(after - before, 192);
+}
+
+/// A segment that counts the bytes that are written and read.
+#[derive(Clone, Debug)]
+struct Counting(Bytes, Arc<[AtomicU64; 2]>);
+
+impl Memory for Counting {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        self.1[1].fetch_add(to.len() as u64, Ordering::Relaxed);
+        self.0.read(at, to)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> bool {
+        self.1[0].fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.0.write(at, bytes)
+    }
+}
+
+#[test]
+fn each_byte_is_copied_once_into_a_segment_and_once_out_of_it() {
+    let mut p = Pair::new(2 * LARGEST);
+    let (b, counts) = (p.b, Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
+    let segment = Counting(p.at_b.clone(), counts.clone());
+    p.world.state(B).set_segment(b, Some(Box::new(segment))).expect("alive");
+    p.request(TAKE, &[], 0, 1_000_000);
+    p.settle();
+    p.get(0, 700_000, 0);
+    p.settle();
+    assert_eq!(counts.each_ref().map(|count| count.load(Ordering::Relaxed)), [1_000_000, 700_000]);
+    assert!(p.at_a.all()[..700_000] == pattern(1_000_000)[..700_000]);
 }
 
 #[test]
