@@ -134,13 +134,16 @@ fn sleeper(orders: Orders) {
     bundle.serve();
 }
 
+/// The arguments of a long reply, and where it was placed.
+type Fetched = (Vec<u32>, Placed);
+
 /// A bundle whose endpoint writes down what comes.
 struct Asker {
     bundle: Bundle,
     here: Endpoint,
     window: Window,
     checked: Rc<RefCell<Vec<Vec<u32>>>>,
-    fetched: Rc<RefCell<Vec<(Vec<u32>, Placed)>>>,
+    fetched: Rc<RefCell<Vec<Fetched>>>,
     shorts: Rc<Cell<u32>>,
     returns: Rc<RefCell<Vec<Returned>>>,
 }
