@@ -15,6 +15,10 @@ use weft_wire::{Certainty, Credit, Head, Kind, Reason, MAX_PAYLOAD};
 /// Room that a path must have before a piece goes: for the largest record. So short messages find room while a long one leaves.
 const ROOM_LINES: u32 = lines(MAX_ARGS, MAX_PAYLOAD);
 
+/// Bytes in a path that its reader has not taken, above which no piece goes: a short message would wait behind them. A reader gives bytes
+/// back by the megabyte, so with fewer it would stand still now and then.
+const AHEAD_MOST: u64 = 2 << 20;
+
 /// Where a long message can go.
 enum Way {
     Flow(u32, u16),
@@ -333,7 +337,7 @@ impl<T: Tx> Session<T> {
         leaving.begin_turn();
         let (mut pieces, mut is_broken, mut unread) = (0, false, None);
         let step = leaving.send(turn, |&slot, piece| {
-            if !backlog.is_empty() || !tx.has_room(ROOM_LINES) {
+            if !backlog.is_empty() || !tx.has_room(ROOM_LINES) || tx.is_ahead(AHEAD_MOST) {
                 return Err(SendError::Full);
             }
             let Kept { op, args, what, has_begun, .. } = kept.get_mut(&slot).ok_or(SendError::NoEndpoint)?;
