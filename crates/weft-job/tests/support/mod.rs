@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use weft_wire::job::{push_gift, Head, Socket, HEAD_BYTES, JOB, RANK, SIZE};
@@ -35,8 +35,13 @@ pub struct Rank {
 impl Ranks {
     /// Starts so many ranks that play a role. Needs a test called `child`.
     pub fn start(role: &str, size: u32) -> Ranks {
-        let (gathering, exits) = (Arc::new(Gathering::new(size)), channel().0);
-        Ranks((0..size).map(|rank| Rank::start(role, rank, &gathering, &exits)).collect())
+        Ranks::start_in(role, size, &[])
+    }
+
+    /// The same, with this in their environment.
+    pub fn start_in(role: &str, size: u32, environment: &[(&str, &str)]) -> Ranks {
+        let gathering = Arc::new(Gathering::new(size));
+        Ranks((0..size).map(|rank| Rank::start(role, rank, &gathering, environment)).collect())
     }
 
     /// Tells all ranks something.
@@ -58,11 +63,12 @@ impl Ranks {
 }
 
 impl Rank {
-    fn start(role: &str, rank: u32, gathering: &Arc<Gathering>, exits: &Sender<i32>) -> Rank {
+    fn start(role: &str, rank: u32, gathering: &Arc<Gathering>, environment: &[(&str, &str)]) -> Rank {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let theirs = File::from(OwnedFd::from(theirs));
         let socket = Socket { descriptor: theirs.as_raw_fd(), inode: theirs.metadata().expect("a socket").ino() };
         let mut command = command(role);
+        command.envs(environment.iter().copied());
         command.env(JOB, socket.to_string()).env(RANK, rank.to_string()).env(SIZE, gathering.size().to_string());
         // One at a time: another rank must not inherit it.
         static TURN: Mutex<()> = Mutex::new(());
@@ -71,8 +77,8 @@ impl Rank {
         let started = Rank::of(&mut command);
         drop(theirs);
         drop(turn);
-        let (gathering, exits) = (gathering.clone(), exits.clone());
-        std::thread::spawn(move || gathering.serve(rank as usize, ours, &exits));
+        let gathering = gathering.clone();
+        std::thread::spawn(move || gathering.serve(rank as usize, ours));
         started
     }
 
@@ -147,7 +153,7 @@ impl Gathering {
         self.gifts.lock().expect("nobody panics").len()
     }
 
-    fn serve(&self, rank: usize, mut socket: UnixStream, exits: &Sender<i32>) {
+    fn serve(&self, rank: usize, mut socket: UnixStream) {
         let mut head = [0; HEAD_BYTES];
         while socket.read_exact(&mut head).is_ok() {
             match Head::from_bytes(head).expect("a head") {
@@ -162,8 +168,7 @@ impl Gathering {
                     socket.write_all(&Head::All(all.len() as u32).to_bytes()).expect("it listens");
                     socket.write_all(&all).expect("it listens");
                 }
-                Head::Exit(status) => _ = exits.send(status),
-                Head::All(_) => panic!("launchers say that"),
+                head @ (Head::Exit(_) | Head::All(_)) => panic!("no rank says {head:?} here"),
             }
         }
     }
