@@ -133,6 +133,30 @@ fn ctrl_c_and_sigterm_end_all_ranks_and_what_they_started() {
 }
 
 #[test]
+fn a_second_ctrl_c_ends_at_once_what_does_not_hear_the_first() {
+    let (job, pids) = lasting("2", "trap '' TERM; echo $$; while true; do sleep 1000; done", 2);
+    kill_process(Pid::from_child(&job), Signal::INT).expect("it lives");
+    // They come apart: one signal that is pending swallows the next of its kind.
+    std::thread::sleep(Duration::from_millis(100));
+    kill_process(Pid::from_child(&job), Signal::INT).expect("it has 2 s to end its ranks");
+    let output = job.wait_with_output().expect("it is ours");
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(130), ""));
+    expect_gone(&pids);
+}
+
+#[test]
+fn more_ranks_than_there_are_files_for_leave_nothing_and_say_what_to_do() {
+    let weft = env!("CARGO_BIN_EXE_weft");
+    // The first ranks have started by then.
+    let script = format!("ulimit -n 60; exec {weft} run -n 64 --no-prefix sh -c 'echo $$; exec sleep 1000'");
+    let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().expect("a shell");
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    let said = err(&output);
+    assert!(said.contains(" of 64 failed: Too many open files") && said.contains("Give fewer with -n"), "{said}");
+    expect_gone(&out(&output).lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_killed_launcher_leaves_nothing() {
     let (mut job, pids) = lasting("3", "sleep 1000 & echo $!; echo $$; wait", 6);
     job.kill().expect("it lives");
