@@ -18,6 +18,7 @@ fn child() {
         ("alone", alone),
         ("acquainted", acquainted),
         ("shared", shared),
+        ("joins twice", joins_twice),
         ("barrier", waits_in_barriers),
         ("short barrier", waits_in_short_barriers),
         ("counts", counts),
@@ -140,6 +141,28 @@ fn shared() {
     tell(format_args!("{} gifts", all.iter().filter(|gift| *gift == b"gift").count()));
 }
 
+#[test]
+fn a_job_joins_with_as_many_endpoints_as_it_likes() {
+    let ranks = Ranks::start("joins twice", 3);
+    assert_eq!(ranks.hear(), ["heard of 3"; 3]);
+    ranks.finish();
+}
+
+fn joins_twice() {
+    let (mut job, mut bundle, _) = joined();
+    let other = bundle.endpoint_with_random_key().expect("an endpoint");
+    let heard = Rc::new(Cell::new(0));
+    let noted = heard.clone();
+    bundle.on(other, 1, move |_| noted.set(noted.get() + 1)).expect("an endpoint");
+    job.join(&mut bundle, other).expect("all join");
+    for to in 0..job.size() {
+        bundle.send(other, to, 1, &[], b"").expect("it is mapped");
+    }
+    bundle.poll_until(|_| heard.get() == job.size());
+    job.barrier(&mut bundle).expect("all come");
+    tell(format_args!("heard of {}", heard.get()));
+}
+
 // ---- barriers
 
 /// Has all ranks but one enter a barrier of that kind, and returns those that leave it before the last one comes.
@@ -241,6 +264,7 @@ fn counts() {
     loop {
         tell("ready");
         if order().as_deref() != Some("enter") {
+            assert_eq!(bundle.next_event(), None, "the program hears nothing of the job's messages");
             return;
         }
         let before = (bundle.counters().sent, sleeps());
