@@ -118,6 +118,11 @@ impl<'a> Message<'a> {
         self.delivery.payload
     }
 
+    /// Returns the number of the handler that the message names.
+    pub fn handler(&self) -> u8 {
+        self.delivery.op()
+    }
+
     /// Returns the local endpoint that the message came to.
     pub fn endpoint(&self) -> Endpoint {
         self.delivery.endpoint
@@ -127,6 +132,13 @@ impl<'a> Message<'a> {
     /// `None` once that peer is gone.
     pub fn source(&self) -> Option<Name> {
         self.context.state.source(self.delivery)
+    }
+
+    /// Returns the key that the message carries: its sender's, which may differ from the endpoint's if that admits senders
+    /// [without a key](crate::Admission). `None` for replies, which need no key, once that peer is gone, and for messages handed on by
+    /// the bundle that the endpoint left.
+    pub fn key(&self) -> Option<Key> {
+        self.context.state.carried_key(self.delivery)
     }
 
     /// Returns whether the message is a one-way message, a request or a reply.
