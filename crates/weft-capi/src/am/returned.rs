@@ -1,0 +1,200 @@
+//! Messages that come back: handler 0.
+
+use super::token::with_running;
+use super::{answer, not_done, not_here, ERR_BAD_ARG, ERR_RESOURCE};
+use crate::endpoints;
+use crate::guard::store;
+use crate::handle::{Handle, Place};
+use crate::invoke::ReturnHandler;
+use crate::of_either;
+use crate::running::Running;
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::sync::OnceLock;
+use weft::{Certainty, MessageKind, Reason, Returned, MAX_ARGS};
+
+/// Why a message came back, as AM-II numbers it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Status {
+    BadArgs = 1,
+    BadEntry = 2,
+    BadTag = 3,
+    BadHandler = 4,
+    BadSegOff = 5,
+    BadLength = 6,
+    BadEndpoint = 7,
+    Congestion = 8,
+    Unreachable = 9,
+    ReplyRejected = 10,
+}
+
+impl Status {
+    fn of(returned: &Returned) -> Status {
+        let is_reply = returned.kind == MessageKind::Reply;
+        match returned.reason {
+            Reason::PeerLost | Reason::NobodyThere | Reason::Silent | Reason::Version | Reason::Violation => {
+                Status::Unreachable
+            }
+            _ if is_reply => Status::ReplyRejected,
+            Reason::WrongKey | Reason::Closed | Reason::ForeignUser | Reason::WrongOwner => Status::BadTag,
+            Reason::NoHandler => Status::BadHandler,
+            Reason::NoSuchEndpoint | Reason::WrongEpoch => Status::BadEndpoint,
+            Reason::QueueFull | Reason::NoRoom | Reason::PeerLimit => Status::Congestion,
+            Reason::OwnDescriptors | Reason::OwnMemory | Reason::OwnFileSize => Status::Congestion,
+            Reason::NoRegion | Reason::Revoked => Status::BadSegOff,
+            Reason::OutsideRegion => Status::BadLength,
+            Reason::NoRight | Reason::Unaligned => Status::BadArgs,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Status::BadArgs => "EBADARGS",
+            Status::BadEntry => "EBADENTRY",
+            Status::BadTag => "EBADTAG",
+            Status::BadHandler => "EBADHANDLER",
+            Status::BadSegOff => "EBADSEGOFF",
+            Status::BadLength => "EBADLENGTH",
+            Status::BadEndpoint => "EBADENDPOINT",
+            Status::Congestion => "ECONGESTION",
+            Status::Unreachable => "EUNREACHABLE",
+            Status::ReplyRejected => "EREPLYREJECTED",
+        }
+    }
+}
+
+/// The opcode of a message.
+fn opcode(returned: &Returned) -> c_int {
+    let medium = c_int::from(!returned.payload.is_empty());
+    match returned.kind {
+        MessageKind::Reply => 4 + medium,
+        MessageKind::Request | MessageKind::OneWay => 1 + medium,
+    }
+}
+
+/// What a program may ask about a message that came back: `am_returned_t`.
+#[repr(C)]
+pub struct Told {
+    status: c_int,
+    opcode: c_int,
+    /// The index that it was sent to; -1 for a reply.
+    index: c_int,
+    handler: c_int,
+    numargs: c_int,
+    args: [i32; MAX_ARGS],
+    contents: *const c_void,
+    bytes: usize,
+    /// 1 if it is certain that it was not delivered.
+    is_certain: c_int,
+    reason: *const c_char,
+}
+
+/// The handler of an endpoint that has none: says what happened, and ends the program.
+pub const DEFAULT: ReturnHandler = undeliverable;
+
+/// Sets handler 0.
+pub fn set(endpoint: Handle, handler: ReturnHandler) -> Result<(), c_int> {
+    let set = endpoints::with(endpoint, |used, own, place| {
+        let index = endpoint.index();
+        let run = move |_: &mut weft::am::Context<'_>, returned: Returned| {
+            run(place, index, handler, Status::of(&returned), &returned);
+        };
+        of_either!(used, bundle => bundle.on_return(own, run)).map_err(not_done)?;
+        place.said().on_return = Some(handler);
+        Ok(())
+    });
+    set.map_err(not_here)?
+}
+
+fn run(place: &Place<endpoints::State>, index: usize, handler: ReturnHandler, status: Status, returned: &Returned) {
+    place.desk.run(index, &mut Running::Returned(returned), |token| {
+        // SAFETY: the program's promise.
+        unsafe { handler(status as c_int, opcode(returned), token) }
+    });
+}
+
+extern "C" fn undeliverable(status: c_int, _opcode: c_int, token: *mut c_void) {
+    let line = with_running(token, |running, _| match running {
+        Running::Returned(returned) => Some(describe(returned)),
+        Running::Message(_) => None,
+    });
+    match line {
+        Ok(Some(line)) => eprintln!("{line}"),
+        _ => eprintln!("weft: a message came back with status {status}"),
+    }
+    std::process::abort();
+}
+
+/// A line for people.
+fn describe(returned: &Returned) -> String {
+    let Returned { destination, kind, op, args, payload, reason, .. } = returned;
+    let what = match kind {
+        MessageKind::Reply => "a reply",
+        MessageKind::Request | MessageKind::OneWay => "a request",
+    };
+    let place = destination.map_or(String::new(), |index| format!(" at index {index}"));
+    format!(
+        "weft: {what} to handler {op}{place} ({} arguments, {} bytes) came back: {}: {reason}. Set handler 0 to go on without it",
+        args.len(),
+        payload.len(),
+        Status::of(returned).name()
+    )
+}
+
+/// The text of a reason, for C.
+fn reason_text(reason: Reason) -> *const c_char {
+    static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
+    let texts = TEXTS.get_or_init(|| {
+        Reason::ALL.iter().map(|reason| CString::new(reason.to_string()).unwrap_or_default()).collect()
+    });
+    let at = Reason::ALL.iter().position(|other| *other == reason);
+    at.and_then(|at| texts.get(at)).map_or(c"".as_ptr(), |text| text.as_ptr())
+}
+
+/// # Safety
+/// The program's promise.
+#[no_mangle]
+pub unsafe extern "C" fn am_get_returned(token: *mut c_void, told: *mut Told) -> c_int {
+    answer(|| {
+        let read = with_running(token, |running, _| {
+            let Running::Returned(returned) = running else { return Err(ERR_RESOURCE) };
+            let mut args = [0; MAX_ARGS];
+            for (place, arg) in args.iter_mut().zip(&returned.args) {
+                *place = *arg as i32;
+            }
+            Ok(Told {
+                status: Status::of(returned) as c_int,
+                opcode: opcode(returned),
+                index: returned.destination.map_or(-1, |index| index as c_int),
+                handler: returned.op.into(),
+                numargs: returned.args.len() as c_int,
+                args,
+                contents: returned.payload.as_ptr().cast(),
+                bytes: returned.payload.len(),
+                is_certain: (returned.certainty == Certainty::NotDelivered).into(),
+                reason: reason_text(returned.reason),
+            })
+        })??;
+        // SAFETY: the program's promise.
+        unsafe { store(told, read) }.then_some(()).ok_or(ERR_BAD_ARG)
+    })
+}
+
+/// The name of a status, as `am.h` writes it. Never NULL.
+#[no_mangle]
+pub extern "C" fn am_status_text(status: c_int) -> *const c_char {
+    let text: &CStr = match status {
+        1 => c"EBADARGS: the arguments are not what a request or reply may have",
+        2 => c"EBADENTRY: nothing is mapped at that index of the sender's translation table",
+        3 => c"EBADTAG: the tag is not the destination's, or that admits nobody",
+        4 => c"EBADHANDLER: the destination has no handler of that number",
+        5 => c"EBADSEGOFF: the destination has no segment, or none at that offset",
+        6 => c"EBADLENGTH: the contents run past the end of the destination's segment",
+        7 => c"EBADENDPOINT: there is no such endpoint",
+        8 => c"ECONGESTION: one side has no room for it",
+        9 => c"EUNREACHABLE: the peer's process or host is gone, or silent",
+        10 => c"EREPLYREJECTED: the destination refused a reply",
+        _ => c"no status of Active Messages",
+    };
+    text.as_ptr()
+}

@@ -1,0 +1,182 @@
+//! Requests and replies, short and medium. The headers' macros and variadic functions end here.
+
+use super::token::with_running;
+use super::{answer, not_here, not_sent, stale, Ep, ERR_BAD_ARG, ERR_NOT_INIT, ERR_RESOURCE, MEDIUM_MOST};
+use crate::bundles;
+use crate::endpoints::{Home, ENDPOINTS};
+use crate::guard::slice;
+use crate::handle::Handle;
+use crate::running::Running;
+use std::ffi::{c_int, c_void};
+use weft::{SendError, MAX_ARGS};
+
+/// The arguments of a call.
+///
+/// # Safety
+/// The program's promise.
+#[inline(always)]
+unsafe fn arguments<'a>(count: c_int, args: *const i32) -> Result<&'a [u32], c_int> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= MAX_ARGS).ok_or(ERR_BAD_ARG)?;
+    // SAFETY: the program's promise.
+    unsafe { slice(args.cast::<u32>(), count) }.ok_or(ERR_BAD_ARG)
+}
+
+/// The payload of a call.
+///
+/// # Safety
+/// The program's promise.
+#[inline(always)]
+unsafe fn contents<'a>(source: *const c_void, bytes: usize) -> Result<&'a [u8], c_int> {
+    if bytes > MEDIUM_MOST {
+        return Err(ERR_BAD_ARG);
+    }
+    // SAFETY: the program's promise.
+    unsafe { slice(source.cast::<u8>(), bytes) }.ok_or(ERR_BAD_ARG)
+}
+
+/// # Safety
+/// The program's promise.
+#[no_mangle]
+pub unsafe extern "C" fn am_request(
+    endpoint: *mut Ep,
+    to: u32,
+    handler: u8,
+    numargs: c_int,
+    args: *const i32,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the program's promise.
+        let args = unsafe { arguments(numargs, args) }?;
+        request(Handle::from_c(endpoint), to, handler, args, &[])
+    })
+}
+
+/// # Safety
+/// The program's promise.
+#[no_mangle]
+pub unsafe extern "C" fn am_request_i(
+    endpoint: *mut Ep,
+    to: u32,
+    handler: u8,
+    source: *const c_void,
+    bytes: usize,
+    numargs: c_int,
+    args: *const i32,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the program's promise.
+        let args = unsafe { arguments(numargs, args) }?;
+        // SAFETY: the program's promise.
+        let payload = unsafe { contents(source, bytes) }?;
+        request(Handle::from_c(endpoint), to, handler, args, payload)
+    })
+}
+
+/// Polls, and sends a request. Blocks until there is room, and polls meanwhile.
+#[inline(always)]
+fn request(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
+    let Some(place) = ENDPOINTS.place(handle) else { return Err(stale()) };
+    let Some(home) = place.home() else { return Err(stale()) };
+    if !home.bundle.is_parallel() {
+        let mut turn = home.bundle.own().map_err(|no| not_here(no.into()))?;
+        // Who frees or moves the endpoint or its bundle has the turn then, so this holds until the end.
+        let is_good = place.is(handle) && home.bundle.is(home.handle);
+        let Some(own) = turn.as_mut().filter(|_| is_good) else { return Err(stale()) };
+        if own.life.is_over() {
+            return Err(ERR_NOT_INIT);
+        }
+        own.bundle.poll();
+        let sent = match own.bundle.try_request(home.endpoint, to, handler, args, payload) {
+            Err(SendError::Full) => own.bundle.request(home.endpoint, to, handler, args, payload),
+            sent => sent,
+        };
+        drop(turn);
+        return match sent {
+            Ok(()) => Ok(()),
+            Err(error) => after_error(handle, home, error, |_| request(handle, to, handler, args, payload)),
+        };
+    }
+    request_shared(handle, home, to, handler, args, payload)
+}
+
+#[inline(never)]
+fn request_shared(handle: Handle, home: Home, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
+    let mine = bundles::mine(home.bundle, home.handle).map_err(not_here)?;
+    if ENDPOINTS.find(handle).is_none() {
+        return Err(stale());
+    }
+    let mut held = mine.bundle.hold().map_err(|in_handler| not_here(in_handler.into()))?;
+    held.poll();
+    let sent = held.try_request(home.endpoint, to, handler, args, payload);
+    drop(held);
+    let sent = match sent {
+        Err(SendError::Full) => mine.bundle.request(home.endpoint, to, handler, args, payload),
+        sent => sent,
+    };
+    match sent {
+        Ok(()) => Ok(()),
+        Err(error) => after_error(handle, home, error, |_| request(handle, to, handler, args, payload)),
+    }
+}
+
+/// Makes a call again if the endpoint moved before it came to its bundle.
+#[cold]
+#[inline(never)]
+fn after_error(
+    handle: Handle,
+    home: Home,
+    error: SendError,
+    again: impl FnOnce(()) -> Result<(), c_int>,
+) -> Result<(), c_int> {
+    if error != SendError::NoEndpoint {
+        return Err(not_sent(error));
+    }
+    let place = ENDPOINTS.find(handle).ok_or_else(stale)?;
+    while place.is_moving() {
+        std::thread::yield_now();
+    }
+    match place.home() {
+        Some(now) if now.handle != home.handle => again(()),
+        _ => Err(not_sent(error)),
+    }
+}
+
+/// # Safety
+/// The program's promise.
+#[no_mangle]
+pub unsafe extern "C" fn am_reply(token: *mut c_void, handler: u8, numargs: c_int, args: *const i32) -> c_int {
+    answer(|| {
+        // SAFETY: the program's promise.
+        let args = unsafe { arguments(numargs, args) }?;
+        reply(token, handler, args, &[])
+    })
+}
+
+/// # Safety
+/// The program's promise.
+#[no_mangle]
+pub unsafe extern "C" fn am_reply_i(
+    token: *mut c_void,
+    handler: u8,
+    source: *const c_void,
+    bytes: usize,
+    numargs: c_int,
+    args: *const i32,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the program's promise.
+        let args = unsafe { arguments(numargs, args) }?;
+        // SAFETY: the program's promise.
+        let payload = unsafe { contents(source, bytes) }?;
+        reply(token, handler, args, payload)
+    })
+}
+
+/// Replies, once, to the request whose handler runs. Does not block and does not poll.
+#[inline(always)]
+fn reply(token: *mut c_void, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
+    with_running(token, |running, _| match running {
+        Running::Message(message) => message.reply(handler, args, payload).map_err(|_| ERR_RESOURCE),
+        Running::Returned(_) => Err(ERR_RESOURCE),
+    })?
+}
