@@ -171,6 +171,9 @@ typedef struct am_returned {
 } am_returned_t;
 
 int am_get_returned(void *token, am_returned_t *returned);
+/* Whether a request that cannot be sent because the call is wrong comes back to handler 0, with EBADARGS or EBADENTRY, as the report
+ * says (1), or the call returns AM_ERR_BAD_ARG (0, at first). */
+int am_set_returns_misuse(ep_t endpoint, int is_on);
 const char *am_status_text(int status);
 
 /* ---- Requests and replies: what the macros below call. A request polls, and blocks while there is no room. */

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use weft::{AnyThread, Bundle, InHandler, Node, Settings, SharedBundle};
+use weft::{AnyThread, Bundle, InHandler, Node, Settings, SharedBundle, Waker};
 use weft_shm::Life;
 
 /// All bundles of the process.
@@ -23,6 +23,8 @@ pub struct State {
     shared: Mutex<Option<SharedBundle>>,
     /// It was made by Active Messages, and ends with them.
     pub is_of_am: AtomicBool,
+    /// What ends its waits.
+    waker: Mutex<Option<Waker>>,
     /// The event mask of Active Messages.
     pub mask: AtomicU32,
 }
@@ -108,6 +110,7 @@ pub struct Mine {
 pub fn make(node: &Node, settings: Settings, is_parallel: bool) -> Result<Option<Handle>, weft::Error> {
     let bundle = Bundle::for_any_thread(node, settings)?;
     let Some((place, handle)) = BUNDLES.take() else { return Ok(None) };
+    *place.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(bundle.waker());
     place.is_parallel.store(is_parallel, Ordering::Relaxed);
     place.mask.store(0, Ordering::Relaxed);
     place.is_of_am.store(false, Ordering::Relaxed);
@@ -202,6 +205,15 @@ pub fn with<R>(handle: Handle, call: impl FnOnce(Use<'_>) -> R) -> Result<R, Not
     Ok(call(Use::Own(&mut own.bundle)))
 }
 
+/// Ends a wait of a bundle. From any thread.
+pub fn wake(handle: Handle) -> Result<(), NotHere> {
+    let place = BUNDLES.find(handle).ok_or(NotHere::Stale)?;
+    if let Some(waker) = &*place.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        waker.wake();
+    }
+    Ok(())
+}
+
 /// Ends a bundle, whose endpoints the caller has freed. What others are waiting for in it ends with their next call.
 pub fn free(handle: Handle) -> Result<(), NotHere> {
     let place = BUNDLES.find(handle).ok_or(NotHere::Stale)?;
@@ -212,10 +224,12 @@ pub fn free(handle: Handle) -> Result<(), NotHere> {
         if !place.withdraw(handle) {
             return Err(NotHere::Stale);
         }
+        let waker = place.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let shared = place.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mine = MINE.with(|mine| take_ended(&mut mine.borrow_mut()));
-        if let Some(shared) = &shared {
-            shared.waker().wake();
+        // Threads that wait in it come back and find that it is gone.
+        if let Some(waker) = waker {
+            waker.wake();
         }
         drop((shared, mine));
     } else {
@@ -224,6 +238,7 @@ pub fn free(handle: Handle) -> Result<(), NotHere> {
             return Err(NotHere::Stale);
         }
         ended = turn.take();
+        place.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(turn);
         drop(ended);
     }

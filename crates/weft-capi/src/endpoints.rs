@@ -187,6 +187,23 @@ pub fn of_bundle(bundle: Handle) -> Vec<Handle> {
         .collect()
 }
 
+/// The handle of an endpoint of a bundle. NULL if it was freed.
+pub fn find_by(bundle: Handle, endpoint: Endpoint) -> Handle {
+    let is_it = |home: Home| home.handle == bundle && home.endpoint == endpoint;
+    let found = ENDPOINTS.all().find(|(_, place)| place.home().is_some_and(is_it));
+    found.map_or(Handle::NULL, |(handle, _)| handle)
+}
+
+/// Frees a bundle and its endpoints.
+pub fn free_bundle(bundle: Handle) -> Result<(), NotHere> {
+    // That it can be freed at all: none of its endpoints is lost to a handler that tries.
+    bundles::with(bundle, |_| ())?;
+    for endpoint in of_bundle(bundle) {
+        free(endpoint)?;
+    }
+    bundles::free(bundle)
+}
+
 /// Why an endpoint was not moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotMoved {

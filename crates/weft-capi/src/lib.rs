@@ -24,6 +24,9 @@ mod guard;
 mod handle;
 #[allow(unsafe_code)] // handlers of C
 mod invoke;
+#[allow(unsafe_code)] // C calls it
+mod native;
+mod reasons;
 #[allow(unsafe_code)] // a message that a handler of C names by its token
 mod running;
 #[allow(unsafe_code)] // a lock

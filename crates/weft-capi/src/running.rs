@@ -4,7 +4,7 @@
 //! and until the handler returns. What it says is looked up in that place and never dereferenced.
 
 use crate::handle::{Handle, Kind};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use weft::am::Message;
 use weft::Returned;
@@ -15,7 +15,16 @@ pub enum Running<'r, 'm> {
     /// A message.
     Message(&'r mut Message<'m>),
     /// A message of the endpoint's own that came back.
-    Returned(&'r Returned),
+    Returned(Back<'r>),
+}
+
+/// A message that came back.
+pub struct Back<'r> {
+    pub returned: &'r Returned,
+    /// Why, as Active Messages number it.
+    pub status: c_int,
+    /// It never left: the call that sent it was wrong. Its reason says nothing.
+    pub is_misuse: bool,
 }
 
 /// Where an endpoint notes it.

@@ -2,6 +2,7 @@
 
 mod events;
 mod handlers;
+mod long;
 mod objects;
 mod returned;
 mod send;
@@ -12,7 +13,7 @@ mod token;
 use crate::bundles::NotHere;
 use crate::endpoints::NotMoved;
 use crate::guard;
-use std::ffi::c_int;
+use std::ffi::{c_int, CStr};
 use weft::{Error, Name, SendError};
 
 pub const OK: c_int = 0;
@@ -31,6 +32,12 @@ pub const MEDIUM_MOST: usize = weft::MAX_PAYLOAD;
 
 /// Most entries of a translation table.
 pub const TABLE_MOST: u32 = 1 << 20;
+
+/// The library's version.
+pub const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => panic!("a version has no NUL"),
+};
 
 /// A name by value: `en_t`.
 #[derive(Clone, Copy)]

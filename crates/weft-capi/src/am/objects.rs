@@ -39,7 +39,7 @@ pub unsafe extern "C" fn AM_AllocateBundle(mode: c_int, bundle: *mut *mut Eb) ->
 
 #[no_mangle]
 pub extern "C" fn AM_FreeBundle(bundle: *mut Eb) -> c_int {
-    answer(|| system::free_bundle(Handle::from_c(bundle)).map_err(not_here))
+    answer(|| endpoints::free_bundle(Handle::from_c(bundle)).map_err(not_here))
 }
 
 /// # Safety

@@ -1,16 +1,16 @@
 //! Messages that come back: handler 0.
 
 use super::token::with_running;
-use super::{answer, not_done, not_here, ERR_BAD_ARG, ERR_RESOURCE};
+use super::{answer, not_done, not_here, Ep, ERR_BAD_ARG, ERR_RESOURCE};
 use crate::endpoints;
 use crate::guard::store;
 use crate::handle::{Handle, Place};
 use crate::invoke::ReturnHandler;
-use crate::of_either;
-use crate::running::Running;
-use std::ffi::{c_char, c_int, c_void, CStr, CString};
-use std::sync::OnceLock;
-use weft::{Certainty, MessageKind, Reason, Returned, MAX_ARGS};
+use crate::reasons;
+use crate::running::{Back, Running};
+use crate::{of_either, of_either_held};
+use std::ffi::{c_char, c_int, c_void, CStr};
+use weft::{Certainty, Error, MessageKind, Reason, Returned, MAX_ARGS};
 
 /// Why a message came back, as AM-II numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,21 +44,6 @@ impl Status {
             Reason::NoRegion | Reason::Revoked => Status::BadSegOff,
             Reason::OutsideRegion => Status::BadLength,
             Reason::NoRight | Reason::Unaligned => Status::BadArgs,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Status::BadArgs => "EBADARGS",
-            Status::BadEntry => "EBADENTRY",
-            Status::BadTag => "EBADTAG",
-            Status::BadHandler => "EBADHANDLER",
-            Status::BadSegOff => "EBADSEGOFF",
-            Status::BadLength => "EBADLENGTH",
-            Status::BadEndpoint => "EBADENDPOINT",
-            Status::Congestion => "ECONGESTION",
-            Status::Unreachable => "EUNREACHABLE",
-            Status::ReplyRejected => "EREPLYREJECTED",
         }
     }
 }
@@ -97,7 +82,8 @@ pub fn set(endpoint: Handle, handler: ReturnHandler) -> Result<(), c_int> {
     let set = endpoints::with(endpoint, |used, own, place| {
         let index = endpoint.index();
         let run = move |_: &mut weft::am::Context<'_>, returned: Returned| {
-            run(place, index, handler, Status::of(&returned), &returned);
+            let status = Status::of(&returned) as c_int;
+            run(place, index, handler, Back { returned: &returned, status, is_misuse: false });
         };
         of_either!(used, bundle => bundle.on_return(own, run)).map_err(not_done)?;
         place.said().on_return = Some(handler);
@@ -106,16 +92,66 @@ pub fn set(endpoint: Handle, handler: ReturnHandler) -> Result<(), c_int> {
     set.map_err(not_here)?
 }
 
-fn run(place: &Place<endpoints::State>, index: usize, handler: ReturnHandler, status: Status, returned: &Returned) {
-    place.desk.run(index, &mut Running::Returned(returned), |token| {
+fn run(place: &Place<endpoints::State>, index: usize, handler: ReturnHandler, back: Back<'_>) {
+    let (status, opcode) = (back.status, opcode(back.returned));
+    place.desk.run(index, &mut Running::Returned(back), |token| {
         // SAFETY: the program's promise.
-        unsafe { handler(status as c_int, opcode(returned), token) }
+        unsafe { handler(status, opcode, token) }
     });
+}
+
+/// A request that is not sent because the call is wrong: it comes back to handler 0 if the program wants that, and else the call returns
+/// `code`. The handler runs as one for a message: with the bundle held.
+#[cold]
+#[inline(never)]
+pub fn misused(endpoint: Handle, status: Status, code: c_int, what: Outgoing<'_>) -> Result<(), c_int> {
+    let place = endpoints::find(endpoint).map_err(not_here)?;
+    let (wants, handler) = {
+        let said = place.said();
+        (said.returns_misuse, said.on_return)
+    };
+    let Some(handler) = handler.filter(|_| wants) else { return Err(code) };
+    let Outgoing { to, handler: op, args, payload } = what;
+    let told = endpoints::with(endpoint, |used, own, _| {
+        let returned = Returned {
+            endpoint: own,
+            destination: Some(to),
+            kind: MessageKind::Request,
+            op,
+            args: args.to_vec(),
+            payload: payload.to_vec(),
+            reason: Reason::NoRoom,
+            certainty: Certainty::NotDelivered,
+            completion: None,
+        };
+        let back = Back { returned: &returned, status: status as c_int, is_misuse: true };
+        Ok::<_, Error>(of_either_held!(used, _bundle => run(place, endpoint.index(), handler, back)))
+    });
+    told.map_err(not_here)?.map_err(not_done)
+}
+
+/// A request that is not sent.
+pub struct Outgoing<'a> {
+    pub to: u32,
+    pub handler: u8,
+    pub args: &'a [u32],
+    pub payload: &'a [u8],
+}
+
+/// Has requests come back to handler 0 that cannot be sent because the call is wrong, with EBADARGS or EBADENTRY, as the report says.
+/// Without it, which is the default, the call returns AM_ERR_BAD_ARG.
+#[no_mangle]
+pub extern "C" fn am_set_returns_misuse(endpoint: *mut Ep, is_on: c_int) -> c_int {
+    answer(|| {
+        let place = endpoints::find(Handle::from_c(endpoint)).map_err(not_here)?;
+        place.said().returns_misuse = is_on != 0;
+        Ok(())
+    })
 }
 
 extern "C" fn undeliverable(status: c_int, _opcode: c_int, token: *mut c_void) {
     let line = with_running(token, |running, _| match running {
-        Running::Returned(returned) => Some(describe(returned)),
+        Running::Returned(back) => Some(describe(back)),
         Running::Message(_) => None,
     });
     match line {
@@ -126,29 +162,20 @@ extern "C" fn undeliverable(status: c_int, _opcode: c_int, token: *mut c_void) {
 }
 
 /// A line for people.
-fn describe(returned: &Returned) -> String {
-    let Returned { destination, kind, op, args, payload, reason, .. } = returned;
+fn describe(back: &Back<'_>) -> String {
+    let Returned { destination, kind, op, args, payload, reason, .. } = back.returned;
+    let status = status_text(back.status).to_string_lossy();
+    let why = if back.is_misuse { String::new() } else { format!(": {reason}") };
     let what = match kind {
         MessageKind::Reply => "a reply",
         MessageKind::Request | MessageKind::OneWay => "a request",
     };
     let place = destination.map_or(String::new(), |index| format!(" at index {index}"));
     format!(
-        "weft: {what} to handler {op}{place} ({} arguments, {} bytes) came back: {}: {reason}. Set handler 0 to go on without it",
+        "weft: {what} to handler {op}{place} ({} arguments, {} bytes) came back: {status}{why}. Set handler 0 to go on without it",
         args.len(),
         payload.len(),
-        Status::of(returned).name()
     )
-}
-
-/// The text of a reason, for C.
-fn reason_text(reason: Reason) -> *const c_char {
-    static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
-    let texts = TEXTS.get_or_init(|| {
-        Reason::ALL.iter().map(|reason| CString::new(reason.to_string()).unwrap_or_default()).collect()
-    });
-    let at = Reason::ALL.iter().position(|other| *other == reason);
-    at.and_then(|at| texts.get(at)).map_or(c"".as_ptr(), |text| text.as_ptr())
 }
 
 /// # Safety
@@ -157,13 +184,14 @@ fn reason_text(reason: Reason) -> *const c_char {
 pub unsafe extern "C" fn am_get_returned(token: *mut c_void, told: *mut Told) -> c_int {
     answer(|| {
         let read = with_running(token, |running, _| {
-            let Running::Returned(returned) = running else { return Err(ERR_RESOURCE) };
+            let Running::Returned(back) = running else { return Err(ERR_RESOURCE) };
+            let returned = back.returned;
             let mut args = [0; MAX_ARGS];
             for (place, arg) in args.iter_mut().zip(&returned.args) {
                 *place = *arg as i32;
             }
             Ok(Told {
-                status: Status::of(returned) as c_int,
+                status: back.status,
                 opcode: opcode(returned),
                 index: returned.destination.map_or(-1, |index| index as c_int),
                 handler: returned.op.into(),
@@ -172,7 +200,10 @@ pub unsafe extern "C" fn am_get_returned(token: *mut c_void, told: *mut Told) ->
                 contents: returned.payload.as_ptr().cast(),
                 bytes: returned.payload.len(),
                 is_certain: (returned.certainty == Certainty::NotDelivered).into(),
-                reason: reason_text(returned.reason),
+                reason: match back.is_misuse {
+                    true => status_text(back.status).as_ptr(),
+                    false => reasons::text(returned.reason),
+                },
             })
         })??;
         // SAFETY: the program's promise.
@@ -183,7 +214,11 @@ pub unsafe extern "C" fn am_get_returned(token: *mut c_void, told: *mut Told) ->
 /// The name of a status, as `am.h` writes it. Never NULL.
 #[no_mangle]
 pub extern "C" fn am_status_text(status: c_int) -> *const c_char {
-    let text: &CStr = match status {
+    status_text(status).as_ptr()
+}
+
+fn status_text(status: c_int) -> &'static CStr {
+    match status {
         1 => c"EBADARGS: the arguments are not what a request or reply may have",
         2 => c"EBADENTRY: nothing is mapped at that index of the sender's translation table",
         3 => c"EBADTAG: the tag is not the destination's, or that admits nobody",
@@ -195,6 +230,5 @@ pub extern "C" fn am_status_text(status: c_int) -> *const c_char {
         9 => c"EUNREACHABLE: the peer's process or host is gone, or silent",
         10 => c"EREPLYREJECTED: the destination refused a reply",
         _ => c"no status of Active Messages",
-    };
-    text.as_ptr()
+    }
 }

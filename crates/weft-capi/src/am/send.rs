@@ -1,5 +1,6 @@
 //! Requests and replies, short and medium. The headers' macros and variadic functions end here.
 
+use super::returned::{misused, Outgoing, Status};
 use super::token::with_running;
 use super::{answer, not_here, not_sent, stale, Ep, ERR_BAD_ARG, ERR_NOT_INIT, ERR_RESOURCE, MEDIUM_MOST};
 use crate::bundles;
@@ -15,7 +16,7 @@ use weft::{SendError, MAX_ARGS};
 /// # Safety
 /// The program's promise.
 #[inline(always)]
-unsafe fn arguments<'a>(count: c_int, args: *const i32) -> Result<&'a [u32], c_int> {
+pub unsafe fn arguments<'a>(count: c_int, args: *const i32) -> Result<&'a [u32], c_int> {
     let count = usize::try_from(count).ok().filter(|count| *count <= MAX_ARGS).ok_or(ERR_BAD_ARG)?;
     // SAFETY: the program's promise.
     unsafe { slice(args.cast::<u32>(), count) }.ok_or(ERR_BAD_ARG)
@@ -46,7 +47,7 @@ pub unsafe extern "C" fn am_request(
 ) -> c_int {
     answer(|| {
         // SAFETY: the program's promise.
-        let args = unsafe { arguments(numargs, args) }?;
+        let Ok(args) = (unsafe { arguments(numargs, args) }) else { return bad_args(endpoint, to, handler) };
         request(Handle::from_c(endpoint), to, handler, args, &[])
     })
 }
@@ -65,11 +66,17 @@ pub unsafe extern "C" fn am_request_i(
 ) -> c_int {
     answer(|| {
         // SAFETY: the program's promise.
-        let args = unsafe { arguments(numargs, args) }?;
+        let Ok(args) = (unsafe { arguments(numargs, args) }) else { return bad_args(endpoint, to, handler) };
         // SAFETY: the program's promise.
-        let payload = unsafe { contents(source, bytes) }?;
+        let Ok(payload) = (unsafe { contents(source, bytes) }) else { return bad_args(endpoint, to, handler) };
         request(Handle::from_c(endpoint), to, handler, args, payload)
     })
+}
+
+/// A request whose arguments are wrong. They are not passed on: nobody knows what they are.
+#[cold]
+fn bad_args(endpoint: *mut Ep, to: u32, handler: u8) -> Result<(), c_int> {
+    misused(Handle::from_c(endpoint), Status::BadArgs, ERR_BAD_ARG, Outgoing { to, handler, args: &[], payload: &[] })
 }
 
 /// Polls, and sends a request. Blocks until there is room, and polls meanwhile.
@@ -93,7 +100,7 @@ fn request(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -
         drop(turn);
         return match sent {
             Ok(()) => Ok(()),
-            Err(error) => after_error(handle, home, error, |_| request(handle, to, handler, args, payload)),
+            Err(error) => after_error(handle, home, error, Outgoing { to, handler, args, payload }),
         };
     }
     request_shared(handle, home, to, handler, args, payload)
@@ -115,29 +122,30 @@ fn request_shared(handle: Handle, home: Home, to: u32, handler: u8, args: &[u32]
     };
     match sent {
         Ok(()) => Ok(()),
-        Err(error) => after_error(handle, home, error, |_| request(handle, to, handler, args, payload)),
+        Err(error) => after_error(handle, home, error, Outgoing { to, handler, args, payload }),
     }
 }
 
-/// Makes a call again if the endpoint moved before it came to its bundle.
+/// What becomes of a request that a bundle did not take. It is made again if the endpoint moved before it came to its bundle.
 #[cold]
 #[inline(never)]
-fn after_error(
-    handle: Handle,
-    home: Home,
-    error: SendError,
-    again: impl FnOnce(()) -> Result<(), c_int>,
-) -> Result<(), c_int> {
-    if error != SendError::NoEndpoint {
-        return Err(not_sent(error));
+fn after_error(handle: Handle, home: Home, error: SendError, what: Outgoing<'_>) -> Result<(), c_int> {
+    let code = not_sent(error);
+    match error {
+        SendError::NotMapped(_) => return misused(handle, Status::BadEntry, code, what),
+        SendError::NoEndpoint => {}
+        _ => return Err(code),
     }
     let place = ENDPOINTS.find(handle).ok_or_else(stale)?;
     while place.is_moving() {
         std::thread::yield_now();
     }
     match place.home() {
-        Some(now) if now.handle != home.handle => again(()),
-        _ => Err(not_sent(error)),
+        Some(now) if now.handle != home.handle => {
+            let Outgoing { to, handler, args, payload } = what;
+            request(handle, to, handler, args, payload)
+        }
+        _ => Err(code),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Beginning and end, limits, version.
 
 use super::{answer, not_done, ERR_BAD_ARG, ERR_NOT_INIT, OK};
-use crate::bundles::{self, BUNDLES};
+use crate::bundles::BUNDLES;
 use crate::guard::{guard, slice, store};
 use crate::{endpoints, handle::Handle};
 use std::ffi::{c_char, c_int, CStr};
@@ -53,21 +53,11 @@ pub extern "C" fn AM_Terminate() -> c_int {
             BUNDLES.all().filter(|(_, place)| place.is_of_am.load(Ordering::Relaxed)).map(|of| of.0).collect();
         for bundle in all {
             // One that another thread uses now ends with the process.
-            let _ = free_bundle(bundle);
+            let _ = endpoints::free_bundle(bundle);
         }
         drop(node);
         Ok(())
     })
-}
-
-/// Frees a bundle and its endpoints.
-pub fn free_bundle(bundle: Handle) -> Result<(), bundles::NotHere> {
-    // That it can be freed at all: none of its endpoints is lost to a handler that tries.
-    bundles::with(bundle, |_| ())?;
-    for endpoint in endpoints::of_bundle(bundle) {
-        endpoints::free(endpoint)?;
-    }
-    bundles::free(bundle)
 }
 
 /// # Safety
@@ -81,11 +71,7 @@ pub unsafe extern "C" fn AM_MaxSegLength(bytes: *mut usize) -> c_int {
 /// The version of the library, which may be newer than the header's.
 #[no_mangle]
 pub extern "C" fn am_version() -> *const c_char {
-    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-        Ok(version) => version,
-        Err(_) => panic!("a version has no NUL"),
-    };
-    VERSION.as_ptr()
+    super::VERSION.as_ptr()
 }
 
 /// What this library has, of what another one may lack.

@@ -4,7 +4,7 @@ use super::{answer, En, Ep, ERR_BAD_ARG, ERR_RESOURCE};
 use crate::endpoints::{self, ENDPOINTS};
 use crate::guard::store;
 use crate::handle::{Handle, Place};
-use crate::running::Running;
+use crate::running::{Back, Running};
 use std::ffi::{c_int, c_void};
 use weft::MessageKind;
 
@@ -54,9 +54,9 @@ pub unsafe extern "C" fn AM_GetMsgTag(token: *mut c_void, tag: *mut u64) -> c_in
         let carried = with_running(token, |running, place| match running {
             // A reply carries none. It was admitted as if it had the endpoint's own.
             Running::Message(message) => message.key().map_or_else(|| place.said().tag, |key| key.0),
-            Running::Returned(returned) => {
+            Running::Returned(back) => {
                 let said = place.said();
-                let entry = returned.destination.and_then(|index| said.entries.get(&index));
+                let entry = back.returned.destination.and_then(|index| said.entries.get(&index));
                 entry.map_or(said.tag, |(_, tag)| *tag)
             }
         })?;
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn am_get_token_info(
     answer(|| {
         let (number, kind, has_payload) = with_running(token, |running, _| match running {
             Running::Message(message) => (message.handler(), message.kind(), !message.payload().is_empty()),
-            Running::Returned(returned) => (returned.op, returned.kind, !returned.payload.is_empty()),
+            Running::Returned(Back { returned, .. }) => (returned.op, returned.kind, !returned.payload.is_empty()),
         })?;
         let is_no_reply = kind != MessageKind::Reply;
         // SAFETY: the program's promise, here and below.
