@@ -1,5 +1,6 @@
 //! Handler tables, and how a handler of C is run for a message.
 
+use super::long::MEDIUM_WITHOUT_BYTES;
 use super::{answer, not_done, not_here, returned, Ep, ERR_BAD_ARG, ERR_RESOURCE};
 use crate::endpoints;
 use crate::guard::store;
@@ -10,6 +11,7 @@ use crate::running::Running;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use weft::am::Message;
+use weft::Placed;
 
 const HANDLERS: c_int = 256;
 
@@ -84,15 +86,34 @@ pub extern "C" fn AM_SetNumHandlers(endpoint: *mut Ep, count: c_int) -> c_int {
 /// Runs a handler of C for a message.
 #[inline(always)]
 fn run(place: &'static Place<endpoints::State>, index: usize, handler: Handler, message: &mut Message<'_>) {
-    let (args, payload) = (message.args(), message.payload());
+    let (args, payload, placed) = (message.args(), message.payload(), message.placed());
     place.desk.run(index, &mut Running::Message(message), |token| {
-        if payload.is_empty() {
+        if let Some(placed) = placed {
+            long(place, handler, token, args, placed);
+        } else if payload.is_empty() {
             // SAFETY: the program's promise.
             unsafe { invoke::short(handler, token, args) }
         } else {
             medium(handler, token, args, payload);
         }
     });
+}
+
+/// Calls a handler of long messages, whose bytes are in the segment, or of a medium one without bytes.
+#[cold]
+#[inline(never)]
+fn long(place: &Place<endpoints::State>, handler: Handler, token: *mut c_void, args: &[u32], placed: Placed) {
+    let mut nothing = [0u64; 1];
+    let buffer: *mut c_void = match placed.offset {
+        MEDIUM_WITHOUT_BYTES => nothing.as_mut_ptr().cast(),
+        // The bytes were placed within the segment; where there are none the handler gets a pointer that it does not follow.
+        offset => {
+            let start = place.said().segment.0;
+            std::ptr::with_exposed_provenance_mut(start.wrapping_add(offset as usize))
+        }
+    };
+    // SAFETY: the program's promise.
+    unsafe { invoke::with_buffer(handler, token, buffer, placed.len as usize, args) }
 }
 
 /// Payloads of so many bytes and less are copied to the stack.

@@ -1,5 +1,6 @@
 //! Messages that come back: handler 0.
 
+use super::long::MEDIUM_WITHOUT_BYTES;
 use super::token::with_running;
 use super::{answer, not_done, not_here, Ep, ERR_BAD_ARG, ERR_RESOURCE};
 use crate::endpoints;
@@ -10,7 +11,8 @@ use crate::reasons;
 use crate::running::{Back, Running};
 use crate::{of_either, of_either_held};
 use std::ffi::{c_char, c_int, c_void, CStr};
-use weft::{Certainty, Error, MessageKind, Reason, Returned, MAX_ARGS};
+
+use weft::{Certainty, Error, MessageKind, Reason, Returned, Transfer, MAX_ARGS};
 
 /// Why a message came back, as AM-II numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +43,8 @@ impl Status {
             Reason::NoSuchEndpoint | Reason::WrongEpoch => Status::BadEndpoint,
             Reason::QueueFull | Reason::NoRoom | Reason::PeerLimit => Status::Congestion,
             Reason::OwnDescriptors | Reason::OwnMemory | Reason::OwnFileSize => Status::Congestion,
-            Reason::NoRegion | Reason::Revoked => Status::BadSegOff,
-            Reason::OutsideRegion => Status::BadLength,
+            Reason::BadOffset | Reason::NoRegion | Reason::Revoked => Status::BadSegOff,
+            Reason::BadLength | Reason::OutsideRegion => Status::BadLength,
             Reason::NoRight | Reason::Unaligned => Status::BadArgs,
         }
     }
@@ -50,10 +52,14 @@ impl Status {
 
 /// The opcode of a message.
 fn opcode(returned: &Returned) -> c_int {
-    let medium = c_int::from(!returned.payload.is_empty());
+    let category = match returned.long {
+        Some(Transfer::Put { offset: MEDIUM_WITHOUT_BYTES }) => 1,
+        Some(_) => 2,
+        None => c_int::from(!returned.payload.is_empty()),
+    };
     match returned.kind {
-        MessageKind::Reply => 4 + medium,
-        MessageKind::Request | MessageKind::OneWay => 1 + medium,
+        MessageKind::Reply => 4 + category,
+        MessageKind::Request | MessageKind::OneWay => 1 + category,
     }
 }
 
@@ -123,6 +129,7 @@ pub fn misused(endpoint: Handle, status: Status, code: c_int, what: Outgoing<'_>
             reason: Reason::NoRoom,
             certainty: Certainty::NotDelivered,
             completion: None,
+            long: None,
         };
         let back = Back { returned: &returned, status: status as c_int, is_misuse: true };
         Ok::<_, Error>(of_either_held!(used, _bundle => run(place, endpoint.index(), handler, back)))

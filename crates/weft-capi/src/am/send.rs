@@ -1,15 +1,19 @@
 //! Requests and replies, short and medium. The headers' macros and variadic functions end here.
 
+use super::long::{self, MEDIUM_WITHOUT_BYTES};
 use super::returned::{misused, Outgoing, Status};
 use super::token::with_running;
-use super::{answer, not_here, not_sent, stale, Ep, ERR_BAD_ARG, ERR_NOT_INIT, ERR_RESOURCE, MEDIUM_MOST};
+use super::{
+    answer, not_here, not_sent, stale, Ep, ERR_BAD_ARG, ERR_NOT_INIT, ERR_NOT_SENT, ERR_RESOURCE, MEDIUM_MOST,
+};
 use crate::bundles;
 use crate::endpoints::{Home, ENDPOINTS};
 use crate::guard::slice;
 use crate::handle::Handle;
 use crate::running::Running;
 use std::ffi::{c_int, c_void};
-use weft::{SendError, MAX_ARGS};
+use weft::am::{Long, NotReplied};
+use weft::{ReplyError, SendError, MAX_ARGS};
 
 /// The arguments of a call.
 ///
@@ -69,13 +73,17 @@ pub unsafe extern "C" fn am_request_i(
         let Ok(args) = (unsafe { arguments(numargs, args) }) else { return bad_args(endpoint, to, handler) };
         // SAFETY: the program's promise.
         let Ok(payload) = (unsafe { contents(source, bytes) }) else { return bad_args(endpoint, to, handler) };
+        if payload.is_empty() {
+            let long = Long { handler, args, offset: MEDIUM_WITHOUT_BYTES };
+            return long::request(Handle::from_c(endpoint), to, long, payload, false);
+        }
         request(Handle::from_c(endpoint), to, handler, args, payload)
     })
 }
 
 /// A request whose arguments are wrong. They are not passed on: nobody knows what they are.
 #[cold]
-fn bad_args(endpoint: *mut Ep, to: u32, handler: u8) -> Result<(), c_int> {
+pub fn bad_args(endpoint: *mut Ep, to: u32, handler: u8) -> Result<(), c_int> {
     misused(Handle::from_c(endpoint), Status::BadArgs, ERR_BAD_ARG, Outgoing { to, handler, args: &[], payload: &[] })
 }
 
@@ -176,6 +184,9 @@ pub unsafe extern "C" fn am_reply_i(
         let args = unsafe { arguments(numargs, args) }?;
         // SAFETY: the program's promise.
         let payload = unsafe { contents(source, bytes) }?;
+        if payload.is_empty() {
+            return long::reply(token, Long { handler, args, offset: MEDIUM_WITHOUT_BYTES }, payload);
+        }
         reply(token, handler, args, payload)
     })
 }
@@ -184,7 +195,19 @@ pub unsafe extern "C" fn am_reply_i(
 #[inline(always)]
 fn reply(token: *mut c_void, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
     with_running(token, |running, _| match running {
-        Running::Message(message) => message.reply(handler, args, payload).map_err(|_| ERR_RESOURCE),
+        Running::Message(message) => message.reply(handler, args, payload).map_err(reply_error),
         Running::Returned(_) => Err(ERR_RESOURCE),
     })?
+}
+
+/// The code for a reply that was refused.
+#[cold]
+pub fn reply_error(error: NotReplied) -> c_int {
+    match error {
+        NotReplied::Refused(ReplyError::TooLarge) => ERR_BAD_ARG,
+        NotReplied::Refused(ReplyError::Forked) => ERR_NOT_INIT,
+        // As if it had been sent to a peer that is gone by the time it comes there.
+        NotReplied::Refused(ReplyError::PeerLost) => ERR_NOT_SENT,
+        NotReplied::NothingToReplyTo => ERR_RESOURCE,
+    }
 }

@@ -75,8 +75,8 @@ pub extern "C" fn am_version() -> *const c_char {
 }
 
 /// What this library has, of what another one may lack.
-const FEATURES: [&CStr; 8] =
-    [c"parallel", c"move", c"remap", c"returned", c"wait", c"tags", c"arguments=16", c"medium=65536"];
+const FEATURES: [&CStr; 10] =
+    [c"long", c"get", c"parallel", c"move", c"remap", c"returned", c"wait", c"tags", c"arguments=16", c"medium=65536"];
 
 /// Whether the library has a feature: 1 or 0.
 ///

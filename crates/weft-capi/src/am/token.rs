@@ -1,12 +1,14 @@
 //! What a handler may ask about its message.
 
+use super::long::MEDIUM_WITHOUT_BYTES;
 use super::{answer, En, Ep, ERR_BAD_ARG, ERR_RESOURCE};
 use crate::endpoints::{self, ENDPOINTS};
 use crate::guard::store;
 use crate::handle::{Handle, Place};
 use crate::running::{Back, Running};
 use std::ffi::{c_int, c_void};
-use weft::MessageKind;
+
+use weft::{MessageKind, Transfer};
 
 /// Runs a call on the message of a token.
 #[inline(always)]
@@ -84,6 +86,15 @@ pub unsafe extern "C" fn am_get_source_index(token: *mut c_void, index: *mut c_i
     })
 }
 
+/// The category of a message: short, medium or long.
+fn category_of(offset: Option<u64>, payload: &[u8]) -> c_int {
+    match offset {
+        Some(MEDIUM_WITHOUT_BYTES) => 1,
+        Some(_) => 2,
+        None => c_int::from(!payload.is_empty()),
+    }
+}
+
 /// What kind of message a handler runs for.
 ///
 /// # Safety
@@ -96,15 +107,23 @@ pub unsafe extern "C" fn am_get_token_info(
     is_request: *mut c_int,
 ) -> c_int {
     answer(|| {
-        let (number, kind, has_payload) = with_running(token, |running, _| match running {
-            Running::Message(message) => (message.handler(), message.kind(), !message.payload().is_empty()),
-            Running::Returned(Back { returned, .. }) => (returned.op, returned.kind, !returned.payload.is_empty()),
+        let (number, kind, of_what) = with_running(token, |running, _| match running {
+            Running::Message(message) => {
+                let offset = message.placed().map(|placed| placed.offset);
+                (message.handler(), message.kind(), category_of(offset, message.payload()))
+            }
+            Running::Returned(Back { returned, .. }) => {
+                let offset = returned.long.map(|long| match long {
+                    Transfer::Put { offset } | Transfer::Get { offset, .. } => offset,
+                });
+                (returned.op, returned.kind, category_of(offset, &returned.payload))
+            }
         })?;
         let is_no_reply = kind != MessageKind::Reply;
         // SAFETY: the program's promise, here and below.
         let is_stored = unsafe { store(handler, number) };
         // SAFETY: as above.
-        let is_stored = is_stored && unsafe { store(category, c_int::from(has_payload)) };
+        let is_stored = is_stored && unsafe { store(category, of_what) };
         // SAFETY: as above.
         let is_stored = is_stored && unsafe { store(is_request, c_int::from(is_no_reply)) };
         is_stored.then_some(()).ok_or(ERR_BAD_ARG)

@@ -2,6 +2,7 @@
 
 use super::{AdoptError, Context, Message, Moving, ReplyToken};
 use crate::bundle::{AnyThread, Held, InHandler, SharedBundle};
+use crate::memory::Window;
 use crate::node::Error;
 use std::time::{Duration, Instant};
 use weft_core::{Admission, Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError};
@@ -180,5 +181,10 @@ impl Held<'_> {
     /// As [`Bundle::unmap`](crate::Bundle::unmap).
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
         self.bundle().unmap(endpoint, index)
+    }
+
+    /// As [`Bundle::set_segment`](crate::Bundle::set_segment).
+    pub fn set_segment(&mut self, endpoint: Endpoint, segment: Option<Window>) -> Result<(), Error> {
+        self.bundle().set_segment(endpoint, segment)
     }
 }
