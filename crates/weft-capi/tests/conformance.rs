@@ -31,3 +31,13 @@ fn objects_behave_as_the_report_says() {
 fn messages_behave_as_the_report_says() {
     run_cases("messages.c", 22);
 }
+
+#[test]
+fn long_messages_behave_as_the_report_says() {
+    run_cases("long.c", 10);
+}
+
+#[test]
+fn parallel_bundles_take_several_threads() {
+    run_cases("parallel.c", 4);
+}

@@ -81,6 +81,7 @@ static inline void pump(void) {
 /* A return handler that keeps what it was told. */
 static struct {
     int times, status;
+    unsigned firsts; /* first arguments, a bit for each */
     op_t opcode;
     am_returned_t told;
     unsigned char contents[65536];
@@ -95,6 +96,7 @@ static inline void keep(int status, op_t opcode, void *token) {
     back.status = status;
     back.opcode = opcode;
     OK(am_get_returned(token, &back.told));
+    if (back.told.numargs) back.firsts |= 1u << (back.told.args[0] & 31);
     CHECK(back.told.nbytes <= sizeof back.contents);
     if (back.told.nbytes) memcpy(back.contents, back.told.contents, back.told.nbytes);
     OK(AM_GetSourceEndpoint(token, &back.source));

@@ -85,7 +85,11 @@ pub fn program(folder: &Folder, source: &Path) -> PathBuf {
     let name = source.file_stem().expect("a source has a name");
     let target = folder.path().join(name);
     let mut cc = Command::new("cc");
-    cc.args(["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O1", "-g"]).args(STRICT).arg("-I").arg(crate_dir().join("include")).arg(source);
+    cc.args(["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-g"])
+        .args(STRICT)
+        .arg("-I")
+        .arg(crate_dir().join("include"))
+        .arg(source);
     cc.arg("-o").arg(&target).arg("-L").arg(folder.path()).args(["-lweft", "-lpthread"]);
     cc.arg(format!("-Wl,-rpath,{}", folder.path().display()));
     run_well(&mut cc);
