@@ -113,6 +113,11 @@ pub const ELSEWHERE: &[Row] = &[
         "takes minutes, twice; done on 2026-11-22",
         By::Hand,
     ),
+    row(
+        "cc -o first first.c $(pkg-config --cflags --libs weft)",
+        INSTALLS,
+        script("scripts/test-install.sh", "cc -o first first.c $(pkg-config --cflags --libs weft)"),
+    ),
     row("cargo build --release --locked -p weft-ofi", MINUTES, stage("cargo build --workspace --bins --lib")),
     row("cargo test --profile tests", MINUTES, stage("cargo test --workspace --profile tests")),
     row("cargo test", MINUTES, stage("cargo test --workspace --profile tests")),
