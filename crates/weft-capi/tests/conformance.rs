@@ -41,3 +41,8 @@ fn long_messages_behave_as_the_report_says() {
 fn parallel_bundles_take_several_threads() {
     run_cases("parallel.c", 4);
 }
+
+#[test]
+fn weft_h_does_what_it_says() {
+    run_cases("native.c", 6);
+}

@@ -14,7 +14,7 @@ static inline void check_(int is_good, const char *what, const char *file, int l
         exit(1);
     }
 }
-#define CHECK(what) check_((what), #what, __FILE__, __LINE__)
+#define CHECK(what) check_((what) != 0, #what, __FILE__, __LINE__)
 
 /* A call that returns a certain code. */
 static inline void code_(int code, int expected, const char *what, const char *file, int line) {
