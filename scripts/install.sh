@@ -53,7 +53,7 @@ case "${1-}" in
             ln -sfn libweft.so.0 "$top/lib/libweft.so"
             printf '%s\n' lib/libweft.so >>"$made"
             put 644 "$built/libweft_c.a" lib/libweft.a
-            for header in weft.h am.h; do
+            for header in weft.h am.h am_spmd.h; do
                 put 644 "crates/weft-capi/include/$header" "include/$header"
             done
             version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)

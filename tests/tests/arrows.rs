@@ -42,8 +42,8 @@ const CRATES: &[Rule] = &[
     Rule { name: "weftd", layer: 6, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-link", "weft-daemon"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-cli", layer: 6, may_know: &["weft", "weft-sim", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
     Rule { name: "weft-ofi", layer: 6, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },
-    Rule { name: "weft-capi", layer: 6, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },
-    Rule { name: "weft-system-tests", layer: 7, may_know: &[], from_outside: None, unsafe_policy: None },
+    Rule { name: "weft-capi", layer: 7, may_know: &["weft", "weft-shm", "weft-job"], from_outside: None, unsafe_policy: DENY },
+    Rule { name: "weft-system-tests", layer: 8, may_know: &[], from_outside: None, unsafe_policy: None },
 ];
 
 fn rule(name: &str) -> Option<&'static Rule> {

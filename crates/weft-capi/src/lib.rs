@@ -29,5 +29,7 @@ mod native;
 mod reasons;
 #[allow(unsafe_code)] // a message that a handler of C names by its token
 mod running;
+#[allow(unsafe_code)] // C calls it
+mod spmd;
 #[allow(unsafe_code)] // a lock
 mod turns;

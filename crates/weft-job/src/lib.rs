@@ -162,11 +162,11 @@ impl Job {
 
     /// Maps the endpoints that all ranks name here: that of each rank at its index in the translation table of `endpoint`, its own
     /// too. Set the handlers before. The first call also makes an endpoint of the job's own in the bundle, for barriers and gathers, which
-    /// are called with that bundle. Blocks until all ranks have called it.
+    /// are called with that bundle. Blocks until all ranks have called it. Returns what is mapped at each index.
     ///
     /// # Errors
     /// If the launcher is gone, or the endpoint is none of the bundle's.
-    pub fn join(&mut self, bundle: &mut impl Carrier, endpoint: Endpoint) -> Result<(), JobError> {
+    pub fn join(&mut self, bundle: &mut impl Carrier, endpoint: Endpoint) -> Result<Vec<(Name, Key)>, JobError> {
         self.check()?;
         let (rank, size) = (self.rank(), self.size());
         let team = match self.team {
@@ -194,7 +194,7 @@ impl Job {
             bundle.with_team(team, |team, _| team.learn(names))?;
             self.team = Some(team);
         }
-        Ok(())
+        Ok(ranks.into_iter().map(|[program, _]| program).collect())
     }
 
     /// Waits until all ranks have called it. Polls the bundle, so handlers run. n·⌈log₂ n⌉ messages in all.

@@ -3,11 +3,11 @@
 mod events;
 mod handlers;
 mod long;
-mod objects;
+pub mod objects;
 mod returned;
 mod send;
-mod system;
-mod table;
+pub mod system;
+pub mod table;
 mod token;
 
 use crate::bundles::NotHere;
@@ -49,6 +49,9 @@ pub struct En {
 const _: () = assert!(size_of::<En>() == 40);
 
 impl En {
+    /// A place for one.
+    pub const NONE: En = En { bytes: [0; 40] };
+
     fn new(name: &Name) -> En {
         En { bytes: name.to_bytes() }
     }

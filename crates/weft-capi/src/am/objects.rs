@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 use weft::{Admission, Endpoint, Error, EventMask, Key, Name, Settings};
 
-const SEQUENTIAL: c_int = 0;
+pub const SEQUENTIAL: c_int = 0;
 const PARALLEL: c_int = 1;
 
 /// # Safety

@@ -21,7 +21,7 @@ pub fn root() -> PathBuf {
     crate_dir().join("../..")
 }
 
-/// A file of the library in the folder of the tests' profile. Cargo builds it, unless this user may not write there.
+/// A file of the library, or the command `weft`, in the folder of the tests' profile. Cargo builds it, unless this user may not write there.
 pub fn built(file: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let folder = BUILT.get_or_init(|| {
@@ -34,14 +34,15 @@ pub fn built(file: &str) -> PathBuf {
             // A profile's folder has its name, but for that of `dev`.
             let name = if name == "debug" { "dev".as_ref() } else { name };
             let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--locked", "-p", "weft-capi", "--lib", "--profile"]).arg(name);
+            // Of the whole workspace: by itself each package would be built once more, with fewer features of what it stands on.
+            cargo.args(["build", "--locked", "--workspace", "--lib", "--bins", "--profile"]).arg(name);
             cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in the target directory"));
             assert!(cargo.current_dir(crate_dir()).status().is_ok_and(|status| status.success()), "cargo build");
         }
         profile
     });
     let path = folder.join(file);
-    assert!(path.is_file(), "{} is missing: cargo build -p weft-capi --profile tests", path.display());
+    assert!(path.is_file(), "{} is missing: cargo build --workspace --lib --bins --profile tests", path.display());
     path
 }
 
