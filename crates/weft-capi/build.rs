@@ -1,4 +1,5 @@
 //! Gives the shared library the name that programs look for when they start: the number changes when such programs must be built anew.
+#![deny(unsafe_code)]
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -13,7 +13,11 @@ const MORE_MOST: f64 = 40.0;
 fn instructions(program: &Path, what: &str) -> f64 {
     let count = |times: u32| -> u64 {
         let mut valgrind = Command::new("valgrind");
-        valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).arg(times.to_string()).arg(what);
+        valgrind
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(program)
+            .arg(times.to_string())
+            .arg(what);
         let output = run_well(&mut valgrind);
         let said = String::from_utf8_lossy(&output.stderr);
         let line = said.lines().find(|line| line.contains("Collected :")).expect("a line of callgrind's with the sum");

@@ -2,10 +2,10 @@
 
 use super::{AdoptError, Context, Message, Moving, ReplyToken};
 use crate::bundle::{AnyThread, Held, InHandler, SharedBundle};
-use crate::memory::Window;
 use crate::node::Error;
 use std::time::{Duration, Instant};
 use weft_core::{Admission, Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError};
+use weft_shm::Window;
 use weft_wire::{Key, Name};
 
 impl SharedBundle {
