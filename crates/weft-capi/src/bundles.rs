@@ -1,7 +1,7 @@
 //! The bundles of C, sequential and parallel, and how a call gets at one.
 
 use crate::handle::{Handle, Kind, Place, Table};
-use crate::turns::{NoTurn, Turns};
+use crate::turns::{First, NoTurn, Turns};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -136,8 +136,13 @@ impl State {
         self.is_parallel.load(Ordering::Relaxed)
     }
 
-    /// Begins a use of a sequential bundle.
+    /// Begins a use of a sequential bundle by its first thread, outside of handlers.
     #[inline(always)]
+    pub fn own_first(&self) -> Option<First<'_, Option<Own>>> {
+        self.own.enter_first()
+    }
+
+    /// Begins a use of a sequential bundle.
     pub fn own(&self) -> Result<crate::turns::Turn<'_, Option<Own>>, NoTurn> {
         self.own.enter()
     }

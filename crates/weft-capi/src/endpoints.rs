@@ -141,6 +141,7 @@ pub fn add(bundle: Handle, endpoint: Endpoint, name: Name) -> Option<Handle> {
     let (place, handle) = ENDPOINTS.take()?;
     *place.said() = Said { name: Some(name), ..Said::default() };
     place.home.set(home);
+    place.desk.begin(handle.index());
     place.publish(handle);
     Some(handle)
 }

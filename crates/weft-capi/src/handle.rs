@@ -11,12 +11,15 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 const _: () = assert!(usize::BITS == 64, "a handle needs the 64 bits of a pointer");
 
-const KIND_SHIFT: u32 = 60;
-const LIFE_SHIFT: u32 = 20;
-const INDEX_MASK: u64 = (1 << LIFE_SHIFT) - 1;
-const LIFE_MASK: u64 = (1 << (KIND_SHIFT - LIFE_SHIFT)) - 1;
+const INDEX_BITS: u32 = 18;
+const KIND_BITS: u32 = 4;
+const LIFE_SHIFT: u32 = INDEX_BITS + KIND_BITS;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
-/// The kinds of objects. No pointer of a program begins with these bits, so a handle that is followed ends the program at once.
+/// The number of a place's first life. So handles are no addresses of this processor's, and one that is followed ends the program at once.
+const FIRST_LIFE: u64 = 1 << 40;
+
+/// The kinds of objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -38,7 +41,18 @@ impl Handle {
 
     #[inline(always)]
     pub fn new(kind: Kind, life: u64, index: usize) -> Handle {
-        Handle((kind as u64) << KIND_SHIFT | (life & LIFE_MASK) << LIFE_SHIFT | (index as u64 & INDEX_MASK))
+        Handle(life.wrapping_add(FIRST_LIFE) << LIFE_SHIFT | (kind as u64) << INDEX_BITS | index as u64 & INDEX_MASK)
+    }
+
+    /// The handle of the next life at the same place.
+    #[inline(always)]
+    pub fn next(self) -> Handle {
+        Handle(self.0.wrapping_add(1 << LIFE_SHIFT))
+    }
+
+    /// What the place of a handle holds while there is no object: a number of another place, so that no handle that leads here is it.
+    fn nobody(index: usize) -> u64 {
+        (index ^ 1) as u64 & INDEX_MASK
     }
 
     #[inline(always)]
@@ -78,23 +92,24 @@ impl From<*mut c_void> for Handle {
 
 /// A place for an object.
 pub struct Place<T> {
-    /// The handle of the object that is here; 0 if there is none.
+    /// The handle of the object that is here, or that of [nobody](Handle::nobody).
     handle: AtomicU64,
     object: T,
 }
 
 impl<T> Place<T> {
     /// The handle of the object that is here now. Another thread may free it at any time.
-    #[inline(always)]
     pub fn handle(&self) -> Handle {
         // Acquire: pairs with the release in `publish`.
-        Handle(self.handle.load(Ordering::Acquire))
+        let handle = self.handle.load(Ordering::Acquire);
+        Handle(if handle >> LIFE_SHIFT == 0 { 0 } else { handle })
     }
 
     /// Whether the object of this handle is here.
     #[inline(always)]
     pub fn is(&self, handle: Handle) -> bool {
-        self.handle() == handle
+        // Acquire: as in `handle`.
+        self.handle.load(Ordering::Acquire) == handle.0
     }
 
     /// From now on the handle is good.
@@ -104,7 +119,9 @@ impl<T> Place<T> {
 
     /// From now on no handle is good here. False if this one was not: then another thread was faster.
     pub fn withdraw(&self, handle: Handle) -> bool {
-        self.handle.compare_exchange(handle.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.handle
+            .compare_exchange(handle.0, Handle::nobody(handle.index()), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
@@ -120,10 +137,12 @@ impl<T> Deref for Place<T> {
 const CHUNK: usize = 256;
 const CHUNKS: usize = 1024;
 
+const _: () = assert!(CHUNK * CHUNKS == 1 << INDEX_BITS, "every index has a place");
+
 /// The places of all objects of one kind. They grow by chunks, which stay.
 pub struct Table<T: 'static> {
     kind: Kind,
-    chunks: [OnceLock<Box<[Place<T>]>>; CHUNKS],
+    chunks: [OnceLock<Box<[Place<T>; CHUNK]>>; CHUNKS],
     free: Mutex<Free>,
 }
 
@@ -144,13 +163,13 @@ impl<T: Default> Table<T> {
     #[inline(always)]
     pub fn place(&'static self, handle: Handle) -> Option<&'static Place<T>> {
         let index = handle.index();
-        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+        Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
     }
 
     /// The place of a handle's object. The object may be freed meanwhile by another thread.
     #[inline(always)]
     pub fn find(&'static self, handle: Handle) -> Option<&'static Place<T>> {
-        self.place(handle).filter(|place| handle != Handle::NULL && place.is(handle))
+        self.place(handle).filter(|place| place.is(handle))
     }
 
     /// Takes a place for a new object, and the handle that it will have once it is [published](Place::publish). `None` if
@@ -165,14 +184,19 @@ impl<T: Default> Table<T> {
             }
             None => return None,
         };
-        let chunk = self.chunks[index / CHUNK]
-            .get_or_init(|| (0..CHUNK).map(|_| Place { handle: AtomicU64::new(0), object: T::default() }).collect());
+        let first = index - index % CHUNK;
+        let chunk = self.chunks[index / CHUNK].get_or_init(|| {
+            let place = |at| Place { handle: AtomicU64::new(Handle::nobody(first + at)), object: T::default() };
+            // Made on the heap: it may be large.
+            let all: Box<[Place<T>]> = (0..CHUNK).map(place).collect();
+            all.try_into().unwrap_or_else(|_| unreachable!("it has as many"))
+        });
         Some((&chunk[index % CHUNK], Handle::new(self.kind, life + 1, index)))
     }
 
     /// Gives a place back whose object is gone. It must have been withdrawn, or never published.
     pub fn give_back(&'static self, handle: Handle) {
-        let life = handle.0 >> LIFE_SHIFT & LIFE_MASK;
+        let life = (handle.0 >> LIFE_SHIFT).wrapping_sub(FIRST_LIFE);
         self.free.lock().unwrap_or_else(PoisonError::into_inner).places.push((handle.index(), life));
     }
 
@@ -200,7 +224,7 @@ mod tests {
         place.publish(second);
         assert_eq!(first.index(), second.index());
         assert!(TABLE.find(first).is_none() && TABLE.find(second).is_some());
-        for strange in [0, 1, u64::MAX, second.to_bits() ^ 1 << KIND_SHIFT, second.to_bits() + 1] {
+        for strange in [0, 1, u64::MAX, second.to_bits() ^ 1 << INDEX_BITS, second.to_bits() + 1] {
             assert!(TABLE.find(Handle::from_bits(strange)).is_none(), "{strange:x}");
         }
     }

@@ -13,11 +13,10 @@ pub type ReturnHandler = unsafe extern "C" fn(c_int, c_int, *mut c_void);
 
 /// Types and calls for one number of arguments, after the leading parameters.
 macro_rules! by_count {
-    ($args:expr, $call:ident, $($n:literal: $($i:literal)*;)*) => {
+    ($args:expr, $call:ident, $else:expr, $($n:literal: $($i:literal)*;)*) => {
         match $args.len() {
             $($n => $call!($($i)*),)*
-            // A message has 16 at most.
-            _ => {}
+            _ => $else,
         }
     };
 }
@@ -43,7 +42,8 @@ pub unsafe fn short(handler: Handler, token: *mut c_void, args: &[u32]) {
             unsafe { handler(token $(, args[$i] as c_int)*) }
         }};
     }
-    by_count!(args, call,
+    by_count!(args, call, // SAFETY: as the caller says.
+        unsafe { short_of_many(handler, token, args) },
         0:;
         1: 0;
         2: 0 1;
@@ -51,6 +51,25 @@ pub unsafe fn short(handler: Handler, token: *mut c_void, args: &[u32]) {
         4: 0 1 2 3;
         5: 0 1 2 3 4;
         6: 0 1 2 3 4 5;
+    );
+}
+
+/// As [`short`], out of the way of handlers with few arguments: they need fewer registers.
+///
+/// # Safety
+/// That of [`short`].
+#[inline(never)]
+unsafe fn short_of_many(handler: Handler, token: *mut c_void, args: &[u32]) {
+    macro_rules! call {
+        ($($i:literal)*) => {{
+            type Exact = unsafe extern "C" fn(*mut c_void $(, int!($i))*);
+            // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
+            let handler = unsafe { std::mem::transmute::<Handler, Exact>(handler) };
+            // SAFETY: as the caller says.
+            unsafe { handler(token $(, args[$i] as c_int)*) }
+        }};
+    }
+    by_count!(args, call, (),
         7: 0 1 2 3 4 5 6;
         8: 0 1 2 3 4 5 6 7;
         9: 0 1 2 3 4 5 6 7 8;
@@ -79,7 +98,8 @@ pub unsafe fn with_buffer(handler: Handler, token: *mut c_void, buffer: *mut c_v
             unsafe { handler(token, buffer, bytes $(, args[$i] as c_int)*) }
         }};
     }
-    by_count!(args, call,
+    by_count!(args, call, // SAFETY: as the caller says.
+        unsafe { with_buffer_of_many(handler, token, buffer, bytes, args) },
         0:;
         1: 0;
         2: 0 1;
@@ -87,6 +107,25 @@ pub unsafe fn with_buffer(handler: Handler, token: *mut c_void, buffer: *mut c_v
         4: 0 1 2 3;
         5: 0 1 2 3 4;
         6: 0 1 2 3 4 5;
+    );
+}
+
+/// As [`with_buffer`], out of the way of handlers with few arguments: they need fewer registers.
+///
+/// # Safety
+/// That of [`with_buffer`].
+#[inline(never)]
+unsafe fn with_buffer_of_many(handler: Handler, token: *mut c_void, buffer: *mut c_void, bytes: usize, args: &[u32]) {
+    macro_rules! call {
+        ($($i:literal)*) => {{
+            type Exact = unsafe extern "C" fn(*mut c_void, *mut c_void, usize $(, int!($i))*);
+            // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
+            let handler = unsafe { std::mem::transmute::<Handler, Exact>(handler) };
+            // SAFETY: as the caller says.
+            unsafe { handler(token, buffer, bytes $(, args[$i] as c_int)*) }
+        }};
+    }
+    by_count!(args, call, (),
         7: 0 1 2 3 4 5 6;
         8: 0 1 2 3 4 5 6 7;
         9: 0 1 2 3 4 5 6 7 8;

@@ -15,7 +15,7 @@ pub enum Running<'r, 'm> {
     /// A message.
     Message(&'r mut Message<'m>),
     /// A message of the endpoint's own that came back.
-    Returned(Back<'r>),
+    Returned(&'r Back<'r>),
 }
 
 /// A message that came back.
@@ -34,34 +34,74 @@ pub struct Desk {
     thread: AtomicUsize,
     /// The token of now. Changes with each message.
     token: AtomicU64,
-    /// A [`Running`] on that thread's stack.
-    running: AtomicPtr<c_void>,
+    /// The message, or else what came back: on that thread's stack.
+    message: AtomicPtr<c_void>,
+    back: AtomicPtr<c_void>,
 }
 
 impl Desk {
-    /// Runs a handler with a token for `running`. All stores are relaxed: no other thread reads what follows from them.
+    /// The endpoint of this place is new.
+    pub fn begin(&self, endpoint: usize) {
+        let old = Handle::from_bits(self.token.load(Ordering::Relaxed));
+        if old == Handle::NULL {
+            self.token.store(Handle::new(Kind::Message, 0, endpoint).to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Runs a handler for a message, with a token. All stores are relaxed: no other thread reads what follows from them.
     #[inline(always)]
-    pub fn run(&self, endpoint: usize, running: &mut Running<'_, '_>, handler: impl FnOnce(*mut c_void)) {
-        let life = (self.token.load(Ordering::Relaxed) >> 20).wrapping_add(1);
-        let token = Handle::new(Kind::Message, life, endpoint);
+    pub fn run(&self, message: &mut Message<'_>, handler: impl FnOnce(*mut c_void)) {
+        self.message.store(std::ptr::from_mut(message).cast(), Ordering::Relaxed);
+        self.run_with_token(handler);
+    }
+
+    /// The same for a message that came back.
+    pub fn run_for_returned(&self, back: &Back<'_>, handler: impl FnOnce(*mut c_void)) {
+        self.message.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.back.store(std::ptr::from_ref(back).cast_mut().cast(), Ordering::Relaxed);
+        self.run_with_token(handler);
+    }
+
+    #[inline(always)]
+    fn run_with_token(&self, handler: impl FnOnce(*mut c_void)) {
+        let token = Handle::from_bits(self.token.load(Ordering::Relaxed)).next();
         self.token.store(token.to_bits(), Ordering::Relaxed);
-        self.running.store(std::ptr::from_mut(running).cast(), Ordering::Relaxed);
         self.thread.store(this_thread(), Ordering::Relaxed);
         handler(token.to_c());
         self.thread.store(0, Ordering::Relaxed);
     }
 
-    /// Runs a call of a handler on what its token means. `None` if the token is not, or no longer, good in this thread.
+    /// Whether a token is good in this thread.
     #[inline(always)]
-    pub fn with<R>(&self, token: Handle, call: impl FnOnce(&mut Running<'_, '_>) -> R) -> Option<R> {
-        if self.thread.load(Ordering::Relaxed) != this_thread() || self.token.load(Ordering::Relaxed) != token.to_bits()
-        {
+    fn is_good(&self, token: Handle) -> bool {
+        self.thread.load(Ordering::Relaxed) == this_thread() && self.token.load(Ordering::Relaxed) == token.to_bits()
+    }
+
+    /// Runs a call of a handler on its message. `None` if the token is not, or no longer, good in this thread, or is of none.
+    #[inline(always)]
+    pub fn with_message<R>(&self, token: Handle, call: impl FnOnce(&mut Message<'_>) -> R) -> Option<R> {
+        if !self.is_good(token) {
             return None;
         }
-        let running = self.running.load(Ordering::Relaxed).cast::<Running<'_, '_>>();
-        // SAFETY: this thread is inside `run`, which keeps the value alive and leaves it alone until the handler returns. The handler is
-        // C, and `call` calls none, so there is no other reference to it.
-        Some(call(unsafe { &mut *running }))
+        let message = self.message.load(Ordering::Relaxed).cast::<Message<'_>>();
+        // SAFETY: it is null, or this thread is inside `run`, which keeps the message alive and leaves it alone until the handler returns.
+        // The handler is C, and `call` calls none, so there is no other reference to it.
+        Some(call(unsafe { message.as_mut() }?))
+    }
+
+    /// Runs a call of a handler on what its token means. `None` if the token is not, or no longer, good in this thread.
+    pub fn with<R>(&self, token: Handle, call: impl FnOnce(Running<'_, '_>) -> R) -> Option<R> {
+        if !self.is_good(token) {
+            return None;
+        }
+        let message = self.message.load(Ordering::Relaxed).cast::<Message<'_>>();
+        // SAFETY: as in `with_message`.
+        if let Some(message) = unsafe { message.as_mut() } {
+            return Some(call(Running::Message(message)));
+        }
+        let back = self.back.load(Ordering::Relaxed).cast::<Back<'_>>();
+        // SAFETY: this thread is inside `run_for_returned`, which keeps it alive.
+        Some(call(Running::Returned(unsafe { back.as_ref() }?)))
     }
 
     /// Whether this thread runs a handler of the endpoint.
@@ -82,12 +122,13 @@ mod tests {
         let mut bundle = Bundle::new(&node).expect("a bundle");
         let here = bundle.endpoint(Key(1)).expect("an endpoint");
         let desk: &'static Desk = Box::leak(Box::default());
+        desk.begin(7);
         let old = Rc::new(Cell::new(0));
         let kept = old.clone();
         bundle
             .on(here, 1, move |message| {
                 let before = Handle::from_bits(kept.get());
-                desk.run(7, &mut Running::Message(message), |token| {
+                desk.run(message, |token| {
                     let token = Handle::from(token);
                     assert!(desk.with(token, |_| ()).is_some());
                     assert!(desk.with(before, |_| ()).is_none(), "the token of the message before");

@@ -22,23 +22,24 @@ pub enum NoTurn {
     Elsewhere,
 }
 
+/// In place of the first thread: all threads take the lock. No thread has this number.
+const SHARED: usize = 1;
+
 #[derive(Debug, Default)]
 pub struct Turns<T> {
-    /// The first thread that used the value; 0 before.
+    /// The first thread that used the value, until another one came; 0 before, [`SHARED`] afterwards.
     first: AtomicUsize,
     /// The first thread is inside, and does not hold the lock.
     first_is_inside: AtomicBool,
-    /// All threads take the lock.
-    is_shared: AtomicBool,
     /// The thread that holds the lock, or 0.
     holder: AtomicUsize,
     lock: Mutex<()>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a `Turn` is the only way to the value, and there is one at a time: of who holds the lock, if the first thread is not inside;
-// or of the first thread without the lock, which every other thread makes sure of behind a barrier. What one thread did is passed on
-// by the lock or by `first_is_inside`.
+// SAFETY: a `Turn` or a `First` is the only way to the value, and there is one at a time: of who holds the lock, if the first thread is
+// not inside; or of the first thread without the lock, which every other thread makes sure of behind a barrier. What one thread did is
+// passed on by the lock or by `first_is_inside`.
 unsafe impl<T: Send> Sync for Turns<T> {}
 
 /// The use of the value by this thread, until it is dropped.
@@ -47,34 +48,36 @@ pub struct Turn<'a, T> {
     lock: Option<MutexGuard<'a, ()>>,
 }
 
+/// The same by the first thread, without the lock.
+pub struct First<'a, T>(&'a Turns<T>);
+
 impl<T> Turns<T> {
-    /// Begins a use of the value.
+    /// Begins a use of the value by the first thread, outside of handlers. `None` otherwise: [`Turns::enter`] says why.
     #[inline(always)]
-    pub fn enter(&self) -> Result<Turn<'_, T>, NoTurn> {
-        // Relaxed: a thread looks for itself, which only it has written. And a stale `is_shared` is looked at again below.
-        if self.first.load(Ordering::Relaxed) == this_thread() && !self.is_shared.load(Ordering::Relaxed) {
-            if self.first_is_inside.load(Ordering::Relaxed) {
-                return Err(NoTurn::InHandler);
-            }
-            self.first_is_inside.store(true, Ordering::Relaxed);
-            // The other thread's barrier stands between these two on the processor: either it sees that we are inside, or we see it.
-            barrier::light();
-            if !self.is_shared.load(Ordering::Relaxed) {
-                return Ok(Turn { turns: self, lock: None });
-            }
-            self.first_is_inside.store(false, Ordering::Release);
+    pub fn enter_first(&self) -> Option<First<'_, T>> {
+        // Relaxed: a thread looks for itself, which only it has written. And a stale value is looked at again below.
+        if self.first.load(Ordering::Relaxed) != this_thread() || self.first_is_inside.load(Ordering::Relaxed) {
+            return None;
         }
-        self.enter_by_lock()
+        self.first_is_inside.store(true, Ordering::Relaxed);
+        let turn = First(self);
+        // The other thread's barrier stands between these two on the processor: either it sees that we are inside, or we see it.
+        barrier::light();
+        // If not, the drop of `turn` says that nobody is inside.
+        (self.first.load(Ordering::Relaxed) != SHARED).then_some(turn)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn enter_by_lock(&self) -> Result<Turn<'_, T>, NoTurn> {
+    /// Begins a use of the value.
+    pub fn enter(&self) -> Result<Turn<'_, T>, NoTurn> {
         let here = this_thread();
-        let is_first = self.first.load(Ordering::Relaxed) == here;
         // Relaxed: a thread looks for itself, which only it has written.
+        let is_first = self.first.load(Ordering::Relaxed) == here;
         if self.holder.load(Ordering::Relaxed) == here || (is_first && self.first_is_inside.load(Ordering::Relaxed)) {
             return Err(NoTurn::InHandler);
+        }
+        if let Some(first) = self.enter_first() {
+            std::mem::forget(first);
+            return Ok(Turn { turns: self, lock: None });
         }
         let lock = match self.lock.try_lock() {
             Ok(lock) => lock,
@@ -82,16 +85,16 @@ impl<T> Turns<T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(NoTurn::Elsewhere),
         };
-        if !self.is_shared.load(Ordering::Relaxed) {
-            let is_none = self.first.load(Ordering::Relaxed) == 0;
-            if is_none && barrier::register() && barrier::heavy_here() {
-                self.first_is_inside.store(true, Ordering::Relaxed);
-                self.first.store(here, Ordering::Relaxed);
-                return Ok(Turn { turns: self, lock: None });
-            }
+        let first = self.first.load(Ordering::Relaxed);
+        if first == 0 && barrier::register() && barrier::heavy_here() {
+            self.first_is_inside.store(true, Ordering::Relaxed);
+            self.first.store(here, Ordering::Relaxed);
+            return Ok(Turn { turns: self, lock: None });
+        }
+        if first != SHARED {
             // Where there is no barrier, nobody has become the first thread.
-            self.is_shared.store(true, Ordering::Relaxed);
-            if !is_none && !barrier::heavy_here() {
+            self.first.store(SHARED, Ordering::Relaxed);
+            if first != 0 && !barrier::heavy_here() {
                 // It took effect when the first thread got its right.
                 std::process::abort();
             }
@@ -102,6 +105,32 @@ impl<T> Turns<T> {
         }
         self.holder.store(here, Ordering::Relaxed);
         Ok(Turn { turns: self, lock: Some(lock) })
+    }
+}
+
+impl<T> Deref for First<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: there is one turn at a time, as said above.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for First<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: there is one turn at a time, as said above; and it is borrowed exclusively.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for First<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Pairs with the acquire of who finds nobody inside.
+        self.0.first_is_inside.store(false, Ordering::Release);
     }
 }
 

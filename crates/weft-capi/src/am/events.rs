@@ -1,8 +1,8 @@
 //! Polling, event masks, waiting.
 
-use super::{answer, not_here, stale, Eb, ERR_BAD_ARG, ERR_NOT_INIT};
+use super::{answer, not_here, stale, Eb, ERR_BAD_ARG, ERR_NOT_INIT, ERR_RESOURCE, OK};
 use crate::bundles::{self, Use, BUNDLES};
-use crate::guard::store;
+use crate::guard::{guard, store};
 use crate::handle::Handle;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -12,11 +12,21 @@ const NOT_EMPTY: u32 = 1;
 
 #[no_mangle]
 pub extern "C" fn AM_Poll(bundle: *mut Eb) -> c_int {
-    answer(|| poll(Handle::from_c(bundle)))
+    guard(ERR_RESOURCE, || {
+        let handle = Handle::from_c(bundle);
+        // What is usual: the first thread of a sequential bundle, outside of handlers.
+        if let Some((place, mut turn)) = BUNDLES.place(handle).and_then(|place| Some((place, place.own_first()?))) {
+            if let Some(own) = turn.as_mut().filter(|own| place.is(handle) && !own.life.is_over()) {
+                own.bundle.poll();
+                return OK;
+            }
+        }
+        poll_otherwise(handle).err().unwrap_or(OK)
+    })
 }
 
-#[inline(always)]
-fn poll(handle: Handle) -> Result<(), c_int> {
+#[inline(never)]
+fn poll_otherwise(handle: Handle) -> Result<(), c_int> {
     let Some(place) = BUNDLES.find(handle) else { return Err(stale()) };
     if place.is_parallel() {
         let mine = bundles::mine(place, handle).map_err(not_here)?;

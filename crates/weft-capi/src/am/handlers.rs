@@ -7,7 +7,6 @@ use crate::guard::store;
 use crate::handle::{Handle, Place};
 use crate::invoke::{self, Handler, ReturnHandler};
 use crate::of_either;
-use crate::running::Running;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use weft::am::Message;
@@ -23,8 +22,7 @@ fn set(endpoint: Handle, number: u8, handler: Handler) -> Result<(), c_int> {
         return returned::set(endpoint, handler);
     }
     let set = endpoints::with(endpoint, |used, own, place| {
-        let index = endpoint.index();
-        let run = move |message: &mut Message<'_>| run(place, index, handler, message);
+        let run = move |message: &mut Message<'_>| run(place, handler, message);
         of_either!(used, bundle => bundle.on(own, number, run)).map_err(not_done)?;
         place.said().handlers.insert(number);
         Ok(())
@@ -85,9 +83,9 @@ pub extern "C" fn AM_SetNumHandlers(endpoint: *mut Ep, count: c_int) -> c_int {
 
 /// Runs a handler of C for a message.
 #[inline(always)]
-fn run(place: &'static Place<endpoints::State>, index: usize, handler: Handler, message: &mut Message<'_>) {
+fn run(place: &'static Place<endpoints::State>, handler: Handler, message: &mut Message<'_>) {
     let (args, payload, placed) = (message.args(), message.payload(), message.placed());
-    place.desk.run(index, &mut Running::Message(message), |token| {
+    place.desk.run(message, |token| {
         if let Some(placed) = placed {
             long(place, handler, token, args, placed);
         } else if payload.is_empty() {

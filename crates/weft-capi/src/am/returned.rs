@@ -86,10 +86,9 @@ pub const DEFAULT: ReturnHandler = undeliverable;
 /// Sets handler 0.
 pub fn set(endpoint: Handle, handler: ReturnHandler) -> Result<(), c_int> {
     let set = endpoints::with(endpoint, |used, own, place| {
-        let index = endpoint.index();
         let run = move |_: &mut weft::am::Context<'_>, returned: Returned| {
             let status = Status::of(&returned) as c_int;
-            run(place, index, handler, Back { returned: &returned, status, is_misuse: false });
+            run(place, handler, Back { returned: &returned, status, is_misuse: false });
         };
         of_either!(used, bundle => bundle.on_return(own, run)).map_err(not_done)?;
         place.said().on_return = Some(handler);
@@ -98,9 +97,9 @@ pub fn set(endpoint: Handle, handler: ReturnHandler) -> Result<(), c_int> {
     set.map_err(not_here)?
 }
 
-fn run(place: &Place<endpoints::State>, index: usize, handler: ReturnHandler, back: Back<'_>) {
+fn run(place: &Place<endpoints::State>, handler: ReturnHandler, back: Back<'_>) {
     let (status, opcode) = (back.status, opcode(back.returned));
-    place.desk.run(index, &mut Running::Returned(back), |token| {
+    place.desk.run_for_returned(&back, |token| {
         // SAFETY: the program's promise.
         unsafe { handler(status, opcode, token) }
     });
@@ -132,7 +131,7 @@ pub fn misused(endpoint: Handle, status: Status, code: c_int, what: Outgoing<'_>
             long: None,
         };
         let back = Back { returned: &returned, status: status as c_int, is_misuse: true };
-        Ok::<_, Error>(of_either_held!(used, _bundle => run(place, endpoint.index(), handler, back)))
+        Ok::<_, Error>(of_either_held!(used, _bundle => run(place, handler, back)))
     });
     told.map_err(not_here)?.map_err(not_done)
 }

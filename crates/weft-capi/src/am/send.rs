@@ -10,7 +10,6 @@ use crate::bundles;
 use crate::endpoints::{Home, ENDPOINTS};
 use crate::guard::slice;
 use crate::handle::Handle;
-use crate::running::Running;
 use std::ffi::{c_int, c_void};
 use weft::am::{Long, NotReplied};
 use weft::{ReplyError, SendError, MAX_ARGS};
@@ -90,28 +89,43 @@ pub fn bad_args(endpoint: *mut Ep, to: u32, handler: u8) -> Result<(), c_int> {
 /// Polls, and sends a request. Blocks until there is room, and polls meanwhile.
 #[inline(always)]
 fn request(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
+    match request_first(handle, to, handler, args, payload) {
+        true => Ok(()),
+        false => request_otherwise(handle, Outgoing { to, handler, args, payload }),
+    }
+}
+
+/// What is usual: the first thread of a sequential bundle asks outside of handlers, and there is room. False if not: then nothing was sent.
+#[inline(always)]
+fn request_first(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> bool {
+    let Some(place) = ENDPOINTS.place(handle) else { return false };
+    let Some(home) = place.home() else { return false };
+    let Some(mut turn) = home.bundle.own_first() else { return false };
+    // Who frees or moves the endpoint or its bundle has the turn then, so this holds until the end.
+    let Some(own) = turn.as_mut().filter(|own| place.is(handle) && !own.life.is_over()) else { return false };
+    own.bundle.poll();
+    own.bundle.try_request(home.endpoint, to, handler, args, payload).is_ok()
+}
+
+#[inline(never)]
+fn request_otherwise(handle: Handle, what: Outgoing<'_>) -> Result<(), c_int> {
+    let Outgoing { to, handler, args, payload } = what;
     let Some(place) = ENDPOINTS.place(handle) else { return Err(stale()) };
     let Some(home) = place.home() else { return Err(stale()) };
-    if !home.bundle.is_parallel() {
-        let mut turn = home.bundle.own().map_err(|no| not_here(no.into()))?;
-        // Who frees or moves the endpoint or its bundle has the turn then, so this holds until the end.
-        let is_good = place.is(handle) && home.bundle.is(home.handle);
-        let Some(own) = turn.as_mut().filter(|_| is_good) else { return Err(stale()) };
-        if own.life.is_over() {
-            return Err(ERR_NOT_INIT);
-        }
-        own.bundle.poll();
-        let sent = match own.bundle.try_request(home.endpoint, to, handler, args, payload) {
-            Err(SendError::Full) => own.bundle.request(home.endpoint, to, handler, args, payload),
-            sent => sent,
-        };
-        drop(turn);
-        return match sent {
-            Ok(()) => Ok(()),
-            Err(error) => after_error(handle, home, error, Outgoing { to, handler, args, payload }),
-        };
+    if home.bundle.is_parallel() {
+        return request_shared(handle, home, to, handler, args, payload);
     }
-    request_shared(handle, home, to, handler, args, payload)
+    let mut turn = home.bundle.own().map_err(|no| not_here(no.into()))?;
+    let Some(own) = turn.as_mut().filter(|_| place.is(handle) && home.bundle.is(home.handle)) else {
+        return Err(stale());
+    };
+    if own.life.is_over() {
+        return Err(ERR_NOT_INIT);
+    }
+    own.bundle.poll();
+    let sent = own.bundle.request(home.endpoint, to, handler, args, payload);
+    drop(turn);
+    sent.or_else(|error| after_error(handle, home, error, what))
 }
 
 #[inline(never)]
@@ -149,10 +163,7 @@ fn after_error(handle: Handle, home: Home, error: SendError, what: Outgoing<'_>)
         std::thread::yield_now();
     }
     match place.home() {
-        Some(now) if now.handle != home.handle => {
-            let Outgoing { to, handler, args, payload } = what;
-            request(handle, to, handler, args, payload)
-        }
+        Some(now) if now.handle != home.handle => request_otherwise(handle, what),
         _ => Err(code),
     }
 }
@@ -194,10 +205,13 @@ pub unsafe extern "C" fn am_reply_i(
 /// Replies, once, to the request whose handler runs. Does not block and does not poll.
 #[inline(always)]
 fn reply(token: *mut c_void, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
-    with_running(token, |running, _| match running {
-        Running::Message(message) => message.reply(handler, args, payload).map_err(reply_error),
-        Running::Returned(_) => Err(ERR_RESOURCE),
-    })?
+    let token = Handle::from(token);
+    let Some(place) = ENDPOINTS.place(token) else { return Err(ERR_BAD_ARG) };
+    match place.desk.with_message(token, |message| message.reply(handler, args, payload)) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(reply_error(error)),
+        None => with_running(token.to_c(), |_, _| Err(ERR_RESOURCE))?,
+    }
 }
 
 /// The code for a reply that was refused.

@@ -11,10 +11,9 @@ use std::ffi::{c_int, c_void};
 use weft::{MessageKind, Transfer};
 
 /// Runs a call on the message of a token.
-#[inline(always)]
 pub fn with_running<R>(
     token: *mut c_void,
-    call: impl FnOnce(&mut Running<'_, '_>, &'static Place<endpoints::State>) -> R,
+    call: impl FnOnce(Running<'_, '_>, &'static Place<endpoints::State>) -> R,
 ) -> Result<R, c_int> {
     let token = Handle::from(token);
     let place = ENDPOINTS.place(token).ok_or(ERR_BAD_ARG)?;

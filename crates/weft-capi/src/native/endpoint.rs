@@ -7,7 +7,7 @@ use crate::endpoints;
 use crate::guard::{slice, store};
 use crate::handle::{Handle, Place};
 use crate::of_either;
-use crate::running::{Back, Running};
+use crate::running::Back;
 use std::ffi::{c_char, c_int, c_void};
 use weft::am::Message;
 use weft::{Admission, EventMask, Key, Reason, Returned};
@@ -270,7 +270,7 @@ pub extern "C" fn weft_on(
         endpoints::with(handle, |used, own, place: &'static Place<endpoints::State>| {
             let run = move |message: &mut Message<'_>| {
                 let (args, payload) = (message.args(), message.payload());
-                place.desk.run(handle.index(), &mut Running::Message(message), |token| {
+                place.desk.run(message, |token| {
                     let (bytes, payload) = (payload.len(), payload.as_ptr().cast());
                     // SAFETY: the program's promise.
                     unsafe { handler(context.get(), token.cast(), args.as_ptr(), args.len(), payload, bytes) }
@@ -296,7 +296,7 @@ pub extern "C" fn weft_on_return(
             let run = move |_: &mut weft::am::Context<'_>, returned: Returned| {
                 let told = WeftReturned::new(&returned);
                 let back = Back { returned: &returned, status: 0, is_misuse: false };
-                place.desk.run(handle.index(), &mut Running::Returned(back), |_| {
+                place.desk.run_for_returned(&back, |_| {
                     // SAFETY: the program's promise.
                     unsafe { handler(context.get(), &told) }
                 });
