@@ -108,6 +108,8 @@ enum Bench {
     Contention(bench::contention::Options),
     /// Messages through weftd, beside the same two programs without it: on one host, between two, and beside remappings.
     Daemon(bench::daemon::Options),
+    /// Active Messages in C beside the same in Rust: short, medium and long, on one host and between two.
+    Am(bench::am::Options),
     /// Two real machines: one listens, the other connects and measures.
     Pair(bench::pair::Options),
     /// Draws one measurement, or two side by side, as one HTML file; or prints Markdown.
@@ -144,6 +146,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Mpi(options)) => bench::mpi::run(&options),
         What::Bench(Bench::Contention(options)) => bench::contention::run(&options),
         What::Bench(Bench::Daemon(options)) => bench::daemon::run(&options),
+        What::Bench(Bench::Am(options)) => bench::am::run(&options),
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Bench(Bench::Report(options)) => bench::report::run(&options),
         What::Bench(Bench::Compare(options)) => bench::compare::run(&options),

@@ -199,6 +199,11 @@ pub fn program_of(package: &str, name: &str) -> PathBuf {
     built(name, &["-p", package, "--bin", name])
 }
 
+/// A library for C, likewise.
+pub fn library_of(package: &str, file: &str) -> PathBuf {
+    built(file, &["-p", package, "--lib"])
+}
+
 /// A file below the folder of the tests' profile, which cargo builds if it is told this.
 fn built(file: &str, what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");
