@@ -103,6 +103,23 @@ impl HomeCell {
         }
     }
 
+    /// The same without the bundle's handle, for calls that look at the endpoint's.
+    #[inline(always)]
+    fn get_short(&self) -> Option<(&'static Place<bundles::State>, Endpoint)> {
+        // Acquire: as in `get`.
+        let version = self.version.load(Ordering::Acquire);
+        let bundle = self.bundle.load(Ordering::Relaxed);
+        let endpoint = self.endpoint.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        if version % 2 != 0 || self.version.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        // SAFETY: as in `get`.
+        let bundle = unsafe { bundle.as_ref() }?;
+        // SAFETY: as in `get`.
+        Some((bundle, unsafe { std::mem::transmute::<u64, Endpoint>(endpoint) }))
+    }
+
     /// One thread at a time calls this.
     fn set(&self, home: Home) {
         let version = self.version.load(Ordering::Relaxed);
@@ -119,9 +136,14 @@ impl HomeCell {
 
 impl State {
     /// Where the endpoint lives. `None` where there never was one.
-    #[inline(always)]
     pub fn home(&self) -> Option<Home> {
         self.home.get()
+    }
+
+    /// The same, if it does not move at this moment.
+    #[inline(always)]
+    pub fn home_now(&self) -> Option<(&'static Place<bundles::State>, Endpoint)> {
+        self.home.get_short()
     }
 
     /// Whether a thread moves it now.

@@ -13,17 +13,17 @@ pub fn guard<R>(broken: R, call: impl FnOnce() -> R) -> R {
 /// The memory at an address of C. `None` if that is NULL and it is to have bytes, or if there cannot be so many.
 ///
 /// # Safety
-/// If `address` is not NULL, `count` values are there, and nobody changes them before the call returns.
+/// If `address` is not NULL, `count` values are there, aligned, and nobody changes them before the call returns.
 #[inline(always)]
 pub unsafe fn slice<'a, T>(address: *const T, count: usize) -> Option<&'a [T]> {
     if count == 0 {
         return Some(&[]);
     }
     let fits = count.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= isize::MAX as usize);
-    if address.is_null() || !address.is_aligned() || !fits {
+    if address.is_null() || !fits {
         return None;
     }
-    // SAFETY: it is not null, and aligned; the caller says the rest.
+    // SAFETY: it is not null; the caller says the rest.
     Some(unsafe { std::slice::from_raw_parts(address, count) })
 }
 

@@ -5,6 +5,7 @@
 
 use crate::handle::{Handle, Kind};
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use weft::am::Message;
 use weft::Returned;
@@ -77,16 +78,14 @@ impl Desk {
         self.thread.load(Ordering::Relaxed) == this_thread() && self.token.load(Ordering::Relaxed) == token.to_bits()
     }
 
-    /// Runs a call of a handler on its message. `None` if the token is not, or no longer, good in this thread, or is of none.
+    /// The message of a token. `None` if the token is not, or no longer, good in this thread, or is of none. It lives until the handler
+    /// that this thread is in returns, and nobody else uses it while the handler, which is C, makes a call.
     #[inline(always)]
-    pub fn with_message<R>(&self, token: Handle, call: impl FnOnce(&mut Message<'_>) -> R) -> Option<R> {
-        if !self.is_good(token) {
-            return None;
+    pub fn message(&self, token: Handle) -> Option<NonNull<Message<'_>>> {
+        match self.is_good(token) {
+            true => NonNull::new(self.message.load(Ordering::Relaxed).cast()),
+            false => None,
         }
-        let message = self.message.load(Ordering::Relaxed).cast::<Message<'_>>();
-        // SAFETY: it is null, or this thread is inside `run`, which keeps the message alive and leaves it alone until the handler returns.
-        // The handler is C, and `call` calls none, so there is no other reference to it.
-        Some(call(unsafe { message.as_mut() }?))
     }
 
     /// Runs a call of a handler on what its token means. `None` if the token is not, or no longer, good in this thread.
@@ -95,7 +94,8 @@ impl Desk {
             return None;
         }
         let message = self.message.load(Ordering::Relaxed).cast::<Message<'_>>();
-        // SAFETY: as in `with_message`.
+        // SAFETY: it is null, or this thread is inside `run`, which keeps the message alive and leaves it alone until the handler returns.
+        // The handler is C, and `call` calls none, so there is no other reference to it.
         if let Some(message) = unsafe { message.as_mut() } {
             return Some(call(Running::Message(message)));
         }

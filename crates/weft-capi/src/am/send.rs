@@ -99,12 +99,12 @@ fn request(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -
 #[inline(always)]
 fn request_first(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> bool {
     let Some(place) = ENDPOINTS.place(handle) else { return false };
-    let Some(home) = place.home() else { return false };
-    let Some(mut turn) = home.bundle.own_first() else { return false };
+    let Some((bundle, endpoint)) = place.home_now() else { return false };
+    let Some(mut turn) = bundle.own_first() else { return false };
     // Who frees or moves the endpoint or its bundle has the turn then, so this holds until the end.
     let Some(own) = turn.as_mut().filter(|own| place.is(handle) && !own.life.is_over()) else { return false };
     own.bundle.poll();
-    own.bundle.try_request(home.endpoint, to, handler, args, payload).is_ok()
+    own.bundle.try_request(endpoint, to, handler, args, payload).is_ok()
 }
 
 #[inline(never)]
@@ -205,13 +205,15 @@ pub unsafe extern "C" fn am_reply_i(
 /// Replies, once, to the request whose handler runs. Does not block and does not poll.
 #[inline(always)]
 fn reply(token: *mut c_void, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
-    let token = Handle::from(token);
-    let Some(place) = ENDPOINTS.place(token) else { return Err(ERR_BAD_ARG) };
-    match place.desk.with_message(token, |message| message.reply(handler, args, payload)) {
-        Some(Ok(())) => Ok(()),
-        Some(Err(error)) => Err(reply_error(error)),
-        None => with_running(token.to_c(), |_, _| Err(ERR_RESOURCE))?,
-    }
+    let handle = Handle::from(token);
+    let Some(place) = ENDPOINTS.place(handle) else { return Err(ERR_BAD_ARG) };
+    // Inlined here, and not by a closure: a short reply has no payload to ask for.
+    let Some(mut message) = place.desk.message(handle) else {
+        return with_running(token, |_, _| Err(ERR_RESOURCE))?;
+    };
+    // SAFETY: it is used before the handler that makes this call returns, and no handler is called meanwhile.
+    let message = unsafe { message.as_mut() };
+    message.reply(handler, args, payload).map_err(reply_error)
 }
 
 /// The code for a reply that was refused.
