@@ -95,9 +95,12 @@ macro_rules! of_either_held {
     };
 }
 
+/// A place of a thread's list.
+type Known = Option<(Handle, Rc<Mine>)>;
+
 thread_local! {
     /// This thread's handles of parallel bundles, by their places: a `SharedBundle` is of one thread.
-    static MINE: RefCell<Vec<Option<(Handle, Rc<Mine>)>>> = const { RefCell::new(Vec::new()) };
+    static MINE: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A parallel bundle as one thread has it.
@@ -189,9 +192,8 @@ fn first_use(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, N
 }
 
 /// Takes the handles of bundles that were freed out of a thread's list. The caller drops them: the last handle ends its bundle.
-fn take_ended(mine: &mut [Option<(Handle, Rc<Mine>)>]) -> Vec<Option<(Handle, Rc<Mine>)>> {
-    let is_ended =
-        |known: &Option<(Handle, Rc<Mine>)>| known.as_ref().is_some_and(|(handle, _)| BUNDLES.find(*handle).is_none());
+fn take_ended(mine: &mut [Known]) -> Vec<Known> {
+    let is_ended = |known: &Known| known.as_ref().is_some_and(|(handle, _)| BUNDLES.find(*handle).is_none());
     mine.iter_mut().filter(|known| is_ended(known)).map(Option::take).collect()
 }
 

@@ -131,7 +131,8 @@ pub fn misused(endpoint: Handle, status: Status, code: c_int, what: Outgoing<'_>
             long: None,
         };
         let back = Back { returned: &returned, status: status as c_int, is_misuse: true };
-        Ok::<_, Error>(of_either_held!(used, _bundle => run(place, handler, back)))
+        of_either_held!(used, _bundle => run(place, handler, back));
+        Ok::<_, Error>(())
     });
     told.map_err(not_here)?.map_err(not_done)
 }
