@@ -362,7 +362,7 @@ int main(int argc, char **argv)
     must(am_check_version(AM_VERSION), "am_check_version");
     must(AM_Init(), "AM_Init");
     source_map();
-    printf("{\"version\":\"%s\",\"has_long\":%s}\n", am_version(), am_has("long") ? "true" : "false");
+    printf("{\"version\":\"%s\"}\n", am_version());
     fflush(stdout);
     char *line = NULL;
     for (size_t room = 0; getline(&line, &room, stdin) > 0;) {

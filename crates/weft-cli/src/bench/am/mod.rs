@@ -24,9 +24,10 @@ use crate::namespaces::Names;
 use crate::output::{note, print};
 use crate::progress::Progress;
 use plan::{Extent, Group, What};
-use program::{Hello, Pair};
+use program::Pair;
 use runner::{Rounds, Scene};
 use serde::Serialize;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -166,20 +167,17 @@ fn measure(options: &Options, stage: &Stage, interrupt: &Interrupt, progress: &P
     let usual = if options.quick { QUICK_ROUNDS } else { ROUNDS };
     let rounds = Rounds { rounds: options.rounds.unwrap_or(usual), interrupt, progress };
     let groups = [Group::Local, Group::Hosts].into_iter().filter(|&group| options.wants(group)).count() as u64;
-    progress.set_all(groups * plan::probes(&measured.all).len() as u64 * u64::from(rounds.rounds));
+    let probes = plan::probes(&measured.all);
+    progress.set_all(groups * probes.len() as u64 * u64::from(rounds.rounds));
     if options.wants(Group::Local) {
-        let (mut scene, hello) = stage.scene(&Place::Here)?;
-        measured.leave_out(&hello)?;
-        measured.local = rounds.of("one host", &mut scene, &plan::probes(&measured.all))?;
+        measured.local = rounds.of("one host", &mut stage.scene(&Place::Here)?, &probes)?;
     }
     if options.wants(Group::Hosts) {
         match Joined::make(MTU) {
             Ok(joined) => {
                 let place = Place::Namespaces(joined);
                 // The scene goes before the namespaces do.
-                let (mut scene, hello) = stage.scene(&place)?;
-                measured.leave_out(&hello)?;
-                measured.hosts = rounds.of("two hosts", &mut scene, &plan::probes(&measured.all))?;
+                measured.hosts = rounds.of("two hosts", &mut stage.scene(&place)?, &probes)?;
             }
             Err(error) if options.only.is_empty() => measured.notes.push(format!("two hosts: {error}")),
             Err(error) => return Err(error),
@@ -190,13 +188,13 @@ fn measure(options: &Options, stage: &Stage, interrupt: &Interrupt, progress: &P
 
 impl Stage {
     /// Starts both pairs at a place.
-    fn scene(&self, place: &Place) -> Result<(Scene, Hello), Error> {
+    fn scene(&self, place: &Place) -> Result<Scene, Error> {
         let rust = Bench::new(place.start_peer(self.cpus)?, self.time)?;
         let addresses = match place {
             Place::Namespaces(_) => place.addresses().map(Some),
             Place::Here => [None; 2],
         };
-        let at = |command: &mut Command, address: Option<std::net::Ipv4Addr>| {
+        let at = |command: &mut Command, address: Option<Ipv4Addr>| {
             if let Some(address) = address {
                 command.env(ADDRESS_VARIABLE, address.to_string());
             }
@@ -209,8 +207,8 @@ impl Stage {
             at(command, addresses[1]);
             place.spawn_there(command)
         };
-        let (c, hello) = Pair::start(&self.program, [self.cpus.ours, self.cpus.theirs], here, there)?;
-        Ok((Scene { c, rust }, hello))
+        let c = Pair::start(&self.program, [self.cpus.ours, self.cpus.theirs], here, there)?;
+        Ok(Scene { c, rust })
     }
 }
 
@@ -225,23 +223,6 @@ fn tell(options: &Options, measured: &Measured) -> Result<(), Error> {
 }
 
 impl Measured {
-    /// Leaves out what the library has not. It must be of this command's version.
-    fn leave_out(&mut self, hello: &Hello) -> Result<(), Error> {
-        let own = env!("CARGO_PKG_VERSION");
-        if hello.version != own {
-            return Err(Error::Usage {
-                cause: format!("libweft has the version {}, and this command {own}", hello.version),
-                way_out: "Build both anew: cargo build --release".to_owned(),
-            });
-        }
-        let before = self.all.len();
-        self.all.retain(|what| Pair::has(hello, what.message().form));
-        if self.all.len() < before {
-            self.notes.push("long messages: this libweft has none".to_owned());
-        }
-        Ok(())
-    }
-
     fn goals(&self) -> Vec<Goal> {
         let places = [("one host", &self.local), ("two hosts", &self.hosts)];
         places.into_iter().flat_map(|(place, results)| goals::goals(place, &self.all, results)).collect()

@@ -1,6 +1,6 @@
 //! The program in C of `bench/am`: found, built if it must be, and spoken to by lines.
 
-use super::plan::{Form, Message, What};
+use super::plan::{Message, What};
 use crate::bench::meter::Sampled;
 use crate::bench::talk::{lines_of, PATIENCE};
 use crate::child::{output_of, NoOutput, Owned};
@@ -52,11 +52,9 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf, Error> {
 
 /// What the program says first.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Hello {
+struct Hello {
     /// The version of the library.
-    pub version: String,
-    /// Whether the library has long messages.
-    pub has_long: bool,
+    version: String,
 }
 
 /// An endpoint of the process that answers.
@@ -97,7 +95,7 @@ impl Program {
         path: &Path,
         cpu: usize,
         spawn: impl FnOnce(&mut Command) -> std::io::Result<Child>,
-    ) -> Result<(Program, Hello), Error> {
+    ) -> Result<Program, Error> {
         let mut command = Command::new(path);
         command.arg(cpu.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let spawned = spawn(&mut command).map_err(|e| failed(format!("{} cannot be run: {e}", path.display())));
@@ -106,8 +104,15 @@ impl Program {
             return Err(failed("it has no pipes".to_owned()));
         };
         let mut program = Program { process, jobs, answers: lines_of(lines)? };
-        let hello = program.hear()?;
-        Ok((program, hello))
+        let Hello { version } = program.hear()?;
+        let own = env!("CARGO_PKG_VERSION");
+        match version == own {
+            true => Ok(program),
+            false => Err(Error::Usage {
+                cause: format!("libweft has the version {version}, and this command {own}"),
+                way_out: "Build both anew: cargo build --release -p weft-cli -p weft-capi".to_owned(),
+            }),
+        }
     }
 
     fn tell(&mut self, job: &str) -> Result<(), Error> {
@@ -145,10 +150,8 @@ impl Pair {
         cpus: [usize; 2],
         here: impl FnOnce(&mut Command) -> std::io::Result<Child>,
         there: impl FnOnce(&mut Command) -> std::io::Result<Child>,
-    ) -> Result<(Pair, Hello), Error> {
-        let (asks, hello) = Program::start(path, cpus[0], here)?;
-        let (answers, _) = Program::start(path, cpus[1], there)?;
-        Ok((Pair { asks, answers }, hello))
+    ) -> Result<Pair, Error> {
+        Ok(Pair { asks: Program::start(path, cpus[0], here)?, answers: Program::start(path, cpus[1], there)? })
     }
 
     /// Measures. Returns also what the process that answers received.
@@ -167,11 +170,6 @@ impl Pair {
             asked.sampled = times(asked.sampled, what.units());
         }
         Ok((asked, self.answers.hear()?))
-    }
-
-    /// Whether a form can be measured.
-    pub fn has(hello: &Hello, form: Form) -> bool {
-        form != Form::Long || hello.has_long
     }
 }
 
