@@ -72,6 +72,7 @@ impl Bytes {
     }
 }
 
+#[doc(hidden)] // in the pages of who re-exports the trait
 impl Memory for Bytes {
     fn len(&self) -> u64 {
         self.all().len() as u64

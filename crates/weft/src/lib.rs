@@ -66,7 +66,7 @@ mod watched;
 pub mod client {
     /// The sending end of a path to a peer: shared memory on this host, the network to other hosts.
     pub use crate::paths::Outlet;
-    pub use weft_core::{Client, Delivery, FlowId, ReplyToken, SessionId, State};
+    pub use weft_core::{Client, Delivery, FlowId, Get, Long, Memory, ReplyToken, SessionId, State};
     pub use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
     pub use weft_wire::{Credit, Head, Kind, Malformed};
 }
