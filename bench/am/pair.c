@@ -20,7 +20,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* A job ends the process after so many seconds: the other one may be gone. */
+/* A job that does not get on for so many seconds ends the process: the other one may be gone. */
 enum { PATIENCE = 20 };
 
 /* Long messages take turns at so many places of the segment: as many as are under way. */
@@ -37,8 +37,8 @@ static struct job {
     size_t size;
 } job;
 
-/* What came. */
-static uint64_t count, sum;
+/* What came, and how many requests went. */
+static uint64_t count, sum, requests;
 
 /* Whether all messages have come. Who asks says how many there are, again and again: the word may overtake the last ones. */
 static bool is_stopped, is_told;
@@ -62,11 +62,20 @@ static void must(int code, const char *call)
         fail(STATUS_FAILED, "%s gave the error %d; run it again, and report it if it happens again", call, code);
 }
 
+/* What is said of a job that does not end. A signal's handler may only write it. */
+static char complaint[160];
+
 static void hung(int signal)
 {
     (void)signal;
-    static const char why[] = "pair: no message of the other process for long; look at what that one said\n";
-    if (write(STDERR_FILENO, why, sizeof why - 1) < 0)
+    static uint64_t seen;
+    uint64_t now = count + requests;
+    if (now != seen) {
+        seen = now;
+        alarm(PATIENCE);
+        return;
+    }
+    if (write(STDERR_FILENO, complaint, strlen(complaint)) < 0)
         _exit(STATUS_FAILED);
     _exit(STATUS_HUNG);
 }
@@ -166,7 +175,7 @@ static void open_endpoint(en_t *name, tag_t *tag)
         segment = map(PLACES * job.size, false);
         must(AM_SetSeg(endpoint, segment, PLACES * job.size), "AM_SetSeg");
     }
-    count = sum = 0;
+    count = sum = requests = 0;
     is_stopped = false;
     alarm(PATIENCE);
 }
@@ -220,6 +229,7 @@ static void answer(void)
 static void request(void)
 {
     int32_t args[4];
+    requests++;
     switch (job.form) {
     case SHORT:
         if (job.size == 0) {
@@ -247,7 +257,7 @@ static void trip(void)
         poll();
 }
 
-static struct result trips(double seconds, unsigned batch, uint64_t *sent)
+static struct result trips(double seconds, unsigned batch)
 {
     trip(); /* sets the session up */
     struct meter meter = meter_start(NS_PER_UNIT, seconds);
@@ -255,20 +265,17 @@ static struct result trips(double seconds, unsigned batch, uint64_t *sent)
         for (unsigned i = 0; i < batch; i++)
             trip();
     while (meter_tick(&meter, batch));
-    *sent = count;
     return meter_finish(&meter);
 }
 
-static struct result rate(double seconds, unsigned batch, uint64_t *sent)
+static struct result rate(double seconds, unsigned batch)
 {
-    uint64_t requests = 1;
     request();
     struct meter meter = meter_start(UNITS_PER_SECOND, seconds);
     do
-        for (unsigned i = 0; i < batch; i++, requests++)
+        for (unsigned i = 0; i < batch; i++)
             request();
     while (meter_tick(&meter, batch));
-    *sent = requests;
     return meter_finish(&meter);
 }
 
@@ -283,16 +290,15 @@ static void ask(double seconds, unsigned batch, en_t to, tag_t to_tag)
     must(AM_SetHandler(endpoint, BYTES, take_bytes), "AM_SetHandler");
     must(AM_SetHandler(endpoint, STOPPED, stopped), "AM_SetHandler");
     must(AM_Map(endpoint, 0, to, to_tag), "AM_Map");
-    uint64_t sent;
-    struct result r = job.is_rate ? rate(seconds, batch, &sent) : trips(seconds, batch, &sent);
+    struct result r = job.is_rate ? rate(seconds, batch) : trips(seconds, batch);
     while (!is_stopped) {
         is_told = false;
-        must(AM_Request2(endpoint, 0, STOP, (uint32_t)sent, (uint32_t)(sent >> 32)), "AM_Request2");
+        must(AM_Request2(endpoint, 0, STOP, (uint32_t)requests, (uint32_t)(requests >> 32)), "AM_Request2");
         while (!is_told)
             poll();
     }
     printf("{\"median\":%.6g,\"p99\":%.6g,\"mean\":%.6g,\"n\":%zu", r.median, r.p99, r.mean, r.n);
-    printf(",\"sent\":%llu,\"count\":%llu,\"sum\":%llu}\n", (unsigned long long)sent, (unsigned long long)count,
+    printf(",\"sent\":%llu,\"count\":%llu,\"sum\":%llu}\n", (unsigned long long)requests, (unsigned long long)count,
            (unsigned long long)sum);
     close_endpoint();
 }
@@ -334,6 +340,7 @@ static void work(const char *line)
     double seconds;
     unsigned batch;
     unsigned long long tag;
+    snprintf(complaint, sizeof complaint, "pair: no end after %d s: %.30s; look at what the other process said\n", PATIENCE, line);
     if (sscanf(line, "answer %7s %7s %zu", way, form, &size) == 3) {
         read_job(line, way, form, size);
         answer();

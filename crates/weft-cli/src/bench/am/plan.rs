@@ -4,8 +4,8 @@ use crate::bench::results::{Key, Metric, Way};
 use crate::bench::table::bytes;
 use serde::{Deserialize, Serialize};
 
-/// Round trips up to this size make samples of many.
-const SMALL_MOST: usize = 1024;
+/// Messages up to this size make samples of many.
+const SMALL_MOST: usize = 8192;
 
 /// A group of figures that can be asked for by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -148,11 +148,10 @@ impl What {
         }
     }
 
-    /// Messages between two looks at the clock.
+    /// Messages between two looks at the clock: few, because on a loaded machine each may wait for a time slice.
     pub fn batch(self) -> u32 {
         match self.message().size {
-            size if size <= SMALL_MOST => 64,
-            size if size <= 8192 => 16,
+            size if size <= SMALL_MOST => 16,
             _ => 4,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::plan::{Message, What};
 use crate::bench::meter::Sampled;
-use crate::bench::talk::{lines_of, PATIENCE};
+use crate::bench::talk::lines_of;
 use crate::child::{output_of, NoOutput, Owned};
 use crate::error::Error;
 use crate::repository;
@@ -16,6 +16,9 @@ use std::time::Duration;
 
 /// What building it may take.
 const BUILD_MOST: Duration = Duration::from_secs(120);
+
+/// What a job may take on a machine that has other work. One that does not get on ends the program long before that.
+const JOB_MOST: Duration = Duration::from_secs(120);
 
 /// How it is built.
 const WAY_OUT: &str = "In weft's repository type: cargo build --release -p weft-capi && make -C bench/am";
@@ -120,13 +123,11 @@ impl Program {
     }
 
     fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
-        // It ends itself before that.
-        let most = PATIENCE + PATIENCE / 2;
-        match self.answers.recv_timeout(most) {
+        match self.answers.recv_timeout(JOB_MOST) {
             Ok(line) => serde_json::from_str(&line).map_err(|e| failed(format!("it said {line:?}, {e}"))),
             Err(RecvTimeoutError::Timeout) => {
                 let what = "an answer of the program in C".to_owned();
-                Err(Error::Silence { seconds: most.as_secs(), what })
+                Err(Error::Silence { seconds: JOB_MOST.as_secs(), what })
             }
             // Its output has ended, so it has or will.
             Err(RecvTimeoutError::Disconnected) => {
