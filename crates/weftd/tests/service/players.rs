@@ -175,8 +175,8 @@ struct Ledger {
     answered: u64,
     returned: u64,
     not_delivered: Vec<u32>,
-    /// The numbers of requests that came, by the process that sent them: runs without a gap.
-    came: BTreeMap<u32, Vec<RangeInclusive<u32>>>,
+    /// The numbers of requests that came, by the epoch and number of the process that sent them: runs without a gap.
+    came: BTreeMap<(u64, u32), Vec<RangeInclusive<u32>>>,
     count: u64,
     /// Those that came twice, or out of order.
     came_again: u64,
@@ -187,7 +187,8 @@ impl Ledger {
         assert!(self.under_way.remove(&number).is_some(), "request {number} ends twice");
     }
 
-    fn note_came(&mut self, from: u32, number: u32) {
+    /// Process numbers come round where thousands of programs are started; what a name has of its program does not.
+    fn note_came(&mut self, from: (u64, u32), number: u32) {
         self.count += 1;
         let runs = self.came.entry(from).or_default();
         match runs.last_mut() {
@@ -198,7 +199,7 @@ impl Ledger {
     }
 
     fn has_come(&self, from: u32, number: u32) -> bool {
-        self.came.get(&from).is_some_and(|runs| runs.iter().any(|run| run.contains(&number)))
+        self.came.iter().any(|((_, who), runs)| *who == from && runs.iter().any(|run| run.contains(&number)))
     }
 }
 
@@ -216,7 +217,8 @@ fn open(ledger: &Rc<RefCell<Ledger>>) -> (Bundle, Endpoint) {
     let take = move |m: &mut weft::am::Message<'_>| {
         let (number, who) = (m.args()[0], m.args()[1]);
         assert_eq!(m.payload(), contents(number));
-        noted.borrow_mut().note_came(who, number);
+        let epoch = m.source().map_or(0, |name| name.epoch.0);
+        noted.borrow_mut().note_came((epoch, who), number);
         // One that has ended meanwhile gets none.
         let _ = m.reply(ANSWER, m.args(), m.payload());
     };
