@@ -429,7 +429,6 @@ impl SendQueue {
             reason,
             certainty,
             completion,
-            long: None,
         })))
     }
 

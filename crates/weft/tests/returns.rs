@@ -75,18 +75,8 @@ impl Sender {
                 let back = returns.borrow_mut().remove(0);
                 let certainty = Certainty::NotDelivered;
                 let destination = Some(0);
-                let expected = Returned {
-                    endpoint: *here,
-                    destination,
-                    kind,
-                    op,
-                    args,
-                    payload,
-                    reason,
-                    certainty,
-                    completion,
-                    long: None,
-                };
+                let expected =
+                    Returned { endpoint: *here, destination, kind, op, args, payload, reason, certainty, completion };
                 assert!(back == expected, "{bytes} bytes, {kind:?}: {:?} because of {}", back.certainty, back.reason);
                 assert!(returns.borrow().is_empty(), "once");
             }

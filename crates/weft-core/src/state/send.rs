@@ -176,7 +176,6 @@ impl<T: Tx> State<T> {
             reason,
             certainty: Certainty::NotDelivered,
             completion: message.completion,
-            long: None,
         });
     }
 }

@@ -9,7 +9,6 @@ mod delays;
 mod fuzzed;
 mod hostile;
 mod knocking;
-mod long;
 mod squatters;
 mod users;
 
@@ -27,7 +26,6 @@ fn child() {
     support::play(&[
         ("server", server),
         ("visitor", admission::visitor),
-        ("long_guest", long::long_guest),
         ("foreigner", users::foreigner),
         ("guest", users::guest),
         ("crowd", users::crowd),
