@@ -142,6 +142,18 @@ fn an_interrupted_run_leaves_nothing_behind() {
 }
 
 #[test]
+fn two_hosts_that_are_asked_for_and_cannot_be_made_are_an_error() {
+    if is_root() || !has_two_cpus() {
+        return;
+    }
+    program_of("weftd", "weftd");
+    let (pid, output) = run(&["--quick", "--only", "hosts"]);
+    assert!(!output.status.success() && out(&output).is_empty(), "{}", out(&output));
+    assert!(err(&output).contains("needs root"), "{}", err(&output));
+    nothing_is_left_of(pid);
+}
+
+#[test]
 fn without_weftd_beside_weft_the_command_says_so() {
     let folder = Folder::new("bench-daemon-alone");
     let weft = folder.0.join("weft");
