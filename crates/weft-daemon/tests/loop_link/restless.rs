@@ -1,8 +1,8 @@
 //! Memory that changes between any two loads of the engine, as if another processor wrote it all the time: the program whose memory it is may be
 //! cut off, and its neighbours notice nothing.
 //!
-//! The engine's end of that memory answers each load by itself with something else now and then. So what the engine loads twice can differ, which
-//! a thread that stores at random would achieve once in a million loads.
+//! The engine's end of that memory answers a load with another value now and then. So a word that the engine loads twice can differ. A thread that
+//! stores at random would seldom hit the moment between two loads of one word.
 
 use crate::world::World;
 use crate::SMALL;
@@ -22,8 +22,9 @@ struct Unrest {
     random: Cell<u64>,
     /// One load of so many is answered with something else. Zero for none.
     one_of: Cell<u64>,
-    /// How many were, of how many loads.
+    /// Loads that were answered with something else.
     changed: Cell<u64>,
+    /// All loads.
     loads: Cell<u64>,
 }
 

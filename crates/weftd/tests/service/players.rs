@@ -187,7 +187,7 @@ impl Ledger {
         assert!(self.under_way.remove(&number).is_some(), "request {number} ends twice");
     }
 
-    /// Process numbers come round where thousands of programs are started; what a name has of its program does not.
+    /// Process numbers repeat when thousands of programs are started, so the epoch of the sender's name tells the programs apart.
     fn note_came(&mut self, from: (u64, u32), number: u32) {
         self.count += 1;
         let runs = self.came.entry(from).or_default();

@@ -9,8 +9,8 @@ use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 use weft::{Admission, Bundle, Endpoint, MessageKind, Name, Node, SendError};
 
-/// Few frames, so that endpoints take turns. Room for many more endpoints than a program has: one that was freed keeps its place until all that it
-/// talked to have heard of it, and on a loaded machine these take their time.
+/// Few frames, so that endpoints take turns. Room for many more endpoints than a program has: a freed endpoint keeps its place until all its peers
+/// have heard of its end, and on a loaded machine that takes long.
 const CONFIGURATION: &str = "frames = 16\nfile_mib = 256\n[network]\naddress = \"none\"\n";
 
 /// Users of programs, if this process may start theirs.
