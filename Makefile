@@ -76,3 +76,4 @@ book: ## the documents as a book, below target/book
 clean: ## remove all that was built
 	rm -rf $(target)
 	$(MAKE) -C bench/limits clean
+	$(MAKE) -C bench/am clean

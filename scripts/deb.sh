@@ -32,7 +32,7 @@ mv "$tree/usr/share/doc/weft/weftd.toml" "$tree/etc/weftd/"
 rm "$tree/usr/share/doc/weft/LICENSE-MIT" "$tree/usr/share/doc/weft/LICENSE-APACHE"
 
 # The newest version of the C library that a symbol asks for.
-libc=$(objdump -T "$tree"/usr/bin/* "$tree"/usr/lib/weft/*.so 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1)
+libc=$(objdump -T "$tree"/usr/bin/* "$tree"/usr/lib/weft/*.so "$tree"/usr/lib/libweft.so.0 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1)
 mkdir "$tree/DEBIAN"
 printf '%s\n' /etc/weftd/weftd.toml >"$tree/DEBIAN/conffiles"
 (cd "$tree" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
@@ -49,8 +49,9 @@ Description: fast, protected communication between ordinary Linux processes
  Endpoints with names and keys form virtual networks: messages between
  processes of one host go from memory to memory, those to another host over
  UDP. No privilege, no daemon. With the command weft (demonstration,
- benchmarks, status), a provider for libfabric in /usr/lib/weft, and weftd,
- a daemon for hosts whose users share one network interface.
+ benchmarks, status), a provider for libfabric in /usr/lib/weft, the library
+ libweft for C and C++, and weftd, a daemon for hosts whose users share one
+ network interface.
 EOF
 package=$target/deb/weft_${version}_$arch.deb
 dpkg-deb --root-owner-group -b "$tree" "$package" >/dev/null

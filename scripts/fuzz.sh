@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-targets=(names rendezvous setup records tagged memory packets door channel engine)
+targets=(names rendezvous job setup records tagged memory packets door channel engine capi)
 find_toolchain || die "no Rust $(msrv) or newer here: run scripts/setup.sh --for test"
 command -v c++ >/dev/null || die "no C++ compiler here: run scripts/setup.sh --for test"
 

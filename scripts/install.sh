@@ -47,6 +47,21 @@ case "${1-}" in
             strip -o "$work/libweft-fi.so" "$built/libweft_fi.so"
             put 644 "$work/libweft-fi.so" lib/weft/libweft-fi.so
         fi
+        if [ -e "$built/libweft_c.so" ]; then
+            strip --strip-unneeded -o "$work/libweft.so.0" "$built/libweft_c.so"
+            put 644 "$work/libweft.so.0" lib/libweft.so.0
+            ln -sfn libweft.so.0 "$top/lib/libweft.so"
+            printf '%s\n' lib/libweft.so >>"$made"
+            put 644 "$built/libweft_c.a" lib/libweft.a
+            for header in weft.h am.h am_spmd.h; do
+                put 644 "crates/weft-capi/include/$header" "include/$header"
+            done
+            version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+            for file in pkgconfig/weft.pc cmake/weft/weft-config.cmake; do
+                sed "s|@prefix@|$prefix|; s|@version@|$version|" "contrib/c/$(basename "$file")" >"$work/$(basename "$file")"
+                put 644 "$work/$(basename "$file")" "lib/$file"
+            done
+        fi
         if [ -x "$built/weftd" ]; then
             strip -o "$work/weftd" "$built/weftd"
             put 755 "$work/weftd" bin/weftd

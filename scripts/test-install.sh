@@ -29,9 +29,34 @@ say "bin/weft: $size bytes, at most $most are allowed"
 "$top/bin/weft" demo --no-bench --workers 2 README.md >/dev/null
 bash -n "$top/share/bash-completion/completions/weft"
 for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/architecture.md share/doc/weft/docs/design/ring.md \
+    lib/libweft.so.0 lib/libweft.so lib/libweft.a include/weft.h include/am.h include/am_spmd.h lib/pkgconfig/weft.pc lib/cmake/weft/weft-config.cmake \
     bin/weftd share/man/man8/weftd.8 share/doc/weft/weftd.toml lib/systemd/system/weftd.service lib/systemd/system/weftd.socket; do
     [ -s "$top/$file" ] || die "$file was not installed"
 done
+# A C program is built with what was installed, as docs/c.md says, and runs: with the shared library, with the archive, by CMake.
+cat >"$folder/first.c" <<'END'
+#include <am.h>
+#include <weft.h>
+int main(void) { return AM_Init() || AM_Terminate() || am_check_version(AM_VERSION) || weft_version() == 0; }
+END
+export PKG_CONFIG_PATH=$top/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$folder
+# shellcheck disable=SC2046
+(cd "$folder" && cc -o first first.c $(pkg-config --cflags --libs weft) && LD_LIBRARY_PATH=$top/lib ./first)
+# shellcheck disable=SC2046
+(cd "$folder" && cc -o first first.c $(pkg-config --cflags weft) "$top/lib/libweft.a" -lgcc_s -lutil -lrt -lpthread -lm -ldl && ./first)
+if command -v cmake >/dev/null; then
+    cat >"$folder/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.13)
+project(first C)
+find_package(weft REQUIRED)
+add_executable(first first.c)
+target_link_libraries(first weft::weft)
+END
+    (cd "$folder" && cmake -S . -B made -DCMAKE_PREFIX_PATH="$top" >/dev/null && cmake --build made >/dev/null && made/first)
+    rm -r "$folder/made" "$folder/CMakeLists.txt"
+fi
+rm "$folder/first" "$folder/first.c"
+unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 if command -v man >/dev/null; then
     for page in man1/weft.1 man8/weftd.8; do
         warnings=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$top/share/man/$page" 2>&1 >/dev/null)

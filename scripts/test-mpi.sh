@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 exec </dev/null
 
 # The steps, in order. Those with two hosts are run in network namespaces, and need root.
-steps=(info pingpong killed openmpi mpich onesided whole bench pingpong-two killed-two openmpi-two mpich-two onesided-two bench-two
+steps=(info job job-two pingpong killed openmpi mpich onesided whole bench pingpong-two killed-two openmpi-two mpich-two onesided-two bench-two
     debian debian-two hpcc hpcc-two coarrays coarrays-two scalapack scalapack-two lammps lammps-two intel intel-two crowd
     openmpi-lossy mpich-lossy onesided-lossy debian-lossy hpcc-lossy coarrays-lossy scalapack-lossy lammps-lossy intel-lossy)
 # The parts of mpi4py's tests that are point to point or collective, and what these stand on.
@@ -153,6 +153,26 @@ pingpong() {
     wait "$server" || failed "$name" "the server ended with $?" "${command[@]}"
     expect "$name" 46 '^[0-9.]+[kmg]? +50 +=50 '
 }
+# job one|two: a program of weft-job is started by each launcher, and finds out by which. One rank ends the others.
+job() {
+    local place=$1 mpi by ranks name status program=${CARGO_TARGET_DIR:-$root/target}/release/examples/ranks
+    cargo build --release --locked -p weft-job --example ranks
+    for mpi in mpich openmpi debian $(! has_intel || echo intel); do
+        by=PMI
+        [[ $mpi != openmpi && $mpi != debian ]] || by=PMIx
+        for ranks in 2 6; do
+            name=job-$mpi-$place-$ranks
+            mpi_command "$mpi" "$place" "$ranks" -- "$program"
+            check "$name" 60 "${command[@]}"
+            expect "$name" 1 "^ranks: $ranks ranks by $by: all as it should be$"
+        done
+        name=job-$mpi-$place-exit status=0
+        mpi_command "$mpi" "$place" 4 -- "$program" exit 3
+        timeout --kill-after 5 60 "${command[@]}" >"$logs/$name.log" 2>&1 || status=$?
+        [ "$status" -eq 3 ] || failed "$name" "ended with $status, and not with the status of the rank, 3" "${command[@]}"
+        printf '  %-34s\n' "$name"
+    done
+}
 # start_server one|two OPTION...: sets `server` to the process of the fi_pingpong that listens.
 start_server() {
     local place=$1
@@ -292,7 +312,7 @@ shm_before=$(ls /dev/shm)
 build_provider
 install_mpi openmpi
 install_mpi mpich
-[[ ! " $* " =~ \ (intel|crowd) ]] || ! has_intel || install_intel
+[[ ! " $* " =~ \ (intel|crowd|job) ]] || ! has_intel || install_intel
 say "all is built and installed: $((SECONDS - start)) s"
 
 left_out=()

@@ -27,19 +27,23 @@ const NO_OS: Option<&[&str]> =
 
 #[rustfmt::skip]
 const CRATES: &[Rule] = &[
-    Rule { name: "weft-wire", layer: 0, may_know: &[], from_outside: NO_OS, unsafe_policy: FORBID },
-    Rule { name: "weft-shm", layer: 1, may_know: &["weft-wire"], from_outside: None, unsafe_policy: None },
-    Rule { name: "weft-transport", layer: 1, may_know: &["weft-wire"], from_outside: NO_OS, unsafe_policy: FORBID },
-    Rule { name: "weft-core", layer: 2, may_know: &["weft-wire", "weft-transport"], from_outside: NO_OS, unsafe_policy: FORBID },
-    Rule { name: "weft-memory", layer: 3, may_know: &["weft-wire", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
-    Rule { name: "weft-daemon", layer: 3, may_know: &["weft-wire", "weft-transport", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
-    Rule { name: "weft-link", layer: 3, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core"], from_outside: None, unsafe_policy: FORBID },
-    Rule { name: "weft-sim", layer: 4, may_know: &["weft-wire", "weft-transport", "weft-core", "weft-daemon"], from_outside: NO_OS, unsafe_policy: FORBID },
-    Rule { name: "weft", layer: 4, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-memory", "weft-link"], from_outside: None, unsafe_policy: DENY },
-    Rule { name: "weftd", layer: 5, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-link", "weft-daemon"], from_outside: None, unsafe_policy: FORBID },
-    Rule { name: "weft-cli", layer: 5, may_know: &["weft", "weft-sim", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
-    Rule { name: "weft-ofi", layer: 5, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },
-    Rule { name: "weft-system-tests", layer: 6, may_know: &[], from_outside: None, unsafe_policy: None },
+    Rule { name: "weft-crc", layer: 0, may_know: &[], from_outside: Some(&["crc-fast", "rustversion"]), unsafe_policy: None },
+    Rule { name: "weft-wire", layer: 1, may_know: &["weft-crc"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft-shm", layer: 2, may_know: &["weft-wire"], from_outside: None, unsafe_policy: None },
+    Rule { name: "weft-transport", layer: 2, may_know: &["weft-wire"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft-core", layer: 3, may_know: &["weft-wire", "weft-transport"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft-memory", layer: 4, may_know: &["weft-wire", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft-daemon", layer: 4, may_know: &["weft-wire", "weft-transport", "weft-core"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft-link", layer: 4, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core"], from_outside: None, unsafe_policy: FORBID },
+    Rule { name: "weft-sim", layer: 5, may_know: &["weft-wire", "weft-transport", "weft-core", "weft-daemon"], from_outside: NO_OS, unsafe_policy: FORBID },
+    Rule { name: "weft", layer: 5, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-memory", "weft-link"], from_outside: None, unsafe_policy: DENY },
+    Rule { name: "weft-launch", layer: 1, may_know: &[], from_outside: Some(&["libc", "thiserror"]), unsafe_policy: None },
+    Rule { name: "weft-job", layer: 6, may_know: &["weft", "weft-launch", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
+    Rule { name: "weftd", layer: 6, may_know: &["weft-wire", "weft-shm", "weft-transport", "weft-core", "weft-link", "weft-daemon"], from_outside: None, unsafe_policy: FORBID },
+    Rule { name: "weft-cli", layer: 6, may_know: &["weft", "weft-sim", "weft-wire"], from_outside: None, unsafe_policy: FORBID },
+    Rule { name: "weft-ofi", layer: 6, may_know: &["weft", "weft-shm"], from_outside: None, unsafe_policy: DENY },
+    Rule { name: "weft-capi", layer: 7, may_know: &["weft", "weft-shm", "weft-job"], from_outside: None, unsafe_policy: DENY },
+    Rule { name: "weft-system-tests", layer: 8, may_know: &[], from_outside: None, unsafe_policy: None },
 ];
 
 fn rule(name: &str) -> Option<&'static Rule> {

@@ -8,8 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-const CRATES: [&str; 8] =
-    ["weft-wire", "weft-transport", "weft-core", "weft-shm", "weft-memory", "weft", "weft-link", "weft-daemon"];
+const CRATES: [&str; 9] = [
+    "weft-wire",
+    "weft-transport",
+    "weft-core",
+    "weft-shm",
+    "weft-memory",
+    "weft",
+    "weft-link",
+    "weft-daemon",
+    "weft-job",
+];
 
 /// The collections that code here uses or may come to use.
 const COLLECTIONS: [&str; 15] = [

@@ -18,7 +18,7 @@ use std::time::Instant;
 const PROGRAMS: [&str; 9] = ["weft", "make", "cargo", "apt", "mpirun", "mpiexec", "fi_info", "fi_pingpong", "tshark"];
 
 /// Languages of blocks; `text` is for pictures and for what programs print or exchange.
-const LANGUAGES: [&str; 6] = ["sh", "console", "text", "rust", "toml", "json"];
+const LANGUAGES: [&str; 8] = ["sh", "console", "text", "rust", "c", "cmake", "toml", "json"];
 
 /// Programs that are missing on many machines, and without which a command is cut short at its pipe or left out.
 const WISHED_FOR: [&str; 4] = ["jq", "tshark", "fi_info", "fi_pingpong"];

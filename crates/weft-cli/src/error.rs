@@ -82,6 +82,13 @@ pub enum Error {
     /// No message gets there.
     #[error("no message of this user gets there from here: {0}")]
     NoWay(weft::status::Why),
+    /// A job ended otherwise than well.
+    #[error("{cause}")]
+    Job {
+        cause: String,
+        /// That of the job.
+        status: u8,
+    },
     /// weft said no.
     #[error(transparent)]
     Weft(#[from] weft::Error),
@@ -96,6 +103,7 @@ impl Error {
         match self {
             Error::Interrupted => crate::interrupt::EXIT_STATUS,
             Error::Closed => CLOSED,
+            Error::Job { status, .. } => *status,
             Error::Usage { .. } | Error::TooFewCpus { .. } | Error::CommandLine(_) => USAGE,
             _ => FAILED,
         }

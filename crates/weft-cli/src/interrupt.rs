@@ -102,8 +102,13 @@ pub fn hear_again() -> Result<(), Error> {
     noted().thread_unblock().map_err(cannot)
 }
 
+/// In a process that only its parent may end, though it is asked for the end as well: it never hears of these signals.
+pub fn hear_nothing() -> Result<(), Error> {
+    noted().thread_block().map_err(cannot)
+}
+
 /// A time as the kernel wants it.
-fn timespec(time: Duration) -> Timespec {
+pub fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 

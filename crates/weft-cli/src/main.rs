@@ -19,6 +19,7 @@ mod ping;
 mod progress;
 mod regions;
 mod repository;
+mod run;
 mod serve;
 mod sim;
 mod status;
@@ -47,6 +48,8 @@ enum What {
     /// Measures weft beside the limits of the machine and its peers.
     #[command(subcommand)]
     Bench(Bench),
+    /// Runs a program as several processes that know each other: a job.
+    Run(run::Options),
     /// Answers `weft ping` until Ctrl-C.
     Serve(serve::Options),
     /// Sends requests to an endpoint and tells how long the answers took.
@@ -77,6 +80,12 @@ enum What {
     /// A command in a host of `weft wire`; the wire starts it.
     #[command(hide = true)]
     WireHost(wire::HostOptions),
+    /// A process of `weft run`, which becomes the program.
+    #[command(hide = true)]
+    RunRank(run::RankOptions),
+    /// What ends the processes of a `weft run` that was killed.
+    #[command(hide = true)]
+    RunKeeper,
     /// The second process of `weft bench`; the first starts it.
     #[command(hide = true)]
     BenchPeer(bench::PeerOptions),
@@ -99,6 +108,8 @@ enum Bench {
     Contention(bench::contention::Options),
     /// Messages through weftd, beside the same two programs without it: on one host, between two, and beside remappings.
     Daemon(bench::daemon::Options),
+    /// Active Messages in C beside the same in Rust: short, medium and long, on one host and between two.
+    Am(bench::am::Options),
     /// Two real machines: one listens, the other connects and measures.
     Pair(bench::pair::Options),
     /// Draws one measurement, or two side by side, as one HTML file; or prints Markdown.
@@ -135,9 +146,11 @@ fn run(what: What) -> Result<(), Error> {
         What::Bench(Bench::Mpi(options)) => bench::mpi::run(&options),
         What::Bench(Bench::Contention(options)) => bench::contention::run(&options),
         What::Bench(Bench::Daemon(options)) => bench::daemon::run(&options),
+        What::Bench(Bench::Am(options)) => bench::am::run(&options),
         What::Bench(Bench::Pair(options)) => bench::pair::run(&options),
         What::Bench(Bench::Report(options)) => bench::report::run(&options),
         What::Bench(Bench::Compare(options)) => bench::compare::run(&options),
+        What::Run(options) => run::run(&options),
         What::Serve(options) => serve::run(&options),
         What::Ping(options) => ping::run(&options),
         What::Doctor(options) => doctor::run(&options),
@@ -151,6 +164,8 @@ fn run(what: What) -> Result<(), Error> {
         What::Completions(options) => manual::run_completions(Command::command(), &options),
         What::DemoWorker => demo::run_worker(),
         What::WireHost(options) => wire::run_host(&options),
+        What::RunRank(options) => run::run_rank(&options),
+        What::RunKeeper => run::run_keeper(),
         What::BenchPeer(options) => bench::run_peer(&options),
         What::BenchLauncher(options) => bench::mpi::launch::run_launcher(&options),
     }

@@ -443,6 +443,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.state.drain_flows();
         self.state.flush_dirty();
         self.state.flush_blocked();
+        work += self.state.push_longs();
         self.let_go();
         self.hand_returns(sink);
         self.state.hand_on_completions(sink);

@@ -1,10 +1,12 @@
 //! Endpoints of a bundle and their translation tables.
 
 use crate::admission::{Admission, Admitted};
+use crate::long::{Placed, Segment};
 use crate::message::Delivery;
 use crate::service::Service;
 use crate::session::SessionId;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::OnceLock;
 use weft_wire::path::Record;
 use weft_wire::setup::Open;
 use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason, Uid};
@@ -109,6 +111,17 @@ impl Endpoints {
     }
 }
 
+impl Drop for Endpoints {
+    /// Stubs in other bundles may keep a segment: its memory is the program's again all the same.
+    fn drop(&mut self) {
+        for state in self.iter_mut().filter(|state| !state.is_away && !state.is_leaving) {
+            if let Some(segment) = state.segment.get() {
+                segment.set(None);
+            }
+        }
+    }
+}
+
 /// Where a translation leads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route {
@@ -177,6 +190,8 @@ pub(crate) struct Parked {
     pub session: SessionId,
     pub args: Vec<u32>,
     pub payload: Vec<u8>,
+    /// Where its bytes lie, if it is a long message.
+    pub placed: Option<Placed>,
 }
 
 impl Parked {
@@ -209,6 +224,8 @@ pub(crate) struct EndpointState {
     pub is_away: bool,
     /// It was released: it may live in another bundle by now.
     pub is_leaving: bool,
+    /// Where long messages are placed. Made when it is first needed.
+    pub segment: OnceLock<Segment>,
 }
 
 impl EndpointState {
@@ -227,12 +244,20 @@ impl EndpointState {
             parked,
             is_away: false,
             is_leaving: false,
+            segment: OnceLock::new(),
         }
     }
 
     /// Whether it admits messages of a user's that carry a key, and why.
     pub fn admit(&self, user: Uid, key: Key) -> Result<Admitted, Reason> {
         self.admission.admit(self.name.uid, self.key, user, key)
+    }
+
+    /// Tells the segment, which a stub may share, whom the endpoint admits now.
+    pub fn guard_segment(&self) {
+        if let Some(segment) = self.segment.get() {
+            segment.guard(self);
+        }
     }
 
     #[inline(always)]

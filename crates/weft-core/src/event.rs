@@ -1,6 +1,7 @@
 //! Reports of a bundle: events, returned messages, counters.
 
 use crate::endpoint::Endpoint;
+use crate::long::Transfer;
 use crate::session::FlowId;
 use std::collections::VecDeque;
 use std::mem::size_of;
@@ -38,6 +39,8 @@ pub struct Returned {
     pub certainty: Certainty,
     /// The completion that its sender asked for. It is not reported in any other way.
     pub completion: Option<u64>,
+    /// What it was to do, if it is a long message.
+    pub long: Option<Transfer>,
 }
 
 impl Returned {

@@ -9,6 +9,7 @@ use crate::admission::Admission;
 use crate::client::Sink;
 use crate::endpoint::{Endpoint, EndpointState, Parked, Route, Translation};
 use crate::event::{Event, EventMask, MessageKind, Returned};
+use crate::long::{Contents, Long, Placed, Segment};
 use crate::message::{Delivery, ReplyError, ReplyToken, SendError};
 use crate::service::Service;
 use crate::session::{head, SessionId};
@@ -36,6 +37,7 @@ pub struct Luggage {
     changes: u64,
     /// Indices at which somebody was told *full*.
     wanted: Vec<u32>,
+    segment: Segment,
 }
 
 impl Luggage {
@@ -85,6 +87,8 @@ struct Handed {
     /// The key that it carries and whose process sent it, where it carries one.
     key: Option<(Key, Uid)>,
     origin: Origin,
+    /// Where its bytes lie, if it is a long message.
+    placed: Option<Placed>,
 }
 
 /// Where a message that was handed on came from.
@@ -114,6 +118,8 @@ pub enum Back {
     Refused(Origin, Reason, Option<(u8, Vec<u32>, Vec<u8>)>),
     /// The request was answered.
     Replied(ReplyToken, u8, Vec<u32>, Vec<u8>),
+    /// The same with a long message: operation, arguments, offset and contents.
+    RepliedLong(ReplyToken, u8, Vec<u32>, u64, Contents),
     /// The request ended without a reply.
     Ended(ReplyToken),
 }
@@ -182,6 +188,11 @@ impl<T: Tx> State<T> {
             table: state.table.iter().map(|entry| entry.map(Translation::afresh)).collect(),
             changes: state.changes,
             wanted: wanted.map(|(_, index)| index).collect(),
+            segment: {
+                let segment = state.segment.get_or_init(Segment::default);
+                segment.guard(state);
+                segment.clone()
+            },
         })
     }
 
@@ -228,8 +239,10 @@ impl<T: Tx> State<T> {
     /// An endpoint arrives from another bundle of this network interface, or comes back.
     #[doc(hidden)] // for the home of a bundle
     pub fn arrive(&mut self, luggage: Luggage) -> Endpoint {
-        let Luggage { name, key, admission, served, service, mask, table, changes, wanted } = luggage;
-        let arrived = EndpointState { admission, served, service, table, changes, ..EndpointState::new(name, key) };
+        let Luggage { name, key, admission, served, service, mask, table, changes, wanted, segment } = luggage;
+        let segment = segment.into();
+        let arrived =
+            EndpointState { admission, served, service, table, changes, segment, ..EndpointState::new(name, key) };
         let endpoint = match self.endpoints.find(name.endpoint) {
             Some(endpoint) => {
                 if let Some(stub) = self.endpoints.get_mut(endpoint) {
@@ -302,6 +315,9 @@ impl<T: Tx> State<T> {
                 // For a lost peer there is nobody to tell, and it was not too large where it was given.
                 let _ = self.reply(token, op, &args, &payload);
             }
+            Back::RepliedLong(token, op, args, offset, contents) => {
+                let _ = self.reply_long(token, Long { op, args: &args, offset }, contents);
+            }
             Back::Ended(token) => self.end(token),
             Back::Refused(origin, reason, contents) => {
                 self.counters.refused += 1;
@@ -369,6 +385,7 @@ impl<T: Tx> State<T> {
             source: self.source(message),
             key: if kind == Kind::Reply { None } else { carried },
             origin: Origin { kind, session, flow, slot, lines, bytes },
+            placed: self.placed,
         };
         let errand = Errand { endpoint, from: None, task: Box::new(Task::Message(handed)) };
         sink.forward(errand).map_err(|(_, reason)| reason)?;
@@ -381,10 +398,12 @@ impl<T: Tx> State<T> {
     pub(crate) fn hand_on_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
         let bytes = Parked::bytes(parked.args.len(), parked.payload.len());
         let message = parked.message(endpoint);
+        self.placed = parked.placed;
         let handed = match message.session.index {
             GUEST => self.pass_on_guest(&message, sink),
             _ => self.hand_on_counted(&message, bytes, sink),
         };
+        self.placed = None;
         if let Err(reason) = handed {
             self.uncount_parked(parked.session, bytes);
             match message.kind() {
@@ -406,7 +425,8 @@ impl<T: Tx> State<T> {
         let guest = self.guests.remove(&message.session.life).ok_or(Reason::PeerLost)?;
         let Guest { from, source, origin: Some(origin), .. } = guest else { return Err(Reason::PeerLost) };
         let (args, payload) = (message.args.to_vec(), message.payload.to_vec());
-        let handed = Handed { kind: origin.kind, op: message.op(), args, payload, source, key: None, origin };
+        let (op, placed) = (message.op(), self.placed);
+        let handed = Handed { kind: origin.kind, op, args, payload, source, key: None, origin, placed };
         let errand = Errand { endpoint, from: Some(from), task: Box::new(Task::Message(handed)) };
         if let Err((errand, reason)) = sink.forward(errand) {
             self.refuse_errand(errand, reason);
@@ -475,7 +495,7 @@ impl<T: Tx> State<T> {
     // ---- guests: messages that other bundles handed on
 
     fn receive_handed<S: Sink<T>>(&mut self, endpoint: Endpoint, from: BundleId, message: Handed, sink: &mut S) {
-        let Handed { kind, op, args, payload, source, origin, .. } = message;
+        let Handed { kind, op, args, payload, source, origin, placed, .. } = message;
         let header = Head { kind, op, args: args.len() as u8, len: payload.len() as u32, ..Head::new(kind) };
         let Ok(head) = HeadWords::check(header.pack()) else { return };
         self.guests_so_far = self.guests_so_far.wrapping_add(1);
@@ -483,7 +503,7 @@ impl<T: Tx> State<T> {
         let token = origin.token();
         let is_open = kind == Kind::Request;
         self.guests.insert(session.life, Guest { from, source, origin: Some(origin), token, is_open });
-        let parked = Parked { head, session, args, payload };
+        let parked = Parked { head, session, args, payload, placed };
         let holds = self.endpoint(endpoint).is_ok_and(EndpointState::holds);
         if holds {
             self.parked_bytes += Parked::bytes(parked.args.len(), parked.payload.len());
@@ -536,6 +556,21 @@ impl<T: Tx> State<T> {
         }
         self.counters.replies_sent += 1;
         self.close_guest(token.session, |token| Back::Replied(token, op, args.to_vec(), payload.to_vec()));
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn reply_long_to_guest(
+        &mut self,
+        token: ReplyToken,
+        Long { op, args, offset }: Long<'_>,
+        contents: Contents,
+    ) -> Result<(), (ReplyError, ReplyToken, Contents)> {
+        if !self.is_guest_open(&token) {
+            return Err((ReplyError::PeerLost, token, contents));
+        }
+        self.counters.replies_sent += 1;
+        self.close_guest(token.session, |token| Back::RepliedLong(token, op, args.to_vec(), offset, contents));
         Ok(())
     }
 

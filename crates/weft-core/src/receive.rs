@@ -8,7 +8,7 @@ use crate::session::{FlowIn, FlowOut, Phase, SessionId};
 use crate::state::{Run, State};
 use weft_transport::Grant;
 use weft_wire::path::{Record, Tx};
-use weft_wire::record::{ASK_STORED, GO_ON, MOVED, ORDERED, RETURNED_REPLY, RETURNED_SEND, WINDOW};
+use weft_wire::record::{ASK_STORED, GO_ON, MOVED, ORDERED, RETURNED_LONG, RETURNED_REPLY, RETURNED_SEND, WINDOW};
 use weft_wire::setup::Open;
 use weft_wire::{Certainty, Credit, HeadWords, Kind, Reason};
 
@@ -81,9 +81,12 @@ impl<T: Tx> State<T> {
         payload: &[u8],
         sink: &mut S,
     ) -> Result<(), Trouble> {
-        match head.is(Kind::Unreliable) {
-            true => self.receive_unreliable(id, Record { head, args, payload }, sink),
-            false => Ok(self.receive_control(id.index, head, args, payload)?),
+        match head.kind() {
+            Kind::Unreliable => self.receive_unreliable(id, Record { head, args, payload }, sink),
+            Kind::Piece | Kind::Long | Kind::LongReply | Kind::Get | Kind::Taken => {
+                Ok(self.receive_long(id, Record { head, args, payload }, sink)?)
+            }
+            _ => Ok(self.receive_control(id.index, head, args, payload)?),
         }
     }
 
@@ -224,6 +227,48 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
+    /// Hands a long request over, queues or refuses it.
+    pub(crate) fn deliver_request<S: Sink<T>>(&mut self, message: &Delivery<'_>, head: HeadWords, sink: &mut S) {
+        if self.becomes_plain(message.endpoint, message.session.index, head) {
+            self.counters.requests_delivered += 1;
+            if let Err(reason) = sink.deliver(self, message) {
+                self.refuse_request(message, reason, sink);
+            }
+        } else {
+            self.hold_or_refuse(message, sink);
+        }
+    }
+
+    /// Hands a long reply over or queues it.
+    ///
+    /// # Errors
+    /// If it is refused: the caller sends it back.
+    pub(crate) fn deliver_reply<S: Sink<T>>(
+        &mut self,
+        message: &Delivery<'_>,
+        head: HeadWords,
+        sink: &mut S,
+    ) -> Result<(), Reason> {
+        if !self.becomes_plain(message.endpoint, message.session.index, head) {
+            return self.hold(message, sink);
+        }
+        self.counters.replies_delivered += 1;
+        let taken = sink.deliver(self, message);
+        if taken.is_err() && self.is_away(message.endpoint) {
+            self.counters.replies_delivered -= 1;
+            return self.hold(message, sink);
+        }
+        taken
+    }
+
+    /// Whether a request that no client hears of is admitted: by its endpoint, or by the segment that a stub shares.
+    pub(crate) fn admit_here(&self, message: &Delivery<'_>) -> Result<(), Reason> {
+        match self.is_away(message.endpoint) {
+            true => self.check_backlog(message),
+            false => self.admit(message),
+        }
+    }
+
     /// A one-way message that is not plainly handed to the sink.
     #[cold]
     #[inline(never)]
@@ -361,7 +406,7 @@ impl<T: Tx> State<T> {
     /// need no second look until something changes.
     #[cold]
     #[inline(never)]
-    fn becomes_plain(&mut self, endpoint: Endpoint, session: u32, head: HeadWords) -> bool {
+    pub(crate) fn becomes_plain(&mut self, endpoint: Endpoint, session: u32, head: HeadWords) -> bool {
         let admission = self.admission;
         let State { endpoints, sessions, events, .. } = self;
         let Some(state) = endpoints.get(endpoint) else { return false };
@@ -392,7 +437,7 @@ impl<T: Tx> State<T> {
     #[inline(never)]
     fn after_reply(&mut self, session: u32, head: HeadWords) -> Result<(), Violation> {
         let out = self.flow_out(session, head.flow())?;
-        let (source, completion) = (out.source, out.take_completion(head.slot()));
+        let (source, completion) = (out.source, out.take_completion(head.slot())?);
         if let Some(completion) = completion {
             self.complete(source, completion);
         }
@@ -404,21 +449,25 @@ impl<T: Tx> State<T> {
     #[cold]
     #[inline(never)]
     fn hold_or_refuse<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Outcome {
-        let held = match self.is_away(message.endpoint) {
-            true => self.hand_on(message, sink),
-            false => self.admit(message).and_then(|()| self.park(message)),
-        };
-        match held {
+        match self.hold(message, sink) {
             Ok(()) => Outcome::Parked,
             Err(reason) if self.send_back(message, reason) => Outcome::Refused,
             Err(reason) => Outcome::Unreturned(reason),
         }
     }
 
+    /// Queues a message at its endpoint, or hands it on.
+    pub(crate) fn hold<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
+        match self.is_away(message.endpoint) {
+            true => self.hand_on(message, sink),
+            false => self.admit(message).and_then(|()| self.park(message)),
+        }
+    }
+
     /// Returns false if the return waits for room.
     #[cold]
     #[inline(never)]
-    fn send_back(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
+    pub(crate) fn send_back(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
         // A client that took the token answers the request, whatever else it says.
         if message.kind() == MessageKind::Request && !message.is_open.replace(false) {
             return true;
@@ -460,6 +509,7 @@ impl<T: Tx> State<T> {
             session: *message.session,
             args: message.args.to_vec(),
             payload: message.payload.to_vec(),
+            placed: self.placed,
         };
         // Queued counts as taken: a request stays open until it is served.
         message.is_open.set(false);
@@ -517,7 +567,9 @@ impl<T: Tx> State<T> {
             MessageKind::OneWay => self.counters.delivered += 1,
         }
         self.events.mute(endpoint, 1);
+        self.placed = parked.placed;
         let taken = sink.deliver(self, &message);
+        self.placed = None;
         if taken.is_err() && self.is_away(endpoint) {
             self.count_parked(parked.session, Parked::bytes(parked.args.len(), parked.payload.len()));
             return self.hand_on_parked(endpoint, parked, sink);
@@ -631,12 +683,14 @@ impl<T: Tx> State<T> {
                 match slot & 0xff00 {
                     RETURNED_SEND => self.receive_returned_send(session, record, reason),
                     RETURNED_REPLY => self.receive_returned_reply(session, record, reason),
+                    RETURNED_LONG => self.receive_returned_long(session, flow, slot & !RETURNED_LONG, reason),
                     _ => self.receive_returned_request(session, flow, slot, reason),
                 }
             }
             Kind::Close => self.on_close(session, flow).then_some(()).ok_or(Violation),
             Kind::Closed => self.on_closed(session, flow).then_some(()).ok_or(Violation),
             Kind::Pad | Kind::Switch | Kind::Send | Kind::Unreliable | Kind::Request | Kind::Reply => Err(Violation),
+            Kind::Piece | Kind::Long | Kind::LongReply | Kind::Get | Kind::Taken => Err(Violation),
         }
     }
 
@@ -674,7 +728,7 @@ impl<T: Tx> State<T> {
         let mut completions = [None; WINDOW];
         for (slot, completion) in completions.iter_mut().enumerate().filter(|(slot, _)| mask & (1 << slot) != 0) {
             out.window.put(slot as u16);
-            *completion = out.take_completion(slot as u16);
+            *completion = out.take_completion(slot as u16)?;
         }
         let source = out.source;
         self.counters.ended += u64::from(mask.count_ones());
@@ -726,7 +780,11 @@ impl<T: Tx> State<T> {
             return Err(Violation);
         }
         let (source, destination) = (out.source, out.destination);
-        out.asked &= !(1 << (slot % WINDOW as u16));
+        if let Some(kept) = out.end_long(slot)? {
+            self.stop(session, flow);
+            self.return_long(source, Some(destination), MessageKind::Request, kept, reason, Certainty::NotDelivered);
+            return self.tell_room(session, flow);
+        }
         let mut kept = std::mem::take(out.slot(slot));
         self.stop(session, flow);
         self.return_request(source, destination, Some(&kept), reason, Certainty::NotDelivered);
@@ -754,6 +812,7 @@ impl<T: Tx> State<T> {
             reason,
             certainty: Certainty::NotDelivered,
             completion,
+            long: None,
         };
         self.stop(session, flow);
         self.come_back(returned);
@@ -761,17 +820,9 @@ impl<T: Tx> State<T> {
     }
 
     fn receive_returned_reply(&mut self, session: u32, record: &Record<'_>, reason: Reason) -> Result<(), Violation> {
-        let replies_sent = self.counters.replies_sent;
-        let s = self.live(session).ok_or(Violation)?;
-        let state = s.flows_in.get(usize::from(record.head.flow())).filter(|f| f.is_open && !f.is_closing);
-        let state = state.ok_or(Violation)?;
-        s.replies_returned += 1;
-        if s.replies_returned > replies_sent {
-            return Err(Violation);
-        }
-        let is_first = s.replies_returned == 1;
+        let endpoint = self.note_returned_reply(session, record.head.flow())?;
         let returned = Returned {
-            endpoint: state.destination,
+            endpoint,
             destination: None,
             kind: MessageKind::Reply,
             op: record.head.slot() as u8,
@@ -780,26 +831,40 @@ impl<T: Tx> State<T> {
             reason,
             certainty: Certainty::NotDelivered,
             completion: None,
+            long: None,
         };
-        // While the program is to take events, this peer's requests are refused from now on.
-        self.admission += u64::from(is_first);
         self.come_back(returned);
         Ok(())
     }
 
+    /// Counts a reply that the peer sent back. Returns the endpoint that sent it.
+    pub(crate) fn note_returned_reply(&mut self, session: u32, flow: u16) -> Result<Endpoint, Violation> {
+        let replies_sent = self.counters.replies_sent;
+        let endpoint = self.flow_in(session, flow)?.destination;
+        let s = self.live(session).ok_or(Violation)?;
+        s.replies_returned += 1;
+        if s.replies_returned > replies_sent {
+            return Err(Violation);
+        }
+        // While the program is to take events, this peer's requests are refused from now on.
+        let is_first = s.replies_returned == 1;
+        self.admission += u64::from(is_first);
+        Ok(endpoint)
+    }
+
     // ---- small things
 
-    fn flow_in(&mut self, session: u32, flow: u16) -> Result<&mut FlowIn, Violation> {
+    pub(crate) fn flow_in(&mut self, session: u32, flow: u16) -> Result<&mut FlowIn, Violation> {
         let flow = self.live(session).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
         flow.filter(|flow| flow.is_open && !flow.is_closing).ok_or(Violation)
     }
 
-    fn flow_out(&mut self, session: u32, flow: u16) -> Result<&mut FlowOut, Violation> {
+    pub(crate) fn flow_out(&mut self, session: u32, flow: u16) -> Result<&mut FlowOut, Violation> {
         let flow = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow)));
         flow.filter(|flow| flow.phase != Phase::Closed).ok_or(Violation)
     }
 
-    fn tell_room(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
+    pub(crate) fn tell_room(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
         let out = self.flow_out(session, flow)?;
         if out.phase != Phase::Open {
             self.drain_flow(session, flow);

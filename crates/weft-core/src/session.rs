@@ -1,6 +1,8 @@
 //! Sessions: what two bundles that talk to each other know of each other.
 
 use crate::endpoint::Endpoint;
+use crate::long::{Kept, Longs};
+use crate::receive::Violation;
 use crate::service::Service;
 use crate::state::asked::Asked;
 use crate::state::Call;
@@ -171,6 +173,8 @@ pub(crate) struct FlowOut {
     ///
     /// [`State::admission`]: crate::state::State::admission
     pub admitted: u64,
+    /// Long requests, and the replies to requests that are long. `None` until there is one.
+    pub longs: Option<Box<Longs>>,
 }
 
 impl FlowOut {
@@ -196,6 +200,7 @@ impl FlowOut {
             known_at: u64::MAX,
             is_stopped: false,
             admitted: 0,
+            longs: None,
         }
     }
 
@@ -214,12 +219,14 @@ impl FlowOut {
         if self.completions.is_empty() {
             self.completions = VecDeque::new();
         }
+        self.longs.take_if(|longs| longs.is_empty());
     }
 
     /// Nothing more goes by it: what it kept is given back.
     pub fn shut(&mut self) {
         self.phase = Phase::Told;
         (self.slots, self.completions, self.wants_room) = (Vec::new(), VecDeque::new(), false);
+        self.longs = None;
     }
 
     /// The slots, made at the first request: an idle peer costs none.
@@ -232,9 +239,21 @@ impl FlowOut {
     }
 
     /// The completion that the message in a slot asked for, which ends.
-    pub fn take_completion(&mut self, slot: u16) -> Option<u64> {
+    ///
+    /// # Errors
+    /// If it is a long one of which not all has left: then nobody can have answered it.
+    pub fn take_completion(&mut self, slot: u16) -> Result<Option<u64>, Violation> {
+        self.end_long(slot)?;
+        Ok(self.slot(slot).completion.take())
+    }
+
+    /// The long request in a slot, which ends, if it is one.
+    ///
+    /// # Errors
+    /// If not all of it has left: then nobody can know of it.
+    pub fn end_long(&mut self, slot: u16) -> Result<Option<Kept>, Violation> {
         self.asked &= !(1u32.checked_shl(slot.into()).unwrap_or(0));
-        self.slot(slot).completion.take()
+        self.longs.as_mut().map_or(Ok(None), |longs| longs.end(slot))
     }
 
     /// Notes that so many more messages were stored. False, and nothing noted, if that is more than were sent.
@@ -282,6 +301,8 @@ pub(crate) struct FlowIn {
     pub stopped: Option<Reason>,
     /// The state of things in which messages were found admitted and not to be queued, as in [`FlowOut`].
     pub admitted: u64,
+    /// Long requests, and long replies to requests. `None` until there is one.
+    pub longs: Option<Box<Longs>>,
 }
 
 impl FlowIn {
@@ -301,6 +322,7 @@ impl FlowIn {
             is_ordered,
             stopped: None,
             admitted: 0,
+            longs: None,
         }
     }
 }
@@ -434,6 +456,9 @@ impl<T> Session<T> {
     /// Gives back what was kept for a burst.
     pub fn rest(&mut self) {
         self.flows_out.iter_mut().for_each(FlowOut::rest);
+        for flow in &mut self.flows_in {
+            flow.longs.take_if(|longs| longs.is_empty());
+        }
         if self.backlog.is_empty() {
             self.backlog = VecDeque::new();
         }

@@ -2,12 +2,13 @@
 
 use crate::endpoint::{Endpoint, Route};
 use crate::event::{Event, MessageKind, Returned};
+use crate::long::What;
 use crate::message::Delivery;
-use crate::session::{head, FlowId, FlowOut, Pending, Phase, Session, SessionId};
+use crate::session::{head, FlowId, FlowIn, FlowOut, Pending, Phase, Session, SessionId};
 use crate::state::{Run, State};
 use std::collections::{BTreeMap, VecDeque};
 use weft_wire::path::{Abandoned, Fate, Tx};
-use weft_wire::record::{RETURNED_REPLY, RETURNED_SEND};
+use weft_wire::record::{BEGUN, RETURNED_REPLY, RETURNED_SEND};
 use weft_wire::{Certainty, Credit, Head, Kind, Reason};
 
 impl<T: Tx> State<T> {
@@ -24,6 +25,8 @@ impl<T: Tx> State<T> {
         self.run = Run::default();
         self.let_go.retain(|&index| index != id.index);
         place.life = place.life.wrapping_add(1);
+        self.placed = None;
+        self.leaving.retain(|(session, ..)| *session != id);
         // The next session in this place has broken nothing.
         self.broken.retain(|&index| index != id.index);
         // One that was refused with its first flow never was any.
@@ -38,7 +41,7 @@ impl<T: Tx> State<T> {
         self.refuse_calls(std::mem::take(&mut s.calls), reason);
         let is_in_use = |out: &FlowOut| !matches!(out.phase, Phase::Closed | Phase::Told);
         for (flow, out) in s.flows_out.iter_mut().enumerate().filter(|(_, out)| is_in_use(out)) {
-            self.return_requests(out, reason, |slot| untouched.contains(&(flow as u16, slot)));
+            self.return_requests(out, reason, |slot| untouched.requests.contains(&(flow as u16, slot)));
             let (endpoint, destination) = (out.source, out.destination);
             let entry = self.endpoint_mut(endpoint).ok().and_then(|e| e.translation_mut(destination));
             if let Some(entry) = entry.filter(|e| e.route.flow().is_some_and(|(session, _)| session == id.index)) {
@@ -47,15 +50,18 @@ impl<T: Tx> State<T> {
                 self.tell(Event::CanSend { endpoint, destination });
             }
         }
+        for (flow, state) in (0u16..).zip(&mut s.flows_in) {
+            self.return_long_replies(state, reason, |slot| untouched.replies.contains(&(flow, slot)));
+        }
         for (flow, state) in (0u16..).zip(&s.flows_in).filter(|(_, state)| state.is_open) {
             self.events.flow_closed(state.destination, FlowId { session: id, number: flow });
             self.has_chores = true;
         }
     }
 
-    /// Gives back what the dead peer left in the path and what waited for it; says which requests it surely never saw.
-    fn return_abandoned(&mut self, s: &mut Session<T>, reason: Reason) -> Vec<(u16, u16)> {
-        let mut untouched = Vec::new();
+    /// Gives back what the dead peer left in the path and what waited for it; says which requests and long replies it surely never saw.
+    fn return_abandoned(&mut self, s: &mut Session<T>, reason: Reason) -> Untouched {
+        let mut untouched = Untouched::default();
         let mut left = vec![0u64; s.flows_out.len()];
         let mut abandoned = s.tx.abandoned();
         drop_closed(&mut abandoned, &s.backlog);
@@ -74,7 +80,12 @@ impl<T: Tx> State<T> {
         for record in abandoned {
             let head = record.head;
             match head.kind {
-                Kind::Request if record.fate == Fate::Untouched => untouched.push((head.flow, head.slot)),
+                Kind::Request | Kind::Long | Kind::Get if record.fate == Fate::Untouched => {
+                    untouched.requests.push((head.flow, head.slot & !BEGUN));
+                }
+                Kind::LongReply if record.fate == Fate::Untouched => {
+                    untouched.replies.push((head.flow, head.slot & !BEGUN));
+                }
                 Kind::Send => {
                     let Some(out) = s.flows_out.get_mut(usize::from(head.flow)) else {
                         continue;
@@ -108,6 +119,7 @@ impl<T: Tx> State<T> {
                         reason,
                         certainty,
                         completion,
+                        long: None,
                     });
                 }
                 // One in hand may have come back already, and nobody is left to miss it.
@@ -139,13 +151,31 @@ impl<T: Tx> State<T> {
             reason,
             certainty: Certainty::NotDelivered,
             completion: None,
+            long: None,
         });
     }
 
     fn return_requests(&mut self, out: &mut FlowOut, reason: Reason, untouched: impl Fn(u16) -> bool) {
         for slot in (0..32u16).filter(|slot| out.window.taken() & (1 << slot) != 0) {
             let certainty = if untouched(slot) { Certainty::NotDelivered } else { Certainty::Unknown };
+            if let Some(kept) = out.longs.as_mut().and_then(|longs| longs.kept.remove(&slot)) {
+                let certainty = if kept.has_left { certainty } else { Certainty::NotDelivered };
+                self.return_long(out.source, Some(out.destination), MessageKind::Request, kept, reason, certainty);
+                continue;
+            }
             self.return_request(out.source, out.destination, out.slots.get(usize::from(slot)), reason, certainty);
+        }
+    }
+
+    /// Gives back the long replies that the peer is not known to have taken.
+    fn return_long_replies(&mut self, flow: &mut FlowIn, reason: Reason, untouched: impl Fn(u16) -> bool) {
+        let Some(longs) = flow.longs.take() else { return };
+        for (slot, kept) in longs.kept {
+            let is_seen = kept.has_left && !untouched(slot);
+            let certainty = if is_seen { Certainty::Unknown } else { Certainty::NotDelivered };
+            if matches!(kept.what, What::Put { .. }) {
+                self.return_long(flow.destination, None, MessageKind::Reply, kept, reason, certainty);
+            }
         }
     }
 
@@ -168,6 +198,7 @@ impl<T: Tx> State<T> {
             reason,
             certainty,
             completion: slot.completion,
+            long: None,
         });
     }
 
@@ -205,7 +236,7 @@ impl<T: Tx> State<T> {
     }
 
     /// Tells the program that its endpoint refused the reply to one of its requests.
-    fn tell_refused_reply(&mut self, message: &Delivery<'_>, reason: Reason) {
+    pub(crate) fn tell_refused_reply(&mut self, message: &Delivery<'_>, reason: Reason) {
         self.counters.replies_refused += 1;
         let endpoint = message.endpoint;
         let flow = self.session(*message.session).and_then(|s| s.flows_out.get(usize::from(message.head.flow())));
@@ -239,6 +270,14 @@ impl<T: Tx> State<T> {
     }
 }
 
+/// What a dead peer surely never saw: flow and slot of each.
+#[derive(Default)]
+struct Untouched {
+    requests: Vec<(u16, u16)>,
+    /// Long ones. They are kept by their requests' slots.
+    replies: Vec<(u16, u16)>,
+}
+
 /// Drops what is of flows that were closed before other ones got their numbers: all of it has ended.
 fn drop_closed(abandoned: &mut Vec<Abandoned>, backlog: &VecDeque<Pending>) {
     // Ours are opened by `Open`, and what we say of the peer's ends with `Closed`: by number, how many records are of older ones.
@@ -254,7 +293,7 @@ fn drop_closed(abandoned: &mut Vec<Abandoned>, backlog: &VecDeque<Pending>) {
     let mut at = 0;
     abandoned.retain(|record| {
         let begins = match record.head.kind {
-            Kind::Reply => &said,
+            Kind::Reply | Kind::LongReply => &said,
             _ => &sent,
         };
         let is_old = begins.get(&record.head.flow).is_some_and(|&begin| at < begin);

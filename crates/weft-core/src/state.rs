@@ -4,6 +4,7 @@ pub(crate) mod asked;
 pub(crate) mod close;
 mod events;
 mod flush;
+pub(crate) mod long;
 mod reply;
 mod requests;
 mod send;
@@ -11,6 +12,7 @@ mod table;
 
 use crate::endpoint::{Endpoint, EndpointState, Endpoints};
 use crate::event::{Counters, Event, Events, Returned};
+use crate::long::{Placed, Side};
 use crate::message::SendError;
 use crate::moving::{Back, Guest};
 use crate::session::{FlowId, FlowOut, PeerId, Session, SessionId};
@@ -182,6 +184,12 @@ pub struct State<T> {
     /// Changes with every change that can make an endpoint admit or hold messages otherwise than before: what a flow was
     /// admitted to at this state of things needs no second look. Begins with 1; 0 is never current.
     pub(crate) admission: u64,
+    /// Flows that have pieces of long messages to send.
+    pub(crate) leaving: VecDeque<(SessionId, Side, u16)>,
+    /// Where bytes of a segment lie while they are sent. One piece at most.
+    pub(crate) scratch: Vec<u8>,
+    /// Where the bytes of the long message lie that is being delivered.
+    pub(crate) placed: Option<Placed>,
 }
 
 impl<T: Tx> State<T> {
@@ -213,6 +221,9 @@ impl<T: Tx> State<T> {
             backs: Vec::new(),
             completed_away: Vec::new(),
             admission: 1,
+            leaving: VecDeque::new(),
+            scratch: Vec::new(),
+            placed: None,
         }
     }
 
@@ -258,6 +269,11 @@ impl<T: Tx> State<T> {
     #[inline(always)]
     pub fn set_idle_polls(&mut self, idle_polls: u32) {
         self.idle_polls = idle_polls;
+    }
+
+    /// Where the bytes of the message that is being delivered lie in its endpoint's segment, if it is a long one.
+    pub fn placed(&self) -> Option<Placed> {
+        self.placed
     }
 
     /// The client has something for the program: a wait ends.
@@ -312,7 +328,7 @@ impl<T: Tx> State<T> {
         let nothing = self.unparking.is_empty() && self.dirty.is_empty() && self.blocked.is_empty();
         let nothing = nothing && self.closing.is_empty() && self.backs.is_empty() && self.completed_away.is_empty();
         let nothing = nothing && self.draining.is_empty() && !self.client_waits && !self.events.has_claimed();
-        !(nothing && self.returns.is_empty() && self.let_go.is_empty())
+        !(nothing && self.returns.is_empty() && self.let_go.is_empty() && self.leaving.is_empty())
     }
 
     pub(crate) fn endpoint(&self, endpoint: Endpoint) -> Result<&EndpointState, SendError> {
@@ -356,6 +372,10 @@ impl<T: Tx> State<T> {
             self.returns = VecDeque::new();
         }
         self.events.rest();
+        self.scratch = Vec::new();
+        if self.leaving.is_empty() {
+            self.leaving = VecDeque::new();
+        }
     }
 
     /// A peer broke the protocol; the home is told.

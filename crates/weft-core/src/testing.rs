@@ -3,10 +3,12 @@
 //! Like the ring, a path gives the lines of a record back late: with [`Rx::release`], or when an eighth of it was popped.
 //! Until then the last record that was taken up counts as the one in hand, popped or not.
 
+use crate::long::Memory;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_wire::path::{Abandoned, Bells, Fate, Glance, Peek, PushError, Record, Rx, Traffic, Tx};
 use weft_wire::record::{lines, LINE, MAX_ARGS};
 use weft_wire::{Head, MAX_PAYLOAD};
@@ -44,6 +46,10 @@ pub struct MemRx {
     in_hand: Option<Rc<Abandoned>>,
 }
 
+/// A segment in ordinary memory. Clones are the same bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Bytes(Arc<Mutex<Vec<u8>>>);
+
 /// Bells that never ring; the bundle's full scan finds what they miss.
 #[derive(Debug, Default)]
 pub struct NoBells;
@@ -52,6 +58,37 @@ pub struct NoBells;
 pub fn path(room: u32) -> (MemTx, MemRx) {
     let queue = Rc::new(RefCell::new(Queue { room, ..Queue::default() }));
     (MemTx { queue: queue.clone(), neighbour: None }, MemRx { queue, in_hand: None })
+}
+
+impl Bytes {
+    /// So many bytes, all zero.
+    pub fn new(len: usize) -> Bytes {
+        Bytes(Arc::new(Mutex::new(vec![0; len])))
+    }
+
+    /// What they are now.
+    pub fn all(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[doc(hidden)] // in the pages of who re-exports the trait
+impl Memory for Bytes {
+    fn len(&self) -> u64 {
+        self.all().len() as u64
+    }
+
+    fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        let (at, all) = (at as usize, self.all());
+        let from = at.checked_add(to.len()).and_then(|end| all.get(at..end));
+        from.map(|from| to.copy_from_slice(from)).is_some()
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> bool {
+        let (at, mut all) = (at as usize, self.all());
+        let to = at.checked_add(bytes.len()).and_then(|end| all.get_mut(at..end));
+        to.map(|to| to.copy_from_slice(bytes)).is_some()
+    }
 }
 
 impl Queue {

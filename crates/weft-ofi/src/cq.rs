@@ -374,7 +374,9 @@ unsafe extern "C" fn strerror(
         Some(Reason::OwnFileSize) => c"this process may not make such large shared memory (ulimit -f)",
         Some(Reason::Version) => c"the peer speaks another version of weft",
         Some(Reason::Revoked | Reason::NoRegion) => c"the peer has no memory registered under that key",
-        Some(Reason::OutsideRegion) => c"the range leaves the memory that the peer registered",
+        Some(Reason::OutsideRegion | Reason::BadOffset | Reason::BadLength) => {
+            c"the range leaves the memory that the peer registered"
+        }
         Some(Reason::NoRight) => c"the peer registered that memory without this right",
         Some(Reason::Unaligned) => c"the word is not aligned",
         Some(Reason::Violation | Reason::NoHandler) => c"the peer broke the protocol",

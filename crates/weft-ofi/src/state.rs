@@ -628,7 +628,7 @@ pub fn errno(reason: Reason) -> c_int {
         Reason::OwnFileSize => libc::EFBIG,
         Reason::Version => libc::EPROTONOSUPPORT,
         Reason::Revoked | Reason::NoRegion | Reason::NoRight => libc::EACCES,
-        Reason::OutsideRegion => libc::EFAULT,
+        Reason::OutsideRegion | Reason::BadOffset | Reason::BadLength => libc::EFAULT,
         Reason::Unaligned => libc::EINVAL,
         Reason::Violation | Reason::NoHandler => libc::EPROTO,
     }

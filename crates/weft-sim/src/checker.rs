@@ -583,7 +583,18 @@ mod tests {
         let Contents { kind, op, args, payload } = CONTENTS;
         let (args, payload, reason) = (args.to_vec(), payload.to_vec(), Reason::PeerLost);
         let endpoint = Endpoint::default();
-        Returned { endpoint, destination: Some(1), kind, op, args, payload, reason, certainty, completion: None }
+        Returned {
+            endpoint,
+            destination: Some(1),
+            kind,
+            op,
+            args,
+            payload,
+            reason,
+            certainty,
+            completion: None,
+            long: None,
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod attach;
 pub mod descriptor;
 mod error;
 pub mod frame;
+pub mod job;
 pub mod memory;
 pub mod name;
 pub mod packet;

@@ -313,7 +313,7 @@ impl Quote {
 /// CRC32C (RFC 3720, section 12.1).
 #[inline]
 pub fn checksum_of(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    weft_crc::crc32c(bytes)
 }
 
 /// What becomes of a checksum when so many bytes follow, their own checksum left out: the checksum of two pieces is that of the

@@ -139,6 +139,12 @@ pub trait Tx {
     fn abandoned(&mut self) -> Vec<Abandoned>;
     /// How far it was written and read: for whoever looks at it from outside, now and then.
     fn traffic(&mut self) -> Traffic;
+    /// Whether more than so many bytes wait there for their reader, in a path that has room for many more. Who sends much then waits, so
+    /// that what is short does not stand behind all of it.
+    fn is_ahead(&mut self, bytes: u64) -> bool {
+        let _ = bytes;
+        false
+    }
     /// Gives back what an idle path can do without. May make system calls.
     fn rest(&mut self);
 }

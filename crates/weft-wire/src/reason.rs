@@ -105,13 +105,21 @@ pub enum Reason {
     /// An atomic operation on a word that is not aligned, or that there is not for such words.
     #[error("unaligned: atomic operations need words that are aligned to their size, in whole numbers, and there is none like this for such words")]
     Unaligned = 23,
+    /// The endpoint has no segment for long messages, or the offset is not in it.
+    #[error("no segment there: the endpoint has no segment for long messages, or the offset is not in it; ask its owner to set one, and look at the offset")]
+    BadOffset = 24,
+    /// The long message begins in the segment and reaches over its end.
+    #[error(
+        "too long for the segment: the long message begins in it and reaches over its end; look at offset and length"
+    )]
+    BadLength = 25,
 }
 
 crate::debug_says_display!(Reason);
 
 impl Reason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Reason; 23] = [
+    pub const ALL: [Reason; 25] = [
         Reason::WrongKey,
         Reason::NoSuchEndpoint,
         Reason::NoHandler,
@@ -135,6 +143,8 @@ impl Reason {
         Reason::OutsideRegion,
         Reason::NoRight,
         Reason::Unaligned,
+        Reason::BadOffset,
+        Reason::BadLength,
     ];
 
     /// The wire code. A limit of one's own is the peer's to whoever is told of it, so these have the code of [`Reason::PeerLimit`].
@@ -157,7 +167,7 @@ mod tests {
 
     #[test]
     fn codes_are_stable_and_read_back() {
-        let codes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20, 21, 22, 23];
+        let codes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20, 21, 22, 23, 24, 25];
         let own = [Reason::OwnDescriptors, Reason::OwnMemory, Reason::OwnFileSize];
         for (reason, code) in Reason::ALL.into_iter().filter(|reason| !own.contains(reason)).zip(codes) {
             assert_eq!((reason.code(), Reason::from_code(code)), (code, Some(reason)));

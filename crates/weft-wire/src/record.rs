@@ -49,7 +49,8 @@ pub enum Kind {
     /// Requests that ended without a reply: argument 0 is the bit mask of their slots, and `slot` may be `MOVED`.
     Ended = 7,
     /// A message came back; `op` is the reason's code. `slot` says which: the slot of a request, whose contents its sender
-    /// kept, or `RETURNED_SEND` or `RETURNED_REPLY` plus the message's operation; then its arguments and payload follow.
+    /// kept, or `RETURNED_SEND` or `RETURNED_REPLY` plus the message's operation; then its arguments and payload follow. Or
+    /// `RETURNED_LONG` plus the slot of a long reply, whose contents its sender kept.
     Return = 8,
     /// Credit of one-way messages: arguments are messages and lines consumed, and messages stored. Without arguments it asks for
     /// that, or says `GO_ON`.
@@ -61,13 +62,35 @@ pub enum Kind {
     Close = 11,
     /// The answer to `Close`, behind everything that was said about the flow. Its number may be opened again.
     Closed = 12,
+    /// Bytes of a long message, which go to where those before them ended. `slot` is that of the request, plus `OF_REPLY` for bytes of
+    /// its reply. The first piece has arguments: where the message goes in the segment, and how many bytes it has, 64 bits each.
+    Piece = 13,
+    /// A long request, with the last of its bytes; `slot` may say `BEGUN`. If it does not, it is all of the message, and the last two
+    /// arguments say where it goes.
+    Long = 14,
+    /// A long reply to the request in `slot`; as `Long`.
+    LongReply = 15,
+    /// A request for bytes of the segment, which come as a long reply. Arguments, 64 bits each: where they are, how many, and where they
+    /// go in the segment of who asks.
+    Get = 16,
+    /// The long reply to the request in `slot` was taken: its sender need not keep it any more.
+    Taken = 17,
 }
+
+/// In the slot of a `Long` or `LongReply`: pieces came before it.
+pub const BEGUN: u16 = 0x100;
+
+/// In the slot of a `Piece`: the bytes are a reply's.
+pub const OF_REPLY: u16 = 0x100;
 
 /// In the slot of a `Return`: a one-way message, in the low byte its operation.
 pub const RETURNED_SEND: u16 = 0xff00;
 
 /// In the slot of a `Return`: a reply, in the low byte its operation.
 pub const RETURNED_REPLY: u16 = 0xfe00;
+
+/// In the slot of a `Return`: a long reply, in the low byte its slot.
+pub const RETURNED_LONG: u16 = 0xfd00;
 
 /// In the slot of a `Send`: the sender wants to be told soon that it was stored.
 pub const ASK_STORED: u16 = 1;
@@ -331,13 +354,14 @@ impl std::fmt::Debug for HeadWords {
 impl Kind {
     /// Whether the record carries a message of a program: one that is sent, or one that goes back to its sender.
     pub fn is_message(self) -> bool {
-        matches!(self, Kind::Send | Kind::Request | Kind::Reply | Kind::Return)
+        let is_long = matches!(self, Kind::Long | Kind::LongReply | Kind::Get);
+        is_long || matches!(self, Kind::Send | Kind::Request | Kind::Reply | Kind::Return)
     }
 
     /// The smallest code.
     const FIRST: u8 = Kind::Pad as u8;
     /// The largest code; all between are in use.
-    const LAST: u8 = Kind::Closed as u8;
+    const LAST: u8 = Kind::Taken as u8;
 }
 
 /// Bytes that `n` arguments take in a record: padded to 8, so that the payload is aligned.
@@ -399,6 +423,11 @@ fn kind_of(code: u8) -> Option<Kind> {
         10 => Kind::Unreliable,
         11 => Kind::Close,
         12 => Kind::Closed,
+        13 => Kind::Piece,
+        14 => Kind::Long,
+        15 => Kind::LongReply,
+        16 => Kind::Get,
+        17 => Kind::Taken,
         _ => return None,
     })
 }
@@ -462,7 +491,7 @@ mod tests {
         }
 
         #[test]
-        fn one_line_is_found_to_be_one_line(w0: u64, w1: u64, kind in 0u64..14, args in 0u64..20, len in 0u64..70) {
+        fn one_line_is_found_to_be_one_line(w0: u64, w1: u64, kind in 0u64..20, args in 0u64..20, len in 0u64..70) {
             for first in [w0, len | kind << 32 | args << 48] {
                 let slow = HeadWords::check([first, w1]).ok().filter(|h| h.lines() == 1 && !h.is(Kind::Pad) && !h.is(Kind::Switch));
                 prop_assert_eq!(HeadWords::of_one_line([first, w1]), slow);
@@ -470,9 +499,9 @@ mod tests {
         }
 
         #[test]
-        fn likely_words_are_a_header_or_an_error(kind in 0u8..14, op: u8, args in 0u8..20, len in 0u32..70_000, w1: u64) {
+        fn likely_words_are_a_header_or_an_error(kind in 0u8..20, op: u8, args in 0u8..20, len in 0u32..70_000, w1: u64) {
             let w0 = u64::from(len) | u64::from(kind) << 32 | u64::from(op) << 40 | u64::from(args) << 48;
-            let good = (1..=12).contains(&kind) && args <= 16 && len <= 65_536;
+            let good = (1..=17).contains(&kind) && args <= 16 && len <= 65_536;
             prop_assert_eq!(Head::unpack([w0, w1]).is_ok(), good);
         }
     }

@@ -66,7 +66,7 @@ mod watched;
 pub mod client {
     /// The sending end of a path to a peer: shared memory on this host, the network to other hosts.
     pub use crate::paths::Outlet;
-    pub use weft_core::{Client, Delivery, FlowId, ReplyToken, SessionId, State};
+    pub use weft_core::{Client, Delivery, FlowId, Get, Long, Memory, ReplyToken, SessionId, State};
     pub use weft_wire::path::{Abandoned, Fate, PushError, Traffic, Tx, SMALL_MOST};
     pub use weft_wire::{Credit, Head, Kind, Malformed};
 }
@@ -74,8 +74,8 @@ pub mod client {
 pub use bundle::{AnyThread, Bundle, Held, InHandler, OneThread, SharedBundle, Threads, Waited, Waker};
 pub use node::{Error, Node};
 pub use weft_core::{
-    Admission, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Reliability, ReplyError, Returned,
-    SendError, Service, Settings,
+    Admission, Contents, Counters, Endpoint, Event, EventMask, MessageKind, Outgoing, Placed, Reliability, ReplyError,
+    Returned, SendError, Service, Settings, Transfer,
 };
 pub use weft_link::NetworkError;
 pub use weft_link::Ports;

@@ -159,6 +159,17 @@ impl Tx for Outlet {
         }
     }
 
+    fn is_ahead(&mut self, bytes: u64) -> bool {
+        match &mut self.way {
+            Way::Ring(ring) => {
+                let Traffic { pushed, taken } = ring.traffic();
+                pushed.saturating_sub(taken) > bytes
+            }
+            // Their rooms are small enough.
+            Way::Stream(_) | Way::Line(_) => false,
+        }
+    }
+
     fn rest(&mut self) {
         match &mut self.way {
             Way::Ring(ring) => ring.rest(),

@@ -429,6 +429,7 @@ impl SendQueue {
             reason,
             certainty,
             completion,
+            long: None,
         })))
     }
 

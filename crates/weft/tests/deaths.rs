@@ -234,7 +234,18 @@ impl Caller {
         let completion = Some(u64::from(number));
         insist(&mut self.bundle, self.here, 0, kind, Outgoing { op, args: &args, payload: &payload, completion });
         let (reason, certainty) = (Reason::PeerLost, Certainty::NotDelivered);
-        Returned { endpoint: self.here, destination: Some(0), kind, op, args, payload, reason, certainty, completion }
+        Returned {
+            endpoint: self.here,
+            destination: Some(0),
+            kind,
+            op,
+            args,
+            payload,
+            reason,
+            certainty,
+            completion,
+            long: None,
+        }
     }
 
     /// Waits for the notice that the peer is gone, and expects exactly these to have come back, in any order.

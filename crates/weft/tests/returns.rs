@@ -75,8 +75,18 @@ impl Sender {
                 let back = returns.borrow_mut().remove(0);
                 let certainty = Certainty::NotDelivered;
                 let destination = Some(0);
-                let expected =
-                    Returned { endpoint: *here, destination, kind, op, args, payload, reason, certainty, completion };
+                let expected = Returned {
+                    endpoint: *here,
+                    destination,
+                    kind,
+                    op,
+                    args,
+                    payload,
+                    reason,
+                    certainty,
+                    completion,
+                    long: None,
+                };
                 assert!(back == expected, "{bytes} bytes, {kind:?}: {:?} because of {}", back.certainty, back.reason);
                 assert!(returns.borrow().is_empty(), "once");
             }

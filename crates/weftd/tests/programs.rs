@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use weft::am::{Get, Long};
+use weft::memory::Window;
 use weft::status::{look_at_daemon, Scope};
 use weft::{Admission, Bundle, Certainty, Endpoint, Key, Name, Node, Reason};
 use weft_wire::attach::{Message, MESSAGE_BYTES};
@@ -21,6 +23,13 @@ const WORDS: &str = "WEFT_TEST_WORDS";
 
 const ECHO: u8 = 1;
 const ANSWER: u8 = 2;
+/// A long message, and a long answer with the same bytes.
+const LONG: u8 = 3;
+const LONG_ANSWER: u8 = 4;
+
+/// Bytes that each client has in a server's segment, and how many clients a segment is for.
+const PART: usize = 100_000;
+const PARTS: usize = 256;
 
 /// A daemon on a socket of its own.
 struct Daemon {
@@ -209,6 +218,15 @@ fn open(key: u64) -> (Bundle, Endpoint) {
 fn serve() {
     let (mut bundle, here) = open(7);
     bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
+    let window = Window::create(PART * PARTS).expect("memory");
+    bundle.set_segment(here, Some(window.clone())).expect("an endpoint");
+    let answer = move |m: &mut weft::am::Message<'_>| {
+        let placed = m.placed().expect("a long message");
+        let mut bytes = vec![0; placed.len as usize];
+        assert!(window.read(placed.offset, &mut bytes));
+        m.reply_long(Long { handler: LONG_ANSWER, args: &[7], offset: 5 }, bytes).expect("a request");
+    };
+    bundle.on(here, LONG, answer).expect("on");
     tell(bundle.name(here).expect("a name"));
     let (is_over, waker) = (std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)), bundle.waker());
     let ends = is_over.clone();
@@ -241,7 +259,35 @@ fn ask(name: Name, requests: u32) {
     }
     assert!(bundle.drain_within(BOUND));
     assert_eq!(answers.load(Ordering::Relaxed), requests);
+    exchange_long_messages(&mut bundle, here);
     tell("done");
+}
+
+/// Has the server place long messages, and gets their bytes back: in long replies, and from its segment.
+fn exchange_long_messages(bundle: &mut Bundle, here: Endpoint) {
+    let window = Window::create(PART).expect("memory");
+    bundle.set_segment(here, Some(window.clone())).expect("an endpoint");
+    let answers = std::sync::Arc::new(AtomicU32::new(0));
+    let seen = answers.clone();
+    bundle.on(here, LONG_ANSWER, move |_| _ = seen.fetch_add(1, Ordering::Relaxed)).expect("on");
+    let offset = (std::process::id() as usize % PARTS * PART) as u64;
+    let expect = |bundle: &mut Bundle, bytes: &[u8], at: u64, count: u32| {
+        assert!(bundle.poll_until_within(BOUND, |_| answers.load(Ordering::Relaxed) == count));
+        let mut read = vec![0; bytes.len()];
+        assert!(window.read(at, &mut read) && read == bytes, "{} bytes", bytes.len());
+    };
+    let mut count = 0;
+    for len in [0, 1, 10_000, 70_000, PART - 5] {
+        let bytes: Vec<u8> = (0..len).map(|at| (at % 251 + len) as u8).collect();
+        let sent = bundle.request_long(here, 0, Long { handler: LONG, args: &[1], offset }, bytes.clone());
+        assert!(sent.is_ok(), "mapped");
+        expect(bundle, &bytes, 5, count + 1);
+        let get = Get { handler: LONG_ANSWER, args: &[], source: offset, len: len as u64, offset: 0 };
+        bundle.get(here, 0, get).expect("mapped");
+        expect(bundle, &bytes, 0, count + 2);
+        count += 2;
+    }
+    assert!(bundle.drain_within(BOUND));
 }
 
 /// Makes so many endpoints, and stays until standard input ends.

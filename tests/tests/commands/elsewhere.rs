@@ -53,6 +53,12 @@ const DAEMON: By = test(
     "\"--quick\", \"--rounds\", \"1\"",
 );
 
+const AM: By = test(
+    "crates/weft-cli/tests/bench_am.rs",
+    "all_figures_have_rows_in_c_and_in_rust_and_every_message_arrives",
+    "\"--quick\", \"--rounds\", \"1\"",
+);
+
 pub const ELSEWHERE: &[Row] = &[
     row("make build", MINUTES, stage("cargo build --workspace --bins --lib --example count_messages --example count_memory --release --locked")),
     row(
@@ -91,6 +97,9 @@ pub const ELSEWHERE: &[Row] = &[
     row("weft bench daemon --goals --json daemon.json", MINUTES, DAEMON),
     row("weft bench daemon --quick --only remapping", "measures for some seconds", DAEMON),
     row("weft bench daemon --only remapping", "measures for ten seconds", DAEMON),
+    row("weft bench am", MINUTES, AM),
+    row("weft bench am --goals --json am.json", MINUTES, AM),
+    row("cargo build --release -p weft-capi && make -C bench/am", MINUTES, AM),
     row("make soak", "takes an hour", By::Hand),
     row("make fuzz", "takes half an hour", stage("scripts/fuzz.sh 10")),
     row("make docs", MINUTES, stage("cargo doc --workspace --no-deps --locked")),
@@ -112,6 +121,11 @@ pub const ELSEWHERE: &[Row] = &[
         "RUSTFLAGS=\"--remap-path-prefix=$PWD=/weft --remap-path-prefix=$HOME/.cargo=/cargo\" cargo build --release --locked",
         "takes minutes, twice; done on 2026-11-22",
         By::Hand,
+    ),
+    row(
+        "cc -o first first.c $(pkg-config --cflags --libs weft)",
+        INSTALLS,
+        script("scripts/test-install.sh", "cc -o first first.c $(pkg-config --cflags --libs weft)"),
     ),
     row("cargo build --release --locked -p weft-ofi", MINUTES, stage("cargo build --workspace --bins --lib")),
     row("cargo test --profile tests", MINUTES, stage("cargo test --workspace --profile tests")),

@@ -36,8 +36,9 @@ const SHORTER: [(&str, &str); 3] = [
 ];
 
 /// What only names a command; its help is asked for.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "weft bench",
+    "weft run",
     "weft explain",
     "weft bench pair",
     "weft demo",

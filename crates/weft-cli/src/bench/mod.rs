@@ -1,5 +1,6 @@
 //! `weft bench local`: what messages cost between two processes of this machine, beside what they could cost.
 
+pub mod am;
 mod bare;
 pub mod compare;
 pub mod contention;

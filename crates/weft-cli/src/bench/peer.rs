@@ -1,5 +1,6 @@
 //! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
 
+use super::am;
 use super::bare;
 use super::contention;
 use super::daemon;
@@ -220,6 +221,10 @@ impl Worker {
             Job::Write(job) => {
                 drop(bundle);
                 return daemon::write(node, job, out);
+            }
+            Job::Am(job) => {
+                drop(bundle);
+                return am::serve((node, self.source(), gone), *job, out);
             }
             Job::Bare(job) => return bare::serve(*job, self.source(), gone, out),
             Job::EchoAtTwo { size, polls } => return self.echo_at_two(*size, *polls, out),

@@ -212,6 +212,10 @@ pub enum Way {
     OneEndpoint,
     /// Between bundles of many endpoints, of which one has something to do.
     OneOfMany,
+    /// By the three forms of messages that Active Messages have.
+    Short,
+    Medium,
+    Long,
 }
 
 impl Way {
@@ -239,6 +243,9 @@ impl Way {
             Way::Executed => "executed",
             Way::OneEndpoint => "one-endpoint",
             Way::OneOfMany => "one-of-many",
+            Way::Short => "short",
+            Way::Medium => "medium",
+            Way::Long => "long",
         }
     }
 }

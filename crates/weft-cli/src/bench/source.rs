@@ -8,8 +8,8 @@ const BYTES: usize = 64 << 20;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
 
-/// The largest message that is taken from the source.
-const MESSAGE_MOST: usize = weft::MAX_PAYLOAD;
+/// The largest message that is taken from the source: a long one of Active Messages.
+const MESSAGE_MOST: usize = 1 << 20;
 
 /// Word i of the source is i + 1 times this odd number: all words differ.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,6 +1,7 @@
 //! What the two processes of a measurement say to each other beside the messages that are measured: lines of JSON through
 //! pipes, or a TCP connection, before and after each run. While a run lasts nothing is said.
 
+use super::am::AmJob;
 use super::contention::{ContentionJob, Seen};
 use super::daemon::WriteJob;
 use super::memory::MemoryJob;
@@ -47,6 +48,8 @@ pub enum Job {
     Contention(ContentionJob),
     /// Write by many endpoints in turn until told to stop.
     Write(WriteJob),
+    /// Answer requests of Active Messages, or take them, as the program in C does.
+    Am(AmJob),
     /// Without weft.
     Bare(BareJob),
 }

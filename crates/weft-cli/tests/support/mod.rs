@@ -189,9 +189,19 @@ pub fn example(name: &str) -> PathBuf {
     built(&format!("examples/{name}"), &["-p", "weft", "--example", name])
 }
 
+/// An example of another package, likewise.
+pub fn program_example(package: &str, name: &str) -> PathBuf {
+    built(&format!("examples/{name}"), &["-p", package, "--example", name])
+}
+
 /// A program of another package, likewise.
 pub fn program_of(package: &str, name: &str) -> PathBuf {
     built(name, &["-p", package, "--bin", name])
+}
+
+/// A library for C, likewise.
+pub fn library_of(package: &str, file: &str) -> PathBuf {
+    built(file, &["-p", package, "--lib"])
 }
 
 /// A file below the folder of the tests' profile, which cargo builds if it is told this.

@@ -16,12 +16,15 @@ impl<T: Tx> State<T> {
     pub fn flush(&mut self) -> bool {
         self.flush_dirty();
         self.flush_blocked();
-        self.sessions.iter().flat_map(|p| &p.session).all(|s| s.backlog.is_empty()) && self.dirty.is_empty()
+        self.push_longs();
+        self.leaving.is_empty()
+            && self.sessions.iter().flat_map(|p| &p.session).all(|s| s.backlog.is_empty())
+            && self.dirty.is_empty()
     }
 
     /// Whether nothing that is to go by a session waits here.
     pub(crate) fn has_said_all(&self, id: SessionId) -> bool {
-        self.session(id).is_none_or(|s| s.backlog.is_empty())
+        self.session(id).is_none_or(|s| s.backlog.is_empty()) && self.leaving.iter().all(|(session, ..)| *session != id)
     }
 
     /// As [`State::flush`], and tells senders what would otherwise ride on a later record: which of their messages are stored, and
@@ -37,12 +40,9 @@ impl<T: Tx> State<T> {
 
     /// Number of messages that found no room and wait in this process: replies, and messages that go back to their senders.
     pub fn queued(&self) -> u64 {
-        self.sessions
-            .iter()
-            .flat_map(|p| &p.session)
-            .flat_map(|s| &s.backlog)
-            .filter(|r| r.head.kind.is_message())
-            .count() as u64
+        let backlogs = self.sessions.iter().flat_map(|p| &p.session).flat_map(|s| &s.backlog);
+        let waiting = backlogs.filter(|r| r.head.kind.is_message()).count() as u64;
+        waiting + self.longs_leaving()
     }
 
     /// Asks every peer that holds one-way messages of ours to tell soon that they are stored.

@@ -6,7 +6,7 @@ use crate::message::{Delivery, ReplyError, ReplyToken};
 use crate::session::head;
 use weft_wire::path::{Tx, SMALL_MOST};
 use weft_wire::record::MAX_ARGS;
-use weft_wire::{Credit, Kind, Name, Uid, MAX_PAYLOAD};
+use weft_wire::{Credit, Key, Kind, Name, Uid, MAX_PAYLOAD};
 
 impl<T: Tx> State<T> {
     /// Replies to a request. Never blocks: what finds no room is queued, bounded by the requests that were granted.
@@ -99,6 +99,16 @@ impl<T: Tx> State<T> {
             );
         }
         Some(session.flows_in.get(usize::from(number))?.source)
+    }
+
+    /// Returns the key that a request or a one-way message carries. `None` for replies, for messages of a peer that is gone, and for
+    /// those that the bundle handed on which the endpoint left.
+    pub fn carried_key(&self, message: &Delivery<'_>) -> Option<Key> {
+        if message.head.is(Kind::Reply) {
+            return None;
+        }
+        let session = self.session(*message.session)?;
+        Some(session.flows_in.get(usize::from(message.head.flow()))?.key)
     }
 
     /// Whether the session of a token still lives.

@@ -176,6 +176,7 @@ impl<T: Tx> State<T> {
             reason,
             certainty: Certainty::NotDelivered,
             completion: message.completion,
+            long: None,
         });
     }
 }

@@ -34,6 +34,9 @@ impl<T: Tx> State<T> {
         let freed = self.endpoints.remove(endpoint).ok_or(SendError::NoEndpoint)?;
         self.admission += 1;
         self.close_flows(endpoint, flows);
+        if let Some(segment) = freed.segment.get() {
+            segment.set(None);
+        }
         for parked in freed.parked {
             self.note_unparked(&parked);
             match parked.head.is(Kind::Request) {
@@ -47,14 +50,18 @@ impl<T: Tx> State<T> {
 
     /// Changes the key. Senders that know the old one get their messages back.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), SendError> {
-        self.endpoint_mut(endpoint)?.key = key;
+        let state = self.endpoint_mut(endpoint)?;
+        state.key = key;
+        state.guard_segment();
         self.admission += 1;
         Ok(())
     }
 
     /// Whose messages the endpoint admits.
     pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), SendError> {
-        self.endpoint_mut(endpoint)?.admission = admission;
+        let state = self.endpoint_mut(endpoint)?;
+        state.admission = admission;
+        state.guard_segment();
         self.admission += 1;
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! A peer that pushes whatever it likes. It may lose its own session by that, and nothing else.
 
+mod long;
+
 use crate::world::{epoch, insist, message, name, op, peer, seeded, Fuse, Script, TestRx, TestTx, World, KEY, LARGEST};
 use proptest::prelude::*;
 use weft_core::{Endpoint, Outgoing, SendError, SessionId, Settings};

@@ -4,6 +4,7 @@
 //! * `transcripts`: one behaviour each, written as what goes in and what comes out.
 //! * `closing`: flows that close and numbers that are used again.
 //! * `levels`: messages that may be lost; order where messages are refused.
+//! * `long`: messages of any length, placed into segments.
 //! * `hostile`: a peer that pushes whatever it likes.
 //! * `model`: random programs against a ledger of every message; the ledger is itself tested with planted faults.
 //! * `reports`: what a bundle says of itself.
@@ -18,6 +19,7 @@ mod floods;
 mod held;
 mod hostile;
 mod levels;
+mod long;
 mod model;
 mod moves;
 mod neglect;

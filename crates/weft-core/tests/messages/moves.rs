@@ -2,6 +2,8 @@
 //!
 //! Node 0 is the peer; nodes 1 to 3 are bundles of one network interface.
 
+mod long;
+
 use crate::world::{insist, message, op, Fuse, Inside, Script, TestTx, World, KEY, LARGEST};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

@@ -6,7 +6,7 @@ use crate::node::lock;
 use crate::paths::Outlet;
 use crate::watch::Signals;
 use std::sync::{Arc, Mutex};
-use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, ReplyError, SendError, State};
+use weft_core::{Contents, Delivery, Endpoint, MessageKind, Outgoing, ReplyError, SendError, State};
 use weft_shm::{Life, Own};
 use weft_wire::{Key, Name};
 
@@ -118,6 +118,11 @@ impl<'a> Message<'a> {
         self.delivery.payload
     }
 
+    /// Returns the number of the handler that the message names.
+    pub fn handler(&self) -> u8 {
+        self.delivery.op()
+    }
+
     /// Returns the local endpoint that the message came to.
     pub fn endpoint(&self) -> Endpoint {
         self.delivery.endpoint
@@ -127,6 +132,13 @@ impl<'a> Message<'a> {
     /// `None` once that peer is gone.
     pub fn source(&self) -> Option<Name> {
         self.context.state.source(self.delivery)
+    }
+
+    /// Returns the key that the message carries: its sender's, which may differ from the endpoint's if that admits senders
+    /// [without a key](crate::Admission). `None` for replies, which need no key, once that peer is gone, and for messages handed on by
+    /// the bundle that the endpoint left.
+    pub fn key(&self) -> Option<Key> {
+        self.context.state.carried_key(self.delivery)
     }
 
     /// Returns whether the message is a one-way message, a request or a reply.
@@ -217,7 +229,7 @@ weft_wire::debug_says_display!(NotReplied);
 #[must_use = "dropping the token ends the request without a reply"]
 pub struct ReplyToken {
     pub(super) right: Option<weft_core::ReplyToken>,
-    mailbox: Arc<Mailbox>,
+    pub(super) mailbox: Arc<Mailbox>,
 }
 
 impl ReplyToken {
@@ -239,7 +251,8 @@ impl ReplyToken {
             return Err((ReplyError::Forked, self));
         }
         if let Some(right) = self.right.take() {
-            self.mailbox.put(Letter { right, reply: Some((handler, args.to_vec(), payload.to_vec())) });
+            let answer = Answer::Reply(handler, args.to_vec(), payload.to_vec());
+            self.mailbox.put(Letter { right, answer });
         }
         Ok(())
     }
@@ -248,7 +261,7 @@ impl ReplyToken {
 impl Drop for ReplyToken {
     fn drop(&mut self) {
         if let Some(right) = self.right.take() {
-            self.mailbox.put(Letter { right, reply: None });
+            self.mailbox.put(Letter { right, answer: Answer::None });
         }
     }
 }
@@ -261,11 +274,21 @@ pub(super) struct Mailbox {
     pub(super) letters: Own<Mutex<Vec<Letter>>>,
 }
 
-/// A reply, or the end of a request without one.
+/// What becomes of a request.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) right: weft_core::ReplyToken,
-    pub(super) reply: Option<(u8, Vec<u32>, Vec<u8>)>,
+    pub(super) answer: Answer,
+}
+
+/// A reply, or the end of a request without one.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Handler, arguments and payload.
+    Reply(u8, Vec<u32>, Vec<u8>),
+    /// Handler, arguments, offset and contents.
+    Long(u8, Vec<u32>, u64, Contents),
+    None,
 }
 
 impl Mailbox {

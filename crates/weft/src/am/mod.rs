@@ -8,12 +8,17 @@
 //! The calls are methods of [`Bundle`]: [`Bundle::on`], [`Bundle::request`], [`Bundle::send`], [`Bundle::reply`]. Calls
 //! named `try_…` never block, and handlers may make them. [`Bundle::request`] and [`Bundle::send`] poll until there is
 //! room, [`Bundle::request_within`] and [`Bundle::send_within`] for so long at most. What a call did not send is queued nowhere.
+//!
+//! Long messages have any length. Their bytes are placed into the receiving endpoint's *segment* before its handler runs:
+//! [`Bundle::set_segment`], [`Bundle::request_long`], [`Message::reply_long`]. [`Bundle::get`] reads a part of another endpoint's segment.
 
+mod long;
 mod message;
 mod moving;
 mod shared;
 mod stamps;
 
+pub use long::{Get, Long};
 pub use message::{Context, Message, NotReplied, ReplyToken};
 pub use moving::{AdoptError, Moving};
 
@@ -22,7 +27,7 @@ use crate::bundle::{AnyThread, Bundle, Threads};
 use crate::node::Error;
 use crate::paths::Outlet;
 use crate::watch::Signals;
-use message::Mailbox;
+use message::{Answer, Letter, Mailbox};
 use moving::Leaving;
 use stamps::{Gate, Table};
 use std::sync::{Arc, Mutex};
@@ -321,14 +326,18 @@ impl<H: Threads> Face<H> {
             self.notice_arrivals(state);
         }
         for letter in self.gate.mailbox.take() {
-            match letter.reply {
+            let Letter { right, answer } = letter;
+            match answer {
                 // Errors have no receiver here: too large replies were refused when the letter was written, and a lost
                 // peer hears nothing.
-                Some((handler, args, payload)) if self.gate.is_shut() => {
-                    let _ = self.gate.reply(state, letter.right, handler, &args, &payload);
+                Answer::Reply(handler, args, payload) if self.gate.is_shut() => {
+                    let _ = self.gate.reply(state, right, handler, &args, &payload);
                 }
-                Some((handler, args, payload)) => _ = state.reply(letter.right, handler, &args, &payload),
-                None => state.end(letter.right),
+                Answer::Reply(handler, args, payload) => _ = state.reply(right, handler, &args, &payload),
+                Answer::Long(handler, args, offset, contents) => {
+                    let _ = self.gate.reply_long(state, right, Long { handler, args: &args, offset }, contents);
+                }
+                Answer::None => state.end(right),
             }
         }
     }

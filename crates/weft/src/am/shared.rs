@@ -1,10 +1,12 @@
 //! The calls of Active Messages for a bundle that several threads use.
 
 use super::{AdoptError, Context, Message, Moving, ReplyToken};
-use crate::bundle::{AnyThread, InHandler, SharedBundle};
+use crate::bundle::{AnyThread, Held, InHandler, SharedBundle};
 use crate::node::Error;
 use std::time::{Duration, Instant};
-use weft_core::{Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError};
+use weft_core::{Admission, Endpoint, MessageKind, Outgoing, ReplyError, Returned, SendError};
+use weft_shm::Window;
+use weft_wire::{Key, Name};
 
 impl SharedBundle {
     /// As [`Bundle::on`](crate::Bundle::on). The handler runs in the thread that polls.
@@ -144,5 +146,45 @@ impl SharedBundle {
                 Err(InHandler) => return Err((AdoptError::InHandler, moving)),
             }
         }
+    }
+}
+
+impl Held<'_> {
+    /// As [`Bundle::try_request`](crate::Bundle::try_request).
+    #[inline(always)]
+    pub fn try_request(
+        &mut self,
+        from: Endpoint,
+        to: u32,
+        handler: u8,
+        args: &[u32],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.bundle().try_request(from, to, handler, args, payload)
+    }
+
+    /// As [`Bundle::set_key`](crate::Bundle::set_key).
+    pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), Error> {
+        self.bundle().set_key(endpoint, key)
+    }
+
+    /// As [`Bundle::set_admission`](crate::Bundle::set_admission).
+    pub fn set_admission(&mut self, endpoint: Endpoint, admission: Admission) -> Result<(), Error> {
+        self.bundle().set_admission(endpoint, admission)
+    }
+
+    /// As [`Bundle::map_unproven`](crate::Bundle::map_unproven).
+    pub fn map_unproven(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
+        self.bundle().map_unproven(endpoint, index, name, key)
+    }
+
+    /// As [`Bundle::unmap`](crate::Bundle::unmap).
+    pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
+        self.bundle().unmap(endpoint, index)
+    }
+
+    /// As [`Bundle::set_segment`](crate::Bundle::set_segment).
+    pub fn set_segment(&mut self, endpoint: Endpoint, segment: Option<Window>) -> Result<(), Error> {
+        self.bundle().set_segment(endpoint, segment)
     }
 }

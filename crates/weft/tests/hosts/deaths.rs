@@ -31,7 +31,8 @@ fn expect_returns(client: &mut Client, to: u32, op: u8, reason: Reason) {
             });
             let back = returns.borrow_mut().remove(0);
             let (endpoint, destination, certainty) = (client.here, Some(to), Certainty::NotDelivered);
-            let expected = Returned { endpoint, destination, kind, op, args, payload, reason, certainty, completion };
+            let expected =
+                Returned { endpoint, destination, kind, op, args, payload, reason, certainty, completion, long: None };
             assert!(back == expected, "{bytes} bytes, {kind:?}: {:?} because of {}", back.certainty, back.reason);
             assert!(returns.borrow().is_empty(), "once");
         }

@@ -9,6 +9,7 @@ mod delays;
 mod fuzzed;
 mod hostile;
 mod knocking;
+mod long;
 mod squatters;
 mod users;
 
@@ -26,6 +27,7 @@ fn child() {
     support::play(&[
         ("server", server),
         ("visitor", admission::visitor),
+        ("long_guest", long::long_guest),
         ("foreigner", users::foreigner),
         ("guest", users::guest),
         ("crowd", users::crowd),

@@ -1,0 +1,118 @@
+//! Active Messages II as `am.h` has it.
+
+mod events;
+mod handlers;
+mod long;
+pub mod objects;
+mod returned;
+mod send;
+pub mod system;
+pub mod table;
+mod token;
+
+use crate::bundles::NotHere;
+use crate::endpoints::NotMoved;
+use crate::guard;
+use std::ffi::{c_int, CStr};
+use weft::{Error, Name, SendError};
+
+pub const OK: c_int = 0;
+pub const ERR_NOT_INIT: c_int = 1;
+pub const ERR_BAD_ARG: c_int = 2;
+pub const ERR_RESOURCE: c_int = 3;
+pub const ERR_NOT_SENT: c_int = 4;
+pub const ERR_IN_USE: c_int = 5;
+
+/// A tag that no message carries which is to be delivered, and one that admits all.
+pub const TAG_NONE: u64 = 0;
+pub const TAG_ALL: u64 = 1;
+
+/// Most bytes of a medium message.
+pub const MEDIUM_MOST: usize = weft::MAX_PAYLOAD;
+
+/// Most entries of a translation table.
+pub const TABLE_MOST: u32 = 1 << 20;
+
+/// The library's version.
+pub const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => panic!("a version has no NUL"),
+};
+
+/// A name by value: `en_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct En {
+    bytes: [u8; 40],
+}
+
+const _: () = assert!(size_of::<En>() == 40);
+
+impl En {
+    /// A place for one.
+    pub const NONE: En = En { bytes: [0; 40] };
+
+    fn new(name: &Name) -> En {
+        En { bytes: name.to_bytes() }
+    }
+
+    fn name(&self) -> Result<Name, c_int> {
+        Name::from_bytes(&self.bytes).map_err(|_| ERR_BAD_ARG)
+    }
+}
+
+/// What C knows endpoints and bundles by.
+pub enum Ep {}
+pub enum Eb {}
+
+/// The result of a call, as C gets it. A panic is told as a lack of resources: nothing of what was asked for is there.
+#[inline(always)]
+fn answer(call: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    guard::guard(ERR_RESOURCE, || call().err().unwrap_or(OK))
+}
+
+/// The code for a handle that is of nothing.
+#[cold]
+fn stale() -> c_int {
+    match system::is_open() {
+        true => ERR_BAD_ARG,
+        false => ERR_NOT_INIT,
+    }
+}
+
+#[cold]
+fn not_here(not: NotHere) -> c_int {
+    match not {
+        NotHere::Stale => stale(),
+        NotHere::InHandler => ERR_RESOURCE,
+        NotHere::Elsewhere => ERR_IN_USE,
+        NotHere::Forked => ERR_NOT_INIT,
+    }
+}
+
+#[cold]
+fn not_moved(not: NotMoved) -> c_int {
+    match not {
+        NotMoved::NotHere(not) => not_here(not),
+        NotMoved::NotIn | NotMoved::AnotherNode => ERR_RESOURCE,
+    }
+}
+
+#[cold]
+fn not_sent(error: SendError) -> c_int {
+    match error {
+        SendError::Full | SendError::TimedOut => ERR_NOT_SENT,
+        SendError::TooLarge | SendError::NotMapped(_) | SendError::NoEndpoint | SendError::OtherClient => ERR_BAD_ARG,
+        SendError::InHandler => ERR_RESOURCE,
+        SendError::Forked => ERR_NOT_INIT,
+    }
+}
+
+#[cold]
+fn not_done(error: Error) -> c_int {
+    match error {
+        Error::Send(error) => not_sent(error),
+        Error::Forked(_) => ERR_NOT_INIT,
+        _ => ERR_RESOURCE,
+    }
+}

@@ -1,0 +1,254 @@
+//! The bundles of C, sequential and parallel, and how a call gets at one.
+
+use crate::handle::{Handle, Kind, Place, Table};
+use crate::turns::{First, NoTurn, Turns};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use weft::{AnyThread, Bundle, InHandler, Node, Settings, SharedBundle, Waker};
+use weft_shm::Life;
+
+/// All bundles of the process.
+pub static BUNDLES: Table<State> = Table::new(Kind::Bundle);
+
+/// A place for a bundle.
+#[derive(Default)]
+pub struct State {
+    /// Several threads may use it at once.
+    is_parallel: AtomicBool,
+    /// A sequential bundle.
+    own: Turns<Option<Own>>,
+    /// The handle of a parallel bundle that threads copy theirs from.
+    shared: Mutex<Option<SharedBundle>>,
+    /// It was made by Active Messages, and ends with them.
+    pub is_of_am: AtomicBool,
+    /// What ends its waits.
+    waker: Mutex<Option<Waker>>,
+    /// The event mask of Active Messages.
+    pub mask: AtomicU32,
+}
+
+pub struct Own {
+    pub bundle: Bundle<AnyThread>,
+    pub life: Life,
+}
+
+/// Why a call does not get a bundle or an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotHere {
+    /// The handle is of no object, or not of this kind.
+    Stale,
+    /// A handler calls the bundle that runs it.
+    InHandler,
+    /// Another thread is inside a sequential bundle.
+    Elsewhere,
+    /// This is a forked child of the process that made the bundle.
+    Forked,
+}
+
+impl From<NoTurn> for NotHere {
+    fn from(no: NoTurn) -> NotHere {
+        match no {
+            NoTurn::InHandler => NotHere::InHandler,
+            NoTurn::Elsewhere => NotHere::Elsewhere,
+        }
+    }
+}
+
+impl From<InHandler> for NotHere {
+    fn from(_: InHandler) -> NotHere {
+        NotHere::InHandler
+    }
+}
+
+/// A bundle of either kind, for one call.
+pub enum Use<'a> {
+    Own(&'a mut Bundle<AnyThread>),
+    Shared(&'a SharedBundle),
+}
+
+/// The same call of either kind.
+#[macro_export]
+macro_rules! of_either {
+    ($used:expr, $bundle:ident => $call:expr) => {
+        match $used {
+            $crate::bundles::Use::Own($bundle) => $call,
+            $crate::bundles::Use::Shared($bundle) => $call,
+        }
+    };
+}
+
+/// The same call of either kind, with the lock of a parallel bundle held around it. What is locked beside a bundle is locked inside: its
+/// handlers lock it with the bundle's lock held.
+#[macro_export]
+macro_rules! of_either_held {
+    ($used:expr, $bundle:ident => $call:expr) => {
+        match $used {
+            $crate::bundles::Use::Own($bundle) => $call,
+            $crate::bundles::Use::Shared(shared) => {
+                #[allow(unused_mut)] // not every call changes it
+                let mut $bundle = shared.hold()?;
+                $call
+            }
+        }
+    };
+}
+
+/// A place of a thread's list.
+type Known = Option<(Handle, Rc<Mine>)>;
+
+thread_local! {
+    /// This thread's handles of parallel bundles, by their places: a `SharedBundle` is of one thread.
+    static MINE: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A parallel bundle as one thread has it.
+pub struct Mine {
+    pub bundle: SharedBundle,
+    pub life: Life,
+}
+
+/// Makes a bundle of a node.
+pub fn make(node: &Node, settings: Settings, is_parallel: bool) -> Result<Option<Handle>, weft::Error> {
+    let bundle = Bundle::for_any_thread(node, settings)?;
+    let Some((place, handle)) = BUNDLES.take() else { return Ok(None) };
+    *place.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(bundle.waker());
+    place.is_parallel.store(is_parallel, Ordering::Relaxed);
+    place.mask.store(0, Ordering::Relaxed);
+    place.is_of_am.store(false, Ordering::Relaxed);
+    if is_parallel {
+        *place.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(bundle.into());
+    } else {
+        // Nobody else has the handle. A thread that tries an old one goes away soon.
+        let mut turn = loop {
+            match place.own.enter() {
+                Ok(turn) => break turn,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        *turn = Some(Own { bundle, life: Life::current() });
+    }
+    place.publish(handle);
+    Ok(Some(handle))
+}
+
+impl State {
+    #[inline(always)]
+    pub fn is_parallel(&self) -> bool {
+        self.is_parallel.load(Ordering::Relaxed)
+    }
+
+    /// Begins a use of a sequential bundle by its first thread, outside of handlers.
+    #[inline(always)]
+    pub fn own_first(&self) -> Option<First<'_, Option<Own>>> {
+        self.own.enter_first()
+    }
+
+    /// Begins a use of a sequential bundle.
+    pub fn own(&self) -> Result<crate::turns::Turn<'_, Option<Own>>, NoTurn> {
+        self.own.enter()
+    }
+}
+
+/// This thread's handle of a parallel bundle.
+#[inline(always)]
+pub fn mine(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, NotHere> {
+    let known = MINE.with(|mine| {
+        let mine = mine.borrow();
+        mine.get(handle.index()).and_then(Option::as_ref).filter(|known| known.0 == handle).map(|known| known.1.clone())
+    });
+    match known {
+        Some(mine) if !place.is(handle) => {
+            drop(mine);
+            Err(NotHere::Stale)
+        }
+        Some(mine) if mine.life.is_over() => Err(NotHere::Forked),
+        Some(mine) => Ok(mine),
+        None => first_use(place, handle),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn first_use(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, NotHere> {
+    let shared = place.shared.lock().unwrap_or_else(PoisonError::into_inner);
+    if !place.is(handle) {
+        return Err(NotHere::Stale);
+    }
+    let bundle = shared.as_ref().ok_or(NotHere::Stale)?.clone();
+    drop(shared);
+    let new = Rc::new(Mine { bundle, life: Life::current() });
+    let old = MINE.with(|mine| {
+        let mut mine = mine.borrow_mut();
+        if mine.len() <= handle.index() {
+            mine.resize_with(handle.index() + 1, || None);
+        }
+        mine[handle.index()] = Some((handle, new.clone()));
+        take_ended(&mut mine)
+    });
+    drop(old);
+    Ok(new)
+}
+
+/// Takes the handles of bundles that were freed out of a thread's list. The caller drops them: the last handle ends its bundle.
+fn take_ended(mine: &mut [Known]) -> Vec<Known> {
+    let is_ended = |known: &Known| known.as_ref().is_some_and(|(handle, _)| BUNDLES.find(*handle).is_none());
+    mine.iter_mut().filter(|known| is_ended(known)).map(Option::take).collect()
+}
+
+/// Runs a call on a bundle.
+pub fn with<R>(handle: Handle, call: impl FnOnce(Use<'_>) -> R) -> Result<R, NotHere> {
+    let place = BUNDLES.find(handle).ok_or(NotHere::Stale)?;
+    if place.is_parallel() {
+        let mine = mine(place, handle)?;
+        return Ok(call(Use::Shared(&mine.bundle)));
+    }
+    let mut turn = place.own()?;
+    let own = turn.as_mut().filter(|_| place.is(handle)).ok_or(NotHere::Stale)?;
+    if own.life.is_over() {
+        return Err(NotHere::Forked);
+    }
+    Ok(call(Use::Own(&mut own.bundle)))
+}
+
+/// Ends a wait of a bundle. From any thread.
+pub fn wake(handle: Handle) -> Result<(), NotHere> {
+    let place = BUNDLES.find(handle).ok_or(NotHere::Stale)?;
+    if let Some(waker) = &*place.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        waker.wake();
+    }
+    Ok(())
+}
+
+/// Ends a bundle, whose endpoints the caller has freed. What others are waiting for in it ends with their next call.
+pub fn free(handle: Handle) -> Result<(), NotHere> {
+    let place = BUNDLES.find(handle).ok_or(NotHere::Stale)?;
+    let ended;
+    if place.is_parallel() {
+        // A handler cannot end the bundle that runs it.
+        drop(mine(place, handle)?.bundle.hold()?);
+        if !place.withdraw(handle) {
+            return Err(NotHere::Stale);
+        }
+        let waker = place.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let shared = place.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mine = MINE.with(|mine| take_ended(&mut mine.borrow_mut()));
+        // Threads that wait in it come back and find that it is gone.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        drop((shared, mine));
+    } else {
+        let mut turn = place.own()?;
+        if !place.withdraw(handle) {
+            return Err(NotHere::Stale);
+        }
+        ended = turn.take();
+        place.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(turn);
+        drop(ended);
+    }
+    BUNDLES.give_back(handle);
+    Ok(())
+}

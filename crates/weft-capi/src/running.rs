@@ -1,0 +1,151 @@
+//! The message whose handler runs: what the token means that C's handlers get.
+//!
+//! The handlers of an endpoint run one at a time, so each endpoint has one place for it. A token is good in the thread that runs the handler
+//! and until the handler returns. What it says is looked up in that place and never dereferenced.
+
+use crate::handle::{Handle, Kind};
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use weft::am::Message;
+use weft::Returned;
+use weft_shm::biased::this_thread;
+
+/// What a handler runs for.
+pub enum Running<'r, 'm> {
+    /// A message.
+    Message(&'r mut Message<'m>),
+    /// A message of the endpoint's own that came back.
+    Returned(&'r Back<'r>),
+}
+
+/// A message that came back.
+pub struct Back<'r> {
+    pub returned: &'r Returned,
+    /// Why, as Active Messages number it.
+    pub status: c_int,
+    /// It never left: the call that sent it was wrong. Its reason says nothing.
+    pub is_misuse: bool,
+}
+
+/// Where an endpoint notes it.
+#[derive(Debug, Default)]
+pub struct Desk {
+    /// The thread that runs a handler, or 0.
+    thread: AtomicUsize,
+    /// The token of now. Changes with each message.
+    token: AtomicU64,
+    /// The message, or else what came back: on that thread's stack.
+    message: AtomicPtr<c_void>,
+    back: AtomicPtr<c_void>,
+}
+
+impl Desk {
+    /// The endpoint of this place is new.
+    pub fn begin(&self, endpoint: usize) {
+        let old = Handle::from_bits(self.token.load(Ordering::Relaxed));
+        if old == Handle::NULL {
+            self.token.store(Handle::new(Kind::Message, 0, endpoint).to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Runs a handler for a message, with a token. All stores are relaxed: no other thread reads what follows from them.
+    #[inline(always)]
+    pub fn run(&self, message: &mut Message<'_>, handler: impl FnOnce(*mut c_void)) {
+        self.message.store(std::ptr::from_mut(message).cast(), Ordering::Relaxed);
+        self.run_with_token(handler);
+    }
+
+    /// The same for a message that came back.
+    pub fn run_for_returned(&self, back: &Back<'_>, handler: impl FnOnce(*mut c_void)) {
+        self.message.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.back.store(std::ptr::from_ref(back).cast_mut().cast(), Ordering::Relaxed);
+        self.run_with_token(handler);
+    }
+
+    #[inline(always)]
+    fn run_with_token(&self, handler: impl FnOnce(*mut c_void)) {
+        let token = Handle::from_bits(self.token.load(Ordering::Relaxed)).next();
+        self.token.store(token.to_bits(), Ordering::Relaxed);
+        self.thread.store(this_thread(), Ordering::Relaxed);
+        handler(token.to_c());
+        self.thread.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a token is good in this thread.
+    #[inline(always)]
+    fn is_good(&self, token: Handle) -> bool {
+        self.thread.load(Ordering::Relaxed) == this_thread() && self.token.load(Ordering::Relaxed) == token.to_bits()
+    }
+
+    /// The message of a token. `None` if the token is not, or no longer, good in this thread, or is of none. It lives until the handler
+    /// that this thread is in returns, and nobody else uses it while the handler, which is C, makes a call.
+    #[inline(always)]
+    pub fn message(&self, token: Handle) -> Option<NonNull<Message<'_>>> {
+        match self.is_good(token) {
+            true => NonNull::new(self.message.load(Ordering::Relaxed).cast()),
+            false => None,
+        }
+    }
+
+    /// Runs a call of a handler on what its token means. `None` if the token is not, or no longer, good in this thread.
+    pub fn with<R>(&self, token: Handle, call: impl FnOnce(Running<'_, '_>) -> R) -> Option<R> {
+        if !self.is_good(token) {
+            return None;
+        }
+        let message = self.message.load(Ordering::Relaxed).cast::<Message<'_>>();
+        // SAFETY: it is null, or this thread is inside `run`, which keeps the message alive and leaves it alone until the handler returns.
+        // The handler is C, and `call` calls none, so there is no other reference to it.
+        if let Some(message) = unsafe { message.as_mut() } {
+            return Some(call(Running::Message(message)));
+        }
+        let back = self.back.load(Ordering::Relaxed).cast::<Back<'_>>();
+        // SAFETY: this thread is inside `run_for_returned`, which keeps it alive.
+        Some(call(Running::Returned(unsafe { back.as_ref() }?)))
+    }
+
+    /// Whether this thread runs a handler of the endpoint.
+    pub fn is_here(&self) -> bool {
+        self.thread.load(Ordering::Relaxed) == this_thread()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft::{Bundle, Key, Node};
+
+    #[test]
+    fn a_token_is_good_while_its_handler_runs_and_in_its_thread() {
+        use std::{cell::Cell, rc::Rc};
+        let node = Node::new().expect("a node");
+        let mut bundle = Bundle::new(&node).expect("a bundle");
+        let here = bundle.endpoint(Key(1)).expect("an endpoint");
+        let desk: &'static Desk = Box::leak(Box::default());
+        desk.begin(7);
+        let old = Rc::new(Cell::new(0));
+        let kept = old.clone();
+        bundle
+            .on(here, 1, move |message| {
+                let before = Handle::from_bits(kept.get());
+                desk.run(message, |token| {
+                    let token = Handle::from(token);
+                    assert!(desk.with(token, |_| ()).is_some());
+                    assert!(desk.with(before, |_| ()).is_none(), "the token of the message before");
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| assert!(desk.with(token, |_| ()).is_none())).join().expect("it found nothing");
+                    });
+                    kept.set(token.to_bits());
+                });
+            })
+            .expect("a handler");
+        let name = bundle.name(here).expect("a name");
+        bundle.map(here, 0, name, Key(1)).expect("room");
+        for _ in 0..2 {
+            bundle.send(here, 0, 1, &[], b"").expect("sent");
+            bundle.drain();
+        }
+        assert!(desk.with(Handle::from_bits(old.get()), |_| ()).is_none());
+        assert_eq!(Handle::from_bits(old.get()).index(), 7);
+    }
+}

@@ -1,0 +1,111 @@
+//! How processes and jobs end, and what is told of it.
+
+use super::ranks::Rank;
+use crate::error::Error;
+use nix::sys::signal::Signal;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// The exit status after `--timeout`, as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+
+/// The exit status if the job went wrong and no process says how.
+const WRONG: u8 = 1;
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    Status(i32),
+    Signal { number: i32, has_dumped: bool },
+}
+
+impl How {
+    /// As shells tell it.
+    fn exit_status(self) -> u8 {
+        match self {
+            How::Status(status) => status as u8,
+            How::Signal { number, .. } => 128u8.saturating_add(number as u8),
+        }
+    }
+
+    fn told(self) -> String {
+        match self {
+            How::Status(status) => format!("ended with status {status}"),
+            How::Signal { number, has_dumped } => {
+                let name = Signal::try_from(number).map(|signal| format!(" ({signal})")).unwrap_or_default();
+                format!("was ended by signal {number}{name}{}", if has_dumped { ", core dumped" } else { "" })
+            }
+        }
+    }
+}
+
+/// Why a job ended before all its processes had ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A rank failed.
+    Failed(u32, How),
+    /// A rank asked for the end of the job, with this status.
+    Asked(u32, i32),
+    /// The first rank ended while the second waited for what it gives.
+    Absent(u32, u32),
+    /// A rank said what no weft says.
+    Nonsense(u32),
+    Interrupted,
+    TimedOut(Duration),
+    /// Nobody reads standard output any more.
+    Closed,
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub program: OsString,
+    pub ranks: Vec<Rank>,
+    pub cause: Option<Cause>,
+    pub time: Duration,
+}
+
+impl Ended {
+    /// What the shell and the user are told.
+    pub fn verdict(&self) -> Result<(), Error> {
+        let Some(cause) = self.cause else { return Ok(()) };
+        let failed = |status: u8, cause: String| Err(Error::Job { cause, status });
+        match cause {
+            Cause::Interrupted => Err(Error::Interrupted),
+            Cause::Closed => Err(Error::Closed),
+            Cause::Asked(_, 0) => Ok(()),
+            Cause::Asked(rank, status) => {
+                failed(status as u8, format!("{} ended the job with status {status}", self.who(rank)))
+            }
+            Cause::Failed(rank, how) => failed(how.exit_status(), format!("{} {}", self.who(rank), how.told())),
+            Cause::Absent(rank, waiting) => failed(
+                WRONG,
+                format!(
+                    "{} ended and took no part in what rank {waiting} waits for; all ranks have to join",
+                    self.who(rank)
+                ),
+            ),
+            Cause::Nonsense(rank) => failed(
+                WRONG,
+                format!("{} said to the launcher what no weft says; is it of another version?", self.who(rank)),
+            ),
+            Cause::TimedOut(limit) => {
+                let running = self.ranks.iter().filter(|rank| rank.was_ended).count();
+                failed(
+                    TIMED_OUT,
+                    format!("{} of {} ranks had not ended after {} s", running, self.ranks.len(), limit.as_secs_f64()),
+                )
+            }
+        }
+    }
+
+    /// The exit status that the verdict gives.
+    pub fn exit_status(&self) -> u8 {
+        self.verdict().map_or_else(|error| error.exit_status(), |()| 0)
+    }
+
+    fn who(&self, rank: u32) -> String {
+        let process = self.ranks.get(rank as usize).map(|rank| format!(", process {}", rank.pid.as_raw_nonzero()));
+        format!("rank {rank} ({}{})", self.program.to_string_lossy(), process.unwrap_or_default())
+    }
+}

@@ -1,0 +1,69 @@
+//! The keeper: a process that ends what a killed launcher leaves.
+//!
+//! The kernel ends the ranks with their launcher, but not what ranks have started. So each rank leads a process group, and the keeper
+//! knows the groups. It reads them from a pipe; if that ends without the word that all is over, the launcher was killed, and the keeper
+//! kills the groups. The launcher reaps no rank before its end, so the number of a group is nobody else's until then.
+
+use crate::child::{myself, Owned};
+use crate::error::Error;
+use crate::interrupt;
+use rustix::process::{kill_process_group, Pid, Signal};
+use std::io::{BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Stdio};
+
+/// The word that all is over.
+const OVER: &str = "over";
+
+/// The launcher's side.
+#[derive(Debug)]
+pub struct Keeper {
+    pipe: ChildStdin,
+    /// Reaped when this goes.
+    _child: Owned,
+}
+
+impl Keeper {
+    /// Starts it.
+    pub fn start() -> Result<Keeper, Error> {
+        let mut command = myself()?;
+        // A group of its own: what is meant for the launcher's group is not for it.
+        command.arg("run-keeper").process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|source| Error::System {
+            what: "start the process that ends what a killed job leaves",
+            source,
+            way_out: "Raise the limit of processes (ulimit -u), or end some",
+        })?;
+        let mut child = Owned(child);
+        let pipe = child.0.stdin.take().expect("it was asked for");
+        Ok(Keeper { pipe, _child: child })
+    }
+
+    /// Tells it of a group. The keeper is gone only if somebody killed it; then the kernel still ends the ranks themselves.
+    pub fn knows(&mut self, group: Pid) {
+        let _ = writeln!(self.pipe, "{}", group.as_raw_nonzero());
+    }
+
+    /// All groups have ended.
+    pub fn let_go(mut self) {
+        let _ = writeln!(self.pipe, "{OVER}");
+    }
+}
+
+/// The keeper itself.
+pub fn run_keeper() -> Result<(), Error> {
+    interrupt::hear_nothing()?;
+    let mut groups = Vec::new();
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        if line == OVER {
+            return Ok(());
+        }
+        groups.extend(line.parse().ok().and_then(Pid::from_raw));
+    }
+    for group in groups {
+        // It fails if all of the group have ended.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! The launcher: starts the ranks, and goes on until the last one has ended.
+
+use super::end::{Cause, Ended, How};
+use super::gathering::{settle, Said};
+use super::keeper::Keeper;
+use super::lines::Prefix;
+use super::outlet::{Outlet, Stream};
+use super::ranks::{raise_files, Pipe, Rank, Start};
+use super::Options;
+use crate::error::Error;
+use crate::interrupt::{timespec, Interrupt};
+use crate::thread;
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::process::{getpgrp, Signal};
+use rustix::termios::{isatty, tcgetpgrp};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::process::ChildStdin;
+use std::time::{Duration, Instant};
+
+/// Time that ranks get to end by themselves after they were asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Time that output may take to come after the last rank has ended: somebody else may have a rank's pipe.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// The longest sleep without a reason. Not needed for anything that is known.
+const SLEEP_MOST: Duration = Duration::from_secs(60);
+
+/// Bytes that are read from a rank's pipe at once.
+const PIECE: usize = 16 << 10;
+
+/// How often a launcher in the background looks whether it may read from the terminal.
+const FOREGROUND_EVERY: Duration = Duration::from_millis(200);
+
+/// A job that runs.
+#[derive(Debug)]
+pub struct Launcher {
+    program: OsString,
+    ranks: Vec<Rank>,
+    keeper: Option<Keeper>,
+    interrupt: Interrupt,
+    screen: Outlet,
+    complaints: Outlet,
+    began: Instant,
+    timeout: Option<Duration>,
+    cause: Option<Cause>,
+    /// When the ranks are killed that were asked to end.
+    kill_at: Option<Instant>,
+    /// When the last rank had ended.
+    last_end: Option<Instant>,
+}
+
+/// What can be waited for.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The end that somebody asks for, and room for output: each turn looks at these.
+    Turn,
+    Output(usize),
+    Errors(usize),
+    Talk(usize),
+    Death(usize),
+}
+
+impl Launcher {
+    /// Starts all ranks.
+    pub fn start(options: &Options, path: &Path, interrupt: Interrupt) -> Result<Launcher, Error> {
+        let prefix =
+            |is_terminal: bool| match (options.no_prefix, is_terminal && std::env::var_os("NO_COLOR").is_none()) {
+                (true, _) => Prefix::Nothing,
+                (false, true) => Prefix::Coloured,
+                (false, false) => Prefix::Rank,
+            };
+        let start = Start {
+            options,
+            path,
+            files: raise_files(options.ranks),
+            prefixes: [prefix(isatty(io::stdout())), prefix(isatty(io::stderr()))],
+            feeds: isatty(io::stdin()),
+        };
+        let mut launcher = Launcher {
+            program: options.program.clone(),
+            ranks: Vec::new(),
+            keeper: Some(Keeper::start()?),
+            interrupt,
+            screen: Outlet::new(Stream::Output(io::stdout())),
+            complaints: Outlet::new(Stream::Error(io::stderr())),
+            began: Instant::now(),
+            timeout: options.timeout,
+            cause: None,
+            kill_at: None,
+            last_end: None,
+        };
+        for rank in 0..options.ranks {
+            launcher.interrupt.check()?;
+            let (rank, stdin) = start.rank(rank)?;
+            if let Some(keeper) = &mut launcher.keeper {
+                keeper.knows(rank.pid);
+            }
+            launcher.ranks.push(rank);
+            if let Some(to) = stdin {
+                thread::start(move || feed(to))?;
+            }
+        }
+        Ok(launcher)
+    }
+
+    /// Goes on until all has ended and is printed.
+    pub fn run(mut self) -> Ended {
+        while !self.is_over() {
+            self.wait().into_iter().for_each(|source| self.serve(source));
+            settle(self.ranks.iter_mut().map(|rank| &mut rank.talk));
+            self.judge();
+            self.end_late_ones();
+        }
+        self.ranks.iter_mut().for_each(|rank| {
+            rank.output.lines.end(&mut self.screen);
+            rank.errors.lines.end(&mut self.complaints);
+        });
+        self.screen.write_some();
+        self.complaints.write_some();
+        let time = self.began.elapsed();
+        let ended = Ended { program: self.program, ranks: self.ranks, cause: self.cause, time };
+        // Their groups are gone when the ranks are dropped; a keeper that is told so before would not end what is left if this process
+        // were killed now.
+        ended.ranks.iter().for_each(Rank::end_rest);
+        if let Some(keeper) = self.keeper.take() {
+            keeper.let_go();
+        }
+        ended
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(last_end) = self.last_end else { return false };
+        let is_silent = self.ranks.iter().all(|rank| rank.output.from.is_none() && rank.errors.from.is_none());
+        let is_printed = self.screen.pending().is_empty() && self.complaints.pending().is_empty();
+        // Who asked for the end does not wait for a slow reader.
+        let is_late = last_end.elapsed() >= LAST_WORDS && (is_printed || self.interrupt.came());
+        is_silent && is_printed || is_late
+    }
+
+    /// Waits for something to do.
+    fn wait(&self) -> Vec<Source> {
+        let watched = self.watched();
+        let mut fds: Vec<PollFd<'_>> =
+            watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let now = Instant::now();
+        let most = self.until().map_or(SLEEP_MOST, |at| at.saturating_duration_since(now)).min(SLEEP_MOST);
+        // Interrupted by a signal or not: the next turn looks again.
+        let _ = poll(&mut fds, Some(&timespec(most)));
+        let ready = watched.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|((source, ..), _)| *source).collect()
+    }
+
+    fn watched(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+        let mut watched = Vec::new();
+        if !self.interrupt.came() {
+            watched.push((Source::Turn, self.interrupt.bell(), PollFlags::IN));
+        }
+        for outlet in [&self.screen, &self.complaints].into_iter().filter(|outlet| !outlet.pending().is_empty()) {
+            watched.push((Source::Turn, outlet.stream.as_fd(), PollFlags::OUT));
+        }
+        for (rank, it) in self.ranks.iter().enumerate() {
+            if let Some(from) = it.output.from.as_ref().filter(|_| self.screen.has_room()) {
+                watched.push((Source::Output(rank), from.as_fd(), PollFlags::IN));
+            }
+            if let Some(from) = it.errors.from.as_ref().filter(|_| self.complaints.has_room()) {
+                watched.push((Source::Errors(rank), from.as_fd(), PollFlags::IN));
+            }
+            if let Some(socket) = &it.talk.socket {
+                let flags = if it.talk.owes() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+                watched.push((Source::Talk(rank), socket.as_fd(), flags));
+            }
+            if it.end.is_none() {
+                watched.push((Source::Death(rank), it.death.as_fd(), PollFlags::IN));
+            }
+        }
+        watched
+    }
+
+    /// When something is due that no descriptor tells of.
+    fn until(&self) -> Option<Instant> {
+        let timeout = self.timeout.filter(|_| self.cause.is_none()).and_then(|time| self.began.checked_add(time));
+        [timeout, self.kill_at, self.last_end.map(|at| at + LAST_WORDS)].into_iter().flatten().min()
+    }
+
+    fn serve(&mut self, source: Source) {
+        match source {
+            Source::Turn => {}
+            Source::Output(rank) => pass_on(&mut self.ranks[rank].output, &mut self.screen),
+            Source::Errors(rank) => pass_on(&mut self.ranks[rank].errors, &mut self.complaints),
+            Source::Talk(rank) => self.hear(rank),
+            Source::Death(rank) => self.note_death(rank),
+        }
+    }
+
+    fn hear(&mut self, rank: usize) {
+        let talk = &mut self.ranks[rank].talk;
+        talk.tell();
+        match talk.hear() {
+            Said::Nothing | Said::Gave => {}
+            Said::Exit(status) => self.end_all(Cause::Asked(rank as u32, status)),
+            Said::Nonsense => self.end_all(Cause::Nonsense(rank as u32)),
+        }
+    }
+
+    fn note_death(&mut self, rank: usize) {
+        if !self.ranks[rank].look() {
+            return;
+        }
+        // What it said last counts: it may have asked for the end of the job, with another status.
+        self.hear(rank);
+        if let Some((how, _)) = self.ranks[rank].end.filter(|(how, _)| *how != How::Status(0)) {
+            self.end_all(Cause::Failed(rank as u32, how));
+        }
+        if self.ranks.iter().all(|rank| rank.end.is_some()) {
+            self.last_end = Some(Instant::now());
+            // What they started and left would keep their pipes open.
+            self.ranks.iter().for_each(Rank::end_rest);
+        }
+    }
+
+    /// Looks for reasons to end the job that no single rank tells of.
+    fn judge(&mut self) {
+        self.screen.write_some();
+        self.complaints.write_some();
+        if self.last_end.is_some() || self.cause.is_some() {
+            return;
+        }
+        let waiting = self.ranks.iter().position(|rank| rank.talk.has_given());
+        let absent = self.ranks.iter().position(|rank| rank.end.is_some() && !rank.talk.has_given());
+        if self.interrupt.came() {
+            self.end_all(Cause::Interrupted);
+        } else if self.screen.is_closed {
+            self.end_all(Cause::Closed);
+        } else if let Some(timeout) = self.timeout.filter(|time| self.began.elapsed() >= *time) {
+            self.end_all(Cause::TimedOut(timeout));
+        } else if let (Some(waiting), Some(absent)) = (waiting, absent) {
+            self.end_all(Cause::Absent(absent as u32, waiting as u32));
+        }
+    }
+
+    /// Asks all ranks to end. The first cause counts.
+    fn end_all(&mut self, cause: Cause) {
+        if self.cause.is_none() {
+            self.cause = Some(cause);
+            self.kill_at = Some(Instant::now() + GRACE);
+            self.ranks.iter_mut().filter(|rank| rank.end.is_none()).for_each(|rank| rank.signal(Signal::TERM));
+        }
+    }
+
+    fn end_late_ones(&mut self) {
+        if self.kill_at.is_some_and(|at| Instant::now() >= at) {
+            self.kill_at = None;
+            self.ranks.iter_mut().for_each(|rank| rank.signal(Signal::KILL));
+        }
+    }
+}
+
+/// Prints what a rank's pipe has.
+fn pass_on<R: Read>(pipe: &mut Pipe<R>, to: &mut Outlet) {
+    let mut piece = [0; PIECE];
+    let Some(from) = &mut pipe.from else { return };
+    match from.read(&mut piece) {
+        Ok(0) => {
+            pipe.from = None;
+            pipe.lines.end(to);
+        }
+        Ok(bytes) => pipe.lines.take(&piece[..bytes], to),
+        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        Err(_) => pipe.from = None,
+    }
+}
+
+/// Hands on what is typed, because rank 0 is not in the terminal's foreground. Ends with this process, or when rank 0 reads no more.
+fn feed(mut to: ChildStdin) {
+    let mut piece = [0; PIECE];
+    loop {
+        // Reading from the background would stop this process.
+        while tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp()) {
+            std::thread::sleep(FOREGROUND_EVERY);
+        }
+        match io::stdin().lock().read(&mut piece) {
+            Ok(0) => return,
+            Ok(bytes) if to.write_all(&piece[..bytes]).is_ok() => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}

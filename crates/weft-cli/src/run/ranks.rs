@@ -1,0 +1,217 @@
+//! The ranks: how they start, and how they are ended.
+//!
+//! A rank is started as this command in another role, which asks the kernel for its end with that of the launcher and then becomes the
+//! program. It leads a process group, so that what it starts is ended with it.
+
+use super::end::How;
+use super::gathering::Talk;
+use super::lines::{Lines, Prefix};
+use super::Options;
+use crate::child::{die_with_parent, myself};
+use crate::error::Error;
+use crate::interrupt;
+use rustix::io::{fcntl_setfd, FdFlags};
+use rustix::process::{
+    getppid, getrlimit, kill_process_group, pidfd_open, setrlimit, waitid, Pid, PidfdFlags, Resource, Rlimit, Signal,
+    WaitId, WaitIdOptions,
+};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+use weft_wire::job::{Socket, JOB, RANK, SIZE};
+
+/// The exit status of a program that cannot be executed, as shells have it.
+const NOT_EXECUTED: i32 = 126;
+
+/// Descriptors that the launcher has for a rank, and those that it has besides.
+const FILES_OF_RANK: u64 = 4;
+const FILES_BESIDE: u64 = 32;
+
+/// What a process is started with that becomes a rank.
+#[derive(Debug, clap::Args)]
+pub struct RankOptions {
+    /// The launcher's process.
+    #[arg(long)]
+    launcher: i32,
+    /// The limit of open files that the launcher was started with.
+    #[arg(long)]
+    files: Option<u64>,
+    /// The program's file.
+    #[arg(long)]
+    path: PathBuf,
+    /// The program as it was typed, and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes the program.
+pub fn run_rank(options: &RankOptions) -> Result<(), Error> {
+    die_with_parent()?;
+    if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(options.launcher) {
+        // It died before it could be asked for.
+        return Err(Error::Interrupted);
+    }
+    interrupt::hear_again()?;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Nothing is lost if it stays as high as the launcher has it.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: options.files, maximum });
+    let Some((name, arguments)) = options.command.split_first() else { return Ok(()) };
+    let source = Command::new(&options.path).arg0(name).args(arguments).exec();
+    let cause = format!("cannot execute {}: {source}", options.path.display());
+    let way_out = "See that it is a program for this machine, or a script that begins with #!";
+    Error::Process { who: "the rank".to_owned(), cause, way_out }.note();
+    std::process::exit(NOT_EXECUTED)
+}
+
+/// One process of the job. Reaped when it is dropped and not before, so that its number, and that of its group,
+/// stay its own.
+#[derive(Debug)]
+pub struct Rank {
+    pub pid: Pid,
+    child: Child,
+    /// Readable once it has ended.
+    pub death: OwnedFd,
+    pub output: Pipe<std::process::ChildStdout>,
+    pub errors: Pipe<std::process::ChildStderr>,
+    pub talk: Talk,
+    began: Instant,
+    /// How it ended, and how long it ran.
+    pub end: Option<(How, Duration)>,
+    /// The launcher asked for its end.
+    pub was_ended: bool,
+}
+
+/// A stream of a rank's output.
+#[derive(Debug)]
+pub struct Pipe<R> {
+    /// `None` once it has ended.
+    pub from: Option<R>,
+    pub lines: Lines,
+}
+
+/// What all ranks are started with.
+#[derive(Debug)]
+pub struct Start<'a> {
+    pub options: &'a Options,
+    pub path: &'a Path,
+    /// The limit of open files that the ranks have.
+    pub files: Option<u64>,
+    /// What stands in front of the lines of standard output and of standard error.
+    pub prefixes: [Prefix; 2],
+    /// Rank 0 reads by a pipe, not by itself.
+    pub feeds: bool,
+}
+
+impl Start<'_> {
+    /// Starts a rank. Returns the pipe to its standard input too, if it has one.
+    pub fn rank(&self, rank: u32) -> Result<(Rank, Option<ChildStdin>), Error> {
+        let failed = |source: std::io::Error| Error::Process {
+            who: format!("the start of rank {rank} of {}", self.options.ranks),
+            cause: source.to_string(),
+            way_out: "Give fewer with -n, or raise the limits of processes and open files (ulimit -u, ulimit -n)",
+        };
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let theirs = OwnedFd::from(theirs);
+        // Only the next process inherits it: it is closed here before the one after that is started.
+        fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| failed(e.into()))?;
+        let theirs = File::from(theirs);
+        let inode = theirs.metadata().map_err(failed)?.ino();
+        let mut command = self.command(rank)?;
+        command.env(JOB, Socket { descriptor: theirs.as_raw_fd(), inode }.to_string());
+        let mut child = command.spawn().map_err(failed)?;
+        let began = Instant::now();
+        let pid = Pid::from_child(&child);
+        let death = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| {
+            end_group(pid, Signal::KILL);
+            let _ = child.wait();
+            Error::system(
+                "watch a process",
+                e,
+                "Raise the limit of open files (ulimit -n); the kernel must be Linux 5.3 or newer",
+            )
+        })?;
+        let stdin = child.stdin.take();
+        let output = Pipe { from: child.stdout.take(), lines: Lines::new(rank, self.prefixes[0]) };
+        let errors = Pipe { from: child.stderr.take(), lines: Lines::new(rank, self.prefixes[1]) };
+        let talk = Talk::new(ours);
+        Ok((Rank { pid, child, death, output, errors, talk, began, end: None, was_ended: false }, stdin))
+    }
+
+    fn command(&self, rank: u32) -> Result<Command, Error> {
+        let mut command = myself()?;
+        command.arg("run-rank").arg("--launcher").arg(std::process::id().to_string());
+        if let Some(files) = self.files {
+            command.arg("--files").arg(files.to_string());
+        }
+        command.arg("--path").arg(self.path).arg("--").arg(&self.options.program).args(&self.options.arguments);
+        command.env(RANK, rank.to_string()).env(SIZE, self.options.ranks.to_string());
+        command.stdin(match rank {
+            0 if self.feeds => Stdio::piped(),
+            0 => Stdio::inherit(),
+            _ => Stdio::null(),
+        });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        Ok(command)
+    }
+}
+
+impl Rank {
+    /// Looks whether it has ended. Returns true the first time that it has.
+    pub fn look(&mut self) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let Ok(Some(status)) = waitid(WaitId::Pid(self.pid), options) else { return false };
+        let how = match (status.exit_status(), status.terminating_signal()) {
+            (Some(status), _) => How::Status(status),
+            (None, number) => How::Signal { number: number.unwrap_or_default(), has_dumped: status.dumped() },
+        };
+        self.end = Some((how, self.began.elapsed()));
+        true
+    }
+
+    /// Sends a signal to it and to what it has started.
+    pub fn signal(&mut self, signal: Signal) {
+        if self.end.is_none() {
+            self.was_ended = true;
+        }
+        end_group(self.pid, signal);
+    }
+
+    /// Ends what it has started and left.
+    pub fn end_rest(&self) {
+        end_group(self.pid, Signal::KILL);
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        self.end_rest();
+        let _ = self.child.wait();
+    }
+}
+
+fn end_group(group: Pid, signal: Signal) {
+    // It fails if all of the group have ended.
+    let _ = kill_process_group(group, signal);
+}
+
+/// Raises this process's limit of open files as far as so many ranks need. Returns the limit that it had.
+pub fn raise_files(ranks: u32) -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = u64::from(ranks) * FILES_OF_RANK + FILES_BESIDE;
+    if current.is_some_and(|current| current < wanted) {
+        let current = Some(maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+        // Where it does not suffice, the start of a rank fails and says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    }
+    current
+}

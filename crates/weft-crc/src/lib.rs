@@ -1,0 +1,47 @@
+//! CRC32C (RFC 3720, section 12.1) over the bytes of packets.
+//!
+//! `crc-fast` folds with 512-bit multiplications where the processor has them, and with 128-bit ones elsewhere. Many processors have them with
+//! 256 bits only (VPCLMULQDQ without AVX-512: AMD's Zen 3, Intel's Alder Lake and later). Those run `folds.rs` instead, which takes less than half of the
+//! instructions. All other processors, and compilers before Rust 1.89, run `crc-fast`.
+//!
+//! ```
+//! assert_eq!(weft_crc::crc32c(b"123456789"), 0xe306_9283);
+//! ```
+
+// An island: instructions of the processor that the compiler does not take for safe.
+
+#[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
+mod folds;
+
+/// The checksum of these bytes.
+///
+/// ```
+/// let bytes: Vec<u8> = (0..=255).cycle().take(1500).collect();
+/// assert_eq!(weft_crc::crc32c(&bytes), weft_crc::crc32c_everywhere(&bytes));
+/// ```
+#[inline]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    wide(bytes).unwrap_or_else(|| crc32c_everywhere(bytes))
+}
+
+/// The same as `crc-fast` computes it, on every processor: what [`crc32c`] is tested and measured against.
+#[inline]
+pub fn crc32c_everywhere(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// Whether this processor folds with 256 bits here.
+pub fn is_wide() -> bool {
+    wide(&[]).is_some()
+}
+
+#[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
+#[inline]
+fn wide(bytes: &[u8]) -> Option<u32> {
+    folds::Folds::of_this_processor().map(|folds| folds.crc32c(bytes))
+}
+
+#[cfg(not(all(target_arch = "x86_64", has_wide_multiplication)))]
+fn wide(_: &[u8]) -> Option<u32> {
+    None
+}
