@@ -67,8 +67,14 @@ extern "C" {
         args: *const i32,
     ) -> c_int;
     fn am_reply(token: Handle, handler: u8, numargs: c_int, args: *const i32) -> c_int;
-    fn am_reply_i(token: Handle, handler: u8, source: *const c_void, bytes: usize, numargs: c_int, args: *const i32)
-        -> c_int;
+    fn am_reply_i(
+        token: Handle,
+        handler: u8,
+        source: *const c_void,
+        bytes: usize,
+        numargs: c_int,
+        args: *const i32,
+    ) -> c_int;
     fn am_reply_xfer(
         token: Handle,
         offset: usize,
@@ -222,7 +228,11 @@ unsafe fn call(token: Handle) {
         18 => AM_SetExpectedResources(handle(), index, index),
         // The mask stays AM_NOEVENTS.
         19 => AM_Wait(handle()) | AM_GetEventMask(handle(), &mut number),
-        20 => AM_GetSourceEndpoint(token, &mut named) | AM_GetDestEndpoint(token, &mut made) | AM_GetMsgTag(token, &mut told),
+        20 => {
+            AM_GetSourceEndpoint(token, &mut named)
+                | AM_GetDestEndpoint(token, &mut made)
+                | AM_GetMsgTag(token, &mut told)
+        }
         21 => {
             let run = std::mem::transmute::<unsafe extern "C" fn(Handle), Handler>(on_message);
             am_set_handler(handle(), handler.max(1), (byte() > 9).then_some(run))
