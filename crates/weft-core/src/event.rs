@@ -216,6 +216,8 @@ pub(crate) struct Events {
     masks: Vec<EventMask>,
     /// Number of events that end a wait. Wraps around.
     noted: u64,
+    /// Number of can-send events, those that end no wait among them. Wraps around.
+    room: u64,
     /// Number of messages that do not end a wait. Wraps around.
     muted: u64,
 }
@@ -235,6 +237,7 @@ impl Events {
             claims: Vec::new(),
             masks: Vec::new(),
             noted: 0,
+            room: 0,
             muted: 0,
         }
     }
@@ -260,6 +263,7 @@ impl Events {
             Event::ReplyRefused { endpoint, .. } => self.mask(*endpoint).returned,
         };
         self.noted = self.noted.wrapping_add(u64::from(ends_wait));
+        self.room = self.room.wrapping_add(u64::from(matches!(event, Event::CanSend { .. })));
     }
 
     /// Queues an event for the program. Returns true if that made the queue of a program that listens full.
@@ -419,6 +423,11 @@ impl Events {
         if !self.mask(endpoint).not_empty {
             self.muted = self.muted.wrapping_add(messages.into());
         }
+    }
+
+    /// Returns the number of can-send events.
+    pub fn room(&self) -> u64 {
+        self.room
     }
 
     /// Returns the number of events that end a wait.

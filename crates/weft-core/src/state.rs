@@ -67,6 +67,15 @@ pub struct Tally {
     pub events: u64,
     /// Messages handed over or queued, likewise.
     pub messages: u64,
+    /// Sends that were full and may be tried again, whatever the masks say. `None` for a wait that this does not end.
+    pub room: Option<u64>,
+}
+
+impl Tally {
+    /// For a wait that room does not end.
+    pub fn without_room(self) -> Tally {
+        Tally { room: None, ..self }
+    }
 }
 
 /// A destination that somebody wants to send to and that has no session: the home's work.
@@ -293,7 +302,8 @@ impl<T: Tx> State<T> {
     pub fn tally(&self) -> Tally {
         let Counters { delivered, requests_delivered, replies_delivered, parked, .. } = self.counters;
         let messages = delivered.wrapping_add(requests_delivered).wrapping_add(replies_delivered).wrapping_add(parked);
-        Tally { events: self.events.noted(), messages: messages.wrapping_sub(self.events.muted()) }
+        let room = Some(self.events.room());
+        Tally { events: self.events.noted(), messages: messages.wrapping_sub(self.events.muted()), room }
     }
 
     /// What was counted.

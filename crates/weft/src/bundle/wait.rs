@@ -138,7 +138,7 @@ impl<H: Threads> Bundle<H> {
     /// [`EventMask`]: crate::EventMask
     pub fn wait(&mut self, timeout: Option<Duration>) -> Waited {
         self.expect_own();
-        let since = self.sleeper.told;
+        let since = self.sleeper.told.without_room();
         self.sleeper.is_nudged |= std::mem::take(&mut self.sleeper.kept_nudge);
         let waited = self.poll_a_few(since);
         if waited != Waited::Nothing {
@@ -235,7 +235,7 @@ impl<H: Threads> Bundle<H> {
         let told = listen(&self.sleeper.set, Duration::ZERO);
         self.get_up(told);
         self.home.get_up();
-        let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally());
+        let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally()).without_room();
         let is_armed = self.lie_down(since) == (Waited::Nothing, true);
         // The deputy may rest since, and nobody watches our sockets: this sets it to work again.
         self.home.get_up();
@@ -290,7 +290,7 @@ impl<H: Threads> Bundle<H> {
         self.core.state().has_unfinished() || self.home.has_retries()
     }
 
-    /// Polls, and dozes if nothing comes. For calls that a [`Waker`] does not end: a nudge that comes meanwhile ends
+    /// Polls, and dozes if nothing comes. Room for a send ends it too, whatever the endpoints' masks say. For calls that a [`Waker`] does not end: a nudge that comes meanwhile ends
     /// the next wait. `begin` is the start of the current series of fruitless polls; the clock is not read while
     /// messages come. `most` says how long a sleep may be, given the time since then; it is no longer than `left`.
     pub(super) fn nap(&mut self, begin: &mut Option<Instant>, most: fn(Duration) -> Duration, left: Duration) {
@@ -423,9 +423,9 @@ impl<H: Threads> Bundle<H> {
     /// Returns what came since `since`.
     #[inline(always)]
     pub(super) fn came(&self, since: Tally) -> Waited {
-        let Tally { events, messages } = self.core.state().tally();
+        let Tally { events, messages, room } = self.core.state().tally();
         match messages.wrapping_sub(since.messages) {
-            0 if events != since.events => Waited::Events,
+            0 if events != since.events || (since.room.is_some() && room != since.room) => Waited::Events,
             0 => Waited::Nothing,
             messages => Waited::Messages(messages as u32),
         }

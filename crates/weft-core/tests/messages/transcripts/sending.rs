@@ -2,7 +2,7 @@
 
 use super::{args_of, asks, completions};
 use crate::world::{message, op, Fuse, Got, Pair, A, B, LARGEST};
-use weft_core::{Call, Event, MessageKind, ReplyError, SendError};
+use weft_core::{Call, Event, EventMask, MessageKind, ReplyError, SendError};
 use weft_transport::Grant;
 use weft_wire::{Reason, MAX_ARGS, MAX_PAYLOAD};
 
@@ -98,6 +98,25 @@ fn thirty_two_requests_then_full_then_can_send() {
     assert_eq!(p.events(A), [Event::CanSend { endpoint: a, destination: 0 }]);
     p.world.state(A).try_request(a, 0, message(op::DEFER, &[32], &[])).unwrap();
     assert_eq!(p.world.state(A).try_request(a, 0, message(op::DEFER, &[33], &[])), Err(SendError::Full));
+}
+
+#[test]
+fn room_is_counted_also_where_its_event_ends_no_wait() {
+    let mut p = Pair::open(4096);
+    let a = p.a;
+    p.world.state(A).set_event_mask(a, EventMask::NONE).unwrap();
+    for i in 0..32 {
+        p.world.state(A).try_request(a, 0, message(op::DEFER, &[i], &[])).unwrap();
+    }
+    p.world.run(3);
+    let before = p.world.state(A).tally();
+    assert_eq!(p.world.state(A).try_request(a, 0, message(op::DEFER, &[32], &[])), Err(SendError::Full));
+    let token = p.world.node(B).sink.tokens.swap_remove(0);
+    p.world.state(B).end(token);
+    p.world.run(2);
+    let after = p.world.state(A).tally();
+    assert_eq!(after.without_room(), before.without_room(), "a wait goes on");
+    assert_ne!(after.room, before.room, "who waits for room does not");
 }
 
 #[test]

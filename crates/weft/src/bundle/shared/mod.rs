@@ -116,7 +116,7 @@ impl From<Bundle<AnyThread>> for SharedBundle {
                 service_is_over: AtomicBool::new(false),
             }),
             told: Cell::default(),
-            seen: Cell::default(),
+            seen: Cell::new(Tally { room: Some(0), ..Tally::default() }),
             nudges: Cell::default(),
         }
     }
@@ -237,7 +237,7 @@ impl SharedBundle {
     ///
     /// Each message and event ends one wait of every handle: the current one, or the next if there is none.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Waited, InHandler> {
-        let (since, most) = (self.told.get(), timeout.unwrap_or(Duration::MAX));
+        let (since, most) = (self.told.get().without_room(), timeout.unwrap_or(Duration::MAX));
         let (waited, tally) = self.doze(since, Some(self.nudges.get()), most)?;
         self.told.set(tally);
         Ok(waited)

@@ -138,7 +138,7 @@ impl Common {
         match locked.lead {
             Lead::Free if !is_attended => {
                 locked.serves = true;
-                let since = locked.bundle.core.state().tally();
+                let since = locked.bundle.core.state().tally().without_room();
                 let wait = Wait { since, nudges: None, begin: Instant::now(), most: Duration::MAX, spins: false };
                 let led = self.lead(locked, &wait);
                 if let Ok(mut locked) = led {
