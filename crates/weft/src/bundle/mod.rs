@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wait::{patience, Sleeper, NAP_MOST};
 use weft_core::{Admission, Counters, Endpoint, Event, SendError, Service, Settings};
-use weft_shm::{BellPage, Life, Own};
+use weft_shm::{BellPage, Forked, Life, Own};
 use weft_wire::{Key, Name};
 
 /// Approximate number of messages that one poll takes at most.
@@ -319,6 +319,21 @@ impl<H: Threads> Bundle<H> {
     #[inline]
     pub fn poll(&mut self) -> u32 {
         self.expect_own();
+        self.advance()
+    }
+
+    /// As [`Bundle::poll`], which panics in a forked child of the process that made the bundle.
+    ///
+    /// # Errors
+    /// [`Forked`] in such a child.
+    #[inline]
+    pub fn try_poll(&mut self) -> Result<u32, Forked> {
+        self.life.check()?;
+        Ok(self.advance())
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) -> u32 {
         let mut work = self.core.poll(BUDGET, &mut self.faces);
         // Relaxed, here as elsewhere: the value only decides when to look.
         match self.net_turns.load(Ordering::Relaxed).checked_sub(1) {
