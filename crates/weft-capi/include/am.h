@@ -176,7 +176,8 @@ int am_get_returned(void *token, am_returned_t *returned);
 int am_set_returns_misuse(ep_t endpoint, int is_on);
 const char *am_status_text(int status);
 
-/* ---- Requests and replies: what the macros below call. A request polls, and blocks while there is no room. */
+/* ---- Requests and replies: what the macros below call. A request blocks while there is no room, and
+ * polls meanwhile. Each 16th polls in any case. */
 int am_request(ep_t endpoint, uint32_t dest, handler_t handler, int numargs, const int32_t *args);
 int am_request_i(ep_t endpoint, uint32_t dest, handler_t handler, const void *src, size_t nbytes, int numargs,
                  const int32_t *args);

@@ -2,7 +2,7 @@
 
 use crate::handle::{Handle, Kind, Place, Table};
 use crate::turns::{First, NoTurn, Turns};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,6 +32,18 @@ pub struct State {
 pub struct Own {
     pub bundle: Bundle<AnyThread>,
     pub life: Life,
+    /// Requests of Active Messages so far.
+    pub requests: u32,
+}
+
+/// One request of so many polls. Between hosts a poll sends what waits for company, so if each request polled, each would be a packet.
+const REQUESTS_A_POLL: u32 = 16;
+
+/// Counts a request. True if it is the turn of this one to poll.
+#[inline(always)]
+pub fn polls(requests: &mut u32) -> bool {
+    *requests = requests.wrapping_add(1);
+    *requests % REQUESTS_A_POLL == 0
 }
 
 /// Why a call does not get a bundle or an endpoint.
@@ -107,6 +119,8 @@ thread_local! {
 pub struct Mine {
     pub bundle: SharedBundle,
     pub life: Life,
+    /// Requests of Active Messages by this thread so far.
+    pub requests: Cell<u32>,
 }
 
 /// Makes a bundle of a node.
@@ -127,7 +141,7 @@ pub fn make(node: &Node, settings: Settings, is_parallel: bool) -> Result<Option
                 Err(_) => std::thread::yield_now(),
             }
         };
-        *turn = Some(Own { bundle, life: Life::current() });
+        *turn = Some(Own { bundle, life: Life::current(), requests: 0 });
     }
     place.publish(handle);
     Ok(Some(handle))
@@ -178,7 +192,7 @@ fn first_use(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, N
     }
     let bundle = shared.as_ref().ok_or(NotHere::Stale)?.clone();
     drop(shared);
-    let new = Rc::new(Mine { bundle, life: Life::current() });
+    let new = Rc::new(Mine { bundle, life: Life::current(), requests: Cell::new(0) });
     let old = MINE.with(|mine| {
         let mut mine = mine.borrow_mut();
         if mine.len() <= handle.index() {

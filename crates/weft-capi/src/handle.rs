@@ -6,8 +6,8 @@
 
 use std::ffi::c_void;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 const _: () = assert!(usize::BITS == 64, "a handle needs the 64 bits of a pointer");
 
@@ -142,7 +142,8 @@ const _: () = assert!(CHUNK * CHUNKS == 1 << INDEX_BITS, "every index has a plac
 /// The places of all objects of one kind. They grow by chunks, which stay.
 pub struct Table<T: 'static> {
     kind: Kind,
-    chunks: [OnceLock<Box<[Place<T>; CHUNK]>>; CHUNKS],
+    /// Null, or a chunk, which stays.
+    chunks: [AtomicPtr<[Place<T>; CHUNK]>; CHUNKS],
     free: Mutex<Free>,
 }
 
@@ -156,14 +157,22 @@ struct Free {
 impl<T: Default> Table<T> {
     pub const fn new(kind: Kind) -> Table<T> {
         let free = Mutex::new(Free { places: Vec::new(), fresh: 0 });
-        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], free }
+        Table { kind, chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS], free }
+    }
+
+    #[inline(always)]
+    fn chunk(&'static self, at: usize) -> Option<&'static [Place<T>; CHUNK]> {
+        // Acquire: pairs with the release in `take`.
+        let chunk = self.chunks.get(at)?.load(Ordering::Acquire);
+        // SAFETY: it is null, or `take` leaked it.
+        unsafe { chunk.as_ref() }
     }
 
     /// The place that a handle says, whatever is there now.
     #[inline(always)]
     pub fn place(&'static self, handle: Handle) -> Option<&'static Place<T>> {
         let index = handle.index();
-        Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
+        Some(&self.chunk(index / CHUNK)?[index % CHUNK])
     }
 
     /// The place of a handle's object. The object may be freed meanwhile by another thread.
@@ -185,11 +194,14 @@ impl<T: Default> Table<T> {
             None => return None,
         };
         let first = index - index % CHUNK;
-        let chunk = self.chunks[index / CHUNK].get_or_init(|| {
+        // Under the lock of `free`, so no other thread makes the same chunk.
+        let chunk = self.chunk(index / CHUNK).unwrap_or_else(|| {
             let place = |at| Place { handle: AtomicU64::new(Handle::nobody(first + at)), object: T::default() };
             // Made on the heap: it may be large.
             let all: Box<[Place<T>]> = (0..CHUNK).map(place).collect();
-            all.try_into().unwrap_or_else(|_| unreachable!("it has as many"))
+            let chunk = Box::leak(all.try_into().unwrap_or_else(|_| unreachable!("it has as many")));
+            self.chunks[index / CHUNK].store(chunk, Ordering::Release);
+            chunk
         });
         Some((&chunk[index % CHUNK], Handle::new(self.kind, life + 1, index)))
     }
@@ -202,7 +214,7 @@ impl<T: Default> Table<T> {
 
     /// All objects of now.
     pub fn all(&'static self) -> impl Iterator<Item = (Handle, &'static Place<T>)> {
-        let places = self.chunks.iter().map_while(OnceLock::get).flat_map(|chunk| chunk.iter());
+        let places = (0..CHUNKS).map_while(|at| self.chunk(at)).flat_map(|chunk| chunk.iter());
         places.map(|place| (place.handle(), place)).filter(|(handle, _)| *handle != Handle::NULL)
     }
 }

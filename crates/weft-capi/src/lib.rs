@@ -21,6 +21,7 @@ mod bundles;
 mod endpoints;
 #[allow(unsafe_code)] // memory that C names
 mod guard;
+#[allow(unsafe_code)] // chunks of places, which stay
 mod handle;
 #[allow(unsafe_code)] // handlers of C
 mod invoke;

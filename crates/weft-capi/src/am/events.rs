@@ -16,8 +16,8 @@ pub extern "C" fn AM_Poll(bundle: *mut Eb) -> c_int {
         let handle = Handle::from_c(bundle);
         // What is usual: the first thread of a sequential bundle, outside of handlers.
         if let Some((place, mut turn)) = BUNDLES.place(handle).and_then(|place| Some((place, place.own_first()?))) {
-            if let Some(own) = turn.as_mut().filter(|own| place.is(handle) && !own.life.is_over()) {
-                own.bundle.poll();
+            let polled = turn.as_mut().filter(|_| place.is(handle)).map(|own| own.bundle.try_poll());
+            if let Some(Ok(_)) = polled {
                 return OK;
             }
         }

@@ -86,7 +86,7 @@ pub fn bad_args(endpoint: *mut Ep, to: u32, handler: u8) -> Result<(), c_int> {
     misused(Handle::from_c(endpoint), Status::BadArgs, ERR_BAD_ARG, Outgoing { to, handler, args: &[], payload: &[] })
 }
 
-/// Polls, and sends a request. Blocks until there is room, and polls meanwhile.
+/// Sends a request. Each 16th polls first. Blocks until there is room, and polls meanwhile.
 #[inline(always)]
 fn request(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
     match request_first(handle, to, handler, args, payload) {
@@ -102,8 +102,10 @@ fn request_first(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[
     let Some((bundle, endpoint)) = place.home_now() else { return false };
     let Some(mut turn) = bundle.own_first() else { return false };
     // Who frees or moves the endpoint or its bundle has the turn then, so this holds until the end.
-    let Some(own) = turn.as_mut().filter(|own| place.is(handle) && !own.life.is_over()) else { return false };
-    own.bundle.poll();
+    let Some(own) = turn.as_mut().filter(|_| place.is(handle)) else { return false };
+    if bundles::polls(&mut own.requests) && own.bundle.try_poll().is_err() {
+        return false;
+    }
     own.bundle.try_request(endpoint, to, handler, args, payload).is_ok()
 }
 
@@ -135,7 +137,11 @@ fn request_shared(handle: Handle, home: Home, to: u32, handler: u8, args: &[u32]
         return Err(stale());
     }
     let mut held = mine.bundle.hold().map_err(|in_handler| not_here(in_handler.into()))?;
-    held.poll();
+    let mut requests = mine.requests.get();
+    if bundles::polls(&mut requests) {
+        held.poll();
+    }
+    mine.requests.set(requests);
     let sent = held.try_request(home.endpoint, to, handler, args, payload);
     drop(held);
     let sent = match sent {

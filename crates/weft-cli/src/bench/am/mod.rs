@@ -53,7 +53,7 @@ of their 99th percentiles; a ratio is formed within the round, and the median of
 sides add up every byte, and the numbers and sums are compared.
 
 A round trip is a request and a reply of the same form and size. One way go requests that nobody replies to, of which 32 are under way: the \
-library answers each by itself. Each AM_Request of C polls, as Active Messages II says; those of Rust poll while there is no room.
+library answers each by itself. Each 16th AM_Request of C polls; those of Rust poll while there is no room.
 
 The two hosts are network namespaces joined by a veth pair; that needs root, and `ip` of iproute2, and is left out where they cannot be made. \
 The program in C is built in weft's repository: cargo build --release -p weft-capi && make -C bench/am. Library and command must be built alike, or the ratios mean nothing.";
