@@ -22,7 +22,7 @@ rm -rf "$tree"
 DESTDIR=$PWD/$tree PREFIX=/usr ZSHDIR=share/zsh/vendor-completions scripts/install.sh install >/dev/null
 # dpkg keeps its own list.
 rm -r "$tree/usr/share/weft"
-gzip -9n "$tree"/usr/share/man/man[18]/*.[18]
+gzip -9n "$tree"/usr/share/man/man[138]/*.[138]
 mkdir -p "$tree/etc/weftd"
 mv "$tree/usr/share/doc/weft/weftd.toml" "$tree/etc/weftd/"
 {

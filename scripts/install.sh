@@ -55,7 +55,12 @@ case "${1-}" in
             put 644 "$built/libweft_c.a" lib/libweft.a
             for header in weft.h am.h am_spmd.h; do
                 put 644 "crates/weft-capi/include/$header" "include/$header"
+                put 644 "crates/weft-capi/man/$header.3" "share/man/man3/$header.3"
             done
+            while read -r function header; do
+                printf '.so man3/%s.3\n' "$header" >"$work/$function.3"
+                put 644 "$work/$function.3" "share/man/man3/$function.3"
+            done <crates/weft-capi/man/redirects.txt
             version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
             for file in pkgconfig/weft.pc cmake/weft/weft-config.cmake; do
                 sed "s|@prefix@|$prefix|; s|@version@|$version|" "contrib/c/$(basename "$file")" >"$work/$(basename "$file")"

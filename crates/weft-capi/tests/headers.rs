@@ -1,7 +1,10 @@
-//! The headers are what the library has, in every C and C++ that they are for; and the library shows nothing else.
+//! The headers are what the library has, in every C and C++ that they are for; the manual pages say what they say; and the library shows
+//! nothing else.
 
 #[path = "support/header.rs"]
 mod header;
+#[path = "support/manual.rs"]
+mod manual;
 mod support;
 
 use std::collections::BTreeSet;
@@ -20,12 +23,12 @@ fn read(path: PathBuf) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Compares a committed header with what is generated; with `WRITE_HEADERS=1` in the environment, writes it.
-fn hold(name: &str, generated: &str) {
+/// Compares a committed file with what is generated; with `WRITE_HEADERS=1` in the environment, writes it.
+fn hold(path: &str, generated: &str) {
+    let (path, name) = (crate_dir().join(path), path);
     if std::env::var_os("WRITE_HEADERS").is_some() {
-        std::fs::write(include(name), generated).expect("the header can be written");
+        std::fs::write(&path, generated).expect("the file can be written");
     }
-    let path = include(name);
     let committed = read(path);
     let differs = committed.lines().zip(generated.lines()).find(|(one, other)| one != other);
     assert!(
@@ -48,7 +51,7 @@ fn weft_h_is_what_the_library_declares() {
     ] {
         assert!(generated.contains(part), "{part} is missing in\n{generated}");
     }
-    hold("weft.h", &generated);
+    hold("include/weft.h", &generated);
 }
 
 #[test]
@@ -56,7 +59,22 @@ fn the_families_of_am_h_have_all_numbers_of_arguments() {
     let committed = read(include("am.h"));
     let (head, rest) = committed.split_once(BEGIN).expect("am.h has a generated part");
     let (_, foot) = rest.split_once(END).expect("and its end");
-    hold("am.h", &format!("{head}{BEGIN}{}{END}{foot}", header::families()));
+    hold("include/am.h", &format!("{head}{BEGIN}{}{END}{foot}", header::families()));
+}
+
+#[test]
+fn manual_pages_are_what_the_headers_say() {
+    let mut redirects = String::new();
+    for name in ["weft.h", "am.h", "am_spmd.h"] {
+        let page = manual::page(name, &read(include(name)));
+        hold(&format!("man/{name}.3"), &page.text);
+        page.functions.iter().for_each(|function| redirects += &format!("{function} {name}\n"));
+    }
+    hold("man/redirects.txt", &redirects);
+    let exports = read(crate_dir().join("exports.txt"));
+    for name in exports.lines().chain(["AM_Request", "AM_SetHandler", "AM_RequestXferAsync0"]) {
+        assert!(redirects.lines().any(|line| line.split(' ').next() == Some(name)), "{name} is on no page");
+    }
 }
 
 #[test]

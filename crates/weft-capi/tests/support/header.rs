@@ -227,7 +227,7 @@ fn c_name(name: &str) -> String {
 const COUNTS: std::ops::RangeInclusive<usize> = 0..=16;
 
 /// The families of `am.h`: the name before the number, the parameters before the arguments, and the call with its own arguments last.
-const FAMILIES: [(&str, &str, &str); 7] = [
+pub const FAMILIES: [(&str, &str, &str); 7] = [
     ("AM_Request", "ep, dest, h", "am_request((ep), (dest), (h), "),
     ("AM_RequestI", "ep, dest, h, src, nbytes", "am_request_i((ep), (dest), (h), (src), (nbytes), "),
     (
@@ -246,7 +246,7 @@ const FAMILIES: [(&str, &str, &str); 7] = [
 ];
 
 /// The same for gets, which the report has with 4 and with 8 arguments.
-const GETS: [(&str, &str); 2] = [("AM_GetXfer", "0"), ("AM_GetXferAsynch", "1")];
+pub const GETS: [(&str, &str); 2] = [("AM_GetXfer", "0"), ("AM_GetXferAsynch", "1")];
 
 /// The part of `am.h` that is generated.
 pub fn families() -> String {
