@@ -28,6 +28,20 @@ export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 export TSAN_OPTIONS="exitcode=66"
 
 test_with() { cargo +nightly test --release --locked -Zbuild-std --target "$host" "$@"; }
+# libweft, and the program in C whose threads share a bundle.
+c_program() {
+    local built=$CARGO_TARGET_DIR/$host/release case
+    cargo +nightly build --release --locked -Zbuild-std --target "$host" -p weft-capi --lib
+    ln -sf libweft_c.so "$built/libweft.so.0"
+    gcc -std=c11 -D_DEFAULT_SOURCE -O1 -g -fsanitize=thread -I crates/weft-capi/include -o "$built/parallel" \
+        crates/weft-capi/tests/c/parallel.c "$built/libweft.so.0" -Wl,-rpath,"$built"
+    for case in $("$built/parallel"); do
+        say "parallel.c: $case"
+        "$built/parallel" "$case"
+    done
+}
+
+c_program
 test_with -p weft-shm --lib biased
 test_with -p weft --test helper --test messages --test wait
 test_with -p weft --test hosts deputy

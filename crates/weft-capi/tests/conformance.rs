@@ -43,6 +43,14 @@ fn parallel_bundles_take_several_threads() {
 }
 
 #[test]
+#[ignore = "takes minutes"]
+fn each_of_ten_million_requests_of_eight_threads_is_answered_once() {
+    let folder = Folder::new("ten-million");
+    let program = program(&folder, &crate_dir().join("tests/c/parallel.c"));
+    run_well(Command::new(program).arg("eight_threads").env("REQUESTS", "10000000"));
+}
+
+#[test]
 fn weft_h_does_what_it_says() {
     run_cases("native.c", 6);
 }

@@ -103,10 +103,16 @@ fn request_first(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[
     let Some(mut turn) = bundle.own_first() else { return false };
     // Who frees or moves the endpoint or its bundle has the turn then, so this holds until the end.
     let Some(own) = turn.as_mut().filter(|_| place.is(handle)) else { return false };
-    if bundles::polls(&mut own.requests) && own.bundle.try_poll().is_err() {
+    if bundles::polls(&mut own.requests) && !poll(own) {
         return false;
     }
     own.bundle.try_request(endpoint, to, handler, args, payload).is_ok()
+}
+
+/// Out of the way of the requests that do not poll. False in a forked child.
+#[inline(never)]
+fn poll(own: &mut bundles::Own) -> bool {
+    own.bundle.try_poll().is_ok()
 }
 
 #[inline(never)]

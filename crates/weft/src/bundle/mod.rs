@@ -326,7 +326,7 @@ impl<H: Threads> Bundle<H> {
     ///
     /// # Errors
     /// [`Forked`] in such a child.
-    #[inline]
+    #[inline(always)]
     pub fn try_poll(&mut self) -> Result<u32, Forked> {
         self.life.check()?;
         Ok(self.advance())
