@@ -33,8 +33,12 @@ c_program() {
     local built=$CARGO_TARGET_DIR/$host/release case
     cargo +nightly build --release --locked -Zbuild-std --target "$host" -p weft-capi --lib
     ln -sf libweft_c.so "$built/libweft.so.0"
-    gcc -std=c11 -D_DEFAULT_SOURCE -O1 -g -fsanitize=thread -I crates/weft-capi/include -o "$built/parallel" \
-        crates/weft-capi/tests/c/parallel.c "$built/libweft.so.0" -Wl,-rpath,"$built"
+    gcc -std=c11 -D_DEFAULT_SOURCE -O1 -g -fsanitize=thread -I crates/weft-capi/include -c -o "$built/parallel.o" \
+        crates/weft-capi/tests/c/parallel.c
+    # With the sanitiser of Rust's compiler: gcc's own has other functions.
+    gcc -o "$built/parallel" "$built/parallel.o" -Wl,--export-dynamic -Wl,-rpath,"$built" -Wl,--whole-archive \
+        "$(rustc +nightly --print sysroot)/lib/rustlib/$host/lib/librustc-nightly_rt.tsan.a" -Wl,--no-whole-archive \
+        "$built/libweft.so.0" -lpthread -ldl -lm -lrt -lresolv
     for case in $("$built/parallel"); do
         say "parallel.c: $case"
         "$built/parallel" "$case"
