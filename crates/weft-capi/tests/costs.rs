@@ -7,10 +7,10 @@ use std::process::Command;
 use support::{crate_dir, program, run_well, Folder, STRICT};
 
 /// Instructions that C may add to a poll. The goal of 40 is not reached: `docs/measurements/2026-11-29-capi.md`.
-const MORE_MOST: f64 = 52.0;
+const MORE_MOST: f64 = 62.0;
 
 /// The same for a request with its reply: a request, two polls, a reply, and two handlers that are run. 40 for each of them would be 240.
-const ROUND_TRIP_MOST: f64 = 350.0;
+const ROUND_TRIP_MOST: f64 = 385.0;
 
 /// Instructions of a program for one of `what`, by callgrind.
 fn instructions(program: &Path, what: &str) -> f64 {
