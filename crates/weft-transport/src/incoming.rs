@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn what_no_weft_writes_breaks_the_stream() {
-        for first in [0u64, 1 << 32, 2 << 32, 13 << 32, 4 << 32 | 17 << 48, 4 << 32 | 70_000] {
+        for first in [0u64, 1 << 32, 2 << 32, 18 << 32, 4 << 32 | 17 << 48, 4 << 32 | 70_000] {
             let mut incoming = Incoming::new(0, WINDOW);
             let mut words = first.to_le_bytes().to_vec();
             words.extend([0; 8]);
