@@ -45,6 +45,9 @@ pub const fn stream_bytes(args: usize, payload: usize) -> usize {
 /// Of the features: `Unreliable` frames are understood.
 pub const UNRELIABLE: u32 = 1;
 
+/// Of the features: this side wants checksums to leave payloads out ([`Integrity::Header`](crate::packet::Integrity::Header)).
+pub const HEADER_INTEGRITY: u32 = 2;
+
 /// How long a [`Frame::Share`] holds since it was last said.
 pub const SHARE_LASTS: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -769,6 +772,25 @@ pub fn records_header(stream: StreamId, offset: u32, bytes: u16) -> [u8; RECORDS
     let [s0, s1, s2, s3] = stream.0.to_le_bytes();
     let [o0, o1, o2, o3] = offset.to_le_bytes();
     [code::RECORDS, 0, low, high, s0, s1, s2, s3, o0, o1, o2, o3]
+}
+
+/// Where the last of these frames ends, if a checksum may leave out what lies behind the first `covered` bytes: that is the end of the bytes of a
+/// record, and nothing else.
+pub(crate) fn end_behind(frames: &[u8], covered: usize) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let &[kind, _, low, high] = frames.get(at..)?.first_chunk::<FRAME_HEADER>()?;
+        let end = at + FRAME_HEADER + usize::from(u16::from_le_bytes([low, high]));
+        if end > covered {
+            let ahead = match kind {
+                code::RECORDS => RECORDS_HEADER,
+                code::UNRELIABLE => UNRELIABLE_HEADER,
+                _ => return None,
+            };
+            return Some(end).filter(|end| at + ahead <= covered && *end <= frames.len());
+        }
+        at = end;
+    }
 }
 
 fn words(words: [u32; 3]) -> [u8; 12] {

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!  0 checksum u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 to u32 | 12 from u32 | 16 number u32 | 20 behind u16
-//! 22 held u16 | 24 sent_at u32 | 28 reflected u32 | 32 acked u32 | 36 key u16 | 38 lay u16
+//! 22 held u16 | 24 sent_at u32 | 28 reflected u32 | 32 acked u32 | 36 key u16, or covered u16 | 38 lay u16
 //! ```
 
-use crate::frame::{Frame, Frames};
+use crate::frame::{self, Frame, Frames};
 use crate::name::array;
 
 /// Bytes of the header.
@@ -39,6 +39,24 @@ const AUTHENTICATED: u16 = 4;
 
 /// Says that the packet is to be acknowledged at once.
 const HURRIES: u16 = 8;
+
+/// Says that the checksum leaves out what lies behind `covered`, which is in the place of `key`.
+const PARTLY: u16 = 16;
+
+/// Bytes from the beginning of each record that every checksum covers: its header, its arguments, and the beginning of its payload.
+pub const RECORD_COVERED: usize = 256;
+
+/// What of the packets of a channel the checksum covers. Both sides agree on it at set-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Integrity {
+    /// Everything.
+    #[default]
+    Full,
+    /// Everything but payloads: of each record the first [`RECORD_COVERED`] bytes. Damage of what follows is found by UDP's checksum and
+    /// the link, or not at all.
+    Header,
+}
 
 /// How one side of a channel is addressed: 32 random bits, never zero, chosen by that side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -123,6 +141,8 @@ pub struct Packet<'a> {
     /// Its authenticator, unchecked. This version reserves the room and has no way to check one.
     pub authenticator: Option<&'a [u8; AUTHENTICATOR]>,
     frames: &'a [u8],
+    /// Zero if the checksum covers all.
+    covered: u16,
 }
 
 /// Why bytes are no packet.
@@ -189,9 +209,21 @@ impl Header {
         packet[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// All but the checksum.
+    /// As [`Header::seal`], with a checksum as [`reseal_partly`] makes it.
+    ///
+    /// # Panics
+    /// If the packet is shorter than a header, or as [`reseal_partly`] does.
+    pub fn seal_partly(&self, packet: &mut [u8], covered: usize) {
+        self.write(packet);
+        reseal_partly(packet, covered);
+    }
+
+    /// All but the checksum: [`reseal`] or [`reseal_partly`] is to follow.
+    ///
+    /// # Panics
+    /// If the packet is shorter than a header.
     #[inline(always)]
-    fn write(&self, packet: &mut [u8]) {
+    pub fn write(&self, packet: &mut [u8]) {
         let reflected = self.reflected.unwrap_or(Reflected { sent_at: 0, held: 0, lay: 0 });
         let reflects = if self.reflected.is_some() { REFLECTS } else { 0 };
         let acks = if self.acked.is_some() { ACKS } else { 0 };
@@ -213,22 +245,50 @@ impl Header {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet. Total: any bytes give a packet with a header within its limits, or an error.
+    /// Reads a packet that its checksum covers to its end. Total: any bytes give a packet with a header within its limits, or an error.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Packet<'a>, PacketError> {
+        Packet::decode_as(bytes, Integrity::Full)
+    }
+
+    /// Reads a packet of a channel with this integrity. With [`Integrity::Header`], the checksum of a packet with data may leave out the
+    /// end of what it has of the last record: see [`Packet::covered`].
+    ///
+    /// ```
+    /// use weft_wire::frame::{Frame, StreamId, Writer};
+    /// use weft_wire::packet::{ChannelId, Header, Integrity, Packet, PacketKind};
+    ///
+    /// let mut packet = [0; 300];
+    /// let mut writer = Writer::new(&mut packet);
+    /// assert!(writer.push(&Frame::Records { stream: StreamId(1), offset: 64, bytes: &[7; 248] }));
+    /// Header::new(PacketKind::Data, ChannelId(1), ChannelId(2)).seal_partly(writer.finish(), 100);
+    /// packet[299] ^= 1; // nobody notices
+    /// assert_eq!(Packet::decode_as(&packet, Integrity::Header).map(|packet| packet.covered()), Ok(100));
+    /// assert!(Packet::decode(&packet).is_err()); // who has not agreed to that takes no such packet
+    /// packet[99] ^= 1;
+    /// assert!(Packet::decode_as(&packet, Integrity::Header).is_err());
+    /// ```
+    #[inline]
+    pub fn decode_as(bytes: &'a [u8], integrity: Integrity) -> Result<Packet<'a>, PacketError> {
         let Some((b, rest)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(PacketError::Truncated(bytes.len()));
         };
         if b[4] != PACKET_VERSION {
             return Err(PacketError::Version(b[4]));
         }
-        if u32_at(b, 0) != checksum_of(&bytes[4..]) {
+        let flags = u16_at(b, 6);
+        let (sum, covered, key) = match flags & PARTLY {
+            0 => (checksum_of(&bytes[4..]), 0, u16_at(b, 36)),
+            _ => {
+                sum_of_part(b, bytes, integrity).map(|(sum, covered)| (sum, covered, 0)).ok_or(PacketError::Checksum)?
+            }
+        };
+        if u32_at(b, 0) != sum {
             return Err(PacketError::Checksum);
         }
         let kind = kind_of(b[5]).ok_or(PacketError::Kind(b[5]))?;
-        let flags = u16_at(b, 6);
         let behind = u16_at(b, 20);
-        if flags & !(REFLECTS | ACKS | AUTHENTICATED | HURRIES) != 0 {
+        if flags & !(REFLECTS | ACKS | AUTHENTICATED | HURRIES | PARTLY) != 0 {
             return Err(PacketError::Reserved);
         }
         if behind >= SPAN {
@@ -249,9 +309,18 @@ impl<'a> Packet<'a> {
             reflected: (flags & REFLECTS != 0).then_some(reflected),
             acked: (flags & ACKS != 0).then_some(u32_at(b, 32)),
             hurries: flags & HURRIES != 0,
-            key: u16_at(b, 36),
+            key,
         };
-        Ok(Packet { header, authenticator, frames })
+        Ok(Packet { header, authenticator, frames, covered })
+    }
+
+    /// How many of its bytes the checksum covers.
+    #[inline]
+    pub fn covered(&self) -> usize {
+        match self.covered {
+            0 => HEADER + self.authenticator.map_or(0, |_| AUTHENTICATOR) + self.frames.len(),
+            covered => covered.into(),
+        }
     }
 
     /// The frames, one after the other; the first that is malformed ends them.
@@ -364,6 +433,41 @@ impl std::fmt::Debug for Shift {
 #[inline]
 pub fn reseal(packet: &mut [u8]) {
     let checksum = checksum_of(&packet[4..]);
+    packet[..4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The checksum over as much of a packet as its header says, which is not all, and how much that is. None if it cannot be, or was not agreed.
+#[inline(never)]
+fn sum_of_part(b: &[u8; HEADER], bytes: &[u8], integrity: Integrity) -> Option<(u32, u16)> {
+    let end = end_of_partly_covered(bytes).filter(|_| integrity == Integrity::Header)?;
+    let covered = u16_at(b, 36);
+    let part = bytes.get(4..usize::from(covered)).filter(|_| end == bytes.len())?;
+    Some((checksum_of(part), covered))
+}
+
+/// Where the packet at the beginning of these bytes ends, if it says that its checksum covers a part of it. Nothing else is checked.
+pub fn end_of_partly_covered(bytes: &[u8]) -> Option<usize> {
+    let (b, frames) = bytes.split_first_chunk::<HEADER>()?;
+    // What sets channels up is covered to its end, and a key would be in the place of the number.
+    let may_be = b[5] == PacketKind::Data as u8 && u16_at(b, 6) & (AUTHENTICATED | PARTLY) == PARTLY;
+    let covered = usize::from(u16_at(b, 36)).checked_sub(HEADER).filter(|_| may_be)?;
+    frame::end_behind(frames, covered).map(|end| HEADER + end)
+}
+
+/// Writes a checksum over the first `covered` bytes only, if the packet has more, and says so in the header. There is no room for a key then.
+///
+/// # Panics
+/// If `covered` is less than a header or more than 65,535, and the packet is longer.
+#[inline(never)]
+pub fn reseal_partly(packet: &mut [u8], covered: usize) {
+    if covered >= packet.len() {
+        return reseal(packet);
+    }
+    assert!(covered >= HEADER, "a header is covered");
+    packet[6] |= PARTLY as u8;
+    let written = u16::try_from(covered).expect("no packet of UDP is longer");
+    packet[36..38].copy_from_slice(&written.to_le_bytes());
+    let checksum = checksum_of(&packet[4..covered]);
     packet[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 

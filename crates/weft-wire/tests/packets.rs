@@ -8,9 +8,10 @@ use weft_wire::frame::{
     Accept, Cookie, Frame, FrameError, Frames, Hello, Pause, PauseReason, Piece, Rest, Side, StreamId, Terms, Writer,
 };
 use weft_wire::packet::{
-    checksum_of, receiver_of, reseal, ChannelId, Header, Packet, PacketError, PacketKind, Reflected, Shift,
+    checksum_of, end_of_partly_covered, receiver_of, reseal, ChannelId, Header, Integrity, Packet, PacketError,
+    PacketKind, Reflected, Shift,
 };
-use weft_wire::packet::{AUTHENTICATOR, HEADER, PACKET_LEAST, PACKET_VERSION, SPAN};
+use weft_wire::packet::{AUTHENTICATOR, HEADER, PACKET_LEAST, PACKET_VERSION, RECORD_COVERED, SPAN};
 use weft_wire::{Epoch, Reason, MAX_ARGS, MAX_PAYLOAD};
 
 const TERMS: Terms = Terms { features: 0, window: 0x0004_0000, ack_delay: 1000, packet_most: 9000 };
@@ -83,6 +84,11 @@ fn golden_frames() -> Vec<(Frame<'static>, &'static str)> {
 const GOLDEN_PACKET: &str = "\
     6f978854 03 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
     01000c00 05000000 0000f0ff 77656674 0a000000";
+
+/// A packet whose checksum covers its first 52 bytes.
+const GOLDEN_PARTLY_COVERED: &str = "\
+    0f84ddd8 03 03 1300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 3400 7800 \
+    01000c00 05000000 0000f0ff 77656674";
 
 /// The same packet as versions 1 and 2 had it.
 const GOLDEN_PACKET_V1: &str = "\
@@ -159,7 +165,7 @@ fn the_document_quotes_the_golden_bytes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wire.md");
     let document = std::fs::read_to_string(path).expect("docs/wire.md").replace(char::is_whitespace, "");
     let golden = golden_frames();
-    for hex in golden.iter().map(|(_, hex)| *hex).chain([GOLDEN_PACKET]) {
+    for hex in golden.iter().map(|(_, hex)| *hex).chain([GOLDEN_PACKET, GOLDEN_PARTLY_COVERED]) {
         // Long runs of zeros are told in words there.
         let hex = hex.replace(char::is_whitespace, "");
         let quoted = hex.strip_suffix(&"00".repeat(36)).unwrap_or(&hex);
@@ -211,6 +217,81 @@ fn every_changed_bit_is_noticed() {
     }
 }
 
+/// The golden packet without its ping, whose checksum covers nothing of the record's bytes.
+fn golden_partly_covered() -> Vec<u8> {
+    let records = Frame::Records { stream: STREAM, offset: 0xfff0_0000, bytes: b"weft" };
+    let mut packet = packet_with(header(PacketKind::Data), &[records]);
+    header(PacketKind::Data).seal_partly(&mut packet, HEADER + RECORDS_HEADER);
+    packet
+}
+
+#[test]
+fn a_packet_that_is_covered_in_part_is_the_golden_bytes_and_reads_back() {
+    let packet = golden_partly_covered();
+    assert_eq!(packet, bytes_of(GOLDEN_PARTLY_COVERED), "{packet:02x?}");
+    let read = Packet::decode_as(&packet, Integrity::Header).expect("own packet");
+    assert_eq!((read.header, read.covered()), (header(PacketKind::Data), HEADER + RECORDS_HEADER));
+    assert!(matches!(read.only_frame(), Some(Frame::Records { bytes: b"weft", .. })));
+    let whole = golden_packet();
+    let read = Packet::decode_as(&whole, Integrity::Header).expect("a whole one is one as well");
+    assert_eq!(read.covered(), whole.len());
+}
+
+#[test]
+fn of_what_is_covered_every_changed_bit_is_noticed_and_of_the_rest_none_but_by_who_has_not_agreed() {
+    let packet = golden_partly_covered();
+    assert_eq!(Packet::decode(&packet), Err(PacketError::Checksum));
+    for bit in 0..packet.len() * 8 {
+        let mut changed = packet.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        let read = Packet::decode_as(&changed, Integrity::Header);
+        assert_eq!(read.is_ok(), bit / 8 >= HEADER + RECORDS_HEADER, "bit {bit}: {read:?}");
+        assert!(Packet::decode(&changed).is_err(), "bit {bit}");
+    }
+    for cut in 0..packet.len() {
+        assert!(Packet::decode_as(&packet[..cut], Integrity::Header).is_err(), "cut at {cut}");
+    }
+    for behind in [&[0][..], &[10, 0, 0, 0], &[1; 40]] {
+        let longer = [&packet, behind].concat();
+        assert_eq!(Packet::decode_as(&longer, Integrity::Header), Err(PacketError::Checksum), "nothing may follow");
+        assert_eq!(end_of_partly_covered(&longer), Some(packet.len()), "it says how long it is");
+    }
+}
+
+#[test]
+fn what_is_no_data_is_covered_to_its_end_and_so_are_a_header_and_whatever_has_a_key() {
+    let decode = |packet: &[u8]| Packet::decode_as(packet, Integrity::Header).map(|packet| packet.covered());
+    let seal = |packet: &mut [u8], covered: usize| {
+        let sum = checksum_of(packet.get(4..covered).unwrap_or_default());
+        packet[..4].copy_from_slice(&sum.to_le_bytes());
+    };
+    for kind in [PacketKind::Call, PacketKind::Answer, PacketKind::Reset] {
+        let mut packet = packet_with(header(kind), &[hello(None)]);
+        header(kind).seal_partly(&mut packet, HEADER + 4);
+        assert_eq!(decode(&packet), Err(PacketError::Checksum));
+    }
+    for covered in [0, 4, HEADER - 1, HEADER, HEADER + RECORDS_HEADER - 1, HEADER + RECORDS_HEADER + 4, 0xffff] {
+        let mut packet = golden_partly_covered();
+        packet[36..38].copy_from_slice(&(covered as u16).to_le_bytes());
+        seal(&mut packet, covered);
+        assert_eq!(decode(&packet), Err(PacketError::Checksum), "{covered} bytes");
+    }
+    let mut packet = golden_partly_covered();
+    packet.extend([0; AUTHENTICATOR]);
+    packet[6] |= 4;
+    seal(&mut packet, HEADER + RECORDS_HEADER);
+    assert_eq!(decode(&packet), Err(PacketError::Checksum));
+    // Of frames without records nothing is left out.
+    let mut packet = packet_with(header(PacketKind::Data), &[hello(None)]);
+    header(PacketKind::Data).seal_partly(&mut packet, HEADER + 60);
+    assert_eq!(decode(&packet), Err(PacketError::Checksum));
+    // What is covered to its end is sealed as ever.
+    let (mut whole, expected) = (golden_packet(), golden_packet());
+    header(PacketKind::Data).seal_partly(&mut whole, expected.len());
+    assert_eq!(whole, expected);
+    assert!(RECORD_COVERED >= stream_bytes(MAX_ARGS, 0), "a record's header and arguments");
+}
+
 #[test]
 fn what_no_weft_writes_in_a_header_is_an_error_each() {
     let changed = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -222,7 +303,7 @@ fn what_no_weft_writes_in_a_header_is_an_error_each() {
     assert_eq!(changed(&|p| p[4] = 1), PacketError::Version(1));
     assert_eq!(changed(&|p| p[5] = 0), PacketError::Kind(0));
     assert_eq!(changed(&|p| p[5] = 5), PacketError::Kind(5));
-    assert_eq!(changed(&|p| p[6] |= 16), PacketError::Reserved);
+    assert_eq!(changed(&|p| p[6] |= 32), PacketError::Reserved);
     assert_eq!(changed(&|p| p[7] |= 0x80), PacketError::Reserved);
     assert_eq!(changed(&|p| p[20..22].copy_from_slice(&SPAN.to_le_bytes())), PacketError::Behind(SPAN));
     // Announces an authenticator for which there is no room.
@@ -366,6 +447,7 @@ proptest! {
     fn any_bytes_are_a_packet_or_an_error(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
         is_sealed: bool,
+        is_partly: bool,
     ) {
         if is_sealed && bytes.len() >= HEADER {
             bytes[4] = PACKET_VERSION;
@@ -377,7 +459,24 @@ proptest! {
             let is_short = bytes[6] & 4 != 0 && bytes.len() < HEADER + AUTHENTICATOR;
             prop_assert_eq!(Packet::decode(&bytes).is_err(), is_short);
         }
-        if let Ok(packet) = Packet::decode(&bytes) {
+        if is_partly && bytes.len() >= HEADER {
+            if let Some([kind, detail, low, high]) = bytes.get(HEADER..).and_then(|frames| frames.first_chunk()) {
+                let length = bytes.len() - HEADER - FRAME_HEADER;
+                let frame = [[1, 11][usize::from(*kind % 2)], 0, length as u8, 0];
+                if [detail, low, high].iter().any(|b| **b % 8 != 0) {
+                    bytes[HEADER..HEADER + FRAME_HEADER].copy_from_slice(&frame);
+                }
+            }
+            let covered = usize::from(bytes[36]).clamp(4, bytes.len());
+            (bytes[4], bytes[5], bytes[6]) = (PACKET_VERSION, PacketKind::Data as u8, bytes[6] & 11 | 16);
+            (bytes[7], bytes[21]) = (0, bytes[21] & 3);
+            bytes[36..38].copy_from_slice(&(covered as u16).to_le_bytes());
+            let sum = checksum_of(&bytes[4..covered]);
+            bytes[..4].copy_from_slice(&sum.to_le_bytes());
+            let is_one = end_of_partly_covered(&bytes) == Some(bytes.len());
+            prop_assert_eq!(Packet::decode_as(&bytes, Integrity::Header).is_ok(), is_one);
+        }
+        if let Ok(packet) = Packet::decode_as(&bytes, Integrity::Header) {
             let frames: Vec<_> = packet.frames().collect();
             prop_assert!(frames.iter().rev().skip(1).all(Result::is_ok));
         }
