@@ -3,7 +3,7 @@
 use crate::memory::Memory;
 use std::ops::Range;
 use weft_wire::frame::RECORDS_HEADER;
-use weft_wire::packet::{checksum_of, Shift, HEADER};
+use weft_wire::packet::{checksum_of, Integrity, Shift, HEADER};
 
 /// Room before each cut, for what a packet has before the bytes of a stream.
 pub(crate) const AHEAD: usize = HEADER + RECORDS_HEADER;
@@ -19,6 +19,8 @@ pub(crate) struct Cuts<M> {
     /// The checksums of cuts that were written in one piece. They were taken where the bytes came from: what brings these into the
     /// cache costs as much as the checksum.
     sums: Vec<Option<u32>>,
+    /// With [`Integrity::Header`] none are taken.
+    integrity: Integrity,
     shift: Shift,
     /// Bytes of a cut.
     cut: u64,
@@ -35,11 +37,13 @@ pub(crate) struct Whole<'a> {
     pub packet: &'a mut [u8],
     /// Its bytes' checksum, and what shifts another one over them.
     pub sum: Option<(u32, &'a Shift)>,
+    /// What its checksum has to cover, if that of its bytes is not known.
+    pub covered: usize,
 }
 
 impl<M: Memory> Cuts<M> {
     /// Room for the bytes from `kept` to before `to`, some of them cut at `edge` into packets of so many bytes.
-    pub fn new(kept: u64, to: u64, edge: u64, packet: usize) -> Cuts<M> {
+    pub fn new(kept: u64, to: u64, edge: u64, packet: usize, integrity: Integrity) -> Cuts<M> {
         let cut = (packet - AHEAD) as u64;
         let before = edge.saturating_sub(kept).div_ceil(cut) * cut;
         // Where a stream begins near zero, it is cut elsewhere.
@@ -48,6 +52,7 @@ impl<M: Memory> Cuts<M> {
         Cuts {
             memory: M::zeroed(slots * packet),
             sums: vec![None; slots],
+            integrity,
             shift: Shift::new(cut as usize),
             cut,
             reciprocal: u64::MAX / cut + 1,
@@ -78,7 +83,8 @@ impl<M: Memory> Cuts<M> {
             let (slot, within) = self.place(at);
             let (piece, rest) = bytes.split_at(bytes.len().min(self.cut as usize - within));
             if within == 0 {
-                self.sums[slot] = (piece.len() == self.cut as usize).then(|| checksum_of(piece));
+                let is_summed = piece.len() == self.cut as usize && self.integrity == Integrity::Full;
+                self.sums[slot] = is_summed.then(|| checksum_of(piece));
             }
             let start = self.start(slot) + within;
             self.memory.as_mut()[start..start + piece.len()].copy_from_slice(piece);
@@ -127,7 +133,7 @@ impl<M: Memory> Cuts<M> {
         let (slot, _) = self.place(at);
         let start = self.start(slot);
         let sum = self.sums[slot].filter(|_| len == self.cut as usize).map(|sum| (sum, &self.shift));
-        Whole { packet: &mut self.memory.as_mut()[start - AHEAD..start + len], sum }
+        Whole { packet: &mut self.memory.as_mut()[start - AHEAD..start + len], sum, covered: AHEAD + len }
     }
 
     /// Where the packet of a cut lies in the memory, and how many have room from there to its end.

@@ -14,7 +14,7 @@ use crate::cookie::Baker;
 use crate::time::Time;
 use std::collections::BTreeSet;
 use weft_wire::frame::{Frame, Hello, Terms, Writer, FRAME_HEADER};
-use weft_wire::packet::{ChannelId, Header, Packet, PacketKind, HEADER};
+use weft_wire::packet::{ChannelId, Header, Integrity, Packet, PacketKind, HEADER};
 use weft_wire::{Epoch, Reason};
 
 /// Bytes of the largest answer.
@@ -125,8 +125,9 @@ impl Door {
 
     /// Answers a packet of no channel that is known here. `address` is where it came from.
     pub fn answer(&self, now: Time, address: &[u8], bytes: &[u8]) -> Answer {
-        // Nobody here can check an authenticator.
-        let Some(packet) = Packet::decode(bytes).ok().filter(|p| p.authenticator.is_none()) else {
+        // Nobody here can check an authenticator. Of a channel that is not known, nothing but a header counts.
+        let Some(packet) = Packet::decode_as(bytes, Integrity::Header).ok().filter(|p| p.authenticator.is_none())
+        else {
             return Answer::Drop;
         };
         let reply = match (packet.header.kind, packet.only_frame()) {

@@ -3,6 +3,7 @@
 use crate::bytes::Bytes;
 use crate::cuts::{Cuts, Whole, AHEAD};
 use crate::memory::Memory;
+use weft_wire::packet::Integrity;
 
 /// More than this is laid out in cuts. What goes there and back one by one stays in less memory than a few packets take.
 const FEW: u64 = 32 << 10;
@@ -14,6 +15,7 @@ pub(crate) struct Kept<M> {
     many: Option<Box<Cuts<M>>>,
     /// Bytes of the packets that it is laid out for.
     packet: usize,
+    integrity: Integrity,
 }
 
 /// The bounds of what is kept.
@@ -28,7 +30,7 @@ pub(crate) struct Window {
 impl<M: Memory> Kept<M> {
     /// Nothing yet, for packets of so many bytes.
     pub fn new(packet: usize) -> Kept<M> {
-        Kept { few: Bytes::default(), many: None, packet }
+        Kept { few: Bytes::default(), many: None, packet, integrity: Integrity::Full }
     }
 
     /// Makes room up to before `to`, which is at most `most` bytes from the beginning.
@@ -100,6 +102,17 @@ impl<M: Memory> Kept<M> {
         }
     }
 
+    /// What checksums cover from now on. Those that are known stay.
+    pub fn set_integrity(&mut self, integrity: Integrity) {
+        self.integrity = integrity;
+    }
+
+    /// What checksums cover.
+    #[inline]
+    pub fn integrity(&self) -> Integrity {
+        self.integrity
+    }
+
     /// Bytes of the packets that it is laid out for, or will be.
     #[inline]
     pub fn packet(&self) -> usize {
@@ -135,7 +148,7 @@ impl<M: Memory> Kept<M> {
         let Window { from, edge, end } = window;
         // The first and the last may have a part of a cut each.
         let to = from + bytes + (self.packet - AHEAD) as u64;
-        let mut cuts = Cuts::new(from, to, edge, self.packet);
+        let mut cuts = Cuts::new(from, to, edge, self.packet, self.integrity);
         let mut piece = [0; 512];
         let mut at = from;
         while at < end {
@@ -192,7 +205,7 @@ mod tests {
                     if first + cut > end {
                         break;
                     }
-                    let Whole { packet, sum } = kept.whole(first, cut as usize).expect("cuts");
+                    let Whole { packet, sum, .. } = kept.whole(first, cut as usize).expect("cuts");
                     let bytes = &model[at(first)..at(first + cut)];
                     prop_assert_eq!(&packet[AHEAD..], bytes);
                     prop_assert!(sum.is_none_or(|(sum, _)| sum == checksum_of(bytes)));

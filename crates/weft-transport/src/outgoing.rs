@@ -1,6 +1,6 @@
 //! The writing half of a stream: records that the peer has not surely taken.
 
-use crate::cuts::{Cuts, Whole};
+use crate::cuts::{Cuts, Whole, AHEAD};
 use crate::kept::{Kept, Window};
 use crate::memory::Memory;
 use crate::ranges::Ranges;
@@ -8,6 +8,7 @@ use crate::sequence::widen;
 use crate::starts::Starts;
 use std::ops::Range;
 use weft_wire::frame::stream_bytes;
+use weft_wire::packet::{Integrity, RECORD_COVERED};
 use weft_wire::path::{Abandoned, Fate, PushError, Traffic};
 use weft_wire::record::{packed_payload_at, HEADER};
 use weft_wire::{Head, HeadWords, Kind, MAX_ARGS, MAX_PAYLOAD};
@@ -23,6 +24,9 @@ const READY_LEAST: u64 = 4;
 
 /// The part of what goes that may have gone before.
 const AGAIN_MOST: u64 = 64;
+
+/// Records that are walked through to find the last one of a packet: where there are more, they are so short that its checksum covers all.
+const WALKED_MOST: usize = 32;
 
 /// The peer said what cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,7 +188,11 @@ impl<M: Memory> Outgoing<M> {
         let until = self.end.min(self.limit).min(from + cuts.cut());
         let run = Run { from, len: (until - from) as u16 };
         self.sent = until;
-        Some((run, self.bytes.whole(from, usize::from(run.len))?))
+        let covered = match self.bytes.integrity() {
+            Integrity::Full => usize::from(run.len),
+            Integrity::Header => self.covered(run),
+        };
+        Some((run, Whole { covered: AHEAD + covered, ..self.bytes.whole(from, usize::from(run.len))? }))
     }
 
     /// What was made of them.
@@ -202,6 +210,47 @@ impl<M: Memory> Outgoing<M> {
             unsent >= READY_LEAST * cuts.cut() && unsent.min(room) >= AGAIN_MOST * again
         };
         self.lost.is_empty() && !self.is_paused() && self.bytes.cuts().is_some_and(is_much)
+    }
+
+    /// What the checksums of packets with records cover, from now on.
+    pub fn set_integrity(&mut self, integrity: Integrity) {
+        self.bytes.set_integrity(integrity);
+    }
+
+    /// How many bytes of a run its checksum has to cover if it may leave payloads out: up to where the last record in it has been for
+    /// [`RECORD_COVERED`] bytes. All of them, if it is not known where records begin.
+    pub fn covered(&self, run: Run) -> usize {
+        let len = usize::from(run.len);
+        let to = run.from + len as u64;
+        // The peer leaves out what it has taken.
+        let from = run.from.saturating_sub(RECORD_COVERED as u64).max(self.taken);
+        let last = match &self.starts {
+            _ if from >= to => None,
+            Some(starts) => starts.last(from, to),
+            None => match self.walk_to(to) {
+                Some(last) => Some(last).filter(|last| *last >= from),
+                None => return len,
+            },
+        };
+        last.map_or(0, |last| (last + RECORD_COVERED as u64).saturating_sub(run.from).min(len as u64) as usize)
+    }
+
+    /// The same of a run that the wire has so.
+    pub fn covered_at(&self, offset: u32, len: usize) -> usize {
+        self.covered(Run { from: widen(self.taken, offset), len: len as u16 })
+    }
+
+    /// The last record that begins below `to`, if it is one of the first few that are kept.
+    fn walk_to(&self, to: u64) -> Option<u64> {
+        let mut at = self.taken;
+        for _ in 0..WALKED_MOST {
+            let next = if at < self.end { self.record_at(at).1 } else { at };
+            if next >= to || next == at {
+                return Some(at);
+            }
+            at = next;
+        }
+        None
     }
 
     /// A packet with this run was lost.

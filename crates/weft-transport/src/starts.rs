@@ -33,6 +33,22 @@ impl Starts {
         (at - self.base) % GRAIN == 0 && self.words[word] >> bit & 1 != 0
     }
 
+    /// Where the last record of the window begins that begins at `from` or above and below `to`.
+    pub fn last(&self, from: u64, to: u64) -> Option<u64> {
+        let first = (from - self.base).div_ceil(GRAIN);
+        let mut end = (to - self.base).div_ceil(GRAIN);
+        while end > first {
+            let (word, bit) = self.place(self.base + (end - 1) * GRAIN);
+            let bits = self.words[word] << (63 - bit);
+            if bits != 0 {
+                let place = end - 1 - u64::from(bits.leading_zeros());
+                return (place >= first).then(|| self.base + place * GRAIN);
+            }
+            end -= bit + 1;
+        }
+        None
+    }
+
     /// The window begins at `to` and no longer at `from`, at most its own length below.
     pub fn forget(&mut self, from: u64, to: u64) {
         let (mut at, until) = ((from - self.base) / GRAIN, (to - self.base) / GRAIN);
@@ -81,6 +97,9 @@ mod tests {
                 }
                 for at in from..end {
                     prop_assert_eq!(starts.has(at), known.contains(&at));
+                }
+                for (low, high) in [(from, end), (from, from + (end - from) / 2), (from + (end - from) / 3, end), (end, end)] {
+                    prop_assert_eq!(starts.last(low, high), known.range(low..high).next_back().copied());
                 }
                 let to = known.range(..=from + take).next_back().copied().unwrap_or(from);
                 starts.forget(from, to);

@@ -1,14 +1,15 @@
 //! What a channel costs the processor, without any link: two of them in one thread hand each other their packets.
 //!
 //! ```text
-//! cargo run --release -p weft-transport --example channel_cost [CASE [ROUNDS]]
+//! cargo run --release -p weft-transport --example channel_cost [CASE [ROUNDS [header]]]
 //! ```
-//! Prints the least and the median of the rounds for each record, both sides together.
+//! With `header`, checksums leave payloads out. Prints the least and the median of the rounds for each record, both sides together.
 
 mod pair;
 
 use pair::Pair;
 use std::time::Instant;
+use weft_wire::packet::Integrity;
 
 /// What is measured: its name, packet size, payload, records in a burst (one: there and back), and bursts in a round.
 const CASES: [(&str, u16, usize, u32, u32); 6] = [
@@ -23,11 +24,15 @@ const CASES: [(&str, u16, usize, u32, u32); 6] = [
 fn main() {
     let wanted = std::env::args().nth(1);
     let rounds = std::env::args().nth(2).and_then(|n| n.parse().ok()).unwrap_or(40);
+    let integrity = match std::env::args().nth(3).as_deref() {
+        Some("header") => Integrity::Header,
+        _ => Integrity::Full,
+    };
     for (name, packet_size, bytes, records, bursts) in CASES {
         if wanted.as_ref().is_some_and(|wanted| wanted != name) {
             continue;
         }
-        let (mut pair, payload) = (Pair::new(packet_size), vec![7; bytes]);
+        let (mut pair, payload) = (Pair::new(packet_size, integrity), vec![7; bytes]);
         let each = if records == 1 { 2 } else { records };
         let mut round = || {
             let start = Instant::now();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 use weft_transport::{Caller, Channel, FixedWindow, Life, Lot, Settings, Time};
-use weft_wire::frame::{StreamId, Terms};
-use weft_wire::packet::ChannelId;
+use weft_wire::frame::{StreamId, Terms, HEADER_INTEGRITY};
+use weft_wire::packet::{ChannelId, Integrity};
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Head, Kind};
 
@@ -18,12 +18,13 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn new(packet_size: u16) -> Pair {
+    pub fn new(packet_size: u16, integrity: Integrity) -> Pair {
         let now = Time::from_micros(1_000_000);
         let [caller, answerer] = [1, 2].map(|n| Life { epoch: Epoch(n), id: ChannelId(n as u32) });
-        let settings =
-            Settings { window: 2 << 20, send_most: 2 << 20, packet_first: packet_size, ..Settings::default() };
-        let terms = Terms { features: 0, window: 1 << 20, ack_delay: 1000, packet_most: 9000 };
+        let sizes = Settings { window: 2 << 20, send_most: 2 << 20, packet_first: packet_size, ..Settings::default() };
+        let settings = Settings { integrity, ..sizes };
+        let features = if integrity == Integrity::Header { HEADER_INTEGRITY } else { 0 };
+        let terms = Terms { features, window: 1 << 20, ack_delay: 1000, packet_most: 9000 };
         let lot = Lot { nonce: 3, seed: 4 };
         let call = Caller { epoch: caller.epoch, id: caller.id, nonce: 3, terms, sent_at: 0, arrived: now };
         let window = FixedWindow(1 << 20);

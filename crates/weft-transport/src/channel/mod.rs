@@ -19,6 +19,7 @@
 //! 1,024 packets that are followed. A peer counts as lost when it was silent for the suspicion time although we asked, and
 //! never for the fate of a single packet.
 
+mod coverage;
 mod receive;
 mod refusal;
 mod shares;
@@ -48,8 +49,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
 use unreliable::Unreliable;
-use weft_wire::frame::{Accept, Cookie, PauseReason, Side, StreamId, Terms, PLACE_BITS, RECORD_MOST, UNRELIABLE};
-use weft_wire::packet::{ChannelId, FIRST_NUMBER, PACKET_LEAST};
+use weft_wire::frame::{Accept, Cookie, PauseReason, Side, StreamId, Terms, HEADER_INTEGRITY};
+use weft_wire::frame::{PLACE_BITS, RECORD_MOST, UNRELIABLE};
+use weft_wire::packet::{ChannelId, Integrity, FIRST_NUMBER, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Epoch, Head, Reason, MAX_ARGS, MAX_PAYLOAD};
 
@@ -108,6 +110,8 @@ pub struct Settings {
     pub packet_first: u16,
     /// Who decides how much may be under way: for owners of channels that leave it to this.
     pub congestion: Method,
+    /// What checksums of packets cover: less than everything only if the peer wants the same. See [`Channel::integrity`].
+    pub integrity: Integrity,
 }
 
 impl Default for Settings {
@@ -122,6 +126,7 @@ impl Default for Settings {
             packet_most: 9000,
             packet_first: 1200,
             congestion: Method::default(),
+            integrity: Integrity::Full,
         }
     }
 }
@@ -145,8 +150,12 @@ impl Settings {
     }
 
     fn terms(&self) -> Terms {
+        let wanted = match self.integrity {
+            Integrity::Full => 0,
+            Integrity::Header => HEADER_INTEGRITY,
+        };
         Terms {
-            features: UNRELIABLE,
+            features: UNRELIABLE | wanted,
             window: self.window,
             ack_delay: self.ack_delay.as_micros() as u16,
             packet_most: self.packet_most,
@@ -924,6 +933,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         let features = terms.features & self.settings.terms().features;
         self.terms = Terms { features, packet_most: terms.packet_most.max(PACKET_LEAST as u16), ..terms };
         self.streams.grant(terms.window);
+        self.streams.set_integrity(self.integrity());
     }
 
     fn accept(&self) -> Accept {

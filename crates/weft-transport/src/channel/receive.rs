@@ -111,7 +111,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     #[inline]
     pub fn on_packet_of(&mut self, now: Time, came_at: Time, bytes: &[u8]) -> Verdict {
         self.catch_up();
-        let verdict = match Packet::decode(bytes) {
+        let verdict = match Packet::decode_as(bytes, self.integrity()) {
             Ok(packet) => self.judge(now, came_at, &packet),
             Err(error) => Verdict::Malformed(error),
         };

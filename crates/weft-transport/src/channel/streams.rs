@@ -19,6 +19,7 @@ use pause::{Crowd, Pausing};
 use std::collections::VecDeque;
 use std::ops::Range;
 use weft_wire::frame::{self, stream_bytes, Frame, Side, StreamId, Writer, FIRST_OFFSET, RECORDS_HEADER};
+use weft_wire::packet::Integrity;
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Head, Reason};
 
@@ -158,6 +159,8 @@ pub(super) struct Streams<M> {
     /// The peer is told of the end once last words have come that are under way.
     end_waits: bool,
     has_ended: bool,
+    /// What the checksums of packets with records cover.
+    integrity: Integrity,
 }
 
 impl<M: Memory> Stream<M> {
@@ -234,6 +237,7 @@ impl<M> Default for Streams<M> {
             ending: Ending::No,
             end_waits: false,
             has_ended: false,
+            integrity: Integrity::Full,
         }
     }
 }
@@ -268,7 +272,9 @@ impl<M: Memory> Streams<M> {
         if place.stream.is_some() {
             return Err(OpenError::InUse);
         }
-        *place = Place { last: Some(id), stream: Some(Box::new(Stream::new(id, settings, peer_window))) };
+        let mut stream = Box::new(Stream::new(id, settings, peer_window));
+        stream.out.set_integrity(self.integrity);
+        *place = Place { last: Some(id), stream: Some(stream) };
         Ok(())
     }
 
@@ -521,6 +527,19 @@ impl<M: Memory> Streams<M> {
                 self.queue(id);
             }
         }
+    }
+
+    /// What both sides agreed on, for all streams and those that are opened later.
+    pub fn set_integrity(&mut self, integrity: Integrity) {
+        self.integrity = integrity;
+        for s in self.places.iter_mut().filter_map(|place| place.stream.as_deref_mut()) {
+            s.out.set_integrity(integrity);
+        }
+    }
+
+    /// How many bytes of a run the checksum of its packet has to cover: see [`Outgoing::covered`].
+    pub fn covered(&mut self, id: StreamId, offset: u32, len: usize) -> usize {
+        find(&mut self.places, id).map_or(len, |s| s.out.covered_at(offset, len))
     }
 
     pub fn rest(&mut self) {

@@ -1,5 +1,6 @@
 //! What goes out.
 
+use super::coverage::PARTLY_LEAST;
 use super::receive::Reflect;
 use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
@@ -11,7 +12,7 @@ use crate::sent::SentFrame;
 use crate::time::Time;
 use std::time::Duration;
 use weft_wire::frame::{records_header, Cookie, Frame, Hello, Writer, BITMAP_MOST, FRAME_HEADER};
-use weft_wire::packet::{Header, PacketKind, Reflected, HEADER, PACKET_LEAST};
+use weft_wire::packet::{reseal, reseal_partly, Header, PacketKind, Reflected, HEADER, PACKET_LEAST};
 
 /// Bytes of what says that there is no such channel.
 const RESET_FRAME: usize = FRAME_HEADER + 8;
@@ -83,11 +84,14 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             }
             self.prepare_number();
             let header = Header { hurries: self.hurries(size), ..self.header(now) };
-            let Some((run, Whole { packet, sum })) = self.streams.next_ready(stream) else { break };
+            let Some((run, Whole { packet, sum, covered })) = self.streams.next_ready(stream) else { break };
             packet[HEADER..AHEAD].copy_from_slice(&records_header(stream, run.from as u32, run.len));
             match sum {
                 Some((sum, shift)) => header.seal_summed(packet, sum, shift),
-                None => header.seal(packet),
+                None => {
+                    header.write(packet);
+                    reseal_partly(packet, covered);
+                }
             }
             let bytes = packet.len();
             until += bytes;
@@ -220,7 +224,11 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         // The next one waits for it, or for its time.
         let bytes = packet.len();
         let hurries = may_send && self.hurries(bytes);
-        Header { hurries, ..self.header(now) }.seal(packet);
+        Header { hurries, ..self.header(now) }.write(packet);
+        match self.leaves_payloads_out() && bytes > PARTLY_LEAST {
+            false => reseal(packet),
+            true => reseal_partly(packet, self.covered(packet)),
+        }
         self.sent.finish(now, bytes, noted, asks);
         if bytes == size {
             self.sent.size.on_filled();

@@ -8,6 +8,7 @@
 //! * `sizes`: packet sizes that are found, and lost again.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
 //! * `refusals`: processes that ended on hosts that live.
+//! * `integrity`: checksums that leave payloads out.
 //! * `unreliable`: messages that may be lost; `words`: when acknowledgements are taken in.
 //! * `hostile`: packets that no honest peer sends; `attacks`: many of them.
 //!
@@ -16,6 +17,7 @@
 mod attacks;
 mod faults;
 mod hostile;
+mod integrity;
 mod pauses;
 mod refusals;
 mod shares;
