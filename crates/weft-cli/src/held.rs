@@ -227,6 +227,8 @@ mod tests {
             in_flight_bytes: 1234,
             window_bytes: 1234,
             packet_bytes: 1472,
+            integrity: weft::Integrity::Full,
+            integrity_wanted: weft::Integrity::Full,
             has_unsent: false,
             waits_for_peer: false,
             silences: 0,

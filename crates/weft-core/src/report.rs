@@ -7,6 +7,7 @@ use crate::session::{FlowId, FlowIn, FlowOut, PeerId, Phase, Session, SessionId}
 use crate::state::State;
 use std::time::Duration;
 use weft_transport::Grant;
+use weft_wire::packet::Integrity;
 use weft_wire::path::{Traffic, Tx};
 use weft_wire::record::{lines, MAX_ARGS};
 use weft_wire::{HostAddress, Name, Reason, Uid, MAX_PAYLOAD};
@@ -90,6 +91,10 @@ pub struct HostReport {
     pub in_flight: u64,
     /// Bytes that congestion control allows to be in flight.
     pub window: u64,
+    /// What the checksums of packets cover, as both sides agreed.
+    pub integrity: Integrity,
+    /// What this side asked for.
+    pub integrity_wanted: Integrity,
     /// Bytes of the largest packets that are known to get through.
     pub packet_bytes: usize,
     /// Records wait that were not fully sent.

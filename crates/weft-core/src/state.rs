@@ -18,6 +18,7 @@ use crate::moving::{Back, Guest};
 use crate::session::{FlowId, FlowOut, PeerId, Session, SessionId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+use weft_wire::packet::Integrity;
 use weft_wire::path::Tx;
 use weft_wire::{BundleId, Name};
 
@@ -46,6 +47,9 @@ pub struct Settings {
     /// How long a bundle that is dropped waits, at most, until what it has sent is out: until it lies in memory that it shares with
     /// its peers, and other hosts have acknowledged the rest. `None`: what the environment says (`WEFT_LINGER`), else 3 s.
     pub linger: Option<Duration>,
+    /// What the checksums of packets to and from other hosts cover. [`Integrity::Header`] holds with peers that want it too; all others have
+    /// [`Integrity::Full`]. `None`: what the environment says (`WEFT_INTEGRITY`), else full.
+    pub integrity: Option<Integrity>,
 }
 
 impl Default for Settings {
@@ -56,6 +60,7 @@ impl Default for Settings {
             sessions_most: 3968,
             suspicion: None,
             linger: None,
+            integrity: None,
         }
     }
 }

@@ -138,6 +138,8 @@ impl<S: Segment, L: Link> Engine<S, L> {
             Item::Host(HostStatus {
                 address: format!("{:?}", told.address),
                 round_trip_us: told.round_trip.map(micros),
+                integrity: told.integrity,
+                integrity_wanted: told.integrity_wanted,
                 in_flight_bytes: told.in_flight,
                 window_bytes: told.window,
                 waits_for_peer: told.waits_for_peer,

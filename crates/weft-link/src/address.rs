@@ -1,7 +1,7 @@
 //! Which addresses of this host names carry, and how large packets may be there.
 //!
-//! `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION` and `WEFT_CONGESTION` decide where they are set; else the host's routes and interfaces
-//! do. Nothing here sends a packet.
+//! `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION`, `WEFT_CONGESTION` and `WEFT_INTEGRITY` decide where they are set; else the host's routes
+//! and interfaces do. Nothing here sends a packet.
 
 use crate::NetworkError as Error;
 use nix::ifaddrs::getifaddrs;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use std::{env, fmt, fs};
 use weft_shm::fork::without_forks;
 use weft_transport::Method;
+use weft_wire::packet::Integrity;
 use weft_wire::ADDRESSES_MOST;
 
 /// Where a link is to be.
@@ -28,11 +29,13 @@ pub struct Wanted {
     pub suspicion: Option<Duration>,
     /// Who decides how much may be under way.
     pub congestion: Method,
+    /// What the checksums of packets cover, with peers that want the same.
+    pub integrity: Integrity,
 }
 
 impl Wanted {
-    /// What `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION` and `WEFT_CONGESTION` say, and this host where they do not. `None` if there is to be no network, or no
-    /// address that others could reach.
+    /// What `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION`, `WEFT_CONGESTION` and `WEFT_INTEGRITY` say, and this host where they do not. `None` if
+    /// there is to be no network, or no address that others could reach.
     pub fn from_environment() -> Result<Option<Wanted>, Error> {
         let read = |variable| env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         Wanted::from_settings(read(ADDR).as_deref(), read(PORT).as_deref())
@@ -44,6 +47,7 @@ impl Wanted {
         let ports = Ports::from_setting(port)?;
         let suspicion = suspicion_from_setting(read(SUSPICION).as_deref())?;
         let congestion = congestion_from_setting(read(CONGESTION).as_deref())?;
+        let integrity = integrity_from_setting(read(INTEGRITY).as_deref())?;
         let addresses = match address.map(str::trim).filter(|value| !value.is_empty()) {
             Some(value) => (from_setting(value)?, true),
             None => (choose(source_of_default_route(), &interfaces()), false),
@@ -54,6 +58,7 @@ impl Wanted {
             ports,
             suspicion,
             congestion,
+            integrity,
         }))
     }
 }
@@ -155,6 +160,19 @@ fn congestion_from_setting(value: Option<&str>) -> Result<Method, Error> {
             variable: CONGESTION,
             value: other.into(),
             wanted: "`delay` for a window that follows the delay, or `fixed`",
+        }),
+    }
+}
+
+/// What `WEFT_INTEGRITY` says.
+fn integrity_from_setting(value: Option<&str>) -> Result<Integrity, Error> {
+    match value.map(str::trim).unwrap_or_default() {
+        "" | "full" => Ok(Integrity::Full),
+        "header" => Ok(Integrity::Header),
+        other => Err(Error::Setting {
+            variable: INTEGRITY,
+            value: other.into(),
+            wanted: "`full` for a checksum over everything, or `header` for one that leaves payloads to UDP's",
         }),
     }
 }
@@ -351,6 +369,7 @@ const SUSPICION: &str = "WEFT_SUSPICION";
 /// See `linger_from_environment`.
 const LINGER: &str = "WEFT_LINGER";
 const CONGESTION: &str = "WEFT_CONGESTION";
+const INTEGRITY: &str = "WEFT_INTEGRITY";
 
 /// Milliseconds that a peer may be silent for.
 const SUSPICION_RANGE: RangeInclusive<u64> = 50..=300_000;
@@ -493,6 +512,17 @@ mod tests {
         assert_eq!(choose(None, &host().split_off(7)), ips(&["fd00::1"]));
         let inner: Vec<Interface> = host().into_iter().filter(|i| !i.is_usable()).collect();
         assert_eq!(choose(None, &inner), ips(&[]));
+    }
+
+    #[test]
+    fn integrity_is_full_unless_the_header_alone_is_wanted() {
+        let integrity = |value| integrity_from_setting(value).expect("a good setting");
+        assert_eq!([integrity(None), integrity(Some("")), integrity(Some(" full "))], [Integrity::Full; 3]);
+        assert_eq!(integrity(Some("header")), Integrity::Header);
+        for value in ["off", "none", "Header"] {
+            let error = integrity_from_setting(Some(value)).expect_err(value).to_string();
+            assert!(error.contains("WEFT_INTEGRITY") && error.contains(value) && error.contains("`full`"), "{error}");
+        }
     }
 
     #[test]

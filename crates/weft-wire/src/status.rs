@@ -6,6 +6,7 @@
 //!
 //! Names of fields are for programs that read them: none changes its meaning; new ones may come.
 
+use crate::packet::Integrity;
 use crate::{EndpointId, Epoch};
 use serde::{Deserialize, Serialize};
 
@@ -148,6 +149,12 @@ pub struct HostStatus {
     pub address: String,
     /// The round-trip time, once it was measured.
     pub round_trip_us: Option<f64>,
+    /// What the checksums of packets cover, as both sides agreed.
+    #[serde(default)]
+    pub integrity: Integrity,
+    /// What the daemon asked for.
+    #[serde(default)]
+    pub integrity_wanted: Integrity,
     /// Bytes of packets that were neither acknowledged nor given up.
     pub in_flight_bytes: u64,
     /// Bytes that may be so.

@@ -5,7 +5,7 @@
 //! descriptor watches all of them. `office.rs` answers callers.
 
 use crate::daemon::{Daemon, Search};
-use crate::net::{Net, Times, Users};
+use crate::net::{Net, NetSettings, Users};
 use crate::node::{random_u64, Error, Node};
 use crate::office::address;
 use crate::owner::Owner;
@@ -129,7 +129,7 @@ impl Home {
         signals: &Arc<Signals>,
         bells: &BellPage,
         users: Users,
-        times: Times,
+        chosen: NetSettings,
     ) -> Result<Home, Error> {
         let failed = |e| Error::shortage("cannot watch the set-up socket", e);
         if !node.office().is_open() {
@@ -148,7 +148,7 @@ impl Home {
         let helper = node.helper();
         let is_watched = helper.is_some();
         let watched = helper.map_or(Ok(()), |helper| helper.add(id, &epoll, signals.clone()));
-        let open = || if is_attached { Ok(None) } else { node.open_network(users, is_watched, times) };
+        let open = || if is_attached { Ok(None) } else { node.open_network(users, is_watched, chosen) };
         let daemon = attached.map(|attached| Daemon::new(attached, users, &epoll, DAEMON_TOKEN)).transpose();
         let daemon = watched.and_then(|()| daemon.map_err(failed));
         let opened = daemon.and_then(|daemon| Ok((daemon, open()?))).and_then(|(daemon, mut net)| {

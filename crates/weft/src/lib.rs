@@ -80,6 +80,7 @@ pub use weft_core::{
 pub use weft_link::NetworkError;
 pub use weft_link::Ports;
 pub use weft_shm::Forked;
+pub use weft_wire::packet::Integrity;
 pub use weft_wire::{
     Certainty, EndpointId, Epoch, HostAddress, Key, KeyError, Name, NameError, Reason, Uid, MAX_ARGS, MAX_PAYLOAD,
 };

@@ -1,7 +1,7 @@
 //! The node: one process's network interface on its host.
 
 use crate::daemon::{Attached, Door};
-use crate::net::{Net, Times, Users};
+use crate::net::{Net, NetSettings, Users};
 use crate::office::Office;
 use crate::settings;
 use crate::watch::Helper;
@@ -226,10 +226,15 @@ impl Node {
     }
 
     /// A network interface for a bundle, or none if this host has no network, or is to have none.
-    pub(crate) fn open_network(&self, users: Users, has_helper: bool, times: Times) -> Result<Option<Net>, Error> {
+    pub(crate) fn open_network(
+        &self,
+        users: Users,
+        has_helper: bool,
+        chosen: NetSettings,
+    ) -> Result<Option<Net>, Error> {
         let Some(wanted) = &self.0.wanted else { return Ok(None) };
         let secrets = Secrets { door: [random_u64()?, random_u64()?], seed: random_u64()? };
-        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, users, has_helper, times)?))
+        Ok(Some(Net::new(wanted, self.0.office.epoch, secrets, users, has_helper, chosen)?))
     }
 }
 

@@ -28,6 +28,7 @@ const KNOWN: &[&str] = &[
     "WEFT_CONGESTION",
     "WEFT_GOLDEN",
     HELPER,
+    "WEFT_INTEGRITY",
     "WEFT_JOB",
     "WEFT_LIMITS",
     "WEFT_LINGER",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weft_daemon::{Limits, Policy, Rates, Settings};
 use weft_link::address::Wanted;
+use weft_wire::packet::Integrity;
 
 /// Where the configuration is looked for, if the command line does not say.
 pub const DEFAULT: &str = "/etc/weftd/weftd.toml";
@@ -49,6 +50,20 @@ pub struct NetworkConfig {
     pub address: String,
     /// A UDP port, a range of them, or nothing for any.
     pub port: String,
+    /// What checksums of packets cover, with hosts that want the same; nothing for what `WEFT_INTEGRITY` says.
+    pub integrity: String,
+}
+
+impl NetworkConfig {
+    /// What checksums of packets are to cover; `None` if that is not said here. An error if it cannot be.
+    pub fn integrity(&self) -> Result<Option<Integrity>, ()> {
+        match self.integrity.as_str() {
+            "" => Ok(None),
+            "full" => Ok(Some(Integrity::Full)),
+            "header" => Ok(Some(Integrity::Header)),
+            _ => Err(()),
+        }
+    }
 }
 
 /// What all users together may hold, of which one may hold a share of what is left, and what each user may do in a second.
@@ -215,7 +230,10 @@ impl Config {
                 return wrong(setting, rate.to_string(), "a number from 1 to 1000000000");
             }
         }
-        let NetworkConfig { address, port } = &config.network;
+        if config.network.integrity().is_err() {
+            return wrong("integrity", config.network.integrity, "full or header");
+        }
+        let NetworkConfig { address, port, .. } = &config.network;
         if let Err(error) = Wanted::from_settings(Some(address), Some(port)) {
             return Err(ConfigError::Network { path: path.into(), source: error });
         }
@@ -322,6 +340,7 @@ mod tests {
             ("file_mib = 1", &["file_mib is 1"]),
             ("[network]\nport = \"70000\"", &["[network]", "70000", "a port from 1 to 65535"]),
             ("[network]\naddress = \"here\"", &["[network]", "here"]),
+            ("[network]\nintegrity = \"none\"", &["line 2: integrity is none", "full or header"]),
             ("[limits]\nunder_way_mib = 2000000", &["line 2: under_way_mib is 2000000"]),
             ("log = \"loud\"", &["log is loud", "debug"]),
             ("[weights]\n\nroot = 65", &["line 3: weights is root = 65", "from 1 to 64"]),

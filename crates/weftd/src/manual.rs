@@ -33,6 +33,7 @@ const FILES: Rows = &[
 const ENVIRONMENT: Rows = &[
     ("WEFT_SUSPICION", "for how many milliseconds a host may be silent before what was sent there comes back"),
     ("WEFT_CONGESTION", "delay, or fixed for a window that does not follow the delay"),
+    ("WEFT_INTEGRITY", "full, or header: what integrity in the configuration says goes before it"),
     ("LISTEN_FDS, LISTEN_PID", "set by systemd when it passes the socket; weftd then makes none"),
     ("NOTIFY_SOCKET", "set by systemd; weftd says there when it serves and when it ends"),
 ];

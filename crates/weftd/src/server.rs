@@ -620,7 +620,7 @@ fn network(
     folder: &Path,
     looks: &mut Looks,
 ) -> Result<Option<Ni<UdpLink>>, StartError> {
-    let NetworkConfig { address, port } = &config.network;
+    let NetworkConfig { address, port, .. } = &config.network;
     let failed = |error: NetworkError| {
         let way_out = "see [network] in weftd.toml; address = \"none\" does without the network";
         cannot("cannot have the network", way_out)(io::Error::other(error.to_string()))
@@ -664,6 +664,7 @@ fn network(
         held_most: HELD_MOST,
         packet_most: PACKET_MOST,
         congestion: wanted.congestion,
+        integrity: config.network.integrity().ok().flatten().unwrap_or(wanted.integrity),
         ..default
     };
     let mut ni = Ni::new(link, Epoch(epoch), settings, Secrets { door: [first, second], seed });

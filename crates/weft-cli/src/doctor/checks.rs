@@ -100,12 +100,13 @@ const FILES_EACH: u64 = 2;
 const FILES_WANTED: u64 = 1024;
 
 /// The variables that weft reads.
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 14] = [
     "WEFT_ADDR",
     "WEFT_PORT",
     "WEFT_SUSPICION",
     "WEFT_LINGER",
     "WEFT_CONGESTION",
+    "WEFT_INTEGRITY",
     "WEFT_HELPER",
     "WEFT_LOCAL",
     "WEFT_NI",

@@ -47,7 +47,7 @@ use std::time::Duration;
 use weft_transport::rare::{self, Point};
 use weft_transport::{Answer, Caller, Control, Door, Incoming, Loose, Lot, Random, Settings, SharedRoom, Time};
 use weft_wire::frame::{stream_bytes, StreamId};
-use weft_wire::packet::{receiver_of, ChannelId, Packet, PACKET_LEAST};
+use weft_wire::packet::{receiver_of, ChannelId, Integrity, Packet, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::setup::Open;
 use weft_wire::{Epoch, Head, HostAddress, Kind, Reason};
@@ -350,6 +350,8 @@ impl<L: Link> Ni<L> {
             least_round_trip: channel.rtt().least(),
             in_flight: channel.in_flight(),
             window: channel.congestion_window(),
+            integrity: channel.integrity(),
+            integrity_wanted: channel.integrity_wanted(),
             packet_bytes: channel.packet_size(),
             has_unsent: channel.has_unsent(),
             waits_for_peer: channel.any_waits_for_peer(),
@@ -658,7 +660,7 @@ impl<L: Link> Ni<L> {
     #[cold]
     #[inline(never)]
     fn refuse(&mut self, bytes: &[u8]) {
-        *if Packet::decode(bytes).is_ok() { &mut self.refused } else { &mut self.damaged } += 1;
+        *if Packet::decode_as(bytes, Integrity::Header).is_ok() { &mut self.refused } else { &mut self.damaged } += 1;
     }
 
     /// Handles a packet from a host that we called by several addresses, while it is not known which one is right.

@@ -21,7 +21,7 @@ pub use wait::{Waited, Waker};
 
 use crate::bells::Pages;
 use crate::home::Home;
-use crate::net::Times;
+use crate::net::NetSettings;
 use crate::node::{random_u64, Error, Node};
 use crate::paths::Core;
 use crate::reception::Post;
@@ -143,8 +143,8 @@ impl<H: Threads> Bundle<H> {
         let signals = Arc::new(Signals::new()?);
         let sleeper = Sleeper::new(&signals)?;
         let linger = settings.linger.unwrap_or_else(|| node.linger());
-        let times = Times { suspicion: settings.suspicion, linger };
-        let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS, times)?);
+        let chosen = NetSettings { suspicion: settings.suspicion, linger, integrity: settings.integrity };
+        let mut home = Own::new(Home::new(node, &signals, &bells, H::USERS, chosen)?);
         let mut core = Own::new(Core::new(Pages::new(bells), settings));
         home.set_places_aside(&mut core);
         let life = home.life();

@@ -22,6 +22,7 @@ use weft_link::RECEIVE_BYTES;
 use weft_link::{Switch, UdpLink, PACKET_MOST};
 use weft_shm::biased::Visitor;
 use weft_transport::{Settings, Time};
+use weft_wire::packet::Integrity;
 use weft_wire::{Epoch, HostAddress, Reason};
 
 /// Runs of packets taken in one turn.
@@ -77,13 +78,15 @@ enum Attention {
     Hot,
 }
 
-/// Times that a bundle's settings say.
+/// What a bundle's settings say of its network.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
+pub(crate) struct NetSettings {
     /// How long a peer may be silent. Goes before what the environment says.
     pub suspicion: Option<Duration>,
     /// How long an exit of the process waits for what was sent to be acknowledged.
     pub linger: Duration,
+    /// What checksums cover. Goes before what the environment says.
+    pub integrity: Option<Integrity>,
 }
 
 /// A bundle's network.
@@ -129,24 +132,25 @@ impl Net {
         secrets: Secrets,
         users: Users,
         has_helper: bool,
-        times: Times,
+        chosen: NetSettings,
     ) -> Result<Net, NetworkError> {
         let link = UdpLink::open(wanted)?;
         let window = link.receive_bytes().min(WINDOW_MOST) as u32;
         let send_most = WINDOW_MOST as u32;
         let default = Settings::default();
-        let suspicion = times.suspicion.or(wanted.suspicion).unwrap_or(default.suspicion);
+        let suspicion = chosen.suspicion.or(wanted.suspicion).unwrap_or(default.suspicion);
         let settings = Settings {
             suspicion,
             window,
             send_most,
             packet_most: PACKET_MOST,
             congestion: wanted.congestion,
+            integrity: chosen.integrity.unwrap_or(wanted.integrity),
             ..default
         };
         let ni = UdpNi::new(Ni::new(link, epoch, settings, secrets), users);
         Ok(Net {
-            _leaving: leaving::wait_at_exit(ni.visitor(), times.linger),
+            _leaving: leaving::wait_at_exit(ni.visitor(), chosen.linger),
             local_work: 0,
             still: STILL_LONG,
             shares: Shares::default(),

@@ -7,5 +7,5 @@ mod shared;
 mod shares;
 mod spin;
 
-pub(crate) use hosts::{Net, Times};
+pub(crate) use hosts::{Net, NetSettings};
 pub(crate) use shared::{UdpNi, Users};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use weft_core::report::{self, Report};
 use weft_core::SessionId;
+use weft_wire::packet::Integrity;
 use weft_wire::record::{LINE, WINDOW};
 use weft_wire::{HostAddress, Uid};
 
@@ -286,6 +287,12 @@ pub struct Network {
     pub window_bytes: u64,
     /// Bytes of the largest packets that get through, as far as is known, without headers of IP and UDP.
     pub packet_bytes: u64,
+    /// What the checksums of packets cover, as both sides agreed.
+    #[serde(default)]
+    pub integrity: Integrity,
+    /// What this side asked for.
+    #[serde(default)]
+    pub integrity_wanted: Integrity,
     /// Records wait that were not sent to their end.
     pub has_unsent: bool,
     /// More would be sent if the peer had room: its program does not take what came.
@@ -530,6 +537,8 @@ impl From<report::HostReport> for Network {
             in_flight_bytes: told.in_flight,
             window_bytes: told.window,
             packet_bytes: told.packet_bytes as u64,
+            integrity: told.integrity,
+            integrity_wanted: told.integrity_wanted,
             has_unsent: told.has_unsent,
             waits_for_peer: told.waits_for_peer,
             silences: told.silences,

@@ -228,6 +228,7 @@ mod tests {
     use super::*;
     use weft_link::address::Ports;
     use weft_transport::Method;
+    use weft_wire::packet::Integrity;
     use weft_wire::EndpointId;
 
     fn name(addresses: &[&str]) -> Name {
@@ -238,7 +239,14 @@ mod tests {
 
     fn wanted(addresses: &[&str]) -> Wanted {
         let addresses = addresses.iter().map(|a| a.parse().expect("a test's address is right")).collect();
-        Wanted { addresses, are_set: false, ports: Ports::ANY, suspicion: None, congestion: Method::default() }
+        Wanted {
+            addresses,
+            are_set: false,
+            ports: Ports::ANY,
+            suspicion: None,
+            congestion: Method::default(),
+            integrity: Integrity::Full,
+        }
     }
 
     #[test]
