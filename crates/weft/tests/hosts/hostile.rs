@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft::{HostAddress, MessageKind, Name, Outgoing};
 
-fn loopback(port: u16) -> SocketAddr {
+pub fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-fn socket() -> UdpSocket {
+pub fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(loopback(0)).expect("a socket");
     socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
     socket

@@ -4,6 +4,7 @@ mod addresses;
 mod deaths;
 mod deputy;
 mod hostile;
+mod integrity;
 mod levels;
 mod messages;
 mod names;
@@ -19,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use support::{contents, poll_until, returns_of, tell, Address, Order, Orders};
 use weft::am::{Message, ReplyToken};
-use weft::{Bundle, Endpoint, Key, Name, Node, Returned};
+use weft::{Bundle, Endpoint, Key, Name, Node, Returned, Settings};
 
 /// Handlers of the servers: replies with everything inverted; keeps the request; counts; says how many were counted; sends back.
 const ECHO: u8 = 1;
@@ -204,7 +205,11 @@ struct Client {
 impl Client {
     /// With an endpoint that is mapped to these.
     fn of(there: &[Address]) -> Client {
-        let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
+        Client::with(Settings::default(), there)
+    }
+
+    fn with(settings: Settings, there: &[Address]) -> Client {
+        let mut bundle = Bundle::with_settings(&Node::new().expect("node"), settings).expect("bundle");
         let here = bundle.endpoint(Key(0)).expect("endpoint");
         let returns = returns_of(&mut bundle, here);
         let answers: Rc<RefCell<VecDeque<_>>> = Rc::default();
