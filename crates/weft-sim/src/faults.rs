@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_transport::sequence::widen;
 use weft_transport::Random;
 use weft_wire::frame::{Frame, FIRST_OFFSET};
-use weft_wire::packet::{Packet, PacketKind, HEADER};
+use weft_wire::packet::{Integrity, Packet, PacketKind, HEADER};
 
 /// Chances in a million.
 pub type PerMillion = u32;
@@ -96,6 +96,8 @@ pub struct Faults {
     pub held_most: Duration,
     /// Packets that are damaged.
     pub corrupt: PerMillion,
+    /// Only bytes that the packet's checksum covers are.
+    pub spares_uncovered: bool,
     /// Larger packets vanish.
     pub carries: u16,
 }
@@ -111,6 +113,7 @@ impl Default for Faults {
             window: 64,
             held_most: Duration::from_millis(1),
             corrupt: 0,
+            spares_uncovered: false,
             carries: u16::MAX,
         }
     }
@@ -230,7 +233,7 @@ impl Harm {
     }
 
     fn sort_of(&mut self, bytes: &[u8]) -> Option<Target> {
-        let packet = Packet::decode(bytes).ok()?;
+        let packet = Packet::decode_as(bytes, Integrity::Header).ok()?;
         if packet.header.kind != PacketKind::Data {
             return Some(Target::SetUp);
         }
@@ -256,6 +259,13 @@ impl Harm {
     /// Changes a packet; never to what it was.
     #[cold]
     pub fn damage(&mut self, packet: &mut Vec<u8>) {
+        let covered = Packet::decode_as(packet, Integrity::Header).map_or(packet.len(), |packet| packet.covered());
+        let spared = if self.faults.spares_uncovered { packet.split_off(covered) } else { Vec::new() };
+        self.damage_any(packet);
+        packet.extend(spared);
+    }
+
+    fn damage_any(&mut self, packet: &mut Vec<u8>) {
         let Some(last) = packet.len().checked_sub(1) else { return };
         let at = self.random.below(packet.len() as u64) as usize;
         match self.random.below(8) {

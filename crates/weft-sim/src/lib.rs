@@ -56,5 +56,6 @@ pub use weft_core::report::HostReport;
 pub use weft_core::{Client, Delivery, Endpoint, Event, FlowId, State};
 pub use weft_core::{MessageKind, Outgoing, Reliability, ReplyError, Returned, SendError, Service};
 pub use weft_transport::{Counters, Method, Random, Settings, Time};
+pub use weft_wire::packet::Integrity;
 pub use weft_wire::{Certainty, Reason};
 pub use workload::{Load, Pattern, Workload};

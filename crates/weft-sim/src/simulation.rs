@@ -32,6 +32,8 @@ pub struct Config {
     pub faults: Faults,
     /// The hosts' channels.
     pub settings: Settings,
+    /// Those of the last host, if they differ.
+    pub last_settings: Option<Settings>,
     /// What the hosts' clocks say in the beginning.
     pub clock_start: Time,
     /// By how much clocks differ in speed, at most, in parts per million: each host's is drawn by lot.
@@ -49,6 +51,7 @@ impl Default for Config {
             trunk: None,
             faults: Faults::default(),
             settings: Settings::default(),
+            last_settings: None,
             clock_start: Time::from_micros(1_000_000),
             skew_most: 0,
             full: 0,
@@ -406,7 +409,8 @@ impl<P: Program> Simulation<P> {
 
     fn start(&mut self, number: usize) {
         let program = (self.make)(HostId(number as u32));
-        self.hosts[number].start(program, self.config.settings, &mut self.random);
+        let last = self.config.last_settings.filter(|_| number + 1 == self.hosts.len());
+        self.hosts[number].start(program, last.unwrap_or(self.config.settings), &mut self.random);
     }
 
     fn change_network(&mut self, change: Change) {
