@@ -24,10 +24,10 @@ local reasons = {
 local pauses = { [1] = "not resident", [2] = "queue full", [3] = "too much waits" }
 
 local HEADER = 40
-local REFLECTS, ACKS, AUTHENTICATED, HURRIES = 1, 2, 4, 8
+local REFLECTS, ACKS, AUTHENTICATED, HURRIES, PARTLY = 1, 2, 4, 8, 16
 
 local f = {
-    checksum = ProtoField.uint32("weft.checksum", "CRC32C of all that follows", base.HEX),
+    checksum = ProtoField.uint32("weft.checksum", "CRC32C of what follows", base.HEX),
     version = ProtoField.uint8("weft.version", "Version"),
     kind = ProtoField.uint8("weft.kind", "Kind", base.DEC, kinds),
     flags = ProtoField.uint16("weft.flags", "Flags", base.HEX),
@@ -35,6 +35,7 @@ local f = {
     acks = ProtoField.bool("weft.flags.acks", "acknowledges", 16, nil, ACKS),
     authenticated = ProtoField.bool("weft.flags.authenticated", "has an authenticator", 16, nil, AUTHENTICATED),
     hurries = ProtoField.bool("weft.flags.hurries", "is to be acknowledged at once", 16, nil, HURRIES),
+    partly = ProtoField.bool("weft.flags.partly", "has a checksum over a part", 16, nil, PARTLY),
     to = ProtoField.uint32("weft.to", "Receiver's channel", base.HEX),
     from = ProtoField.uint32("weft.from", "Sender's channel", base.HEX),
     number = ProtoField.uint32("weft.number", "Number"),
@@ -44,6 +45,7 @@ local f = {
     reflected = ProtoField.uint32("weft.reflected", "Reflected time stamp (us)"),
     acked = ProtoField.uint32("weft.acked", "All came below"),
     key = ProtoField.uint16("weft.key", "Key of the authenticator"),
+    covered = ProtoField.uint16("weft.covered", "Bytes that the checksum covers"),
     lay = ProtoField.uint16("weft.lay", "Of that unread (us)"),
     authenticator = ProtoField.bytes("weft.authenticator", "Authenticator"),
     frame = ProtoField.uint8("weft.frame", "Frame", base.DEC, frames),
@@ -102,11 +104,20 @@ local function same(a, b) return a % 0x100000000 == b % 0x100000000 end
 local function packet_length(range)
     if range:len() < HEADER then return nil end
     local bytes, wanted, sum = range:raw(), range(0, 4):le_uint(), 0xffffffff
-    for length = 5, range:len() do
+    local covered = band(range(6, 2):le_uint(), PARTLY) ~= 0 and range(36, 2):le_uint() or nil
+    if covered and (covered < HEADER or covered > range:len()) then return nil end
+    for length = 5, covered or range:len() do
         sum = bxor(crc_table[band(bxor(sum, bytes:byte(length)), 255)], rshift(sum, 8))
-        if length >= HEADER and same(bnot(sum), wanted) then return length end
+        if not covered and length >= HEADER and same(bnot(sum), wanted) then return length end
     end
-    return nil
+    if not covered or not same(bnot(sum), wanted) then return nil end
+    -- It ends with the frame that goes on behind what is covered.
+    local last = HEADER
+    while last <= covered do
+        if last + 4 > range:len() then return nil end
+        last = last + 4 + range(last + 2, 2):le_uint()
+    end
+    return last <= range:len() and last or nil
 end
 
 local function add(tree, range, at, fields)
@@ -190,6 +201,7 @@ local function dissect_packet(range, tree, is_whole)
     marks:add_le(f.acks, range(6, 2))
     marks:add_le(f.authenticated, range(6, 2))
     marks:add_le(f.hurries, range(6, 2))
+    marks:add_le(f.partly, range(6, 2))
     add(top, range, 8, { { "to", 4 }, { "from", 4 }, { "number", 4 }, { "behind", 2 } })
     local reflects, acks = band(flags, REFLECTS) ~= 0, band(flags, ACKS) ~= 0
     if reflects then
@@ -199,7 +211,7 @@ local function dissect_packet(range, tree, is_whole)
     top:add_le(f.sent_at, range(24, 4))
     if reflects then top:add_le(f.reflected, range(28, 4)) end
     if acks then top:add_le(f.acked, range(32, 4)) end
-    top:add_le(f.key, range(36, 2))
+    top:add_le(band(flags, PARTLY) ~= 0 and f.covered or f.key, range(36, 2))
     local at, names = HEADER, {}
     if band(flags, AUTHENTICATED) ~= 0 and range:len() >= HEADER + 16 then
         top:add(f.authenticator, range(HEADER, 16))
@@ -232,7 +244,7 @@ end
 
 -- Whether bytes look like the header of a packet.
 local function is_header(buffer)
-    return buffer:len() >= HEADER and buffer(4, 1):uint() == 3 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xfff0) == 0
+    return buffer:len() >= HEADER and buffer(4, 1):uint() == 3 and kinds[buffer(5, 1):uint()] ~= nil and band(buffer(6, 2):le_uint(), 0xffe0) == 0
         and buffer(20, 2):le_uint() < 1024
 end
 

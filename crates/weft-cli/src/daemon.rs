@@ -11,7 +11,7 @@ use weft::status::{
     look_at_daemon, Attaches, DaemonAnswer, DaemonFound, DaemonStatus, EndpointStatus, HostStatus, LineLimit,
     LineStatus, ResidenceStatus, Scope, UserStatus,
 };
-use weft::Name;
+use weft::{Integrity, Name};
 
 /// Rows of one kind that are printed; JSON has all.
 const ROWS_MOST: usize = 16;
@@ -157,6 +157,9 @@ fn host_in_words(host: &HostStatus) -> String {
         let _ = write!(text, ": round trip {} µs", digits(us));
     }
     let _ = write!(text, ", {} of {} bytes in flight", host.in_flight_bytes, host.window_bytes);
+    if host.integrity == Integrity::Header {
+        text.push_str(", integrity: header");
+    }
     if host.silences > 0 {
         let _ = write!(text, ", silent for {} timeouts", host.silences);
     }

@@ -13,8 +13,8 @@ use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
 use weft::names::{Contact, ContactError};
-use weft::status::{self, DaemonAnswer, EndpointStatus, FlowTo, Leg, Look, Path, RemoteMemory, Way};
-use weft::{Key, Name, Reason};
+use weft::status::{self, DaemonAnswer, EndpointStatus, FlowTo, Leg, Look, Network, Path, Peer, RemoteMemory, Way};
+use weft::{Integrity, Key, Name, Reason};
 
 /// Between two looks, which tell what stands still from what moves.
 const BETWEEN: Duration = Duration::from_millis(150);
@@ -150,6 +150,39 @@ struct Sender {
     because: String,
     /// Its flow, if it has a session.
     flow: Option<FlowTo>,
+    /// What checksums cover, if it goes over the network.
+    #[serde(flatten)]
+    integrity: Option<Agreed>,
+}
+
+/// What the two sides of a channel have said of integrity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+struct Agreed {
+    /// What checksums cover.
+    integrity: Integrity,
+    /// What this side asked for.
+    integrity_wanted: Integrity,
+}
+
+impl Agreed {
+    /// Of the channel to a peer: the bundle's own, or weftd's to the host of this name.
+    fn of(peer: &Peer, name: &Name, daemon: Option<&DaemonAnswer>) -> Option<Agreed> {
+        if let Some(Network { integrity, integrity_wanted, .. }) = peer.network {
+            return Some(Agreed { integrity, integrity_wanted });
+        }
+        let addresses: Vec<String> = name.address.each().map(|address| format!("{address:?}")).collect();
+        let daemon = daemon.filter(|_| peer.path == Path::Daemon)?;
+        let host = daemon.hosts.iter().find(|host| addresses.contains(&host.address))?;
+        Some(Agreed { integrity: host.integrity, integrity_wanted: host.integrity_wanted })
+    }
+
+    fn in_words(self) -> &'static str {
+        match (self.integrity, self.integrity_wanted) {
+            (Integrity::Header, _) => "header (payloads are left to UDP's checksum and the link)",
+            (Integrity::Full, Integrity::Full) => "full",
+            (Integrity::Full, Integrity::Header) => "full (this side asked for header, and the peer did not)",
+        }
+    }
 }
 
 /// A reason, as it is told.
@@ -249,6 +282,7 @@ fn senders(first: &Look, second: &Look, daemon: Option<&DaemonAnswer>, name: &Na
                     limit,
                     because,
                     flow: Some(flow.clone()),
+                    integrity: Agreed::of(peer, name, daemon),
                 });
             }
             for entry in bundle.destinations.iter().filter(|entry| is_of(&entry.name, name)) {
@@ -265,6 +299,7 @@ fn senders(first: &Look, second: &Look, daemon: Option<&DaemonAnswer>, name: &Na
                         (None, None) => "it is being called, and has not answered yet".to_owned(),
                     },
                     flow: None,
+                    integrity: None,
                 });
             }
         }
@@ -325,6 +360,9 @@ fn text(told: &Explanation<'_>) -> String {
             sender.limit.in_words(),
             sender.because
         );
+        if let Some(agreed) = sender.integrity {
+            let _ = writeln!(text, "    integrity: {}", agreed.in_words());
+        }
     }
     text
 }

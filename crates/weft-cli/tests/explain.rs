@@ -23,8 +23,13 @@ struct Pinger(Child);
 
 impl Pinger {
     fn start(server: &Server) -> Pinger {
+        Pinger::start_in(server, &[])
+    }
+
+    fn start_in(server: &Server, environment: &[(&str, &str)]) -> Pinger {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-        let command = command.args(["ping", &server.contact, "-i", "0.01"]).stdout(Stdio::null());
+        command.args(["ping", &server.contact, "-i", "0.01"]).envs(environment.iter().copied());
+        let command = command.stdout(Stdio::null());
         Pinger(command.spawn().expect("it was built"))
     }
 }
@@ -105,6 +110,35 @@ fn a_sender_is_told_as_limited_by_nothing_and_by_a_peer_that_stands_still() {
     assert!(told["endpoint"]["state"].as_str().expect("its state").contains("kill -CONT"), "{told:#}");
     kill_process(Pid::from_child(&server.child), Signal::CONT).expect("it lives");
     explain_until(&server, "the end of the limit", sends);
+}
+
+#[test]
+fn what_checksums_cover_is_told_as_both_sides_agreed_on_it() {
+    let by_udp = [("WEFT_LOCAL", "off"), ("WEFT_ADDR", "127.0.0.1")];
+    let with = |integrity| [by_udp[0], by_udp[1], ("WEFT_INTEGRITY", integrity)];
+    for (there, here, agreed, words) in [
+        ("header", "header", "header", "integrity: header (payloads are left to UDP's checksum and the link)"),
+        ("full", "header", "full", "integrity: full (this side asked for header, and the peer did not)"),
+        ("header", "full", "full", "integrity: full\n"),
+    ] {
+        let server = Server::start_in(&[], &with(there));
+        let told = document(&explain(&server.contact, &by_udp));
+        // Some networks of tests have no loopback.
+        if told["way"]["why"] == "no_route" {
+            return;
+        }
+        let _pinger = Pinger::start_in(&server, &with(here));
+        let told = explain_until(&server, "a sender", |told| told["senders"][0]["flow"].is_object());
+        let sender = &told["senders"][0];
+        assert_eq!((&sender["integrity"], &sender["integrity_wanted"]), (&agreed.into(), &here.into()), "{told:#}");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        let said = out(&command.args(["explain", &server.contact]).output().expect("it was built"));
+        assert!(said.contains(words), "{said}");
+    }
+    let server = Server::start();
+    let _pinger = Pinger::start(&server);
+    let told = explain_until(&server, "a sender", |told| told["senders"][0]["flow"].is_object());
+    assert!(told["senders"][0].get("integrity").is_none(), "memory has no checksums: {told:#}");
 }
 
 #[test]

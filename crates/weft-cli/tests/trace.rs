@@ -50,6 +50,7 @@ fn the_dissector_knows_every_packet_and_frame_of_the_golden_capture() {
         "reset 7: reset",
         "data 7: ping; data 7: ping",
         "data 7 DAMAGED",
+        "data 7: ping records; data 7: ping records",
     ];
     assert_eq!(summaries(&golden), expected.map(|info| ("WEFT".to_owned(), info.to_owned())));
     let fields = |filter: &str, fields: &[&str]| {
@@ -58,10 +59,12 @@ fn the_dissector_knows_every_packet_and_frame_of_the_golden_capture() {
         tshark(&golden, &arguments)
     };
     let records = fields(
-        "weft.frame == 1 and !weft.damaged",
+        "weft.frame == 1 and weft.flags.partly == 0 and !weft.damaged",
         &["weft.to", "weft.from", "weft.stream", "weft.records.offset", "weft.records"],
     );
     assert_eq!(records, "0xa1a2a3a4\t0xb1b2b3b4\t1,1,1,1,1,1,1,1,1\t4293918720\t77656674,77656674\n");
+    let partly = fields("weft.flags.partly == 1", &["weft.covered", "weft.records"]);
+    assert_eq!(partly, "60,60\t6c6f6f6d2c20616e642077656674,7765667420746f6f\n");
     assert_eq!(fields("weft.kind == 1", &["weft.cookie.generation"]), "0\n7\n");
     let unreliable = ["weft.unreliable.message", "weft.unreliable.at", "weft.unreliable.total"];
     assert_eq!(fields("weft.frame == 11 and !weft.damaged", &unreliable), "6\t1400\t1404\n");

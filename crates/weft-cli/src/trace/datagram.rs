@@ -1,7 +1,7 @@
 //! UDP datagrams in packets of IP, as the kernel shows them: with runs of packets that it took or hands over as one cut apart again.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use weft_wire::packet::{Packet, HEADER, PACKET_VERSION};
+use weft_wire::packet::{end_of_partly_covered, Integrity, Packet, HEADER, PACKET_VERSION};
 
 /// Bytes of headers.
 const IPV4: usize = 20;
@@ -69,17 +69,14 @@ impl<'a> Datagram<'a> {
     pub fn is_weft(&self) -> bool {
         // Whose datagram it is not is mostly known before its sum is taken.
         let may_be = self.payload.get(4..HEADER).is_some_and(|header| {
-            header[0] == PACKET_VERSION && (1..=4).contains(&header[1]) && header[34..36] == [0; 2]
+            header[0] == PACKET_VERSION && (1..=4).contains(&header[1]) && header[2] & 0xe0 == 0 && header[3] == 0
         });
-        may_be && (Packet::decode(self.payload).is_ok() || first_packet(self.payload).is_some())
+        may_be && first_packet(self.payload).is_some()
     }
 
     /// The packets in it: one, or those of a run, which are of one size but for the last. What is no packet stays whole.
     pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> {
-        let size = match Packet::decode(self.payload) {
-            Ok(_) => self.payload.len(),
-            Err(_) => first_packet(self.payload).unwrap_or(self.payload.len()),
-        };
+        let size = first_packet(self.payload).unwrap_or(self.payload.len());
         self.payload.chunks(size.max(1))
     }
 
@@ -123,9 +120,16 @@ fn folded(begin: u32, bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// How long the first packet of a run is: the least for which its checksum holds. Packets do not say their length; one in some
-/// sixty thousand runs ends too early by chance.
+/// How long the first packet is: all of it, or as much as it says, or else, of a run, the least for which its checksum holds. Packets that are covered
+/// to their end do not say their length; one in some sixty thousand runs ends too early by chance.
 fn first_packet(payload: &[u8]) -> Option<usize> {
+    let is_packet = |end: &usize| Packet::decode_as(&payload[..*end], Integrity::Header).is_ok();
+    let said = Some(payload.len()).filter(is_packet).or_else(|| end_of_partly_covered(payload).filter(is_packet));
+    said.or_else(|| first_of_run(payload))
+}
+
+/// The least length for which the checksum holds over everything.
+fn first_of_run(payload: &[u8]) -> Option<usize> {
     let wanted = u32::from_le_bytes(*payload.first_chunk()?);
     let mut sum = u32::MAX;
     for (at, byte) in payload.iter().enumerate().skip(4) {
@@ -199,6 +203,16 @@ pub mod tests {
         bytes
     }
 
+    /// A run whose first packets are covered in part.
+    fn partly_covered_run() -> [Vec<u8>; 3] {
+        let mut packets = run();
+        for (packet, covered) in packets.iter_mut().zip([52, 299]) {
+            let header = Packet::decode(packet).expect("it was just made").header;
+            header.seal_partly(packet, covered);
+        }
+        packets
+    }
+
     fn run() -> [Vec<u8>; 3] {
         let records =
             |bytes: &[u8]| packet(PacketKind::Data, &[Frame::Records { stream: StreamId(1), offset: 0, bytes }]);
@@ -215,13 +229,17 @@ pub mod tests {
 
     #[test]
     fn a_run_is_cut_into_the_packets_that_it_was_made_of() {
-        let packets = run();
-        for whole in [ipv4(&packets.concat()), ipv6(&packets.concat())] {
+        let runs = [run(), partly_covered_run()];
+        let wholes = |packets: &[Vec<u8>; 3]| [ipv4(&packets.concat()), ipv6(&packets.concat())];
+        for (packets, whole) in runs.iter().flat_map(|run| wholes(run).map(|whole| (run, whole))) {
             let datagram = Datagram::read(&whole).expect("UDP");
             assert_eq!((datagram.from.port(), datagram.to.port()), (4000, 4001));
             assert!(datagram.is_weft());
             let found: Vec<&[u8]> = datagram.packets().collect();
             assert_eq!(found, packets.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let told =
+                found.iter().map(|packet| Packet::decode_as(packet, Integrity::Header).expect("whole").covered());
+            assert_eq!(told.sum::<usize>() < datagram.payload.len(), packets[0] != run()[0]);
             for packet in found {
                 let alone = datagram.alone(packet);
                 assert!(sums_hold(&alone), "{alone:?}");

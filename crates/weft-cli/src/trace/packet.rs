@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 use weft_wire::frame::{Frame, Pause, Piece, Rest, Terms};
-use weft_wire::packet::{Header, Packet, PacketKind};
+use weft_wire::packet::{Header, Integrity, Packet, PacketKind};
 
 /// A packet.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -24,6 +24,9 @@ pub struct Told {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub header: Option<Head>,
     pub frames: Vec<Part>,
+    /// How many of the bytes the checksum covers, if not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub covered: Option<usize>,
 }
 
 /// A header, as `docs/wire.md` has it.
@@ -70,7 +73,7 @@ pub enum Part {
 impl Told {
     /// Reads a packet that was seen.
     pub fn read(at: Duration, way: Way, [from, to]: [SocketAddr; 2], bytes: &[u8]) -> Told {
-        let packet = Packet::decode(bytes);
+        let packet = Packet::decode_as(bytes, Integrity::Header);
         Told {
             seconds: at.as_secs_f64(),
             way,
@@ -80,6 +83,7 @@ impl Told {
             fault: packet.as_ref().err().map(ToString::to_string),
             header: packet.as_ref().ok().map(|packet| Head::of(&packet.header)),
             frames: packet.iter().flat_map(Packet::frames).map(Part::of).collect(),
+            covered: packet.ok().map(|packet| packet.covered()).filter(|covered| *covered < bytes.len()),
         }
     }
 
@@ -93,6 +97,9 @@ impl Told {
                 let _ = write!(text, " {} {}", head.kind, head.number);
                 if let Some(acked) = head.acked {
                     let _ = write!(text, " acked {acked}");
+                }
+                if let Some(covered) = self.covered {
+                    let _ = write!(text, " checksum over {covered} B");
                 }
             }
             (None, fault) => _ = write!(text, ": {}", fault.as_deref().unwrap_or_default()),
@@ -226,6 +233,18 @@ mod tests {
         assert_eq!(json["frames"][0]["frame"], "records");
         assert_eq!(json["frames"][1]["frame"], "ping");
         assert!(json.get("fault").is_none());
+    }
+
+    #[test]
+    fn what_the_checksum_covers_is_told_if_it_is_not_all() {
+        let mut bytes = packet(PacketKind::Data, &[Frame::Records { stream: StreamId(1), offset: 9, bytes: b"weft" }]);
+        let header = Packet::decode(&bytes).expect("it was just made").header;
+        header.seal_partly(&mut bytes, 54);
+        let seen = told(&bytes);
+        assert!(seen.in_words().ends_with("56 B data 7 acked 5 checksum over 54 B: 4 B of stream 1 at 9"), "{seen:?}");
+        assert_eq!(serde_json::to_value(&seen).expect("JSON")["covered"], 54);
+        bytes[55] ^= 1;
+        assert_eq!(told(&bytes), seen);
     }
 
     #[test]

@@ -95,8 +95,9 @@ mod tests {
     use super::super::datagram::tests::{ipv4, packet};
     use super::*;
     use weft_wire::frame::{Accept, Cookie, Frame, Hello, Pause, PauseReason, Piece, Rest, StreamId, Terms};
+    use weft_wire::frame::{FRAME_HEADER, RECORDS_HEADER};
     use weft_wire::packet::PacketKind::{self, Answer, Call, Data, Reset};
-    use weft_wire::packet::{Header, Packet, Reflected};
+    use weft_wire::packet::{Header, Packet, Reflected, HEADER};
     use weft_wire::{Epoch, Reason};
 
     /// The capture that `tests/trace.rs` has tshark read, written anew with WEFT_GOLDEN=write.
@@ -138,6 +139,8 @@ mod tests {
             // A run that was sent with one call, and a damaged packet.
             [one(Data, Frame::Ping), one(Data, Frame::Ping)].concat(),
             damaged(packet(Data, &data)),
+            // A run of two whose checksums leave out all bytes of records but the first four.
+            [records(b"loom, and weft"), records(b"weft too")].concat(),
         ]
     }
 
@@ -146,6 +149,14 @@ mod tests {
         let header = Packet::decode(&packet).expect("it was just made").header;
         let reflected = Some(Reflected { sent_at: 70_000, held: 250, lay: 120 });
         Header { reflected, hurries: true, ..header }.seal(&mut packet);
+        packet
+    }
+
+    /// A packet with records whose checksum covers no more than the first four bytes of these.
+    fn records(bytes: &[u8]) -> Vec<u8> {
+        let mut packet = packet(Data, &[Frame::Ping, Frame::Records { stream: StreamId(1), offset: 0, bytes }]);
+        let header = Packet::decode(&packet).expect("it was just made").header;
+        header.seal_partly(&mut packet, HEADER + FRAME_HEADER + RECORDS_HEADER + 4);
         packet
     }
 
