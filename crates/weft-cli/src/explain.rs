@@ -67,7 +67,7 @@ macro_rules! reasons {
 reasons! {
     WrongKey, NoSuchEndpoint, NoHandler, QueueFull, PeerLost, NobodyThere, Version, ForeignUser, Violation, NoRoom, WrongOwner,
     WrongEpoch, Closed, Silent, PeerLimit, OwnDescriptors, OwnMemory, OwnFileSize, Revoked, NoRegion, OutsideRegion, NoRight,
-    Unaligned,
+    Unaligned, BadOffset, BadLength,
 }
 
 /// A reason as programs and people write it: its name, with or without spaces and capitals, or its number.
@@ -406,7 +406,7 @@ mod tests {
             }
         }
         assert!(reason("no region").is_some_and(|found| found.reason == Reason::NoRegion));
-        for wrong in ["", "0", "24", "119", "revoke"] {
+        for wrong in ["", "0", "26", "119", "revoke"] {
             assert!(reason(wrong).is_none(), "{wrong}");
         }
     }
