@@ -25,7 +25,7 @@ run() {
 
 # What is shipped, and the example whose instructions are counted: the others are built with the tests, without LTO.
 build_shipped() {
-    run cargo build --workspace --bins --lib --example count_messages --example count_memory --release --locked
+    run cargo build --workspace --bins --lib --example count_messages --example count_memory --example count_rust --release --locked
 }
 
 run_stage() {
