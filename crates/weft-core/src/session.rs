@@ -459,6 +459,9 @@ impl<T> Session<T> {
         for flow in &mut self.flows_in {
             flow.longs.take_if(|longs| longs.is_empty());
         }
+        // Most sessions have one flow, and a list has room for four when its first one comes.
+        self.flows_out.shrink_to_fit();
+        self.flows_in.shrink_to_fit();
         if self.backlog.is_empty() {
             self.backlog = VecDeque::new();
         }
