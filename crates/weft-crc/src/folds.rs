@@ -18,7 +18,7 @@ const BLOCK: usize = 8 * 32;
 const POLYNOMIAL: u32 = 0x1edc_6f41;
 
 /// x^n modulo the polynomial, as a factor for words whose bits are in reverse order.
-const fn factor(n: u32) -> i64 {
+pub const fn factor(n: u32) -> i64 {
     let mut rest = 1u32;
     let mut power = 0;
     while power < n {

@@ -2,7 +2,8 @@
 //!
 //! `crc-fast` folds with 512-bit multiplications where the processor has them, and with 128-bit ones elsewhere. Many processors have them with
 //! 256 bits only (VPCLMULQDQ without AVX-512: AMD's Zen 3, Intel's Alder Lake and later). Those run `folds.rs` instead, which takes less than half of the
-//! instructions. All other processors, and compilers before Rust 1.89, run `crc-fast`.
+//! instructions. Those without any of these run `lanes.rs`, with the CRC instruction that all x86 processors since 2010 have. All other processors, and compilers
+//! before Rust 1.89, run `crc-fast`.
 //!
 //! ```
 //! assert_eq!(weft_crc::crc32c(b"123456789"), 0xe306_9283);
@@ -12,6 +13,8 @@
 
 #[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
 mod folds;
+#[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
+mod lanes;
 
 /// The checksum of these bytes.
 ///
@@ -21,7 +24,7 @@ mod folds;
 /// ```
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    wide(bytes).unwrap_or_else(|| crc32c_everywhere(bytes))
+    wide(bytes).or_else(|| narrow(bytes)).unwrap_or_else(|| crc32c_everywhere(bytes))
 }
 
 /// The same as `crc-fast` computes it, on every processor: what [`crc32c`] is tested and measured against.
@@ -39,6 +42,29 @@ pub fn is_wide() -> bool {
 #[inline]
 fn wide(bytes: &[u8]) -> Option<u32> {
     folds::Folds::of_this_processor().map(|folds| folds.crc32c(bytes))
+}
+
+#[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
+#[inline]
+fn narrow(bytes: &[u8]) -> Option<u32> {
+    lanes::Lanes::of_this_processor().map(|lanes| lanes.crc32c(bytes))
+}
+
+/// The same with the CRC instruction in three lanes, also where another way is faster. `None` where it cannot be run.
+#[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
+pub fn crc32c_in_lanes(bytes: &[u8]) -> Option<u32> {
+    lanes::Lanes::wherever_they_run().map(|lanes| lanes.crc32c(bytes))
+}
+
+/// As the one above, which this compiler or processor does not have.
+#[cfg(not(all(target_arch = "x86_64", has_wide_multiplication)))]
+pub fn crc32c_in_lanes(_: &[u8]) -> Option<u32> {
+    None
+}
+
+#[cfg(not(all(target_arch = "x86_64", has_wide_multiplication)))]
+fn narrow(_: &[u8]) -> Option<u32> {
+    None
 }
 
 #[cfg(not(all(target_arch = "x86_64", has_wide_multiplication)))]

@@ -42,6 +42,7 @@ fn work() {
     let checksum = match way {
         "chosen" => weft_crc::crc32c,
         "everywhere" => weft_crc::crc32c_everywhere,
+        "lanes" => |bytes: &[u8]| weft_crc::crc32c_in_lanes(bytes).expect("this processor has them"),
         _ => |_: &[u8]| 0,
     };
     // What is found out once is not counted.
@@ -63,5 +64,20 @@ fn the_wide_way_takes_less_than_half_of_the_instructions() {
         let [chosen, everywhere] = ["chosen", "everywhere"].map(|way| counted(way, bytes) - none);
         println!("{bytes} bytes: {chosen} instructions, {everywhere} by crc-fast");
         assert!(chosen * 2 <= everywhere, "{bytes} bytes: {chosen} and {everywhere} instructions");
+    }
+}
+
+#[test]
+fn three_lanes_take_an_instruction_for_five_bytes() {
+    if weft_crc::crc32c_in_lanes(&[]).is_none() {
+        eprintln!("LEFT OUT: this processor or compiler has no CRC instruction");
+        return;
+    }
+    let none = counted("none", 0);
+    for bytes in [64, 1400, 64 << 10] {
+        let lanes = counted("lanes", bytes) - none;
+        println!("{bytes} bytes: {lanes} instructions in lanes");
+        // A word and a bit of a loop for each 8 bytes, and what is done once.
+        assert!(lanes <= bytes as u64 / 5 + 120, "{bytes} bytes: {lanes} instructions");
     }
 }

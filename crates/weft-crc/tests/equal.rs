@@ -1,7 +1,7 @@
 //! The checksum is that of the other implementation, and that of the standard, for every length and alignment.
 
 use proptest::prelude::*;
-use weft_crc::{crc32c, crc32c_everywhere};
+use weft_crc::{crc32c, crc32c_everywhere, crc32c_in_lanes};
 
 /// Bit by bit, as the standard defines it.
 fn by_definition(bytes: &[u8]) -> u32 {
@@ -34,7 +34,9 @@ fn every_length_and_alignment_up_to_four_blocks() {
     for len in 0..=1030 {
         for from in [0, 1, 7, 31, 63] {
             let part = &bytes[from..from + len];
-            assert_eq!(crc32c(part), by_definition(part), "{len} bytes from {from}");
+            let expected = by_definition(part);
+            assert_eq!(crc32c(part), expected, "{len} bytes from {from}");
+            assert_eq!(crc32c_in_lanes(part).unwrap_or(expected), expected, "{len} bytes from {from}, in lanes");
         }
     }
 }
@@ -45,6 +47,7 @@ proptest! {
         let part = &bytes[from.min(bytes.len())..];
         prop_assert_eq!(crc32c(part), by_definition(part));
         prop_assert_eq!(crc32c(part), crc32c_everywhere(part));
+        prop_assert_eq!(crc32c_in_lanes(part).unwrap_or(crc32c(part)), crc32c(part));
     }
 }
 
