@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 # something: these run by themselves, after the others.
 alone=(
     weft/costs        # system calls, wake-ups, memory and instructions
+    weft/hosts_counts # system calls and instructions between hosts
     weft/wait         # the wake-ups of who waits
     weft/helper       # the wake-ups of a helper, which whoever asks what processes are at wakes too
     weft/deaths       # descriptors of processes, one more of which each of them has while somebody asks what it is at

@@ -23,9 +23,10 @@ run() {
     "$@"
 }
 
-# What is shipped, and the example whose instructions are counted: the others are built with the tests, without LTO.
+# What is shipped, and the examples whose instructions are counted: the others are built with the tests, without LTO.
 build_shipped() {
-    run cargo build --workspace --bins --lib --example count_messages --example count_memory --example count_rust --release --locked
+    local examples=(--example count_messages --example count_memory --example count_hosts --example count_rust)
+    run cargo build --workspace --bins --lib "${examples[@]}" --release --locked
 }
 
 run_stage() {

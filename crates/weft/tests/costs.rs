@@ -8,12 +8,12 @@ use nix::unistd::Pid;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use support::calls::call_that_begins;
 use support::client::{Client, ANSWER, ECHO};
+use support::counted::{counted_example, instructions};
 use support::rights::may_read_memory;
 use support::threads::{self, helper, sleeps, status};
 use support::{
@@ -694,32 +694,6 @@ fn eight_processes_all_to_all_take_at_most_16_mib_each() {
     for peer in peers {
         peer.finish();
     }
-}
-
-/// Counts the instructions of the example with callgrind. The example's arguments are the number of messages and `words`.
-fn instructions(example: &Path, count: u32, words: &[&str], environment: &[(&str, &str)]) -> u64 {
-    let out = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(example)
-        .arg(count.to_string())
-        .args(words)
-        .envs(environment.iter().copied())
-        .current_dir(std::env::temp_dir())
-        .output()
-        .expect("valgrind is missing; to have it: scripts/setup.sh --for test");
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "callgrind failed: {said}");
-    let line = said.lines().find(|l| l.contains("Collected :")).expect("a line of callgrind's with the sum");
-    line.rsplit(' ').next().expect("a number").parse().expect("a number")
-}
-
-/// Whatever these tests were built as: what is recorded is what is shipped.
-fn counted_example(name: &str) -> PathBuf {
-    let program = std::env::current_exe().expect("this program");
-    let target = program.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
-    let example = target.join("release/examples").join(name);
-    assert!(example.exists(), "{} is missing; to have it: scripts/test.sh build", example.display());
-    example
 }
 
 #[test]

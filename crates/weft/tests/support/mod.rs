@@ -7,6 +7,7 @@
 
 pub mod calls;
 pub mod client;
+pub mod counted;
 pub mod raw;
 pub mod rights;
 pub mod threads;
