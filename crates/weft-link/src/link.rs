@@ -17,7 +17,7 @@ use std::time::Duration;
 use weft_core::ni::{Link, Sent, Way};
 use weft_shm::fork::without_forks;
 use weft_shm::Pages;
-use weft_transport::{Memory, Time};
+use weft_transport::{Memory, Packets, Time};
 use weft_wire::HostAddress;
 
 /// Bytes of the largest packet: Ethernet's jumbo frames less the headers of IPv4 and UDP.
@@ -496,8 +496,9 @@ impl Link for UdpLink {
         self.send_by(to, packets, segment, Udp::send_to_peer)
     }
 
-    fn send_lasting(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
-        self.send_by(to, packets, segment, Udp::send_lasting_to_peer)
+    fn send_lasting(&mut self, to: Way, packets: &Packets<'_, Stock>, segment: usize) -> Sent {
+        let Packets { memory: Stock(pages), place } = packets;
+        self.send_by(to, packets, segment, |udp, _, segment| udp.send_lasting_to_peer(pages, place.clone(), segment))
     }
 
     fn answer(&mut self, to: Way, packet: &[u8]) {

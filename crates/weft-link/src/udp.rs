@@ -12,18 +12,19 @@
 
 use crate::address::Ports;
 use crate::NetworkError as Error;
-use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr, UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr, ReceiveTimestampns, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, SockaddrStorage};
 use rustix::io::Errno;
 use rustix::net::{self, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{addr::SocketAddrArg, MMsgHdr, SendAncillaryBuffer};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 use weft_shm::fork::without_forks;
-use weft_shm::{Descriptor, Splicer};
+use weft_shm::{Descriptor, Pages};
 
 /// A buffer that no datagram and no run overfills.
 pub const RECEIVE_BYTES: usize = 64 << 10;
@@ -74,7 +75,17 @@ pub struct Udp<K = Linux> {
     has_words: Cell<bool>,
     /// The best [`Way`] of sending that the kernel has not refused.
     way: Cell<Way>,
+    stamps: Stamps,
     kernel: K,
+}
+
+/// When runs came.
+#[derive(Debug, Default)]
+struct Stamps {
+    /// The kernel says it with each.
+    are_on: Cell<bool>,
+    /// When the last one came, if it was said.
+    last: Cell<Option<Duration>>,
 }
 
 /// How the socket receives, and what decides it.
@@ -132,6 +143,7 @@ impl Udp {
             dropped: 0,
             has_words: Cell::new(false),
             way: self.way.clone(),
+            stamps: Stamps::default(),
             kernel: Linux::default(),
         })
     }
@@ -150,7 +162,8 @@ impl<K: Kernel> Udp<K> {
         let way = Cell::new(Way::Segments);
         let has_words = Cell::new(false);
         let (peer, receive_most, pace) = (None, None, Pace::default());
-        Ok(Udp { socket, local, peer, receive_bytes, receive_most, pace, dropped: 0, has_words, way, kernel })
+        let stamps = Stamps::default();
+        Ok(Udp { socket, local, peer, receive_bytes, receive_most, pace, dropped: 0, has_words, way, stamps, kernel })
     }
 
     /// Has the kernel keep at most so many bytes of memory of what came, and of direct sockets that are made from now on.
@@ -177,7 +190,8 @@ impl<K: Kernel> Udp<K> {
                 true => self.kernel.receive_run(socket, buffer),
             };
             match got {
-                Ok(Got { from: Some(from), bytes, segment, is_whole: true }) if bytes > 0 => {
+                Ok(Got { from: Some(from), bytes, segment, is_whole: true, came_at }) if bytes > 0 => {
+                    self.stamps.last.set(came_at);
                     let segment = segment.filter(|bytes| *bytes > 0).map_or(bytes, |segment| segment.min(bytes));
                     self.note_datagram(segment < bytes);
                     return Received::Run { from, bytes, segment };
@@ -212,12 +226,14 @@ impl<K: Kernel> Udp<K> {
     /// The same of memory that stays as it is, see [`weft_core::ni::Link::send_lasting`]: it goes without a copy, if it is much and the kernel
     /// can. A last packet that is shorter is copied.
     #[inline]
-    pub fn send_lasting_to_peer(&self, packets: &[u8], segment: usize) -> Sent {
+    pub fn send_lasting_to_peer(&self, pages: &Pages, place: Range<usize>, segment: usize) -> Sent {
+        let packets = &pages.as_ref()[place.clone()];
         let count = packets.len() / segment.max(1);
-        let (whole, rest) = packets.split_at(count * segment);
+        let whole = place.start..place.start + count * segment;
+        let rest = &packets[whole.len()..];
         let is_run = (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST;
         let length = u16::try_from(segment).ok().filter(|_| is_run && self.way.get() == Way::Segments);
-        let went = length.map(|length| self.kernel.send_pages(self.socket.checked(), whole, length));
+        let went = length.map(|length| self.kernel.send_pages(self.socket.checked(), pages, whole, length));
         match went.map(|went| went.or_else(was_dropped)) {
             Some(Ok(())) if rest.is_empty() => Sent { packets: count, stop: None },
             Some(Ok(())) => {
@@ -303,9 +319,17 @@ impl<K: Kernel> Udp<K> {
         None
     }
 
-    /// How long ago what was received last came to this host, if the kernel tells. A system call.
+    /// How long ago what was received last came to this host, if the kernel tells. A system call; of runs for the first one alone: those
+    /// after it are received together with the time at which they came.
     pub fn age_of_last(&self) -> Option<Duration> {
-        weft_shm::arrival::age_of_last(self.socket.as_fd())
+        if self.stamps.are_on.get() {
+            return self.stamps.last.get().and_then(weft_shm::arrival::age_at);
+        }
+        let age = weft_shm::arrival::age_of_last(self.socket.as_fd());
+        if self.pace.is_for_runs {
+            self.stamps.are_on.set(self.kernel.stamp(self.socket.as_fd(), true).is_ok());
+        }
+        age
     }
 
     /// Where the socket is, with the port that it got.
@@ -375,6 +399,10 @@ impl<K: Kernel> Udp<K> {
     fn ask_for_no_runs(&mut self) {
         (self.pace.singles, self.pace.looks) = (0, 0);
         let socket = self.socket.as_fd();
+        if self.stamps.are_on.take() {
+            // What is received alone comes without control data, so it would have no time.
+            let _ = self.kernel.stamp(socket, false);
+        }
         if self.kernel.put_together(socket, false).is_err() {
             return;
         }
@@ -478,7 +506,9 @@ pub trait Kernel {
         segment: u16,
     ) -> Result<(), Errno>;
     /// A run of whole packets that lies in pages that stay as they are, to the socket's peer.
-    fn send_pages(&self, socket: BorrowedFd<'_>, run: &[u8], segment: u16) -> Result<(), Errno>;
+    fn send_pages(&self, socket: BorrowedFd<'_>, pages: &Pages, run: Range<usize>, segment: u16) -> Result<(), Errno>;
+    /// Whether the kernel is to say of each run when it came.
+    fn stamp(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno>;
     /// From now on what is sent as one datagram goes as one.
     fn forget_segments(&self, socket: BorrowedFd<'_>);
     /// The first packets of a run; says how many it took.
@@ -507,6 +537,8 @@ pub struct Got {
     /// `None` for one datagram as it was sent.
     segment: Option<usize>,
     is_whole: bool,
+    /// When it came, as the host's clock had it, if the kernel was asked to say so.
+    came_at: Option<Duration>,
 }
 
 /// The kernel itself.
@@ -514,8 +546,6 @@ pub struct Got {
 pub struct Linux {
     /// The length of segments that the socket was told, or 0. Told once, and not with each datagram, for it rarely changes.
     segment: Cell<u16>,
-    /// Hands pages over, once it was needed.
-    splicer: RefCell<Option<Splicer>>,
     /// It does not take pages.
     copies: Cell<bool>,
 }
@@ -552,24 +582,21 @@ impl Kernel for Linux {
         send(socket, to, run)
     }
 
-    fn send_pages(&self, socket: BorrowedFd<'_>, run: &[u8], segment: u16) -> Result<(), Errno> {
+    fn send_pages(&self, socket: BorrowedFd<'_>, pages: &Pages, run: Range<usize>, segment: u16) -> Result<(), Errno> {
         if self.copies.get() {
             return Err(Errno::OPNOTSUPP);
         }
         self.cut_into(socket, segment)?;
-        let sent = self.splicer.take().map_or_else(Splicer::new, Ok).and_then(|splicer| splicer.send(socket, run));
-        match sent {
-            Ok(splicer) => {
-                self.splicer.replace(Some(splicer));
-                Ok(())
-            }
-            Err(error) => {
-                // What is said of the way there, or of its being full, says nothing of pages.
-                let says_nothing = is_told_by_networks(error) || error == Errno::NOBUFS || stop(error) == Stop::Full;
-                self.copies.set(!says_nothing);
-                Err(error)
-            }
-        }
+        pages.send(socket, run).inspect_err(|error| {
+            // What is said of the way there, or of its being full, says nothing of pages.
+            let says_nothing = is_told_by_networks(*error) || *error == Errno::NOBUFS || stop(*error) == Stop::Full;
+            self.copies.set(!says_nothing);
+        })
+    }
+
+    #[cold]
+    fn stamp(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno> {
+        socket::setsockopt(&socket, ReceiveTimestampns, &should).map_err(errno)
     }
 
     #[cold]
@@ -604,11 +631,11 @@ impl Kernel for Linux {
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
         if peer.is_some() {
             let (bytes, whole) = net::recv(socket, buffer, flags)?;
-            return Ok(Got { from: peer, bytes, segment: None, is_whole: whole == bytes });
+            return Ok(Got { from: peer, bytes, segment: None, is_whole: whole == bytes, came_at: None });
         }
         let (bytes, whole, from) = net::recvfrom(socket, buffer, flags)?;
         let from = from.and_then(|from| SocketAddr::try_from(from).ok()).map(unmapped);
-        Ok(Got { from, bytes, segment: None, is_whole: whole == bytes })
+        Ok(Got { from, bytes, segment: None, is_whole: whole == bytes, came_at: None })
     }
 
     #[inline(never)]
@@ -618,14 +645,16 @@ impl Kernel for Linux {
         let flags = MsgFlags::MSG_DONTWAIT;
         let message = socket::recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control.0), flags)
             .map_err(errno)?;
-        let segment = message.cmsgs().ok().and_then(|mut controls| {
-            controls.find_map(|control| match control {
-                ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
-                _ => None,
-            })
-        });
+        let (mut segment, mut came_at) = (None, None);
+        for control in message.cmsgs().into_iter().flatten() {
+            match control {
+                ControlMessageOwned::UdpGroSegments(bytes) => segment = usize::try_from(bytes).ok(),
+                ControlMessageOwned::ScmTimestampns(at) => came_at = Some(at.into()),
+                _ => {}
+            }
+        }
         let is_whole = !message.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC);
-        Ok(Got { from: message.address.as_ref().and_then(sender), bytes: message.bytes, segment, is_whole })
+        Ok(Got { from: message.address.as_ref().and_then(sender), bytes: message.bytes, segment, is_whole, came_at })
     }
 
     fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno> {
@@ -650,7 +679,7 @@ fn send(socket: BorrowedFd<'_>, to: Option<&SocketAddr>, datagram: &[u8]) -> Res
 #[repr(C, align(8))]
 struct Words([u8; WORD_BYTES]);
 
-/// Room for one control message with an integer, aligned as the kernel's headers are.
+/// Room for the control messages of a run, aligned as the kernel's headers are.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
@@ -840,8 +869,8 @@ const SINGLES_MOST: u32 = 64;
 /// the socket's memory and takes a call for each packet. With 1,024 looks a tenth less comes beside a process that computes on each core.
 const LOOKS_MOST: u32 = 1 << 16;
 
-/// A control message's header, and an integer in whole words.
-const CONTROL_BYTES: usize = 16 + 8;
+/// Two control messages' headers, an integer in whole words, and a time.
+const CONTROL_BYTES: usize = 16 + 8 + 16 + 16;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! When a datagram came to this host, which may be long before somebody received it. The kernel notes it as the datagram comes from the
 //! interface, once somebody has asked.
 //!
-//! By a call of its own (`SIOCGSTAMPNS`), not as control data: so it costs nothing where nobody asks.
+//! By a call of its own (`SIOCGSTAMPNS`), not as control data: so it costs nothing where nobody asks. Whoever receives control data anyway has it
+//! there, and asks [`age_at`].
 
 use rustix::fd::BorrowedFd;
 use rustix::ioctl::{self, Getter};
@@ -20,9 +21,14 @@ pub fn age_of_last(socket: BorrowedFd<'_>) -> Option<Duration> {
     let request = unsafe { Getter::<WHEN, [i64; 2]>::new() };
     // SAFETY: the kernel writes those two words and nothing else. A descriptor of another kind refuses the request.
     let [seconds, nanos] = unsafe { ioctl::ioctl(socket, request) }.ok()?;
+    age_at(Duration::new(seconds.try_into().ok()?, nanos.try_into().ok()?))
+}
+
+/// How long ago a datagram came of which the kernel said when it did (`SO_TIMESTAMPNS`). `None` if that is in the future, as when the clock was
+/// set.
+pub fn age_at(at: Duration) -> Option<Duration> {
     let now = clock_gettime(ClockId::Realtime);
-    let ago = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec - nanos);
-    u64::try_from(ago).ok().map(Duration::from_nanos)
+    Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?).checked_sub(at)
 }
 
 #[cfg(test)]

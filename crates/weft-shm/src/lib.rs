@@ -39,7 +39,7 @@ pub use direct::{Closer, Offer, Remote, RemoteError, Ticket};
 pub use fork::{Descriptor, Forked, Life, Own};
 pub use lent::{Lent, LentMut};
 pub use mem::{MapMem, RingMem};
-pub use pages::{Pages, Splicer};
+pub use pages::Pages;
 pub use pull::{PullError, PullFrom};
 pub use ring::{wakes_by_this_thread, Consumer, Lanes, Producer, Ringing, Steps, Waker};
 pub use segment::{AwakePage, AwakeView, SegmentFile};

@@ -1,14 +1,18 @@
-//! Memory that goes to a socket page by page, without a copy: [`Pages`], and the [`Splicer`] that hands them over.
+//! Memory that goes to a socket page by page, without a copy: [`Pages`].
 //!
 //! The kernel refers to the pages until the packets in them were received, or sent by the hardware, and nobody says when that is. Two things follow. Who
 //! changes them before that changes the packets: a checksum tells. And they must not become anything else of the process, whose bytes would
 //! then be sent: so they are mapped for this alone, and unmapped when they are dropped, which leaves the kernel its pages as they were.
+//!
+//! The pages are those of a memfd that nobody else has: of a file the kernel hands pages over with one call (`sendfile`), and of other memory with two,
+//! by way of a pipe (`vmsplice`, `splice`).
 
 use crate::fork::Descriptor;
+use crate::sys::make_file;
 use rustix::io::{retry_on_intr, Errno};
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 use std::alloc::Layout;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -24,6 +28,8 @@ use std::sync::OnceLock;
 pub struct Pages {
     base: NonNull<u8>,
     bytes: usize,
+    /// What they are of. `None` where the kernel would not send them, or gives no file.
+    file: Option<Descriptor>,
 }
 
 // SAFETY: this value is the only way to its memory, which any thread may use and unmap.
@@ -37,13 +43,47 @@ impl Pages {
         let Ok(layout) = Layout::array::<u8>(bytes.max(1)) else {
             std::alloc::handle_alloc_error(Layout::new::<u8>());
         };
-        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), layout.size(), rights, flags) };
+        let size = layout.size();
+        let file = Pages::are_sent().then(|| make_file("weft-pages", size).ok()).flatten();
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let any = std::ptr::null_mut();
+        let base = match &file {
+            // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. The file was just made, has this size, and is
+            // given to nobody, so nobody shrinks it.
+            Some(file) => unsafe { rustix::mm::mmap(any, size, rights, MapFlags::SHARED, file, 0) },
+            // SAFETY: as above, without a file.
+            None => unsafe { rustix::mm::mmap_anonymous(any, size, rights, MapFlags::PRIVATE) },
+        };
         match base.ok().and_then(|base| NonNull::new(base.cast())) {
-            Some(base) => Pages { base, bytes },
+            Some(base) => Pages { base, bytes, file },
             None => std::alloc::handle_alloc_error(layout),
         }
+    }
+
+    /// Whether the kernel is one that sends pages as they are.
+    pub fn are_sent() -> bool {
+        static SUPPORTED: OnceLock<bool> = OnceLock::new();
+        *SUPPORTED.get_or_init(|| {
+            let uname = rustix::system::uname();
+            version(uname.release().to_str().unwrap_or_default()).is_some_and(|version| version >= KERNEL)
+        })
+    }
+
+    /// Sends a part of them to whom a datagram socket is connected to, as one datagram, which the socket may have cut. One system call, which
+    /// does not block if the socket does not.
+    ///
+    /// # Errors
+    /// What the kernel says; `OPNOTSUPP` if it does not send them as they are, `IO` if it took a part.
+    pub fn send(&self, socket: BorrowedFd<'_>, part: Range<usize>) -> Result<(), Errno> {
+        let Some(file) = self.file.as_ref().filter(|_| part.end <= self.bytes) else { return Err(Errno::OPNOTSUPP) };
+        let sent = retry_on_intr(|| {
+            let mut from = part.start as u64;
+            rustix::fs::sendfile(socket, file.checked(), Some(&mut from), part.len())
+        })?;
+        if sent < part.len() {
+            return Err(Errno::IO);
+        }
+        Ok(())
     }
 }
 
@@ -72,71 +112,8 @@ impl Drop for Pages {
     }
 }
 
-/// Bytes of the pipe: the pages of the longest datagram lie in it, one to each of its places, and two more where it begins and ends within some.
-const PIPE_BYTES: usize = 128 << 10;
-
 /// The first kernel that takes the pages of a datagram to be cut as they are (MSG_SPLICE_PAGES).
 const KERNEL: (u32, u32) = (6, 5);
-
-/// Hands pages to sockets, through a pipe: that is how the kernel takes them.
-#[derive(Debug)]
-pub struct Splicer {
-    from: Descriptor,
-    into: Descriptor,
-}
-
-impl Splicer {
-    /// Whether the kernel is one that takes pages: what [`Splicer::new`] says, without a pipe.
-    pub fn is_supported() -> bool {
-        static SUPPORTED: OnceLock<bool> = OnceLock::new();
-        *SUPPORTED.get_or_init(|| {
-            let uname = rustix::system::uname();
-            version(uname.release().to_str().unwrap_or_default()).is_some_and(|version| version >= KERNEL)
-        })
-    }
-
-    /// One with nothing in its pipe.
-    ///
-    /// # Errors
-    /// `OPNOTSUPP` from a kernel before 6.5, else what the kernel says of the pipe.
-    pub fn new() -> Result<Splicer, Errno> {
-        if !Splicer::is_supported() {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let made =
-            Descriptor::make_several(|| match rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) {
-                Ok((from, into)) => (Ok(()), vec![from, into]),
-                Err(error) => (Err(error), Vec::new()),
-            });
-        let (Ok(()), mut ends) = made else { return Err(Errno::MFILE) };
-        let (Some(into), Some(from)) = (ends.pop(), ends.pop()) else { return Err(Errno::MFILE) };
-        rustix::pipe::fcntl_setpipe_size(&into, PIPE_BYTES)?;
-        Ok(Splicer { from, into })
-    }
-
-    /// Sends bytes of [`Pages`] to whom a datagram socket is connected to, as one datagram, which the socket may have cut. Does not block.
-    ///
-    /// # Errors
-    /// What the kernel says. Then some of it may be in the pipe: this is of no use any more. `IO` if the kernel took a part.
-    pub fn send(self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Splicer, Errno> {
-        let taken = retry_on_intr(|| {
-            let slices = [IoSliceRaw::from_slice(bytes)];
-            // SAFETY: this is the pipe's writing end, so the kernel only reads the bytes, now or later. It keeps the pages, so they
-            // may be unmapped. If they are changed it sends the change, and no memory of this process.
-            unsafe { rustix::pipe::vmsplice(self.into.checked(), &slices, SpliceFlags::NONBLOCK) }
-        })?;
-        if taken < bytes.len() {
-            return Err(Errno::IO);
-        }
-        let sent = retry_on_intr(|| {
-            rustix::pipe::splice(self.from.checked(), None, socket, None, bytes.len(), SpliceFlags::NONBLOCK)
-        })?;
-        if sent < bytes.len() {
-            return Err(Errno::IO);
-        }
-        Ok(self)
-    }
-}
 
 /// The first two numbers of a kernel's release.
 fn version(release: &str) -> Option<(u32, u32)> {
@@ -164,14 +141,16 @@ mod tests {
         a.connect(b.local_addr().expect("bound")).expect("connects");
         let mut pages = Pages::zeroed(50_000);
         pages.as_mut().iter_mut().zip(0u32..).for_each(|(to, n)| *to = (n % 251) as u8);
-        let Ok(mut splicer) = Splicer::new() else { return assert!(!Splicer::is_supported(), "a pipe") };
+        if !Pages::are_sent() {
+            return;
+        }
         let mut buffer = vec![0; 65_536];
         for range in [0..20_000, 123..50_000, 4096..8192] {
-            splicer = splicer.send(a.as_fd(), &pages.as_ref()[range.clone()]).expect("sends");
+            pages.send(a.as_fd(), range.clone()).expect("sends");
             let got = b.recv(&mut buffer).expect("comes");
             assert_eq!(buffer[..got], pages.as_ref()[range]);
         }
-        splicer.send(a.as_fd(), pages.as_ref()).expect("sends");
+        pages.send(a.as_fd(), 0..50_000).expect("sends");
         let expected = pages.as_ref().to_vec();
         drop(pages);
         // What takes the place of its mapping is not what is sent.
@@ -184,8 +163,9 @@ mod tests {
     #[test]
     fn who_cannot_be_reached_is_told_of_and_nothing_blocks() {
         let a = UdpSocket::bind("127.0.0.1:0").expect("a");
-        let Ok(splicer) = Splicer::new() else { return assert!(!Splicer::is_supported(), "a pipe") };
         let pages = Pages::zeroed(4096);
-        assert_eq!(splicer.send(a.as_fd(), pages.as_ref()).map(drop), Err(Errno::DESTADDRREQ));
+        let told = if Pages::are_sent() { Errno::DESTADDRREQ } else { Errno::OPNOTSUPP };
+        assert_eq!(pages.send(a.as_fd(), 0..4096), Err(told));
+        assert_eq!(pages.send(a.as_fd(), 1..4097), Err(Errno::OPNOTSUPP), "more than there is");
     }
 }

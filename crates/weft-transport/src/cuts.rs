@@ -1,6 +1,6 @@
 //! A window on a stream's bytes, cut and laid out as full packets will have them, so that packets go out from where the bytes lie.
 
-use crate::memory::Memory;
+use crate::memory::{Memory, Packets};
 use std::ops::Range;
 use weft_wire::frame::RECORDS_HEADER;
 use weft_wire::packet::{checksum_of, Integrity, Shift, HEADER};
@@ -145,8 +145,8 @@ impl<M: Memory> Cuts<M> {
 
     /// Packets in a row.
     #[inline]
-    pub fn packets(&self, range: Range<usize>) -> &[u8] {
-        &self.memory.as_ref()[range]
+    pub fn packets(&self, place: Range<usize>) -> Packets<'_, M> {
+        Packets { memory: &self.memory, place }
     }
 
     /// Bytes of memory behind it.

@@ -40,7 +40,7 @@ pub use congestion::{Acked, Congestion, Control, DelayWindow, FixedWindow, Metho
 pub use credit::{CreditAccount, CreditDue, Grant};
 pub use door::{Answer, Caller, Door};
 pub use incoming::Incoming;
-pub use memory::Memory;
+pub use memory::{Memory, Packets};
 pub use random::Random;
 pub use time::Time;
 pub use window::Window;

@@ -37,9 +37,7 @@ const PLAIN: &[i64] = &[
     libc::SYS_setsockopt,
     libc::SYS_recvmmsg,
     libc::SYS_sendmmsg,
-    libc::SYS_pipe2,
-    libc::SYS_splice,
-    libc::SYS_vmsplice,
+    libc::SYS_sendfile,
     libc::SYS_ppoll,
     libc::SYS_uname,
     // Files that are read: `openat` below.

@@ -123,10 +123,10 @@ impl Burst {
         }
         let segment = channel.packet_size();
         let packets = channel.transmit_run(now, (BURST_MOST / segment).min(PACKETS_MOST))?;
-        let went = link.send_lasting(to, packets, segment);
+        let went = link.send_lasting(to, &packets, segment);
         if let Sent::Full(_) = went {
             self.bytes.resize(ROOM, 0);
-            self.bytes[..packets.len()].copy_from_slice(packets);
+            self.bytes[..packets.len()].copy_from_slice(&packets);
         }
         Some((Run { from: 0, until: packets.len(), segment, says_all: false, is_whole: true }, went))
     }
@@ -156,7 +156,7 @@ impl Burst {
             segment = segment.max(len);
             until += len;
             if len < size {
-                says_all = true;
+                says_all = !channel.has_run(now);
                 break;
             }
         }

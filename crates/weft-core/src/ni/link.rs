@@ -1,6 +1,6 @@
 //! What a network interface asks of its link.
 
-use weft_transport::{Memory, Time};
+use weft_transport::{Memory, Packets, Time};
 use weft_wire::HostAddress;
 
 /// The result of giving a run of packets to a link.
@@ -25,7 +25,7 @@ pub trait Link {
     /// As [`Link::send`], for packets in [`Link::Memory`]. The link may read them after the call: a packet stays
     /// unchanged until the peer has taken its contents, except for a shorter last packet. The contents of lost packets
     /// are sent again from another place.
-    fn send_lasting(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent {
+    fn send_lasting(&mut self, to: Way, packets: &Packets<'_, Self::Memory>, segment: usize) -> Sent {
         self.send(to, packets, segment)
     }
     /// Answers a stranger with one packet. If there is no room, the packet is lost, and the stranger asks again.

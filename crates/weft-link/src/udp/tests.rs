@@ -77,8 +77,12 @@ impl Kernel for Faulty {
         self.pass(Call::Many).and_then(|()| self.linux.send_many(socket, to, run, segment))
     }
 
-    fn send_pages(&self, socket: BorrowedFd<'_>, run: &[u8], segment: u16) -> Result<(), Errno> {
-        self.pass(Call::Pages).and_then(|()| self.linux.send_pages(socket, run, segment))
+    fn send_pages(&self, socket: BorrowedFd<'_>, pages: &Pages, run: Range<usize>, segment: u16) -> Result<(), Errno> {
+        self.pass(Call::Pages).and_then(|()| self.linux.send_pages(socket, pages, run, segment))
+    }
+
+    fn stamp(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno> {
+        self.linux.stamp(socket, should)
     }
 
     fn forget_segments(&self, socket: BorrowedFd<'_>) {
@@ -384,7 +388,7 @@ fn what_the_interface_drops_is_lost_and_holds_up_nothing() {
     }
     let (a, mut b) = connected();
     a.kernel.plan(Call::Pages, Errno::NOBUFS);
-    assert_eq!(a.send_lasting_to_peer(&run(20_000), 1000), Sent { packets: 20, stop: None });
+    assert_eq!(a.send_lasting_to_peer(&pages_of(&run(20_000)), 0..20_000, 1000), Sent { packets: 20, stop: None });
     assert_eq!(b.receive(&mut [0; 2000]), Received::Nothing);
 }
 
@@ -412,8 +416,11 @@ impl Kernel for FullAfter {
     fn send_many(&self, _: BorrowedFd<'_>, _: Option<&SocketAddr>, _: &[u8], _: usize) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
-    fn send_pages(&self, _: BorrowedFd<'_>, _: &[u8], _: u16) -> Result<(), Errno> {
+    fn send_pages(&self, _: BorrowedFd<'_>, _: &Pages, _: Range<usize>, _: u16) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
+    }
+    fn stamp(&self, _: BorrowedFd<'_>, _: bool) -> Result<(), Errno> {
+        Err(Errno::NOPROTOOPT)
     }
     fn forget_segments(&self, _: BorrowedFd<'_>) {}
     fn receive_one(&self, _: BorrowedFd<'_>, _: Option<SocketAddr>, _: &mut [u8]) -> Result<Got, Errno> {
@@ -448,6 +455,12 @@ fn interrupted_calls_are_made_again() {
     }
 }
 
+fn pages_of(bytes: &[u8]) -> Pages {
+    let mut pages = Pages::zeroed(bytes.len());
+    pages.as_mut().copy_from_slice(bytes);
+    pages
+}
+
 /// As [`pair`], the first one connected to the second.
 fn connected() -> (Udp<Faulty>, Udp<Faulty>) {
     let (mut a, b) = pair();
@@ -459,16 +472,15 @@ fn connected() -> (Udp<Faulty>, Udp<Faulty>) {
 #[test]
 fn a_long_run_of_what_stays_goes_as_pages_and_a_last_shorter_packet_by_itself() {
     let (a, mut b) = connected();
-    let mut pages = weft_shm::Pages::zeroed(45_100);
-    pages.as_mut().copy_from_slice(&run(45_100));
+    let pages = pages_of(&run(45_100));
     for (bytes, calls) in [(45_000, &[Call::Pages][..]), (45_100, &[Call::Pages, Call::One])] {
-        let sent = a.send_lasting_to_peer(&pages.as_ref()[..bytes], 1000);
+        let sent = a.send_lasting_to_peer(&pages, 0..bytes, 1000);
         assert_eq!((sent.packets, sent.stop), (bytes.div_ceil(1000), None));
         assert_eq!(a.kernel.take_seen(), calls);
         assert_eq!(packets(&mut b, bytes.div_ceil(1000)), cut(&run(bytes), 1000));
     }
     // Few are copied.
-    assert_eq!(a.send_lasting_to_peer(&pages.as_ref()[..4000], 1000).packets, 4);
+    assert_eq!(a.send_lasting_to_peer(&pages, 0..4000, 1000).packets, 4);
     assert_eq!(a.kernel.take_seen(), [Call::Segments]);
     assert_eq!(packets(&mut b, 4), cut(&run(4000), 1000));
 }
@@ -479,12 +491,16 @@ fn who_takes_no_pages_gets_copies_and_who_is_full_gets_nothing() {
     let bytes = run(20_000);
     for error in [Errno::INVAL, Errno::OPNOTSUPP, Errno::CONNREFUSED, Errno::MSGSIZE] {
         a.kernel.plan(Call::Pages, error);
-        assert_eq!(a.send_lasting_to_peer(&bytes, 1000), Sent { packets: 20, stop: None }, "{error}");
+        assert_eq!(
+            a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000),
+            Sent { packets: 20, stop: None },
+            "{error}"
+        );
         assert_eq!(a.kernel.take_seen(), [Call::Pages, Call::Segments]);
         assert_eq!(packets(&mut b, 20), cut(&bytes, 1000));
     }
     a.kernel.plan(Call::Pages, Errno::AGAIN);
-    assert_eq!(a.send_lasting_to_peer(&bytes, 1000), Sent { packets: 0, stop: Some(Stop::Full) });
+    assert_eq!(a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000), Sent { packets: 0, stop: Some(Stop::Full) });
     assert_eq!(a.kernel.take_seen(), [Call::Pages]);
     assert_eq!(b.receive(&mut [0; 2000]), Received::Nothing);
 }
@@ -497,7 +513,7 @@ fn a_peer_that_is_gone_is_no_reason_to_copy_for_the_next_one() {
     drop(b);
     // The kernel says so with a call after the one that found nobody.
     for _ in 0..10 {
-        assert_eq!(a.send_lasting_to_peer(&bytes, 1000).packets, 20, "to {gone}");
+        assert_eq!(a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000).packets, 20, "to {gone}");
     }
     assert!(!a.kernel.linux.copies.get());
     assert!(a.kernel.take_seen().contains(&Call::Segments), "it was told, and the run went by another call");

@@ -206,7 +206,7 @@ fn source(wanted: &Wanted, from: IpAddr) -> io::Result<IpAddr> {
 
 /// Whether long runs of packets can go to other hosts without a copy here: from Linux 6.5 on. Does not block.
 pub fn sends_pages() -> bool {
-    weft_shm::Splicer::is_supported()
+    weft_shm::Pages::are_sent()
 }
 
 /// The addresses of this host that names do not carry if they carry these: interface, address, and why.
