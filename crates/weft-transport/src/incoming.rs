@@ -42,6 +42,8 @@ pub struct Incoming {
     in_hand: u32,
     /// The next record, once all of it is here and was looked at: its header, and its bytes.
     next: Option<(HeadWords, u32)>,
+    /// Where the next record ends, if it is known and is not here yet; else no more than `read`.
+    ends: u64,
     /// Everything below came.
     end: u64,
     ahead: Ranges,
@@ -66,6 +68,7 @@ impl Incoming {
             read: start,
             in_hand: 0,
             next: None,
+            ends: start,
             end: start,
             ahead: Ranges::default(),
             top: start,
@@ -278,7 +281,7 @@ impl Incoming {
             return Ok(self.next);
         }
         let here = self.end - self.read;
-        if here < HEADER as u64 {
+        if here < HEADER as u64 || self.end < self.ends {
             return Ok(None);
         }
         self.look(here)
@@ -292,6 +295,7 @@ impl Incoming {
         }
         let size = stream_bytes(head.args(), head.len()) as u32;
         self.next = (u64::from(size) <= here).then_some((head, size));
+        self.ends = if self.next.is_some() { self.read } else { self.read + u64::from(size) };
         Ok(self.next)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cuts::{Cuts, Whole, AHEAD};
 use crate::kept::{Kept, Window};
-use crate::memory::Memory;
+use crate::memory::{Memory, Packets};
 use crate::ranges::Ranges;
 use crate::sequence::widen;
 use crate::starts::Starts;
@@ -150,6 +150,14 @@ impl<M: Memory> Outgoing<M> {
         if let Some((from, to)) = self.lost.take_first(most) {
             return Some(Run { from, len: (to - from) as u16 });
         }
+        if let Some(cuts) = self.bytes.cuts() {
+            let left = cuts.beginning(self.sent) + cuts.cut() - self.sent;
+            let unsent = self.end.min(self.limit).saturating_sub(self.sent);
+            if unsent >= left + READY_LEAST * cuts.cut() {
+                // Up to where packets lie ready.
+                most = most.min(left);
+            }
+        }
         let until = self.end.min(self.limit).min(self.sent + most);
         if self.sent >= until {
             return None;
@@ -197,8 +205,8 @@ impl<M: Memory> Outgoing<M> {
 
     /// What was made of them.
     #[inline]
-    pub fn packets(&self, range: Range<usize>) -> &[u8] {
-        self.bytes.cuts().map_or(&[], |cuts| cuts.packets(range))
+    pub fn packets(&self, place: Range<usize>) -> Option<Packets<'_, M>> {
+        self.bytes.cuts().map(|cuts| cuts.packets(place))
     }
 
     /// Whether what goes next lies ready, and is much; `room` bytes may be under way.
@@ -562,6 +570,23 @@ mod tests {
         assert_eq!(out.next_run(20), Some(Run { from: 0, len: 20 }));
         out.on_lost(Run { from: 10, len: 500 });
         assert_eq!(out.next_run(1000), Some(Run { from: 10, len: 10 }));
+    }
+
+    #[test]
+    fn large_packets_lie_ready_behind_the_rest_of_one_that_went_in_part() {
+        const MOST: u32 = 1 << 20;
+        let (packet, message) = (8972, vec![7; 65_000]);
+        let mut out = Outgoing::<Vec<u8>>::new(0, MOST, MOST);
+        out.push(Head::new(Kind::Send), &[], &message).expect("room");
+        assert!(out.ready(7, packet, u64::MAX).is_some());
+        let cut = out.bytes.cuts().expect("they are many").cut();
+        while out.next_run(packet).is_some() {}
+        out.push(Head::new(Kind::Send), &[], &message).expect("room");
+        assert!(!out.has_ready(u64::MAX), "too much would go again");
+        let rest = out.next_run(packet).expect("unsent");
+        assert!(u64::from(rest.len) < cut && (rest.from + u64::from(rest.len)) % cut == 0, "{rest:?}, cuts of {cut}");
+        assert!(out.has_ready(u64::MAX));
+        assert_eq!(out.ready(7, packet, u64::MAX).map(|ready| ready.packets), Some(7));
     }
 
     #[test]

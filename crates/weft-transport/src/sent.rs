@@ -175,6 +175,12 @@ impl Sent {
             && self.entries.iter().all(|entry| entry.state == State::InFlight)
     }
 
+    /// Whether no packet's fate is open or remembered.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Takes acknowledgements in: the header's, and those of a bitmap from there on. `came` gets what arrived.
     pub fn on_acks(
         &mut self,

@@ -156,6 +156,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
                 return Verdict::Violation;
             }
         }
+        // As of the packets of a run behind its first one.
+        let says_nothing = waits && self.sent.is_empty() && header.reflected.is_none();
         let word = Word {
             at: now,
             lay: now.nanos_since(came_at),
@@ -193,6 +195,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
         // Whoever waits for records wants them, and what is made of them is to be under way before anything else is done.
         match waits && asks.records {
+            _ if says_nothing => {}
             true => self.word = Some(word),
             false => self.take_in(word),
         }

@@ -10,7 +10,7 @@ mod rest;
 use super::{Event, OpenError, Settings};
 use crate::cuts::Whole;
 use crate::incoming::{Incoming, Stored};
-use crate::memory::Memory;
+use crate::memory::{Memory, Packets};
 use crate::outgoing::{Outgoing, Ready, Run, Violation};
 use crate::rare::{self, Point};
 use crate::sent::SentFrame;
@@ -830,7 +830,12 @@ impl<M: Memory> Streams<M> {
     /// Fills the packet with records, from each stream in turn. Calls `note` for each run.
     #[inline]
     pub fn write_records(&mut self, writer: &mut Writer<'_>, mut note: impl FnMut(SentFrame)) {
+        let mut has_written = false;
         while let Some(&id) = self.runs.front() {
+            if has_written && self.has_ready(u64::MAX) {
+                // That goes in packets of its own, from where it lies.
+                return;
+            }
             let room = writer.room();
             if room < SCRAP && !writer.is_empty() {
                 return;
@@ -842,6 +847,7 @@ impl<M: Memory> Streams<M> {
             let is_written = writer.push_records(id, run.from as u32, s.out.slices(run));
             assert!(is_written, "a run of at most the room there was");
             note(SentFrame::Records(id, run));
+            has_written = true;
             self.queue(id);
         }
     }
@@ -869,13 +875,13 @@ impl<M: Memory> Streams<M> {
 
     /// What was made of them; then it is another stream's turn.
     #[inline]
-    pub fn end_turn(&mut self, id: StreamId, range: Range<usize>) -> &[u8] {
+    pub fn end_turn(&mut self, id: StreamId, place: Range<usize>) -> Option<Packets<'_, M>> {
         self.runs.pop_front();
         if let Some(s) = find(&mut self.places, id) {
             s.is_queued = false;
         }
         self.queue(id);
-        find(&mut self.places, id).map_or(&[], |s| s.out.packets(range))
+        find(&mut self.places, id).and_then(|s| s.out.packets(place))
     }
 
     /// Whether what goes next lies ready, and is much.

@@ -5,7 +5,7 @@ use super::receive::Reflect;
 use super::{Acks, Channel, Phase};
 use crate::congestion::Congestion;
 use crate::cuts::{Whole, AHEAD};
-use crate::memory::Memory;
+use crate::memory::{Memory, Packets};
 use crate::rare::{self, Point};
 use crate::rtt::short_micros;
 use crate::sent::SentFrame;
@@ -68,7 +68,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     /// Makes packets ready that lie where their stream is kept, one behind the other: at most so many, all of
     /// [`Channel::packet_size`] but perhaps the last. None if what goes next has to be put together by [`Channel::transmit`].
     #[inline]
-    pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<&[u8]> {
+    pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<Packets<'_, M>> {
         let size = self.packet_size();
         if !self.may_run(now) {
             return None;
@@ -104,7 +104,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.acks = Acks::default();
         self.note_asked(now);
         self.retry_at = Some(self.wait_from(now));
-        Some(self.streams.end_turn(stream, ready.start..until))
+        self.streams.end_turn(stream, ready.start..until)
     }
 
     /// Whether [`Channel::transmit_run`] has something.
@@ -207,8 +207,9 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
                 asks |= self.write_unreliable(&mut writer);
             }
             self.streams.write_records(&mut writer, |frame: SentFrame| note(&mut self.sent, frame));
-            if self.streams.has_runs() || self.streams.has_words() || self.has_unreliable {
-                // Of a run of packets all but the last are equally large.
+            let more_follows = self.streams.has_runs() || self.streams.has_words() || self.has_unreliable;
+            if more_follows && !self.streams.has_ready(self.congestion_window()) {
+                // Of a run of packets all but the last are equally large. What lies ready is a run of its own.
                 writer.fill();
             }
         }
