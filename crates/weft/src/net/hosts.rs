@@ -108,6 +108,8 @@ pub(crate) struct Net {
     looks: u32,
     /// Looks since one found nothing.
     streak: u32,
+    /// Runs that the next look takes at the most, without asking whether there is one more.
+    allowance: u32,
     spin: Spin,
     /// As long as this is here, the process waits for the interface when it exits.
     _leaving: Arc<Visitor<Interface>>,
@@ -162,6 +164,7 @@ impl Net {
             is_drowsy: Cell::default(),
             looks: 0,
             streak: 0,
+            allowance: 1,
             spin: Spin::default(),
             has_helper,
             is_watched: false,
@@ -409,8 +412,9 @@ impl Net {
         let mut runs = 0;
         let is_hot = self.attention == Attention::Hot;
         let mut tries = self.spin.begin(is_hot && self.still >= STILL, ni.link().sends());
-        // One only if the last look found nothing: whoever waits for it should have it before another call is made.
-        let most = self.streak.min(RUNS_MOST - 1) + 1;
+        // One only if the last look found nothing: whoever waits for it should have it before another call is made. Else as many as the last
+        // look found, or one more if that took all that it might: between the runs of a stream hardly a call finds nothing.
+        let most = self.allowance;
         while runs < most {
             match take_run(ni, buffer) {
                 Some(heard_at) => (runs, self.heard_at) = (runs + 1, heard_at),
@@ -419,6 +423,7 @@ impl Net {
             }
         }
         self.streak = if runs > 0 { self.streak.saturating_add(1) } else { 0 };
+        self.allowance = if runs == most { (most + 1).min(RUNS_MOST) } else { runs.max(1) };
         match runs {
             0 => self.spin.missed(!is_hot || ni.has_unsent(), || ni.link().now()),
             _ => self.spin.found(self.heard_at),
