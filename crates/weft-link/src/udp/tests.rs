@@ -470,6 +470,24 @@ fn connected() -> (Udp<Faulty>, Udp<Faulty>) {
 }
 
 #[test]
+fn the_age_of_a_run_comes_with_it_once_it_was_asked_for() {
+    let (a, mut b) = pair();
+    b.ask_for_runs();
+    let mut buffer = [0; 2000];
+    let mut age_of_next = |b: &mut Udp<Faulty>| {
+        a.send(&b.local(), b"x", 1);
+        receive(b, &mut buffer);
+        (b.stamps.last.get().is_some(), b.age_of_last().is_some())
+    };
+    assert!(!age_of_next(&mut b).0, "nobody has asked");
+    // The kernel begins to note times a little after it is first asked.
+    let come_with_it = (0..1000).filter(|_| age_of_next(&mut b) == (true, true)).count();
+    assert!(come_with_it > 500, "{come_with_it} of 1000");
+    b.ask_for_no_runs();
+    assert_eq!(age_of_next(&mut b), (false, true), "a call of its own, again");
+}
+
+#[test]
 fn a_long_run_of_what_stays_goes_as_pages_and_a_last_shorter_packet_by_itself() {
     let (a, mut b) = connected();
     let pages = pages_of(&run(45_100));
