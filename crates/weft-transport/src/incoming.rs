@@ -40,10 +40,8 @@ pub struct Incoming {
     read: u64,
     /// Bytes of the record that was handed out.
     in_hand: u32,
-    /// The next record, once all of it is here and was looked at: its header, and its bytes.
+    /// The next record, once its header is here and was looked at: the header, and the record's bytes, which may not all be here.
     next: Option<(HeadWords, u32)>,
-    /// Where the next record ends, if it is known and is not here yet; else no more than `read`.
-    ends: u64,
     /// Everything below came.
     end: u64,
     ahead: Ranges,
@@ -68,7 +66,6 @@ impl Incoming {
             read: start,
             in_hand: 0,
             next: None,
-            ends: start,
             end: start,
             ahead: Ranges::default(),
             top: start,
@@ -277,11 +274,11 @@ impl Incoming {
     /// The header and the bytes of the next record, if all of it is here. It is asked for several times for each.
     #[inline]
     fn next(&mut self) -> Result<Option<(HeadWords, u32)>, Malformed> {
-        if self.next.is_some() {
-            return Ok(self.next);
-        }
         let here = self.end - self.read;
-        if here < HEADER as u64 || self.end < self.ends {
+        if self.next.is_some() {
+            return Ok(self.next.filter(|&(_, size)| u64::from(size) <= here));
+        }
+        if here < HEADER as u64 {
             return Ok(None);
         }
         self.look(here)
@@ -294,9 +291,8 @@ impl Incoming {
             return Err(Malformed::Kind(head.kind() as u8));
         }
         let size = stream_bytes(head.args(), head.len()) as u32;
-        self.next = (u64::from(size) <= here).then_some((head, size));
-        self.ends = if self.next.is_some() { self.read } else { self.read + u64::from(size) };
-        Ok(self.next)
+        self.next = Some((head, size));
+        Ok(self.next.filter(|_| u64::from(size) <= here))
     }
 
     fn free(&mut self) {
