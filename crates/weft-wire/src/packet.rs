@@ -53,7 +53,7 @@ pub enum Integrity {
     /// Everything.
     #[default]
     Full,
-    /// Everything but payloads: of each record the first [`RECORD_COVERED`] bytes. Damage of what follows is found by UDP's checksum and
+    /// Everything but payloads: of each record the first 256 bytes, with its header and arguments. Damage of what follows is found by UDP's checksum and
     /// the link, or not at all.
     Header,
 }
