@@ -231,7 +231,8 @@ impl<K: Kernel> Udp<K> {
         let count = packets.len() / segment.max(1);
         let whole = place.start..place.start + count * segment;
         let rest = &packets[whole.len()..];
-        let is_run = (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST;
+        let is_run =
+            (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST && pages.can_be_sent();
         let length = u16::try_from(segment).ok().filter(|_| is_run && self.way.get() == Way::Segments);
         let went = length.map(|length| self.kernel.send_pages(self.socket.checked(), pages, whole, length));
         match went.map(|went| went.or_else(was_dropped)) {

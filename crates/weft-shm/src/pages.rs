@@ -15,6 +15,7 @@ use std::alloc::Layout;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
 /// Zeroed pages of this process, unmapped on drop.
@@ -28,7 +29,7 @@ use std::sync::OnceLock;
 pub struct Pages {
     base: NonNull<u8>,
     bytes: usize,
-    /// What they are of. `None` where the kernel would not send them, or gives no file.
+    /// What they are of. `None` where the kernel would not send them, gives no file, or [`FILES_MOST`] others have one.
     file: Option<Descriptor>,
 }
 
@@ -44,7 +45,7 @@ impl Pages {
             std::alloc::handle_alloc_error(Layout::new::<u8>());
         };
         let size = layout.size();
-        let file = Pages::are_sent().then(|| make_file("weft-pages", size).ok()).flatten();
+        let file = take_file(size);
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let any = std::ptr::null_mut();
         let base = match &file {
@@ -67,6 +68,11 @@ impl Pages {
             let uname = rustix::system::uname();
             version(uname.release().to_str().unwrap_or_default()).is_some_and(|version| version >= KERNEL)
         })
+    }
+
+    /// Whether these can be [sent](Pages::send).
+    pub fn can_be_sent(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Sends a part of them to whom a datagram socket is connected to, as one datagram, which the socket may have cut. One system call, which
@@ -106,10 +112,32 @@ impl AsMut<[u8]> for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        if self.file.is_some() {
+            FILES.fetch_sub(1, Ordering::Relaxed);
+        }
         // SAFETY: `zeroed` mapped it with this length, and what borrows from it has ended. The kernel keeps the pages that it still
         // sends, not the mapping.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
     }
+}
+
+/// Pages of this process that have a file. Each takes a descriptor, of which the program has few and wants some itself.
+static FILES: AtomicU32 = AtomicU32::new(0);
+
+/// Most of them. What is in other pages is copied.
+const FILES_MOST: u32 = 64;
+
+/// A file for pages, if they are sent and there may be one more.
+fn take_file(bytes: usize) -> Option<Descriptor> {
+    if !Pages::are_sent() {
+        return None;
+    }
+    let is_one_more = FILES.fetch_add(1, Ordering::Relaxed) < FILES_MOST;
+    let file = is_one_more.then(|| make_file("weft-pages", bytes).ok()).flatten();
+    if file.is_none() {
+        FILES.fetch_sub(1, Ordering::Relaxed);
+    }
+    file
 }
 
 /// The first kernel that takes the pages of a datagram to be cut as they are (MSG_SPLICE_PAGES).
@@ -126,6 +154,13 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Tests that need a descriptor, or take all: one at a time.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ONE: Mutex<()> = Mutex::new(());
+        ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn releases_are_read_as_kernels_write_them() {
@@ -137,6 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_in_pages_comes_though_they_are_dropped_before_it_is_received() {
+        let _alone = alone();
         let (a, b) = (UdpSocket::bind("127.0.0.1:0").expect("a"), UdpSocket::bind("127.0.0.1:0").expect("b"));
         a.connect(b.local_addr().expect("bound")).expect("connects");
         let mut pages = Pages::zeroed(50_000);
@@ -161,7 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn no_more_than_so_many_have_a_descriptor() {
+        let _alone = alone();
+        let mut all: Vec<Pages> = (0..=FILES_MOST).map(|_| Pages::zeroed(4096)).collect();
+        let count = || all.iter().filter(|pages| pages.can_be_sent()).count();
+        assert_eq!(count(), if Pages::are_sent() { FILES_MOST as usize } else { 0 });
+        assert!(all.iter().all(|pages| pages.as_ref() == [0; 4096]), "memory they are all the same");
+        all.truncate(1);
+        assert_eq!(Pages::zeroed(4096).can_be_sent(), Pages::are_sent(), "there is room again");
+    }
+
+    #[test]
     fn who_cannot_be_reached_is_told_of_and_nothing_blocks() {
+        let _alone = alone();
         let a = UdpSocket::bind("127.0.0.1:0").expect("a");
         let pages = Pages::zeroed(4096);
         let told = if Pages::are_sent() { Errno::DESTADDRREQ } else { Errno::OPNOTSUPP };
