@@ -60,7 +60,7 @@ const AM: By = test(
 );
 
 pub const ELSEWHERE: &[Row] = &[
-    row("make build", MINUTES, stage("cargo build --workspace --bins --lib --example count_messages --example count_memory --release --locked")),
+    row("make build", MINUTES, stage("cargo build --workspace --bins --lib")),
     row(
         "make demo",
         "measures for half a minute",
