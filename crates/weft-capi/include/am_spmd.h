@@ -33,7 +33,8 @@ int am_spmd_barrier(void);
  * AM_ERR_BAD_ARG if `nbytes` is more than 64 MiB divided by the size, or not the same at all ranks. */
 int am_spmd_all_gather(const void *from, void *to, size_t nbytes);
 
-/* Ends the job in order: waits for all ranks, frees the bundle and closes Active Messages. */
+/* Ends the job in order: waits for all ranks, then until what they have sent has ended, for 10 s at most; frees the bundle and closes Active
+ * Messages. Polls the bundle, so handlers run. */
 int am_spmd_end(void);
 
 /* Ends the job at once, everywhere, with this exit status. Does not return. */

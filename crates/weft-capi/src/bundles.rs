@@ -168,10 +168,11 @@ impl State {
 /// This thread's handle of a parallel bundle.
 #[inline(always)]
 pub fn mine(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, NotHere> {
-    let known = MINE.with(|mine| {
+    let known = MINE.try_with(|mine| {
         let mine = mine.borrow();
         mine.get(handle.index()).and_then(Option::as_ref).filter(|known| known.0 == handle).map(|known| known.1.clone())
     });
+    let known = known.ok().flatten();
     match known {
         Some(mine) if !place.is(handle) => {
             drop(mine);
@@ -193,7 +194,8 @@ fn first_use(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, N
     let bundle = shared.as_ref().ok_or(NotHere::Stale)?.clone();
     drop(shared);
     let new = Rc::new(Mine { bundle, life: Life::current(), requests: Cell::new(0) });
-    let old = MINE.with(|mine| {
+    // A thread that ends has no list: the handle is for this call alone.
+    let old = MINE.try_with(|mine| {
         let mut mine = mine.borrow_mut();
         if mine.len() <= handle.index() {
             mine.resize_with(handle.index() + 1, || None);
@@ -247,7 +249,7 @@ pub fn free(handle: Handle) -> Result<(), NotHere> {
         }
         let waker = place.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let shared = place.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mine = MINE.with(|mine| take_ended(&mut mine.borrow_mut()));
+        let mine = MINE.try_with(|mine| take_ended(&mut mine.borrow_mut()));
         // Threads that wait in it come back and find that it is gone.
         if let Some(waker) = waker {
             waker.wake();

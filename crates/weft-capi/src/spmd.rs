@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int, CString};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 use weft::Key;
 use weft_job::{Job, JobError};
 
@@ -19,6 +20,9 @@ static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 /// Rank and size, which handlers may ask for.
 static RANK: AtomicI32 = AtomicI32::new(-1);
 static SIZE: AtomicI32 = AtomicI32::new(-1);
+
+/// How long the end of a job waits for what was sent: somebody may never reply.
+const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
 struct Started {
     job: Job,
@@ -62,8 +66,8 @@ fn told(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
     match guard(None, || Some(call())).unwrap_or_else(broken) {
         Ok(()) => OK,
         Err(Failed(code, why)) => {
-            // What a launcher says might have a NUL in it.
-            WHY.set(CString::new(why.replace('\0', " ")).unwrap_or_default());
+            // What a launcher says might have a NUL in it. In a thread that ends nobody asks why.
+            _ = WHY.try_with(|kept| kept.replace(CString::new(why.replace('\0', " ")).unwrap_or_default()));
             code
         }
     }
@@ -216,7 +220,15 @@ pub unsafe extern "C" fn am_spmd_all_gather(from: *const u8, to: *mut u8, bytes:
 pub extern "C" fn am_spmd_end() -> c_int {
     told(|| {
         let mut started = started()?;
-        with_bundle!(started.as_mut().ok_or_else(not_begun)?, job, bundle => job.barrier(bundle))?;
+        let now = started.as_mut().ok_or_else(not_begun)?;
+        with_bundle!(now, job, bundle => job.barrier(bundle))?;
+        // From now on nobody asks but in handlers. What was asked is answered while its asker has its bundle, and the others theirs.
+        bundles::with(now.bundle, |used| match used {
+            Use::Own(bundle) => Ok(bundle.drain_within(SETTLES_WITHIN)),
+            Use::Shared(bundle) => bundle.drain_within(SETTLES_WITHIN),
+        })?
+        .map_err(NotHere::from)?;
+        with_bundle!(now, job, bundle => job.barrier(bundle))?;
         let Some(Started { job, bundle }) = started.take() else { return Err(not_begun()) };
         RANK.store(-1, Ordering::Relaxed);
         SIZE.store(-1, Ordering::Relaxed);
@@ -242,5 +254,5 @@ pub extern "C" fn am_spmd_exit(status: c_int) -> ! {
 /// Why the last call failed in this thread.
 #[no_mangle]
 pub extern "C" fn am_spmd_error() -> *const c_char {
-    guard(c"".as_ptr(), || WHY.with(|why| why.borrow().as_ptr()))
+    guard(c"".as_ptr(), || WHY.try_with(|why| why.borrow().as_ptr()).unwrap_or(c"".as_ptr()))
 }

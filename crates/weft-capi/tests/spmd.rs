@@ -48,6 +48,25 @@ fn every_call_does_what_its_header_says() {
 }
 
 #[test]
+fn the_end_of_a_job_waits_for_what_was_sent() {
+    let folder = Folder::new("answered");
+    let source = crate_dir().join("tests/c/spmd.c");
+    for ranks in [1, 2, 4] {
+        let output = job(&folder, &source, ranks, &["answered"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stdout).lines().filter(|line| *line == "all is well").count(), ranks as usize);
+    }
+}
+
+#[test]
+fn calls_of_a_thread_that_ends_fail_as_others_do() {
+    let folder = Folder::new("exiting");
+    let program = program(&folder, &crate_dir().join("tests/c/spmd.c"));
+    let output = run(Command::new(program).arg("exiting"));
+    assert!(output.status.success() && output.stderr.is_empty(), "{}: {}", output.status, text(&output.stderr));
+}
+
+#[test]
 fn one_rank_ends_all_with_its_status() {
     let folder = Folder::new("exit");
     let output = job(&folder, &crate_dir().join("tests/c/spmd.c"), 3, &["exit", "7"]);

@@ -134,6 +134,8 @@ pub(crate) fn wait_until<C: Carrier, R>(
     mut done: impl FnMut(&mut C) -> Result<ControlFlow<R, Duration>, Error>,
 ) -> Result<R, Error> {
     let (mut was_nudged, mut woke) = (false, None::<Instant>);
+    // Handlers run also where nobody has to be waited for, as in a job of one.
+    bundle.poll_once()?;
     let result = loop {
         let most = match done(bundle) {
             Ok(ControlFlow::Continue(most)) => most,

@@ -142,7 +142,9 @@ fn medium(handler: Handler, token: *mut c_void, args: &[u32], payload: &[u8]) {
         // No message of weft's is longer.
         return;
     }
-    let mut buffer = SPARE.take().unwrap_or_else(|| Box::new([0; super::MEDIUM_MOST / 8]));
+    // A thread that ends has none, and keeps none.
+    let spare = SPARE.try_with(Cell::take).ok().flatten();
+    let mut buffer = spare.unwrap_or_else(|| Box::new([0; super::MEDIUM_MOST / 8]));
     call(&mut buffer[..]);
-    SPARE.set(Some(buffer));
+    _ = SPARE.try_with(|spare| spare.set(Some(buffer)));
 }

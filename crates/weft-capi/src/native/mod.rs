@@ -115,7 +115,8 @@ thread_local! {
 }
 
 fn note(text: &str) {
-    LAST.with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
+    // A thread that ends keeps none any more.
+    _ = LAST.try_with(|last| last.replace(CString::new(text).unwrap_or_default()));
 }
 
 /// The result of a call, as C gets it.
@@ -214,7 +215,7 @@ pub extern "C" fn weft_error_text(error: c_int) -> *const c_char {
 /// call. Never NULL.
 #[no_mangle]
 pub extern "C" fn weft_last_error() -> *const c_char {
-    guard::guard(c"".as_ptr(), || LAST.with(|last| last.borrow().as_ptr()))
+    guard::guard(c"".as_ptr(), || LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr()))
 }
 
 /// The library's version, as text.

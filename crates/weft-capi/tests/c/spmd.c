@@ -1,6 +1,8 @@
 /* Calls of am_spmd.h, as tests/spmd.rs asks for them. */
 #include "check.h"
 #include <am_spmd.h>
+#include <unistd.h>
+#include <weft.h>
 
 enum { ASK = 1, ANSWER = 2, END = 3 };
 
@@ -59,6 +61,24 @@ static void calls(eb_t bundle, ep_t endpoint) {
     puts("all is well");
 }
 
+/* Nobody polls behind its requests: the end of the job waits for the answers, those of the rank itself too. No handler 0 is set, so
+ * an answer that came back would end the program. */
+static void answered_at_the_end(ep_t endpoint) {
+    int size = am_spmd_size();
+    for (int peer = 0; peer < size; peer++) OK(AM_Request1(endpoint, peer, ASK, peer));
+    OK(am_spmd_end());
+    CHECK(answers == size);
+    puts("all is well");
+}
+
+/* Behind the end of the thread's own memory. */
+static void at_exit(void) {
+    weft_name name;
+    if (am_spmd_end() != AM_ERR_NOT_INIT || weft_name_parse("no name", &name) != WEFT_ERROR_NAME || !weft_last_error()) _exit(1);
+    AM_Terminate();
+    _exit(0);
+}
+
 int main(int argc, char **argv) {
     eb_t bundle;
     ep_t endpoint;
@@ -66,6 +86,10 @@ int main(int argc, char **argv) {
     CHECK(am_spmd_rank() == -1 && am_spmd_size() == -1);
     IS(AM_ERR_NOT_INIT, am_spmd_barrier());
     CHECK(strstr(am_spmd_error(), "am_spmd_begin") != NULL);
+    if (strcmp(argv[1], "exiting") == 0) {
+        atexit(at_exit);
+        return 1;
+    }
     OK(am_spmd_begin(&bundle, &endpoint));
     OK(AM_SetHandler(endpoint, ASK, on_ask));
     OK(AM_SetHandler(endpoint, ANSWER, on_answer));
@@ -73,6 +97,8 @@ int main(int argc, char **argv) {
     OK(am_spmd_barrier());
     if (strcmp(argv[1], "calls") == 0) {
         calls(bundle, endpoint);
+    } else if (strcmp(argv[1], "answered") == 0) {
+        answered_at_the_end(endpoint);
     } else if (strcmp(argv[1], "exit") == 0) {
         if (am_spmd_rank() == 1) am_spmd_exit(atoi(argv[2]));
         am_spmd_barrier();
