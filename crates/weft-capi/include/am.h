@@ -93,7 +93,8 @@ typedef void (*am_return_handler_t)(int status, op_t opcode, void *token);
 #define AM_MaxLong() 0x40000000
 #define AM_MaxNumTranslations(p) (*(p) = 1048576, AM_OK)
 
-/* ---- The system. Calls of AM_Init and AM_Terminate are counted. The last AM_Terminate frees all bundles. */
+/* ---- The system. Calls of AM_Init and AM_Terminate are counted. The last AM_Terminate frees all bundles of
+ * AM_AllocateBundle, but for a sequential one that another thread, or a handler, is using: end those calls first. */
 int AM_Init(void);
 int AM_Terminate(void);
 int AM_MaxSegLength(uintptr_t *nbytes);
@@ -177,7 +178,7 @@ int am_set_returns_misuse(ep_t endpoint, int is_on);
 const char *am_status_text(int status);
 
 /* ---- Requests and replies: what the macros below call. A request blocks while there is no room, and
- * polls meanwhile. Each 16th polls in any case. */
+ * polls meanwhile. Each 16th polls in any case. The memory at `src` may be used again when a call returns, an asynchronous one too. */
 int am_request(ep_t endpoint, uint32_t dest, handler_t handler, int numargs, const int32_t *args);
 int am_request_i(ep_t endpoint, uint32_t dest, handler_t handler, const void *src, size_t nbytes, int numargs,
                  const int32_t *args);
