@@ -102,6 +102,15 @@ fn a_crash_ends_the_job_and_is_told_with_rank_program_and_signal() {
 }
 
 #[test]
+fn a_rank_that_was_killed_is_the_cause_though_another_gave_up_first() {
+    // As if its memory had taken long to be freed: it is killed once the launcher asks it to end.
+    let output = script("2", "[ $WEFT_RANK = 1 ] || exit 8; trap 'kill -KILL $$' TERM; while :; do sleep 0.02; done");
+    let said = err(&output);
+    assert_eq!(output.status.code(), Some(128 + 9), "{said}");
+    assert!(said.contains("rank 1 (sh, process ") && said.contains("SIGKILL"), "{said}");
+}
+
+#[test]
 fn the_first_status_that_is_not_0_ends_the_job_and_is_its_status() {
     let output = script("3", "[ $WEFT_RANK != 1 ] || exit 7; sleep 1000");
     assert_eq!(output.status.code(), Some(7));

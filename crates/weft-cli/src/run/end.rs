@@ -20,10 +20,20 @@ pub enum How {
 }
 
 impl How {
+    /// Whether neither the rank gave up by this, nor the launcher asked for it.
+    pub fn is_from_elsewhere(self) -> bool {
+        let How::Signal { number, .. } = self else { return false };
+        let signal = Signal::try_from(number).ok();
+        signal.is_some_and(|signal| {
+            [Signal::SIGKILL, Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGILL, Signal::SIGFPE].contains(&signal)
+        })
+    }
+
     /// As shells tell it.
     fn exit_status(self) -> u8 {
         match self {
-            How::Status(status) => status as u8,
+            // A process has a byte of it. What failed is not to look as if it had not.
+            How::Status(status) => (status as u8).max(u8::from(status != 0)),
             How::Signal { number, .. } => 128u8.saturating_add(number as u8),
         }
     }
@@ -74,9 +84,10 @@ impl Ended {
             Cause::Interrupted => Err(Error::Interrupted),
             Cause::Closed => Err(Error::Closed),
             Cause::Asked(_, 0) => Ok(()),
-            Cause::Asked(rank, status) => {
-                failed(status as u8, format!("{} ended the job with status {status}", self.who(rank)))
-            }
+            Cause::Asked(rank, status) => failed(
+                How::Status(status).exit_status(),
+                format!("{} ended the job with status {status}", self.who(rank)),
+            ),
             Cause::Failed(rank, how) => failed(how.exit_status(), format!("{} {}", self.who(rank), how.told())),
             Cause::Absent(rank, waiting) => failed(
                 WRONG,

@@ -213,13 +213,24 @@ impl Launcher {
         // What it said last counts: it may have asked for the end of the job, with another status.
         self.hear(rank);
         if let Some((how, _)) = self.ranks[rank].end.filter(|(how, _)| *how != How::Status(0)) {
-            self.end_all(Cause::Failed(rank as u32, how));
+            self.find_cause(rank, how);
         }
         if self.ranks.iter().all(|rank| rank.end.is_some()) {
             self.last_end = Some(Instant::now());
             // What they started and left would keep their pipes open.
             self.ranks.iter().for_each(Rank::end_rest);
         }
+    }
+
+    /// A rank failed. The first one is the cause, but for one: a rank with much memory that was killed ends after others have noticed and
+    /// given up, so a signal that we have not sent goes before a status. An abort does not: others give up by it.
+    fn find_cause(&mut self, rank: usize, how: How) {
+        let gave_up = matches!(self.cause, Some(Cause::Failed(_, How::Status(_))));
+        if gave_up && self.kill_at.is_some() && how.is_from_elsewhere() {
+            self.ranks[rank].was_ended = false;
+            self.cause = Some(Cause::Failed(rank as u32, how));
+        }
+        self.end_all(Cause::Failed(rank as u32, how));
     }
 
     /// Looks for reasons to end the job that no single rank tells of.
