@@ -244,6 +244,15 @@ fn a_reader_that_goes_ends_the_job() {
 }
 
 #[test]
+fn a_full_device_ends_the_job_and_is_told() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("every Linux has it");
+    let output = command(&["-n", "2", "yes"]).stdout(full).stderr(Stdio::piped()).output().expect("built");
+    let said = err(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write to standard output"), "{said}");
+}
+
+#[test]
 fn ranks_find_each_other_and_add_up() {
     let sum = program_example("weft-job", "sum");
     for ranks in ["1", "2", "5"] {

@@ -2,7 +2,9 @@
 
 use super::ranks::Rank;
 use crate::error::Error;
+use crate::output::cannot;
 use nix::sys::signal::Signal;
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -62,8 +64,8 @@ pub enum Cause {
     Nonsense(u32),
     Interrupted,
     TimedOut(Duration),
-    /// Nobody reads standard output any more.
-    Closed,
+    /// Standard output cannot be written any more.
+    Closed(Errno),
 }
 
 /// A job that has ended.
@@ -82,7 +84,7 @@ impl Ended {
         let failed = |status: u8, cause: String| Err(Error::Job { cause, status });
         match cause {
             Cause::Interrupted => Err(Error::Interrupted),
-            Cause::Closed => Err(Error::Closed),
+            Cause::Closed(error) => Err(cannot(error.into())),
             Cause::Asked(_, 0) => Ok(()),
             Cause::Asked(rank, status) => failed(
                 How::Status(status).exit_status(),

@@ -244,8 +244,8 @@ impl Launcher {
         let absent = self.ranks.iter().position(|rank| rank.end.is_some() && !rank.talk.has_given());
         if self.interrupt.came() {
             self.end_all(Cause::Interrupted);
-        } else if self.screen.is_closed {
-            self.end_all(Cause::Closed);
+        } else if let Some(error) = self.screen.closed_by {
+            self.end_all(Cause::Closed(error));
         } else if let Some(timeout) = self.timeout.filter(|time| self.began.elapsed() >= *time) {
             self.end_all(Cause::TimedOut(timeout));
         } else if let (Some(waiting), Some(absent)) = (waiting, absent) {

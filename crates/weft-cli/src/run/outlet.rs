@@ -37,18 +37,18 @@ pub struct Outlet {
     pending: Vec<u8>,
     /// So much of it is written.
     written: usize,
-    /// Nobody reads it any more. What comes is dropped.
-    pub is_closed: bool,
+    /// Why it cannot be written any more: nobody reads it, or there is no room. What comes is dropped.
+    pub closed_by: Option<Errno>,
 }
 
 impl Outlet {
     pub fn new(stream: Stream) -> Outlet {
-        Outlet { stream, pending: Vec::new(), written: 0, is_closed: false }
+        Outlet { stream, pending: Vec::new(), written: 0, closed_by: None }
     }
 
     /// Appends a line.
     pub fn push(&mut self, parts: &[&[u8]]) {
-        if !self.is_closed {
+        if self.closed_by.is_none() {
             parts.iter().for_each(|part| self.pending.extend_from_slice(part));
         }
     }
@@ -80,8 +80,8 @@ impl Outlet {
         match write(&self.stream, piece) {
             Ok(bytes) => self.written += bytes,
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(_) => {
-                self.is_closed = true;
+            Err(error) => {
+                self.closed_by = Some(error);
                 self.written = self.pending.len();
             }
         }
