@@ -9,13 +9,16 @@ use crate::of_either;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, CString};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use weft::Key;
-use weft_job::{Job, JobError};
+use weft_job::{Ending, Job, JobError};
 
 /// The job of this process, between begin and end. Locked while a call of `am_spmd.h` runs: handlers that make such a call find it so.
 static STARTED: Mutex<Option<Started>> = Mutex::new(None);
+
+/// What handlers end the job by.
+static ENDING: Mutex<Option<Ending>> = Mutex::new(None);
 
 /// Rank and size, which handlers may ask for.
 static RANK: AtomicI32 = AtomicI32::new(-1);
@@ -120,6 +123,7 @@ pub unsafe extern "C" fn am_spmd_begin(bundle: *mut *mut Eb, endpoint: *mut *mut
         let (rank, size) = (made.0.job.rank(), made.0.job.size());
         RANK.store(rank.try_into().unwrap_or(c_int::MAX), Ordering::Relaxed);
         SIZE.store(size.try_into().unwrap_or(c_int::MAX), Ordering::Relaxed);
+        *ENDING.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.0.job.ending());
         *started = Some(made.0);
         Ok(())
     })
@@ -230,6 +234,7 @@ pub extern "C" fn am_spmd_end() -> c_int {
         .map_err(NotHere::from)?;
         with_bundle!(now, job, bundle => job.barrier(bundle))?;
         let Some(Started { job, bundle }) = started.take() else { return Err(not_begun()) };
+        *ENDING.lock().unwrap_or_else(PoisonError::into_inner) = None;
         RANK.store(-1, Ordering::Relaxed);
         SIZE.store(-1, Ordering::Relaxed);
         let freed = endpoints::free_bundle(bundle);
@@ -246,8 +251,11 @@ pub extern "C" fn am_spmd_exit(status: c_int) -> ! {
     let job = guard(None, || started().ok()?.take()).map(|started| started.job);
     match job {
         Some(job) => job.exit(status),
-        // From a handler, or of no job: the launcher sees this process end.
-        None => std::process::exit(status),
+        // From a handler, or of no job.
+        None => match ENDING.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(ending) => ending.exit(status),
+            None => std::process::exit(status),
+        },
     }
 }
 

@@ -114,6 +114,14 @@ impl Launcher {
         }
     }
 
+    /// The socket of `weft run` once more, where that is the launcher.
+    pub fn socket(&self) -> Option<std::fs::File> {
+        match self {
+            Launcher::Weft(run) => run.socket(),
+            _ => None,
+        }
+    }
+
     /// Tells it that this rank needs it no longer.
     pub fn leave(&mut self) -> Result<(), JobError> {
         match self {

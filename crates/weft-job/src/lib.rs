@@ -31,6 +31,7 @@ pub use carrier::Carrier;
 pub use launcher::Launched;
 
 use launcher::Launcher;
+use std::fs::File;
 use std::time::{Duration, Instant};
 use team::{Fault, Kind};
 use weft::{Endpoint, Key, Name, Reason};
@@ -121,6 +122,26 @@ pub struct Job {
     team: Option<Endpoint>,
     /// The process that is in the job: a forked child is not.
     process: u32,
+}
+
+/// Ends a job in the place of its [`Job`]: see [`Job::ending`].
+#[derive(Debug)]
+pub struct Ending {
+    /// `weft run` hears it there. Other launchers see the process end.
+    socket: Option<File>,
+    process: u32,
+}
+
+impl Ending {
+    /// As [`Job::exit`].
+    pub fn exit(&self, status: i32) -> ! {
+        // A forked child is no rank.
+        if let Some(socket) = self.socket.as_ref().filter(|_| self.process == std::process::id()) {
+            // Without a launcher that hears it this process ends with the status all the same.
+            let _ = run::ask_for_end(socket, status);
+        }
+        std::process::exit(status)
+    }
 }
 
 impl Job {
@@ -234,6 +255,11 @@ impl Job {
             let _ = self.launcher.exit(status);
         }
         std::process::exit(status)
+    }
+
+    /// What ends the job where the job itself is in use: in handlers that run within its calls.
+    pub fn ending(&self) -> Ending {
+        Ending { socket: self.launcher.socket(), process: std::process::id() }
     }
 
     fn together(&mut self, bundle: &mut impl Carrier, kind: Kind, gift: &[u8]) -> Result<Vec<Vec<u8>>, JobError> {

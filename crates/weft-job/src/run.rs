@@ -49,8 +49,18 @@ impl Run {
     }
 
     pub fn exit(&mut self, status: i32) -> Result<(), JobError> {
-        self.socket.write_all(&Head::Exit(status).to_bytes()).map_err(gone)
+        ask_for_end(&self.socket, status).map_err(gone)
     }
+
+    /// The socket once more, for who asks for the end while this is in use.
+    pub fn socket(&self) -> Option<File> {
+        self.socket.try_clone().ok()
+    }
+}
+
+/// Asks the launcher at a socket to end the job.
+pub fn ask_for_end(mut socket: &File, status: i32) -> std::io::Result<()> {
+    socket.write_all(&Head::Exit(status).to_bytes())
 }
 
 fn gone(error: std::io::Error) -> JobError {
