@@ -104,7 +104,13 @@ fn a_crash_ends_the_job_and_is_told_with_rank_program_and_signal() {
 #[test]
 fn a_rank_that_was_killed_is_the_cause_though_another_gave_up_first() {
     // As if its memory had taken long to be freed: it is killed once the launcher asks it to end.
-    let output = script("2", "[ $WEFT_RANK = 1 ] || exit 8; trap 'kill -KILL $$' TERM; while :; do sleep 0.02; done");
+    let ready = std::env::temp_dir().join(format!("weft-run-ready-{}", std::process::id()));
+    let of_each = [
+        format!("if [ $WEFT_RANK = 0 ]; then while [ ! -e {} ]; do sleep 0.02; done; exit 8; fi", ready.display()),
+        format!("trap 'kill -KILL $$' TERM; : >{}; while :; do sleep 0.02; done", ready.display()),
+    ];
+    let output = script("2", &of_each.join("; "));
+    std::fs::remove_file(&ready).expect("rank 1 made it");
     let said = err(&output);
     assert_eq!(output.status.code(), Some(128 + 9), "{said}");
     assert!(said.contains("rank 1 (sh, process ") && said.contains("SIGKILL"), "{said}");
