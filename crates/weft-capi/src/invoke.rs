@@ -11,19 +11,55 @@ pub type Handler = unsafe extern "C" fn();
 /// A handler for messages that came back: status, opcode, token.
 pub type ReturnHandler = unsafe extern "C" fn(c_int, c_int, *mut c_void);
 
-/// Types and calls for one number of arguments, after the leading parameters.
-macro_rules! by_count {
-    ($args:expr, $call:ident, $else:expr, $($n:literal: $($i:literal)*;)*) => {
+macro_rules! int {
+    ($i:literal) => {
+        c_int
+    };
+}
+
+/// Calls a handler with parameters of these kinds and the arguments of these indexes behind them.
+macro_rules! exact {
+    ($handler:ident, ($($kind:ty),*), ($($lead:ident),*), $args:ident, $($i:literal)*) => {{
+        type Exact = unsafe extern "C" fn($($kind,)* $(int!($i)),*);
+        // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
+        let handler = unsafe { std::mem::transmute::<Handler, Exact>($handler) };
+        // SAFETY: as the caller says.
+        unsafe { handler($($lead,)* $($args[$i] as c_int),*) }
+    }};
+}
+
+/// Calls a handler with as many arguments as there are, up to six.
+macro_rules! few {
+    ($handler:ident, $kinds:tt, $leads:tt, $args:ident, $else:expr) => {
         match $args.len() {
-            $($n => $call!($($i)*),)*
+            0 => exact!($handler, $kinds, $leads, $args,),
+            1 => exact!($handler, $kinds, $leads, $args, 0),
+            2 => exact!($handler, $kinds, $leads, $args, 0 1),
+            3 => exact!($handler, $kinds, $leads, $args, 0 1 2),
+            4 => exact!($handler, $kinds, $leads, $args, 0 1 2 3),
+            5 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4),
+            6 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5),
             _ => $else,
         }
     };
 }
 
-macro_rules! int {
-    ($i:literal) => {
-        c_int
+/// The same for more arguments, out of the way of handlers with few: those need fewer registers.
+macro_rules! many {
+    ($handler:ident, $kinds:tt, $leads:tt, $args:ident) => {
+        match $args.len() {
+            7 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6),
+            8 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7),
+            9 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8),
+            10 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8 9),
+            11 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8 9 10),
+            12 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8 9 10 11),
+            13 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8 9 10 11 12),
+            14 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8 9 10 11 12 13),
+            15 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+            16 => exact!($handler, $kinds, $leads, $args, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15),
+            _ => {}
+        }
     };
 }
 
@@ -33,54 +69,17 @@ macro_rules! int {
 /// It is a handler of C that takes a token and numbers.
 #[inline(always)]
 pub unsafe fn short(handler: Handler, token: *mut c_void, args: &[u32]) {
-    macro_rules! call {
-        ($($i:literal)*) => {{
-            type Exact = unsafe extern "C" fn(*mut c_void $(, int!($i))*);
-            // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
-            let handler = unsafe { std::mem::transmute::<Handler, Exact>(handler) };
-            // SAFETY: as the caller says.
-            unsafe { handler(token $(, args[$i] as c_int)*) }
-        }};
-    }
-    by_count!(args, call, // SAFETY: as the caller says.
-        unsafe { short_of_many(handler, token, args) },
-        0:;
-        1: 0;
-        2: 0 1;
-        3: 0 1 2;
-        4: 0 1 2 3;
-        5: 0 1 2 3 4;
-        6: 0 1 2 3 4 5;
-    );
+    // SAFETY: as the caller says.
+    few!(handler, (*mut c_void), (token), args, unsafe { short_of_many(handler, token, args) })
 }
 
-/// As [`short`], out of the way of handlers with few arguments: they need fewer registers.
+/// As [`short`], for more than six numbers.
 ///
 /// # Safety
 /// That of [`short`].
 #[inline(never)]
 unsafe fn short_of_many(handler: Handler, token: *mut c_void, args: &[u32]) {
-    macro_rules! call {
-        ($($i:literal)*) => {{
-            type Exact = unsafe extern "C" fn(*mut c_void $(, int!($i))*);
-            // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
-            let handler = unsafe { std::mem::transmute::<Handler, Exact>(handler) };
-            // SAFETY: as the caller says.
-            unsafe { handler(token $(, args[$i] as c_int)*) }
-        }};
-    }
-    by_count!(args, call, (),
-        7: 0 1 2 3 4 5 6;
-        8: 0 1 2 3 4 5 6 7;
-        9: 0 1 2 3 4 5 6 7 8;
-        10: 0 1 2 3 4 5 6 7 8 9;
-        11: 0 1 2 3 4 5 6 7 8 9 10;
-        12: 0 1 2 3 4 5 6 7 8 9 10 11;
-        13: 0 1 2 3 4 5 6 7 8 9 10 11 12;
-        14: 0 1 2 3 4 5 6 7 8 9 10 11 12 13;
-        15: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
-        16: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15;
-    );
+    many!(handler, (*mut c_void), (token), args)
 }
 
 /// Calls a handler of messages with a payload.
@@ -89,52 +88,17 @@ unsafe fn short_of_many(handler: Handler, token: *mut c_void, args: &[u32]) {
 /// It is a handler of C that takes a token, a buffer, its length and numbers.
 #[inline(always)]
 pub unsafe fn with_buffer(handler: Handler, token: *mut c_void, buffer: *mut c_void, bytes: usize, args: &[u32]) {
-    macro_rules! call {
-        ($($i:literal)*) => {{
-            type Exact = unsafe extern "C" fn(*mut c_void, *mut c_void, usize $(, int!($i))*);
-            // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
-            let handler = unsafe { std::mem::transmute::<Handler, Exact>(handler) };
-            // SAFETY: as the caller says.
-            unsafe { handler(token, buffer, bytes $(, args[$i] as c_int)*) }
-        }};
-    }
-    by_count!(args, call, // SAFETY: as the caller says.
-        unsafe { with_buffer_of_many(handler, token, buffer, bytes, args) },
-        0:;
-        1: 0;
-        2: 0 1;
-        3: 0 1 2;
-        4: 0 1 2 3;
-        5: 0 1 2 3 4;
-        6: 0 1 2 3 4 5;
-    );
+    // SAFETY: as the caller says.
+    few!(handler, (*mut c_void, *mut c_void, usize), (token, buffer, bytes), args, unsafe {
+        with_buffer_of_many(handler, token, buffer, bytes, args)
+    })
 }
 
-/// As [`with_buffer`], out of the way of handlers with few arguments: they need fewer registers.
+/// As [`with_buffer`], for more than six numbers.
 ///
 /// # Safety
 /// That of [`with_buffer`].
 #[inline(never)]
 unsafe fn with_buffer_of_many(handler: Handler, token: *mut c_void, buffer: *mut c_void, bytes: usize, args: &[u32]) {
-    macro_rules! call {
-        ($($i:literal)*) => {{
-            type Exact = unsafe extern "C" fn(*mut c_void, *mut c_void, usize $(, int!($i))*);
-            // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
-            let handler = unsafe { std::mem::transmute::<Handler, Exact>(handler) };
-            // SAFETY: as the caller says.
-            unsafe { handler(token, buffer, bytes $(, args[$i] as c_int)*) }
-        }};
-    }
-    by_count!(args, call, (),
-        7: 0 1 2 3 4 5 6;
-        8: 0 1 2 3 4 5 6 7;
-        9: 0 1 2 3 4 5 6 7 8;
-        10: 0 1 2 3 4 5 6 7 8 9;
-        11: 0 1 2 3 4 5 6 7 8 9 10;
-        12: 0 1 2 3 4 5 6 7 8 9 10 11;
-        13: 0 1 2 3 4 5 6 7 8 9 10 11 12;
-        14: 0 1 2 3 4 5 6 7 8 9 10 11 12 13;
-        15: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14;
-        16: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15;
-    );
+    many!(handler, (*mut c_void, *mut c_void, usize), (token, buffer, bytes), args)
 }
