@@ -101,7 +101,7 @@ fn request_first(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[
     let Some(place) = ENDPOINTS.place(handle) else { return false };
     let Some((bundle, endpoint)) = place.home_now() else { return false };
     let Some(mut turn) = bundle.own_first() else { return false };
-    // Who frees or moves the endpoint or its bundle has the turn then, so this holds until the end.
+    // A thread needs the turn to free or move the endpoint or its bundle, so both stay while this call has it.
     let Some(own) = turn.as_mut().filter(|_| place.is(handle)) else { return false };
     if bundles::polls(&mut own.requests) && !poll(own) {
         return false;
@@ -130,7 +130,9 @@ fn request_otherwise(handle: Handle, what: Outgoing<'_>) -> Result<(), c_int> {
     if own.life.is_over() {
         return Err(ERR_NOT_INIT);
     }
-    own.bundle.poll();
+    if bundles::polls(&mut own.requests) && !poll(own) {
+        return Err(ERR_NOT_INIT);
+    }
     let sent = own.bundle.request(home.endpoint, to, handler, args, payload);
     drop(turn);
     sent.or_else(|error| after_error(handle, home, error, what))
