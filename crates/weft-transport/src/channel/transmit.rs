@@ -88,10 +88,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             packet[HEADER..AHEAD].copy_from_slice(&records_header(stream, run.from as u32, run.len));
             match sum {
                 Some((sum, shift)) => header.seal_summed(packet, sum, shift),
-                None => {
-                    header.write(packet);
-                    reseal_partly(packet, covered);
-                }
+                None => header.seal_partly(packet, covered),
             }
             let bytes = packet.len();
             until += bytes;
