@@ -40,7 +40,7 @@ static struct job {
 /* What came, and how many requests went. */
 static uint64_t count, sum, requests;
 
-/* Whether all messages have come. Who asks says how many there are, again and again: the word may overtake the last ones. */
+/* Whether all messages have come. The asking process repeats how many there are, because this word may overtake the last messages. */
 static bool is_stopped, is_told;
 
 static struct source source;

@@ -151,7 +151,7 @@ impl State {
         self.is_moving.load(Ordering::Acquire)
     }
 
-    /// What C has said of it. No call of a bundle is made while this is held, but for those of its owner.
+    /// The endpoint's settings as C made them. No call of a bundle is made while this is held, but for those of its owner.
     pub fn said(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,7 +168,7 @@ pub fn add(bundle: Handle, endpoint: Endpoint, name: Name) -> Option<Handle> {
     Some(handle)
 }
 
-/// What is said of an endpoint, if there is one.
+/// The place of an endpoint, if there is one.
 pub fn find(handle: Handle) -> Result<&'static Place<State>, NotHere> {
     ENDPOINTS.find(handle).ok_or(NotHere::Stale)
 }

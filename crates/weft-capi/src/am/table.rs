@@ -22,7 +22,7 @@ fn change(
         Ok::<_, Error>(of_either_held!(used, bundle => {
             let mut said = place.said();
             match plan(&said) {
-                // Whoever answers need not know the tag: an endpoint with the tag AM_ALL does not.
+                // The destination gives no proof that it knows the tag, because an endpoint with the tag AM_ALL does not know it.
                 Ok((index, Some((name, tag)))) => {
                     bundle.map_unproven(endpoint, index, name, Key(tag))?;
                     said.entries.insert(index, (name, tag));

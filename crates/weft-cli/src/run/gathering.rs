@@ -102,7 +102,7 @@ impl Talk {
                 self.answer = None;
             }
         }
-        // Who has closed it wants no answer.
+        // A rank that has closed the socket wants no answer.
         self.answer = None;
     }
 }

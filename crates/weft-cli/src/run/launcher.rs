@@ -136,7 +136,7 @@ impl Launcher {
         let Some(last_end) = self.last_end else { return false };
         let is_silent = self.ranks.iter().all(|rank| rank.output.from.is_none() && rank.errors.from.is_none());
         let is_printed = self.screen.pending().is_empty() && self.complaints.pending().is_empty();
-        // Who asked for the end does not wait for a slow reader.
+        // A slow reader does not delay the end once it was asked for.
         let is_late = last_end.elapsed() >= LAST_WORDS && (is_printed || self.interrupt.came());
         is_silent && is_printed || is_late
     }

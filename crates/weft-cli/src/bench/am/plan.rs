@@ -107,7 +107,7 @@ const MEDIUM_64K: Message = Message::new(Form::Medium, 65536);
 const LONG_64K: Message = Message::new(Form::Long, 65536);
 const LONG_1M: Message = Message::new(Form::Long, 1 << 20);
 
-/// What is measured of two processes.
+/// A figure that is measured with two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// A request and a reply like it.
