@@ -167,11 +167,10 @@ fn congestion_from_setting(value: Option<&str>) -> Result<Method, Error> {
 /// What `WEFT_INTEGRITY` says.
 fn integrity_from_setting(value: Option<&str>) -> Result<Integrity, Error> {
     match value.map(str::trim).unwrap_or_default() {
-        "" | "full" => Ok(Integrity::Full),
-        "header" => Ok(Integrity::Header),
-        other => Err(Error::Setting {
+        "" => Ok(Integrity::Full),
+        word => word.parse().map_err(|_| Error::Setting {
             variable: INTEGRITY,
-            value: other.into(),
+            value: word.into(),
             wanted: "`full` for a checksum over everything, or `header` for one that leaves payloads to UDP's",
         }),
     }

@@ -58,6 +58,23 @@ pub enum Integrity {
     Header,
 }
 
+/// A word that names no [`Integrity`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("integrity is `full` or `header`")]
+pub struct UnknownIntegrity;
+
+impl std::str::FromStr for Integrity {
+    type Err = UnknownIntegrity;
+
+    fn from_str(word: &str) -> Result<Integrity, UnknownIntegrity> {
+        match word {
+            "full" => Ok(Integrity::Full),
+            "header" => Ok(Integrity::Header),
+            _ => Err(UnknownIntegrity),
+        }
+    }
+}
+
 /// How one side of a channel is addressed: 32 random bits, never zero, chosen by that side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ChannelId(pub u32);
