@@ -59,6 +59,14 @@ fn the_end_of_a_job_waits_for_what_was_sent() {
 }
 
 #[test]
+fn handlers_run_in_barriers_of_a_job_of_one() {
+    let folder = Folder::new("one");
+    let program = program(&folder, &crate_dir().join("tests/c/spmd.c"));
+    let output = run(Command::new(program).arg("alone"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
 fn calls_of_a_thread_that_ends_fail_as_others_do() {
     let folder = Folder::new("exiting");
     let program = program(&folder, &crate_dir().join("tests/c/spmd.c"));
@@ -71,6 +79,9 @@ fn one_rank_ends_all_with_its_status() {
     let folder = Folder::new("exit");
     let output = job(&folder, &crate_dir().join("tests/c/spmd.c"), 3, &["exit", "7"]);
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    // A process has a byte for its status. What failed is not to look as if it had not.
+    let output = job(&folder, &crate_dir().join("tests/c/spmd.c"), 3, &["exit", "256"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
 }
 
 #[test]

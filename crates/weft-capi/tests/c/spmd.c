@@ -71,6 +71,14 @@ static void answered_at_the_end(ep_t endpoint) {
     puts("all is well");
 }
 
+/* Handlers run in barriers of a job of one, too. */
+static void barriers_alone(ep_t endpoint) {
+    OK(AM_Request1(endpoint, 0, ASK, 0));
+    for (int round = 0; round < 100000 && answers == 0; round++) OK(am_spmd_barrier());
+    CHECK(answers == 1);
+    OK(am_spmd_end());
+}
+
 /* Behind the end of the thread's own memory. */
 static void at_exit(void) {
     weft_name name;
@@ -99,6 +107,8 @@ int main(int argc, char **argv) {
         calls(bundle, endpoint);
     } else if (strcmp(argv[1], "answered") == 0) {
         answered_at_the_end(endpoint);
+    } else if (strcmp(argv[1], "alone") == 0) {
+        barriers_alone(endpoint);
     } else if (strcmp(argv[1], "exit") == 0) {
         if (am_spmd_rank() == 1) am_spmd_exit(atoi(argv[2]));
         am_spmd_barrier();
