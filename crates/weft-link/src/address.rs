@@ -168,7 +168,7 @@ fn congestion_from_setting(value: Option<&str>) -> Result<Method, Error> {
 fn integrity_from_setting(value: Option<&str>) -> Result<Integrity, Error> {
     match value.map(str::trim).unwrap_or_default() {
         "" => Ok(Integrity::Full),
-        word => word.parse().map_err(|_| Error::Setting {
+        word => Integrity::from_word(word).ok_or_else(|| Error::Setting {
             variable: INTEGRITY,
             value: word.into(),
             wanted: "`full` for a checksum over everything, or `header` for one that leaves payloads to UDP's",

@@ -58,19 +58,13 @@ pub enum Integrity {
     Header,
 }
 
-/// A word that names no [`Integrity`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("integrity is `full` or `header`")]
-pub struct UnknownIntegrity;
-
-impl std::str::FromStr for Integrity {
-    type Err = UnknownIntegrity;
-
-    fn from_str(word: &str) -> Result<Integrity, UnknownIntegrity> {
+impl Integrity {
+    /// The integrity that settings call `full` or `header`. `None` for another word.
+    pub fn from_word(word: &str) -> Option<Integrity> {
         match word {
-            "full" => Ok(Integrity::Full),
-            "header" => Ok(Integrity::Header),
-            _ => Err(UnknownIntegrity),
+            "full" => Some(Integrity::Full),
+            "header" => Some(Integrity::Header),
+            _ => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weft_daemon::{Limits, Policy, Rates, Settings};
 use weft_link::address::Wanted;
-use weft_wire::packet::{Integrity, UnknownIntegrity};
+use weft_wire::packet::Integrity;
 
 /// Where the configuration is looked for, if the command line does not say.
 pub const DEFAULT: &str = "/etc/weftd/weftd.toml";
@@ -56,10 +56,10 @@ pub struct NetworkConfig {
 
 impl NetworkConfig {
     /// What checksums of packets are to cover; `None` if that is not said here. An error if it cannot be.
-    pub fn integrity(&self) -> Result<Option<Integrity>, UnknownIntegrity> {
+    pub fn integrity(&self) -> Result<Option<Integrity>, ()> {
         match self.integrity.as_str() {
             "" => Ok(None),
-            word => word.parse().map(Some),
+            word => Integrity::from_word(word).map(Some).ok_or(()),
         }
     }
 }
