@@ -28,7 +28,7 @@ say "bin/weft: $size bytes, at most $most are allowed"
 [ "$("$top/bin/weft" --version)" = "weft $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)" ] || die "another version was installed"
 "$top/bin/weft" demo --no-bench --workers 2 README.md >/dev/null
 bash -n "$top/share/bash-completion/completions/weft"
-for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/architecture.md share/doc/weft/docs/design/ring.md \
+for file in share/man/man1/weft.1 share/man/man1/weft-bench-report.1 share/doc/weft/README.md share/doc/weft/docs/concepts.md share/doc/weft/docs/design/ring.md \
     lib/libweft.so.0 lib/libweft.so lib/libweft.a include/weft.h include/am.h include/am_spmd.h share/man/man3/am.h.3 share/man/man3/AM_Poll.3 lib/pkgconfig/weft.pc lib/cmake/weft/weft-config.cmake \
     bin/weftd share/man/man8/weftd.8 share/doc/weft/weftd.toml lib/systemd/system/weftd.service lib/systemd/system/weftd.socket; do
     [ -s "$top/$file" ] || die "$file was not installed"

@@ -1,4 +1,4 @@
--- Wireshark and tshark read packets of weft with this: wire version 3, as docs/wire.md has it.
+-- Wireshark and tshark read packets of weft with this: wire version 3, as docs/design/wire.md has it.
 --
 --   tshark -X lua_script:contrib/wireshark/weft.lua -r FILE
 --

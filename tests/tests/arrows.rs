@@ -1,5 +1,5 @@
 //! Which crate may know which, which may hold `unsafe`, and that the faces of `weft` do not know each other: the picture in
-//! `docs/architecture.md`, checked.
+//! `docs/design/architecture.md`, checked.
 //!
 //! A new crate gets a row in [`CRATES`]; without one the test fails.
 

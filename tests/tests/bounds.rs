@@ -1,4 +1,4 @@
-//! Whatever a peer can make grow has a bound. `docs/bounds.md` lists every field of these crates that can grow: with its bound, what
+//! Whatever a peer can make grow has a bound. `docs/design/bounds.md` lists every field of these crates that can grow: with its bound, what
 //! is done there and the attack that shows it, or with the reason why no peer can make it grow. This test reads the sources and the
 //! list, and fails if they differ.
 //!
@@ -354,12 +354,12 @@ fn all_text() -> String {
 
 #[test]
 fn whatever_can_grow_is_listed_with_its_bound_and_attack_or_the_reason_why_no_peer_can() {
-    let text = std::fs::read_to_string(root().join("docs/bounds.md")).expect("docs/bounds.md");
+    let text = std::fs::read_to_string(root().join("docs/design/bounds.md")).expect("docs/design/bounds.md");
     let list = list_of(&text);
     let fields = all_fields(&list.containers);
     assert!(fields.len() > 80, "{} fields: the sources were not read", fields.len());
     let faults = faults(&list, &fields, &all_text());
-    assert!(faults.is_empty(), "docs/bounds.md and the sources differ:\n{}", faults.join("\n"));
+    assert!(faults.is_empty(), "docs/design/bounds.md and the sources differ:\n{}", faults.join("\n"));
 }
 
 mod planted {

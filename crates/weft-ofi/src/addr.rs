@@ -178,7 +178,7 @@ mod tests {
     fn an_address_is_read_as_it_was_written_and_nothing_else_is_one() {
         let name: Name = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA"
             .parse()
-            .expect("a name, as docs/wire.md has it");
+            .expect("a name, as docs/design/wire.md has it");
         for memory in [None, Some(EndpointId(77))] {
             let again = Peer::decode(&Peer { name, key: Key(7), memory }.encode()).expect("an address");
             assert!(again.name.to_bytes() == name.to_bytes() && again.key.0 == 7);

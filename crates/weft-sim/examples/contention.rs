@@ -5,7 +5,7 @@
 //! valgrind --tool=callgrind --toggle-collect='*Daemon*turn*' target/release/examples/contention st 64 8 small 4
 //! ```
 //!
-//! The arguments: `one`, `st` or `mt`; clients; frames; `small` or `bulk`; milliseconds. `docs/contention.md` says what the figures are.
+//! The arguments: `one`, `st` or `mt`; clients; frames; `small` or `bulk`; milliseconds. `docs/design/contention.md` says what the figures are.
 
 use std::time::Duration;
 use weft_sim::contention::{run, Config, Message, Serving, Work};

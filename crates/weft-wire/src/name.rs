@@ -389,7 +389,7 @@ mod tests {
         let several = HostAddress::of_several(&addresses, 0x1234).expect("two");
         let name = Name { address: several, ..sample() };
         assert_eq!(name.to_string(), GOLDEN_SEVERAL);
-        assert!(include_str!("../../../docs/wire.md").contains(GOLDEN_SEVERAL));
+        assert!(include_str!("../../../docs/design/wire.md").contains(GOLDEN_SEVERAL));
         let read: Name = GOLDEN_SEVERAL.parse().expect("golden");
         assert_eq!(read.to_bytes(), name.to_bytes());
         assert_eq!(read.address.each().collect::<Vec<_>>(), [address([10, 0, 0, 1]), address([192, 168, 1, 2])]);

@@ -1,7 +1,7 @@
 //! The packet: what network interfaces of different hosts say to each other, and the header that every packet begins with.
 //!
 //! A packet is the header, then, if a flag says so, an authenticator, then frames ([`crate::frame`]). All fields are
-//! little-endian. `docs/wire.md` has the tables.
+//! little-endian. `docs/design/wire.md` has the tables.
 //!
 //! ```text
 //!  0 checksum u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 to u32 | 12 from u32 | 16 number u32 | 20 behind u16

@@ -1,4 +1,4 @@
-//! Packets and frames: golden bytes, which `docs/wire.md` quotes, and decoders that meet anything.
+//! Packets and frames: golden bytes, which `docs/design/wire.md` quotes, and decoders that meet anything.
 
 use proptest::prelude::*;
 use weft_wire::frame::{
@@ -162,14 +162,14 @@ fn each_frame_is_its_golden_bytes_and_reads_back() {
 
 #[test]
 fn the_document_quotes_the_golden_bytes() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wire.md");
-    let document = std::fs::read_to_string(path).expect("docs/wire.md").replace(char::is_whitespace, "");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/wire.md");
+    let document = std::fs::read_to_string(path).expect("docs/design/wire.md").replace(char::is_whitespace, "");
     let golden = golden_frames();
     for hex in golden.iter().map(|(_, hex)| *hex).chain([GOLDEN_PACKET, GOLDEN_PARTLY_COVERED]) {
         // Long runs of zeros are told in words there.
         let hex = hex.replace(char::is_whitespace, "");
         let quoted = hex.strip_suffix(&"00".repeat(36)).unwrap_or(&hex);
-        assert!(document.contains(quoted), "docs/wire.md lacks {quoted}");
+        assert!(document.contains(quoted), "docs/design/wire.md lacks {quoted}");
     }
 }
 

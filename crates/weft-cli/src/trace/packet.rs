@@ -29,7 +29,7 @@ pub struct Told {
     pub covered: Option<usize>,
 }
 
-/// A header, as `docs/wire.md` has it.
+/// A header, as `docs/design/wire.md` has it.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Head {
     pub kind: &'static str,

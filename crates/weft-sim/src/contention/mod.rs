@@ -1,7 +1,7 @@
 //! The seed's experiment with more endpoints than frames: clients on hosts of their own, and one server whose endpoints `weftd` serves.
 //!
 //! The network interfaces, the daemon's engine and the programs' ends of it are those that ship. Each has a core to itself, and a turn takes
-//! as long as the instructions that were counted for what it did ([`Costs`]). `docs/contention.md` says what is modelled, and what is not.
+//! as long as the instructions that were counted for what it did ([`Costs`]). `docs/design/contention.md` says what is modelled, and what is not.
 //!
 //! ```
 //! use weft_sim::contention::{run, Config, Serving};

@@ -28,7 +28,7 @@ one endpoint for all. ST: one thread, with an endpoint for each client. MT: a th
 frames and more than 8 endpoints, endpoints take turns.
 
 The hosts are simulated, in virtual time and from one seed: the figures are the same on every machine. The network interfaces and the \
-daemon are those that ship. A turn of a core takes as long as the instructions that were counted for what it does; docs/contention.md \
+daemon are those that ship. A turn of a core takes as long as the instructions that were counted for what it does; docs/design/contention.md \
 says how, and what is not modelled. Every request must be answered once; if one is not, the exit status is 1.
 
 The part `real` runs on this machine: one weftd, an ST server on it, and all clients in one process that is its own network interface. \
