@@ -108,14 +108,14 @@ fn ten_thousand_programs_that_are_killed_leave_nothing() {
 }
 
 /// One that asks and one that answers, and what is killed between them.
-struct Pair {
+pub struct Pair {
     asks: Player,
     answers: Player,
 }
 
 impl Pair {
     /// At the daemons of two folders, which may be one.
-    fn start(from: &Folder, to: &Folder) -> Pair {
+    pub fn start(from: &Folder, to: &Folder) -> Pair {
         let answers = Player::start(to, "asker", USERS[0], "");
         let asks = Player::start(from, "asker", USERS[1], &answers.hear());
         asks.hear();
@@ -124,7 +124,7 @@ impl Pair {
     }
 
     /// Waits until requests are answered that are sent from now on. Returns how long.
-    fn go_on(&mut self) -> Duration {
+    pub fn go_on(&mut self) -> Duration {
         let begin = Instant::now();
         self.asks.order("mark");
         assert_eq!(self.asks.hear(), "went on");
@@ -132,7 +132,7 @@ impl Pair {
     }
 
     /// Ends both. Each request has ended once, none came twice, and none came that was said not to be delivered. Returns how many came back.
-    fn finish(self) -> u64 {
+    pub fn finish(self) -> u64 {
         let Pair { mut asks, mut answers } = self;
         let pid = asks.child.id();
         asks.end_orders();

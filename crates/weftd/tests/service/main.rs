@@ -3,6 +3,7 @@
 mod daemon;
 mod deaths;
 mod hostile;
+mod integrity;
 mod kept;
 mod manual;
 mod memory;

@@ -124,6 +124,7 @@ pub fn play(role: &str) {
     match role {
         "asker" => ask(&words),
         "tool" => look(),
+        "hosts" => tell_hosts(),
         "degraded" => tell(daemon_status().degraded.join("; ")),
         "filler" => crate::memory::fill(),
         "crowd" => crate::memory::crowd(&words),
@@ -165,6 +166,14 @@ fn look() {
         "{} attachments, {} endpoints, {lines} lines, {} frames",
         answer.daemon.attachments, answer.daemon.endpoints, answer.daemon.frames_used
     ));
+}
+
+/// Tells of each host that the daemon talks to what checksums cover, and what this daemon wants.
+fn tell_hosts() {
+    let found = look_at_daemon(Scope::Totals, BOUND).expect("WEFT_NI names it").expect("its socket is there");
+    let hosts = found.answer.expect("it answers").hosts;
+    let covers = hosts.iter().map(|host| format!("{:?}, wants {:?}", host.integrity, host.integrity_wanted));
+    tell(covers.collect::<Vec<_>>().join("; "));
 }
 
 /// What became of the requests of a process, and which ones it got.
