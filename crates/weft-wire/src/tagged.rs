@@ -1,4 +1,4 @@
-//! What the one-way messages between two endpoints for tagged messages say; see `docs/tagged.md`.
+//! What the one-way messages between two endpoints for tagged messages say; see `docs/design/tagged.md`.
 //!
 //! The operation of a message is a [`Word`]'s code, plus bits for what an eager or announced message has beside its number. Its
 //! arguments follow; values of 64 bits take two, low half first.
