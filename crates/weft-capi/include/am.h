@@ -1,7 +1,7 @@
 /* am.h: Active Messages II.
  *
- * Functions, types and constants of the interface of Mainwaring and Culler, on weft. docs/am2.md lists each function with its
- * test and says what is chosen where implementations of the interface differ. What begins with `am_` is weft's own.
+ * Functions, types and constants of the interface of Mainwaring and Culler, on weft. docs/am2.md lists each function and says
+ * what is chosen where implementations of the interface differ. What begins with `am_` is weft's own.
  *
  * All functions return AM_OK or an AM_ERR_ code, unless said otherwise. All arguments are checked. Handles (`ep_t`, `eb_t`,
  * tokens) are numbers that are never followed: one of an object that is gone gives AM_ERR_BAD_ARG.
