@@ -1,10 +1,26 @@
-//! Each error that weft's interfaces give has a line in `docs/errors.md`: cause, way out, a test that provokes it, and the time
-//! until it is told. What counts is every public enum of the crates that derives `thiserror::Error`.
+//! Each error that weft's interfaces give has a row with its cause in `docs/errors.md` or `docs/design/errors.md`, and in the latter a test
+//! that provokes it. What counts is every public enum or struct of the crates that derives `thiserror::Error`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-const PAGE: &str = "docs/errors.md";
+/// The page for users, and the one for builders, whose rows end with a cell of tests.
+const PAGES: [&str; 2] = ["docs/errors.md", "docs/design/errors.md"];
+
+/// What the crate `weft` exports of the crates below it. Pages have both names.
+const EXPORTED: [(&str, &str); 11] = [
+    ("weft::Reason", "weft_wire::Reason"),
+    ("weft::NameError", "weft_wire::NameError"),
+    ("weft::KeyError", "weft_wire::KeyError"),
+    ("weft::SendError", "weft_core::SendError"),
+    ("weft::ReplyError", "weft_core::ReplyError"),
+    ("weft::NetworkError", "weft_link::NetworkError"),
+    ("weft::Forked", "weft_shm::Forked"),
+    ("weft::memory::PostError", "weft_memory::PostError"),
+    ("weft::memory::RegionError", "weft_memory::RegionError"),
+    ("weft::memory::CookieError", "weft_memory::CookieError"),
+    ("weft::memory::RemoteError", "weft_shm::RemoteError"),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_path_buf()
@@ -25,7 +41,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     all.filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
 }
 
-/// The variants of each error in a file's `source`, by the error's name. A struct is its own one variant.
+/// The variants of each error in a file's `source`, by the error's name. A struct has none.
 fn errors(source: &str) -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::new();
     let mut lines = source.lines();
@@ -40,7 +56,7 @@ fn errors(source: &str) -> BTreeMap<String, Vec<String>> {
             Some(rest.chars().take_while(|c| c.is_alphanumeric()).collect::<String>())
         };
         if let Some(name) = name("struct ") {
-            found.insert(name.clone(), vec![name]);
+            found.insert(name, Vec::new());
         } else if let Some(name) = name("enum ") {
             let body = lines.by_ref().take_while(|line| !line.starts_with('}'));
             let is_variant = |line: &&str| {
@@ -53,45 +69,76 @@ fn errors(source: &str) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// One line of the page.
-struct Line {
-    cells: Vec<String>,
+/// What the pages say of an error.
+#[derive(Default)]
+struct Row {
+    has_cause: bool,
+    tests: Option<String>,
+    faults: Vec<String>,
 }
 
-/// The lines of each error's table by variant; tables stand below headings that end with the error's path in code marks.
-fn lines(page: &str) -> BTreeMap<String, BTreeMap<String, Line>> {
-    let mut tables: BTreeMap<String, BTreeMap<String, Line>> = BTreeMap::new();
-    let mut now = None;
+/// An error's path without modules, as the crate calls it that defines it.
+fn defined(path: &str) -> String {
+    let exported = EXPORTED.iter().find_map(|(from, to)| {
+        let rest = path.strip_prefix(from)?;
+        (rest.is_empty() || rest.starts_with("::")).then(|| format!("{to}{rest}"))
+    });
+    let path = exported.unwrap_or_else(|| path.to_owned());
+    let is_module = |part: &str| part.starts_with(char::is_lowercase);
+    let parts = path.split("::").enumerate().filter(|(nth, part)| *nth == 0 || !is_module(part));
+    parts.map(|(_, part)| part).collect::<Vec<_>>().join("::")
+}
+
+/// What is between pairs of backticks.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// Adds the rows of a page. The code at the end of a heading, if there is any, precedes the errors in the first cells below it.
+fn add_rows(page: &str, has_tests: bool, rows: &mut BTreeMap<String, Row>) {
+    let mut before = None;
     for line in page.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
-            now = heading.split('`').nth(1).map(str::to_owned);
+            before = quoted(heading).last().map(|code| format!("{code}::"));
         }
-        let (Some(error), Some(rest)) = (&now, line.strip_prefix("| `")) else { continue };
-        let (variant, rest) = rest.split_once('`').expect("a closing mark");
-        let cells = rest.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-        let twice = tables.entry(error.clone()).or_default().insert(variant.to_owned(), Line { cells });
-        assert!(twice.is_none(), "{PAGE}: {error}::{variant} stands there twice");
+        if !line.starts_with("| `") {
+            continue;
+        }
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let errors = cells.next().unwrap_or_default();
+        let mut rest: Vec<&str> = cells.collect();
+        let tests = if has_tests { rest.pop() } else { None };
+        for error in quoted(errors) {
+            let row = rows.entry(defined(&format!("{}{error}", before.as_deref().unwrap_or_default()))).or_default();
+            if rest.contains(&"") || tests == Some("") {
+                row.faults.push("has an empty cell".to_owned());
+            }
+            if row.has_cause && !rest.is_empty() || row.tests.is_some() && tests.is_some() {
+                row.faults.push("stands there twice".to_owned());
+            }
+            row.has_cause |= !rest.is_empty();
+            row.tests = row.tests.take().or(tests.map(str::to_owned));
+        }
     }
-    tables
 }
 
-/// What is wrong with a line: an empty cell, or a test that does not exist. `tests` gives the source of a file of tests.
-fn faults(line: &Line, tests: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let [_cause, _way_out, test, _time] = line.cells.as_slice() else {
-        return vec![format!("has {} cells behind its name, and should have 4", line.cells.len())];
-    };
-    let mut faults: Vec<String> =
-        line.cells.iter().filter(|cell| cell.is_empty()).map(|_| "has an empty cell".to_owned()).collect();
-    if test.starts_with("no test: ") {
+/// What is wrong with a row: no cause, or a test that does not exist. `text_of` gives the source of a file of tests.
+fn faults(row: &Row, text_of: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut faults = row.faults.clone();
+    if !row.has_cause {
+        faults.push("has no row with a cause".to_owned());
+    }
+    let tests = row.tests.as_deref().unwrap_or_default();
+    if tests.starts_with("no test: ") {
         return faults; // with the reason
     }
-    let named: Vec<&str> = test.split('`').skip(1).step_by(2).collect();
+    let named: Vec<&str> = quoted(tests).collect();
     if named.is_empty() {
         faults.push("names no test".to_owned());
     }
     for name in named {
         let found = name.split_once(':').and_then(|(file, function)| {
-            tests(file).filter(|source| source.contains(&format!("fn {function}(")) && source.contains("#[test]"))
+            text_of(file).filter(|source| source.contains(&format!("fn {function}(")) && source.contains("#[test]"))
         });
         if found.is_none() {
             faults.push(format!("names the test {name}, which does not exist (as `file:function`)"));
@@ -100,37 +147,43 @@ fn faults(line: &Line, tests: impl Fn(&str) -> Option<String>) -> Vec<String> {
     faults
 }
 
-#[test]
-fn each_error_has_its_line() {
-    let tables = lines(&read(&root().join(PAGE)));
-    let mut wrong = Vec::new();
-    let mut known = Vec::new();
+/// The paths of all errors of the crates: of each variant, or of a struct.
+fn known() -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
     for krate in std::fs::read_dir(root().join("crates")).expect("crates").flatten() {
         let krate_name = krate.file_name().to_string_lossy().replace('-', "_");
         for file in sources(&krate.path().join("src")) {
             for (error, variants) in errors(&read(&file)) {
                 let error = format!("{krate_name}::{error}");
-                for variant in &variants {
-                    match tables.get(&error).and_then(|table| table.get(variant)) {
-                        None => wrong.push(format!("{error}::{variant} has no line")),
-                        Some(line) => {
-                            let tests = |path: &str| std::fs::read_to_string(root().join(path)).ok();
-                            wrong.extend(faults(line, tests).iter().map(|f| format!("{error}::{variant} {f}")));
-                        }
-                    }
+                known.extend(variants.iter().map(|variant| format!("{error}::{variant}")));
+                if variants.is_empty() {
+                    known.insert(error);
                 }
-                known.push((error, variants));
             }
         }
     }
-    assert!(known.len() > 10, "only {} errors were found in the crates", known.len());
-    for (error, table) in &tables {
-        let variants = known.iter().find(|(name, _)| name == error).map(|(_, variants)| variants.as_slice());
-        for variant in table.keys().filter(|&name| !variants.unwrap_or(&[]).contains(name)) {
-            wrong.push(format!("{error}::{variant} is no error, or none any more"));
+    known
+}
+
+#[test]
+fn each_error_has_its_row_and_its_test() {
+    let mut rows = BTreeMap::new();
+    for (page, has_tests) in PAGES.into_iter().zip([false, true]) {
+        add_rows(&read(&root().join(page)), has_tests, &mut rows);
+    }
+    let known = known();
+    assert!(known.len() > 100, "only {} errors were found in the crates", known.len());
+    let tests = |path: &str| std::fs::read_to_string(root().join(path)).ok();
+    let mut wrong = Vec::new();
+    for error in &known {
+        match rows.get(error) {
+            None => wrong.push(format!("{error} has no row")),
+            Some(row) => wrong.extend(faults(row, tests).iter().map(|fault| format!("{error} {fault}"))),
         }
     }
-    assert!(wrong.is_empty(), "{PAGE}:\n  {}", wrong.join("\n  "));
+    let gone = rows.keys().filter(|&error| !known.contains(error));
+    wrong.extend(gone.map(|error| format!("{error} is no error, or none any more")));
+    assert!(wrong.is_empty(), "{PAGES:?}:\n  {}", wrong.join("\n  "));
 }
 
 /// Errors whose `Debug` is derived: what leaves `main` with one names no way out.
@@ -159,11 +212,34 @@ fn what_is_missing_is_found() {
                   One,\n    Two(\n        u8,\n    ),\n    Three { what: u8 },\n}\n#[derive(thiserror::Error)]\npub struct Lone;\n";
     let found = errors(source);
     assert_eq!(found["Fault"], ["One", "Two", "Three"]);
-    assert_eq!(found["Lone"], ["Lone"]);
-    let page = "## Faults: `a::Fault`\n| error | cause |\n| `One` | c | w | `t.rs:there` | t |\n| `Two` | c | | `t.rs:not` | t |\n\
-                | `Three` | c | w | by hand | t |\n";
-    let tables = lines(page);
-    let tests = |file: &str| (file == "t.rs").then(|| "#[test]\nfn there() {}".to_owned());
-    let told = |variant: &str| faults(&tables["a::Fault"][variant], tests).len();
-    assert_eq!((told("One"), told("Two"), told("Three")), (0, 2, 1));
+    assert_eq!(found["Lone"], [""; 0]);
+    let mut rows = BTreeMap::new();
+    add_rows(
+        "## Faults: `a::Fault`\n| error | cause |\n| `One`, `Four` | c | w |\n| `Two` | | w |\n",
+        false,
+        &mut rows,
+    );
+    let tests =
+        "## Tests: `a`\n| `Fault::One` | `t.rs:there` |\n| `Fault::Two` | `t.rs:not` |\n| `Fault::Three` | by hand |\n\
+                 | `Fault::Four` | no test: t |\n| `Fault::Four` | `t.rs:there` |\n";
+    add_rows(tests, true, &mut rows);
+    let text_of = |file: &str| (file == "t.rs").then(|| "#[test]\nfn there() {}".to_owned());
+    let told =
+        ["One", "Two", "Three", "Four"].map(|variant| faults(&rows[&format!("a::Fault::{variant}")], text_of).len());
+    assert_eq!(told, [0, 2, 2, 1]);
+}
+
+#[test]
+fn an_error_has_one_path() {
+    assert_eq!(defined("weft::Reason::NoRoom"), "weft_wire::Reason::NoRoom");
+    assert_eq!(defined("weft::memory::PostError::Full"), "weft_memory::PostError::Full");
+    assert_eq!(defined("weft::tagged::PostError::Full"), "weft::PostError::Full");
+    assert_eq!(defined("weft::InHandler"), "weft::InHandler");
+    for (exported, _) in EXPORTED {
+        let (file, name) = match exported.strip_prefix("weft::memory::") {
+            Some(name) => ("crates/weft/src/memory/mod.rs", name),
+            None => ("crates/weft/src/lib.rs", exported.trim_start_matches("weft::")),
+        };
+        assert!(read(&root().join(file)).contains(name), "{file} does not export {name}");
+    }
 }
