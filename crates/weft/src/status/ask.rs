@@ -96,7 +96,7 @@ pub fn look(patience: Duration) -> Result<Look, Error> {
 
 /// Asks as [`look`] does, has some of the processes' requests stamped for the next two seconds, and tells of those that were
 /// stamped lately, in [`Bundle::stamps`](super::Bundle::stamps). So whoever asks each second or so sees what messages go through, and when
-/// nobody asks any more nothing is stamped any more. What is stamped, and what that costs: `docs/looking.md`.
+/// nobody asks any more nothing is stamped any more. What is stamped, and what that costs: `docs/design/status.md`.
 ///
 /// # Errors
 /// If there is no /proc, or no descriptor is to be had.
