@@ -24,7 +24,7 @@ const HELP: &str = "\
 The hosts run what ships: weft's network interfaces and channels. Times are the simulation's, but for the events per second. The \
 same seed and options give the same trace hash on every machine. Every message is checked: it must end in exactly one outcome, with \
 the contents that were sent. If one does not, the exit status is 1, and the command that repeats the run is printed. Faults are \
-those of links that lead from hosts. docs/design/sim.md has examples.";
+those of links that lead from hosts. docs/simulator.md has examples.";
 
 /// What can be asked of `weft sim`.
 #[derive(Clone, Debug, clap::Args)]
