@@ -88,6 +88,49 @@ fn every_link_leads_to_a_file_and_a_heading() {
     assert!(faults.is_empty(), "\n  {}", faults.join("\n  "));
 }
 
+/// Lines of the longest page. Dated measurements may be longer.
+const LINES_MOST: usize = 300;
+
+/// Words of all pages for users: neither design nor measurements.
+const WORDS_MOST: usize = 25_000;
+
+/// What is wrong with the lengths of these pages.
+fn too_long(pages: &[Page]) -> Vec<String> {
+    let is_dated = |page: &&Page| page.path.starts_with("docs/measurements/");
+    let lines = |page: &Page| page.text.lines().count();
+    let long = pages.iter().filter(|page| !is_dated(page) && lines(page) > LINES_MOST);
+    let mut faults: Vec<String> =
+        long.map(|page| format!("{} has {} lines, at most {LINES_MOST} are allowed", page.path, lines(page))).collect();
+    let is_for_users =
+        |page: &&Page| page.path.strip_prefix("docs/").is_some_and(|path| !path.contains('/') && page.path != CONTENTS);
+    let words: usize = pages.iter().filter(is_for_users).map(|page| page.text.split_whitespace().count()).sum();
+    if words > WORDS_MOST {
+        faults.push(format!("the pages for users have {words} words, at most {WORDS_MOST} are allowed"));
+    }
+    faults
+}
+
+#[test]
+fn pages_are_short_enough_to_be_read() {
+    let faults = too_long(&pages());
+    assert!(faults.is_empty(), "\n  {}", faults.join("\n  "));
+}
+
+#[test]
+fn planted_long_pages_are_found() {
+    let page = |path: &str, text: String| Page { path: path.to_owned(), text };
+    let long = "a line\n".repeat(LINES_MOST + 1);
+    assert_eq!(too_long(&[page("docs/a.md", long.clone()), page("docs/design/b.md", long.clone())]).len(), 2);
+    assert_eq!(too_long(&[page("docs/measurements/c.md", long)]).len(), 0);
+    let wordy = "word ".repeat(WORDS_MOST / 2 + 1);
+    let pages = ["docs/a.md", "docs/b.md"].map(|path| page(path, wordy.clone()));
+    assert_eq!(too_long(&pages[..1]).len(), 0);
+    assert_eq!(
+        too_long(&pages),
+        [format!("the pages for users have {} words, at most {WORDS_MOST} are allowed", WORDS_MOST + 2)]
+    );
+}
+
 /// The paths that the map has a row for.
 fn rows_of_map(text: &str) -> Vec<String> {
     let (mut folder, mut rows) = (String::new(), Vec::new());
