@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 const CONTENTS: &str = "docs/SUMMARY.md";
 
-/// The page with one file a row: headings that are folders, and below each a table of files in that folder.
-const MAP: &str = "docs/design/map.md";
+/// The pages with one file a row: headings that are folders, and below each a table of files in that folder.
+const MAP: [&str; 2] = ["docs/design/map.md", "docs/design/map-programs.md"];
 
 /// The folders of which every file has a row in the map if it is longer than [`ROW_FROM`] lines and is no test.
 const MAPPED: [&str; 5] = [
@@ -174,8 +174,9 @@ fn long_sources(folder: &str) -> Vec<String> {
 fn the_map_has_a_row_for_each_file_and_each_of_its_files_exists() {
     let must_have: Vec<String> = MAPPED.into_iter().flat_map(long_sources).collect();
     assert!(must_have.len() > 60, "the sources are found");
-    let faults = faults_of_map(&read(&root().join(MAP)), |path| root().join(path).exists(), &must_have);
-    assert!(faults.is_empty(), "{MAP}:\n  {}", faults.join("\n  "));
+    let map = MAP.map(|page| read(&root().join(page))).concat();
+    let faults = faults_of_map(&map, |path| root().join(path).exists(), &must_have);
+    assert!(faults.is_empty(), "{MAP:?}:\n  {}", faults.join("\n  "));
 }
 
 #[test]
