@@ -33,7 +33,7 @@ const VISITS: usize = 16;
 /// Endpoints that are made resident in a turn.
 const BINDS: usize = 8;
 
-/// Where an endpoint's working state is. See `docs/design/weftd.md`, "Residency".
+/// Where an endpoint's working state is. See `docs/design/weftd-endpoints.md`, "Residency".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Residence {
     /// Nowhere: it has nothing to do.
