@@ -1,23 +1,24 @@
-//! The channel between two network interfaces: many streams of records, over packets that may be lost, copied or mixed.
+//! The channel between two network interfaces: many streams of records, over packets that may be lost, duplicated or
+//! reordered.
 //!
 //! The order of calls, in a loop that has the clock and the link:
 //!
 //! ```text
 //! on_packet(now, ..)      for each packet that came
-//! on_refusal(now, ..)     if the network says that nobody has the port of a packet that was sent
+//! on_refusal(now, ..)     when the network reports that nobody has the port a packet was sent to
 //! on_timeout(now)         if next_timeout() is not later than now
 //! peek / pop / release    on the streams of the events
 //! send                    as the program wishes
-//! transmit_run(now, ..)   for what is much: it lies ready, and goes with one call of the link
+//! transmit_run(now, ..)   for bulk data: packets that are laid out already, for one call of the link
 //! transmit(now, ..)       for the rest, until it returns none or a packet that is not full
-//! catch_up()              once the link has them: only then next_timeout() is right
+//! catch_up()              once the link has the packets; next_timeout() is right only after it
 //! too_large(now, ..)      if the link refused a packet for its size; then transmit again
 //! ```
 //!
-//! Each record is taken exactly once and in the order of its stream, while streams do not wait for each other. What a peer can
-//! make grow is bounded: per stream by the two windows and 256 pieces ahead of holes, per channel by the streams and by the
-//! 1,024 packets that are followed. A peer counts as lost when it was silent for the suspicion time although we asked, and
-//! never for the fate of a single packet.
+//! Each record is taken exactly once and in the order of its stream; streams do not wait for each other. What a peer
+//! can make grow is bounded: per stream by the two windows and by 256 pieces ahead of holes, per channel by the number
+//! of streams and by the 1,024 packets that are tracked. A peer counts as lost when it stays silent for the suspicion
+//! time although it was asked, never because of the fate of a single packet.
 
 mod coverage;
 mod receive;
@@ -55,7 +56,7 @@ use weft_wire::packet::{ChannelId, Integrity, FIRST_NUMBER, PACKET_LEAST};
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Epoch, Head, Reason, MAX_ARGS, MAX_PAYLOAD};
 
-/// A life of a network interface, and the id by which a channel of it is addressed.
+/// One life of a network interface, and the id that addresses one of its channels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Life {
     /// The life.
@@ -64,12 +65,12 @@ pub struct Life {
     pub id: ChannelId,
 }
 
-/// Random numbers for one channel, from where nobody can guess them.
+/// Random numbers for one channel. They must come from an unpredictable source.
 #[derive(Clone, Copy)]
 pub struct Lot {
-    /// Proves that an answer comes from who saw the call. It goes over the wire.
+    /// Proves that whoever answers saw the call. It goes over the wire.
     pub nonce: u64,
-    /// Seeds whatever is drawn by lot. It does not.
+    /// Seeds the channel's random choices. It never leaves the host.
     pub seed: u64,
 }
 
@@ -79,38 +80,40 @@ impl std::fmt::Debug for Lot {
     }
 }
 
-/// Bytes that may be under way to any peer: half of the smallest window.
+/// Bytes that may be in flight to any peer: half of the smallest window.
 const UNDER_WAY_LEAST: u64 = 64 << 10;
 
-/// The least time-out until something was lost, in nanoseconds: a queue of a megabyte at a gigabit. Many who begin at once fill one.
+/// The minimum timeout until a first packet is lost, in nanoseconds. It covers a queue of a megabyte at a gigabit,
+/// which many senders that start at once can fill.
 const LOSSLESS_TIMEOUT: u64 = 10_000_000;
 
-/// What can be set. Values out of range are brought into it.
+/// The settings of a channel. Values out of range are clamped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// A peer that is silent for so long although it was asked is lost. From 50 ms to 5 minutes.
+    /// A peer that stays silent for this long although it was asked is lost. From 50 ms to 5 minutes.
     pub suspicion: Duration,
-    /// Bytes of a stream that may wait here to be taken; half of them may be under way at once. From 128 KiB, so that every record fits, to
-    /// 256 MiB.
+    /// Bytes of a stream that may wait here to be taken; half of them may be in flight at once. From 128 KiB, so that
+    /// every record fits, to 256 MiB.
     pub window: u32,
     /// Bytes of a stream that are kept until the peer has taken them. The same range.
     pub send_most: u32,
-    /// Bytes that may wait here to be taken, of all streams of a channel together. What comes above is dropped, and its stream is paused
-    /// until there is room. From 128 KiB, so that every record fits; `u32::MAX`, the default, is no limit.
+    /// Bytes that may wait here to be taken, over all streams of a channel. Data beyond that is dropped, and its stream
+    /// is paused until there is room. From 128 KiB, so that every record fits; `u32::MAX`, the default, is no limit.
     pub held_most: u32,
-    /// Streams that each side may open at once, those that were closed and whose last word is not acknowledged included. At most
+    /// Streams that each side may open at once. A closed stream counts until its last word is acknowledged. At most
     /// 2^[`PLACE_BITS`].
     pub streams_most: u32,
-    /// How long an acknowledgement may wait for something to ride on. At most 50 ms.
+    /// How long an acknowledgement may wait for a packet to ride on. At most 50 ms.
     pub ack_delay: Duration,
-    /// The largest packet that is taken, and the largest that is tried.
+    /// The largest packet that is accepted, and the largest size that is tried.
     pub packet_most: u16,
-    /// The packet size to begin with, which the link is said to carry: that of the interface, less headers, where most paths
-    /// carry as much. Larger ones are tried, and a smaller one is found if this one does not get through.
+    /// The packet size to begin with, which the link should carry: the interface's MTU less headers, where most paths
+    /// carry that much. Larger sizes are tried, and a smaller one is found if this one does not get through.
     pub packet_first: u16,
-    /// Who decides how much may be under way: for owners of channels that leave it to this.
+    /// Which congestion control decides how much may be in flight, for owners of channels that choose it by setting.
     pub congestion: Method,
-    /// What checksums of packets cover: less than everything only if the peer wants the same. See [`Channel::integrity`].
+    /// What packet checksums cover. They cover less than everything only if the peer wants the same. See
+    /// [`Channel::integrity`].
     pub integrity: Integrity,
 }
 
@@ -132,7 +135,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same, within the ranges.
+    /// The settings, clamped to their ranges.
     fn checked(self) -> Settings {
         let packet_most = self.packet_most.max(PACKET_LEAST as u16);
         let bytes = (RECORD_MOST as u32).next_power_of_two()..=256 << 20;
@@ -170,29 +173,29 @@ pub enum Event {
     Open,
     /// A stream has records: [`Channel::peek`] until it is empty.
     Readable(StreamId),
-    /// A stream on which [`Channel::send`] was told *full* has room again.
+    /// A stream on which [`Channel::send`] returned *full* has room again.
     Room(StreamId),
     /// The peer has taken more of a stream for which [`Channel::watch_taken`] was called.
     Taken(StreamId),
-    /// Messages came that might have been lost: [`Channel::take_unreliable`] until there is none.
+    /// Unreliable messages arrived: [`Channel::take_unreliable`] until there is none.
     Unreliable,
     /// The peer takes no more of this stream: [`Channel::close`] it.
     Refused(StreamId, Reason),
     /// The peer proposes to close this stream of its own at rest: [`Channel::answer_rest`].
     Asks(StreamId),
-    /// The stream is closed for which [`Channel::wish_rest`] was called: both sides have taken everything. With the owner's number,
-    /// `u32::MAX` if it had none.
+    /// The stream for which [`Channel::wish_rest`] was called is closed: both sides have taken everything. Carries the
+    /// owner's number, or `u32::MAX` if it had none.
     Rested(StreamId, u32),
-    /// The peer goes on with the stream for which [`Channel::wish_rest`] was called.
+    /// The peer keeps using the stream for which [`Channel::wish_rest`] was called.
     Stays(StreamId),
-    /// The peer has closed all streams, and opens no other: [`Channel::end`] it here too.
+    /// The peer has closed all streams and opens no more: [`Channel::end`] the channel here too.
     Ended(Reason),
     /// The peer is gone; nothing more will happen: [`Channel::abandon`].
     Lost(Reason),
 }
 
 impl Event {
-    /// The stream that it is about.
+    /// The stream that the event is about.
     fn stream(&self) -> Option<StreamId> {
         match *self {
             Event::Readable(id) | Event::Room(id) | Event::Taken(id) | Event::Refused(id, _) => Some(id),
@@ -205,13 +208,13 @@ impl Event {
 /// Why a stream was not opened.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// There are as many as may be.
+    /// The limit of open streams is reached.
     #[error("as many streams as the channel may have; close some, or raise the limit")]
     TooMany,
-    /// It is open, or was closed a moment ago.
+    /// The stream is open, or was closed a moment ago.
     #[error("the stream is in use; a stream's number is used once in the life of a channel")]
     InUse,
-    /// The channel is not open yet, so it is not known whose numbers are this side's.
+    /// The channel is not open yet, so it is not known which half of the numbers belongs to this side.
     #[error("the channel is not open yet; open streams once the peer has answered")]
     Calling,
     /// The peer is gone.
@@ -221,35 +224,35 @@ pub enum OpenError {
 
 weft_wire::debug_says_display!(OpenError);
 
-/// What a channel counts.
+/// The counters of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Packets made.
+    /// Packets built.
     pub packets_sent: u64,
-    /// Packets taken in.
+    /// Packets accepted.
     pub packets_received: u64,
-    /// Packets taken for lost.
+    /// Packets declared lost.
     pub packets_lost: u64,
-    /// Packets taken for lost that had come.
+    /// Packets declared lost that arrived after all.
     pub packets_late: u64,
-    /// Packets that tried a larger size; they are in no other count but that of packets made.
+    /// Packets that tried a larger size. Only `packets_sent` counts them too.
     pub trials_sent: u64,
-    /// Those of them that were taken for lost.
+    /// Trial packets that were declared lost.
     pub trials_lost: u64,
-    /// Times that no acknowledgement came in time.
+    /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Packets that had come before, or that their sender had given up.
+    /// Duplicates, and packets that their sender had given up.
     pub dropped_old: u64,
-    /// Packets of other channels and lives, with forged ids, or with an authenticator, which nobody here can check.
+    /// Packets of other channels or lives, with forged ids, or with an authenticator, which this version cannot check.
     pub dropped_foreign: u64,
-    /// Packets that were damaged or are none.
+    /// Damaged packets, and bytes that are no packet.
     pub dropped_malformed: u64,
-    /// Packets of the peer that say what cannot be.
+    /// Packets of the peer that break the protocol.
     pub dropped_violation: u64,
     /// Packets for which there was no room, or whose stream was not open.
     pub dropped_no_room: u64,
-    /// Unreliable messages given up here: those to a peer that does not know them, and those that came and found no room or of
-    /// which a part did not come.
+    /// Unreliable messages dropped here: those to a peer that does not support them, those that found no room on
+    /// arrival, and those of which a part was missing.
     pub unreliable_dropped: u64,
 }
 
@@ -264,34 +267,34 @@ enum Phase {
     Lost(Reason),
 }
 
-/// What is owed to the peer in acknowledgements.
+/// The acknowledgements that are owed to the peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Acks {
-    /// Packets that asked and were not acknowledged.
+    /// Packets that asked for an acknowledgement and have none yet.
     asking: u32,
-    /// Something came since the last packet went.
+    /// Something arrived since the last packet was sent.
     has_news: bool,
     is_due: bool,
     due_at: Option<Time>,
 }
 
-/// What is known of the peer's being there.
+/// What is known about whether the peer is alive.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     heard_at: Time,
-    /// Since when something was asked and nothing heard.
+    /// When the peer was asked, if nothing was heard since.
     asked_at: Option<Time>,
-    /// Time-outs since something was heard.
+    /// Timeouts since the peer was last heard.
     probes: u32,
-    /// Time that we were away does not count as silence any more, until something is heard.
+    /// Our own absence was forgiven once; it is not again until the peer is heard.
     has_forgiven: bool,
-    /// The owner wants to know even though nothing is under way.
+    /// The owner wants the peer watched even though nothing is in flight.
     is_wanted: bool,
-    /// Its host says that nobody has its port, and it is asked since.
+    /// The peer's host reported that nobody has its port; the peer is being asked.
     refusal: Option<Refusal>,
 }
 
-/// One channel: what two lives of two network interfaces know of each other.
+/// One channel: the state that one life of a network interface keeps about one life of another.
 ///
 /// ```
 /// use weft_transport::{Channel, Event, FixedWindow, Life, Lot, Settings, Time, Verdict};
@@ -326,41 +329,41 @@ pub struct Channel<C = FixedWindow, M = Vec<u8>> {
     settings: Settings,
     /// Which side opens the streams of this one.
     side: Side,
-    /// What the peer grants and asks.
+    /// The peer's terms: what it grants and asks for.
     terms: Terms,
-    /// We answered a call, and the caller has not shown that it knows our id.
+    /// We answered a call, and the caller has not yet shown that it knows our id.
     is_unconfirmed: bool,
     streams: Streams<M>,
-    /// Made with the first message of that kind.
+    /// Allocated with the first unreliable message.
     unreliable: Option<Box<Unreliable>>,
-    /// The number of the first one that goes, once these are made anew.
+    /// The number of the next unreliable message, kept while `unreliable` is freed.
     unreliable_from: u32,
-    /// Some of these wait to go.
+    /// Unreliable messages wait to be sent.
     has_unreliable: bool,
     sent: Sent,
     received: Received,
     congestion: C,
-    /// Only while one of the two hosts cannot read all that comes.
+    /// Present only while one of the two hosts cannot keep up with all its peers.
     shares: Option<Box<Shares>>,
     rtt: Rtt,
     backoff: Backoff,
     random: Random,
     acks: Acks,
     watch: Watch,
-    /// What the last packet said of ours, while it was not taken in.
+    /// What the last packet reported about our packets, until `catch_up` processes it.
     word: Option<Word>,
     reflect: Reflect,
     /// When to ask again because no acknowledgement came.
     retry_at: Option<Time>,
-    /// Packets that may go whatever the congestion control says.
+    /// Packets that may be sent regardless of the congestion control.
     probes_due: u32,
-    /// No packet with records goes before.
+    /// No packet with records is sent before this time.
     paced_until: Time,
-    /// The next packet number to leave out.
+    /// The next packet number to skip.
     skip_at: u64,
     called_at: Time,
     counters: Counters,
-    /// Packets made and taken in at the last rest.
+    /// Packets sent and received up to the last rest.
     rested_at: u64,
 }
 
@@ -377,10 +380,10 @@ impl<C: Congestion> Channel<C> {
 }
 
 impl<C: Congestion, M: Memory> Channel<C, M> {
-    /// As [`Channel::call`], for links with memory of their own.
+    /// Like [`Channel::call`], for links with memory of their own.
     pub fn call_in(now: Time, ours: Life, peer: Epoch, settings: Settings, lot: Lot, congestion: C) -> Channel<C, M> {
         let settings = settings.checked();
-        // Nothing of a stream may go before the answer says how much.
+        // No stream data may be sent before the answer grants a window.
         let terms = Terms { features: 0, window: 0, ack_delay: 0, packet_most: PACKET_LEAST as u16 };
         let theirs = Life { epoch: peer, id: ChannelId::NOBODY };
         let mut channel = Channel::new(now, ours, theirs, settings, lot, congestion);
@@ -388,7 +391,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         channel
     }
 
-    /// As [`Channel::answer`], for links with memory of their own.
+    /// Like [`Channel::answer`], for links with memory of their own.
     pub fn answer_in(
         now: Time,
         ours: Life,
@@ -448,15 +451,16 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Answers an admitted caller in place of calling it, if both sides called at once and it is we who have to give way: those
-    /// with the larger epoch, and of two bundles of one life the one that drew the larger number. What was sent stays. False, and nothing
-    /// done, if this channel is not such a one; then the peer gives way. The caller must be at the address that this channel calls.
+    /// Answers an admitted caller instead of calling it, if both sides called at once and this side has to give way:
+    /// the side with the larger epoch, or, between two bundles of one life, the one with the larger nonce. What was
+    /// sent stays. Returns false and does nothing if this channel does not have to; then the peer gives way. The caller
+    /// must be at the address that this channel calls.
     pub fn give_way(&mut self, caller: &Caller) -> bool {
-        // Two interfaces of one life tell who by the numbers that they drew.
+        // Between two interfaces of one life the nonces decide.
         let is_larger = (self.ours.epoch, self.nonce) > (caller.epoch, caller.nonce);
         let gives_way = self.is_calling() && is_larger;
         if gives_way {
-            // It may be another epoch than that of the program that was called.
+            // The epoch may differ from that of the program that was called.
             self.theirs = Life { epoch: caller.epoch, id: caller.id };
             self.begin_answer(caller);
             self.streams.push_event(Event::Open);
@@ -464,7 +468,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         gives_way
     }
 
-    /// Opens a stream of this side: the peer opens it when its first records come. The number is of the lowest free place.
+    /// Opens a stream of this side at the lowest free place. The peer opens it when its first records arrive.
     ///
     /// # Errors
     /// `TooMany`, and nothing is opened, if all places are taken; `Calling` before the channel is open, and `Lost` at its end.
@@ -476,7 +480,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Opens the stream of a number that both sides agreed on otherwise, at any time.
+    /// Opens the stream with a number that both sides agreed on by other means. Possible at any time.
     ///
     /// # Errors
     /// Those of [`Channel::open_next`], and `InUse` if the place of the number is taken.
@@ -487,17 +491,18 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.open(stream, &self.settings, self.terms.window)
     }
 
-    /// The owner of a stream that this side opened has nothing on it. If it is the same with the peer once everything was taken, both close
-    /// it, and nothing comes back: then [`Event::Rested`] follows, else [`Event::Stays`]. Meanwhile the stream is *full*. Whatever is sent
-    /// before the peer is asked takes the wish back.
+    /// Asks to close a stream that this side opened and that its owner no longer uses. Once everything was taken, the
+    /// peer is asked. If it agrees, both sides close the stream, nothing is returned and [`Event::Rested`] follows;
+    /// otherwise [`Event::Stays`] follows. Meanwhile the stream is *full*. Sending anything before the peer is asked
+    /// cancels the request.
     pub fn wish_rest(&mut self, stream: StreamId) {
         if stream.side() == self.side {
             self.streams.wish_rest(stream);
         }
     }
 
-    /// Answers [`Event::Asks`]: closes the stream, as far as this owner is concerned, or goes on with it. False, and it goes on, if it is not
-    /// at rest here: something was sent, or is not taken.
+    /// Answers [`Event::Asks`]: closes the stream if this owner agrees, or keeps it. Returns false, and the stream
+    /// stays open, if it is not at rest here: something was sent, or is not taken.
     pub fn answer_rest(&mut self, stream: StreamId, agrees: bool) -> bool {
         let is_closed = self.streams.answer_rest(stream, agrees);
         if is_closed {
@@ -506,7 +511,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         is_closed
     }
 
-    /// Closes all streams as [`Channel::close`] does, and tells the peer that this side takes and opens no others.
+    /// Closes all streams as [`Channel::close`] does, and tells the peer that this side accepts and opens no others.
     pub fn end(&mut self, reason: Reason) -> Vec<(StreamId, Vec<Abandoned>)> {
         self.catch_up();
         let abandoned = self.streams.end(reason);
@@ -515,9 +520,9 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         abandoned
     }
 
-    /// Ends a stream on both its halves: tells the peer for certain what was taken, and gives back the records that the peer
-    /// has not surely taken. Nothing if it is not open. If its reading half is lent, the peer is told that all that came is in
-    /// hand.
+    /// Closes both halves of a stream: tells the peer for certain what was taken, and returns the records that the peer
+    /// may not have taken. Does nothing if the stream is not open. If its reading half is lent, the peer is told that
+    /// all that arrived is in hand.
     pub fn close(&mut self, stream: StreamId, reason: Reason) -> Vec<Abandoned> {
         self.catch_up();
         let abandoned = self.streams.close(stream, reason);
@@ -526,7 +531,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         abandoned
     }
 
-    /// Ends everything: each stream with the records that the peer has not surely taken. Nothing is sent afterwards.
+    /// Ends the channel. Returns each stream with the records that the peer may not have taken. Nothing is sent
+    /// afterwards.
     pub fn abandon(&mut self) -> Vec<(StreamId, Vec<Abandoned>)> {
         self.catch_up();
         if !matches!(self.phase, Phase::Lost(_)) {
@@ -538,11 +544,11 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
 
     /// Copies a record into a stream. `head.args` and `head.len` are set from the slices.
     ///
-    /// `Full` until the peer has taken enough; an [`Event::Room`] follows then. `Gone` if the stream is not open, or the peer
-    /// takes no more. At most one record for each 16 bytes of `send_most` is kept.
+    /// Returns `Full` until the peer has taken enough; then an [`Event::Room`] follows. Returns `Gone` if the stream is
+    /// not open, or the peer takes no more. At most one record for each 16 bytes of `send_most` is kept.
     ///
     /// # Panics
-    /// If the head is of a link within a ring.
+    /// If the head is of a kind that only links parts of a ring.
     #[inline]
     pub fn send(&mut self, stream: StreamId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         if matches!(self.phase, Phase::Lost(_)) {
@@ -551,9 +557,9 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.send(stream, head, args, payload)
     }
 
-    /// Copies a record that may be lost: it goes beside the stream, once, and nothing is known of it afterwards. What the congestion
-    /// control does not let go waits, up to 128 KiB; then it is `Full`, until [`Channel::has_room`] says otherwise. To a peer that
-    /// does not know such messages nothing is sent. `Gone` if the channel is lost.
+    /// Copies an unreliable record: it is sent once, beside the stream, and its fate is not reported. Up to 128 KiB
+    /// wait for the congestion control; beyond that it returns `Full` until [`Channel::has_room`] returns true. If the
+    /// peer does not support unreliable messages, nothing is sent. Returns `Gone` if the channel is lost.
     #[cold]
     pub fn send_unreliable(
         &mut self,
@@ -583,7 +589,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         Ok(())
     }
 
-    /// The next message that came and might have been lost.
+    /// The next unreliable message that arrived.
     pub fn take_unreliable(&mut self) -> Option<Loose> {
         self.unreliable.as_mut()?.take()
     }
@@ -606,21 +612,23 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.release(stream);
     }
 
-    /// From now on an event tells whenever the peer has taken more of a stream.
+    /// Reports by event, from now on, whenever the peer has taken more of a stream.
     pub fn watch_taken(&mut self, stream: StreamId) {
         self.streams.watch_taken(stream);
     }
 
-    /// Takes nothing of a stream for now: the peer keeps what nobody here has popped, and sends nothing more of it. What came and was not popped is
-    /// dropped, and comes again; but the first record, if all of it came, and up to `keep` bytes stay. With 0 nothing stays, and a record in hand
-    /// is not to be popped afterwards. A stream may be paused again, to keep less. False, and nothing done, if the stream is not open, or is lent.
+    /// Pauses a stream: the peer keeps what nobody here has popped, and sends nothing more of it. What arrived and was
+    /// not popped is dropped and will be sent again; but the first record, if it is complete, and up to `keep` bytes
+    /// stay. With `keep` 0 nothing stays, and a record in hand must not be popped afterwards. A paused stream may be
+    /// paused again, to keep less. Returns false and does nothing if the stream is not open, or is lent.
     pub fn pause(&mut self, stream: StreamId, reason: PauseReason, keep: u32) -> bool {
         let is_paused = self.streams.pause(stream, reason, keep);
         self.acks.is_due |= self.streams.is_urgent();
         is_paused
     }
 
-    /// Takes a stream again that was paused. The peer sends again what was dropped. False if [`Channel::pause`] had not paused it.
+    /// Resumes a paused stream. The peer resends what was dropped. Returns false if [`Channel::pause`] had not paused
+    /// it.
     pub fn resume(&mut self, stream: StreamId) -> bool {
         let is_resumed = self.streams.resume(stream);
         self.acks.is_due |= self.streams.is_urgent();
@@ -632,7 +640,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.is_paused(stream)
     }
 
-    /// Gives memory back that is much more than what streams keep. Looks at all streams.
+    /// Frees memory if streams hold much more than they need. Looks at all streams.
     pub fn trim(&mut self) {
         self.streams.trim();
     }
@@ -642,22 +650,23 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.watch.heard_at
     }
 
-    /// Bytes that came and that nobody has taken, of all streams.
+    /// Bytes that arrived and were not taken yet, over all streams.
     pub fn held(&self) -> u64 {
         self.streams.held()
     }
 
-    /// Whether that is more than half of what may be.
+    /// Whether [`Channel::held`] is above half of its limit.
     pub fn is_crowded(&self) -> bool {
         self.streams.is_crowded()
     }
 
-    /// Counts what this channel keeps of what came in room that other channels use too, from now on.
+    /// Charges received data of this channel, from now on, to room that it shares with other channels.
     pub fn share_room(&mut self, room: Arc<SharedRoom>) {
         self.streams.share_room(room);
     }
 
-    /// Streams go on that wait for room, if other channels left some. Returns whether the peer is to be told something.
+    /// Resumes streams that wait for room, if other channels left some. Returns whether the peer has to be told
+    /// something.
     pub fn look_for_room(&mut self) -> bool {
         self.streams.make_room();
         self.acks.is_due |= self.streams.is_urgent();
@@ -665,14 +674,15 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     }
 
     /// Lends a stream's reading half, so that its records can be looked at while the channel is used. Until it is back,
-    /// [`Channel::peek`] finds nothing, and what comes for the stream is not acknowledged. `None` if there is no such stream, or
-    /// it is lent.
+    /// [`Channel::peek`] finds nothing, and data that arrives for the stream is not acknowledged. `None` if there is no
+    /// such stream, or it is lent.
     #[inline]
     pub fn lend(&mut self, stream: StreamId) -> Option<Box<Incoming>> {
         self.streams.lend(stream)
     }
 
-    /// Takes a reading half back, with all that was popped released. Of a stream that was closed meanwhile nothing is kept.
+    /// Takes a reading half back and releases all that was popped. If the stream was closed meanwhile, the half is
+    /// dropped.
     #[inline]
     pub fn take_back(&mut self, stream: StreamId, half: Box<Incoming>) {
         self.streams.take_back(stream, half);
@@ -689,13 +699,13 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.has_readable()
     }
 
-    /// Sets a mark of the owner's at a stream, and says what it was. `None` if the stream is not open.
+    /// Sets the owner's mark on a stream and returns the previous one. `None` if the stream is not open.
     #[inline]
     pub fn mark(&mut self, stream: StreamId, is_marked: bool) -> Option<bool> {
         self.streams.mark(stream, is_marked)
     }
 
-    /// Gives a stream a number of the owner's, below `u32::MAX`.
+    /// Sets the owner's number of a stream. It is below `u32::MAX`.
     pub fn set_owner(&mut self, stream: StreamId, owner: u32) {
         self.streams.set_owner(stream, owner);
     }
@@ -711,18 +721,18 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.has_open()
     }
 
-    /// Whether the peer's program has taken a record of a stream: then it knows of it.
+    /// Whether the peer's program has taken a record of a stream, and so knows of the stream.
     pub fn is_confirmed(&mut self, stream: StreamId) -> bool {
         self.streams.is_confirmed(stream)
     }
 
-    /// Whether there is something for [`Channel::poll_event`].
+    /// Whether [`Channel::poll_event`] would return an event.
     #[inline]
     pub fn has_events(&self) -> bool {
         self.streams.has_events()
     }
 
-    /// What happened, oldest first. At most one of a kind per stream waits.
+    /// The next event, oldest first. At most one event of a kind waits per stream.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.streams.poll_event();
@@ -732,8 +742,9 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         event
     }
 
-    /// The link refused a packet of so many bytes for its size (EMSGSIZE): all as large that are under way count as lost, which
-    /// is nobody's congestion, and the packet size comes down. Call [`Channel::transmit`] afterwards.
+    /// The link refused a packet of `bytes` bytes for its size (EMSGSIZE). All packets in flight that are as large
+    /// count as lost, without a congestion response, and the packet size is reduced. Call [`Channel::transmit`]
+    /// afterwards.
     pub fn too_large(&mut self, now: Time, bytes: usize) {
         self.catch_up();
         let Channel { sent, streams, counters, .. } = self;
@@ -745,12 +756,13 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Whether the peer is to be asked now and then if it is there, though nothing is under way: a request waits for its reply.
+    /// Sets whether to ask the peer now and then if it is alive even though nothing is in flight. The caller wants that
+    /// while a request waits for its reply.
     pub fn keep_watch(&mut self, wanted: bool) {
         self.watch.is_wanted = wanted;
     }
 
-    /// Asks the peer once whether it is there: it may have forgotten this channel, and then says so.
+    /// Asks the peer once whether it is alive. If it has forgotten this channel, it says so.
     pub fn ask(&mut self) {
         if self.phase == Phase::Open {
             self.probes_due = self.probes_due.max(1);
@@ -764,8 +776,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Gives back the memory that an idle channel can do without, if it was idle since the last rest: one that rests between two
-    /// bursts would have to get it anew each time.
+    /// Frees the memory that an idle channel can do without, if it was idle since the last rest. A channel that pauses
+    /// between bursts keeps it, because it would have to allocate again each time.
     pub fn rest(&mut self) {
         self.catch_up();
         let used = self.counters.packets_sent + self.counters.packets_received;
@@ -781,40 +793,42 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Whether a record with so many arguments and payload bytes would be taken now, and a message that may be lost. If its stream has no room
-    /// for the record, an [`Event::Room`] follows; for the other there is none, and the caller asks again.
+    /// Whether a record with this many arguments and payload bytes would be accepted now, and an unreliable message
+    /// too. If the stream has no room, an [`Event::Room`] follows; for unreliable messages there is no event, and the
+    /// caller asks again.
     pub fn has_room(&mut self, stream: StreamId, args: usize, payload: usize) -> bool {
         self.streams.has_room(stream, args, payload) && self.unreliable.as_ref().is_none_or(|u| u.has_room())
     }
 
-    /// What is owed to the peer is not held back for something to ride with: it goes with the next packet that is transmitted.
+    /// Sends owed acknowledgements with the next packet that is transmitted, instead of waiting for data to ride on.
     pub fn hurry_acks(&mut self) {
         self.acks.is_due |= self.acks.asking > 0 || self.streams.has_words();
     }
 
-    /// Whether nothing is under way, so that what is sent next should go at once.
+    /// Whether nothing is in flight, so that the next message should be sent at once.
     pub fn is_quiet(&self) -> bool {
         let has_all_come = self.sent.in_flight() == 0 || self.word.is_some_and(|word| word.says_all(self.sent.next()));
         has_all_come && !self.streams.has_runs() && !self.has_unreliable
     }
 
-    /// Whether something waits here to be sent as soon as the congestion control lets it go.
+    /// Whether something waits here until the congestion control lets it go.
     pub fn has_waiting(&self) -> bool {
         self.has_more()
     }
 
-    /// Whether there are records that were not sent to their end, those that may be lost included. Looks at all streams.
+    /// Whether records, unreliable ones included, were not sent completely. Looks at all streams.
     pub fn has_unsent(&self) -> bool {
         self.streams.has_unsent() || self.has_unreliable
     }
 
-    /// Whether this channel came from that very call.
+    /// Whether this channel was made for that call.
     pub fn is_of(&self, caller: &Caller) -> bool {
-        // An id is of one channel; and of two calls at once one gave way, whose number is not the one that was agreed on.
+        // An id belongs to one channel. The nonce is not compared: after two simultaneous calls it may be that of the
+        // other call.
         self.theirs == Life { epoch: caller.epoch, id: caller.id }
     }
 
-    /// Whether that is a call of this channel's own: it came back to where it was made.
+    /// Whether that call was made by this channel and came back to its own host.
     pub fn made(&self, caller: &Caller) -> bool {
         (self.ours, self.nonce) == (Life { epoch: caller.epoch, id: caller.id }, caller.nonce)
     }
@@ -829,17 +843,17 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.theirs
     }
 
-    /// Whether we called, and have heard nothing of who was called.
+    /// Whether we called and have heard nothing from the peer.
     pub fn is_unheard(&self) -> bool {
         matches!(self.phase, Phase::Calling { cookie: None, .. })
     }
 
-    /// Whether we called, and were not admitted yet.
+    /// Whether we called and are not admitted yet.
     pub fn is_calling(&self) -> bool {
         matches!(self.phase, Phase::Calling { .. })
     }
 
-    /// Whether records go over it.
+    /// Whether the channel is open, so that it carries records.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
     }
@@ -852,21 +866,21 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Bytes of the largest packets that get through, as far as is known: no packet is larger but for single ones that try
-    /// more, and whoever has much to say fills packets to the last byte. So buffers of this size give a run of equal packets
-    /// for segmentation offload, of which the last may be shorter; none has room for a trial, which needs one more call with a
-    /// larger buffer.
+    /// The largest packet size known to get through. Only single trial packets are larger, and a channel with much to
+    /// send fills its packets completely. So buffers of this size give a run of equal packets, of which only the last
+    /// may be shorter, for segmentation offload. They have no room for a trial, which needs one more call with a larger
+    /// buffer.
     #[inline]
     pub fn packet_size(&self) -> usize {
         usize::from(self.sent.size.after(self.backoff.tries()).min(self.terms.packet_most))
     }
 
-    /// How far a stream was written, and taken by the peer's program.
+    /// How far a stream was written, and how far the peer's program has taken it.
     pub fn traffic(&mut self, stream: StreamId) -> Traffic {
         self.streams.traffic(stream)
     }
 
-    /// Whether more of a stream would be sent if the peer had room for it: then its program does not take what came.
+    /// Whether more of a stream would be sent if the peer had room: its program does not take what arrived.
     pub fn waits_for_peer(&mut self, stream: StreamId) -> bool {
         self.streams.waits_for_peer(stream)
     }
@@ -886,15 +900,15 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.sent.in_flight()
     }
 
-    /// Bytes that may be so: as the congestion control has it, and half of what a stream of the peer's may hold. So a lost packet, which
-    /// keeps all behind it waiting there, does not keep others from being sent until it was repaired. And no more than the peer's host can
-    /// read, if it said so.
+    /// Bytes that may be in flight. The smallest of three limits: the congestion window; half of a stream's window at
+    /// the peer, so that a lost packet, which keeps all later ones waiting there, does not stop sending until it is
+    /// repaired; and the share that the peer's host announced, if it did.
     pub fn congestion_window(&self) -> u64 {
         let window = self.congestion.window().min(u64::from(self.terms.window / 2).max(UNDER_WAY_LEAST));
         self.shares.as_ref().map_or(window, |shares| window.min(shares.share.max(1).into()))
     }
 
-    /// How often in a row nothing was heard in time.
+    /// Consecutive timeouts without an answer.
     pub fn silences(&self) -> u32 {
         self.backoff.tries()
     }
@@ -909,7 +923,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         &self.counters
     }
 
-    /// Bytes of memory that it takes, itself included.
+    /// Bytes of memory that the channel takes, itself included.
     pub fn memory(&self) -> usize {
         let unreliable = self.unreliable.as_ref().map_or(0, |unreliable| unreliable.memory());
         let shares = self.shares.as_ref().map_or(0, |shares| std::mem::size_of_val(&**shares));
@@ -953,8 +967,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.push_event(Event::Lost(reason));
     }
 
-    /// How long to wait for an acknowledgement, in nanoseconds, before it is drawn by lot. A way on which nothing was lost yet is waited for longer: what is
-    /// late there is in a queue that filled since the last round trip.
+    /// How long to wait for an acknowledgement, in nanoseconds, before randomisation. The wait is longer while nothing
+    /// was lost yet: a late acknowledgement is then more likely in a queue that filled during the last round trip.
     #[inline]
     fn base_timeout(&self) -> u64 {
         let timeout = self.rtt.timeout(self.their_ack_delay());
@@ -965,15 +979,15 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// For how long the peer may hold an acknowledgement back, in nanoseconds.
+    /// How long the peer may delay an acknowledgement, in nanoseconds.
     #[inline]
     fn their_ack_delay(&self) -> u64 {
         u64::from(self.terms.ack_delay) * 1000
     }
 
-    /// The wait grows up to a 32nd of the suspicion time, so that a peer which hears one packet in three, and is heard as
-    /// seldom, is not taken for silent (I1: 31 tries). It never begins above a quarter of it, whatever the peer reflects, so that
-    /// a silent peer is found out in time. Returns when the wait that begins now is over.
+    /// Returns when the wait that begins now is over. The wait grows up to a 32nd of the suspicion time, so that a peer
+    /// that hears one packet in three, and is heard as seldom, is not taken for silent (I1: 31 tries). It never begins
+    /// above a quarter of the suspicion time, whatever the peer reflects, so that a silent peer is found in time.
     #[inline]
     fn wait_from(&mut self, now: Time) -> Time {
         let suspicion = nanos(self.settings.suspicion);

@@ -1,4 +1,4 @@
-//! What comes in.
+//! Receiving: from a packet's bytes to events.
 
 use super::unreliable::Unreliable;
 use super::{Channel, Event, Life, Phase};
@@ -14,40 +14,40 @@ use weft_wire::frame::{Frame, StreamId, SHARE_LASTS};
 use weft_wire::packet::{Packet, PacketError, PacketKind, Reflected};
 use weft_wire::Reason;
 
-/// Packets that ask are acknowledged at once when there are so many.
+/// This many packets that ask for it are acknowledged at once.
 const ACK_EVERY: u32 = 4;
 
 /// What became of a packet. All but the first are dropped and counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It was taken in.
+    /// It was accepted.
     Taken,
-    /// It came before, or its sender has given it up.
+    /// It is a duplicate, or its sender has given it up.
     Old,
-    /// It is not of this channel, or of another life.
+    /// It belongs to another channel or another life.
     Foreign,
     /// It is no packet.
     Malformed(PacketError),
-    /// It says what the peer cannot honestly say.
+    /// It breaks the protocol: an honest peer cannot send it.
     Violation,
-    /// There is no room for something in it, or its stream is not open. It will be sent again.
+    /// Part of it finds no room, or its stream is not open. It will be sent again.
     NoRoom,
 }
 
-/// A time stamp of the peer's to reflect. No `Option`, for there is one for each of many peers that are idle, and it would take 8 bytes more.
+/// A time stamp of the peer to reflect. Not an `Option`: that would take 8 bytes more for each of many idle peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reflect {
-    /// When it came.
+    /// When it arrived at this host.
     pub came_at: Time,
     pub sent_at: u32,
-    /// For how long it lay here, in microseconds.
+    /// How long it waited here until it was read, in microseconds.
     pub lay: u16,
-    /// There is one.
+    /// There is a time stamp to reflect.
     pub is_due: bool,
 }
 
 impl Reflect {
-    /// The time stamp, if there is one; then there is none.
+    /// Takes the time stamp, if there is one.
     #[inline]
     pub fn take(&mut self) -> Option<Reflect> {
         std::mem::take(&mut self.is_due).then_some(*self)
@@ -57,37 +57,37 @@ impl Reflect {
 /// What a packet asks of its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Asks {
-    /// To be acknowledged.
+    /// An acknowledgement.
     any: bool,
-    /// It has records: what else there is, is in no hurry to be acknowledged.
+    /// It carries records. Without records an acknowledgement is in no hurry.
     records: bool,
-    /// Some of them may have been lost.
+    /// It carries unreliable messages.
     unreliable: bool,
 }
 
-/// What a packet says of ours, and of the time on the way.
+/// What a packet reports about our packets and about the time on the way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
-    /// When it was looked at.
+    /// When it was read.
     at: Time,
-    /// For how long it had lain here, in nanoseconds.
+    /// How long it had waited here until then, in nanoseconds.
     lay: u64,
-    /// All of ours below came.
+    /// All of our packets below this number arrived.
     acked: Option<u32>,
-    /// Bytes of ours that were under way.
+    /// Our bytes in flight at that time.
     under_way: u64,
     reflected: Option<Reflected>,
 }
 
 impl Word {
-    /// Whether all of ours came, of which the next has this number.
+    /// Whether all of our packets below `next` arrived.
     #[inline]
     pub fn says_all(&self, next: u64) -> bool {
         self.acked == Some(next as u32)
     }
 }
 
-/// Why the rest of a packet is not looked at.
+/// Why the rest of a packet is skipped.
 enum Stop {
     Violation,
     NoRoom,
@@ -100,14 +100,14 @@ impl From<Violation> for Stop {
 }
 
 impl<C: Congestion, M: Memory> Channel<C, M> {
-    /// Takes a packet in that came just now. What it brought is told by events.
+    /// Processes a packet that arrived just now. Events report what it brought.
     #[inline]
     pub fn on_packet(&mut self, now: Time, bytes: &[u8]) -> Verdict {
         self.on_packet_of(now, now, bytes)
     }
 
-    /// Takes a packet in that came to this host at `came_at`, and was not looked at before now. Its sender is not told of the time
-    /// between as if the network had taken it.
+    /// Processes a packet that arrived at this host at `came_at` and was read only now. The time between is not
+    /// reported to its sender as network time.
     #[inline]
     pub fn on_packet_of(&mut self, now: Time, came_at: Time, bytes: &[u8]) -> Verdict {
         self.catch_up();
@@ -156,7 +156,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
                 return Verdict::Violation;
             }
         }
-        // As of the packets of a run behind its first one.
+        // This is the case for all packets of a run but the first.
         let says_nothing = waits && self.sent.is_empty() && header.reflected.is_none();
         let word = Word {
             at: now,
@@ -170,7 +170,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             Err(Stop::Violation) => return Verdict::Violation,
             Err(Stop::NoRoom) => {
                 self.take_in(Word { reflected: None, ..word });
-                // It is not acknowledged, but its sender shall know that somebody is here.
+                // The packet is not acknowledged, but its sender should learn that this side is alive.
                 self.acks.is_due = true;
                 self.on_heard(now);
                 return Verdict::NoRoom;
@@ -183,7 +183,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         if asks.any {
             self.acks.asking += 1;
             self.acks.is_due |= !is_next || header.hurries || (asks.records && self.acks.asking >= ACK_EVERY);
-            // That of the first: of packets that came one behind the other it waited for none.
+            // Reflect the stamp of the first packet: of packets that arrived in a row, only the first waited for no
+            // other.
             if !self.reflect.is_due {
                 let lay = short_micros(now.nanos_since(came_at));
                 self.reflect = Reflect { came_at, sent_at: header.sent_at, lay, is_due: true };
@@ -193,7 +194,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         if self.shares.is_some() {
             self.settle_shares(now);
         }
-        // Whoever waits for records wants them, and what is made of them is to be under way before anything else is done.
+        // The program waits for these records, and its answer should go out before the acknowledgements are processed.
         match waits && asks.records {
             _ if says_nothing => {}
             true => self.word = Some(word),
@@ -205,8 +206,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         Verdict::Taken
     }
 
-    /// Takes in what the last packet said of ours, if that was left for later: it is once the answer to what it brought is under way.
-    /// Whoever sends calls it behind that; whatever it would matter for calls it before. Says whether something was left.
+    /// Processes what the last packet reported about our packets, if that was deferred until the answer to its records
+    /// is sent. Call it after sending, and before anything that depends on it. Returns whether something was deferred.
     #[inline]
     pub fn catch_up(&mut self) -> bool {
         let word = self.word.take();
@@ -221,7 +222,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
     fn take_in(&mut self, word: Word) {
         let now = word.at;
         if let Some(below) = word.acked {
-            // It was looked at when it came, and nothing that was sent since is below.
+            // It was checked on arrival, and packets sent since have higher numbers.
             let acked = self.note_acked(now, below, &[], word.under_way);
             debug_assert!(acked.is_ok());
             if self.sent.in_flight() == 0 {
@@ -229,7 +230,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             }
             self.find_lost(now);
         }
-        // Nothing that was sent before the channel began can come back. One more, for time stamps are cut off.
+        // A time stamp from before the channel began cannot be ours. Add one because time stamps are truncated.
         let age = now.nanos_since(self.called_at) / 1000 + 1;
         let is_ours = |r: &Reflected| u64::from(now.stamp().wrapping_sub(r.sent_at)) <= age;
         if let Some(Reflected { sent_at, held, lay: lay_there }) = word.reflected.filter(is_ours) {
@@ -239,7 +240,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Takes in what may have been lost, of a packet that was taken.
+    /// Processes the unreliable messages of an accepted packet.
     #[cold]
     fn on_unreliable(&mut self, packet: &Packet<'_>) {
         let Channel { unreliable, unreliable_from, streams, counters, .. } = self;
@@ -257,16 +258,16 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Acts on the frames of a packet.
+    /// Processes the frames of a packet.
     ///
-    /// Each frame may be acted on twice without harm, so a packet that is refused half-way simply comes again.
+    /// Processing a frame twice does no harm, so a packet that is refused half-way is simply sent again.
     #[inline]
     fn on_frames(&mut self, now: Time, packet: &Packet<'_>) -> Result<Asks, Stop> {
         let (mut asks, mut has_bitmap) = (Asks::default(), false);
         for frame in packet.frames() {
             let frame = frame.map_err(|_| Stop::Violation)?;
             if let Frame::Acks { bitmap } = frame {
-                // One says all; many would make much work of one packet.
+                // One bitmap is enough; many would let a single packet cause much work.
                 let below = packet.header.acked.filter(|_| !has_bitmap).ok_or(Stop::Violation)?;
                 has_bitmap = true;
                 self.on_acks(now, below, bitmap)?;
@@ -299,10 +300,11 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
                 Frame::Pause { pause, .. } => self.streams.on_pause(pause, true)?,
                 Frame::Resume(pause) => self.streams.on_pause(pause, false)?,
                 Frame::End { reason } => self.streams.on_end(reason),
-                // A copy of what opened this channel.
+                // A copy of the frame that opened this channel.
                 Frame::Accept(accept) if accept.nonce == self.nonce => {}
                 Frame::Ping | Frame::Padding { .. } => {}
-                // Not before the packet is taken: if it is refused, and a copy of it comes, it would be acted on twice.
+                // Only once the packet is accepted: otherwise a copy of a refused packet would deliver the message
+                // twice.
                 Frame::Unreliable(_) => (asks.records, asks.unreliable) = (true, true),
                 _ => return Err(Stop::Violation),
             }
@@ -310,7 +312,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         Ok(asks)
     }
 
-    /// Records came for a stream that is not open here: one of the peer's is opened.
+    /// Handles records for a stream that is not open here, by opening it if it is the peer's.
     #[cold]
     fn on_first_records(&mut self, stream: StreamId, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
         match self.streams.on_unknown(stream, self.side, &self.settings, self.terms.window) {
@@ -328,7 +330,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         Ok(())
     }
 
-    /// Takes acknowledgements in, before which so many bytes were under way. Says whether some of these came.
+    /// Processes acknowledgements. `under_way` is what was in flight before. Returns whether any of it arrived.
     #[inline]
     fn note_acked(&mut self, now: Time, below: u32, bitmap: &[u8], under_way: u64) -> Result<bool, Violation> {
         let Channel { sent, streams, .. } = self;
@@ -342,7 +344,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         Ok(acked.bytes > 0)
     }
 
-    /// Looks for packets that others have overtaken by too much.
+    /// Declares packets lost that later ones have overtaken by too much.
     pub(super) fn find_lost(&mut self, now: Time) {
         let Channel { sent, streams, counters, .. } = self;
         let patience = self.rtt.patience();
@@ -354,7 +356,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// The peer is there.
+    /// Notes that the peer is alive.
     #[inline]
     fn on_heard(&mut self, now: Time) {
         self.watch.heard_at = now;
@@ -364,7 +366,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.watch.asked_at = (self.sent.in_flight() > 0).then_some(now);
     }
 
-    /// The first packet of the peer that we called: with it, we know its id.
+    /// Handles the first packet of the peer that we called, which tells us its id.
     fn on_accept(&mut self, now: Time, came_at: Time, packet: &Packet<'_>) -> Verdict {
         let accepts = packet.frames().find_map(|frame| match frame {
             Ok(Frame::Accept(accept)) => Some(accept),
@@ -372,7 +374,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         });
         let is_ours = |a: &weft_wire::frame::Accept| a.nonce == self.nonce && a.caller == self.ours.epoch;
         let Some(accept) = accepts.filter(is_ours) else { return Verdict::Foreign };
-        // One that serves many programs has another epoch than the one that was called.
+        // An interface that serves many programs has another epoch than the program that was called.
         self.theirs = Life { epoch: accept.callee, id: packet.header.from };
         self.phase = Phase::Open;
         self.backoff.on_answer();
@@ -381,7 +383,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.on_data(now, came_at, packet)
     }
 
-    /// Why the sender of a packet refuses our call, if that is what it says. Changes nothing.
+    /// Why the sender of a packet refuses our call, if the packet is a refusal. Changes nothing.
     pub fn refusal(&self, bytes: &[u8]) -> Option<Reason> {
         let packet = Packet::decode(bytes).ok()?;
         let is_answer = packet.header.kind == PacketKind::Answer && packet.header.to == self.ours.id;
@@ -391,21 +393,22 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// What one says who keeps no state for our call.
+    /// Handles the answer of a peer that keeps no state for our call.
     fn on_answer(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         match packet.only_frame() {
             Some(Frame::Cookie { nonce, cookie }) if nonce == self.nonce => {
                 let Phase::Calling { cookie: known, next_at } = &mut self.phase else { return Verdict::Foreign };
                 match known.replace(cookie) {
-                    // The answer to a copy of our call; to answer again would only make more.
+                    // The answer to a copy of our call. Calling again would only produce more of them.
                     Some(known) if known == cookie => return Verdict::Old,
-                    // The first one went stale, or one of the two was forged: the next call shows it. It neither hurries that nor
-                    // makes us call for longer, for whoever sees our calls can answer each with another cookie.
+                    // Either the first cookie went stale, or one of the two was forged; the next call shows which.
+                    // Neither hurry that call nor call for longer: anyone who sees our calls could answer each with
+                    // another cookie.
                     Some(_) => {}
                     None => {
                         *next_at = now;
                         self.backoff.on_answer();
-                        // It is not silent. From now on it has the suspicion time to admit us.
+                        // The peer is alive. It has the suspicion time, from now on, to admit us.
                         self.watch.heard_at = now;
                         self.watch.refusal = None;
                     }
@@ -417,13 +420,13 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         Verdict::Taken
     }
 
-    /// The peer knows nothing of this channel: it says so with both ids and the number of a packet of ours.
+    /// The peer does not know this channel. Its reset carries both ids and the number of one of our packets.
     fn on_reset(&mut self, packet: &Packet<'_>) -> Verdict {
         let number = widen(self.sent.next(), packet.header.number);
         let Some(Frame::Reset { epoch }) = packet.only_frame().filter(|_| number < self.sent.next()) else {
             return Verdict::Violation;
         };
-        // A peer of the same life lives. It has given us up, because it did not hear us.
+        // The same epoch means the peer is alive and has given us up because it did not hear us.
         self.lose(if epoch == self.theirs.epoch { Reason::Silent } else { Reason::WrongEpoch });
         Verdict::Taken
     }

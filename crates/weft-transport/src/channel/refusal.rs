@@ -1,7 +1,7 @@
-//! What the peer's host says of a packet of ours: that nobody has the port it was for (ICMP, *port unreachable*).
+//! Refusals: the peer's host reports that nobody has the port of one of our packets (ICMP, *port unreachable*).
 //!
-//! The word is a hint. It counts only if it quotes a packet that was sent, with the ids of both sides, because anybody can
-//! send such a word. Then the peer is asked, and a live one answers at once. A peer that does not is gone, and this is
+//! The report is only a hint, because anybody can send one. It counts only if it quotes a packet that was sent, with
+//! the ids of both sides. Then the peer is asked, and a live one answers at once. A peer that does not is gone. This is
 //! known within some tens of milliseconds, where silence alone takes the suspicion time.
 
 use super::{Channel, Phase};
@@ -27,16 +27,16 @@ const ANSWER_MOST: u32 = 8;
 /// A refusal that is being checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
-    /// Questions since then.
+    /// Questions asked so far.
     asked: u32,
     /// When the next question is due, or the verdict.
     next_at: Time,
-    /// Time for each answer.
+    /// Time allowed for each answer.
     wait: Duration,
 }
 
 impl Refusal {
-    /// When something is due.
+    /// When the next question or the verdict is due.
     pub fn next_at(&self) -> Time {
         self.next_at
     }
@@ -73,7 +73,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             }
     }
 
-    /// Asks a peer whose host refused a packet, when it is time to. Returns true if the peer has left all questions
+    /// Asks a peer whose host refused a packet, when it is time. Returns true if the peer has left all questions
     /// unanswered.
     pub(super) fn is_refusal_true(&mut self, now: Time) -> bool {
         let Some(refusal) = self.watch.refusal.as_mut().filter(|refusal| refusal.next_at <= now) else { return false };

@@ -1,17 +1,17 @@
-//! What a side may have under way because the other's host cannot read all that comes.
+//! Shares: limits on bytes in flight that a host announces when it cannot keep up with all its peers.
 
 use super::Channel;
 use crate::congestion::Congestion;
 use crate::memory::Memory;
 use crate::time::Time;
 
-/// What the two sides may have under way because a host cannot read all that comes: [`Frame::Share`](weft_wire::frame::Frame::Share).
+/// The announced limits of the two sides: [`Frame::Share`](weft_wire::frame::Frame::Share).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
-    /// What the peer said last, and until when that holds.
+    /// The limit that the peer announced last, and how long it holds.
     pub share: u32,
     pub until: Time,
-    /// What the peer is told.
+    /// The limit that this side announces.
     pub grants: Option<u32>,
 }
 
@@ -22,8 +22,9 @@ impl Default for Shares {
 }
 
 impl<C: Congestion, M: Memory> Channel<C, M> {
-    /// Tells the peer with the next acknowledgements how much it may have under way, so that this host can read what all peers
-    /// together have; `None` for as much as it wants. It holds for [`SHARE_LASTS`](weft_wire::frame::SHARE_LASTS), and so is to be said for as long as it should.
+    /// Announces, with the next acknowledgements, how much the peer may have in flight, so that this host can read what
+    /// all peers together send. `None` lifts the limit. A limit holds for
+    /// [`SHARE_LASTS`](weft_wire::frame::SHARE_LASTS), so it must be repeated for as long as it should apply.
     #[inline]
     pub fn grant(&mut self, bytes: Option<u32>) {
         if bytes.is_some() || self.shares.is_some() {
@@ -31,7 +32,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// A share that was not told again for long holds no more.
+    /// Lifts a limit that was not repeated in time.
     #[cold]
     pub(super) fn settle_shares(&mut self, now: Time) {
         let Some(shares) = &mut self.shares else { return };
