@@ -1,8 +1,8 @@
-//! The streams of a channel, and the queues of those that have something to do.
+//! The streams of a channel, and the queues of streams that have work to do.
 //!
-//! Each side opens the streams of its own half of the numbers, at the lowest free place of its table; the first records of a stream open it
-//! at the other side. A place is free again once both sides have closed its stream: the side that opened it has the other's last word, or
-//! knows that its own came.
+//! Each side opens streams from its own half of the numbers, at the lowest free place of its table. The first records
+//! of a stream open it at the other side. A place is free again once both sides have closed its stream: the side that
+//! opened it has received the other's last word, or knows that its own last word arrived.
 
 mod pause;
 mod rest;
@@ -23,10 +23,10 @@ use weft_wire::packet::Integrity;
 use weft_wire::path::{Abandoned, Peek, PushError, Traffic};
 use weft_wire::{Head, Reason};
 
-/// Less room than this is not worth a header at the end of a packet that has something in it.
+/// With less room than this at the end of a packet, another header is not worth it.
 const SCRAP: usize = RECORDS_HEADER + 32;
 
-/// Streams of the peer's of which the owner has taken no record. What came for all of them together is at most a window.
+/// The most streams opened by the peer of which the owner has taken no record yet. Together they hold at most a window.
 pub(super) const NEW_MOST: u32 = 64;
 
 /// The number of a stream to which the owner gave none.
@@ -36,31 +36,31 @@ const NOBODY: u32 = u32::MAX;
 struct Stream<M> {
     id: StreamId,
     out: Outgoing<M>,
-    /// `None` while it is lent, and before anything came.
+    /// `None` while it is lent, and before any data arrives.
     inc: Option<Box<Incoming>>,
     lent: Lent,
-    /// In the queue of those that have something to transmit.
+    /// It is in the queue of streams with data to transmit.
     is_queued: bool,
-    /// In the queue of those with a word for the peer.
+    /// It is in the queue of streams with something to tell the peer.
     is_telling: bool,
-    /// An event waits that says so.
+    /// A readable event waits in the queue.
     is_readable: bool,
     wants_room: bool,
     has_room_event: bool,
-    /// The owner wants to be told what the peer takes, and an event waits that says so.
+    /// The owner wants to know what the peer takes; and whether an event that says so waits.
     tells_taken: bool,
     has_taken_event: bool,
     is_lent: bool,
-    /// The writer was told what is lent.
+    /// The writer was told the state that `lent` holds.
     is_lent_told: bool,
     /// The peer opened it, and the owner has taken no record of it.
     is_new: bool,
     /// The owner's mark and number.
     is_marked: bool,
     owner: u32,
-    /// Bytes that came and that nobody has taken, as they are counted.
+    /// Bytes that arrived and were not taken, as counted in `Crowd::held`.
     held: u32,
-    /// Bytes of memory that they lie in, if that is shared with other channels.
+    /// Bytes of memory that hold them, if they count against shared room.
     memory: u32,
     pausing: Pausing,
     resting: Resting,
@@ -71,11 +71,11 @@ struct Stream<M> {
 /// What is known of the reading half while it is lent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lent {
-    /// Everything below was taken before; the writer may be told so.
+    /// Everything below was taken before it was lent; the writer may be told so.
     taken: u64,
-    /// By how much it may be ahead of that.
+    /// How far beyond `taken` the writer may go.
     window: u32,
-    /// By how much what came was.
+    /// How far beyond `taken` data had arrived.
     came: u32,
 }
 
@@ -91,9 +91,9 @@ struct Resting {
     state: RestState,
     /// The peer is to be told of it.
     is_due: bool,
-    /// The peer declined these.
+    /// The peer declined a proposal with these numbers.
     was_declined: bool,
-    /// How far the opener has sent and taken, by the last proposal.
+    /// How far the opener has sent and taken, according to the last proposal.
     sent: u32,
     taken: u32,
 }
@@ -104,22 +104,22 @@ enum RestState {
     No,
     /// Our owner wants to close it, once everything was taken.
     Wanted,
-    /// We proposed it. Until the answer comes nothing is sent.
+    /// We proposed it. Nothing is sent until the answer arrives.
     Proposed,
     /// The peer proposed it, and our owner is asked.
     Asked,
-    /// The peer is told that it stays.
+    /// The peer is told that the stream stays open.
     Stays,
 }
 
-/// The last word of a side that closed a stream; offsets as the wire has them.
+/// The last word of a side that closed a stream: its final report on the records. Offsets are in wire format.
 #[derive(Clone, Copy, Debug)]
 enum LastWord {
     Nack { taken: u32, touched: u32, reason: Reason },
     Rested,
 }
 
-/// Whether the peer is told that the channel ends.
+/// Whether the peer was told that the channel ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Ending {
     #[default]
@@ -139,24 +139,25 @@ struct Place<M> {
 /// All streams of a channel.
 #[derive(Debug)]
 pub(super) struct Streams<M> {
-    /// Those of both sides in turn, as the low bits of their numbers count. One table for both, for an idle channel is to be small.
+    /// The places of both sides alternate, as the low bits of the stream numbers do. One table serves both, to keep an
+    /// idle channel small.
     places: Vec<Place<M>>,
-    /// Those that have something to transmit, in turn.
+    /// Streams with data to transmit, served in turn.
     runs: VecDeque<StreamId>,
-    /// Those that have a word for the peer.
+    /// Streams with something to tell the peer.
     words: VecDeque<StreamId>,
     events: VecDeque<Event>,
-    /// Bytes that the peer has not surely taken, of all streams.
+    /// Bytes that the peer may not have taken, over all streams.
     kept: u64,
-    /// Bytes that came for new streams, and how many these are.
+    /// Bytes that arrived for new streams, and the number of those.
     new_bytes: u32,
     new_streams: u32,
-    /// None without a limit of what is kept: an idle channel is to be small.
+    /// `None` if there is no limit on what is kept, to keep an idle channel small.
     crowd: Option<Box<Crowd>>,
-    /// A word cannot wait.
+    /// Something to tell the peer cannot wait.
     is_urgent: bool,
     ending: Ending,
-    /// The peer is told of the end once last words have come that are under way.
+    /// The peer is told of the end only after the last words in flight have arrived.
     end_waits: bool,
     has_ended: bool,
     /// What the checksums of packets with records cover.
@@ -190,8 +191,8 @@ impl<M: Memory> Stream<M> {
         }
     }
 
-    /// Tells the peer how far records were taken; nothing if none came. While the reading half is lent that is how far they were taken
-    /// before: whoever answers records tells of them with the answers.
+    /// What to tell the peer about how far records were taken; `None` if none arrived. While the reading half is lent,
+    /// that is how far they were taken before it was lent.
     #[inline]
     fn tell(&mut self) -> Option<(u64, u64)> {
         match &mut self.inc {
@@ -208,7 +209,7 @@ impl<M: Memory> Stream<M> {
         }
     }
 
-    /// How far everything was taken that came, if nothing is left.
+    /// How far records were taken, if none is left.
     fn all_taken(&self) -> Option<u64> {
         match &self.inc {
             Some(inc) => inc.all_taken(),
@@ -216,7 +217,7 @@ impl<M: Memory> Stream<M> {
         }
     }
 
-    /// Whether nothing was ever written to it, nor came.
+    /// Whether nothing was ever written to the stream or arrived on it.
     fn is_unused(&self) -> bool {
         self.out.traffic().pushed == FIRST_OFFSET && self.inc.is_none() && !self.is_lent
     }
@@ -262,7 +263,8 @@ impl<M: Memory> Streams<M> {
         }
         let (places, index) = (&mut self.places, id.index());
         if places.is_empty() {
-            // Most channels have few for ever, and room for four would be a part of what an idle channel takes.
+            // Most channels never have many streams, and the usual first growth to four would be a notable part of an
+            // idle channel.
             places.reserve_exact(index + 1);
         }
         if places.len() <= index {
@@ -307,7 +309,7 @@ impl<M: Memory> Streams<M> {
         self.end_newness(id);
         self.drop_held(id);
         if has_its_word {
-            // The peer has closed it, and keeps nothing that this side's word would settle.
+            // The peer has closed it too, and keeps nothing that depends on our last word.
             self.remove(id);
         } else {
             self.tell(id);
@@ -407,7 +409,7 @@ impl<M: Memory> Streams<M> {
         Some(half)
     }
 
-    /// Whether the reading half is here and has a whole record, or what is none.
+    /// Whether the reading half is here and has a whole record, or data that is malformed.
     #[inline]
     pub fn is_readable(&mut self, id: StreamId) -> bool {
         find(&mut self.places, id).and_then(|s| s.inc.as_mut()).is_some_and(|inc| inc.is_readable())
@@ -473,13 +475,13 @@ impl<M: Memory> Streams<M> {
         Some(event)
     }
 
-    /// Sets the owner's mark of a stream, and says what it was. `None` if the stream is not open.
+    /// Sets the owner's mark on a stream and returns the previous one. `None` if the stream is not open.
     #[inline]
     pub fn mark(&mut self, id: StreamId, is_marked: bool) -> Option<bool> {
         find(&mut self.places, id).map(|s| std::mem::replace(&mut s.is_marked, is_marked))
     }
 
-    /// The owner wants to be told what the peer takes.
+    /// Enables the event that tells what the peer takes.
     pub fn watch_taken(&mut self, id: StreamId) {
         if let Some(s) = find(&mut self.places, id) {
             s.tells_taken = true;
@@ -529,7 +531,7 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// What both sides agreed on, for all streams and those that are opened later.
+    /// Sets the agreed integrity, for all streams and those that are opened later.
     pub fn set_integrity(&mut self, integrity: Integrity) {
         self.integrity = integrity;
         for s in self.places.iter_mut().filter_map(|place| place.stream.as_deref_mut()) {
@@ -553,7 +555,7 @@ impl<M: Memory> Streams<M> {
         self.events.shrink_to_fit();
     }
 
-    /// Gives memory back that is much more than what streams keep.
+    /// Frees memory if streams hold much more than they need.
     pub fn trim(&mut self) {
         for s in self.places.iter_mut().filter_map(|place| place.stream.as_deref_mut()) {
             s.out.rest();
@@ -562,7 +564,7 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// Stores a run of a stream's bytes that came. A stream of the peer's is opened by it.
+    /// Stores a run of a stream's bytes that arrived.
     #[inline]
     pub fn on_records(
         &mut self,
@@ -613,8 +615,8 @@ impl<M: Memory> Streams<M> {
         Ok(stored)
     }
 
-    /// Records came for a stream that is not here; `ours` is the side that we are. Says whether it is open now, or what is to become of
-    /// the records.
+    /// Handles records for a stream that is not open here. `ours` is our side. Opens the stream, or returns what
+    /// becomes of the records.
     #[cold]
     pub fn on_unknown(
         &mut self,
@@ -626,11 +628,11 @@ impl<M: Memory> Streams<M> {
         let place = self.places.get(id.index());
         let is_news = place.and_then(|place| place.last).is_none_or(|last| id.is_after(last));
         match place.and_then(|place| place.stream.as_ref()) {
-            // Closed long ago, which its writer knows.
+            // The stream was closed long ago, and its writer knows.
             _ if !is_news => return Err(Stored::Yes),
-            // We would have opened it.
+            // Only our side could have opened it.
             _ if id.side() == ours => return Err(Stored::NoRoom),
-            // Its opener is through with the one before, whose owner here has yet to see that.
+            // The opener is done with the previous stream, but its owner here has yet to notice.
             Some(old) if old.last_word.is_none() => return Err(Stored::NoRoom),
             _ => {}
         }
@@ -643,7 +645,7 @@ impl<M: Memory> Streams<M> {
             return Err(Stored::NoRoom);
         }
         if let Some(old) = self.places.get(id.index()).and_then(|place| place.last) {
-            // Of the one before, the opener knows all that our last word says.
+            // The opener already knows what our last word for the previous stream says.
             self.remove(old);
         }
         self.open(id, settings, peer_window).map_err(|_| Stored::NoRoom)?;
@@ -677,7 +679,7 @@ impl<M: Memory> Streams<M> {
         Ok(())
     }
 
-    /// The peer has closed a stream.
+    /// Handles the peer's last word on a stream.
     pub fn on_nack(
         &mut self,
         id: StreamId,
@@ -703,7 +705,7 @@ impl<M: Memory> Streams<M> {
         Ok(())
     }
 
-    /// The peer opened a stream and closed it, and we have seen nothing of it: what comes of it now is late.
+    /// The peer opened and closed a stream of which we saw nothing. Anything that arrives for it from now on is late.
     fn note_closed_unseen(&mut self, id: StreamId, ours: Side) {
         if let Some(place) = self.places.get_mut(id.index()) {
             let is_news = place.last.is_none_or(|last| id.is_after(last));
@@ -713,7 +715,7 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// A packet with this in it came.
+    /// A packet with this frame was acknowledged.
     #[inline]
     pub fn on_came(&mut self, frame: SentFrame) {
         match frame {
@@ -732,7 +734,7 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// A packet with this in it was lost.
+    /// A packet with this frame was lost.
     pub fn on_lost(&mut self, frame: SentFrame) {
         match frame {
             SentFrame::Records(id, run) => {
@@ -768,7 +770,7 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// Writes what the peer is to be told of streams. Calls `note` for each word.
+    /// Writes what the peer is to be told about streams. Calls `note` for each frame.
     pub fn write_words(&mut self, writer: &mut Writer<'_>, mut note: impl FnMut(SentFrame)) {
         let mut last_words = 0;
         while let Some(&id) = self.words.front() {
@@ -813,7 +815,8 @@ impl<M: Memory> Streams<M> {
             self.words.pop_front();
         }
         if let Ending::Due(reason) = self.ending {
-            // With the last words of the streams that are closed, or behind them: the end alone would leave their records in doubt.
+            // The end goes with the last words of closed streams or after them. Alone, it would leave the fate of their
+            // records in doubt.
             let waiting = self.iter().filter(|s| s.last_word.is_some()).count();
             self.end_waits = waiting > last_words;
             if !self.end_waits {
@@ -833,7 +836,7 @@ impl<M: Memory> Streams<M> {
         let mut has_written = false;
         while let Some(&id) = self.runs.front() {
             if has_written && self.has_ready(u64::MAX) {
-                // That goes in packets of its own, from where it lies.
+                // That data goes in packets of its own, without a copy.
                 return;
             }
             let room = writer.room();
@@ -852,28 +855,28 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// Whether the stream whose turn it is may have packets of so many bytes that lie ready: most have few bytes, which are laid out for
-    /// no packets.
+    /// Whether the stream whose turn it is may have data laid out in packets of this size. Most streams have few bytes,
+    /// which are not laid out in packets.
     #[inline]
     pub fn may_lie_ready(&mut self, packet: usize) -> bool {
         let Some(&id) = self.runs.front() else { return false };
         find(&mut self.places, id).is_some_and(|s| s.out.may_lie_ready(packet))
     }
 
-    /// The stream whose turn it is, and its packets that lie ready: at most so many of so many bytes, if there is room for much.
+    /// The stream whose turn it is and its packets that lie ready, at most `most` of `packet` bytes, if `room` is large.
     #[inline]
     pub fn ready(&mut self, most: usize, packet: usize, room: u64) -> Option<(StreamId, Ready)> {
         let &id = self.runs.front()?;
         Some((id, find(&mut self.places, id)?.out.ready(most, packet, room)?))
     }
 
-    /// Takes the next of them.
+    /// Takes the next packet that lies ready.
     #[inline]
     pub fn next_ready(&mut self, id: StreamId) -> Option<(Run, Whole<'_>)> {
         find(&mut self.places, id)?.out.next_ready()
     }
 
-    /// What was made of them; then it is another stream's turn.
+    /// Returns the packets that were taken, and passes the turn to another stream.
     #[inline]
     pub fn end_turn(&mut self, id: StreamId, place: Range<usize>) -> Option<Packets<'_, M>> {
         self.runs.pop_front();
@@ -884,7 +887,7 @@ impl<M: Memory> Streams<M> {
         find(&mut self.places, id).and_then(|s| s.out.packets(place))
     }
 
-    /// Whether what goes next lies ready, and is much.
+    /// Whether the data that goes next lies ready, and is enough for a run of packets.
     #[inline]
     pub fn has_ready(&mut self, room: u64) -> bool {
         self.runs.front().copied().and_then(|id| find(&mut self.places, id)).is_some_and(|s| s.out.has_ready(room))
@@ -902,24 +905,24 @@ impl<M: Memory> Streams<M> {
         !self.words.is_empty() || (matches!(self.ending, Ending::Due(_)) && !self.end_waits)
     }
 
-    /// Whether that cannot wait.
+    /// Whether something to tell the peer cannot wait.
     #[inline]
     pub fn is_urgent(&self) -> bool {
         self.is_urgent && self.has_words()
     }
 
-    /// Whether a stream was closed whose peer was not told.
+    /// Whether the peer was not yet told of a closed stream.
     pub fn has_nacks(&self) -> bool {
         self.is_urgent()
     }
 
-    /// Whether the peer has not surely taken everything.
+    /// Whether there is something that the peer may not have taken.
     #[inline]
     pub fn has_kept(&self) -> bool {
         self.kept > 0
     }
 
-    /// Whether there are records that were not sent to their end. Looks at all streams.
+    /// Whether there are records that were not sent completely. Looks at all streams.
     pub fn has_unsent(&self) -> bool {
         self.iter().any(|s| s.last_word.is_none() && s.out.has_unsent())
     }
@@ -939,7 +942,7 @@ impl<M: Memory> Streams<M> {
         find(&mut self.places, id).is_some_and(|s| s.out.waits_for_peer())
     }
 
-    /// The same of any stream.
+    /// Whether that holds for any stream.
     pub fn any_waits_for_peer(&self) -> bool {
         self.iter().any(|s| s.last_word.is_none() && s.out.waits_for_peer())
     }
@@ -979,8 +982,8 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// Forgets a stream; its place is free. Nothing of it stays in a queue, for a peer that acknowledges nothing keeps these from being
-    /// emptied.
+    /// Forgets a stream and frees its place. Also removes it from the queues: with a peer that acknowledges nothing
+    /// they are never emptied.
     fn remove(&mut self, id: StreamId) {
         self.drop_held(id);
         let place = self.places.get_mut(id.index());
@@ -998,7 +1001,7 @@ impl<M: Memory> Streams<M> {
         self.events.retain(|event| !is_its(event));
     }
 
-    /// The owner has taken a record of a stream, or the stream is closed: it is not new any more.
+    /// A stream is no longer new once the owner has taken a record of it, or it is closed.
     #[cold]
     fn end_newness(&mut self, id: StreamId) {
         if let Some(s) = any(&mut self.places, id).filter(|s| s.is_new) {

@@ -1,4 +1,4 @@
-//! What happens by itself.
+//! Timers.
 
 use super::{Channel, Phase};
 use crate::congestion::Congestion;
@@ -8,20 +8,20 @@ use crate::time::Time;
 use std::time::Duration;
 use weft_wire::Reason;
 
-/// Fewer time-outs than this in silence say that we were away, not the peer.
+/// With fewer timeouts than this during a silence, it was this host that was away, not the peer.
 const PROBES_LEAST: u32 = 3;
 
-/// Who comes later than by this part of the suspicion time was away.
+/// A host that handles a timer later than by this fraction of the suspicion time was away.
 const ABSENCE: u32 = 8;
 
-/// Who waits asks a peer that was silent for this part of the suspicion time.
+/// A peer that somebody waits for is asked after it was silent for this fraction of the suspicion time.
 const ASK_AFTER: u32 = 4;
 
-/// Packets that go when no acknowledgement came in time.
+/// Packets that are sent on a retransmission timeout.
 const PROBES: u32 = 2;
 
-/// The first of two times. Plain, for it is asked each turn: with this instead of `flatten` and `min` of an array, and the peer's patience
-/// looked at only where it counts, [`Channel::next_timeout`] takes 174 instructions instead of 423.
+/// The earlier of two times. Plain code, because it runs in every turn: `flatten` and `min` of an array took more than
+/// twice as many instructions.
 #[inline]
 fn sooner(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
@@ -31,7 +31,7 @@ fn sooner(a: Option<Time>, b: Option<Time>) -> Option<Time> {
 }
 
 impl<C: Congestion, M: Memory> Channel<C, M> {
-    /// When [`Channel::on_timeout`] is to be called, if nothing happens before. None: never; an idle channel wants nothing.
+    /// When to call [`Channel::on_timeout`], if nothing happens before. `None` for an idle channel, which has no timer.
     pub fn next_timeout(&self) -> Option<Time> {
         match self.phase {
             Phase::Lost(_) => None,
@@ -51,7 +51,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Does what is due. Call [`Channel::transmit`] afterwards.
+    /// Handles the timers that are due. Call [`Channel::transmit`] afterwards.
     pub fn on_timeout(&mut self, now: Time) {
         self.catch_up();
         match self.phase {
@@ -89,7 +89,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Something goes that the peer is to answer.
+    /// A packet goes out that the peer has to answer.
     #[inline]
     pub(super) fn note_asked(&mut self, now: Time) {
         if self.watch.asked_at.is_none() {
@@ -97,16 +97,17 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Since when the peer's silence counts if somebody waits already: since it was heard. At most the time after which it is
-    /// asked goes before, for who waits only now has not waited for longer.
+    /// When the peer's silence began, if somebody already waits: when it was last heard, but at most the asking
+    /// interval before now, because a wait that begins only now has not lasted longer.
     #[inline]
     fn waits_since(&self, now: Time) -> Time {
         let least = now.since(Time::default() + self.settings.suspicion / ASK_AFTER);
         self.watch.heard_at.max(Time::default() + least)
     }
 
-    /// If we were away, the peer perhaps was so with us: a machine that was suspended, a group of processes that was stopped.
-    /// That time does not count as its silence; once, for a program that polls seldom is to learn of a death too.
+    /// If this host was away, the peer may have been away too: a suspended machine, a stopped group of processes. That
+    /// time does not count as silence of the peer. It is forgiven only once, so that a program that polls rarely still
+    /// learns of a death.
     #[cold]
     pub(super) fn forgive_absence(&mut self, now: Time) {
         let away = self.retry_at.map_or(Duration::ZERO, |at| now.since(at));
@@ -116,8 +117,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// No acknowledgement came in time: what is oldest goes again, and the wait gets longer. The rest stays in flight; the
-    /// answer tells what became of it.
+    /// Handles a retransmission timeout: the oldest packets are sent again, and the wait gets longer. The rest stays in
+    /// flight until the answer tells what became of it.
     fn retry(&mut self, now: Time) {
         let under_way = self.sent.in_flight();
         let Channel { sent, streams, .. } = self;
@@ -126,7 +127,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             self.counters.packets_lost += u64::from(gave_up);
         }
         self.counters.timeouts += 1;
-        // The first of a row is a probe: it may be that the last packets were lost, behind which nothing comes that would tell.
+        // The first timeout in a row is only a probe: the last packets may have been lost, and nothing follows that
+        // would show it.
         match self.backoff.tries() {
             0 => self.congestion.on_lost(now, under_way - self.sent.in_flight()),
             _ => self.congestion.on_timeout(now),
@@ -134,28 +136,29 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.backoff.on_silence();
         self.watch.probes += 1;
         self.probes_due = PROBES;
-        // Set again by the packet that goes now.
+        // The packet that goes now sets it again.
         self.retry_at = None;
     }
 
-    /// When the peer is taken for gone. Not before we have asked several times: if we were stopped, its answers wait for us.
+    /// When the peer counts as gone. Not before it was asked several times: if this process was stopped, answers may be
+    /// waiting.
     fn lost_at(&self) -> Option<Time> {
         let since = self.watch.asked_at.filter(|_| self.watch.probes >= PROBES_LEAST)?;
         Some(since + self.settings.suspicion)
     }
 
-    /// When a peer whose host refused a packet is to be asked, or given up.
+    /// When to ask, or give up, a peer whose host refused a packet.
     fn refusal_at(&self) -> Option<Time> {
         self.watch.refusal.map(|refusal| refusal.next_at())
     }
 
-    /// When the next packet may go that only waits for its time.
+    /// When the next paced packet may go.
     fn paced_at(&self) -> Option<Time> {
         let waits = self.has_more() && self.may_send(self.paced_until);
         waits.then_some(self.paced_until)
     }
 
-    /// When to ask whether the peer is there: nothing is in flight, and somebody waits.
+    /// When to ask whether the peer is alive: nothing is in flight, and somebody waits.
     fn ask_at(&self) -> Option<Time> {
         let waits = self.watch.is_wanted || self.streams.has_kept();
         let is_asking = self.sent.in_flight() > 0 || self.probes_due > 0 || self.retry_at.is_some();

@@ -1,4 +1,4 @@
-//! What goes out.
+//! Sending: building packets.
 
 use super::coverage::PARTLY_LEAST;
 use super::receive::Reflect;
@@ -14,41 +14,44 @@ use std::time::Duration;
 use weft_wire::frame::{records_header, Cookie, Frame, Hello, Writer, BITMAP_MOST, FRAME_HEADER};
 use weft_wire::packet::{reseal, reseal_partly, Header, PacketKind, Reflected, HEADER, PACKET_LEAST};
 
-/// Bytes of what says that there is no such channel.
+/// Bytes of the frame that says there is no such channel.
 const RESET_FRAME: usize = FRAME_HEADER + 8;
 
-/// Packets say that their acknowledgements are waited for while fewer than so many may be under way (as many as are acknowledged at
-/// once), and half of it is.
+/// With a window of fewer packets than this (as many as are acknowledged at once), each packet asks for an immediate
+/// acknowledgement once half of the window is in flight.
 const HURRIES_BELOW: u64 = 4;
 
-/// And of the second part: acknowledgements that come for each fourth packet would let a short link idle.
+/// With a window of fewer packets than this, every second packet of the second half asks. Acknowledging only each
+/// fourth packet would let a short link idle.
 const HALF_HURRIES_BELOW: u64 = 16;
 
 /// The longest time between two packets, in nanoseconds.
 const PACE_MOST: u64 = 100_000_000;
 
-/// The most that queues count for where packets are spaced, in nanoseconds: a host that was away for longer is none.
+/// The longest queueing delay that counts when packets are paced, in nanoseconds. A longer delay is a host that was
+/// away, not a queue.
 const PACED_QUEUE_MOST: u64 = 1_000_000;
 
-/// Who comes late sends at once what would have been sent within such a part of a round trip, but not less than within the second figure,
-/// nor more than within the third: hosts that are busy are late most of the time.
+/// A sender that is late may at once send what it would have sent within this fraction of a round trip, but at least
+/// within the second figure and at most within the third. Busy hosts are late most of the time.
 const PACED_LATE_PART: u64 = 4;
 const PACED_LATE_LEAST: u64 = 200_000;
 const PACED_LATE_MOST: u64 = 1_000_000;
 
-/// One packet number in so many is left out, at the least: not more than one among those that are followed.
+/// At most one packet number in this many is skipped, so at most one among those that are tracked.
 const SKIP_EVERY: u64 = 1024;
 
-/// An acknowledgement that is withheld for once waits so long at the least.
+/// How long an acknowledgement that a test withholds waits at least.
 const ACK_AGAIN: Duration = Duration::from_micros(100);
 
 impl<C: Congestion, M: Memory> Channel<C, M> {
-    /// Writes the next packet to `packet`, whose length is the most that may be made, and returns its bytes; none if there is
-    /// nothing to say now. Call until then. What can ride together does. A packet is larger than [`Channel::packet_size`] only
-    /// if it tries that size: once everything else was said, and if `packet` has room.
+    /// Writes the next packet to `packet`, whose length is the largest packet allowed, and returns its bytes; `None` if
+    /// there is nothing to send now. Call it until then. A packet carries everything that can share it. It is larger
+    /// than [`Channel::packet_size`] only if it is a trial of a larger size: after everything else, and if `packet` has
+    /// room.
     ///
     /// # Panics
-    /// If `packet` is smaller than what every link carries.
+    /// If `packet` is smaller than the packet that every link carries.
     #[inline]
     pub fn transmit(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
         assert!(packet.len() >= PACKET_LEAST, "a link that carries {PACKET_LEAST} bytes");
@@ -65,8 +68,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Makes packets ready that lie where their stream is kept, one behind the other: at most so many, all of
-    /// [`Channel::packet_size`] but perhaps the last. None if what goes next has to be put together by [`Channel::transmit`].
+    /// Completes packets in place, in the memory of their stream, one after the other: at most `most`, all of
+    /// [`Channel::packet_size`] except perhaps the last. `None` if [`Channel::transmit`] has to build the next packet.
     #[inline]
     pub fn transmit_run(&mut self, now: Time, most: usize) -> Option<Packets<'_, M>> {
         let size = self.packet_size();
@@ -104,13 +107,13 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.streams.end_turn(stream, ready.start..until)
     }
 
-    /// Whether [`Channel::transmit_run`] has something.
+    /// Whether [`Channel::transmit_run`] would return packets.
     #[inline]
     pub fn has_run(&mut self, now: Time) -> bool {
         self.may_run(now) && self.streams.has_ready(self.room())
     }
 
-    /// Whether what goes next is records and nothing else, which may lie ready.
+    /// Whether only records are to be sent next, so that they may lie ready.
     #[inline]
     fn may_run(&mut self, now: Time) -> bool {
         if !self.streams.may_lie_ready(self.packet_size()) {
@@ -124,41 +127,42 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         goes && !rare::fires(Point::RunBroken)
     }
 
-    /// Bytes that may be under way besides those that are.
+    /// Bytes that may be sent in addition to those in flight.
     #[inline]
     fn room(&self) -> u64 {
         self.congestion_window().saturating_sub(self.sent.in_flight())
     }
 
-    /// Whether one more packet with records may be under way.
+    /// Whether one more packet with records may be sent.
     #[inline]
     pub(super) fn may_send(&self, now: Time) -> bool {
         self.sent.has_room() && self.sent.in_flight() < self.congestion_window() && self.paced_until <= now
     }
 
-    /// Whether so little may be under way that packets wait for acknowledgements, with one of so many bytes that goes now.
+    /// Whether the window is so small that packets wait for acknowledgements, once a packet of `bytes` is sent.
     #[inline]
     fn hurries(&self, bytes: usize) -> bool {
         let window = self.congestion.window();
         self.sent.in_flight() + bytes as u64 >= window / 2 && self.waits_for_each(window)
     }
 
-    /// Whether the packet that goes now, with which half of what may be is under way, waits: each where only a few may be, or else each
-    /// second one.
+    /// Whether this packet, sent with half of the window in flight, asks for an immediate acknowledgement: every packet
+    /// in a very small window, every second one in a small window.
     #[cold]
     fn waits_for_each(&self, window: u64) -> bool {
         let packet = self.packet_size() as u64;
         window < HURRIES_BELOW * packet || (window < HALF_HURRIES_BELOW * packet && self.sent.next() % 2 == 0)
     }
 
-    /// A packet with records goes: if they are spaced evenly, the next has to wait. By lot a little longer, so that those of many
-    /// senders do not stay in step. Who comes late sends a few at once; who went early, as probes do, delays the next one no further.
+    /// Sets when the next packet may go, if packets are paced. A random addition keeps many senders from staying in
+    /// step. A late sender may send a few packets at once; packets that went early, such as probes, do not delay the
+    /// next one further.
     #[inline]
     fn pace(&mut self, now: Time, bytes: usize) {
         if self.congestion.spaces(self.packet_size() as u64) {
             let (mean, least) = self.rtt.smoothed_and_least();
             let round_trip = mean.min(least + least.max(PACED_QUEUE_MOST));
-            // A round trip is 10 s at most, so it fits.
+            // A round trip is at most 10 s, so the product fits.
             let wait = round_trip * bytes as u64 / self.congestion_window().max(1);
             let wait = wait.saturating_add(self.random.below(wait / 8 + 1)).min(PACE_MOST);
             let late = wait.max((round_trip / PACED_LATE_PART).clamp(PACED_LATE_LEAST, PACED_LATE_MOST));
@@ -169,16 +173,16 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
 
     fn transmit_data(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
         if self.retry_at.is_some_and(|at| at < now) {
-            // Before it is set anew.
+            // Before `retry_at` is set again.
             self.forgive_absence(now);
         }
         self.arm_acks(now);
-        // The oldest packet is given up for one that asks whether the peer is there.
+        // A packet that asks whether the peer is alive may take the place of the oldest packet.
         let may_ask = self.sent.has_room() || self.probes_due > 0;
         let may_send = may_ask
             && self.has_more()
             && (self.probes_due > 0 || self.may_send(now))
-            // What is under way is answered, and then there is another chance.
+            // What is in flight will be answered, and then there is another chance.
             && !(self.sent.in_flight() > 0 && rare::fires(Point::WindowFull));
         if !(may_send || self.acks.is_due || (may_ask && self.probes_due > 0)) {
             return None;
@@ -206,7 +210,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             self.streams.write_records(&mut writer, |frame: SentFrame| note(&mut self.sent, frame));
             let more_follows = self.streams.has_runs() || self.streams.has_words() || self.has_unreliable;
             if more_follows && !self.streams.has_ready(self.congestion_window()) {
-                // Of a run of packets all but the last are equally large. What lies ready is a run of its own.
+                // In a run of packets all but the last have the same size. What lies ready is a run of its own.
                 writer.fill();
             }
         }
@@ -214,12 +218,12 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         if may_ask && self.probes_due > 0 {
             self.probes_due -= 1;
             if !asks {
-                // Large enough that who knows nothing of the channel may say so.
+                // Large enough that a host that does not know the channel may answer with a reset.
                 asks = writer.push(&Frame::Ping) && writer.push(&Frame::Padding { bytes: RESET_FRAME });
             }
         }
         let packet = writer.finish();
-        // The next one waits for it, or for its time.
+        // The next packet waits for its acknowledgement, or for its time.
         let bytes = packet.len();
         let hurries = may_send && self.hurries(bytes);
         Header { hurries, ..self.header(now) }.write(packet);
@@ -243,13 +247,13 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         Some(bytes)
     }
 
-    /// Whether there is more to send than words.
+    /// Whether there are records or unreliable messages to send.
     #[inline]
     pub(super) fn has_more(&self) -> bool {
         self.streams.has_runs() || self.has_unreliable
     }
 
-    /// Fills a packet with what may be lost, half of it if there are records as well.
+    /// Adds unreliable messages to a packet, up to half of it if there are records as well.
     #[cold]
     fn write_unreliable(&mut self, writer: &mut Writer<'_>) -> bool {
         let Some(unreliable) = &mut self.unreliable else { return false };
@@ -259,7 +263,8 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         has_written
     }
 
-    /// A packet of zeros that tries a larger size: behind all else, and only if something is under way that gets answers.
+    /// Writes a packet of zeros that tries a larger size: after everything else, and only while something in flight is
+    /// being answered.
     #[inline]
     fn transmit_trial(&mut self, now: Time, packet: &mut [u8]) -> Option<usize> {
         let most = packet.len().min(usize::from(self.settings.packet_most.min(self.terms.packet_most)));
@@ -272,7 +277,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         let packet = &mut packet[..bytes];
         let mut writer = Writer::new(packet);
         writer.fill();
-        // What rides on it may be lost.
+        // The trial may be lost, so the reflected time stamp must not ride on it.
         let reflect = self.reflect;
         self.reflect.is_due = false;
         self.header(now).seal(writer.finish());
@@ -304,14 +309,14 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         packet.len()
     }
 
-    /// Decides when what is owed must go.
+    /// Decides when owed acknowledgements must go.
     #[inline]
     fn arm_acks(&mut self, now: Time) {
         let owes = self.acks.asking > 0 || self.streams.has_words();
         if owes && self.acks.due_at.is_none() {
             self.acks.due_at = Some(now + self.settings.ack_delay);
         }
-        // A word that cannot wait has to, while no packet with it could be followed.
+        // Even urgent frames wait while no further packet can be tracked.
         let is_urgent = self.streams.is_urgent() && self.sent.has_room();
         self.acks.is_due |= is_urgent || self.acks.due_at.is_some_and(|at| at <= now);
         if self.acks.is_due && owes && rare::fires(Point::AckWithheld) {
@@ -320,7 +325,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         }
     }
 
-    /// Sees to it that the next packet can have a number.
+    /// Makes sure the next packet can have a number.
     #[inline]
     fn prepare_number(&mut self) {
         let Channel { sent, streams, .. } = self;

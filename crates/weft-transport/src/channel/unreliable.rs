@@ -1,7 +1,8 @@
-//! Messages that may be lost: on their way out, and put together again from their pieces.
+//! Unreliable messages: sending, and reassembly from pieces.
 //!
-//! They go in packets as everything else, so the congestion control and the peer's acknowledgements bound how fast; but a packet
-//! that is lost takes them along. A copy of a packet is known by its number, so no piece comes twice.
+//! They travel in ordinary packets, so the congestion control and the peer's acknowledgements limit their rate; but
+//! they are not sent again if a packet is lost. The packet number identifies a duplicate packet, so no piece arrives
+//! twice.
 
 use crate::outgoing::read_words;
 use crate::ranges::Ranges;
@@ -11,33 +12,33 @@ use weft_wire::path::Record;
 use weft_wire::record::{packed_payload_at, HEADER};
 use weft_wire::{Head, HeadWords, MAX_ARGS};
 
-/// Bytes that may wait to go; one message may always.
+/// Bytes that may wait to be sent. One message may always wait.
 const WAITING_MOST: usize = 128 << 10;
 
-/// Bytes of messages that came and may wait to be taken, and how many they may be.
+/// Bytes, and number, of received messages that may wait to be taken.
 const CAME_BYTES_MOST: usize = 256 << 10;
 const CAME_MOST: usize = 1024;
 
-/// Messages of which a part came.
+/// Incomplete messages that are kept.
 const PARTS_MOST: usize = 4;
 
-/// A message of which a part came is given up once one came whose number is by so many away.
+/// An incomplete message is given up once a message arrives whose number differs by more than this.
 const AWAY_MOST: u32 = 64;
 
-/// Holes among the pieces of a message that came.
+/// Holes among the received pieces of a message.
 const HOLES_MOST: usize = 64;
 
 /// Less room than this for a piece is not worth its header.
 const SCRAP: usize = UNRELIABLE_HEADER + 32;
 
-/// A message as it lies in a stream.
+/// A message in the format of a stream.
 #[derive(Debug)]
 struct Message {
     stream: StreamId,
     bytes: Vec<u8>,
 }
 
-/// A message of which a part came.
+/// An incomplete message.
 #[derive(Debug)]
 struct Part {
     number: u32,
@@ -45,25 +46,25 @@ struct Part {
     came: Ranges,
 }
 
-/// Those of one channel.
+/// The unreliable messages of one channel.
 #[derive(Debug, Default)]
 pub(super) struct Unreliable {
     waiting: VecDeque<Message>,
     waiting_bytes: usize,
-    /// The number of the first one, and how many of its bytes went.
+    /// The number of the first waiting message, and how many of its bytes were sent.
     number: u32,
     at: usize,
     parts: VecDeque<Part>,
     came: VecDeque<Message>,
     came_bytes: usize,
-    /// An event waits that says so.
+    /// An event that says so waits in the queue.
     pub is_told: bool,
 }
 
-/// A message that came and may have been lost, in memory of its own.
+/// An unreliable message that arrived, in memory of its own.
 #[derive(Debug)]
 pub struct Loose {
-    /// The stream beside which it came.
+    /// The stream to which it belongs.
     pub stream: StreamId,
     head: HeadWords,
     args: [u32; MAX_ARGS],
@@ -71,7 +72,7 @@ pub struct Loose {
 }
 
 impl Loose {
-    /// None if it is no record.
+    /// `None` if the bytes are no record.
     fn read(Message { stream, bytes }: Message) -> Option<Loose> {
         let (words, rest) = bytes.split_first_chunk::<HEADER>()?;
         let head = HeadWords::check(read_words(words)).ok()?;
@@ -94,7 +95,7 @@ impl Loose {
 }
 
 impl Unreliable {
-    /// None yet; the first one that goes has this number.
+    /// No messages; the first to be sent gets this number.
     pub fn from_number(number: u32) -> Unreliable {
         Unreliable { number, ..Unreliable::default() }
     }
@@ -117,7 +118,7 @@ impl Unreliable {
         true
     }
 
-    /// Fills up to so many bytes of a packet. Says whether anything was written.
+    /// Writes up to `most` bytes into a packet. Returns whether anything was written.
     pub fn write(&mut self, writer: &mut Writer<'_>, most: usize) -> bool {
         let until = writer.room().saturating_sub(most);
         let mut has_written = false;
@@ -144,7 +145,7 @@ impl Unreliable {
         has_written
     }
 
-    /// Takes a piece in. Says how many messages were given up for want of room, or because parts of them did not come.
+    /// Stores a piece. Returns how many messages were given up for lack of room or because parts are missing.
     pub fn on_piece(&mut self, piece: &Piece<'_>) -> u64 {
         let Piece { stream, number, at, total, bytes } = *piece;
         if at == 0 && bytes.len() == total as usize {
@@ -183,7 +184,7 @@ impl Unreliable {
         given_up
     }
 
-    /// The next message that came whole.
+    /// The next complete message.
     pub fn take(&mut self) -> Option<Loose> {
         loop {
             let message = self.came.pop_front()?;
@@ -194,7 +195,7 @@ impl Unreliable {
         }
     }
 
-    /// Forgets what is of a stream that ends.
+    /// Forgets the messages of a stream that ends.
     pub fn forget(&mut self, stream: StreamId) {
         if self.waiting.front().is_some_and(|message| message.stream == stream) && self.at > 0 {
             (self.number, self.at) = (self.number.wrapping_add(1), 0);
@@ -206,12 +207,12 @@ impl Unreliable {
         self.came_bytes = self.came.iter().map(|message| message.bytes.len()).sum();
     }
 
-    /// Gives up the messages of which a part came, for what is missing was lost. Says how many.
+    /// Gives up incomplete messages, because the missing parts were lost. Returns how many.
     pub fn rest(&mut self) -> u64 {
         std::mem::take(&mut self.parts).len() as u64
     }
 
-    /// The number of the next one that goes: of two with the same number the pieces would be mixed.
+    /// The number of the next message to be sent. It must not be used twice: pieces of two messages would mix.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -231,7 +232,7 @@ impl Unreliable {
         !self.came.is_empty()
     }
 
-    /// Whether there is nothing in it but a number.
+    /// Whether it holds nothing but a number.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.came.is_empty() && self.parts.is_empty()
     }
@@ -247,7 +248,7 @@ impl Unreliable {
             + (self.waiting.capacity() + self.came.capacity()) * size_of::<Message>()
     }
 
-    /// Keeps a message until it is taken. Says how many were given up for want of room: it, or none.
+    /// Keeps a message until it is taken. Returns how many were given up for lack of room: this one, or none.
     fn keep(&mut self, message: Message) -> u64 {
         let is_full = self.came.len() >= CAME_MOST || self.came_bytes + message.bytes.len() > CAME_BYTES_MOST;
         if !is_full {

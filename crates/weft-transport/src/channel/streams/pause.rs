@@ -1,7 +1,8 @@
-//! Streams that are paused: their reader takes nothing for now, and keeps nothing of what comes.
+//! Paused streams: their reader takes nothing for now, and drops what arrives.
 //!
-//! An owner pauses a stream whose endpoint cannot take it. The channel pauses one by itself when it keeps as much as it may for all its streams
-//! together. Both say so by one word, which has a round, so that copies and late ones do no harm. (The seed's *not resident* and *overrun*.)
+//! An owner pauses a stream whose endpoint cannot take its messages. The channel itself pauses a stream when it holds
+//! as much as it may for all its streams together. Both use one frame with a round number, so that duplicates and late
+//! copies do no harm. (The seed calls these *not resident* and *overrun*.)
 //!
 //! ```text
 //! flows --owner pauses, or too much waits--> paused --owner resumes, and there is room--> flows
@@ -12,24 +13,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use weft_wire::frame::{Pause, PauseReason};
 
-/// Bytes that a stream may bring when it goes on after a pause for want of room: one record of the largest at least.
+/// Bytes that a stream may deliver when it resumes after a pause for lack of room: at least one record of the largest size.
 const TURN: u64 = frame::RECORD_MOST as u64;
 
-/// Room for what came and was not taken, that several channels share. Its owner gives it to each of them: [`Channel::share_room`].
+/// Room for data that arrived and was not taken, shared by several channels. Its owner passes it to each:
+/// [`Channel::share_room`].
 ///
-/// No channel gets more than what stays free (the dynamic thresholds of Choudhury and Hahne, 1998), so one whose owner takes nothing leaves half
-/// of the room to others.
+/// No channel gets more than what remains free (the dynamic thresholds of Choudhury and Hahne, 1998), so a channel
+/// whose owner takes nothing leaves half of the room to others.
 ///
 /// [`Channel::share_room`]: crate::Channel::share_room
 #[derive(Debug)]
 pub struct SharedRoom {
     most: u64,
-    /// Bytes of memory in use. Relaxed throughout: one thread at a time uses the channels, and others only look.
+    /// Bytes of memory in use. Relaxed throughout: only one thread at a time uses the channels; others only read the count.
     used: AtomicU64,
 }
 
 impl SharedRoom {
-    /// Room for so many bytes of memory. A channel may go over it by what it makes for one packet.
+    /// Creates room for `most` bytes of memory. A channel may exceed it by what it allocates for one packet.
     pub fn new(most: u64) -> Arc<SharedRoom> {
         Arc::new(SharedRoom { most, used: AtomicU64::new(0) })
     }
@@ -44,15 +46,15 @@ impl SharedRoom {
     }
 }
 
-/// How much is kept of all streams, where that is limited.
+/// How much all streams together hold, if that is limited.
 #[derive(Debug)]
 pub(super) struct Crowd {
     most: u64,
-    /// Bytes that came and that nobody has taken.
+    /// Bytes that arrived and were not taken.
     pub held: u64,
     /// Streams for which there is no room, in turn.
     pub waiting: VecDeque<StreamId>,
-    /// What is shared with other channels, and bytes of it that this channel uses.
+    /// The room shared with other channels, and the bytes of it that this channel uses.
     shared: Option<(Arc<SharedRoom>, u64)>,
 }
 
@@ -61,14 +63,14 @@ impl Crowd {
         Box::new(Crowd { most: most.into(), held: 0, waiting: VecDeque::new(), shared: None })
     }
 
-    /// Whether there is no room for so many bytes more.
+    /// Whether there is no room for `bytes` more.
     #[inline]
     pub fn is_full_for(&self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         self.held + bytes > self.most || self.shared.as_ref().is_some_and(|(room, used)| used + bytes > room.free())
     }
 
-    /// A stream uses so much memory now, in place of what was noted of it.
+    /// Replaces what was counted for a stream (`noted`) by what it uses now.
     #[inline]
     pub fn note_memory(&mut self, noted: &mut u32, now: u32) {
         if let Some((room, used)) = self.shared.as_mut().filter(|_| *noted != now) {
@@ -79,7 +81,7 @@ impl Crowd {
         }
     }
 
-    /// Bytes that streams may bring which wait for room.
+    /// Bytes that streams waiting for room may now deliver.
     fn room(&self) -> u64 {
         let own = (self.most / 2).saturating_sub(self.held);
         let shared = self.shared.as_ref().map(|(room, used)| (room.free() / 2).saturating_sub(*used));
@@ -106,7 +108,7 @@ pub(super) struct Pausing {
     round: u32,
     reason: PauseReason,
     by_owner: bool,
-    /// It stands in the queue of those for which there is no room.
+    /// It is in the queue of streams that wait for room.
     pub is_crowded: bool,
     /// The peer is to be told.
     pub is_due: bool,
@@ -126,13 +128,13 @@ impl Pausing {
 }
 
 impl<M: Memory> Stream<M> {
-    /// Counts the memory of what came anew, if it is shared.
+    /// Updates the count of memory that received data takes, if the room is shared.
     pub(super) fn count_memory(&mut self, crowd: &mut Option<Box<Crowd>>) {
         let memory = self.inc.as_ref().map_or(0, |inc| inc.kept_in());
         crowd.iter_mut().for_each(|crowd| crowd.note_memory(&mut self.memory, memory));
     }
 
-    /// What the peer is to be told of a pause.
+    /// The frame that tells the peer of a pause or its end.
     pub(super) fn pause_word(&self) -> Frame<'static> {
         let from = match &self.inc {
             Some(inc) => inc.came_to(),
@@ -149,33 +151,33 @@ impl<M: Memory> Stream<M> {
 }
 
 impl<M: Memory> Streams<M> {
-    /// No streams. So much may be kept of all together, of what came and was not taken; `u32::MAX` stands for no limit.
+    /// A table without streams. All together may hold `most` bytes that arrived and were not taken; `u32::MAX` is no limit.
     pub fn holding(most: u32) -> Streams<M> {
         let crowd = (most < u32::MAX).then(|| Crowd::new(most));
         Streams { crowd, ..Streams::default() }
     }
 
-    /// Bytes that came and were not taken, of all streams, if there is a limit.
+    /// Bytes that arrived and were not taken, over all streams; counted only if there is a limit.
     pub fn held(&self) -> u64 {
         self.crowd.as_ref().map_or(0, |crowd| crowd.held)
     }
 
-    /// Counts what is kept in room that other channels use too, from now on.
+    /// Charges held data to a room shared with other channels, from now on.
     pub fn share_room(&mut self, room: Arc<SharedRoom>) {
         self.crowd.get_or_insert_with(|| Crowd::new(u32::MAX)).shared = Some((room, 0));
     }
 
-    /// Whether there is little room for what comes.
+    /// Whether there is little room left for arriving data.
     pub fn is_crowded(&self) -> bool {
         self.crowd.as_ref().is_some_and(|crowd| crowd.is_crowded())
     }
 
-    /// Takes nothing of a stream for now, and drops what nobody has taken but for so much. False if it is not open, or is lent.
+    /// Pauses a stream and drops what was not taken, except for `keep` bytes. False if it is not open, or is lent.
     pub fn pause(&mut self, id: StreamId, reason: PauseReason, keep: u32) -> bool {
         let Some(s) = find(&mut self.places, id).filter(|s| !s.is_lent) else { return false };
         s.pausing.by_owner = true;
         s.inc.iter_mut().for_each(|inc| inc.drop_untaken(keep));
-        // Its owner knows of it. Nothing is kept of it, so it holds up no other new one.
+        // The owner knows of the stream, and nothing of it is held, so it must not count against other new streams.
         self.end_newness(id);
         self.note_held(id);
         self.note_pause(id, reason);
@@ -183,7 +185,7 @@ impl<M: Memory> Streams<M> {
         true
     }
 
-    /// Takes a stream again. False if its owner had not paused it.
+    /// Resumes a stream. False if its owner had not paused it.
     pub fn resume(&mut self, id: StreamId) -> bool {
         let Some(s) = find(&mut self.places, id).filter(|s| s.pausing.by_owner) else { return false };
         s.pausing.by_owner = false;
@@ -191,7 +193,7 @@ impl<M: Memory> Streams<M> {
         true
     }
 
-    /// There is no room for what came of a stream: it is paused, and what would never be a whole record is dropped.
+    /// Pauses a stream for lack of room, and drops the data that would never become a whole record.
     #[cold]
     pub(super) fn crowd(&mut self, id: StreamId) {
         let Some(s) = find(&mut self.places, id) else { return };
@@ -203,7 +205,7 @@ impl<M: Memory> Streams<M> {
         self.make_room();
     }
 
-    /// Streams go on for which there is room now.
+    /// Resumes streams for which there is room now.
     #[inline]
     pub fn make_room(&mut self) {
         if self.crowd.as_ref().is_some_and(|crowd| !crowd.waiting.is_empty()) {
@@ -224,7 +226,7 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// A stream is to be paused, or not any more: the peer is told if that is news.
+    /// Tells the peer if whether the stream is paused has changed.
     fn note_pause(&mut self, id: StreamId, reason: PauseReason) {
         let Some(s) = find(&mut self.places, id) else { return };
         let pausing = &mut s.pausing;
@@ -237,7 +239,7 @@ impl<M: Memory> Streams<M> {
         self.is_urgent = true;
     }
 
-    /// Counts what is kept of a stream anew.
+    /// Updates the count of what a stream holds.
     #[inline]
     pub(super) fn note_held(&mut self, id: StreamId) {
         let Some(s) = any(&mut self.places, id) else { return };
@@ -245,7 +247,7 @@ impl<M: Memory> Streams<M> {
         if let Some(crowd) = &mut self.crowd {
             crowd.held = crowd.held - u64::from(s.held) + u64::from(held);
             if crowd.shared.is_some() {
-                // Others need it more than this stream will.
+                // Other channels need the memory more than this stream will.
                 s.inc.iter_mut().for_each(|inc| inc.rest());
                 crowd.note_memory(&mut s.memory, s.inc.as_ref().map_or(0, |inc| inc.kept_in()));
             }
@@ -256,7 +258,7 @@ impl<M: Memory> Streams<M> {
         s.held = held;
     }
 
-    /// Nothing is kept of a stream any more.
+    /// Clears the count of what a stream holds.
     pub(super) fn drop_held(&mut self, id: StreamId) {
         let Some(s) = any(&mut self.places, id) else { return };
         let held = std::mem::take(&mut s.held);
@@ -270,7 +272,7 @@ impl<M: Memory> Streams<M> {
         self.make_room();
     }
 
-    /// The peer takes a stream no more for now, or takes it again.
+    /// The peer paused or resumed a stream.
     pub fn on_pause(&mut self, pause: Pause, is_paused: bool) -> Result<(), Violation> {
         if (pause.round % 2 == 1) != is_paused {
             return Err(Violation);

@@ -1,4 +1,4 @@
-//! Streams that close at rest: neither side has anything on them, and neither loses a message by it.
+//! Closing streams at rest: neither side uses them any more, and no message is lost.
 //!
 //! ```text
 //! opener    No --wish--> Wanted --all was taken--> Proposed --Rested--> forgotten
@@ -11,8 +11,8 @@
 use super::*;
 
 impl<M: Memory> Streams<M> {
-    /// The owner of a stream that this side opened has nothing on it. Once everything was taken, the peer is asked whether it is the same
-    /// there; an event says what came of it.
+    /// The owner no longer uses a stream that this side opened. Once everything was taken, the peer is asked to close
+    /// it; an event reports the outcome.
     pub fn wish_rest(&mut self, id: StreamId) {
         if let Some(s) = find(&mut self.places, id).filter(|s| s.resting.state == RestState::No) {
             s.resting.state = RestState::Wanted;
@@ -24,14 +24,14 @@ impl<M: Memory> Streams<M> {
     pub(super) fn propose(&mut self, id: StreamId) {
         let Some(s) = find(&mut self.places, id).filter(|s| s.resting.state == RestState::Wanted) else { return };
         if s.is_unused() {
-            // The peer knows nothing of it.
+            // The peer does not know the stream.
             let owner = s.owner;
             self.remove(id);
             return self.events.push_back(Event::Rested(id, owner));
         }
         let Some(taken) = s.all_taken().filter(|_| s.out.kept() == 0 && !s.out.is_refused()) else { return };
         let (sent, taken) = (s.out.traffic().pushed as u32, taken as u32);
-        // Each is said once, so that an answer to it that comes late is no answer to the next.
+        // The same proposal is never made twice, so a late answer cannot be taken for the answer to the next one.
         if s.resting.was_declined && (s.resting.sent, s.resting.taken) == (sent, taken) {
             s.resting.state = RestState::No;
             return;
@@ -55,8 +55,8 @@ impl<M: Memory> Streams<M> {
         Ok(())
     }
 
-    /// Answers the peer's proposal: closes the stream if the owner agrees, everything was taken and nothing was sent since. Says whether
-    /// it did.
+    /// Answers the peer's proposal: closes the stream if the owner agrees, everything was taken and nothing was sent
+    /// since. Returns whether it did.
     pub fn answer_rest(&mut self, id: StreamId, agrees: bool) -> bool {
         let Some(s) = find(&mut self.places, id).filter(|s| s.resting.state == RestState::Asked) else { return false };
         let all_came = s.all_taken().is_some_and(|taken| taken as u32 == s.resting.sent);
@@ -90,7 +90,7 @@ impl<M: Memory> Streams<M> {
         Ok(())
     }
 
-    /// The peer goes on with a stream that was to be closed.
+    /// The peer declined to close a stream.
     pub fn on_stay(&mut self, rest: &frame::Rest) {
         let Some(s) = find(&mut self.places, rest.stream) else { return };
         let Resting { state, sent, taken, .. } = s.resting;
