@@ -1,7 +1,7 @@
-//! Cookies: how one who keeps no state for strangers learns that a caller receives what is sent to its address.
+//! Cookies: how a host verifies, without state, that a caller receives what is sent to its address.
 //!
-//! A cookie is a keyed hash of who called from where. Keys come from one secret and a number that rises with time, so the old
-//! ones need not be kept.
+//! A cookie is a keyed hash of the caller and its address. Keys derive from one secret and a number that rises with
+//! time, so old keys need not be kept.
 
 use crate::rare::{self, Point};
 use crate::time::Time;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_wire::frame::{Cookie, Hello};
 use weft_wire::packet::ChannelId;
 
-/// For how long one key is used. A cookie is good for that long at least, and twice that at most.
+/// How long one key is used. A cookie is valid for at least that long, and at most twice as long.
 pub const ROTATION: Duration = Duration::from_secs(15);
 
 /// Makes and checks cookies.
@@ -26,17 +26,17 @@ impl Baker {
         Baker { secret }
     }
 
-    /// The cookie for a caller at an address, whatever bytes the link has for one.
+    /// The cookie for a caller at an address. The address is opaque bytes of the link.
     pub fn bake(&self, now: Time, address: &[u8], id: ChannelId, hello: &Hello) -> Cookie {
         self.bake_with(generation(now), address, id, hello)
     }
 
-    /// Whether this cookie was baked for this caller, lately.
+    /// Whether the cookie was baked for this caller recently.
     pub fn is_good(&self, now: Time, address: &[u8], id: ChannelId, hello: &Hello) -> bool {
         hello.cookie.is_some_and(|cookie| {
             let is_fresh = generation(now).wrapping_sub(cookie.generation) <= 1;
             let baked = self.bake_with(cookie.generation, address, id, hello);
-            // Without a branch on how much of it is right.
+            // One comparison, without a branch on how many bytes match.
             is_fresh && (baked.value ^ cookie.value) == 0 && !rare::fires(Point::CookieStale)
         })
     }

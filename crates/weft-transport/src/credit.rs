@@ -1,6 +1,6 @@
-//! Credit of one-way messages, per pair of endpoints, in messages and in ring lines.
+//! Credit for one-way messages, per pair of endpoints, in messages and in ring lines.
 //!
-//! The receiver grants so much; the sender spends it, and gets it back when the receiving endpoint has consumed the
+//! The receiver grants credit; the sender spends it, and gets it back when the receiving endpoint has consumed the
 //! messages. Returned credit rides on replies, or goes in a record of its own when half the grant is due (MU11).
 
 use weft_wire::Credit;
@@ -15,7 +15,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The grant of each wire version so far: 32,768 messages and 8 MiB. An arena's worth, so that a stream can fill it.
+    /// The grant of all wire versions so far: 32,768 messages and 8 MiB, the size of an arena, so that a stream can fill one.
     pub const V1: Grant = Grant { messages: 32 << 10, lines: 128 << 10 };
 }
 
@@ -53,7 +53,7 @@ impl CreditAccount {
         self.left.messages > 0 && self.left.lines >= lines
     }
 
-    /// Spends a message of `lines` that the account was found to cover.
+    /// Spends a message of `lines`, after [`CreditAccount::covers`] returned true.
     #[inline(always)]
     pub fn spend_covered(&mut self, lines: u32) {
         self.left.messages = self.left.messages.wrapping_sub(1);
@@ -87,15 +87,15 @@ impl CreditAccount {
 pub struct CreditDue {
     messages: u32,
     lines: u32,
-    /// Messages stored but not told yet. A message is told as stored at the latest when its credit goes back.
+    /// Messages stored and not yet reported. A message is reported as stored at the latest when its credit goes back.
     stored: u32,
-    /// What the sender has spent and was not given back.
+    /// What the sender has spent and not got back.
     spent: Grant,
     asked: bool,
 }
 
 impl CreditDue {
-    /// So many messages of `lines` together came. False if the sender overdrew its grant.
+    /// `messages` of `lines` in all arrived. False if the sender overdrew its grant.
     pub fn on_arrived(&mut self, messages: u32, lines: u32, grant: Grant) -> bool {
         self.spent.messages = self.spent.messages.saturating_add(messages);
         self.spent.lines = self.spent.lines.saturating_add(lines);
@@ -107,13 +107,13 @@ impl CreditDue {
         self.give(1, lines);
     }
 
-    /// So many messages were stored: handed to their endpoint, or queued there.
+    /// `messages` were stored: handed to their endpoint, or queued there.
     pub fn on_stored(&mut self, messages: u32, asked: bool) {
         self.stored = self.stored.saturating_add(messages);
         self.asked |= asked;
     }
 
-    /// So many messages of `lines` together were consumed; their place is free.
+    /// `messages` of `lines` in all were consumed; their space is free.
     pub fn on_consumed(&mut self, messages: u32, lines: u32) {
         self.messages = self.messages.saturating_add(messages);
         self.lines = self.lines.saturating_add(lines);
@@ -129,7 +129,7 @@ impl CreditDue {
         self.asked = true;
     }
 
-    /// Whether it is time to say so in a record of its own.
+    /// Whether the credit due has to go in a record of its own now.
     #[inline(always)]
     pub fn is_urgent(&self, grant: Grant) -> bool {
         self.asked || self.messages >= grant.messages / 2 || self.lines >= grant.lines / 2
@@ -143,12 +143,12 @@ impl CreditDue {
         due
     }
 
-    /// Whether anything is due that the sender was not told.
+    /// Whether anything is due.
     pub fn is_due(&self) -> bool {
         self.messages != 0 || self.stored != 0
     }
 
-    /// Whether anything is due that might ride on another record.
+    /// Whether credit is due that might ride on another record.
     #[inline(always)]
     pub fn has_ride(&self) -> bool {
         self.messages != 0

@@ -1,14 +1,15 @@
-//! A window on a stream's bytes, cut and laid out as full packets will have them, so that packets go out from where the bytes lie.
+//! A window on a stream's bytes, laid out in slots as full packets will have them, so that packets are sent without a copy.
 
 use crate::memory::{Memory, Packets};
 use std::ops::Range;
 use weft_wire::frame::RECORDS_HEADER;
 use weft_wire::packet::{checksum_of, Integrity, Shift, HEADER};
 
-/// Room before each cut, for what a packet has before the bytes of a stream.
+/// Room before each cut for the packet's headers.
 pub(crate) const AHEAD: usize = HEADER + RECORDS_HEADER;
 
-/// Memory for the bytes of a stream between two offsets that move up, in a ring of slots.
+/// Memory for the bytes of a stream between two rising offsets, in a ring of slots. A *cut* is the part of the stream
+/// in one slot.
 ///
 /// ```text
 /// | room, cut 0 | room, cut 1 | ... | room, cut n-1 |      the stream's bytes from `origin` on; after one lap it moves up
@@ -16,37 +17,37 @@ pub(crate) const AHEAD: usize = HEADER + RECORDS_HEADER;
 #[derive(Debug)]
 pub(crate) struct Cuts<M> {
     memory: M,
-    /// The checksums of cuts that were written in one piece. They were taken where the bytes came from: what brings these into the
-    /// cache costs as much as the checksum.
+    /// The checksums of cuts that were written in one piece. They are computed on write, while the bytes are in the
+    /// cache anyway.
     sums: Vec<Option<u32>>,
-    /// With [`Integrity::Header`] none are taken.
+    /// With [`Integrity::Header`] none are computed.
     integrity: Integrity,
     shift: Shift,
     /// Bytes of a cut.
     cut: u64,
-    /// 2^64 / cut, rounded up: a product with it instead of a division.
+    /// 2^64 / cut, rounded up: to multiply instead of divide.
     reciprocal: u64,
     /// Bytes of the stream in all slots.
     lap: u64,
-    /// Where the bytes of the first slot begin. No more than a lap below what is kept.
+    /// Where the bytes of the first slot begin: at most a lap below the kept bytes.
     origin: u64,
 }
 
-/// A packet that lies ready but for what is ahead of its bytes.
+/// A packet that lies ready except for its headers.
 pub(crate) struct Whole<'a> {
     pub packet: &'a mut [u8],
-    /// Its bytes' checksum, and what shifts another one over them.
+    /// The checksum of its bytes, and what is needed to combine it with that of the headers.
     pub sum: Option<(u32, &'a Shift)>,
-    /// What its checksum has to cover, if that of its bytes is not known.
+    /// How much the checksum has to cover, if that of the bytes is not known.
     pub covered: usize,
 }
 
 impl<M: Memory> Cuts<M> {
-    /// Room for the bytes from `kept` to before `to`, some of them cut at `edge` into packets of so many bytes.
+    /// Creates room for the bytes from `kept` to before `to`, in packets of `packet` bytes, one of which begins at `edge`.
     pub fn new(kept: u64, to: u64, edge: u64, packet: usize, integrity: Integrity) -> Cuts<M> {
         let cut = (packet - AHEAD) as u64;
         let before = edge.saturating_sub(kept).div_ceil(cut) * cut;
-        // Where a stream begins near zero, it is cut elsewhere.
+        // Near the beginning of a stream no cut can begin below zero; then cuts begin at `kept` instead.
         let origin = edge.checked_sub(before).unwrap_or(kept);
         let slots = (to - origin).div_ceil(cut) as usize;
         Cuts {
@@ -68,7 +69,7 @@ impl<M: Memory> Cuts<M> {
         to - (kept - within as u64) <= self.lap
     }
 
-    /// What is below is not needed any more.
+    /// The bytes below `kept` are no longer needed.
     #[inline]
     pub fn forget(&mut self, kept: u64) {
         while kept >= self.origin + self.lap {
@@ -76,7 +77,7 @@ impl<M: Memory> Cuts<M> {
         }
     }
 
-    /// Writes bytes behind those that were written before.
+    /// Appends bytes.
     #[inline]
     pub fn write(&mut self, mut at: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -92,7 +93,7 @@ impl<M: Memory> Cuts<M> {
         }
     }
 
-    /// The bytes from `at` on, in two pieces if they lie in two cuts, and not more than both have.
+    /// The bytes from `at` on, in two pieces if they lie in two cuts; at most what both hold.
     #[inline]
     pub fn slices(&self, at: u64, len: usize) -> [&[u8]; 2] {
         let (slot, within) = self.place(at);
@@ -136,7 +137,7 @@ impl<M: Memory> Cuts<M> {
         Whole { packet: &mut self.memory.as_mut()[start - AHEAD..start + len], sum, covered: AHEAD + len }
     }
 
-    /// Where the packet of a cut lies in the memory, and how many have room from there to its end.
+    /// Where the packet of a cut lies in the memory, and how many slots follow to its end.
     #[inline]
     pub fn position(&self, at: u64) -> (usize, usize) {
         let (slot, _) = self.place(at);
@@ -163,7 +164,7 @@ impl<M: Memory> Cuts<M> {
         if from >= self.lap {
             from -= self.lap;
         }
-        // Exact for all that a window may have: it is far below 2^32.
+        // Exact, because a window is far below 2^32 bytes.
         let slot = (u128::from(from) * u128::from(self.reciprocal)) >> 64;
         (slot as usize, (from - slot as u64 * self.cut) as usize)
     }

@@ -1,5 +1,5 @@
-//! The door: what a network interface says to packets that belong to none of its channels. It keeps no state for strangers,
-//! and no answer is larger than what it answers.
+//! The door: answers packets that belong to none of a network interface's channels. It keeps no state for strangers,
+//! and no answer is larger than the packet it answers.
 //!
 //! ```text
 //! caller                                  answerer
@@ -20,20 +20,20 @@ use weft_wire::{Epoch, Reason};
 /// Bytes of the largest answer.
 pub const ANSWER_MOST: usize = HEADER + FRAME_HEADER + 20;
 
-/// A caller that was seen to receive what is sent to its address.
+/// A caller that proved that it receives what is sent to its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Its life, as it says.
+    /// Its epoch, as it claims.
     pub epoch: Epoch,
-    /// What it wants to be addressed by.
+    /// The id it wants to be addressed by.
     pub id: ChannelId,
     /// The answer repeats it.
     pub nonce: u64,
-    /// What it grants and asks.
+    /// What it grants and asks for.
     pub terms: Terms,
     /// The time stamp of its call.
     pub sent_at: u32,
-    /// When that came.
+    /// When the call arrived.
     pub arrived: Time,
 }
 
@@ -42,13 +42,13 @@ pub struct Caller {
 pub enum Answer {
     /// Send this back to where it came from.
     Reply(Reply),
-    /// A caller to make a channel for, unless there is one for this very call ([`Channel::is_of`]), or one with which we
-    /// called it at the same time ([`Channel::give_way`]).
+    /// Make a channel for this caller, unless there is one for this very call ([`Channel::is_of`]), or one that called
+    /// it at the same time ([`Channel::give_way`]).
     ///
     /// [`Channel::is_of`]: crate::Channel::is_of
     /// [`Channel::give_way`]: crate::Channel::give_way
     Admit(Caller),
-    /// Nothing.
+    /// Send no answer.
     Drop,
 }
 
@@ -71,7 +71,7 @@ impl Reply {
         Reply { bytes, len, invites: false }
     }
 
-    /// Whether it is what each first call is answered with. All else is said of what nobody here wants.
+    /// Whether this is the cookie that answers every first call. All other answers refuse something.
     pub fn invites(&self) -> bool {
         self.invites
     }
@@ -95,9 +95,9 @@ impl Reply {
 #[derive(Debug)]
 pub struct Door {
     epoch: Epoch,
-    /// Epochs of programs behind it, whose callers are let in as well.
+    /// Epochs of programs served through this door; their callers are admitted too.
     programs: BTreeSet<Epoch>,
-    /// More of them may come soon.
+    /// More programs may be added soon.
     waits: bool,
     baker: Baker,
 }
@@ -108,24 +108,25 @@ impl Door {
         Door { epoch, programs: BTreeSet::new(), waits: false, baker: Baker::new(secret) }
     }
 
-    /// Lets callers in who ask for a program of this epoch. They learn the epoch of the network interface from its answer.
+    /// Admits callers that ask for the program of this epoch. They learn the epoch of the network interface from its answer.
     pub fn serve(&mut self, program: Epoch) {
         self.programs.insert(program);
     }
 
-    /// Lets them in no more.
+    /// Stops admitting callers for this program.
     pub fn dismiss(&mut self, program: Epoch) {
         self.programs.remove(&program);
     }
 
-    /// Programs may come soon whose epochs are not known yet. While that is so, callers who mean another epoch are told nothing, and call again.
+    /// Sets whether programs of unknown epochs may be added soon. While they may, a caller that names an unknown epoch
+    /// gets no answer, and calls again.
     pub fn wait_for_programs(&mut self, waits: bool) {
         self.waits = waits;
     }
 
-    /// Answers a packet of no channel that is known here. `address` is where it came from.
+    /// Answers a packet that belongs to no known channel. `address` is its source.
     pub fn answer(&self, now: Time, address: &[u8], bytes: &[u8]) -> Answer {
-        // Nobody here can check an authenticator. Of a channel that is not known, nothing but a header counts.
+        // An authenticator cannot be checked here. For an unknown channel only the header counts.
         let Some(packet) = Packet::decode_as(bytes, Integrity::Header).ok().filter(|p| p.authenticator.is_none())
         else {
             return Answer::Drop;
@@ -174,13 +175,13 @@ impl Door {
         })
     }
 
-    /// Refuses an admitted caller, for want of room perhaps.
+    /// Refuses an admitted caller, for example for lack of room.
     pub fn refuse(&self, caller: &Caller, reason: Reason) -> Reply {
         let header = Header::new(PacketKind::Answer, caller.id, ChannelId::NOBODY);
         Reply::new(header, &Frame::Refuse { nonce: caller.nonce, reason })
     }
 
-    /// Says that there is no such channel. Only who saw the packet, with the ids of both sides, can say it in our place.
+    /// Reports that there is no such channel. Only somebody who saw the packet, with the ids of both sides, could forge this.
     fn reset(&self, header: &Header) -> Reply {
         let back = Header { number: header.number, ..Header::new(PacketKind::Reset, header.from, header.to) };
         Reply::new(back, &Frame::Reset { epoch: self.epoch })

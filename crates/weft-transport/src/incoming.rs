@@ -1,4 +1,4 @@
-//! The reading half of a stream: puts runs of bytes together again and hands out records.
+//! The reading half of a stream: reassembles runs of bytes and hands out records.
 
 use crate::bytes::Bytes;
 use crate::outgoing::{read_words, Violation};
@@ -9,21 +9,21 @@ use weft_wire::path::{Peek, Record};
 use weft_wire::record::HEADER;
 use weft_wire::{HeadWords, Kind, Malformed, MAX_ARGS};
 
-/// Pieces that may lie ahead of a hole. A peer that sends more holes is not acknowledged until it fills some.
+/// The most pieces ahead of holes. A peer that leaves more holes is not acknowledged until it fills some.
 pub(crate) const PIECES_MOST: usize = 256;
 
-/// What became of a run.
+/// The result of storing a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stored {
-    /// It is here now, or was before.
+    /// It is stored, now or earlier.
     Yes,
-    /// There is no room to note where it belongs; it has to come again.
+    /// There is no room to note its place; it has to be sent again.
     NoRoom,
-    /// There is no such stream.
+    /// The stream is not open.
     NotOpen,
 }
 
-/// The reading half of a stream: its bytes as they come, and the records in them. [`Channel::lend`] hands it out.
+/// The reading half of a stream: its bytes as they arrive, and the records in them. [`Channel::lend`] hands it out.
 ///
 /// [`Channel::lend`]: crate::Channel::lend
 ///
@@ -34,26 +34,27 @@ pub(crate) enum Stored {
 #[derive(Debug)]
 pub struct Incoming {
     bytes: Bytes,
-    /// Where the writer may count everything as taken.
+    /// Everything below may be reported to the writer as taken.
     taken: u64,
     /// Where the next record begins.
     read: u64,
     /// Bytes of the record that was handed out.
     in_hand: u32,
-    /// The next record, once its header is here and was looked at: the header, and the record's bytes, which may not all be here.
+    /// The next record, once its header arrived and was checked: the header, and the record's size. Not all its bytes
+    /// may be here.
     next: Option<(HeadWords, u32)>,
-    /// Everything below came.
+    /// Everything below arrived.
     end: u64,
     ahead: Ranges,
-    /// The highest byte that came.
+    /// The end of the highest piece that arrived.
     top: u64,
-    /// The writer was told that it may go so far.
+    /// How far the writer was told it may go.
     granted: u64,
-    /// The writer was told of so much as taken.
+    /// How far the writer was told records are taken.
     told: u64,
     window: u32,
     args: [u32; MAX_ARGS],
-    /// A payload that goes over the end of the ring.
+    /// A copy of a payload that wraps around the end of the ring.
     whole: Vec<u8>,
 }
 
@@ -77,7 +78,7 @@ impl Incoming {
         }
     }
 
-    /// Stores a run. What came before stays as it is.
+    /// Stores a run. Bytes that arrived before stay as they are.
     #[inline]
     pub(crate) fn on_records(&mut self, offset: u32, bytes: &[u8]) -> Result<Stored, Violation> {
         let from = widen(self.end, offset);
@@ -146,20 +147,21 @@ impl Incoming {
         self.taken != self.told
     }
 
-    /// What the writer is to be told: taken, and how far it may go.
+    /// What to tell the writer: how far records are taken, and how far it may go.
     #[inline]
     pub(crate) fn news(&self) -> (u64, u64) {
         (self.taken, self.granted.max(self.taken + u64::from(self.window)))
     }
 
-    /// It was told so.
+    /// Notes that the writer was told this.
     #[inline]
     pub(crate) fn note_told(&mut self, (taken, limit): (u64, u64)) {
         (self.told, self.granted) = (taken, limit);
     }
 
-    /// Drops what nobody has taken. The first record stays if it is whole, and so do whole records behind it within `keep` bytes; with 0 nothing
-    /// does, not even a record in hand. The beginning of a record never stays: it would be of no use until the rest comes again.
+    /// Drops what was not taken. The first record stays if it is whole, and so do whole records behind it within `keep`
+    /// bytes; with 0 nothing stays, not even a record in hand. The beginning of a record never stays: it would be
+    /// useless until the rest arrives again.
     pub(crate) fn drop_untaken(&mut self, keep: u32) {
         self.ahead.clear();
         self.end = if keep == 0 { self.read } else { self.whole_to(keep) };
@@ -171,12 +173,12 @@ impl Incoming {
         self.trim();
     }
 
-    /// Where the last whole record within so many bytes ends, or the first one if it is larger.
+    /// The end of the last whole record within `keep` bytes, or of the first one if that is larger.
     fn whole_to(&self, keep: u32) -> u64 {
         let mut at = self.read;
         while self.end - at >= HEADER as u64 {
             let Ok(head) = HeadWords::check(read_words(&self.bytes.array(at))) else {
-                // Its reader finds out what it is.
+                // The reader will find it malformed.
                 return self.end;
             };
             let next = at + stream_bytes(head.args(), head.len()) as u64;
@@ -188,18 +190,18 @@ impl Incoming {
         at
     }
 
-    /// Gives memory back that is much more than what it keeps.
+    /// Frees memory if it holds much more than it needs.
     pub fn trim(&mut self) {
         self.bytes.trim(self.read, self.top);
     }
 
-    /// Checks a run that is dropped.
+    /// Checks a run that is dropped instead of stored.
     pub(crate) fn on_dropped(&self, offset: u32, bytes: &[u8]) -> Result<(), Violation> {
         let to = widen(self.end, offset).checked_add(bytes.len() as u64);
         to.filter(|&to| to <= self.granted).map(|_| ()).ok_or(Violation)
     }
 
-    /// Bytes that came and that nobody has taken, holes included.
+    /// Bytes that arrived and were not taken, holes included.
     #[inline]
     pub fn held(&self) -> u32 {
         (self.top - self.read) as u32
@@ -218,7 +220,8 @@ impl Incoming {
         }
     }
 
-    /// The last word: taken, and the end of what was handed to anyone. Nothing is handed out afterwards.
+    /// Ends the stream. Returns how far records were taken, and the end of what was handed out. Nothing is handed out
+    /// afterwards.
     pub(crate) fn end(&mut self) -> (u64, u64) {
         let touched = self.read + u64::from(self.in_hand);
         (self.taken, self.read) = (self.read, touched);
@@ -227,7 +230,7 @@ impl Incoming {
         (self.taken, touched)
     }
 
-    /// How far everything was taken and released, if nothing is left that came.
+    /// How far records were taken and released, if nothing is left.
     pub(crate) fn all_taken(&self) -> Option<u64> {
         (self.taken == self.end && self.read == self.top).then_some(self.taken)
     }
@@ -238,7 +241,7 @@ impl Incoming {
         self.read > FIRST_OFFSET
     }
 
-    /// One more than the highest byte that came.
+    /// One more than the highest byte that arrived.
     #[inline]
     pub(crate) fn top(&self) -> u64 {
         self.top
@@ -249,18 +252,18 @@ impl Incoming {
         widen(self.end, offset).saturating_add(bytes as u64).saturating_sub(self.top)
     }
 
-    /// Where what came ends.
+    /// The end of the contiguous bytes.
     pub(crate) fn came_to(&self) -> u64 {
         self.end
     }
 
-    /// Whether there is a whole record, or what is none.
+    /// Whether there is a whole record, or malformed data.
     #[inline]
     pub fn is_readable(&mut self) -> bool {
         self.next().map_or(true, |next| next.is_some())
     }
 
-    /// Whether the writer waits for room, as far as can be told from here: a quarter of the window is free and not told.
+    /// Whether the writer may be waiting for room: a quarter of the window is free and not yet reported.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
         self.taken - self.told >= u64::from(self.window / 4)
@@ -271,7 +274,7 @@ impl Incoming {
         std::mem::size_of::<Self>() + self.bytes.memory() + self.ahead.memory() + self.whole.capacity()
     }
 
-    /// The header and the bytes of the next record, if all of it is here. It is asked for several times for each.
+    /// The header and size of the next record, if all of it is here. Called several times per record.
     #[inline]
     fn next(&mut self) -> Result<Option<(HeadWords, u32)>, Malformed> {
         let here = self.end - self.read;
@@ -284,7 +287,7 @@ impl Incoming {
         self.look(here)
     }
 
-    /// As [`Incoming::next`], of a record of which so many bytes are here, and the header.
+    /// Like [`Incoming::next`], for a record whose header is here.
     fn look(&mut self, here: u64) -> Result<Option<(HeadWords, u32)>, Malformed> {
         let head = HeadWords::check(read_words(&self.bytes.array(self.read)))?;
         if head.is(Kind::Pad) || head.is(Kind::Switch) {
@@ -342,7 +345,7 @@ mod tests {
             while let Some(run) = out.next_run(most) {
                 runs.push((run.from as u32, out.slices(run).concat()));
             }
-            // Each comes twice, in a mixed order; pieces beyond the bound come again at the end.
+            // Each run arrives twice, in random order; pieces beyond the bound arrive again at the end.
             let mut again = Vec::new();
             let mut at = 0;
             while !runs.is_empty() {

@@ -1,139 +1,146 @@
-//! A window that follows the delay: as much is under way as keeps the narrowest link busy, and little more.
+//! A delay-based congestion window: enough in flight to keep the narrowest link busy, and little more.
 //!
-//! After Swift (Kumar et al., SIGCOMM 2020): a target for the time in queues, steps up below it, a cut in proportion to the excess above,
-//! windows of less than a packet. What differs, and why:
+//! It follows Swift (Kumar et al., SIGCOMM 2020): a target for the time in queues, additive steps below it, a cut in
+//! proportion to the excess above it, and windows of less than a packet. The differences, and the reasons:
 //!
-//! * The round trip without queues is measured, not known. If the queue was not seen empty for a while, all who share it send less for a
-//!   moment, so that it empties and shows the round trip to those as well who came when it was full. They do so at the same time, for they
-//!   count from when they last saw it (as BBR does: Cardwell et al., 2016).
-//! * It decides once per round trip, on the mean of what was sent since it last decided.
-//! * Steps grow with the root of the window, so that many who share a short queue do not overrun it by growing, and still come to have the
-//!   same (binomial: Bansal and Balakrishnan, 2001).
-//! * A queue is too long if it was for every packet of two turns: hosts and links are away for a moment, for hosts share their cores with
-//!   other work. A cut after which the delay fell by far more than the window was not needed either, and is taken back but for a tenth.
-//! * The target is longer where packets lie at hosts that are busy: the queue is to last until they come back.
-//! * If the queue is not seen empty though this one lets it empty time and again, or is long in the mean, somebody fills it who does not look
-//!   at delay (TCP CUBIC). Then delay is given up and loss decides, as it does for him, until the queue is seen empty again.
-//! * Loss counts if it comes while the queue is about as long as it was lately seen to be, as at a queue that is full; or when it is a
-//!   quarter of all; and if it is four times what is lost while the queue is short. Otherwise the link is to blame, and sending less would not help.
+//! * The round trip without queues is measured, not configured. If the queue was not seen empty for a while, all
+//!   senders that share it send less for a moment (a *dip*). The queue drains and shows the base round trip also to
+//!   senders that joined when it was full. They dip at the same time because they count from when they last saw the
+//!   queue empty (as BBR does: Cardwell et al., 2016).
+//! * It decides once per round trip, on the mean delay of the packets sent since the last decision.
+//! * Steps grow with the square root of the window, so that many senders do not overrun a short queue as they grow, and
+//!   still converge to equal windows (binomial: Bansal and Balakrishnan, 2001).
+//! * A queue counts as too long only if every packet of two turns saw it: hosts share their cores with other work, and
+//!   hosts and links pause for a moment. If the delay falls after a cut by far more than the window did, the cut was
+//!   not needed, and all but a tenth of it is taken back.
+//! * The target is longer where packets wait at busy hosts: the queue has to last until those run again.
+//! * If the queue is not seen empty although this sender dips again and again, or is long on average, a *rival* fills
+//!   it that ignores delay (TCP CUBIC). Then loss decides instead of delay, as it does for the rival, until the queue
+//!   is seen empty again.
+//! * Loss counts as congestion if it occurs while the queue is about as long as it has lately been at most, as with a
+//!   full queue, or if it is a quarter of all packets; in both cases only if it is four times what is lost while the
+//!   queue is short. Otherwise the link is to blame, and sending less would not help.
 
 use super::{Acked, Congestion};
 use crate::time::Time;
 use std::time::Duration;
 
-/// The window's range. With the least, a packet of 1,472 bytes goes every 12 round trips.
+/// The range of the window. At the least, one packet of 1,472 bytes is sent every 12 round trips.
 const LEAST: u64 = 128;
 const MOST: u64 = 64 << 20;
 
-/// Time in queues that is aimed at: this, but not less than a part of the round trip without queues. Less is not told apart from
-/// the delays of busy hosts.
+/// The target for time in queues: this, but at least a fraction of the base round trip. A shorter time could not be
+/// told from the delays of busy hosts.
 const TARGET: u64 = 270_000;
 const TARGET_PART: u64 = 4;
 
-/// What is under way lies at hosts that share their cores with other work, and then comes all at once. The queue is to last until it does: the
-/// target is longer by so many times what packets lie at hosts in the mean, up to the second figure.
+/// Packets wait at hosts that share their cores with other work, and then arrive all at once. So that the queue lasts
+/// until then, the target is longer by this multiple of the mean time that packets wait at hosts, up to the second
+/// figure.
 const AWAY_TIMES: u64 = 4;
 const AWAY_MOST: u64 = 3 * TARGET;
 
-/// But if the queue was found full twice within [`NO_LOSS`], no longer than such a part of it: others want some.
+/// If the queue was found full twice within [`NO_LOSS`], the target is at most this fraction of it, because others need
+/// some of it.
 const FULL_PART: u64 = 2;
 
-/// Longer round trips count as this.
+/// Longer round trips are clamped to this.
 const ROUND_TRIP_MOST: u64 = 60_000_000_000;
 
-/// The part of the target up to which a queue is none to speak of; and with a packet's time on the link, by which a queue of one is longer than base
-/// says if that was measured with small packets or before the link became slower.
+/// A queue below this fraction of the target counts as empty. The time between two packets is added, up to the second
+/// fraction: with one packet in the queue the round trip is that much above base if base was measured with small
+/// packets, or before the link became slower.
 const NEAR_PART: u64 = 8;
 const NEAR_PART_MOST: u64 = 2;
 
-/// No cut leaves less than one in so many of the window.
+/// No cut leaves less than this fraction of the window.
 const CUT_MOST: u64 = 3;
 
-/// If the queue is too long all that time, the round trip without queues is measured anew: the way may have become longer.
+/// If the queue is too long for all this time, the base round trip is measured again: the path may have become longer.
 const LONG_MOST: Duration = Duration::from_secs(10);
 
-/// If nothing was lost for so long, no cut leaves less than a packet, and less than that grows to it. Over a slow link a large packet takes longer than the small ones by which the
-/// round trip was measured, and no cut would help.
+/// If nothing was lost for this long, no cut leaves less than a packet, and a smaller window grows to one. Over a slow
+/// link a large packet takes longer than the small ones that measured the base round trip, and no cut would help.
 const NO_LOSS: Duration = Duration::from_secs(1);
 
-/// If the queue was not seen empty for so long, and so many round trips, it is emptied.
+/// If the queue was not seen empty for this long, and for this many round trips, a dip drains it.
 const DIP_EVERY: Duration = Duration::from_millis(200);
 const DIP_ROUND_TRIPS: u32 = 128;
 
-/// No dip waits for longer delays than so many times base and target.
+/// The delay that a dip waits out is at most this multiple of base plus target.
 const DELAY_MOST: u64 = 64;
 
-/// In a dip the window is less by such a part than what would just fill the way if all who share it dipped; and beside a rival, where it is to
-/// tell whether he is still there.
+/// How much a dip reduces the window below what would just fill the path if all who share it dipped. The second figure
+/// applies beside a rival, where the dip tests whether it is still there.
 const DIP_PART: u64 = 2;
 const RIVAL_DIP_PART: u64 = 4;
 
-/// After so many dips in which the queue did not empty there is a rival, who does not look at delay. They are counted up to the second
-/// figure; one in which it did empty takes back two, for it may do so by chance.
+/// After this many dips in which the queue did not drain there is a rival. The count stops at the second figure; a dip
+/// in which the queue did drain takes back two, because that may happen by chance.
 const BLIND_DIPS: u8 = 5;
 const BLIND_DIPS_MOST: u8 = 9;
 const SEEING_DIP: u8 = 2;
 
-/// Beside a rival: what the window grows by in a turn, in eighths of a packet, and what is left of it after a loss, in tenths. CUBIC grows by
-/// half a packet in a round trip where its links are short, and goes on with seven tenths; its packets come one by one, ours a few at a
-/// time, and find a full queue more often.
+/// Beside a rival: the growth of the window per turn, in eighths of a packet, and what is left of it after a loss, in
+/// tenths. CUBIC grows by half a packet per round trip on short paths and keeps seven tenths. Its packets arrive one by
+/// one and ours a few at a time, which find a full queue more often.
 const RIVAL_GROWTH: u64 = 4;
 const RIVAL_KEEPS: u64 = 8;
 
-/// Over shorter ways a decision is for as many round trips as last so long: deciding is work too.
+/// On shorter paths one decision covers as many round trips as take this long, to save the work of deciding.
 const TURN_LEAST: u64 = 20_000;
 
-/// Decisions in a row with no queue to speak of, from which on the steps double.
+/// After this many decisions in a row with an empty queue, the steps double.
 const CALM: u8 = 4;
 
-/// Round trips for which a decision may count.
+/// The most round trips that one decision may count for.
 const STEPS_MOST: u64 = 4;
 
-/// Packets are spaced evenly while less than this may be under way.
+/// Packets are paced while the window is below this.
 const SPACED_BELOW: u64 = 16 * 1472;
 
-/// Loss says something if it is so many times what is lost while the queue is short.
+/// Loss is significant if it is this many times what is lost while the queue is short.
 const USUAL_TIMES: u64 = 4;
 
-/// All of it, where shares are told.
+/// The fixed-point unit of shares.
 const ONE: u64 = 1 << 16;
 
-/// Follows the delay. See the head of the file.
+/// The delay-based window. See the top of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DelayWindow {
     window: u64,
     phase: Phase,
-    /// The round trip without queues; nanoseconds, like all times here.
+    /// The round trip without queues, in nanoseconds like all times here.
     base: u64,
-    /// A round trip of so much says that there was no queue to speak of; and when there was last one.
+    /// A round trip up to `near` shows an empty queue; and when there was one last.
     near: u64,
     near_at: Time,
-    /// The time between two full packets, as they come there.
+    /// The time between two full packets on arrival.
     spacing: u64,
-    /// The longest time in queues, up to the target; slowly forgotten.
+    /// The longest time in queues, up to the target; it decays slowly.
     longest: u64,
     /// The share of bytes that is lost while the queue is short.
     usual_loss: u64,
-    /// When something was last lost because there was too much.
+    /// When something was last lost to a full queue.
     lossy_at: Time,
-    /// The time in queues, in the mean of the last turns.
+    /// The mean time in queues over the last turns.
     usual_queue: u64,
-    /// The time for which packets lie at hosts, in the mean of the last turns in which the window was full.
+    /// The mean time that packets wait at hosts, over the last turns in which the window was full.
     away: u64,
-    /// The time in the queue when it was last found full; the largest value if that was long ago, or only once.
+    /// The time in the queue when it was last found full; `u64::MAX` if that was long ago, or only once.
     full: u64,
-    /// Decisions in a row with no queue to speak of.
+    /// Decisions in a row with an empty queue.
     calm: u8,
-    /// Since when the queue is too long, and the least delay since then.
+    /// Since when the queue has been too long, and the least delay since then.
     long: Option<(Time, u64)>,
     /// Window and delay before the last cut, while the queue is too long.
     cut: Option<(u64, u64)>,
     turn: Turn,
     /// The least round trip of the turn before.
     before: u64,
-    /// Dips in which the queue was not seen empty, less those in which it was. See [`BLIND_DIPS`].
+    /// Dips in which the queue did not drain, less those in which it did. See [`BLIND_DIPS`].
     blind: u8,
-    /// When the last dip ended, or what counts as one.
+    /// When the last dip, or what counts as one, ended.
     dipped_at: Time,
 }
 
@@ -141,30 +148,30 @@ pub struct DelayWindow {
 enum Phase {
     /// The window doubles.
     Start,
-    /// The delay decides.
+    /// The delay determines the window.
     Delay,
-    /// So little is sent that the queue empties, since and until when; and the window after that.
+    /// The sender holds back so that the queue drains: since when, until when, and the window afterwards.
     Dip { since: Time, until: Time, then: u64 },
 }
 
-/// What came since the last decision.
+/// What arrived since the last decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
     since: Time,
-    /// Not before this comes the next.
+    /// The next decision is not before this.
     until: Time,
-    /// The round trips of packets sent since then: how many, their sum, and the shortest.
+    /// The round trips of packets sent since then: their number, sum and minimum.
     samples: u64,
     sum: u64,
     least: u64,
-    /// The sum of the times for which they lay at hosts.
+    /// The sum of the times that they waited at hosts.
     lay: u64,
     acked: u64,
     lost: u64,
     packet: u64,
-    /// The most that was under way.
+    /// The most bytes that were in flight.
     under_way: u64,
-    /// As much was under way as might be.
+    /// The window was used completely.
     was_full: bool,
 }
 
@@ -186,7 +193,7 @@ impl Turn {
         }
     }
 
-    /// Their mean. There is one.
+    /// The mean round trip. There is at least one sample.
     fn delay(&self) -> u64 {
         self.sum / self.samples.max(1)
     }
@@ -245,13 +252,14 @@ impl Congestion for DelayWindow {
         if took <= self.near {
             self.set_base(took.min(self.base));
             self.near_at = now;
-            // What was sent in a dip says nothing of the queue outside; and a rival lets it empty for a moment too.
+            // Packets sent in a dip say nothing about the queue outside of dips, and even beside a rival the queue is
+            // empty for moments.
             let is_of_dip = self.is_dip() || took >= now.nanos_since(self.dipped_at);
             if !is_of_dip && self.usual_queue < least_target(self.base) {
                 self.blind = 0;
             }
         }
-        // Of what was sent before, the last decision was not known.
+        // Packets sent earlier do not reflect the last decision.
         let turn = &mut self.turn;
         if took <= now.nanos_since(turn.since) {
             turn.samples += 1;
@@ -276,29 +284,29 @@ impl Congestion for DelayWindow {
 }
 
 impl DelayWindow {
-    /// To begin with: ten packets of Ethernet's size (RFC 6928).
+    /// The initial window: ten packets of Ethernet's size (RFC 6928).
     pub const FIRST: u64 = 10 * 1472;
 
-    /// The end of a round trip.
+    /// Decides at the end of a turn.
     fn decide(&mut self, now: Time) {
         let turn = self.turn;
         let delay = turn.delay();
-        // A host or a link that was away makes some packets of a turn late, or all; a queue those of the next one too.
+        // A host or link that pauses delays some or all packets of one turn; a queue also delays those of the next.
         let lasting = turn.least.min(std::mem::replace(&mut self.before, turn.least));
         let [queue, lasting_queue] = [delay, lasting].map(|delay| delay.saturating_sub(self.base));
         self.learn_away(&turn);
         let target = self.target();
-        // Hosts that were away for long are not waited for.
+        // A turn does not wait for hosts that pause for long.
         let lasts = (delay.min(self.base + target) / 4 * 5).max(TURN_LEAST);
         self.turn = Turn::new(now, lasts, turn.packet);
-        // Asked only where the window changes: most decisions of who has little to say change nothing.
+        // Computed only where the window changes; most decisions of a sender with little to send change nothing.
         let window = self.window;
         let steps = || steps(window, turn.packet, now.nanos_since(turn.since) / lasts.max(1));
         let is_used = turn.under_way >= window / 2;
         let is_lossy = self.note_losses(&turn, queue, target) && (turn.was_full || (self.has_rival() && is_used));
         let is_new_loss = is_lossy && now.since(self.lossy_at) >= 2 * Duration::from_nanos(delay);
         if is_lossy {
-            // One may be of the beginning.
+            // A single loss may come from the start phase.
             let is_again = is_new_loss && now.since(self.lossy_at) < NO_LOSS;
             self.full = if is_again { queue } else { self.full };
             self.lossy_at = now;
@@ -315,7 +323,7 @@ impl DelayWindow {
                 }
             }
             Phase::Delay if is_used && self.is_dip_due(now) => {
-                // What is too much before the dip is too much after it.
+                // A window that is too large before the dip is too large after it.
                 if lasting_queue > target && !self.has_rival() {
                     self.cut(now, lasting, target, steps(), is_lossy);
                 }
@@ -329,7 +337,7 @@ impl DelayWindow {
                     self.set_window(self.window + steps().max(turn.packet / 8 * RIVAL_GROWTH));
                 }
             }
-            // Who has far less under way than he may is not to blame.
+            // A sender that uses far less than its window is not the cause.
             Phase::Start | Phase::Delay if lasting_queue > target && is_used => {
                 self.set_window(window.min(turn.under_way + turn.packet));
                 self.cut(now, lasting, target, steps(), is_lossy);
@@ -345,15 +353,16 @@ impl DelayWindow {
         }
     }
 
-    /// Whether no round trip without a queue was seen for so long that what is held for one may be none.
+    /// Whether an empty queue was not seen for so long that `base` may be wrong.
     fn is_dip_due(&self, now: Time) -> bool {
         let after = DIP_EVERY.max(Duration::from_nanos(self.base).saturating_mul(DIP_ROUND_TRIPS));
         self.phase == Phase::Delay && now.since(self.near_at) >= after
     }
 
-    /// Sends so little for a moment that the queue empties, if all who fill it do so. It was filled by windows such as this one.
+    /// Sends so little for a moment that the queue drains, if all who fill it do the same. It was filled by windows
+    /// like this one.
     fn dip(&mut self, now: Time, delay: u64, window: u64) {
-        // A clock that jumped is no delay.
+        // A jump of the clock is no delay.
         let delay = delay.min(DELAY_MOST * (self.base + least_target(self.base)));
         let until = now + 2 * Duration::from_nanos(delay);
         self.phase = Phase::Dip { since: now, until, then: self.window };
@@ -361,7 +370,7 @@ impl DelayWindow {
         self.set_window(fills - fills / if self.has_rival() { RIVAL_DIP_PART } else { DIP_PART });
     }
 
-    /// The dip is over: counts what it showed, and goes on with the window from before.
+    /// Ends the dip: counts what it showed and restores the window.
     fn end_dip(&mut self, now: Time, was_seen_empty: bool, window: u64) {
         self.blind =
             if was_seen_empty { self.blind.saturating_sub(SEEING_DIP) } else { BLIND_DIPS_MOST.min(self.blind + 1) };
@@ -370,13 +379,14 @@ impl DelayWindow {
         self.set_window(window);
     }
 
-    /// Whether somebody fills the queue who does not look at delay.
+    /// Whether a sender that ignores delay fills the queue.
     fn has_rival(&self) -> bool {
         self.blind >= BLIND_DIPS
     }
 
-    /// How long the queue is in the mean. If it is above the target by the least one, which it is not for long where all look at delay, it
-    /// counts once between two dips as not seen empty, though it may be so for a moment: packets of TCP come in bursts.
+    /// Learns the mean length of the queue. A mean above the target by the minimum target does not last where all
+    /// senders follow delay. So it counts, once between two dips, as a queue that did not drain, even if it is empty
+    /// for moments: TCP sends in bursts.
     fn learn_usual_queue(&mut self, now: Time, queue: u64, target: u64, is_used: bool) {
         if self.is_dip() {
             return;
@@ -389,14 +399,14 @@ impl DelayWindow {
         }
     }
 
-    /// For how long packets lie at hosts while all is under way that may be.
+    /// Learns how long packets wait at hosts while the window is full.
     fn learn_away(&mut self, turn: &Turn) {
         if turn.was_full {
             self.away = (self.away * 15 + (turn.lay / turn.samples.max(1)).min(AWAY_MOST)) / 16;
         }
     }
 
-    /// The time in queues that is aimed at.
+    /// The target for the time in queues.
     fn target(&self) -> u64 {
         let of_busy_hosts = TARGET + (AWAY_TIMES * self.away).min(AWAY_MOST);
         least_target(self.base).max(of_busy_hosts.min(self.full / FULL_PART))
@@ -406,7 +416,7 @@ impl DelayWindow {
         matches!(self.phase, Phase::Dip { .. })
     }
 
-    /// How far apart packets come, and with it how much of a queue is none to speak of.
+    /// Learns the time between packets on arrival, and with it which queues count as empty.
     fn learn_spacing(&mut self, turn: &Turn, now: Time) {
         if turn.was_full && turn.acked > 0 {
             let elapsed = now.nanos_since(turn.since);
@@ -415,7 +425,7 @@ impl DelayWindow {
         self.set_base(self.base);
     }
 
-    /// If the queue is too long for very long, the way may have become longer.
+    /// Raises `base` if the queue was too long for very long: the path may have become longer.
     fn learn_base(&mut self, now: Time, is_long: bool, delay: u64) {
         self.long = is_long.then(|| self.long.map_or((now, delay), |(since, least)| (since, least.min(delay))));
         if let Some((_, least)) = self.long.filter(|(since, _)| now.since(*since) >= LONG_MOST) {
@@ -424,7 +434,8 @@ impl DelayWindow {
         }
     }
 
-    /// Notes how long the queue was and what was lost. Whether that found a queue full: more is lost than while the queue is short.
+    /// Notes the length of the queue and the losses. Returns whether they show a full queue: more is lost than while it
+    /// is short.
     fn note_losses(&mut self, turn: &Turn, queue: u64, target: u64) -> bool {
         self.longest = self.longest.max(queue.min(target)) - self.longest.saturating_sub(queue) / 64;
         let share = if turn.lost == 0 { 0 } else { scale(ONE, turn.lost, turn.lost + turn.acked) };
@@ -436,7 +447,7 @@ impl DelayWindow {
         is_more && (queue >= least.max(self.longest / 4 * 3) || share > ONE / 4)
     }
 
-    /// Something was lost because there was too much.
+    /// Reacts to a loss at a full queue.
     fn on_full_queue(&mut self) {
         self.phase = Phase::Delay;
         self.calm = 0;
@@ -444,14 +455,14 @@ impl DelayWindow {
         self.set_window(self.lossy_window());
     }
 
-    /// What is left of the window if something was lost because there was too much.
+    /// The window after a loss at a full queue.
     fn lossy_window(&self) -> u64 {
         self.window / 10 * 7
     }
 
-    /// The queue is too long.
+    /// Cuts the window, because the queue is too long.
     fn cut(&mut self, now: Time, delay: u64, target: u64, steps: u64, is_lossy: bool) {
-        // The delay does not know yet how much the window grew last.
+        // The delay does not reflect the last growth of the window yet.
         let was_start = std::mem::replace(&mut self.phase, Phase::Delay) == Phase::Start;
         self.cut = (!was_start).then_some((self.window, delay));
         self.calm = 0;
@@ -462,8 +473,8 @@ impl DelayWindow {
         self.set_window(if is_lossy { less.min(self.lossy_window()) } else { less });
     }
 
-    /// The queue is not too long any more. Takes the last cut back, but for a tenth, if the delay fell by far more than by what it can have
-    /// brought.
+    /// The queue is no longer too long. Takes back the last cut, but for a tenth, if the delay fell by far more than
+    /// the cut can explain.
     fn take_back(&mut self, delay: u64) {
         if let Some((window, before)) = self.cut.take() {
             let due = scale(before, self.window, window);
@@ -486,7 +497,7 @@ impl DelayWindow {
             };
             self.set_window(self.window + most.max(1));
         } else if doublings > 0 && self.window < SPACED_BELOW.max(turn.packet) {
-            // It needs no more than this, and the network has room: as at the beginning.
+            // The sender needs no more, and the network has room: restart as at the beginning.
             self.phase = Phase::Start;
             self.set_window(self.window.max(DelayWindow::FIRST));
         }
@@ -504,12 +515,13 @@ impl DelayWindow {
     }
 }
 
-/// The time in queues that is aimed at, if a round trip without them takes so long, and hosts are quick.
+/// The target for the time in queues with this base round trip and hosts that are not busy.
 fn least_target(base: u64) -> u64 {
     TARGET.max(base / TARGET_PART)
 }
 
-/// How much a window grows in so many round trips. Who sends a packet in several of them decides as seldom, and steps as far.
+/// How much a window grows in `round_trips`. A sender of one packet in several round trips decides less often, so its
+/// steps are larger.
 fn steps(window: u64, packet: u64, round_trips: u64) -> u64 {
     let step = ((window * packet).isqrt() / 16).clamp(1, packet.max(1));
     round_trips.clamp(1, STEPS_MOST) * step
@@ -518,7 +530,7 @@ fn steps(window: u64, packet: u64, round_trips: u64) -> u64 {
 /// `value` times `by` over `over`.
 fn scale(value: u64, by: u64, over: u64) -> u64 {
     let over = over.max(1);
-    // Nearly always: 128 bits take far longer to divide.
+    // The usual case; a 128-bit division takes far longer.
     match value.checked_mul(by) {
         Some(product) => product / over,
         None => (u128::from(value) * u128::from(by) / u128::from(over)) as u64,
@@ -532,16 +544,16 @@ mod tests {
     const PACKET: u64 = 1500;
     const BASE: u64 = 200_000;
 
-    /// A link as fluids have it: what is under way beyond rate times round trip waits.
+    /// A fluid model of a link: what is in flight beyond rate times round trip waits.
     struct Pipe {
         now: u64,
         /// Bytes per millisecond.
         rate: u64,
         base: u64,
-        /// Bytes of others that wait.
+        /// Bytes of other senders in the queue.
         others: u64,
         room: u64,
-        /// For how long packets lie at hosts.
+        /// How long packets wait at hosts.
         lay: u64,
     }
 
@@ -550,7 +562,7 @@ mod tests {
             Pipe { now: 1_000_000, rate: 125_000, base: BASE, others: 0, room: 1 << 30, lay: 0 }
         }
 
-        /// Bytes that may be under way while nothing waits.
+        /// Bytes that may be in flight while nothing waits.
         fn bytes(&self) -> u64 {
             self.rate * self.base / 1_000_000
         }
@@ -559,7 +571,7 @@ mod tests {
             (window + self.others).saturating_sub(self.bytes()).min(self.room)
         }
 
-        /// A round trip with all of the window under way. Returns the bytes that waited.
+        /// A round trip with the whole window in flight. Returns the bytes that waited.
         fn turn(&mut self, control: &mut DelayWindow) -> u64 {
             let window = control.window();
             let queue = self.queue(window);
@@ -601,7 +613,7 @@ mod tests {
         for (lay, target) in [(0, TARGET), (100_000, TARGET + 400_000), (100_000_000, 4 * TARGET)] {
             let (mut pipe, mut control) = (Pipe { lay, ..Pipe::gigabit() }, DelayWindow::default());
             pipe.turns(&mut control, 200);
-            // Without the dips, and what follows them.
+            // Without the dips and their aftermath.
             let queues = pipe.turns(&mut control, 100);
             let most = queues.iter().max().expect("some") * 1_000_000 / pipe.rate;
             assert!((target * 9 / 10..=target + 30_000).contains(&most), "{lay}: {most} of {target}");
@@ -745,7 +757,7 @@ mod tests {
         let end = pipe.now + 2_000_000_000;
         let mut random = crate::random::Random::new(3);
         while pipe.now < end {
-            // Gone for every tenth turn or so.
+            // The others are gone in about every tenth turn.
             pipe.others = if random.chance(100_000) { 0 } else { (60 + random.below(60)) * PACKET };
             pipe.turn(&mut control);
         }

@@ -1,4 +1,4 @@
-//! How much may be under way.
+//! Congestion control: how much may be in flight.
 
 mod delay;
 
@@ -6,41 +6,41 @@ pub use delay::DelayWindow;
 
 use crate::time::Time;
 
-/// What an acknowledgement brought.
+/// What an acknowledgement reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acked {
-    /// Bytes that are no longer under way, for they came.
+    /// Bytes that arrived and are no longer in flight.
     pub bytes: u64,
-    /// Bytes that were taken for lost, and came.
+    /// Bytes that were declared lost and arrived after all.
     pub late: u64,
-    /// Bytes that were under way before.
+    /// Bytes that were in flight before.
     pub under_way: u64,
     /// Bytes of a full packet.
     pub packet: u64,
 }
 
-/// Decides how many bytes may be under way to one peer. A type parameter of the channel: no call through a table per packet.
+/// Decides how many bytes may be in flight to one peer. A type parameter of the channel, to avoid a virtual call per packet.
 pub trait Congestion {
-    /// Bytes that may be under way now. If that is less than a packet, packets go one at a time, each so much later than the one before
-    /// that on average no more is under way.
+    /// Bytes that may be in flight now. If that is less than a packet, packets are sent one at a time, with pauses that
+    /// keep the average in flight at this value.
     fn window(&self) -> u64;
-    /// Whether packets of so many bytes are to be spaced evenly over a round trip. More than a few keep their distance by themselves, for
-    /// they are sent as others are acknowledged.
+    /// Whether packets of `packet` bytes must be paced over a round trip. A larger window needs no pacing:
+    /// acknowledgements space its packets.
     fn spaces(&self, packet: u64) -> bool;
     /// Packets were acknowledged.
     fn on_acked(&mut self, now: Time, acked: Acked);
-    /// A packet and its acknowledgement took so many nanoseconds in the network, and lay at hosts for so many besides. Comes after the
-    /// [`Congestion::on_acked`] of the same packet.
+    /// A packet and its acknowledgement spent `took` nanoseconds in the network and waited at hosts for `lay`
+    /// nanoseconds. Called after the [`Congestion::on_acked`] of the same packet.
     fn on_round_trip(&mut self, now: Time, took: u64, lay: u64);
-    /// Packets of so many bytes were taken for lost.
+    /// Packets of `bytes` bytes in all were declared lost.
     fn on_lost(&mut self, now: Time, bytes: u64);
-    /// Nothing was heard, nor after it was asked for by a probe.
+    /// Nothing was heard, not even after a probe.
     fn on_timeout(&mut self, now: Time);
-    /// Nothing was sent for a while: memory is given back, and what was known of the load, which is old (RFC 2861), may be forgotten.
+    /// Nothing was sent for a while: frees memory. What was known of the load is old (RFC 2861) and may be forgotten.
     fn rest(&mut self) {}
 }
 
-/// A window that stays as it is: for links whose rate is known, and to compare with.
+/// A constant window: for links of known rate, and for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FixedWindow(pub u64);
 
@@ -73,12 +73,12 @@ impl Congestion for FixedWindow {
     fn on_timeout(&mut self, _now: Time) {}
 }
 
-/// Which of them a channel is to use.
+/// Which congestion control a channel uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
-    /// A window of 512 KiB that stays as it is.
+    /// A constant window of 512 KiB.
     Fixed,
-    /// One that follows the delay.
+    /// A window that follows the delay.
     #[default]
     Delay,
 }
@@ -86,9 +86,9 @@ pub enum Method {
 /// The window of the method that was chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// As it is.
+    /// A constant window.
     Fixed(FixedWindow),
-    /// As the delay says. It is large, and made when the first packet is acknowledged, again after a rest.
+    /// A delay-based window. It is large, so it is allocated at the first acknowledgement, and again after a rest.
     Delay(Option<Box<DelayWindow>>),
 }
 
