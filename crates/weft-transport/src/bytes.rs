@@ -1,16 +1,16 @@
 //! A window on a stream's bytes, kept in a ring that grows with use.
 
-/// Memory for the bytes of a stream between two offsets that move up. Where they are is known to the owner.
+/// Memory for the bytes of a stream between two rising offsets, which the owner keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
     /// Its length is a power of two, or zero.
     memory: Vec<u8>,
 }
 
-/// The first piece of memory that is asked for: a few small messages.
+/// The first allocation: a few small messages.
 const LEAST: usize = 512;
 
-/// Less memory than this is not worth a copy.
+/// Less memory than this is not worth a copy to trim.
 const TRIM_FROM: usize = 16 << 10;
 
 impl Bytes {
@@ -33,7 +33,7 @@ impl Bytes {
         }
     }
 
-    /// The bytes from `at` on, in two pieces where they go over the end of the memory.
+    /// The bytes from `at` on, in two pieces if they wrap around the end of the memory.
     #[inline]
     pub fn slices(&self, at: u64, len: usize) -> [&[u8]; 2] {
         let start = self.index(at);
@@ -54,7 +54,7 @@ impl Bytes {
         b.copy_from_slice(second);
     }
 
-    /// So many bytes, by value: a load where they lie in one piece.
+    /// `N` bytes, by value: a plain load if they lie in one piece.
     #[inline]
     pub fn array<const N: usize>(&self, at: u64) -> [u8; N] {
         let start = self.index(at);
@@ -66,7 +66,7 @@ impl Bytes {
         bytes
     }
 
-    /// Gives most of the memory back if it is much more than what is in use: the bytes from `kept` to before `until`.
+    /// Frees most of the memory if it is much more than the bytes in use, from `kept` to before `until`.
     pub fn trim(&mut self, kept: u64, until: u64) {
         let size = ((until - kept) as usize).next_power_of_two().max(LEAST);
         if self.memory.len() > TRIM_FROM && self.memory.len() >= 4 * size {
@@ -74,7 +74,7 @@ impl Bytes {
         }
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     pub fn free(&mut self) {
         self.memory = Vec::new();
     }
@@ -86,7 +86,7 @@ impl Bytes {
 
     #[inline]
     fn index(&self, at: u64) -> usize {
-        // Of no memory nothing is ever asked but nothing: the mask is then irrelevant.
+        // With no memory only empty ranges are asked for, so the mask does not matter.
         at as usize & self.memory.len().wrapping_sub(1)
     }
 

@@ -1,11 +1,11 @@
-//! The bytes of a stream that its writer keeps: few in a small ring, many as packets have them.
+//! The bytes of a stream that its writer keeps: few in a small ring, many laid out as packets.
 
 use crate::bytes::Bytes;
 use crate::cuts::{Cuts, Whole, AHEAD};
 use crate::memory::Memory;
 use weft_wire::packet::Integrity;
 
-/// More than this is laid out in cuts. What goes there and back one by one stays in less memory than a few packets take.
+/// More bytes than this are laid out in cuts. Request/reply traffic stays below it, in less memory than a few packets take.
 const FEW: u64 = 32 << 10;
 
 /// A window on a stream's bytes.
@@ -13,22 +13,22 @@ const FEW: u64 = 32 << 10;
 pub(crate) struct Kept<M> {
     few: Bytes,
     many: Option<Box<Cuts<M>>>,
-    /// Bytes of the packets that it is laid out for.
+    /// The packet size of the layout.
     packet: usize,
     integrity: Integrity,
 }
 
-/// The bounds of what is kept.
+/// The bounds of the kept bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub from: u64,
-    /// What is sent next, and best lies at the beginning of a cut.
+    /// The next byte to send, which should lie at the beginning of a cut.
     pub edge: u64,
     pub end: u64,
 }
 
 impl<M: Memory> Kept<M> {
-    /// Nothing yet, for packets of so many bytes.
+    /// An empty window, for packets of `packet` bytes.
     pub fn new(packet: usize) -> Kept<M> {
         Kept { few: Bytes::default(), many: None, packet, integrity: Integrity::Full }
     }
@@ -43,7 +43,7 @@ impl<M: Memory> Kept<M> {
         }
     }
 
-    /// From now on packets have so many bytes.
+    /// Changes the packet size.
     #[inline]
     pub fn fit(&mut self, packet: usize, window: Window, most: u64) {
         if self.packet != packet {
@@ -54,7 +54,7 @@ impl<M: Memory> Kept<M> {
         }
     }
 
-    /// Writes bytes for which room was made, behind all others.
+    /// Appends bytes for which room was made.
     #[inline]
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         match &mut self.many {
@@ -63,7 +63,7 @@ impl<M: Memory> Kept<M> {
         }
     }
 
-    /// The bytes from `at` on, as many as a packet has: in two pieces if need be.
+    /// The bytes from `at` on, at most as many as a packet has, in two pieces if necessary.
     #[inline]
     pub fn slices(&self, at: u64, len: usize) -> [&[u8]; 2] {
         match &self.many {
@@ -81,7 +81,7 @@ impl<M: Memory> Kept<M> {
         }
     }
 
-    /// So many bytes, by value.
+    /// `N` bytes, by value.
     #[inline]
     pub fn array<const N: usize>(&self, at: u64) -> [u8; N] {
         match &self.many {
@@ -94,7 +94,7 @@ impl<M: Memory> Kept<M> {
         }
     }
 
-    /// What is below is not needed any more.
+    /// The bytes below `from` are no longer needed.
     #[inline]
     pub fn forget(&mut self, from: u64) {
         if let Some(cuts) = &mut self.many {
@@ -102,7 +102,7 @@ impl<M: Memory> Kept<M> {
         }
     }
 
-    /// What checksums cover from now on. Those that are known stay.
+    /// Sets what checksums cover from now on. Checksums that were computed stay.
     pub fn set_integrity(&mut self, integrity: Integrity) {
         self.integrity = integrity;
     }
@@ -113,13 +113,13 @@ impl<M: Memory> Kept<M> {
         self.integrity
     }
 
-    /// Bytes of the packets that it is laid out for, or will be.
+    /// The packet size of the layout, now or once there is one.
     #[inline]
     pub fn packet(&self) -> usize {
         self.packet
     }
 
-    /// The cuts, if it is laid out so.
+    /// The cuts, if the bytes are laid out in cuts.
     #[inline]
     pub fn cuts(&self) -> Option<&Cuts<M>> {
         self.many.as_deref()
@@ -131,7 +131,7 @@ impl<M: Memory> Kept<M> {
         self.many.as_mut().map(|cuts| cuts.whole(at, len))
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     pub fn free(&mut self) {
         self.few.free();
         self.many = None;
@@ -142,11 +142,11 @@ impl<M: Memory> Kept<M> {
         self.few.memory() + self.many.as_ref().map_or(0, |cuts| cuts.memory())
     }
 
-    /// Room for so many bytes, laid out in cuts, with those that are there.
+    /// Lays out room for `bytes` bytes in cuts, and copies the kept ones there.
     #[cold]
     fn lay_out(&mut self, window: Window, bytes: u64) {
         let Window { from, edge, end } = window;
-        // The first and the last may have a part of a cut each.
+        // The first and the last cut may be used in part only.
         let to = from + bytes + (self.packet - AHEAD) as u64;
         let mut cuts = Cuts::new(from, to, edge, self.packet, self.integrity);
         let mut piece = [0; 512];
@@ -200,7 +200,7 @@ mod tests {
                     prop_assert_eq!(kept.slices(middle, 250).concat(), &model[at(middle)..at(middle) + 250]);
                     prop_assert_eq!(&kept.array::<16>(middle)[..], &model[at(middle)..at(middle) + 16]);
                 }
-                // What goes next may begin with what went before, but with nothing that was not written.
+                // The next packet may begin with bytes that were sent before, but with none that were not written.
                 while let Some((cut, first)) = kept.cuts().map(|cuts| (cuts.cut(), cuts.beginning(edge))) {
                     if first + cut > end {
                         break;

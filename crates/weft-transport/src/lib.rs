@@ -1,13 +1,13 @@
 //! The protocol between hosts, without I/O, clock or randomness of its own: time, packets and random numbers come in as
 //! arguments, packets go out through the caller's buffer.
 //!
-//! * [`Channel`]: the engine, one per pair of network interfaces. It carries streams of records over packets that may be lost,
-//!   copied, mixed, damaged or forged.
-//! * [`Door`]: what is said to packets that belong to no channel. It makes callers prove that they are where they say.
-//! * [`rtt`], [`sack`], [`congestion`], [`cookie`]: its parts.
-//! * [`testing`]: a link in memory, in virtual time, and its faults; [`rare`]: rare paths that tests fire on purpose.
+//! * [`Channel`]: the engine, one per pair of network interfaces. It carries streams of records over packets that may
+//!   be lost, duplicated, reordered, damaged or forged.
+//! * [`Door`]: answers packets that belong to no channel. It makes callers prove that they own their address.
+//! * [`rtt`], [`sack`], [`congestion`], [`cookie`]: parts of the two.
+//! * [`testing`]: a link in memory, in virtual time, with faults; [`rare`]: rare code paths that tests take on purpose.
 //!
-//! Besides, for paths of any kind: the [`window`] of outstanding requests and the [`credit`] of one-way messages.
+//! It also has, for all kinds of paths, the [`window`] of outstanding requests and the [`credit`] of one-way messages.
 #![forbid(unsafe_code)]
 
 pub mod channel;

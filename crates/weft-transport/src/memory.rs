@@ -1,17 +1,18 @@
-//! Memory for streams that have much under way, as the owner of a channel provides it.
+//! Memory for streams with much data in flight, provided by the owner of a channel.
 
 use std::ops::{Deref, Range};
 
-/// Bytes that packets go out from, where they lie.
+/// Bytes from which packets are sent without a copy.
 ///
-/// A link may hand the memory itself to whoever sends, which then reads it after the call: the kernel, until the packet was received. So memory
-/// for such a link is used for nothing else when it is dropped, as the heap would use it; whoever has it mapped gives the mapping back.
+/// A link may pass the memory itself to the kernel, which reads it after the call until the packet was received. So
+/// memory for such a link must not be reused when it is dropped, as the heap would reuse it: an implementation that
+/// maps memory unmaps it.
 pub trait Memory: AsRef<[u8]> + AsMut<[u8]> + std::fmt::Debug {
-    /// So many bytes, all zero.
+    /// `bytes` bytes, all zero.
     fn zeroed(bytes: usize) -> Self;
 }
 
-/// Packets that lie one behind the other where their stream is kept.
+/// Packets that lie one after the other in the memory of their stream.
 #[derive(Debug)]
 pub struct Packets<'a, M> {
     /// The memory of the stream.

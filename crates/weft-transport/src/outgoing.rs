@@ -1,4 +1,4 @@
-//! The writing half of a stream: records that the peer has not surely taken.
+//! The writing half of a stream: records that the peer may not have taken.
 
 use crate::cuts::{Cuts, Whole, AHEAD};
 use crate::kept::{Kept, Window};
@@ -13,22 +13,23 @@ use weft_wire::path::{Abandoned, Fate, PushError, Traffic};
 use weft_wire::record::{packed_payload_at, HEADER};
 use weft_wire::{Head, HeadWords, Kind, MAX_ARGS, MAX_PAYLOAD};
 
-/// How far ahead of what was taken a peer may let us go: far less than what 32 bits of an offset tell apart.
+/// The most that a peer may grant beyond what it has taken: far less than the ambiguity of a 32-bit offset.
 const LIMIT_MOST: u64 = 1 << 30;
 
-/// Bytes of the packets that a stream is laid out for before it is known how large they are.
+/// The packet size of the layout before the real one is known.
 const PACKET_USUAL: usize = 1500 - 28;
 
-/// Full packets that must wait before they go from where they lie.
+/// Full packets that must wait before they are sent in place, without a copy.
 const READY_LEAST: u64 = 4;
 
-/// The part of what goes that may have gone before.
+/// At most this fraction of a run may be bytes that were sent before.
 const AGAIN_MOST: u64 = 64;
 
-/// Records that are walked through to find the last one of a packet: where there are more, they are so short that its checksum covers all.
+/// Records that are walked to find the last one of a packet. If there are more, they are so short that the checksum
+/// covers everything.
 const WALKED_MOST: usize = 32;
 
-/// The peer said what cannot be.
+/// The peer broke the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Violation;
 
@@ -42,7 +43,7 @@ pub(crate) struct Run {
 /// Packets that lie ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ready {
-    /// Where they begin.
+    /// Where they begin in the memory.
     pub start: usize,
     pub packets: usize,
 }
@@ -57,23 +58,23 @@ pub(crate) struct Ready {
 pub(crate) struct Outgoing<M> {
     bytes: Kept<M>,
     taken: u64,
-    /// What is above was never in a packet.
+    /// The bytes above were never in a packet.
     sent: u64,
     end: u64,
-    /// The peer grants so far.
+    /// How far the peer lets us go.
     limit: u64,
     lost: Ranges,
-    /// Where records begin, while there are many: few are walked through.
+    /// Where records begin, while there are many. A few are found by walking.
     starts: Option<Box<Starts>>,
     most: u32,
-    /// The peer takes no more, and touched nothing from here on.
+    /// Set if the peer takes no more: it touched nothing from here on.
     touched: Option<u64>,
-    /// The last pause or resumption that the peer told: odd while it takes nothing for now.
+    /// The round of the last pause or resumption from the peer: odd while the stream is paused.
     round: u32,
 }
 
 impl<M: Memory> Outgoing<M> {
-    /// A stream that keeps at most so many bytes, begins at `start`, and may go as far as `limit`.
+    /// A stream that begins at `start`, keeps at most `most` bytes and may send `window` bytes.
     pub fn new(start: u64, most: u32, window: u32) -> Outgoing<M> {
         let mut new = Outgoing {
             bytes: Kept::new(PACKET_USUAL),
@@ -130,13 +131,13 @@ impl<M: Memory> Outgoing<M> {
         }
         self.end += size;
         if written < self.end {
-            // What lay there before goes to nobody.
+            // Clear the padding, so that old bytes never reach the peer.
             self.bytes.write(written, &[0; 7][..(self.end - written) as usize]);
         }
         Ok(size)
     }
 
-    /// The bytes that go next, at most so many: first what was lost.
+    /// The bytes to send next, at most `most`, lost ones first.
     #[inline]
     pub fn next_run(&mut self, most: usize) -> Option<Run> {
         if self.is_paused() {
@@ -144,7 +145,7 @@ impl<M: Memory> Outgoing<M> {
         }
         let mut most = most.min(usize::from(u16::MAX) - 16) as u64;
         if let Some(cuts) = self.bytes.cuts() {
-            // More could lie in three pieces.
+            // A longer run could lie in three pieces.
             most = most.min(cuts.cut());
         }
         if let Some((from, to)) = self.lost.take_first(most) {
@@ -154,7 +155,7 @@ impl<M: Memory> Outgoing<M> {
             let left = cuts.beginning(self.sent) + cuts.cut() - self.sent;
             let unsent = self.end.min(self.limit).saturating_sub(self.sent);
             if unsent >= left + READY_LEAST * cuts.cut() {
-                // Up to where packets lie ready.
+                // Stop where packets lie ready.
                 most = most.min(left);
             }
         }
@@ -167,14 +168,14 @@ impl<M: Memory> Outgoing<M> {
         Some(run)
     }
 
-    /// Whether it is laid out for packets, or does not know yet how many bytes they have.
+    /// Whether the bytes are laid out in packets, or the packet size has changed.
     #[inline]
     pub fn may_lie_ready(&self, packet: usize) -> bool {
         self.bytes.cuts().is_some() || self.bytes.packet() != packet
     }
 
-    /// The packets that lie ready one behind the other, at most so many of so many bytes: all full but perhaps the last. None
-    /// if no more goes next than what fits into a packet or two.
+    /// The packets that lie ready in a row, at most `most` of `packet` bytes: all full except perhaps the last. `None`
+    /// if what goes next fits into a few packets.
     #[inline]
     pub fn ready(&mut self, most: usize, packet: usize, room: u64) -> Option<Ready> {
         self.bytes.fit(packet, self.window(), u64::from(self.most));
@@ -187,8 +188,8 @@ impl<M: Memory> Outgoing<M> {
         Some(Ready { start, packets: most.min(slots).min(bytes.div_ceil(cuts.cut()) as usize) })
     }
 
-    /// Takes the next of those packets. The first may begin with bytes that were sent before, so that all begin where they have
-    /// to: what comes again does no harm.
+    /// Takes the next of those packets. The first may repeat bytes that were sent before, so that it begins at a cut;
+    /// repeated bytes do no harm.
     #[inline]
     pub fn next_ready(&mut self) -> Option<(Run, Whole<'_>)> {
         let cuts = self.bytes.cuts()?;
@@ -203,13 +204,13 @@ impl<M: Memory> Outgoing<M> {
         Some((run, Whole { covered: AHEAD + covered, ..self.bytes.whole(from, usize::from(run.len))? }))
     }
 
-    /// What was made of them.
+    /// The packets that were taken, in the memory.
     #[inline]
     pub fn packets(&self, place: Range<usize>) -> Option<Packets<'_, M>> {
         self.bytes.cuts().map(|cuts| cuts.packets(place))
     }
 
-    /// Whether what goes next lies ready, and is much; `room` bytes may be under way.
+    /// Whether the data that goes next lies ready and is enough for a run, if `room` bytes may be sent.
     #[inline]
     pub fn has_ready(&self, room: u64) -> bool {
         let unsent = self.end.min(self.limit).saturating_sub(self.sent);
@@ -220,17 +221,17 @@ impl<M: Memory> Outgoing<M> {
         self.lost.is_empty() && !self.is_paused() && self.bytes.cuts().is_some_and(is_much)
     }
 
-    /// What the checksums of packets with records cover, from now on.
+    /// Sets what the checksums of packets with records cover, from now on.
     pub fn set_integrity(&mut self, integrity: Integrity) {
         self.bytes.set_integrity(integrity);
     }
 
-    /// How many bytes of a run its checksum has to cover if it may leave payloads out: up to where the last record in it has been for
-    /// [`RECORD_COVERED`] bytes. All of them, if it is not known where records begin.
+    /// How many bytes of a run its checksum has to cover if it may leave payloads out: up to [`RECORD_COVERED`] bytes
+    /// into the last record that begins there. All of them, if it is not known where records begin.
     pub fn covered(&self, run: Run) -> usize {
         let len = usize::from(run.len);
         let to = run.from + len as u64;
-        // The peer leaves out what it has taken.
+        // The peer ignores what it has already taken.
         let from = run.from.saturating_sub(RECORD_COVERED as u64).max(self.taken);
         let last = match &self.starts {
             _ if from >= to => None,
@@ -243,12 +244,12 @@ impl<M: Memory> Outgoing<M> {
         last.map_or(0, |last| (last + RECORD_COVERED as u64).saturating_sub(run.from).min(len as u64) as usize)
     }
 
-    /// The same of a run that the wire has so.
+    /// The same for a run in wire format.
     pub fn covered_at(&self, offset: u32, len: usize) -> usize {
         self.covered(Run { from: widen(self.taken, offset), len: len as u16 })
     }
 
-    /// The last record that begins below `to`, if it is one of the first few that are kept.
+    /// The last record that begins below `to`, if it is among the first few kept records.
     fn walk_to(&self, to: u64) -> Option<u64> {
         let mut at = self.taken;
         for _ in 0..WALKED_MOST {
@@ -263,23 +264,24 @@ impl<M: Memory> Outgoing<M> {
 
     /// A packet with this run was lost.
     pub fn on_lost(&mut self, run: Run) {
-        // What was never sent is of a stream that had this number before: its owner should not have, but may not stumble.
+        // Bytes beyond `sent` belong to an earlier stream with this number. Its owner should not reuse the number, but
+        // that must do no harm.
         let to = (run.from + u64::from(run.len)).min(self.sent);
         if self.touched.is_none() {
             self.lost.insert(run.from.max(self.taken), to);
         }
     }
 
-    /// A packet with this run came: late perhaps, after it was taken for lost.
+    /// A packet with this run arrived, perhaps after it was declared lost.
     #[inline]
     pub fn on_acked(&mut self, run: Run) {
-        // A peer that paused the stream acknowledges what it drops.
+        // A peer that paused the stream acknowledges even what it drops.
         if !self.lost.is_empty() && self.round == 0 {
             self.lost.remove(run.from, run.from + u64::from(run.len));
         }
     }
 
-    /// The peer has taken everything below, and grants up to `limit`. Returns the bytes that are free again.
+    /// The peer has taken everything below `taken` and grants up to `limit`. Returns the bytes that are free again.
     pub fn on_taken(&mut self, taken: u32, limit: u32) -> Result<u64, Violation> {
         let freed = self.take_to(taken)?;
         let limit = widen(self.limit, limit);
@@ -298,8 +300,8 @@ impl<M: Memory> Outgoing<M> {
         Ok(freed)
     }
 
-    /// The peer takes nothing for now, and has dropped what lay at `from` and above; or it takes it again, from there on. News only if the
-    /// round is later than the last one.
+    /// The peer paused the stream and dropped everything from `from` on, or resumed it there. Ignored unless the round
+    /// is newer than the last one.
     pub fn on_pause(&mut self, from: u32, round: u32) -> Result<(), Violation> {
         let from = widen(self.taken, from);
         if from > self.sent && from < u64::MAX / 2 {
@@ -311,22 +313,22 @@ impl<M: Memory> Outgoing<M> {
         }
         self.round = round;
         if !self.is_paused() {
-            // Whether or not we saw the pause before it.
+            // Also if the pause before it was never seen.
             self.lost.insert(from.clamp(self.taken, self.sent), self.sent);
         }
         Ok(())
     }
 
-    /// Whether the peer takes nothing for now.
+    /// Whether the peer has paused the stream.
     #[inline]
     pub fn is_paused(&self) -> bool {
         self.round % 2 == 1
     }
 
-    /// The records that were not surely taken, oldest first; nothing of them goes out from now on.
+    /// The records that the peer may not have taken, oldest first. None of them is sent from now on.
     ///
-    /// A record that was not in packets to its last byte cannot have been delivered, and neither can one that the peer's last
-    /// word says it did not touch.
+    /// A record that was not sent completely cannot have been delivered, nor can one that the peer's last word says it
+    /// did not touch.
     pub fn abandon(&mut self) -> Vec<Abandoned> {
         let touched = self.touched.unwrap_or(u64::MAX);
         let mut abandoned = Vec::new();
@@ -353,7 +355,7 @@ impl<M: Memory> Outgoing<M> {
         abandoned
     }
 
-    /// Gives the memory back if there is nothing in it.
+    /// Frees the memory if nothing is kept.
     pub fn rest(&mut self) {
         if self.taken == self.end {
             self.free();
@@ -373,18 +375,18 @@ impl<M: Memory> Outgoing<M> {
         !self.is_paused() && (!self.lost.is_empty() || self.sent < self.end.min(self.limit))
     }
 
-    /// Whether something was never in a packet, be there room for it at the peer or not.
+    /// Whether something was never in a packet, regardless of the peer's limit.
     pub fn has_unsent(&self) -> bool {
         self.touched.is_none() && self.sent < self.end
     }
 
-    /// Whether a record of so many bytes would be taken now.
+    /// Whether a record of `bytes` bytes would be accepted now.
     #[inline]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.touched.is_none() && self.end + bytes as u64 - self.taken <= u64::from(self.most)
     }
 
-    /// How far it was written and taken.
+    /// How far the stream was written and taken.
     pub fn traffic(&self) -> Traffic {
         Traffic { pushed: self.end, taken: self.taken }
     }
@@ -399,7 +401,7 @@ impl<M: Memory> Outgoing<M> {
         self.touched.is_some()
     }
 
-    /// Bytes that the peer has not surely taken.
+    /// Bytes that the peer may not have taken.
     #[inline]
     pub fn kept(&self) -> u64 {
         self.end - self.taken
@@ -410,7 +412,7 @@ impl<M: Memory> Outgoing<M> {
         self.bytes.memory() + self.lost.memory() + self.starts.as_ref().map_or(0, |starts| starts.memory())
     }
 
-    /// Notes that everything below was taken: a place that we transmitted, between two records.
+    /// Notes that everything below `taken` was taken. It must have been sent, and be the end of a record.
     #[inline]
     fn take_to(&mut self, taken: u32) -> Result<u64, Violation> {
         let taken = widen(self.taken, taken);
@@ -418,10 +420,10 @@ impl<M: Memory> Outgoing<M> {
             return Err(Violation);
         }
         if taken <= self.taken || taken > self.sent {
-            // Old news.
+            // An old report.
             return Ok(0);
         }
-        // All that there is, nearly always, or else a record begins there.
+        // Nearly always everything was taken; otherwise a record must begin there.
         let is_between = taken == self.end
             || match &self.starts {
                 Some(starts) => starts.has(taken),
@@ -442,7 +444,7 @@ impl<M: Memory> Outgoing<M> {
         Ok(freed)
     }
 
-    /// Whether a record begins there, by walking through those before it.
+    /// Whether a record begins there, found by walking the ones before it.
     fn is_start(&self, place: u64) -> bool {
         let mut at = self.taken;
         while at < place {
@@ -451,7 +453,7 @@ impl<M: Memory> Outgoing<M> {
         at == place
     }
 
-    /// They became many: from now on it is noted where they begin. The one that is being written ends them.
+    /// Begins to note where records begin, because they became many. The record being written is the last one.
     #[cold]
     fn note_starts(&mut self) {
         let mut starts = Box::new(Starts::new(self.taken, u64::from(self.most)));
@@ -474,7 +476,7 @@ impl<M: Memory> Outgoing<M> {
         Window { from: self.taken, edge: self.sent, end: self.end }
     }
 
-    /// The header of the record that begins there, and where it ends.
+    /// The header of the record that begins at `at`, and where the record ends.
     #[inline]
     fn record_at(&self, at: u64) -> (HeadWords, u64) {
         let head = HeadWords::check(read_words(&self.bytes.array(at))).expect("a header that push wrote");
@@ -544,7 +546,7 @@ mod tests {
         assert_eq!(out.on_taken(3 * SIZE, 1 << 20), Err(Violation));
         assert_eq!(out.on_taken(SIZE + 1, 1 << 20), Err(Violation));
         assert_eq!(out.on_taken(SIZE, 1 << 20), Ok(u64::from(SIZE)));
-        // What is old news changes nothing.
+        // An old report changes nothing.
         assert_eq!(out.on_taken(0, 0), Ok(0));
         assert_eq!(fates(&mut out).len(), 2);
     }

@@ -1,8 +1,8 @@
-//! How large packets may be: found by trying, as RFC 8899 says (packetization layer path MTU discovery).
+//! The packet size, found by trial as in RFC 8899 (packetization layer path MTU discovery).
 //!
-//! It begins with a size that the link is said to carry, and tries larger ones while the channel has much to say: packets of
-//! zeros, one at a time, whose loss says nothing about anything else. When large packets vanish while smaller ones come, the
-//! size goes down again. In silence smaller packets are tried, without a judgement.
+//! It begins with a size that the link should carry, and tries larger ones while the channel has much to send. A trial
+//! is a packet of zeros, one at a time; its loss means nothing else. If large packets vanish while smaller ones arrive,
+//! the size is reduced. During silence smaller packets are used, without changing the size.
 
 use crate::time::Time;
 use std::time::Duration;
@@ -11,46 +11,46 @@ use weft_wire::packet::PACKET_LEAST;
 /// What nearly every path carries: the size to fall back to.
 const BASE: u16 = 1200;
 
-/// What many networks carry, the usual first: Ethernet's packets, and its jumbo frames, less an IPv4 and a UDP header.
+/// Common sizes, the most common first: Ethernet's packets and jumbo frames, less an IPv4 and a UDP header.
 const USUAL: [u16; 3] = [1500 - 28, 9000 - 28, BASE];
 
 /// How often one size is tried before it counts as too large: one trial may be lost by chance.
 const ATTEMPTS: u8 = 2;
 
-/// Trials of one search.
+/// The most trials of one search.
 const TRIALS_MOST: u8 = 8;
 
-/// Nothing is tried between two sizes that are so near.
+/// No size is tried between two that are this close.
 const NEAR: u16 = 32;
 
-/// When a search is done, the way is taken as it is for so long: RFC 8899, section 5.1.1, PMTU_RAISE_TIMER.
+/// How long after a search the next one begins: RFC 8899, section 5.1.1, PMTU_RAISE_TIMER.
 const SEARCH_AGAIN: Duration = Duration::from_secs(600);
 
-/// The same, when large packets were found to vanish.
+/// The same, after large packets were found to vanish.
 const SEARCH_AGAIN_AFTER_FALL: Duration = Duration::from_secs(60);
 
-/// Large packets that must vanish, at so many different times, while smaller ones come and no large one does.
+/// Large packets that must vanish, and at how many different times, while smaller ones arrive and no large one does.
 const VANISHED: u32 = 6;
 const VANISHED_TIMES: u32 = 3;
 
-/// Time-outs in a row from which on smaller packets are tried, and the smallest.
+/// Consecutive timeouts after which smaller packets are used, and the smallest.
 const SILENT_BASE: u32 = 2;
 const SILENT_LEAST: u32 = 4;
 
 /// The packet size of one direction of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PacketSize {
-    /// Packets so large get through, as far as is known.
+    /// The largest size known to get through.
     size: u16,
-    /// Packets so large do not.
+    /// The smallest size known not to.
     too_large: u16,
     /// The size of the trial that is under way.
     trial: Option<u16>,
-    /// The size that was last tried, and how often in vain.
+    /// The size that was last tried, and how often it failed.
     attempts: (u16, u8),
     /// Trials of this search.
     trials: u8,
-    /// A packet was filled, so that larger ones would be of use.
+    /// A packet was filled, so larger ones would be useful.
     is_wanted: bool,
     /// No search before.
     search_at: Option<Time>,
@@ -63,17 +63,17 @@ pub(crate) struct PacketSize {
 struct Suspicion {
     /// The smallest of them; zero if there is none.
     least: u16,
-    /// When a smaller packet came after that: those sent before may have been lost to something else.
+    /// When a smaller packet arrived after that. Large packets sent before may have been lost for another reason.
     alive_at: Option<Time>,
-    /// Those sent after it.
+    /// Large packets lost that were sent after `alive_at`.
     packets: u32,
-    /// How many different times, and the last.
+    /// At how many different times, and the last of them.
     times: u32,
     last: Option<Time>,
 }
 
 impl PacketSize {
-    /// Begins with a size that the link is said to carry.
+    /// Begins with a size that the link should carry.
     pub fn new(first: u16) -> PacketSize {
         PacketSize {
             size: first,
@@ -116,7 +116,7 @@ impl PacketSize {
         self.trials += 1;
     }
 
-    /// A trial came.
+    /// A trial arrived.
     pub fn on_trial_came(&mut self, bytes: u16) {
         if self.trial.take_if(|trial| *trial == bytes).is_some() && bytes > self.size {
             self.size = bytes;
@@ -124,7 +124,7 @@ impl PacketSize {
         }
     }
 
-    /// A trial is taken for lost.
+    /// A trial is declared lost.
     pub fn on_trial_lost(&mut self, bytes: u16) {
         self.trials_lost += 1;
         if self.trial.take_if(|trial| *trial == bytes).is_none() {
@@ -137,7 +137,7 @@ impl PacketSize {
         }
     }
 
-    /// A packet that is no trial came.
+    /// An ordinary packet arrived.
     #[inline]
     pub fn on_came(&mut self, now: Time, bytes: u16) {
         if self.suspicion.least != 0 {
@@ -145,7 +145,7 @@ impl PacketSize {
         }
     }
 
-    /// A packet that is no trial, sent at `sent_at`, is taken for lost.
+    /// An ordinary packet, sent at `sent_at`, is declared lost.
     pub fn on_lost(&mut self, now: Time, bytes: u16, sent_at: Time) {
         if bytes <= below(self.size) {
             return;
@@ -159,7 +159,7 @@ impl PacketSize {
         }
     }
 
-    /// The link refuses packets of so many bytes. It knows, so larger ones than the base may be tried at once.
+    /// The link refuses packets of `bytes` bytes. That is certain, so sizes above the base may be tried at once.
     pub fn on_refused(&mut self, bytes: u16) {
         while self.size >= bytes && self.size > PACKET_LEAST as u16 {
             self.size = below(self.size);
@@ -170,7 +170,7 @@ impl PacketSize {
         self.search_at = None;
     }
 
-    /// The size after so many time-outs in a row.
+    /// The size to use after this many consecutive timeouts.
     #[inline]
     pub fn after(&self, timeouts: u32) -> u16 {
         match timeouts {
@@ -180,12 +180,12 @@ impl PacketSize {
         }
     }
 
-    /// Trials that were taken for lost.
+    /// Trials that were declared lost.
     pub fn trials_lost(&self) -> u64 {
         self.trials_lost
     }
 
-    /// What to try: the largest first, then what is usual, then half-way between what comes and what does not.
+    /// The next size to try: the largest first, then common sizes, then half-way between what arrives and what does not.
     fn candidate(&self, most: u16) -> Option<u16> {
         if self.too_large > most {
             return Some(most);

@@ -1,6 +1,6 @@
-//! The generator behind everything that is drawn by lot here: seeded by the caller, so that a run can be repeated.
+//! The generator for all random choices here: seeded by the caller, so that a run can be repeated.
 
-/// SplitMix64: a counter that is mixed. Spreads things; keeps no secrets.
+/// SplitMix64: a mixed counter. Good for spreading, not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -26,7 +26,7 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True in so many of a million cases.
+    /// True in `per_million` of a million cases.
     #[inline]
     pub fn chance(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < u64::from(per_million)

@@ -7,7 +7,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Adds what lies from `from` to before `to`.
+    /// Adds the range from `from` to before `to`.
     pub fn insert(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
@@ -23,7 +23,7 @@ impl Ranges {
         self.list.drain(first + 1..last);
     }
 
-    /// Takes out what lies from `from` to before `to`.
+    /// Removes the range from `from` to before `to`.
     pub fn remove(&mut self, from: u64, to: u64) {
         let first = self.list.partition_point(|&(_, end)| end <= from);
         let last = self.list.partition_point(|&(start, _)| start < to);
@@ -36,7 +36,7 @@ impl Ranges {
         self.list.splice(first..last, left);
     }
 
-    /// Takes out the lowest `most` bytes that are in one piece.
+    /// Removes and returns the lowest contiguous bytes, at most `most`.
     pub fn take_first(&mut self, most: u64) -> Option<(u64, u64)> {
         let first = self.list.first_mut()?;
         let (from, to) = (first.0, first.1.min(first.0 + most));

@@ -1,11 +1,13 @@
-//! Rare paths that tests fire on purpose (after FoundationDB's BUGGIFY): what happens once in a million packets happens at each tenth.
+//! Rare paths that tests take on purpose (after FoundationDB's BUGGIFY): an event of one in a million packets then
+//! happens at every tenth.
 //!
-//! A [`Point`] is a place in the transport or the network interface where something rare, but allowed, may be done instead of the
-//! usual: no promise may break for it. The code asks [`fires`], which is `false` for the compiler unless the feature `rare` is on: then
-//! nothing of it is left. No crate that is shipped switches it on (`tests/tests/rare.rs`).
+//! A [`Point`] is a place in the transport or the network interface where something rare, but allowed, may replace the
+//! usual. No promise may break because of it. The code asks [`fires`], which is the constant `false` unless the feature
+//! `rare` is on, so the compiler removes it. No shipped crate enables the feature (`tests/tests/rare.rs`).
 //!
-//! With the feature, and in a thread that holds a `Switch`, one point in two is *active*, drawn by lot for each switch, so that runs
-//! differ in kind; an active one fires with the given chance. All is drawn from the switch's seed: the same seed gives the same run.
+//! With the feature, and in a thread that holds a `Switch`, half of the points are *active*, chosen at random for each
+//! switch, so that runs differ in kind. An active point fires with the given probability. Everything follows from the
+//! switch's seed: the same seed gives the same run.
 
 /// A place where something rare can be fired.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -13,31 +15,31 @@
 pub enum Point {
     /// An acknowledgement that is due waits once more.
     AckWithheld,
-    /// The time-out comes before its time.
+    /// The retransmission timeout fires early.
     RetryEarly,
-    /// A packet that another has overtaken is taken for lost.
+    /// A packet that another has overtaken is declared lost.
     LossSpurious,
-    /// Nothing more may be under way, though the window has room.
+    /// Nothing more may be sent, although the window has room.
     WindowFull,
-    /// What lies ready to go as a run goes packet by packet.
+    /// Data that lies ready as a run is sent packet by packet.
     RunBroken,
-    /// A stream takes no record, though it has room.
+    /// A stream accepts no record, although it has room.
     StreamFull,
-    /// What came for a stream finds no room there.
+    /// Data that arrives for a stream finds no room.
     PieceRefused,
-    /// A packet number is left out out of turn.
+    /// A packet number is skipped early.
     NumberSkipped,
-    /// A channel rests though it is not idle.
+    /// A channel frees memory although it is not idle.
     RestEarly,
-    /// A good cookie is taken for stale.
+    /// A valid cookie is treated as stale.
     CookieStale,
-    /// The link refuses packets for their size.
+    /// The link refuses a packet for its size.
     TooLarge,
-    /// Timers are sorted out.
+    /// The timer queue is cleaned up.
     TimersSorted,
-    /// A caller with a good cookie finds no place.
+    /// A caller with a valid cookie finds no room.
     StrangerUnheard,
-    /// A host that was told of its end is forgotten before it acknowledges that.
+    /// A host that was told of the end is forgotten before it acknowledges it.
     ClosingForgotten,
 }
 
@@ -63,13 +65,13 @@ impl Point {
 
 #[cfg(not(feature = "rare"))]
 mod off {
-    /// Whether the rare thing is to be done here, now. Never: the feature `rare` is off.
+    /// Whether to take the rare path. Never: the feature `rare` is off.
     #[inline(always)]
     pub const fn fires(_point: super::Point) -> bool {
         false
     }
 
-    // What the compiler can compute here it leaves out everywhere.
+    // A call that the compiler can evaluate here is removed everywhere.
     const _: () = assert!(!fires(super::Point::AckWithheld));
 }
 
@@ -99,7 +101,7 @@ mod on {
     pub struct Switch(());
 
     impl Switch {
-        /// Half of the points fire, so many of a million times each.
+        /// Activates half of the points, which then fire `per_million` times in a million.
         ///
         /// # Panics
         /// If the thread holds one already.
@@ -124,7 +126,7 @@ mod on {
         }
     }
 
-    /// Whether the rare thing is to be done here, now.
+    /// Whether to take the rare path.
     pub fn fires(point: Point) -> bool {
         LOT.with(|cell| {
             let mut lot = cell.borrow_mut();

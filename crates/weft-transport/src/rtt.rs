@@ -4,31 +4,32 @@ use crate::random::Random;
 use crate::time::nanos;
 use std::time::Duration;
 
-/// What is waited for before anything was measured, in nanoseconds: longer than a round trip within a continent.
+/// The timeout before anything was measured, in nanoseconds: longer than a round trip within a continent.
 pub const INITIAL_TIMEOUT: u64 = 100_000_000;
 
-/// The least allowance for a peer that was not running when the packet came.
+/// The minimum allowance for a peer that was not running when the packet arrived.
 const GRANULARITY: u64 = 1_000_000;
 
-/// No sample is taken for longer than this: a peer that reflects nonsense cannot make us wait for ever. Nanoseconds, as the next two.
+/// Samples are clamped to this, so that a peer that reflects nonsense cannot make us wait for ever. Nanoseconds, like
+/// the next two.
 const SAMPLE_MOST: u64 = 10_000_000_000;
 
-/// Time stamps tell no less.
+/// The resolution of time stamps.
 const SAMPLE_LEAST: u64 = 1000;
 
-/// A peer that says that it held a time stamp for longer than this, counts as busy for so long.
+/// A peer that claims to have held a time stamp for longer counts as busy for this long.
 const BUSY_MOST: u64 = 10_000_000;
 
-/// The estimate: means and a deviation, with the weights of RFC 6298, section 2, and the least that was seen.
+/// The estimate: means and a deviation, with the weights of RFC 6298, section 2, and the minimum seen.
 ///
-/// The *round trip* is what the network took; an *answer* takes longer if hosts are busy, for packets lie there until somebody looks.
-/// Whoever waits, waits for answers; who wants to know of queues looks at round trips.
+/// The *round trip* is the time in the network. An *answer* takes longer if hosts are busy, because packets wait there
+/// until a program polls. Timeouts use answers; queue estimates use round trips.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rtt {
     estimate: Option<Estimate>,
 }
 
-/// In nanoseconds: it is worked with for each packet, and a [`Duration`] takes divisions to read and to make.
+/// In nanoseconds: it is used for each packet, and converting a [`Duration`] takes divisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Estimate {
     smoothed: u64,
@@ -39,10 +40,12 @@ struct Estimate {
 }
 
 impl Rtt {
-    /// Takes a sample in, from a time stamp of ours that is looked at `now`, was held by the peer, and then lay here.
+    /// Takes a sample from one of our time stamps, which is read at `now`, was held by the peer for `held`, and waited
+    /// here for `lay`.
     ///
-    /// Time stamps and what was held are microseconds, of 32 bits that come round; all else nanoseconds. A time stamp from the future, or
-    /// one that was held for longer than it was away, gives no sample. Up to `ack_delay` it is meant to be held. Returns the round trip.
+    /// Time stamps and `held` are in microseconds, and stamps wrap around at 32 bits; everything else is in
+    /// nanoseconds. A time stamp from the future, or one held for longer than it was away, gives no sample. Holding it
+    /// up to `ack_delay` is intended and does not count as busy. Returns the round trip.
     #[inline]
     pub fn on_reflected(&mut self, now: u32, lay: u64, sent_at: u32, held: u16, ack_delay: u64) -> Option<u64> {
         let away = now.wrapping_sub(sent_at);
@@ -51,13 +54,13 @@ impl Rtt {
         }
         let under_way = u64::from(away.checked_sub(u32::from(held))?) * 1000;
         let busy = (u64::from(held) * 1000).saturating_sub(ack_delay).min(BUSY_MOST);
-        // Time stamps have no parts of a microsecond, so it may seem to have lain for longer than it was away.
+        // Time stamps are whole microseconds, so `lay` may seem longer than the time away.
         let sample = under_way.saturating_sub(lay);
         self.on_sample(sample, under_way + busy);
         Some(sample)
     }
 
-    /// Takes a sample in: a round trip, and the time to its answer, in nanoseconds.
+    /// Takes a sample: a round trip, and the time to its answer, in nanoseconds.
     #[inline]
     pub fn on_sample(&mut self, sample: u64, answered: u64) {
         let [sample, answered] = [sample, answered].map(|time| time.clamp(SAMPLE_LEAST, SAMPLE_MOST));
@@ -78,7 +81,7 @@ impl Rtt {
         self.estimate.map(|e| Duration::from_nanos(e.smoothed))
     }
 
-    /// The shortest round trip that was seen: what the way takes without queues.
+    /// The shortest round trip seen: the path without queues.
     #[inline]
     pub fn least(&self) -> Option<Duration> {
         self.estimate.map(|e| Duration::from_nanos(e.least))
@@ -99,20 +102,20 @@ impl Rtt {
         }
     }
 
-    /// How much later than its neighbours a packet may come before it is taken for lost, in nanoseconds.
+    /// How much later than its neighbours a packet may arrive before it is declared lost, in nanoseconds.
     #[inline]
     pub fn patience(&self) -> u64 {
         self.estimate.map_or(INITIAL_TIMEOUT, |e| e.answer + (e.answer / 8).max(e.deviation))
     }
 }
 
-/// Microseconds of these nanoseconds, as they go back with a time stamp; the most stands for more.
+/// Nanoseconds as microseconds, for a reflected time stamp; saturates.
 #[inline]
 pub fn short_micros(nanos: u64) -> u16 {
     u16::try_from(nanos / 1000).unwrap_or(u16::MAX)
 }
 
-/// Waiting longer each time that nothing came: exponential, and drawn by lot so that many do not come back together (VN31).
+/// Exponential back-off, randomised so that many senders do not retry together (VN31).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backoff {
     tries: u32,
@@ -131,18 +134,18 @@ impl Backoff {
         doubled.saturating_add(random.below(doubled / 4))
     }
 
-    /// Nothing came.
+    /// A timeout passed without an answer.
     pub fn on_silence(&mut self) {
         self.tries = self.tries.saturating_add(1);
     }
 
-    /// Something came.
+    /// An answer arrived.
     #[inline]
     pub fn on_answer(&mut self) {
         self.tries = 0;
     }
 
-    /// How often in a row nothing came.
+    /// Consecutive timeouts without an answer.
     pub fn tries(&self) -> u32 {
         self.tries
     }

@@ -1,4 +1,4 @@
-//! Which packets came: what is acknowledged, and what tells a packet from its copy.
+//! Which packets arrived: for acknowledgements, and to recognise duplicates.
 
 use crate::sequence::widen;
 use weft_wire::frame::BITMAP_MOST;
@@ -9,25 +9,25 @@ const WORDS: usize = SPAN as usize / 64;
 /// What a packet number says about a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// It did not come before.
+    /// It did not arrive before.
     New(u64),
-    /// It came before, or its sender has given it up.
+    /// It is a duplicate, or its sender has given it up.
     Old,
 }
 
-/// The packets that came, as far as their sender still waits to hear of them: at most [`SPAN`] numbers, 128 bytes.
+/// The packets that arrived, as far as their sender still waits for acknowledgements: at most [`SPAN`] numbers, 128 bytes.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Every packet below came, or is not waited for.
+    /// Every packet below arrived, or its sender gave it up.
     all_below: u64,
-    /// One more than the highest that came.
+    /// One more than the highest that arrived.
     above: u64,
     /// Packets from `all_below` on, bit `number % SPAN`. Outside of the span all are zero.
     bits: [u64; WORDS],
 }
 
 impl Received {
-    /// Nothing came; the first packet has this number.
+    /// No packet arrived yet; the first has this number.
     pub fn new(first: u64) -> Received {
         Received { all_below: first, above: first, bits: [0; WORDS] }
     }
@@ -36,7 +36,7 @@ impl Received {
     #[inline]
     pub fn look(&self, number: u32) -> Arrival {
         let number = widen(self.above, number);
-        // Numbers begin at 0: those "before" it come from widening a copy or nonsense. 2^63 packets are never sent.
+        // Numbers begin at 0. A number "below" it results from widening an old number or nonsense; 2^63 packets are never sent.
         let is_above = number >= self.above;
         match number > u64::MAX / 2 || (!is_above && (number < self.all_below || self.has(number))) {
             true => Arrival::Old,
@@ -44,11 +44,11 @@ impl Received {
         }
     }
 
-    /// Notes a new packet, whose sender waits for none that is more than `behind` (less than [`SPAN`]) behind it.
+    /// Notes a new packet. Its sender no longer waits for packets more than `behind` (less than [`SPAN`]) before it.
     #[inline]
     pub fn insert(&mut self, number: u64, behind: u16) {
         if number == self.all_below && !self.has_holes() {
-            // As they went, nearly always: no bit is set, and none needs to be.
+            // Nearly always packets arrive in order: no bit is set, and none needs to be.
             (self.all_below, self.above) = (number + 1, number + 1);
             return;
         }
@@ -64,19 +64,19 @@ impl Received {
         }
     }
 
-    /// Every packet below came, or is not waited for.
+    /// Every packet below arrived, or its sender gave it up.
     #[inline]
     pub fn all_below(&self) -> u64 {
         self.all_below
     }
 
-    /// Whether a packet is missing below one that came.
+    /// Whether a packet is missing below one that arrived.
     #[inline]
     pub fn has_holes(&self) -> bool {
         self.above > self.all_below
     }
 
-    /// Which packets came from `all_below` on, one bit each, without zeros at the end.
+    /// Which packets arrived from `all_below` on, one bit each, without trailing zeros.
     pub fn bitmap<'a>(&self, buffer: &'a mut [u8; BITMAP_MOST]) -> &'a [u8] {
         let bits = self.above.saturating_sub(self.all_below).min(u64::from(SPAN));
         let bytes = bits.div_ceil(8) as usize;
@@ -87,7 +87,7 @@ impl Received {
         &buffer[..bytes]
     }
 
-    /// Whether a packet of the span came.
+    /// Whether a packet of the span arrived.
     #[inline]
     fn has(&self, number: u64) -> bool {
         let bit = number % u64::from(SPAN);

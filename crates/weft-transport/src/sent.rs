@@ -1,4 +1,4 @@
-//! Packets whose fate is open: what was in them, which came, which are lost.
+//! Sent packets whose fate is open: what was in them, which arrived, which are lost.
 
 use crate::outgoing::{Run, Violation};
 use crate::packet_size::PacketSize;
@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 use weft_wire::frame::StreamId;
 use weft_wire::packet::SPAN;
 
-/// What has to be done again if its packet is lost.
+/// What has to be sent again if its packet is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SentFrame {
     Records(StreamId, Run),
     Taken(StreamId),
     /// Of a stream that was closed.
     LastWord(StreamId),
-    /// That a stream is paused, or not any more.
+    /// A pause or resumption of a stream.
     Pause(StreamId),
     /// A proposal to close a stream at rest, or that it stays.
     Rest(StreamId),
@@ -26,26 +26,26 @@ pub(crate) enum SentFrame {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     InFlight,
-    /// It tries a packet size, and is nowhere counted as in flight.
+    /// It tries a packet size, and does not count as in flight.
     Trial,
-    /// It came, or asked for no acknowledgement.
+    /// It arrived, or asked for no acknowledgement.
     Done,
-    /// Taken for lost. It may come yet.
+    /// Declared lost. It may still arrive.
     Lost,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// When it was sent; of a lost one, when it was given up.
+    /// When it was sent, or, if it is lost, when it was given up.
     at: Time,
-    /// Where its frames begin in the queue, as a count that comes round.
+    /// Where its frames begin in the queue, as a wrapping count.
     frames: u32,
     bytes: u16,
     state: State,
 }
 
 impl Entry {
-    /// Whether it may come, and was not given up.
+    /// Whether it may arrive and was not given up.
     #[inline]
     fn is_open(&self) -> bool {
         matches!(self.state, State::InFlight | State::Trial)
@@ -57,32 +57,34 @@ impl Entry {
 pub(crate) struct Acked {
     /// Bytes that were in flight.
     pub bytes: u64,
-    /// Packets that had been taken for lost, and their bytes.
+    /// Packets that had been declared lost, and their bytes.
     pub late: u32,
     pub late_bytes: u64,
 }
 
-/// Packets that were taken for lost.
+/// Packets that were declared lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Lost {
     pub packets: u64,
     pub bytes: u64,
 }
 
-/// Packets of which a copy is remembered: fewer than the peer can follow.
+/// The most packets that are tracked: fewer than the peer can track.
 const FOLLOWED_MOST: usize = SPAN as usize - 2;
 
-/// Lost packets are remembered for a while, so that a late acknowledgement is understood; not if there are so many others.
+/// Lost packets are remembered for a while, so that a late acknowledgement is recognised, but not beyond this many
+/// newer packets.
 const REMEMBERED_MOST: usize = SPAN as usize / 2;
 
-/// A packet is taken for lost when so many after it came, at first; and at most, once the way was seen to reorder.
+/// How many later packets must arrive before a packet is declared lost: at first, and at most once the path was seen to
+/// reorder.
 const REORDER_FIRST: u64 = 3;
 const REORDER_MOST: u64 = 256;
 
-/// A trial that nothing overtakes is given up after so many nanoseconds: as long as any acknowledgement may be held back.
+/// A trial that nothing overtakes is given up after this many nanoseconds, the longest that an acknowledgement may be delayed.
 const TRIAL_WAIT: u64 = 50_000_000;
 
-/// Packets that are looked through for each that comes.
+/// The most packets that are checked on the fast path for each arrival.
 const FEW: usize = 2;
 
 /// The packets from the oldest on whose fate matters.
@@ -97,20 +99,20 @@ pub(crate) struct Sent {
     next: u64,
     /// No packet below is in flight.
     open_from: u64,
-    /// One more than the highest that came.
+    /// One more than the highest that arrived.
     came_below: u64,
-    /// The last number that was left out.
+    /// The last number that was skipped.
     skipped: Option<u64>,
     in_flight: u64,
     reorder: u64,
     /// The number of the last trial.
     trial: u64,
-    /// How large they may be, as their fates tell.
+    /// The packet size, learnt from the fates of packets.
     pub size: PacketSize,
 }
 
 impl Sent {
-    /// Nothing sent; the first packet gets this number, and may have so many bytes.
+    /// Nothing sent. The first packet gets the number `first` and may have `size` bytes.
     pub fn new(first: u64, size: u16) -> Sent {
         Sent {
             entries: VecDeque::new(),
@@ -128,7 +130,7 @@ impl Sent {
         }
     }
 
-    /// Makes room for one more packet: the oldest is given up if need be, and what was in it has to be done again.
+    /// Makes room for one more packet. If necessary the oldest is given up, and its frames have to be sent again.
     pub fn make_room(&mut self, mut lost: impl FnMut(SentFrame)) {
         while self.entries.len() >= FOLLOWED_MOST {
             if self.entries[0].is_open() {
@@ -138,19 +140,19 @@ impl Sent {
         }
     }
 
-    /// Leaves a number out: a peer that acknowledges it lies.
+    /// Skips a number: a peer that acknowledges it lies.
     pub fn skip(&mut self) {
         self.skipped = Some(self.next);
         self.push(Entry { at: Time::default(), frames: self.frames_end(), bytes: 0, state: State::Done });
     }
 
-    /// Notes a frame of the packet that is being made.
+    /// Notes a frame of the packet that is being built.
     #[inline]
     pub fn note(&mut self, frame: SentFrame) {
         self.frames.push_back(frame);
     }
 
-    /// The packet is made; `noted` frames of it were noted. One that asks is in flight until it is acknowledged.
+    /// Completes the packet; `noted` frames of it were noted. One that asks is in flight until it is acknowledged.
     #[inline]
     pub fn finish(&mut self, now: Time, bytes: usize, noted: u32, asks: bool) {
         let frames = self.frames_end().wrapping_sub(noted);
@@ -159,15 +161,15 @@ impl Sent {
         self.in_flight += if asks { bytes as u64 } else { 0 };
     }
 
-    /// The packet that is made tries its size.
+    /// Completes a packet that tries a size.
     pub fn finish_trial(&mut self, now: Time, bytes: usize) {
         self.size.on_trial(bytes as u16);
         self.trial = self.next;
         self.push(Entry { at: now, frames: self.frames_end(), bytes: bytes as u16, state: State::Trial });
     }
 
-    /// Whether this acknowledgement says that all came, and there is nothing else to it: a few packets were under way, none of them
-    /// lost, and no number left out.
+    /// Whether this acknowledgement covers everything and is the simple case: only a few packets were in flight, none
+    /// of them lost, and no number was skipped.
     #[inline]
     pub fn has_all_come(&self, acked: u32) -> bool {
         acked == self.next as u32
@@ -181,7 +183,8 @@ impl Sent {
         self.entries.is_empty()
     }
 
-    /// Takes acknowledgements in: the header's, and those of a bitmap from there on. `came` gets what arrived.
+    /// Processes acknowledgements: that of the header, and a bitmap from there on. `came` is called with each frame
+    /// that arrived.
     pub fn on_acks(
         &mut self,
         now: Time,
@@ -204,11 +207,11 @@ impl Sent {
         Ok(change)
     }
 
-    /// Gives up packets that others have overtaken by far: by count, or by `patience`, in nanoseconds.
+    /// Gives up packets that later ones have overtaken: by count, or by `patience`, in nanoseconds.
     #[inline]
     pub fn find_lost(&mut self, now: Time, patience: u64, lost: impl FnMut(SentFrame)) -> Lost {
         if self.entries.is_empty() {
-            // All came, as it is after each round trip where one follows the other.
+            // Everything arrived: the usual case with request/reply traffic.
             self.open_from = self.open_from.max(self.came_below);
             return Lost::default();
         }
@@ -241,7 +244,7 @@ impl Sent {
         Lost { packets, bytes: before - self.in_flight }
     }
 
-    /// Gives up the oldest packet in flight, so that what was in it goes again. False if none is.
+    /// Gives up the oldest packet in flight, so that its frames are sent again. False if there is none.
     pub fn give_up_oldest(&mut self, now: Time, mut lost: impl FnMut(SentFrame)) -> bool {
         let oldest = self.first_in_flight();
         if let Some(at) = oldest {
@@ -251,7 +254,7 @@ impl Sent {
         oldest.is_some()
     }
 
-    /// Gives up all packets of so many bytes and more: the link refuses them.
+    /// Gives up all packets of at least `bytes` bytes, because the link refuses them.
     pub fn give_up_large(&mut self, now: Time, bytes: u16, mut lost: impl FnMut(SentFrame)) -> u64 {
         let mut packets = 0;
         for at in 0..self.entries.len() {
@@ -266,7 +269,7 @@ impl Sent {
         packets
     }
 
-    /// Gives memory back that nothing needs.
+    /// Frees memory that is not needed.
     pub fn rest(&mut self) {
         self.entries.shrink_to_fit();
         self.frames.shrink_to_fit();
@@ -278,13 +281,13 @@ impl Sent {
         self.next
     }
 
-    /// How far the oldest packet whose fate matters is behind the next one.
+    /// The distance from the oldest tracked packet to the next one.
     #[inline]
     pub fn behind(&self) -> u16 {
         (self.next - self.oldest) as u16
     }
 
-    /// Whether one more packet could be followed without giving up another.
+    /// Whether one more packet could be tracked without giving up another.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.entries.len() < FOLLOWED_MOST - 2
@@ -296,7 +299,7 @@ impl Sent {
         self.in_flight
     }
 
-    /// When a packet that others overtook is to be given up.
+    /// When to give up the first packet that others overtook.
     pub fn lost_at(&self, patience: impl FnOnce() -> u64) -> Option<Time> {
         let numbers = self.open_from.max(self.oldest)..self.came_below;
         let mut open = numbers.filter_map(|n| self.index(n)).map(|at| &self.entries[at]);
@@ -309,10 +312,10 @@ impl Sent {
             + self.frames.capacity() * std::mem::size_of::<SentFrame>()
     }
 
-    /// Whether acknowledgements can be true: of nothing that was not sent.
+    /// Checks that only packets that were sent are acknowledged.
     fn check(&self, below: u64, bitmap: &[u8]) -> Result<(), Violation> {
         let last_set = bitmap.iter().rposition(|&b| b != 0).map(|at| at as u64 * 8 + u64::from(bitmap[at].ilog2()));
-        // A number that would be below zero has come round to a large one.
+        // A number below zero has wrapped around to a large one.
         let top = last_set.map_or(Some(below), |last| below.checked_add(last + 1)).ok_or(Violation)?;
         let lies = self.skipped.filter(|&n| n >= self.oldest).is_some_and(|n| {
             let bit = n.wrapping_sub(below);
@@ -360,7 +363,7 @@ impl Sent {
         self.frames_of(at).for_each(|i| lost(self.frames[i]));
     }
 
-    /// Forgets what is settled at the old end, and lost packets that would have come by now.
+    /// Forgets settled packets at the old end, and lost packets that would have arrived by now.
     fn retire(&mut self, patience: Option<(Time, u64)>) {
         let all = self.entries.len();
         let is_settled = |(at, entry): (usize, &Entry)| match entry.state {
@@ -377,10 +380,10 @@ impl Sent {
         }
     }
 
-    /// Forgets so many packets, at least one.
+    /// Forgets the oldest `packets`, at least one.
     fn drop_oldest(&mut self, packets: usize) {
         if packets == self.entries.len() {
-            // Most of the time, and cheaper than to drain.
+            // The usual case, and cheaper than draining.
             self.frames_from = self.frames_end();
             self.frames.clear();
             self.entries.clear();
@@ -398,7 +401,7 @@ impl Sent {
     fn push(&mut self, entry: Entry) {
         self.next += 1;
         if self.entries.is_empty() && entry.state == State::Done {
-            // Nothing to follow.
+            // There is nothing to track.
             self.oldest = self.next;
             self.open_from = self.next;
         } else {
@@ -505,7 +508,7 @@ mod tests {
         assert_eq!(sent.in_flight(), 500);
         assert_eq!(acked(&mut sent, 4, &[0b10]).0.bytes, 500);
         assert_eq!(sent.behind(), 0);
-        // Now the peer may know that nothing below is waited for.
+        // Now the peer may know that nothing below is outstanding.
         assert_eq!(acked(&mut sent, 6, &[]).0, Acked::default());
     }
 

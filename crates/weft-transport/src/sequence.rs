@@ -1,7 +1,7 @@
 //! Numbers of 64 bits of which packets carry the low 32.
 
-/// The number with these low bits that is nearest to `near`. Near zero and the largest number it may come round; whoever
-/// uses it compares the result with what it allows.
+/// The number with these low bits that is nearest to `near`. Near zero and near the largest number the result may wrap
+/// around; the caller must check it against its bounds.
 #[inline]
 pub fn widen(near: u64, low: u32) -> u64 {
     let ahead = low.wrapping_sub(near as u32) as i32;

@@ -1,25 +1,25 @@
-//! Where the records of a stream begin: a bit for each place where one may.
+//! Where the records of a stream begin: one bit for each possible place.
 
 /// Records begin at multiples of this from where the stream began.
 const GRAIN: u64 = 8;
 
-/// The records of a window on a stream, by where they begin.
+/// The beginnings of records in a window on a stream.
 #[derive(Debug)]
 pub(crate) struct Starts {
-    /// Where the stream began, or any record.
+    /// The beginning of the stream, or of any record.
     base: u64,
-    /// As many bits as places in the window, a power of two of words. Outside of the window all are zero.
+    /// One bit for each place in the window; the number of words is a power of two. Bits outside of the window are zero.
     words: Vec<u64>,
 }
 
 impl Starts {
-    /// None yet, of a window of at most so many bytes.
+    /// No records, for a window of at most `window` bytes.
     pub fn new(base: u64, window: u64) -> Starts {
         let words = window.div_ceil(GRAIN * 64).next_power_of_two() as usize;
         Starts { base, words: vec![0; words] }
     }
 
-    /// A record begins there.
+    /// Notes that a record begins there.
     #[inline]
     pub fn note(&mut self, at: u64) {
         let (word, bit) = self.place(at);
@@ -49,7 +49,7 @@ impl Starts {
         None
     }
 
-    /// The window begins at `to` and no longer at `from`, at most its own length below.
+    /// Moves the beginning of the window from `from` to `to`, by at most its own length.
     pub fn forget(&mut self, from: u64, to: u64) {
         let (mut at, until) = ((from - self.base) / GRAIN, (to - self.base) / GRAIN);
         while at < until {

@@ -1,4 +1,4 @@
-//! A link in memory, in virtual time, and a decorator that makes it a bad one; for tests and simulation.
+//! A link in memory, in virtual time, and a decorator that adds faults; for tests and simulation.
 
 use crate::random::Random;
 use crate::time::Time;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Carries packets one way. No call blocks.
 pub trait Link {
-    /// Sends a packet at a time that may lie ahead, but not before that of a packet sent earlier over the same call site.
+    /// Sends a packet at a time that may lie ahead, but not before that of an earlier packet from the same call site.
     fn send(&mut self, at: Time, packet: &[u8]);
     /// The next packet that has come by now.
     fn receive(&mut self, now: Time) -> Option<Vec<u8>>;
@@ -19,7 +19,7 @@ pub trait Link {
 #[derive(Debug)]
 pub struct MemLink {
     delay: Duration,
-    /// What one byte takes on the way, in picoseconds.
+    /// The transmission time of one byte, in picoseconds.
     byte_time: u64,
     free_at: Time,
     sent: u64,
@@ -28,7 +28,7 @@ pub struct MemLink {
 }
 
 impl MemLink {
-    /// A link with this delay and so many bits per second.
+    /// A link with this delay and rate.
     pub fn new(delay: Duration, bits_per_second: u64) -> MemLink {
         let byte_time = 8_000_000_000_000 / bits_per_second.max(1);
         MemLink { delay, byte_time, free_at: Time::default(), sent: 0, under_way: BTreeMap::new(), bytes: 0 }
@@ -64,27 +64,27 @@ impl Link for MemLink {
     }
 }
 
-/// How bad a link is: chances per million packets.
+/// The faults of a link: chances per million packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// Packets that vanish.
     pub drop: u32,
-    /// Packets that come twice, the second time late.
+    /// Packets that are duplicated, with a late copy.
     pub duplicate: u32,
-    /// Packets of which some bits, or the length, are changed.
+    /// Packets with changed bits or length.
     pub corrupt: u32,
     /// Packets that are held back, so that others overtake them.
     pub reorder: u32,
-    /// For how long at most packets are held back, and copies come late.
+    /// The longest time that packets are held back and copies are late.
     pub late_most: Duration,
 }
 
-/// What a bad link did.
+/// The faults that a link injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
     /// Packets that vanished.
     pub dropped: u64,
-    /// Packets that came twice.
+    /// Packets that were duplicated.
     pub duplicated: u64,
     /// Packets that were changed.
     pub corrupted: u64,
@@ -94,11 +94,11 @@ pub struct Done {
     pub too_large: u64,
 }
 
-/// A link made bad: the same seed does the same harm.
+/// A link with faults. The same seed injects the same faults.
 #[derive(Debug)]
 pub struct Faulty<L> {
     inner: L,
-    /// The harm. May be changed at any time.
+    /// The faults. May be changed at any time.
     pub faults: Faults,
     /// Larger packets vanish. May be changed at any time.
     pub carries: usize,
@@ -109,7 +109,7 @@ pub struct Faulty<L> {
 }
 
 impl<L: Link> Faulty<L> {
-    /// A bad link over `inner`.
+    /// A link with faults over `inner`.
     pub fn new(inner: L, faults: Faults, seed: u64) -> Faulty<L> {
         Faulty {
             inner,
@@ -122,7 +122,7 @@ impl<L: Link> Faulty<L> {
         }
     }
 
-    /// What was done.
+    /// The faults that were injected.
     pub fn done(&self) -> Done {
         self.done
     }

@@ -8,13 +8,13 @@ use std::time::Duration;
 pub struct Time(u64);
 
 impl Time {
-    /// So many nanoseconds after the beginning.
+    /// `nanos` nanoseconds after the beginning.
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// So many microseconds after the beginning.
+    /// `micros` microseconds after the beginning.
     #[inline]
     pub const fn from_micros(micros: u64) -> Time {
         Time(micros.saturating_mul(1000))
@@ -26,32 +26,32 @@ impl Time {
         self.0
     }
 
-    /// As packets carry it: the low 32 bits of the microseconds, which come round after 71 minutes.
+    /// As packets carry it: the low 32 bits of the microseconds, which wrap around after 71 minutes.
     #[inline]
     pub const fn stamp(self) -> u32 {
         (self.0 / 1000) as u32
     }
 
-    /// How long it has been since `earlier`; nothing if that is later.
+    /// The time since `earlier`; zero if that is later.
     #[inline]
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.nanos_since(earlier))
     }
 
-    /// The same in nanoseconds: a [`Duration`] takes a division to make, and one to read.
+    /// The same in nanoseconds. Making and reading a [`Duration`] takes a division each.
     #[inline]
     pub const fn nanos_since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// So many nanoseconds later, for the same reason.
+    /// The time `later` nanoseconds on; it too avoids a [`Duration`].
     #[inline]
     pub const fn plus_nanos(self, later: u64) -> Time {
         Time(self.0.saturating_add(later))
     }
 }
 
-/// A time in nanoseconds, or as many as fit.
+/// A duration in nanoseconds; saturates.
 #[inline]
 pub(crate) const fn nanos(time: Duration) -> u64 {
     let nanos = time.as_nanos();

@@ -50,7 +50,7 @@ impl Window {
         was
     }
 
-    /// A window without a free slot, which gives none and takes none.
+    /// A window with all slots taken, which gives out none.
     pub const SHUT: Window = Window { taken: u32::MAX };
 
     /// Slots taken, one bit each.

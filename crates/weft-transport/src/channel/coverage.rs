@@ -1,7 +1,7 @@
 //! How much of a packet its checksum covers, where both sides of the channel leave payloads to UDP's checksum and the link.
 //!
-//! Each packet says it. What the two sides decide by is covered always: the header, all frames but the bytes of the last one, and of these
-//! the first [`RECORD_COVERED`] bytes of each record.
+//! Each packet says how much. Everything that the two sides act on is always covered: the header, all frames except the
+//! bytes of the last one, and of these the first [`RECORD_COVERED`] bytes of each record.
 
 use super::Channel;
 use crate::congestion::Congestion;
@@ -9,12 +9,11 @@ use crate::memory::Memory;
 use weft_wire::frame::{Frame, Frames, Piece, HEADER_INTEGRITY};
 use weft_wire::packet::{Integrity, HEADER, RECORD_COVERED};
 
-/// The checksums of packets of so many bytes or fewer cover everything: there is next to nothing that could be left out.
+/// In packets up to this size the checksum covers everything: there is almost nothing to leave out.
 pub(super) const PARTLY_LEAST: usize = 2 * RECORD_COVERED;
 
 impl<C: Congestion, M: Memory> Channel<C, M> {
-    /// What the checksums of packets cover: everything, unless both sides have said at set-up that they want
-    /// [`Integrity::Header`].
+    /// What the checksums of packets cover: everything, unless both sides asked at set-up for [`Integrity::Header`].
     #[inline]
     pub fn integrity(&self) -> Integrity {
         match self.terms.features & HEADER_INTEGRITY {
@@ -28,13 +27,13 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.settings.integrity
     }
 
-    /// Whether packets that are made now may leave payloads out: the peer has agreed to it, and knows so.
+    /// Whether packets built now may leave payloads out: the peer has agreed, and knows that we agreed.
     #[inline]
     pub(super) fn leaves_payloads_out(&self) -> bool {
         self.terms.features & HEADER_INTEGRITY != 0 && !self.is_unconfirmed
     }
 
-    /// How much of a packet, whose frames are written, its checksum has to cover.
+    /// How much of a packet with written frames its checksum has to cover.
     #[inline(never)]
     pub(super) fn covered(&mut self, packet: &[u8]) -> usize {
         let (bytes, covered) = match Frames::new(&packet[HEADER..]).last() {
