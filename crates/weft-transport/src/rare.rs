@@ -3,7 +3,7 @@
 //!
 //! A [`Point`] is a place in the transport or the network interface where something rare, but allowed, may replace the
 //! usual. No promise may break because of it. The code asks [`fires`], which is the constant `false` unless the feature
-//! `rare` is on, so the compiler removes it. No shipped crate enables the feature (`tests/tests/rare.rs`).
+//! `rare` is on, so the compiler removes it. No shipped crate enables the feature (`tests/tests/layout.rs`).
 //!
 //! With the feature, and in a thread that holds a `Switch`, half of the points are *active*, chosen at random for each
 //! switch, so that runs differ in kind. An active point fires with the given probability. Everything follows from the
