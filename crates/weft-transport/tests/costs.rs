@@ -1,4 +1,4 @@
-//! What a message costs in allocations, and a channel in memory.
+//! The cost of a message in allocations, and of a channel in memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,7 +18,7 @@ thread_local! {
 }
 
 fn count(calls: u64, bytes: i64) {
-    // Not there while a thread ends.
+    // The thread-local is gone while a thread ends.
     let _ = CALLS.try_with(|c| c.set(c.get() + calls));
     let _ = LIVE.try_with(|l| l.set(l.get() + bytes));
 }
@@ -44,7 +44,7 @@ static ALLOCATOR: Counting = Counting;
 
 const STREAM: StreamId = StreamId(1);
 
-/// Two channels that are connected, without a link: packets are handed over at once.
+/// Two connected channels without a link: packets are handed over at once.
 struct Pair {
     now: Time,
     channels: [Channel; 2],
@@ -77,7 +77,7 @@ impl Pair {
         pair
     }
 
-    /// Carries packets from one to the other. Returns how many.
+    /// Carries packets from one to the other. Returns their number.
     fn carry(&mut self, from: usize) -> u32 {
         let mut packets = 0;
         self.now = self.now + Duration::from_micros(10);
@@ -98,7 +98,7 @@ impl Pair {
         packets
     }
 
-    /// Lets time pass until nothing is under way.
+    /// Lets time pass until nothing is in flight.
     fn settle(&mut self) {
         for _ in 0..100 {
             self.now = self.now + Duration::from_millis(1);
@@ -163,7 +163,7 @@ fn a_thousand_idle_peers_take_less_than_8_mib() {
             let mut pair = Pair::new(nth);
             pair.there_and_back(100);
             pair.settle();
-            // The first rest finds that something went on.
+            // The first rest finds that there was traffic.
             (0..2).for_each(|_| pair.channels.iter_mut().for_each(Channel::rest));
             pair.packet = Vec::new();
             pair

@@ -1,9 +1,10 @@
-//! What a channel costs the processor, without any link: two of them in one thread hand each other their packets.
+//! The CPU cost of a channel, without any link: two channels in one thread hand each other their packets.
 //!
 //! ```text
 //! cargo run --release -p weft-transport --example channel_cost [CASE [ROUNDS [header]]]
 //! ```
-//! With `header`, checksums leave payloads out. Prints the least and the median of the rounds for each record, both sides together.
+//! With `header`, checksums leave payloads out. Prints the minimum and the median over the rounds, in time per record
+//! for both sides together.
 
 mod pair;
 
@@ -11,7 +12,7 @@ use pair::Pair;
 use std::time::Instant;
 use weft_wire::packet::Integrity;
 
-/// What is measured: its name, packet size, payload, records in a burst (one: there and back), and bursts in a round.
+/// The cases: name, packet size, payload, records in a burst (1: there and back), and bursts in a round.
 const CASES: [(&str, u16, usize, u32, u32); 6] = [
     ("ping-16", 1472, 16, 1, 20_000),
     ("burst-16", 1472, 16, 1000, 100),

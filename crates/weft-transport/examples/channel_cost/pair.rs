@@ -9,7 +9,7 @@ use weft_wire::{Epoch, Head, Kind};
 
 const STREAM: StreamId = StreamId(1);
 
-/// Two channels that are connected, and time that goes on by a microsecond with each packet.
+/// Two connected channels. Time advances by a microsecond with each packet.
 pub struct Pair {
     now: Time,
     channels: [Channel; 2],
@@ -77,7 +77,7 @@ impl Pair {
         records
     }
 
-    /// So many records one way in a burst, then whatever the other side has to say.
+    /// Sends a burst of records one way, then carries the answers of the other side.
     pub fn burst(&mut self, records: u32, payload: &[u8]) {
         (0..records).for_each(|_| self.send(0, payload));
         self.carry(0);

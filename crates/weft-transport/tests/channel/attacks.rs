@@ -1,5 +1,5 @@
-//! Attacks in numbers: each in a short form, and the large ones in a long form for `make soak`. What a single lie does is in
-//! `hostile`.
+//! Attacks in large numbers: each in a short form, and the large ones also in a long form for `make soak`. The effect
+//! of a single lie is tested in `hostile`.
 
 use crate::hostile::{sealed, Liar, A, START};
 use crate::world::{micros, World, MTU};
@@ -61,7 +61,7 @@ fn a_peer_that_never_hears_last_words_keeps_no_more_streams_than_may_be() {
 
 // ---- P2: forged packets from off the path
 
-/// One that names the ids and the like by chance, but for what it aims at.
+/// A forged packet with random ids and fields, except for its target.
 fn forged(random: &mut Random, to: ChannelId, callee: Epoch) -> Vec<u8> {
     let to = if random.chance(500_000) { to } else { ChannelId(random.bits() as u32) };
     let from = ChannelId(random.bits() as u32);
@@ -83,8 +83,8 @@ fn forged(random: &mut Random, to: ChannelId, callee: Epoch) -> Vec<u8> {
     sealed(Header { number, acked, ..Header::new(kind, to, from) }, &frame)
 }
 
-/// So many records each way, with so many forged packets beside them, for each turn of the hosts some. What happens is what would have
-/// happened without: to the nanosecond, and but for one count.
+/// Sends `records` each way, and `packets` forged packets spread over the turns of the hosts. The outcome must be the
+/// same as without them: to the nanosecond, and except for one counter.
 fn forged_beside_traffic(records: u32, packets: u64) {
     let run = |packets: u64| {
         let mut world = World::connected(1, 6);
@@ -130,7 +130,7 @@ fn ten_million_forged_packets_beside_traffic_change_nothing_but_a_count() {
 
 // ---- P3: replays
 
-/// All that went over the wire comes again, mixed: to the same life while it talks on, and to the next one.
+/// Replays the whole traffic in random order: to the same life while it goes on, and to the next life.
 fn replayed(records: u32, times: u32) {
     let mut world = World::connected(2, 4);
     world.capture = Some(Vec::new());
@@ -151,7 +151,7 @@ fn replayed(records: u32, times: u32) {
     assert_eq!([0, 1].map(|at| world.channel(at).counters().packets_received), received);
     (0..2).for_each(|at| world.order(at, 100));
     world.run_until_done(Duration::from_secs(10)).expect("in order");
-    // The next lives have other ids, and nobody gets into them by what was said to those before.
+    // The next lives have other ids, and a replay of earlier packets must not get into them.
     (0..2).for_each(|at| world.restart(at));
     world.hosts[0].calls = true;
     world.run(Duration::from_secs(1)).expect("a call");
@@ -174,8 +174,8 @@ fn a_long_capture_comes_again_a_hundred_times_and_is_taken_for_old() {
 
 // ---- P6: acknowledgements that lie
 
-/// A peer that acknowledges whatever may have been sent by now, before it came or can have come: each lie gains it a window at most,
-/// and sooner or later one names a number that was left out.
+/// A peer that acknowledges packets before they can have arrived: each lie gains it at most one window, and sooner or
+/// later one names a number that was skipped.
 #[test]
 fn each_acknowledgement_of_what_has_not_come_gains_a_window_at_most() {
     let mut liar = Liar::new();
@@ -185,7 +185,7 @@ fn each_acknowledgement_of_what_has_not_come_gains_a_window_at_most() {
     let (mut lies, mut found) = (0u64, 0);
     for _ in 0..2_000 {
         liar.world.run(micros(1)).expect("nothing comes");
-        // Nobody told it how many went: it supposes that those did which fit the window.
+        // The peer does not know how many packets were sent; it guesses from the window.
         let guess = FIRST_NUMBER + liar.world.packets[0];
         liar.header.acked = Some(guess as u32);
         let taken = Frame::Taken { stream: A, taken: START, limit: START.wrapping_add(1 << 29) };
@@ -197,13 +197,13 @@ fn each_acknowledgement_of_what_has_not_come_gains_a_window_at_most() {
     }
     let sent = liar.world.bytes[0];
     assert!(sent <= (lies + found + 2) * (window + MTU as u64), "{sent} bytes for {lies} lies");
-    // It took nothing, so no more goes than is kept for it, besides what is said to it.
+    // The peer took nothing, so the sender sends no more than it keeps, apart from control frames.
     let most = u64::from(liar.world.hosts[0].settings.send_most);
     assert!(sent < 2 * most + 2_000 * 60, "{sent} bytes");
     let memory = liar.world.channel(0).memory();
     assert!(memory < 2 * most as usize + (64 << 10), "{memory} bytes");
     assert_eq!(liar.world.channel(0).counters().dropped_violation, found);
-    // Once it is silent it is lost like any.
+    // Once the peer is silent it is lost like any other.
     liar.world.run(Duration::from_secs(8)).expect("nothing comes");
     assert_eq!(liar.world.lost(0), Some(Reason::Silent));
 }

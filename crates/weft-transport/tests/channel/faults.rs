@@ -8,7 +8,7 @@ use weft_wire::frame::{Frame, StreamId, FRAME_HEADER};
 use weft_wire::packet::{reseal, Packet, HEADER};
 use weft_wire::Reason;
 
-/// Everything at once: a tenth of the packets lost, a tenth twice, a third out of order, one in fifty damaged.
+/// Everything at once: a tenth of the packets lost, a tenth duplicated, a third reordered, one in fifty damaged.
 const BAD: Faults = Faults {
     drop: 100_000,
     duplicate: 100_000,
@@ -53,7 +53,7 @@ fn large_records_are_cut_and_put_together_again() {
     }
 }
 
-/// A word that could not wait was tried for ever while no packet with it could be followed.
+/// Regression: an urgent frame was retried for ever while no further packet could be tracked.
 #[test]
 fn more_small_packets_than_can_be_followed_wait_with_whatever_is_in_them() {
     let mut world = World::new(3, seed());
@@ -196,7 +196,7 @@ fn the_same_seed_makes_the_same_packets() {
     assert_ne!(run(5), run(6));
 }
 
-/// A run in which host 1 dies, or the way to it breaks, at a random moment. What comes back to host 0 is checked.
+/// A run in which host 1 dies, or the path to it breaks, at a random moment. Checks what comes back to host 0.
 fn die_at_random(seed: u64) -> Result<(u32, u32), String> {
     let mut random = Random::new(seed);
     let mut world = World::new(2, seed);
@@ -249,7 +249,7 @@ fn a_record_taken_twice_is_found() {
     assert!(error.contains("record 71 is Some(70)"), "{error}");
 }
 
-/// The check must find a reader that leaves a record out.
+/// The check must find a reader that skips a record.
 #[test]
 fn a_record_left_out_is_found() {
     let mut world = World::new(1, 1);
@@ -259,7 +259,7 @@ fn a_record_left_out_is_found() {
     assert!(error.contains("record 70 is Some(71)"), "{error}");
 }
 
-/// The check must find an acknowledgement that lies: the packet it speaks of was lost.
+/// The check must find a false acknowledgement, of a packet that was lost.
 #[test]
 fn an_acknowledgement_that_lies_is_found() {
     let mut world = World::connected(1, 1);
@@ -278,7 +278,7 @@ fn an_acknowledgement_that_lies_is_found() {
         true
     }));
     world.order(0, 40);
-    // Something of the other side, for the lie to ride on.
+    // Traffic of the other side, for the false acknowledgement to ride on.
     world.order(1, 40);
     let error = world.run_until_done(Duration::from_secs(2)).expect_err("a record was never sent again");
     assert!(error.contains("not done"), "{error}");
@@ -304,7 +304,7 @@ fn a_run_put_in_the_wrong_place_is_found() {
     assert!(world.run_until_done(Duration::from_secs(2)).is_err());
 }
 
-/// The check of returned records must find one that was delivered and is said not to be.
+/// The check of returned records must find one that was delivered and is reported as not delivered.
 #[test]
 fn a_return_that_lies_is_found() {
     let mut world = World::connected(1, 1);

@@ -15,7 +15,7 @@ use weft_wire::{Epoch, Reason};
 pub const A: StreamId = StreamId(1);
 pub const START: u32 = FIRST_OFFSET as u32;
 
-/// A host 1 that lost its mind: it knows the ids, and says what it likes to host 0.
+/// A hostile host 1: it knows the ids, and sends host 0 whatever it likes.
 pub struct Liar {
     pub world: World,
     pub header: Header,
@@ -49,7 +49,7 @@ impl Liar {
     }
 }
 
-/// A host 0 that calls, and what its call says.
+/// A host 0 that calls, with the contents of its call.
 fn calling() -> (World, Life, Hello) {
     let mut world = World::new(1, 1);
     world.call(0);
@@ -73,7 +73,7 @@ pub fn sealed(header: Header, frame: &Frame<'_>) -> Vec<u8> {
     packet.to_vec()
 }
 
-/// What one says to a caller who keeps no state for it.
+/// An answer of a host that keeps no state for the caller.
 fn answer(to: Life, frame: &Frame<'_>) -> Vec<u8> {
     sealed(Header::new(PacketKind::Answer, to.id, ChannelId::NOBODY), frame)
 }
@@ -130,12 +130,12 @@ fn an_answer_without_the_nonce_of_the_call_does_nothing() {
     world.run_until_done(Duration::from_secs(1)).expect("in order");
 }
 
-/// A peer is unreachable when it is silent for the suspicion time, and not when a call has taken that long. (I1)
+/// A peer is unreachable when it was silent for the suspicion time, not when a call has taken that long. (I1)
 #[test]
 fn who_was_answered_late_goes_on_calling_but_not_for_ever() {
     for comes_back in [true, false] {
         let (mut world, ours, hello) = calling();
-        // Only the answer to one call gets through, just before the time is over.
+        // Only the answer to one call gets through, just before the suspicion time is over.
         world.links[0].faults.drop = 1_000_000;
         world.links[1].faults.drop = 1_000_000;
         world.run(Duration::from_millis(2_900)).expect("nothing comes");
@@ -155,7 +155,8 @@ fn who_was_answered_late_goes_on_calling_but_not_for_ever() {
     }
 }
 
-/// Whoever sees the calls can answer each with another cookie. That makes no more calls than silence does, and no longer ones.
+/// Anyone who sees the calls can answer each with another cookie. That must cause no more calls than silence does, and
+/// for no longer.
 #[test]
 fn a_call_that_is_answered_with_another_cookie_each_time_ends_all_the_same() {
     let (mut world, ours, hello) = calling();
@@ -176,14 +177,14 @@ fn a_call_that_is_answered_with_another_cookie_each_time_ends_all_the_same() {
         assert!(value < 60_000, "still calling after a minute");
     }
     assert_eq!(world.lost(0), Some(Reason::NobodyThere));
-    // The calls are no further apart than a quarter of the suspicion time.
+    // The calls are at most a quarter of the suspicion time apart.
     let took = world.now.since(first);
     assert!(took >= suspicion && took < suspicion * 5 / 4, "{took:?}");
     let calls = world.packets[0] - before;
     assert!(calls < 200, "{calls} calls");
 }
 
-/// One that was forged is answered like any, and does not keep the true one from being used.
+/// A forged cookie is used like any other, and does not prevent the use of the true one.
 #[test]
 fn a_forged_cookie_before_the_true_one_costs_a_try() {
     let (mut world, ours, hello) = calling();
@@ -262,7 +263,7 @@ fn acknowledging_what_was_not_sent_does_nothing() {
 
 #[test]
 fn a_number_that_was_left_out_gives_a_liar_away() {
-    // Whoever acknowledges everything that might have been sent meets one sooner or later.
+    // A peer that acknowledges everything that might have been sent names a skipped number sooner or later.
     let mut liar = Liar::new();
     let mut violations = 0;
     for _ in 0..4_000 {
@@ -318,7 +319,7 @@ fn holes_and_half_records_fill_no_more_than_the_window() {
     let memory = liar.world.channel(0).memory();
     assert!(memory < window as usize + (24 << 10), "{memory} bytes");
     assert!(refused > 1_000, "{refused}");
-    // The first byte of a record, and no more of it: nothing to read, nothing lost.
+    // Only the first byte of a record arrives: nothing to read, nothing lost.
     assert!(matches!(liar.world.channel(0).peek(A), Peek::Empty));
 }
 
@@ -334,7 +335,7 @@ fn a_peer_that_never_acknowledges_costs_a_window_and_is_not_lost_while_it_speaks
     let memory = liar.world.channel(0).memory();
     assert!(memory < 2 * send_most as usize + (128 << 10), "{memory} bytes");
     let sent = liar.world.bytes[0];
-    // The window once, then two packets at each time-out, of at least 1/32 of the suspicion time, and an answer to each ping.
+    // One window, then two packets at each timeout (at least 1/32 of the suspicion time apart), and an answer to each ping.
     let most = window + 20_000 / 93 * 2 * MTU as u64 + 1_000 * 40 + (64 << 10);
     assert!(sent > window && sent < most, "{sent} bytes, {most} at most");
     assert_eq!(liar.world.lost(0), None);
@@ -350,7 +351,7 @@ fn a_window_that_is_never_opened_stops_the_writer_for_good_and_for_no_more() {
     for _ in 0..400 {
         liar.world.capture = Some(Vec::new());
         liar.world.run(Duration::from_millis(50)).expect("nothing comes");
-        // Everything came, nothing was taken.
+        // Everything arrived, nothing was taken.
         for (_, packet) in liar.world.capture.take().expect("a capture") {
             let header = Packet::decode(&packet).expect("a packet").header;
             if let Arrival::New(number) = received.look(header.number) {
@@ -447,7 +448,7 @@ fn calls_for_programs_that_may_come_are_left_without_an_answer() {
     assert_eq!(answer(door, Epoch(9)), Some(false), "refused");
 }
 
-/// A frame that a liar may think of.
+/// An arbitrary frame.
 fn any_frame() -> impl Strategy<Value = (u8, u32, u32, Vec<u8>)> {
     let near = prop_oneof![
         4 => (0u32..3000).prop_map(|n| START.wrapping_add(n)),
@@ -469,7 +470,7 @@ proptest! {
     ) {
         let mut liar = Liar::new();
         liar.world.order(0, 300);
-        // The two windows of the stream, that of all new streams, and the table of streams.
+        // Both windows of the stream, the window of all new streams, and the stream table.
         let bound = 4 * liar.world.hosts[0].settings.window as usize;
         for (frames, skip, acked, behind, reflected) in packets {
             liar.number += skip;
@@ -502,14 +503,14 @@ proptest! {
             }
             channel.release(A);
             prop_assert!(channel.memory() < bound);
-            // The reader of the world would find that these are not the records it waits for.
+            // Otherwise the reader of `World` would report records that it does not expect.
             liar.world.hosts[0].program.got.clear();
             liar.world.run(micros(300)).expect("nobody reads");
             prop_assert!(liar.world.channel(0).is_open());
         }
         liar.world.run(Duration::from_secs(10)).expect("nobody reads");
         let channel = liar.world.channel(0);
-        // Whoever owes nothing may be silent.
+        // A channel that owes nothing needs no timer.
         prop_assert_eq!(channel.next_timeout(), None, "{:?}", channel.counters());
     }
 }

@@ -1,4 +1,4 @@
-//! Checksums that leave payloads out, where both sides want that.
+//! Checksums that leave payloads out if both sides ask for it.
 
 use crate::hostile::{Liar, A, START};
 use crate::world::{micros, World, MTU};
@@ -13,7 +13,7 @@ use weft_wire::{Epoch, Head, Kind, Reason};
 
 use Integrity::{Full, Header as HeaderOnly};
 
-/// Two hosts that want this, not connected yet, with one stream.
+/// Two unconnected hosts with one stream, which ask for these integrities.
 fn world_of(wanted: [Integrity; 2], seed: u64) -> World {
     let mut world = World::new(1, seed);
     for (host, integrity) in world.hosts.iter_mut().zip(wanted) {
@@ -28,7 +28,7 @@ fn read(packet: &[u8]) -> Packet<'_> {
     Packet::decode_as(packet, HeaderOnly).expect("whole")
 }
 
-/// Damages packets of host 0 that are larger than half a frame, at a byte that `choose` names, if any. Counts them.
+/// Damages packets of host 0 that are larger than half a frame, at the byte that `choose` returns, if any. Counts them.
 fn damage(world: &mut World, choose: impl Fn(&Packet<'_>, usize) -> Option<usize> + 'static) -> Rc<Cell<u64>> {
     let damaged = Rc::new(Cell::new(0));
     let count = damaged.clone();
@@ -117,7 +117,7 @@ fn damage_of_what_is_covered_is_found() {
         world.order(0, 100);
         world.run_until_done(Duration::from_secs(60)).expect("in order, and as they were");
         let counters = *world.channel(1).counters();
-        // What names another channel is not for this one.
+        // Damage to an id makes the packet one of another channel.
         assert!(damaged.get() > 20 && counters.dropped_malformed > damaged.get() / 2, "{counters:?}");
         assert_eq!(counters.dropped_violation, 0);
     }
@@ -139,7 +139,7 @@ fn with_one_side_that_does_not_want_it_all_damage_is_found() {
 fn packets_are_covered_to_their_end_until_both_sides_know_what_was_agreed() {
     let mut world = world_of([HeaderOnly; 2], 4);
     world.capture = Some(Vec::new());
-    // Both have much to say from the first packet on; and the set-up takes several tries.
+    // Both sides have much to send from the first packet on, and set-up takes several tries.
     world.links.iter_mut().for_each(|link| link.faults = Faults { drop: 300_000, ..Faults::default() });
     world.order(0, 30);
     world.order(1, 30);
@@ -158,7 +158,7 @@ fn packets_are_covered_to_their_end_until_both_sides_know_what_was_agreed() {
     assert!(accepts > 0 && partly > 0, "{accepts} packets with an accept, {partly} covered in part");
 }
 
-/// A stream as it was captured: its bytes, and which of them lie in the beginning of a record.
+/// For each byte of a captured stream, whether it lies in the covered beginning of a record.
 fn beginnings(capture: &[(usize, Vec<u8>)], side: usize) -> Vec<bool> {
     let mut bytes: Vec<u8> = Vec::new();
     for (_, packet) in capture.iter().filter(|(at, _)| *at == side) {
@@ -262,7 +262,7 @@ fn a_peer_that_has_forgotten_the_channel_says_so_to_a_packet_that_is_covered_in_
     world.order(0, 3);
     world.capture = Some(Vec::new());
     let asked_at = world.now;
-    // Only what is covered in part gets through, once.
+    // Only packets that are covered in part get through.
     world.tamper = Some(Box::new(|at, packet| at == 1 || read(packet).covered() < packet.len()));
     while world.lost(0).is_none() {
         let end = asked_at + Duration::from_secs(2);

@@ -1,15 +1,15 @@
-//! Tests of the channel: two of them over links in memory, in virtual time.
+//! Tests of the channel: two channels over links in memory, in virtual time.
 //!
 //! * `world`: two hosts with doors and channels, bad links between them, and a ledger of every record.
-//! * `transcripts`: one behaviour each, written as what goes in and what comes out.
-//! * `streams`: how streams are opened by what comes, and closed at rest.
-//! * `pauses`: streams whose reader takes nothing for now.
-//! * `spacing`: packets that are sent evenly.
-//! * `sizes`: packet sizes that are found, and lost again.
+//! * `transcripts`: one behaviour each, written as input and expected output.
+//! * `streams`: how arriving records open streams, and how streams are closed at rest.
+//! * `pauses`: paused streams.
+//! * `spacing`: pacing.
+//! * `sizes`: how packet sizes are found and reduced.
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
-//! * `refusals`: processes that ended on hosts that live.
+//! * `refusals`: processes that ended on live hosts.
 //! * `integrity`: checksums that leave payloads out.
-//! * `unreliable`: messages that may be lost; `words`: when acknowledgements are taken in.
+//! * `unreliable`: unreliable messages; `words`: when acknowledgements are processed.
 //! * `hostile`: packets that no honest peer sends; `attacks`: many of them.
 //!
 //! Random tests print their seed when they fail; `SEED=n` runs them with another one.

@@ -1,4 +1,4 @@
-//! Streams whose reader takes nothing for now: nothing is kept of them, nothing of them is lost, and others go on.
+//! Paused streams: the reader keeps nothing of them, nothing is lost, and other streams go on.
 
 use crate::hostile::Liar;
 use crate::world::*;
@@ -20,7 +20,7 @@ fn run(world: &mut World) {
 /// Two hosts with two streams, the first of which is not read at host 1.
 fn with_deaf_stream() -> World {
     let mut world = World::new(2, 1);
-    // What is kept is counted where it is limited.
+    // Held bytes are only counted if they are limited.
     world.hosts[1].settings.held_most = 1 << 30;
     run(&mut world);
     world.hosts[0].program.bytes_most = 4000;
@@ -42,7 +42,7 @@ fn a_paused_stream_keeps_nothing_and_goes_on_where_it_was_stopped() {
     assert!(world.channel(1).memory() < 16 << 10, "its memory is given back");
     run(&mut world);
     assert!(world.channel(0).is_paused(FIRST) && !world.channel(0).is_paused(SECOND));
-    // Nothing of it is sent meanwhile, and the other stream goes on.
+    // Nothing of the paused stream is sent meanwhile, and the other stream goes on.
     let bytes = world.bytes[0];
     world.hosts[0].program.to_send.insert(SECOND, (70, 60));
     world.hosts[0].program.to_send.insert(FIRST, (80, 60));
@@ -77,7 +77,7 @@ fn the_first_records_of_a_paused_stream_may_stay() {
     let all = channel.held();
     assert!(channel.pause(FIRST, PauseReason::QueueFull, 10_000));
     assert!(channel.held() <= 10_000 && channel.held() > 5000, "{} of {all}", channel.held());
-    // Less than the first record has: that one stays, all of it.
+    // Less than the first record: it stays completely.
     channel.pause(FIRST, PauseReason::QueueFull, 1);
     assert!(channel.is_readable(FIRST) && channel.held() < 5000);
     let program = &mut world.hosts[1].program;
@@ -109,20 +109,20 @@ fn a_peer_that_dies_while_it_pauses_a_stream_is_noticed() {
     world.channel(1).pause(FIRST, PauseReason::QueueFull, 0);
     run(&mut world);
     world.links.iter_mut().for_each(|link| link.faults.drop = 1_000_000);
-    // A side that has something on the stream asks.
+    // A side with data on the stream asks the peer.
     assert!(world.channel(0).waits_for_peer(FIRST));
     world.channel(0).ask();
     world.run(Duration::from_secs(10)).expect("in order");
     assert_eq!(world.lost(0), Some(Reason::Silent));
 }
 
-/// The packet that says *resume* also acknowledges records that were dropped before it. They are sent again all the same.
+/// The packet that says *resume* also acknowledges records that were dropped earlier. They must be sent again nevertheless.
 #[test]
 fn what_was_dropped_is_sent_again_though_it_was_acknowledged() {
     let mut world = World::connected(2, 1);
     world.order(0, 1);
     run(&mut world);
-    // One record of the first stream, which comes while that is paused. No word of the pause is sent.
+    // One record of the first stream arrives while that is paused. The pause is not announced yet.
     let (head, args, payload) = record(FIRST, 1, 40);
     world.channel(0).send(FIRST, head, &args, &payload).expect("room");
     world.hosts[0].program.to_send.insert(FIRST, (2, 2));
@@ -141,7 +141,7 @@ fn what_was_dropped_is_sent_again_though_it_was_acknowledged() {
     world.run_until_done(micros(100_000)).expect("the record, too");
 }
 
-/// Pauses and resumptions at any moment, over a bad link and in both directions: each record comes once.
+/// Pauses and resumptions at any moment, over a bad link and in both directions: each record arrives once.
 #[test]
 fn streams_that_are_paused_at_any_moment_lose_nothing() {
     let seed = seed();
@@ -171,7 +171,7 @@ fn streams_that_are_paused_at_any_moment_lose_nothing() {
     assert_eq!([0, 1].map(|at| world.channel(at).held()), [0; 2]);
 }
 
-/// A host that may keep less than what all its streams may bring keeps no more than that, and takes every record in the end.
+/// A host whose limit is below the sum of its streams' windows keeps to the limit, and takes every record in the end.
 #[test]
 fn a_channel_keeps_no_more_than_it_may_of_all_streams_together() {
     let mut world = World::new(16, 3);
@@ -189,7 +189,7 @@ fn a_channel_keeps_no_more_than_it_may_of_all_streams_together() {
     assert!(held > most / 2 && held <= most, "{held} bytes of {most}");
     assert!((1..16).any(|stream| world.channel(0).is_paused(StreamId(stream))));
     assert!(world.channel(1).memory() < 2 * most as usize + (64 << 10), "{}", world.channel(1).memory());
-    // Where the others hold all of it, their owner makes room for the one that is read.
+    // If the other streams hold all the room, their owner makes room for the one that is read.
     for stream in (1..16).map(StreamId) {
         world.channel(1).pause(stream, PauseReason::QueueFull, 0);
     }
@@ -203,7 +203,7 @@ fn a_channel_keeps_no_more_than_it_may_of_all_streams_together() {
     assert_eq!(world.channel(1).held(), 0);
 }
 
-/// Of room that channels share, one that takes nothing leaves half to others, and these take every record.
+/// A channel that takes nothing leaves half of the shared room to others, and these take every record.
 #[test]
 fn a_channel_that_takes_nothing_leaves_shared_room_to_others() {
     const MOST: u64 = 1 << 20;
@@ -235,7 +235,7 @@ fn a_channel_that_takes_nothing_leaves_shared_room_to_others() {
         }
     }
     assert!(other.is_done() && most <= MOST, "{most}: {}", other.state());
-    // What it keeps is free once it is gone.
+    // What it holds is free once it is dropped.
     greedy.hosts[1].channel = None;
     other.hosts[1].channel = None;
     assert_eq!(room.used(), 0);
@@ -254,17 +254,18 @@ fn pauses_that_no_honest_peer_says_are_violations() {
     assert_eq!(liar.say(&[pause(START + 1000, 1)]), Verdict::Violation, "never sent");
     assert_eq!(liar.say(&[pause(START, 5)]), Verdict::Taken);
     assert!(liar.world.channel(0).is_paused(stream));
-    // An older one changes nothing, and neither does a copy.
+    // An older frame changes nothing, and neither does a copy.
     assert_eq!((liar.say(&[resume(START, 4)]), liar.say(&[pause(START, 5)])), (Verdict::Taken, Verdict::Taken));
     assert!(liar.world.channel(0).is_paused(stream));
     assert_eq!(liar.say(&[resume(START - 40, 6)]), Verdict::Taken);
     assert!(!liar.world.channel(0).is_paused(stream));
-    // Of a stream that is not there.
+    // A frame for a stream that does not exist.
     let other = StreamId(999 << 1 | 1);
     assert_eq!(liar.say(&[Frame::Resume(Pause { stream: other, from: 7, round: 2 })]), Verdict::Taken);
 }
 
-/// What stays of a crowded stream behind its last whole record is a part of one. It must not keep the room for which the stream itself waits.
+/// Behind its last whole record a crowded stream may hold a part of one. That part must not occupy the room that the
+/// stream itself waits for.
 #[test]
 fn the_beginnings_of_records_do_not_keep_crowded_streams_out() {
     let mut world = World::new(8, 3);
@@ -294,7 +295,7 @@ fn the_beginnings_of_records_do_not_keep_crowded_streams_out() {
     assert_eq!(got, 16);
 }
 
-/// Once it is trimmed, a channel has little more memory than what its streams keep.
+/// After a trim, a channel has little more memory than its streams need.
 #[test]
 fn streams_that_keep_little_have_little_memory() {
     let mut world = World::new(64, 3);

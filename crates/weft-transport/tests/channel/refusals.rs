@@ -1,4 +1,4 @@
-//! What a host says of a process that ended: nobody has that port.
+//! Reports of a host about a process that ended: nobody has that port.
 
 use crate::world::{micros, World};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn quote(world: &mut World) -> Quote {
 fn a_process_that_ended_is_known_within_tens_of_milliseconds_if_its_host_lives() {
     for refusals in [1, u32::MAX] {
         let mut world = World::connected(1, 1);
-        // Hosts send few refusals in a second, so one has to do.
+        // Hosts limit the rate of refusals, so one has to suffice.
         world.refuses[1] = Some(refusals);
         world.order(0, 1);
         let (took, reason) = time_to_loss(&mut world);
@@ -77,7 +77,7 @@ fn without_a_refusal_silence_takes_the_suspicion_time() {
 
 #[test]
 fn a_live_peer_answers_whatever_is_said_of_it() {
-    // Somebody sends refusals all the time, who has seen our packets, over ways of many lengths and qualities.
+    // An attacker who sees our packets sends refusals all the time, over paths of many delays and loss rates.
     for (delay, drop) in [(20, 0), (250, 20_000), (20_000, 0), (90_000, 20_000)] {
         let mut world = World::new(1, 7);
         world.links = [1, 2].map(|seed| {
@@ -131,7 +131,7 @@ fn an_answer_that_waits_in_our_socket_while_we_are_away_counts() {
     assert!(world.channel(0).on_refusal(now, &said));
     world.channel(0).on_timeout(now);
     world.transmit(0);
-    // Away for long: the clock is looked at before the answer is.
+    // After a long absence the clock is read before the answer is.
     world.now = now + Duration::from_secs(10);
     let now = world.now;
     world.channel(0).on_timeout(now);

@@ -1,4 +1,4 @@
-//! What a host that cannot read all that comes lets each of its peers have under way.
+//! The share that an overloaded host lets each of its peers have in flight.
 
 use crate::hostile::Liar;
 use crate::world::{micros, World, MTU};
@@ -8,7 +8,7 @@ use weft_wire::frame::{Frame, SHARE_LASTS};
 
 const SHARE: u32 = 2 * MTU as u32;
 
-/// Has host 0 send so many records, and returns the most that it had under way.
+/// Has host 0 send `records`, and returns the most bytes that it had in flight.
 fn most_under_way(world: &mut World, records: u32) -> u64 {
     world.order(0, records);
     let end = world.now + Duration::from_secs(5);
@@ -27,7 +27,7 @@ fn a_peer_has_no_more_than_its_share_under_way_until_that_lapses() {
     let freely = most_under_way(&mut world, 400);
     assert!(freely > 4 * u64::from(SHARE), "{freely}");
     world.channel(1).grant(Some(SHARE));
-    // The first acknowledgement tells it.
+    // The first acknowledgement carries the share.
     most_under_way(&mut world, 20);
     let bounded = most_under_way(&mut world, 400);
     assert!(bounded < u64::from(SHARE) + MTU as u64, "{bounded}: it may be exceeded by less than a packet");

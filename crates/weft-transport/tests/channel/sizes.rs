@@ -1,4 +1,4 @@
-//! Packet sizes: found by trying, lost when the path shrinks, and runs of packets of one size.
+//! Packet sizes: found by trial, reduced when the path shrinks; and runs of packets of one size.
 
 use crate::world::{micros, seed, World};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use weft_wire::frame::{Frame, StreamId};
 use weft_wire::packet::{Packet, HEADER, PACKET_LEAST};
 use weft_wire::{Head, Kind};
 
-/// Buffers for the largest packets of a jumbo link, Ethernet's headers forgotten.
+/// The size of buffers: the largest packets of a jumbo link, without Ethernet's headers.
 const BUFFER: usize = 9000;
 
-/// Two hosts whose links carry so much, and who know of no more than 1,200 bytes.
+/// Two hosts whose links carry `carries` bytes, while the hosts assume 1,200.
 fn world(streams: u32, carries: usize, seed: u64) -> World {
     let mut world = World::new(streams, seed);
     world.mtu = BUFFER;
@@ -24,7 +24,7 @@ fn world(streams: u32, carries: usize, seed: u64) -> World {
     world
 }
 
-/// Sends so many records of up to 30,000 bytes each way.
+/// Sends `records` of up to 30,000 bytes each way.
 fn stream(world: &mut World, records: u32) {
     for at in [0, 1] {
         world.order(at, records);
@@ -137,7 +137,7 @@ fn silence_alone_is_no_reason_for_smaller_packets() {
     for _ in 0..5 {
         world.order(0, 60);
         world.run(micros(300)).expect("in order");
-        // Only the way there, so that what came before is acknowledged.
+        // Only one direction, so that earlier packets are acknowledged.
         world.links[0].faults.drop = 1_000_000;
         world.run(Duration::from_millis(500)).expect("in order");
         assert!(world.channel(0).packet_size() < 8972, "while it lasts, smaller ones are tried");
@@ -160,7 +160,7 @@ fn chance_loss_neither_hides_a_size_nor_takes_it_away() {
         stream(&mut world, 100);
         found += [0, 1].iter().filter(|&&at| world.channel(at).packet_size() == 8972).count();
     }
-    // Each of two sizes is tried twice, and one in twenty trials is lost by chance.
+    // Two sizes are tried twice each, and one in twenty trials is lost by chance.
     assert!(found >= 190, "{found} of 200 found all that the path carries");
 }
 
@@ -190,7 +190,7 @@ fn an_idle_channel_tries_nothing_and_neither_does_one_with_little_to_say() {
     }
     world.run(Duration::from_secs(1)).expect("in order");
     assert_eq!([0, 1].map(|at| world.channel(at).counters().trials_sent), [0, 0]);
-    // In the middle of a search, with a trial that is lost, all falls silent.
+    // All traffic stops in the middle of a search, with a lost trial.
     world.tamper = Some(Box::new(|_, packet| !is_trial(packet)));
     for at in [0, 1] {
         world.hosts[at].program.bytes_most = 3_000;
@@ -219,7 +219,7 @@ fn a_size_that_the_link_refuses_is_given_up_at_once() {
     world.run_until_done(Duration::from_secs(1)).expect("exactly once, in order");
     assert!(world.now.since(start) < Duration::from_millis(20), "{:?}", world.now.since(start));
     assert_eq!((world.channel(0).packet_size(), world.channel(0).counters().timeouts), (1472, timeouts));
-    // However little a link says it carries, packets do not get smaller than what every link carries.
+    // Even if a link claims to carry less, packets do not get smaller than what every link carries.
     let now = world.now;
     world.channel(0).too_large(now, 20);
     assert_eq!(world.channel(0).packet_size(), PACKET_LEAST);
@@ -260,7 +260,7 @@ fn packets_of_a_burst_are_equally_large_but_for_the_last() {
         let mut sizes = Vec::new();
         while let Some(bytes) = channel.transmit(now, &mut packet) {
             assert!(Packet::decode(&packet[..bytes]).expect("a packet").frames().all(|frame| frame.is_ok()));
-            // What lies ready behind it is a run of its own, and this one ends here.
+            // Packets that lie ready behind it form a run of their own, so this run ends here.
             sizes.push((bytes, channel.has_run(now)));
         }
         let (last, _) = sizes.pop().expect("some packets");
@@ -271,7 +271,7 @@ fn packets_of_a_burst_are_equally_large_but_for_the_last() {
     }
 }
 
-/// The packets of the burst were lost, as far as the peer can tell: they come again.
+/// The peer saw none of the packets of the burst, so they are sent again.
 fn stream_is_taken(world: &mut World, streams: u32) {
     world.hosts[1].program.deaf = (1..=streams).map(StreamId).collect();
     world.run(Duration::from_secs(1)).expect("in order");

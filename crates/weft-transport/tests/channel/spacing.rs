@@ -1,4 +1,4 @@
-//! Packets that are spaced evenly over a round trip.
+//! Pacing: packets spaced evenly over a round trip.
 
 use super::world::{micros, World, MTU};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use weft_wire::{Epoch, Head, Kind};
 const STREAM: StreamId = StreamId(1);
 const WINDOW: u64 = 64 * MTU as u64;
 
-/// A window that stays as it is, and all packets of which are spaced.
+/// A constant window with pacing for all packets.
 struct Spaced;
 
 impl Congestion for Spaced {
@@ -67,14 +67,14 @@ fn pair(now: &mut Time, round_trip: Duration) -> (Channel<Spaced>, Channel) {
     (near, far)
 }
 
-/// Hands over so many records, each of which fills a packet.
+/// Queues `records`, each of which fills a packet.
 fn fill(channel: &mut Channel<Spaced>, records: usize) {
     for _ in 0..records {
         channel.send(STREAM, Head::new(Kind::Send), &[], &[7; MTU - 100]).expect("room");
     }
 }
 
-/// All that may go now.
+/// All packets that may go now.
 fn send_all(channel: &mut Channel<Spaced>, now: Time) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     let mut packet = [0; MTU];
@@ -86,7 +86,8 @@ fn send_all(channel: &mut Channel<Spaced>, now: Time) -> Vec<Vec<u8>> {
 
 #[test]
 fn who_comes_late_sends_a_quarter_of_a_round_trip_at_once_and_goes_on_evenly() {
-    // 64 packets in a round trip, by lot a little slower: at once what is due in a quarter, but in 200 us at the least, and a millisecond at most.
+    // 64 packets per round trip, randomly a little fewer: at once go those due in a quarter of a round trip, clamped to
+    // between 200 µs and a millisecond.
     for (round_trip, at_once) in [(1600, 14..=17), (400, 28..=33), (8000, 7..=9)] {
         let round_trip = micros(round_trip);
         let mut now = Time::from_micros(1_000_000);
@@ -109,7 +110,7 @@ fn who_comes_late_sends_a_quarter_of_a_round_trip_at_once_and_goes_on_evenly() {
 #[test]
 fn probes_that_went_before_their_time_do_not_delay_what_comes_after_the_silence() {
     let mut world = World::new(1, 1);
-    // With so little a packet goes every 50 ms.
+    // With this window a packet goes every 50 ms.
     world.hosts[0].window = FixedWindow(14);
     world.hosts[0].program.bytes_most = MTU - 100;
     world.hosts[1].program.bytes_most = MTU - 100;
@@ -118,7 +119,7 @@ fn probes_that_went_before_their_time_do_not_delay_what_comes_after_the_silence(
     world.tamper = Some(Box::new(|_, _| false));
     world.run(Duration::from_millis(150)).expect("in order");
     world.tamper = None;
-    // What probes carried and what is found lost by the answer come with it.
+    // The answer shows what the probes carried and what was lost.
     world.run(Duration::from_millis(60)).expect("in order");
     let before = world.hosts[1].program.got[&STREAM];
     world.run(Duration::from_millis(250)).expect("in order");

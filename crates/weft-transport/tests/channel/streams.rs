@@ -1,4 +1,4 @@
-//! Streams that what comes opens, and that are closed at rest.
+//! Streams that arriving records open, and that are closed at rest.
 
 use crate::hostile::{Liar, START};
 use crate::world::{micros, record, seed, World};
@@ -25,7 +25,7 @@ fn order(world: &mut World, at: usize, stream: StreamId, records: u32) {
     world.hosts[at].program.to_send.entry(stream).or_default().0 += records;
 }
 
-/// The events at a host since the last look, but for records that came.
+/// The events at a host since the last call, except for readable ones.
 fn events(world: &mut World, at: usize) -> Vec<Event> {
     let events = std::mem::take(&mut world.hosts[at].program.events);
     events.into_iter().filter(|event| !matches!(event, Event::Readable(_) | Event::Open)).collect()
@@ -45,7 +45,7 @@ fn used(world: &mut World, at: usize) -> StreamId {
     stream
 }
 
-/// Has a stream closed at rest by its opener, and the other side agree or not. Returns the opener's events.
+/// Has the opener ask to close a stream at rest, and the other side agree or not. Returns the opener's events.
 fn rest(world: &mut World, at: usize, stream: StreamId, agrees: bool) -> Vec<Event> {
     world.channel(at).wish_rest(stream);
     run(world);
@@ -90,7 +90,7 @@ fn a_stream_at_rest_is_closed_by_both_sides_and_its_place_has_the_next_life() {
             }
             assert_eq!(used(&mut world, at), stream.next_life());
         }
-        // The one beside it goes on.
+        // The other stream goes on.
         order(&mut world, 0, other, 10);
         world.run_until_done(Duration::from_secs(1)).expect("in order");
     }
@@ -113,7 +113,7 @@ fn a_stream_on_which_the_other_side_has_something_stays() {
     let mut world = World::connected(0, 1);
     let stream = used(&mut world, 0);
     assert_eq!(rest(&mut world, 0, stream, false), [Event::Stays(stream)]);
-    // The same is not asked again, for the answer would be the same.
+    // The same proposal is not made again, because the answer would be the same.
     world.channel(0).wish_rest(stream);
     run(&mut world);
     assert_eq!(events(&mut world, 1), []);
@@ -143,7 +143,7 @@ fn nothing_is_sent_on_a_stream_while_its_opener_waits_for_the_answer() {
 fn what_the_other_side_has_sent_meanwhile_keeps_a_stream_open() {
     let mut world = World::connected(0, 1);
     let stream = used(&mut world, 0);
-    // It is under way when the proposal comes.
+    // It is in flight when the proposal arrives.
     world.channel(0).wish_rest(stream);
     world.transmit(0);
     order(&mut world, 1, stream, 1);
@@ -206,7 +206,7 @@ fn an_end_closes_all_streams_for_certain() {
         order(&mut world, 0, *stream, 3);
         order(&mut world, 1, *stream, 3);
     }
-    // More than may be new at once: some of it comes again once their program has looked.
+    // More streams than may be new at once: some records are sent again after the program has read others.
     world.hosts[1].program.deaf.clear();
     world.run_until_done(Duration::from_secs(30)).expect("in order");
     world.hosts[1].program.deaf.clone_from(&streams);
@@ -256,7 +256,8 @@ fn streams_that_close_at_rest_at_any_moment_lose_nothing() {
         let (&stream, &opener) = open_streams.iter().nth(nth).expect("there are so many");
         match random.below(4) {
             0 => world.channel(opener).wish_rest(stream),
-            // The program sends on what it knows to be open; the other side may have closed it, which the opener has not heard.
+            // The program sends on a stream that it knows to be open. The other side may have closed it, which the
+            // opener has not heard.
             1 if world.channel(1 - opener).is_confirmed(stream) => order(&mut world, 1 - opener, stream, 1),
             _ => order(&mut world, opener, stream, random.below(3) as u32),
         }
@@ -273,7 +274,7 @@ fn streams_that_close_at_rest_at_any_moment_lose_nothing() {
                         open_streams.remove(&stream);
                         let sent = [0, 1].map(|at| world.hosts[at].program.to_send.remove(&stream).expect("known"));
                         let got = [1, 0].map(|at| world.hosts[at].program.got.remove(&stream).expect("known"));
-                        // Records that were ordered later found the stream gone.
+                        // Records that were ordered later find the stream gone.
                         assert_eq!(sent.map(|(_, sent)| sent), got, "{stream:?}, seed {seed}");
                         records += got.iter().sum::<u32>();
                     }
@@ -297,7 +298,7 @@ fn records_of_an_earlier_life_are_acknowledged_and_dropped() {
     assert!(matches!(liar.world.channel(0).peek(id(3)), Peek::Broken(_) | Peek::Record(_)));
     assert_eq!(say(&mut liar, id(2)), Verdict::Taken);
     assert!(matches!(liar.world.channel(0).peek(id(2)), Peek::Empty));
-    // The owner has not closed the stream that the next one would follow.
+    // The owner has not closed the previous stream at this place.
     assert_eq!(say(&mut liar, id(4)), Verdict::NoRoom);
     liar.world.channel(0).close(id(3), Reason::WrongKey);
     assert_eq!((say(&mut liar, id(3)), say(&mut liar, id(4))), (Verdict::Taken, Verdict::Taken));
@@ -314,7 +315,7 @@ fn what_opens_streams_that_nobody_looks_at_is_bounded() {
         verdicts.push(liar.say(&[Frame::Records { stream, offset: START, bytes: &[4; 16] }]));
     }
     assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Taken).count(), 64);
-    // Holes count as what is before them.
+    // Holes count like data.
     for place in 1..65 {
         let stream = StreamId::new(Side::Answerer, place, 0);
         liar.say(&[Frame::Records { stream, offset: START + window - 100, bytes: &[4; 16] }]);

@@ -127,7 +127,7 @@ fn an_acknowledgement_that_nothing_will_ride_with_goes_at_once() {
     }
 }
 
-/// Sends a record in a packet of its own, which is taken in. Says whether the answer goes at once.
+/// Sends a record in a packet of its own, which is delivered. Returns whether the answer goes at once.
 fn is_answered_at_once(world: &mut World) -> bool {
     let (now, mut packet, mut answer) = (world.now, vec![0; MTU], vec![0; MTU]);
     world.channel(0).send(A, head(), &[], &[0; 20]).expect("room");
@@ -257,7 +257,7 @@ fn a_lost_packet_of_one_stream_does_not_hold_up_another() {
     world.hosts[0].program.to_send.insert(A, (100, 0));
     world.run(micros(10)).expect("in order");
     world.hosts[0].program.to_send.insert(B, (200, 0));
-    // The way over takes 250 us.
+    // The one-way delay is 250 us.
     world.run(micros(300)).expect("in order");
     assert_eq!([A, B].map(|s| world.hosts[1].program.got[&s]), [0, 200]);
     world.tamper = None;
@@ -277,7 +277,7 @@ fn a_reader_that_does_not_read_stops_its_writer_and_nobody_else() {
     assert!(world.channel(0).memory() < 3 * settings.send_most as usize);
     assert!(world.channel(1).memory() < 3 * settings.window as usize);
     assert_eq!((world.lost(0), world.lost(1)), (None, None));
-    // It only asks now and then whether the reader is there.
+    // It only asks now and then whether the peer is alive.
     let packets = world.packets;
     world.run(Duration::from_secs(60)).expect("in order");
     let asked = world.packets[0] - packets[0];
@@ -338,8 +338,8 @@ fn a_closed_stream_says_for_certain_what_was_taken() {
     world.check_returned(0, A, &returned, &mut fates).expect("what was not delivered comes back");
     assert_eq!(fates, (39, 1));
     assert_eq!(returned[0].fate, Fate::InHand);
-    // The other stream is not touched, and nothing is kept of this one once both sides know: whoever opened it again, which
-    // nobody should, would not be told.
+    // The other stream is not affected, and nothing is kept of this one once both sides know: opening it again, which
+    // nobody should do, would not be noticed.
     world.order(1, 50);
     world.hosts[0].program.got.remove(&A);
     world.hosts[1].program.to_send.remove(&A);
@@ -364,7 +364,7 @@ fn streams_are_bounded_and_numbers_used_once() {
     assert_eq!((channel.open_next(), channel.open(beyond)), (Err(OpenError::TooMany), Err(OpenError::TooMany)));
     channel.close(B, Reason::PeerLost);
     assert_eq!((channel.open(B), channel.open_next()), (Err(OpenError::InUse), Err(OpenError::TooMany)));
-    // The peer knows, and this side knows that it does: the place has its next life.
+    // The peer knows, and this side knows that it does: the place can be used again.
     world.run(Duration::from_millis(50)).expect("in order");
     let channel = world.channel(0);
     assert_eq!(channel.open_next(), Ok(B.next_life()));
@@ -420,7 +420,7 @@ fn a_channel_to_the_next_life_hears_nothing_of_the_one_before() {
     world.order(1, 500);
     world.run_until_done(Duration::from_secs(1)).expect("in order");
     let old = world.capture.take().expect("a capture");
-    // Both begin anew, and everything that was ever sent comes again.
+    // Both hosts restart, and all earlier packets are replayed.
     world.restart(0);
     world.restart(1);
     world.hosts[0].calls = true;
@@ -476,7 +476,7 @@ fn a_silent_peer_is_lost_after_the_suspicion_time_and_not_before() {
         for at in [0, 1] {
             world.links[at].faults.drop = 1_000_000;
         }
-        // Nothing is asked: nothing is missed.
+        // Nothing was asked, so silence proves nothing.
         world.run(suspicion * 3).expect("in order");
         assert_eq!(world.lost(0), None);
         world.order(0, 1);
@@ -505,7 +505,7 @@ fn a_watched_peer_that_falls_silent_is_noticed_though_nothing_is_under_way() {
     assert_eq!(world.lost(0), Some(Reason::Silent));
 }
 
-/// A peer that answered all and fell silent, and that somebody waits for.
+/// A peer that answered everything, fell silent, and is waited for.
 fn silent_and_watched() -> World {
     let mut world = World::connected(1, 1);
     world.order(0, 1);
@@ -518,7 +518,7 @@ fn silent_and_watched() -> World {
     world
 }
 
-/// The time for which a peer was silent when it is taken for lost.
+/// How long a peer was silent when it is declared lost.
 fn silence_until_lost(world: &mut World) -> Duration {
     let since = world.now;
     while world.lost(0).is_none() {
@@ -528,7 +528,7 @@ fn silence_until_lost(world: &mut World) -> Duration {
     world.now.since(since)
 }
 
-/// As long as the longest wait between two tries, and the look at the clock.
+/// The longest wait between two tries, plus the granularity of the clock.
 const A_TRY: Duration = Duration::from_millis(3000 / 32 * 5 / 4 + 2);
 
 #[test]
@@ -572,8 +572,8 @@ fn whoever_was_stopped_for_half_a_minute_goes_on() {
         world.order(0, 3_000);
         world.order(1, 3_000);
         world.run(micros(700)).expect("in order");
-        // One side stands still: its packets wait, the other one's time goes on, for less than its suspicion; then the first
-        // one wakes up to a clock that is far ahead.
+        // One side is stopped: its packets wait while the other's time goes on, for less than its suspicion time. Then
+        // the first one wakes up to a clock that is far ahead.
         let stopped = world.hosts[at].channel.take();
         let calls = std::mem::replace(&mut world.hosts[0].calls, false);
         let mut waiting = Vec::new();
@@ -609,7 +609,7 @@ fn two_that_were_stopped_together_do_not_take_each_other_for_dead() {
     for at in [0, 1] {
         world.links[at].faults.drop = 1_000_000;
     }
-    // The peer stands still a moment earlier, and is asked several times, than the caller; and it goes on a moment later.
+    // The peer stops a moment before the caller, which asks it several times, and resumes a moment after it.
     world.order(0, 1);
     world.run(Duration::from_millis(50)).expect("in order");
     world.now = world.now + Duration::from_secs(30);
@@ -619,7 +619,7 @@ fn two_that_were_stopped_together_do_not_take_each_other_for_dead() {
         world.links[at].faults.drop = 0;
     }
     world.run_until_done(Duration::from_secs(2)).expect("nobody is taken for dead");
-    // To one that is dead this time is given once, however seldom the program polls.
+    // A dead peer is granted this time only once, even if the program polls rarely.
     world.links[0].faults.drop = 1_000_000;
     world.order(0, 1);
     for _ in 0..8 {
@@ -630,7 +630,7 @@ fn two_that_were_stopped_together_do_not_take_each_other_for_dead() {
     assert_eq!(world.lost(0), Some(Reason::Silent));
 }
 
-/// Sending sets the time-out anew, and then nothing would say any more that we were away.
+/// Sending resets the timeout, so the absence must be noticed before that.
 #[test]
 fn who_sends_before_it_looks_at_the_clock_was_away_all_the_same() {
     let mut world = World::connected(2, 1);
@@ -680,7 +680,7 @@ fn of_two_that_call_each_other_one_gives_way() {
 fn a_caller_that_vanishes_leaves_nothing_behind() {
     let mut world = World::new(1, 1);
     world.tamper = Some(Box::new(|at, packet| {
-        // The answerer's accept never comes.
+        // The answerer's accept never arrives.
         at == 0 || Packet::decode(packet).is_ok_and(|p| p.header.kind != PacketKind::Data)
     }));
     world.run(micros(1_100)).expect("in order");
@@ -743,7 +743,7 @@ fn an_idle_channel_takes_less_than_8_kib() {
     for at in [0, 1] {
         let channel = world.channel(at);
         assert!(channel.memory() > 100_000, "it was in use");
-        // The first one finds that something went on.
+        // The first rest finds that there was traffic.
         (0..2).for_each(|_| channel.rest());
         let rested = channel.memory();
         println!("{rested} bytes, of which the channel itself {}", std::mem::size_of_val(channel));
@@ -789,11 +789,11 @@ fn a_lent_half_is_read_while_the_channel_goes_on() {
         let Peek::Record(record) = half.peek() else { panic!("a record") };
         assert_eq!(record.args, [n]);
         half.pop();
-        // As a handler does.
+        // As a handler would.
         world.channel(1).send(A, head(), &[n], b"").expect("room");
         while world.channel(1).transmit(now, &mut vec![0; MTU]).is_some() {}
     }
-    // What comes meanwhile is not taken, and so comes again.
+    // Data that arrives meanwhile is not acknowledged, so it is sent again.
     world.channel(0).send(A, head(), &[3], b"").expect("room");
     let mut packet = vec![0; MTU];
     let bytes = world.channel(0).transmit(now, &mut packet).expect("a packet");
@@ -804,7 +804,7 @@ fn a_lent_half_is_read_while_the_channel_goes_on() {
     assert_eq!(record.args, [2]);
 }
 
-/// Everything that a channel has to say now goes to the other.
+/// Carries everything that a channel has to send now to the other.
 fn carry(world: &mut World, from: usize) {
     let (now, mut packet) = (world.now, vec![0; MTU]);
     while let Some(bytes) = world.channel(from).transmit(now, &mut packet) {

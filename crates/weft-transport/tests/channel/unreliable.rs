@@ -1,4 +1,4 @@
-//! Messages that may be lost.
+//! Unreliable messages.
 
 use crate::hostile::{Liar, A};
 use crate::world::{micros, World, MTU};
@@ -27,7 +27,7 @@ fn packets(world: &mut World) -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// The operations and payloads of what came to a host.
+/// The operations and payloads of the messages that arrived at a host.
 fn came(world: &mut World, at: usize) -> Vec<(u8, Vec<u8>)> {
     let channel = world.channel(at);
     std::iter::from_fn(|| channel.take_unreliable())
@@ -77,7 +77,7 @@ fn what_is_lost_takes_its_message_along_and_neither_goes_again_nor_holds_others_
     assert!(world.channel(0).is_quiet());
 }
 
-/// A packet that is refused for something else in it is not acknowledged, and a copy of it is not known as one.
+/// A packet that is refused for another frame is not acknowledged, so a copy of it is not recognised as a duplicate.
 #[test]
 fn a_packet_that_is_refused_hands_nothing_over_and_a_copy_that_is_taken_does_once() {
     let mut liar = Liar::new();
@@ -118,7 +118,7 @@ fn what_the_window_does_not_let_go_waits_and_then_it_is_full() {
         let now = world.now;
         while world.channel(0).transmit(now, &mut [0; MTU]).is_some() {}
     }
-    // 128 KiB under way, half of the window, and as much that waits.
+    // 128 KiB in flight, half of the window, and as much waiting.
     assert!((240..270).contains(&sent), "{sent}");
     assert_eq!(send(&mut world, 1, &[0; 65_536]), Err(PushError::Full));
     assert!(!world.channel(0).has_room(A, 0, 0));
@@ -207,7 +207,7 @@ fn of_a_stream_that_is_closed_nothing_is_kept() {
     assert!(world.channel(0).is_quiet());
 }
 
-/// A sender that has rested numbers on: of two messages with one number the pieces would be mixed.
+/// A sender continues its numbers after a rest: pieces of two messages with the same number would mix.
 #[test]
 fn what_came_in_part_before_a_rest_is_not_mixed_with_what_comes_after_it() {
     let mut world = World::connected(1, 1);
@@ -224,7 +224,7 @@ fn what_came_in_part_before_a_rest_is_not_mixed_with_what_comes_after_it() {
     assert_eq!(part(2, 0), 0, "the first half is of another message");
 }
 
-/// Of a message of which nothing came between two rests, nothing more will come.
+/// If nothing of a message arrives between two rests, the rest of it was lost.
 #[test]
 fn a_rest_gives_up_what_came_in_part_and_counts_it() {
     let mut world = World::connected(1, 1);

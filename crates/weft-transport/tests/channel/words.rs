@@ -1,4 +1,4 @@
-//! When what a packet says of the packets of its receiver is taken in.
+//! When the acknowledgements in a packet are processed.
 
 use crate::world::{World, MTU};
 use std::time::Duration;

@@ -23,7 +23,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// What a record of a stream is, by its number: the same on both sides.
+/// The contents of a record, from its stream and number: the same on both sides.
 pub fn record(stream: StreamId, number: u32, bytes_most: usize) -> (Head, Vec<u32>, Vec<u8>) {
     let mut random = Random::new(u64::from(stream.0) << 32 | u64::from(number));
     let args = (0..random.below(5)).map(|_| random.bits() as u32);
@@ -35,17 +35,17 @@ pub fn record(stream: StreamId, number: u32, bytes_most: usize) -> (Head, Vec<u3
     (head, args, payload)
 }
 
-/// Writes and reads the records of one side, and holds them against what they must be.
+/// Writes and reads the records of one side, and checks them.
 #[derive(Debug, Default)]
 pub struct Program {
     /// How many records to send on each stream, and how many were.
     pub to_send: BTreeMap<StreamId, (u32, u32)>,
-    /// How many came, on each stream.
+    /// How many arrived on each stream.
     pub got: BTreeMap<StreamId, u32>,
     /// Streams that are not read.
     pub deaf: Vec<StreamId>,
     pub bytes_most: usize,
-    /// A fault of the reader, which the check must find: the record that is taken twice, or left out.
+    /// A planted fault of the reader, which the check must find: the record that is taken twice, or skipped.
     pub taken_twice: Option<u32>,
     pub left_out: Option<u32>,
     pub events: Vec<Event>,
@@ -55,7 +55,7 @@ pub struct Program {
 impl Program {
     fn write(&mut self, channel: &mut Channel) {
         for (&stream, (all, sent)) in &mut self.to_send {
-            // Asking first, for it takes long to make a record.
+            // Ask first, because making a record is slow.
             while sent < all && channel.has_room(stream, 5, self.bytes_most) {
                 let (head, args, payload) = record(stream, *sent, self.bytes_most);
                 match channel.send(stream, head, &args, &payload) {
@@ -67,7 +67,7 @@ impl Program {
         }
     }
 
-    /// Reads everything; the first record that is not the next one is told.
+    /// Reads everything. Fails at the first record that is not the expected one.
     fn read(&mut self, channel: &mut Channel) -> Result<(), String> {
         let streams: Vec<StreamId> = self.got.keys().copied().filter(|s| !self.deaf.contains(s)).collect();
         for stream in streams {
@@ -106,7 +106,7 @@ impl Program {
     }
 }
 
-/// A host: one life of a network interface, with one channel at most.
+/// A host: one life of a network interface, with at most one channel.
 #[derive(Debug)]
 pub struct Host {
     pub epoch: Epoch,
@@ -149,7 +149,7 @@ impl Host {
     }
 }
 
-/// What is done to a packet on its way: the side that sent it, and its bytes. False drops it.
+/// Changes a packet on its way, given the side that sent it and its bytes. False drops it.
 pub type Tamper = Box<dyn FnMut(usize, &mut Vec<u8>) -> bool>;
 
 pub struct World {
@@ -161,19 +161,19 @@ pub struct World {
     /// Larger packets are refused by the link, at once.
     pub interface: usize,
     pub tamper: Option<Tamper>,
-    /// Everything that was put on the links.
+    /// All packets that were put on the links.
     pub capture: Option<Vec<(usize, Vec<u8>)>>,
     pub packets: [u64; 2],
     /// Runs of packets that lay ready.
     pub runs: [u64; 2],
-    /// Hosts whose process ended: so many of the packets for them are refused with a quote, the others vanish.
+    /// Hosts whose process ended: this many of the packets for them are refused with a quote, the others vanish.
     pub refuses: [Option<u32>; 2],
     pub bytes: [u64; 2],
     seed: u64,
 }
 
 impl World {
-    /// Two hosts, a quarter of a millisecond and ten gigabits apart, with so many streams; host 0 will call host 1.
+    /// Two hosts with `streams` streams, over links of a quarter of a millisecond and ten gigabits; host 0 will call host 1.
     pub fn new(streams: u32, seed: u64) -> World {
         let links = [0, 1].map(|at| {
             Faulty::new(MemLink::new(micros(250), 10_000_000_000), Faults::default(), seed.wrapping_mul(31) + at)
@@ -199,7 +199,7 @@ impl World {
         world
     }
 
-    /// One that is connected and quiet.
+    /// A world that is connected and quiet.
     pub fn connected(streams: u32, seed: u64) -> World {
         let mut world = World::new(streams, seed);
         world.run(micros(100_000)).expect("nothing to go wrong");
@@ -218,7 +218,7 @@ impl World {
         host.install(Channel::call(self.now, life, peer, host.settings, lot, host.window));
     }
 
-    /// So many records on each stream of a host, on top of those before.
+    /// Adds `records` to be sent on each stream of a host.
     pub fn order(&mut self, at: usize, records: u32) {
         let program = &mut self.hosts[at].program;
         for &stream in program.got.keys() {
@@ -236,7 +236,7 @@ impl World {
         self.hosts[at].settings = settings;
     }
 
-    /// Lets the world go on until the end of `time`, or nothing more happens.
+    /// Runs the world for `time`, or until nothing more happens.
     pub fn run(&mut self, time: Duration) -> Result<(), String> {
         let end = self.now + time;
         while self.turn(end)? {}
@@ -244,7 +244,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets the world go on until every record that was ordered has come; an error if that is not within `time`.
+    /// Runs the world until every ordered record has arrived; fails if that takes longer than `time`.
     pub fn run_until_done(&mut self, time: Duration) -> Result<(), String> {
         let end = self.now + time;
         while !self.is_done() {
@@ -296,7 +296,7 @@ impl World {
         Ok(true)
     }
 
-    /// What one host does with what it has.
+    /// One turn of one host's loop.
     fn serve(&mut self, at: usize) -> Result<(), String> {
         let host = &mut self.hosts[at];
         let Some(channel) = host.channel.as_mut().filter(|_| self.refuses[at].is_none()) else { return Ok(()) };
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// What lies ready, if it is not larger than what goes otherwise.
+    /// Sends packets that lie ready, unless they are larger than the buffer for others.
     fn transmit_runs(&mut self, at: usize) {
         let (now, mtu) = (self.now, self.mtu);
         loop {
@@ -352,14 +352,14 @@ impl World {
         }
     }
 
-    /// Hands over what came for a host.
+    /// Delivers the packets that arrived for a host.
     fn deliver(&mut self, at: usize) {
         while let Some(packet) = self.links[1 - at].receive(self.now) {
             self.take(at, &packet);
         }
     }
 
-    /// What a host does with one packet.
+    /// Handles one packet at a host.
     pub fn take(&mut self, at: usize, packet: &[u8]) -> Option<Verdict> {
         let now = self.now;
         if let Some(left) = &mut self.refuses[at] {
@@ -393,8 +393,8 @@ impl World {
         None
     }
 
-    /// Ends a host's channel and holds what comes back against what its peer got. Returns how many records were certain not to
-    /// be delivered, and how many in doubt.
+    /// Ends a host's channel and compares the returned records with what its peer got. Returns how many were certainly
+    /// not delivered, and how many are in doubt.
     pub fn settle(&mut self, at: usize) -> Result<(u32, u32), String> {
         let returned = self.channel(at).abandon();
         let mut fates = (0, 0);
@@ -404,7 +404,8 @@ impl World {
         Ok(fates)
     }
 
-    /// Every record of a stream was delivered, or came back, with its contents; none came back as not delivered that was.
+    /// Checks that every record of a stream was delivered, or returned with its contents, and that none was returned as
+    /// not delivered although it was.
     pub fn check_returned(
         &self,
         at: usize,
